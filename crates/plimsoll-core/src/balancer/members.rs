@@ -1,0 +1,232 @@
+//! The table of backends: a slot for each, and the set of those that may be chosen now.
+//!
+//! What a policy reads on each pick ([`Candidate`]) lies apart from the rest, so that choosing among ten thousand
+//! backends touches little memory. The usable set is a dense array with each member's place in it, so entering and
+//! leaving are constant time; the order in it means nothing.
+
+use alloc::vec::Vec;
+
+use crate::health::{Census, Health, Outlier, Scope, SlowStartConfig, State};
+use crate::pick::capability::Capability;
+use crate::pick::errors::ErrorShare;
+use crate::pick::{Candidate, WeightedConfig};
+use crate::{BackendId, LoadReport, Timestamp, Weight};
+
+const NOT_USABLE: u32 = u32::MAX;
+
+/// All that is known of one backend.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) active: u32,
+    pub(super) errors: ErrorShare,
+    pub(super) healthy_since: Timestamp,
+    pub(super) requests: u64,
+    pub(super) failures: u64,
+    pub(super) health: Health,
+    pub(super) outlier: Outlier,
+    pub(super) capability: Capability,
+    pub(super) report: Option<(Timestamp, LoadReport)>,
+    /// The wake-up that has been asked for.
+    pub(super) scheduled: Option<Timestamp>,
+    generation: u32,
+    occupied: bool,
+    /// What the census counts it as.
+    counted: (State, bool),
+    usable_at: u32,
+}
+
+impl Member {
+    fn new(now: Timestamp, generation: u32) -> Self {
+        Self {
+            active: 0,
+            errors: ErrorShare::default(),
+            healthy_since: now,
+            requests: 0,
+            failures: 0,
+            health: Health::new(now),
+            outlier: Outlier::default(),
+            capability: Capability::default(),
+            report: None,
+            scheduled: None,
+            generation,
+            occupied: true,
+            counted: (State::Connecting, false),
+            usable_at: NOT_USABLE,
+        }
+    }
+
+    /// Active requests, and recent failures counted as some more.
+    pub(super) fn load(&self, now: Timestamp) -> u32 {
+        if self.errors.is_clean() { self.active } else { self.active.saturating_add(self.errors.penalty(now)) }
+    }
+
+    /// The probability with which a policy's choice of this backend is kept, in (0, 1].
+    pub(super) fn keep(&self, now: Timestamp, slow_start: &SlowStartConfig) -> f64 {
+        slow_start.share(now, self.healthy_since) * (1.0 - f64::from(self.errors.share(now)))
+    }
+}
+
+/// The backends by slot.
+#[derive(Clone, Debug)]
+pub(super) struct Members {
+    slots: Vec<Member>,
+    free: Vec<u32>,
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) usable: Vec<u32>,
+    pub(super) census: Census,
+    /// Who may be chosen; follows the census.
+    pub(super) scope: Scope,
+    least_inverse_weight: f32,
+}
+
+impl Default for Members {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            candidates: Vec::new(),
+            usable: Vec::new(),
+            census: Census::default(),
+            scope: Scope::Healthy,
+            least_inverse_weight: f32::INFINITY,
+        }
+    }
+}
+
+impl Members {
+    pub(super) fn add(&mut self, now: Timestamp, weight: Weight) -> BackendId {
+        let inverse_weight = weight.as_f64().recip() as f32;
+        let candidate = Candidate { load: 0, inverse_weight, latency: Default::default() };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                let generation = self.slots[slot as usize].generation.wrapping_add(1);
+                self.slots[slot as usize] = Member::new(now, generation);
+                self.candidates[slot as usize] = candidate;
+                slot
+            }
+            None => {
+                self.slots.push(Member::new(now, 0));
+                self.candidates.push(candidate);
+                self.usable.reserve(self.slots.len() - self.usable.len());
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.least_inverse_weight = self.least_inverse_weight.min(inverse_weight);
+        self.census.connecting += 1;
+        self.id_at(slot)
+    }
+
+    /// Takes out a member that is not usable any more.
+    pub(super) fn remove(&mut self, id: BackendId) {
+        let member = &mut self.slots[id.slot()];
+        member.occupied = false;
+        let (state, unreachable) = member.counted;
+        *self.census.count_of(state, unreachable) -= 1;
+        self.free.push(id.slot() as u32);
+        self.least_inverse_weight =
+            self.iter().map(|(id, _)| self.candidates[id.slot()].inverse_weight).fold(f32::INFINITY, f32::min);
+    }
+
+    pub(super) fn get(&self, id: BackendId) -> Option<&Member> {
+        self.slots.get(id.slot()).filter(|member| member.occupied && member.generation == id.generation())
+    }
+
+    pub(super) fn get_mut(&mut self, id: BackendId) -> Option<&mut Member> {
+        self.slots.get_mut(id.slot()).filter(|member| member.occupied && member.generation == id.generation())
+    }
+
+    pub(super) fn at(&self, slot: u32) -> &Member {
+        &self.slots[slot as usize]
+    }
+
+    pub(super) fn at_mut(&mut self, slot: u32) -> &mut Member {
+        &mut self.slots[slot as usize]
+    }
+
+    pub(super) fn id_at(&self, slot: u32) -> BackendId {
+        BackendId::new(slot, self.slots[slot as usize].generation)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (BackendId, &Member)> + Clone {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, member)| member.occupied)
+            .map(|(slot, member)| (BackendId::new(slot as u32, member.generation), member))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+        self.slots.iter_mut().filter(|member| member.occupied)
+    }
+
+    /// Slots ever in use.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The member in `slot`, if there is one now.
+    pub(super) fn occupant(&self, slot: u32) -> Option<&Member> {
+        Some(&self.slots[slot as usize]).filter(|member| member.occupied)
+    }
+
+    pub(super) fn is_usable(&self, slot: u32) -> bool {
+        self.slots[slot as usize].usable_at != NOT_USABLE
+    }
+
+    /// Whether state and panic rule let `slot` be chosen.
+    pub(super) fn is_in_scope(&self, slot: u32) -> bool {
+        let (state, unreachable) = self.slots[slot as usize].counted;
+        crate::health::eligible(self.scope, state, unreachable)
+    }
+
+    /// The inverse of the greatest configured weight.
+    pub(super) fn least_inverse_weight(&self) -> f32 {
+        self.least_inverse_weight
+    }
+
+    /// By slot, what each backend is believed to be capable of.
+    pub(super) fn capabilities(
+        &self,
+        now: Timestamp,
+        config: &WeightedConfig,
+    ) -> impl Iterator<Item = Option<f64>> + Clone {
+        self.slots.iter().map(move |member| member.occupied.then(|| member.capability.known(now, config)).flatten())
+    }
+
+    /// Puts `slot` into the usable set or takes it out; says whether that was a change.
+    pub(super) fn set_usable(&mut self, slot: u32, usable: bool) -> bool {
+        let place = self.slots[slot as usize].usable_at;
+        if usable == (place != NOT_USABLE) {
+            return false;
+        }
+        if usable {
+            self.slots[slot as usize].usable_at = self.usable.len() as u32;
+            self.usable.push(slot);
+        } else {
+            self.usable.swap_remove(place as usize);
+            if let Some(&moved) = self.usable.get(place as usize) {
+                self.slots[moved as usize].usable_at = place;
+            }
+            self.slots[slot as usize].usable_at = NOT_USABLE;
+        }
+        true
+    }
+
+    /// Counts a backend under its present state.
+    pub(super) fn recount(&mut self, id: BackendId) {
+        let member = &mut self.slots[id.slot()];
+        let (state, unreachable) = member.counted;
+        *self.census.count_of(state, unreachable) -= 1;
+        member.counted = (member.health.state(), member.health.unreachable());
+        let (state, unreachable) = member.counted;
+        *self.census.count_of(state, unreachable) += 1;
+    }
+}

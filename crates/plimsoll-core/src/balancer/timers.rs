@@ -1,0 +1,34 @@
+//! When to look at which backend.
+//!
+//! A heap of wake-ups, the earliest first; equal times in the order in which they were asked for. A backend that
+//! is rescheduled gets a further entry, and the one that no longer holds is passed over when it comes up: cheaper than a
+//! heap with removal, since most backends have one check in the future and keep it.
+
+use alloc::collections::BinaryHeap;
+use core::cmp::Reverse;
+
+use crate::{BackendId, Timestamp};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timers {
+    heap: BinaryHeap<Reverse<(Timestamp, u64, BackendId)>>,
+    sequence: u64,
+}
+
+impl Timers {
+    pub(super) fn push(&mut self, at: Timestamp, id: BackendId) {
+        self.sequence += 1;
+        self.heap.push(Reverse((at, self.sequence, id)));
+    }
+
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.heap.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<BackendId> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((.., id))| id)
+    }
+}

@@ -1,0 +1,62 @@
+//! When to look again at a backend that refuses.
+//!
+//! `delay(n) = min(initial · 2^n, max) · U(1 − jitter, 1 + jitter)`. Doubling, so that a thousand clients of a
+//! dead backend do not keep its machine busy; jitter, so that they do not come back in step (gRFC A6).
+
+use core::time::Duration;
+
+use rand_core::Rng;
+
+use crate::{Ratio, rng};
+
+/// The delays between looks at a backend that refuses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BackoffConfig {
+    /// Before the second look.
+    pub initial: Duration,
+    /// However often it refused.
+    pub max: Duration,
+    /// How far from its value a delay may be drawn, either way.
+    pub jitter: Ratio,
+}
+
+impl BackoffConfig {
+    /// A restarted process is up again in about this time, and a refused connection on a local network costs
+    /// both sides some tens of microseconds.
+    pub const DEFAULT_INITIAL: Duration = Duration::from_millis(100);
+    /// A machine that was away for long is used again within seconds of its return.
+    pub const DEFAULT_MAX: Duration = Duration::from_secs(5);
+    /// As gRPC's connection back-off.
+    pub const DEFAULT_JITTER: Ratio = Ratio::from_percent(20);
+
+    pub(crate) fn delay(&self, refusals: u32, rng: &mut impl Rng) -> Duration {
+        let grown = self.initial.saturating_mul(1_u32.checked_shl(refusals).unwrap_or(u32::MAX));
+        let jitter = 1.0 + self.jitter.as_f64() * (2.0 * rng::unit(rng) - 1.0);
+        grown.min(self.max).mul_f64(jitter)
+    }
+}
+
+impl Default for BackoffConfig {
+    fn default() -> Self {
+        Self { initial: Self::DEFAULT_INITIAL, max: Self::DEFAULT_MAX, jitter: Self::DEFAULT_JITTER }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_core::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_the_maximum_and_stay_within_the_jitter() {
+        let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(7);
+        let config = BackoffConfig::default();
+        for (refusals, nominal_ms) in [(0, 100.0), (1, 200.0), (3, 800.0), (6, 5000.0), (40, 5000.0), (99, 5000.0)] {
+            for _ in 0..100 {
+                let ms = config.delay(refusals, &mut rng).as_secs_f64() * 1e3;
+                assert!((0.8..=1.2).contains(&(ms / nominal_ms)), "{ms} ms after {refusals} refusals");
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Active checks: how often, and what their answers mean.
+
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+/// When a backend is checked, and how many answers in a row change its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckConfig {
+    /// Whether healthy backends are checked at all. Without, a backend that accepts a connection is taken as
+    /// healthy, and only one that does not is looked at again.
+    pub active: bool,
+    /// Between two checks of a backend that is not refusing.
+    pub interval: Duration,
+    /// Failed checks in a row after which it counts as refusing.
+    pub failures_to_refuse: NonZeroU32,
+    /// Passed checks in a row after which one that refused is healthy again.
+    pub passes_to_heal: NonZeroU32,
+}
+
+impl CheckConfig {
+    /// Often enough that a backend that hangs is out within half a minute, rare enough that a hundred
+    /// clients cost a backend ten checks a second.
+    pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
+    /// One lost packet is no illness.
+    pub const DEFAULT_FAILURES_TO_REFUSE: NonZeroU32 = NonZeroU32::new(3).expect("not zero");
+    /// Slow start is the caution here; a second wait on top would only lengthen an outage.
+    pub const DEFAULT_PASSES_TO_HEAL: NonZeroU32 = NonZeroU32::MIN;
+}
+
+impl Default for CheckConfig {
+    fn default() -> Self {
+        Self {
+            active: false,
+            interval: Self::DEFAULT_INTERVAL,
+            failures_to_refuse: Self::DEFAULT_FAILURES_TO_REFUSE,
+            passes_to_heal: Self::DEFAULT_PASSES_TO_HEAL,
+        }
+    }
+}
+
+/// What a check of a backend found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckOutcome {
+    /// It serves.
+    Passed,
+    /// It answered that it does not want requests now (gRPC `NOT_SERVING`, HTTP 503, a lame-duck flag).
+    NotServing,
+    /// It answered wrongly, or not in time.
+    Failed,
+    /// It did not accept the connection.
+    Unreachable,
+}

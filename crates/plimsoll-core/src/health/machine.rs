@@ -1,0 +1,392 @@
+//! One backend's state, and what changes it.
+//!
+//! The machine says what state follows and when to check next; it does not know the other backends, so
+//! ejection (which depends on them) is asked for from outside. A lame duck that announced itself comes back only
+//! by evidence that it is a new process: a passed check, or the end of the old one. Without active
+//! checks there is no one to ask, so after a while it is tried again; if it still is a lame duck it
+//! serves that request, says so again, and the while grows.
+
+use core::time::Duration;
+
+use rand_core::Rng;
+
+use super::{BackoffConfig, CheckConfig, CheckOutcome, Reason, State};
+use crate::Timestamp;
+
+/// How soon a lame duck is asked again: soon, because a restart takes about this long.
+const LAME_DUCK_CHECK: Duration = Duration::from_secs(1);
+/// How soon a lame duck that nothing can ask is tried again, the first time.
+const LAME_DUCK_TRIAL: Duration = Duration::from_secs(5);
+
+/// A change of state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) from: State,
+    pub(crate) to: State,
+    pub(crate) reason: Reason,
+}
+
+/// The state of one backend.
+#[derive(Clone, Debug)]
+pub(crate) struct Health {
+    state: State,
+    reason: Reason,
+    since: Timestamp,
+    drained: bool,
+    failures: u32,
+    passes: u32,
+    refusals: u32,
+    lame_trials: u32,
+    check_running: bool,
+    check_due: Option<Timestamp>,
+    ejected_until: Option<Timestamp>,
+}
+
+impl Health {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            state: State::Connecting,
+            reason: Reason::Added,
+            since: now,
+            drained: false,
+            failures: 0,
+            passes: 0,
+            refusals: 0,
+            lame_trials: 0,
+            check_running: false,
+            check_due: Some(now),
+            ejected_until: None,
+        }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    pub(crate) fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    pub(crate) fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// Refusing for want of a connection, not for what its checks say.
+    pub(crate) fn unreachable(&self) -> bool {
+        self.state == State::Refusing && self.reason != Reason::CheckFailed
+    }
+
+    /// When the machine wants to be asked again.
+    pub(crate) fn wake_at(&self) -> Option<Timestamp> {
+        let check = self.check_due.filter(|_| !self.check_running);
+        match (check, self.ejected_until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Takes up a check that is due; the answer must come to [`Health::on_check`].
+    pub(crate) fn take_check(&mut self, now: Timestamp) -> bool {
+        let due = !self.check_running && self.check_due.is_some_and(|at| at <= now);
+        if due {
+            self.check_running = true;
+            self.check_due = None;
+        }
+        due
+    }
+
+    pub(crate) fn on_connected(&mut self, now: Timestamp, checks: &CheckConfig) -> Option<Change> {
+        match self.state {
+            State::Connecting | State::Refusing if !checks.active => self.heal(now, Reason::Connected, checks),
+            State::Refusing if self.unreachable() => {
+                self.check_due = Some(now);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn on_connect_failed(
+        &mut self,
+        now: Timestamp,
+        backoff: &BackoffConfig,
+        rng: &mut impl Rng,
+    ) -> Option<Change> {
+        if self.drained || self.unreachable() {
+            return None;
+        }
+        self.refuse(now, Reason::ConnectFailed, backoff, rng)
+    }
+
+    /// The process behind a lame duck has ended: whoever listens there now is another.
+    pub(crate) fn on_gone(&mut self, now: Timestamp) -> Option<Change> {
+        if self.state != State::LameDuck || self.drained {
+            return None;
+        }
+        self.refusals = 0;
+        self.lame_trials = 0;
+        self.check_due = Some(now);
+        self.go(now, State::Refusing, Reason::Gone)
+    }
+
+    pub(crate) fn on_lame_duck_report(&mut self, now: Timestamp, checks: &CheckConfig) -> Option<Change> {
+        matches!(self.state, State::Healthy | State::Ejected)
+            .then(|| self.lame(now, Reason::Reported, checks))
+            .flatten()
+    }
+
+    pub(crate) fn on_check(
+        &mut self,
+        now: Timestamp,
+        outcome: CheckOutcome,
+        checks: &CheckConfig,
+        backoff: &BackoffConfig,
+        rng: &mut impl Rng,
+    ) -> Option<Change> {
+        self.check_running = false;
+        if self.drained {
+            return None;
+        }
+        (self.passes, self.failures) = match outcome {
+            CheckOutcome::Passed => (self.passes + 1, 0),
+            CheckOutcome::NotServing => (0, 0),
+            CheckOutcome::Failed | CheckOutcome::Unreachable => (0, self.failures + 1),
+        };
+        let change = match outcome {
+            CheckOutcome::Passed => self.on_passed(now, checks, backoff, rng),
+            CheckOutcome::NotServing => self.lame(now, Reason::NotServing, checks),
+            CheckOutcome::Unreachable => self.refuse(now, Reason::ConnectFailed, backoff, rng),
+            CheckOutcome::Failed => match self.state {
+                State::Connecting | State::Refusing => self.refuse(now, Reason::CheckFailed, backoff, rng),
+                _ if self.failures >= checks.failures_to_refuse.get() => {
+                    self.refuse(now, Reason::CheckFailed, backoff, rng)
+                }
+                _ => None,
+            },
+        };
+        if self.check_due.is_none() && checks.active {
+            self.check_due = Some(now + checks.interval);
+        }
+        change
+    }
+
+    fn on_passed(
+        &mut self,
+        now: Timestamp,
+        checks: &CheckConfig,
+        backoff: &BackoffConfig,
+        rng: &mut impl Rng,
+    ) -> Option<Change> {
+        match self.state {
+            State::Healthy | State::Ejected => None,
+            State::Refusing if self.passes < checks.passes_to_heal.get() => {
+                self.check_due = Some(now + backoff.delay(0, rng));
+                None
+            }
+            State::Connecting | State::LameDuck | State::Refusing => self.heal(now, Reason::CheckPassed, checks),
+        }
+    }
+
+    /// Leaves the backend out until `until`. Only a healthy one can be ejected.
+    pub(crate) fn eject(&mut self, now: Timestamp, until: Timestamp, reason: Reason) -> Option<Change> {
+        if self.state != State::Healthy {
+            return None;
+        }
+        self.ejected_until = Some(until);
+        self.go(now, State::Ejected, reason)
+    }
+
+    /// Ends an ejection whose time is up.
+    pub(crate) fn end_ejection(&mut self, now: Timestamp) -> Option<Change> {
+        if self.state != State::Ejected || self.ejected_until.is_none_or(|until| until > now) {
+            return None;
+        }
+        self.go(now, State::Healthy, Reason::EjectionOver)
+    }
+
+    pub(crate) fn drain(&mut self, now: Timestamp) -> Option<Change> {
+        self.drained = true;
+        self.check_due = None;
+        self.go(now, State::LameDuck, Reason::Drained)
+    }
+
+    pub(crate) fn undrain(&mut self, now: Timestamp) -> Option<Change> {
+        if !self.drained {
+            return None;
+        }
+        self.drained = false;
+        (self.failures, self.passes, self.refusals, self.lame_trials) = (0, 0, 0, 0);
+        self.check_due = Some(now);
+        self.go(now, State::Connecting, Reason::Undrained)
+    }
+
+    fn heal(&mut self, now: Timestamp, reason: Reason, checks: &CheckConfig) -> Option<Change> {
+        self.refusals = 0;
+        self.failures = 0;
+        self.check_due = checks.active.then(|| now + checks.interval);
+        self.go(now, State::Healthy, reason)
+    }
+
+    fn refuse(
+        &mut self,
+        now: Timestamp,
+        reason: Reason,
+        backoff: &BackoffConfig,
+        rng: &mut impl Rng,
+    ) -> Option<Change> {
+        self.check_due = Some(now + backoff.delay(self.refusals, rng));
+        self.refusals = self.refusals.saturating_add(1);
+        self.lame_trials = 0;
+        if self.state == State::Refusing {
+            // The count of the two kinds is kept by reason; a change between them is a change.
+            let same_kind = self.unreachable() == (reason != Reason::CheckFailed);
+            if same_kind {
+                return None;
+            }
+        }
+        self.go(now, State::Refusing, reason)
+    }
+
+    fn lame(&mut self, now: Timestamp, reason: Reason, checks: &CheckConfig) -> Option<Change> {
+        let wait = if checks.active {
+            checks.interval.min(LAME_DUCK_CHECK)
+        } else {
+            LAME_DUCK_TRIAL.saturating_mul(1_u32.checked_shl(self.lame_trials.min(4)).unwrap_or(1))
+        };
+        self.lame_trials += 1;
+        self.check_due = Some(now + wait);
+        if self.state == State::LameDuck {
+            return None;
+        }
+        self.go(now, State::LameDuck, reason)
+    }
+
+    fn go(&mut self, now: Timestamp, to: State, reason: Reason) -> Option<Change> {
+        let from = self.state;
+        if to != State::Ejected {
+            self.ejected_until = None;
+        }
+        let same = from == to && self.reason == reason;
+        (self.state, self.reason) = (to, reason);
+        if same {
+            return None;
+        }
+        self.since = now;
+        Some(Change { from, to, reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_core::SeedableRng;
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+
+    const ACTIVE: CheckConfig = CheckConfig {
+        active: true,
+        interval: CheckConfig::DEFAULT_INTERVAL,
+        failures_to_refuse: CheckConfig::DEFAULT_FAILURES_TO_REFUSE,
+        passes_to_heal: CheckConfig::DEFAULT_PASSES_TO_HEAL,
+    };
+    const PASSIVE: CheckConfig = CheckConfig { active: false, ..ACTIVE };
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_secs(secs))
+    }
+
+    fn check(health: &mut Health, secs: u64, outcome: CheckOutcome, checks: &CheckConfig) -> Option<State> {
+        let mut rng = Pcg64Mcg::seed_from_u64(secs);
+        health.on_check(at(secs), outcome, checks, &BackoffConfig::default(), &mut rng).map(|change| change.to)
+    }
+
+    fn healthy(checks: &CheckConfig) -> Health {
+        let mut health = Health::new(at(0));
+        assert!(health.take_check(at(0)));
+        assert_eq!(check(&mut health, 0, CheckOutcome::Passed, checks), Some(State::Healthy));
+        health
+    }
+
+    #[test]
+    fn a_connection_heals_only_where_no_check_asks_for_more() {
+        let mut health = Health::new(at(0));
+        assert_eq!(health.on_connected(at(0), &ACTIVE), None);
+        assert_eq!(health.on_connected(at(0), &PASSIVE).map(|c| c.to), Some(State::Healthy));
+    }
+
+    #[test]
+    fn failing_checks_must_come_in_a_row_to_refuse() {
+        let mut health = healthy(&ACTIVE);
+        assert_eq!(check(&mut health, 10, CheckOutcome::Failed, &ACTIVE), None);
+        assert_eq!(check(&mut health, 20, CheckOutcome::Failed, &ACTIVE), None);
+        assert_eq!(check(&mut health, 30, CheckOutcome::Passed, &ACTIVE), None);
+        assert_eq!(check(&mut health, 40, CheckOutcome::Failed, &ACTIVE), None);
+        assert_eq!(check(&mut health, 50, CheckOutcome::Failed, &ACTIVE), None);
+        assert_eq!(check(&mut health, 60, CheckOutcome::Failed, &ACTIVE), Some(State::Refusing));
+        assert!(!health.unreachable());
+    }
+
+    #[test]
+    fn a_refused_connection_is_believed_at_once_and_looked_at_again_ever_later() {
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        let mut health = healthy(&PASSIVE);
+        let change = health.on_connect_failed(at(1), &BackoffConfig::default(), &mut rng);
+        assert_eq!(change.map(|c| c.to), Some(State::Refusing));
+        let first = health.wake_at().expect("looked at again").since(at(1));
+        assert!(health.take_check(at(2)));
+        assert_eq!(health.wake_at(), None, "one check at a time");
+        check(&mut health, 2, CheckOutcome::Unreachable, &PASSIVE);
+        let second = health.wake_at().expect("looked at again").since(at(2));
+        assert!(second > first, "{second:?} after {first:?}");
+        assert_eq!(check(&mut health, 3, CheckOutcome::Passed, &PASSIVE), Some(State::Healthy));
+    }
+
+    #[test]
+    fn a_lame_duck_comes_back_by_a_passed_check() {
+        let mut health = healthy(&ACTIVE);
+        assert_eq!(health.on_lame_duck_report(at(1), &ACTIVE).map(|c| c.to), Some(State::LameDuck));
+        assert_eq!(check(&mut health, 2, CheckOutcome::NotServing, &ACTIVE), None);
+        assert_eq!(health.on_connected(at(2), &ACTIVE), None);
+        assert_eq!(check(&mut health, 3, CheckOutcome::Passed, &ACTIVE), Some(State::Healthy));
+    }
+
+    #[test]
+    fn the_end_of_a_lame_duck_has_it_checked_at_once() {
+        let mut health = healthy(&PASSIVE);
+        assert_eq!(health.on_gone(at(1)), None, "only a lame duck ends");
+        health.on_lame_duck_report(at(1), &PASSIVE);
+        assert_eq!(health.on_gone(at(3)).map(|c| c.to), Some(State::Refusing));
+        assert_eq!(health.wake_at(), Some(at(3)));
+    }
+
+    #[test]
+    fn an_unasked_lame_duck_is_tried_again_ever_later() {
+        let mut health = healthy(&PASSIVE);
+        health.on_lame_duck_report(at(1), &PASSIVE);
+        assert_eq!(health.wake_at(), Some(at(6)));
+        assert!(health.take_check(at(6)));
+        assert_eq!(check(&mut health, 6, CheckOutcome::Passed, &PASSIVE), Some(State::Healthy));
+        health.on_lame_duck_report(at(7), &PASSIVE);
+        assert_eq!(health.wake_at(), Some(at(17)));
+    }
+
+    #[test]
+    fn a_drained_backend_comes_back_only_when_undrained() {
+        let mut health = healthy(&ACTIVE);
+        assert_eq!(health.drain(at(1)).map(|c| c.reason), Some(Reason::Drained));
+        assert_eq!(check(&mut health, 2, CheckOutcome::Passed, &ACTIVE), None);
+        assert_eq!(health.on_gone(at(2)), None);
+        assert_eq!(health.state(), State::LameDuck);
+        assert_eq!(health.undrain(at(3)).map(|c| c.to), Some(State::Connecting));
+        assert_eq!(check(&mut health, 3, CheckOutcome::Passed, &ACTIVE), Some(State::Healthy));
+    }
+
+    #[test]
+    fn an_ejection_ends_when_its_time_is_up() {
+        let mut health = healthy(&PASSIVE);
+        assert!(health.eject(at(1), at(31), Reason::ConsecutiveFailures).is_some());
+        assert_eq!(health.wake_at(), Some(at(31)));
+        assert_eq!(health.end_ejection(at(30)), None);
+        assert_eq!(health.end_ejection(at(31)).map(|c| c.to), Some(State::Healthy));
+    }
+}

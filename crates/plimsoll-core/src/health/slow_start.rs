@@ -1,0 +1,65 @@
+//! Slow start: a backend that just came takes a growing share.
+//!
+//! A restarted task is slow at first (cold caches, code not yet compiled, connections to set up), so its share
+//! rises in a straight line from `floor` to whole over `window`. The share is applied as a probability: a
+//! backend that the policy chose is kept with that probability, else the policy chooses again. Why not as a
+//! weight inside each policy, as Envoy does: only some policies know weights, and this way the rule is one,
+//! for all. When all backends are new the rule changes nothing, because all are kept alike.
+
+use core::time::Duration;
+
+use crate::{Ratio, Timestamp};
+
+/// How fast a backend that became healthy gets its whole share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowStartConfig {
+    /// Until the whole share; zero turns slow start off.
+    pub window: Duration,
+    /// The share to begin with. Not zero: without requests there is nothing to warm up on.
+    pub floor: Ratio,
+}
+
+impl SlowStartConfig {
+    /// Covers the warm-up of most run-times; the same as the black-out after which load reports of a new
+    /// backend are believed.
+    pub const DEFAULT_WINDOW: Duration = Duration::from_secs(10);
+    /// As Envoy's `min_weight_percent`.
+    pub const DEFAULT_FLOOR: Ratio = Ratio::from_percent(10);
+
+    /// The share, in (0, 1], of a backend that has been healthy since `since`.
+    pub(crate) fn share(&self, now: Timestamp, since: Timestamp) -> f64 {
+        let age = now.nanos_since(since) as f64;
+        let window = self.window.as_nanos() as f64;
+        if age >= window {
+            return 1.0;
+        }
+        let floor = self.floor.as_f64();
+        floor + (1.0 - floor) * age / window
+    }
+}
+
+impl Default for SlowStartConfig {
+    fn default() -> Self {
+        Self { window: Self::DEFAULT_WINDOW, floor: Self::DEFAULT_FLOOR }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_rises_in_a_straight_line_from_the_floor() {
+        let config = SlowStartConfig::default();
+        let at = |secs| config.share(Timestamp::from_origin(Duration::from_secs(secs)), Timestamp::ZERO);
+        assert!((at(0) - 0.1).abs() < 1e-9);
+        assert!((at(5) - 0.55).abs() < 1e-9);
+        assert_eq!((at(10), at(99)), (1.0, 1.0));
+    }
+
+    #[test]
+    fn a_zero_window_is_off() {
+        let config = SlowStartConfig { window: Duration::ZERO, ..SlowStartConfig::default() };
+        assert_eq!(config.share(Timestamp::ZERO, Timestamp::ZERO), 1.0);
+    }
+}

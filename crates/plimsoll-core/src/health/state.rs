@@ -1,0 +1,100 @@
+//! The names of the states, and of the reasons for being in one.
+
+use core::fmt;
+
+/// What one client knows of a backend's fitness to serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Known, not yet reached or not yet checked.
+    Connecting,
+    /// Gets new requests.
+    Healthy,
+    /// Asked for no more requests, or was drained by an operator: finishes what it has.
+    LameDuck,
+    /// Does not accept connections, or fails its checks: is looked at again with growing delay.
+    Refusing,
+    /// Answers worse than its fellows: left out for a while.
+    Ejected,
+}
+
+impl State {
+    /// All states, in the order of their life.
+    pub const ALL: [Self; 5] = [Self::Connecting, Self::Healthy, Self::LameDuck, Self::Refusing, Self::Ejected];
+
+    /// The word for it in metrics, logs and the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Healthy => "healthy",
+            Self::LameDuck => "lame-duck",
+            Self::Refusing => "refusing",
+            Self::Ejected => "ejected",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a backend is in its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It was just added.
+    Added,
+    /// A connection was set up, and no check asks for more.
+    Connected,
+    /// A connection could not be set up.
+    ConnectFailed,
+    /// Its health check passed.
+    CheckPassed,
+    /// Its health check failed as often as the configuration allows.
+    CheckFailed,
+    /// Its health check said that it is not serving.
+    NotServing,
+    /// A load report of its own said that it is a lame duck.
+    Reported,
+    /// It was a lame duck and its process ended.
+    Gone,
+    /// An operator drained it.
+    Drained,
+    /// An operator ended the drain.
+    Undrained,
+    /// It failed several requests in a row.
+    ConsecutiveFailures,
+    /// Its success rate was far below that of its fellows.
+    SuccessRate,
+    /// Its ejection ran out.
+    EjectionOver,
+}
+
+impl Reason {
+    /// The word for it in metrics, logs and the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Connected => "connected",
+            Self::ConnectFailed => "connect-failed",
+            Self::CheckPassed => "check-passed",
+            Self::CheckFailed => "check-failed",
+            Self::NotServing => "not-serving",
+            Self::Reported => "reported",
+            Self::Gone => "gone",
+            Self::Drained => "drained",
+            Self::Undrained => "undrained",
+            Self::ConsecutiveFailures => "consecutive-failures",
+            Self::SuccessRate => "success-rate",
+            Self::EjectionOver => "ejection-over",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,49 @@
+//! The decisions of Plimsoll, as pure state machines.
+//!
+//! Which backend gets a request, when a backend counts as ill, how it comes back: each is decided
+//! here, from facts, the time and random numbers that the caller passes in. Nothing in this crate
+//! reads a clock, draws from a global generator, takes a lock or touches a socket; so the proxy, the
+//! library and a simulator run the same code, and a seed replays a run byte for byte.
+//!
+//! - [`Balancer`] is one cluster as its client sees it: it puts the parts below together.
+//! - [`health`] keeps the state of each backend and the rules that change it.
+//! - [`pick`] holds the policies that choose among the usable backends.
+//! - [`LoadReport`] is what backends say of themselves; [`spread`] measures how even the result is.
+//!
+//! ```
+//! use plimsoll_core::{Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
+//! use rand_core::SeedableRng;
+//!
+//! let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
+//! let mut balancer = Balancer::new(BalancerConfig::default());
+//! let now = Timestamp::ZERO;
+//! let id = balancer.add(now, Weight::ONE, &mut ());
+//! balancer.on_connected(now, id, &mut ());
+//! assert_eq!(balancer.pick(now, &mut rng), Pick::Backend(id));
+//! balancer.finish(now, id, Completion { outcome: Outcome::Success, latency: None }, &mut ());
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod balancer;
+mod decay;
+mod event;
+pub mod health;
+mod id;
+pub mod pick;
+mod ratio;
+mod report;
+mod rng;
+pub mod spread;
+mod time;
+
+pub use balancer::{
+    BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, Outcome, Pick, WaitReason,
+};
+pub use event::{Event, Observe};
+pub use id::BackendId;
+pub use ratio::{Ratio, Weight};
+pub use report::LoadReport;
+pub use time::Timestamp;

@@ -1,0 +1,169 @@
+//! Capability of a backend: how many requests per second it would serve at full utilization.
+//!
+//! ```text
+//! capability = (qps − eps) ÷ (utilization + error penalty · eps/qps)
+//! ```
+//!
+//! from its load reports (gRFC A58, whose numerator is qps; failed requests are no service, so they are
+//! taken off here). It needs no knowledge of machines or costs: a backend that is twice as fast, or whose
+//! requests are twice as cheap, reports half the utilization at the same qps. Requests in proportion to capability
+//! bring all backends to the same utilization.
+//!
+//! Smoothed, because utilization is measured over short windows; not believed during `blackout`
+//! after a backend came, when it is still warming up, nor after `expiry`, when it is stale. Unknown is not tiny: a
+//! backend without capability is taken at the mean of the others.
+
+use core::time::Duration;
+
+use crate::{LoadReport, Timestamp, decay};
+
+/// How load reports turn into weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WeightedConfig {
+    /// For so long after its first report a backend's reports only teach, and do not yet weigh.
+    pub blackout: Duration,
+    /// After so long without a report what was learned is no longer believed.
+    pub expiry: Duration,
+    /// Between two computations of the weights.
+    pub update: Duration,
+    /// Half-life of what earlier reports said.
+    pub smoothing: Duration,
+    /// Utilization that a backend is charged when all of its requests fail.
+    pub error_penalty: f64,
+}
+
+impl WeightedConfig {
+    /// gRFC A58's `blackout_period`.
+    pub const DEFAULT_BLACKOUT: Duration = Duration::from_secs(10);
+    /// gRFC A58's `weight_expiration_period`.
+    pub const DEFAULT_EXPIRY: Duration = Duration::from_secs(180);
+    /// gRFC A58's `weight_update_period`.
+    pub const DEFAULT_UPDATE: Duration = Duration::from_secs(1);
+    /// gRFC A58's floor of the update period: faster, and the weights would follow noise.
+    pub const MIN_UPDATE: Duration = Duration::from_millis(100);
+    /// Averages over the few seconds that a utilization measured over one second needs to settle; a backend whose
+    /// speed changes is followed within ten.
+    pub const DEFAULT_SMOOTHING: Duration = Duration::from_secs(3);
+    /// gRFC A58's `error_utilization_penalty`.
+    pub const DEFAULT_ERROR_PENALTY: f64 = 1.0;
+}
+
+impl Default for WeightedConfig {
+    fn default() -> Self {
+        Self {
+            blackout: Self::DEFAULT_BLACKOUT,
+            expiry: Self::DEFAULT_EXPIRY,
+            update: Self::DEFAULT_UPDATE,
+            smoothing: Self::DEFAULT_SMOOTHING,
+            error_penalty: Self::DEFAULT_ERROR_PENALTY,
+        }
+    }
+}
+
+/// What the reports of one backend have taught.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Capability {
+    /// Requests per second at full utilization.
+    value: f64,
+    /// Of the first report since the backend came, or since reports stopped for `expiry`.
+    first: Option<Timestamp>,
+    last: Timestamp,
+}
+
+impl Capability {
+    /// Takes a report in. One that names neither rate nor utilization teaches nothing.
+    pub(crate) fn on_report(&mut self, now: Timestamp, report: &LoadReport, config: &WeightedConfig) {
+        let Some(utilization) = report.utilization() else { return };
+        if !(report.qps.is_finite() && report.qps > 0.0) {
+            return;
+        }
+        let eps = if report.eps.is_finite() { report.eps.clamp(0.0, report.qps) } else { 0.0 };
+        let sample = (report.qps - eps) / (utilization + config.error_penalty * eps / report.qps);
+        if self.first.is_none() || self.expired(now, config) {
+            *self = Self { value: sample, first: Some(now), last: now };
+            return;
+        }
+        let left = decay::remaining(now, self.last, config.smoothing);
+        self.value = sample + (self.value - sample) * left;
+        self.last = now;
+    }
+
+    /// Begins anew: the backend was away, and what it could do then says nothing.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The capability, if it is to be believed now.
+    pub(crate) fn known(&self, now: Timestamp, config: &WeightedConfig) -> Option<f64> {
+        let first = self.first?;
+        (!self.expired(now, config) && now.since(first) >= config.blackout).then_some(self.value)
+    }
+
+    fn expired(&self, now: Timestamp, config: &WeightedConfig) -> bool {
+        now.since(self.last) >= config.expiry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: WeightedConfig = WeightedConfig {
+        blackout: WeightedConfig::DEFAULT_BLACKOUT,
+        expiry: WeightedConfig::DEFAULT_EXPIRY,
+        update: WeightedConfig::DEFAULT_UPDATE,
+        smoothing: WeightedConfig::DEFAULT_SMOOTHING,
+        error_penalty: WeightedConfig::DEFAULT_ERROR_PENALTY,
+    };
+
+    fn secs(secs: u64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_secs(secs))
+    }
+
+    fn report(utilization: f64, qps: f64, eps: f64) -> LoadReport {
+        LoadReport { cpu_utilization: utilization, qps, eps, ..LoadReport::default() }
+    }
+
+    #[test]
+    fn unknown_in_blackout_and_when_stale_and_in_blackout_again_after() {
+        let mut capability = Capability::default();
+        assert_eq!(capability.known(secs(0), &CONFIG), None);
+        capability.on_report(secs(0), &report(0.5, 100.0, 0.0), &CONFIG);
+        assert_eq!(capability.known(secs(9), &CONFIG), None);
+        assert_eq!(capability.known(secs(10), &CONFIG), Some(200.0));
+        assert_eq!(capability.known(secs(180), &CONFIG), None);
+        capability.on_report(secs(200), &report(0.5, 100.0, 0.0), &CONFIG);
+        assert_eq!(capability.known(secs(201), &CONFIG), None);
+        assert_eq!(capability.known(secs(210), &CONFIG), Some(200.0));
+    }
+
+    #[test]
+    fn failures_are_no_service_and_cost_utilization() {
+        let mut capability = Capability::default();
+        capability.on_report(secs(0), &report(0.25, 100.0, 50.0), &CONFIG);
+        let known = capability.known(secs(10), &CONFIG).expect("known");
+        assert!((known - 50.0 / 0.75).abs() < 1e-9, "{known}");
+    }
+
+    #[test]
+    fn half_of_what_was_is_forgotten_in_a_half_life() {
+        let mut capability = Capability::default();
+        capability.on_report(secs(0), &report(0.5, 100.0, 0.0), &CONFIG);
+        capability.on_report(secs(3), &report(0.5, 200.0, 0.0), &CONFIG);
+        assert!((capability.value - 300.0).abs() < 0.1, "{}", capability.value);
+    }
+
+    #[test]
+    fn reports_without_rate_or_utilization_teach_nothing() {
+        let mut capability = Capability::default();
+        for junk in [
+            report(0.0, 100.0, 0.0),
+            report(0.5, 0.0, 0.0),
+            report(f64::NAN, 1.0, 0.0),
+            report(0.5, f64::INFINITY, 0.0),
+        ] {
+            capability.on_report(secs(0), &junk, &CONFIG);
+        }
+        assert_eq!(capability.known(secs(100), &CONFIG), None);
+    }
+}

@@ -1,0 +1,215 @@
+//! Policies: which of the usable backends gets the next request.
+//!
+//! A policy sees only backends that may be used now; health, flow control and slow start are decided
+//! before it. All choose in constant time (amortised) whatever the number of backends, and allocate nothing.
+//!
+//! | policy | rule | when |
+//! |---|---|---|
+//! | `random` | uniform | the baseline |
+//! | `round-robin` | each in turn | equal backends, equal requests |
+//! | `least-loaded` | round robin among the fewest active requests | no load reports |
+//! | `weighted` | in proportion to capability, from load reports | the default: balances CPU |
+//! | `p2c` | two at random, the fewer active | very many backends, bursty |
+//! | `peak-ewma` | two at random, the lower latency × active | latency matters more than CPU |
+//!
+//! Failures are a penalty in each: policies read a load that counts them in, not the bare count of active
+//! requests, and the balancer, which keeps a failing backend with a probability below one.
+
+use core::fmt;
+use core::str::FromStr;
+
+use rand_core::Rng;
+
+use crate::Timestamp;
+
+pub(crate) mod capability;
+pub(crate) mod errors;
+pub(crate) mod latency;
+pub(crate) mod least_loaded;
+pub(crate) mod p2c;
+pub(crate) mod peak_ewma;
+pub(crate) mod random;
+pub(crate) mod round_robin;
+pub(crate) mod stride;
+pub(crate) mod weighted;
+
+pub use capability::WeightedConfig;
+
+/// The policies, by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PolicyKind {
+    /// Uniformly at random.
+    Random,
+    /// Each in turn, in proportion to the configured weights.
+    RoundRobin,
+    /// Round robin among those with the fewest active requests.
+    LeastLoaded,
+    /// In proportion to capability; as [`PolicyKind::LeastLoaded`] while reports are missing.
+    #[default]
+    Weighted,
+    /// Two at random, the fewer active requests.
+    P2c,
+    /// Two at random, the lower latency × active requests.
+    PeakEwma,
+}
+
+impl PolicyKind {
+    /// All policies.
+    pub const ALL: [Self; 6] =
+        [Self::Random, Self::RoundRobin, Self::LeastLoaded, Self::Weighted, Self::P2c, Self::PeakEwma];
+
+    /// The word for it in configuration, metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::RoundRobin => "round-robin",
+            Self::LeastLoaded => "least-loaded",
+            Self::Weighted => "weighted",
+            Self::P2c => "p2c",
+            Self::PeakEwma => "peak-ewma",
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no policy's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownPolicy;
+
+impl fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unknown policy, expected one of: ")?;
+        for (i, kind) in PolicyKind::ALL.iter().enumerate() {
+            write!(f, "{}{kind}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for UnknownPolicy {}
+
+impl FromStr for PolicyKind {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or(UnknownPolicy)
+    }
+}
+
+/// What policies know of one backend. `slot` in every call is the backend's index, stable while it is a member.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    /// Active requests plus the penalty for recent failures.
+    pub(crate) load: u32,
+    /// 1 / configured weight.
+    pub(crate) inverse_weight: f32,
+    /// Latency to the head of the response.
+    pub(crate) latency: latency::PeakEwma,
+}
+
+impl Candidate {
+    /// Load in terms of an ordinary backend: one twice as large is as full with twice the requests.
+    fn relative_load(&self) -> f32 {
+        self.load as f32 * self.inverse_weight
+    }
+}
+
+/// The backends as a policy sees them at one moment.
+pub(crate) struct View<'a> {
+    pub(crate) now: Timestamp,
+    /// Slots of the backends that may be chosen, in no order that means anything.
+    pub(crate) usable: &'a [u32],
+    /// All backends by slot.
+    pub(crate) candidates: &'a [Candidate],
+    /// The inverse of the greatest weight that any backend has.
+    pub(crate) least_inverse_weight: f32,
+}
+
+/// A policy: told what changes, asked whom to choose.
+pub(crate) trait Policy {
+    /// The slot of the backend that is next, out of `view.usable`, which is not empty.
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32;
+
+    /// A backend may be chosen from now on.
+    fn on_usable(&mut self, _slot: u32, _candidate: &Candidate) {}
+
+    /// A backend may not be chosen any more.
+    fn on_unusable(&mut self, _slot: u32) {}
+
+    /// The load of a usable backend changed.
+    fn on_load(&mut self, _slot: u32, _candidate: &Candidate) {}
+}
+
+/// One of the policies.
+#[derive(Clone, Debug)]
+pub(crate) enum AnyPolicy {
+    Random(random::Random),
+    RoundRobin(round_robin::RoundRobin),
+    LeastLoaded(least_loaded::LeastLoaded),
+    Weighted(weighted::Weighted),
+    P2c(p2c::P2c),
+    PeakEwma(peak_ewma::PeakEwmaPolicy),
+}
+
+macro_rules! each {
+    ($self:ident, $policy:ident => $call:expr) => {
+        match $self {
+            AnyPolicy::Random($policy) => $call,
+            AnyPolicy::RoundRobin($policy) => $call,
+            AnyPolicy::LeastLoaded($policy) => $call,
+            AnyPolicy::Weighted($policy) => $call,
+            AnyPolicy::P2c($policy) => $call,
+            AnyPolicy::PeakEwma($policy) => $call,
+        }
+    };
+}
+
+impl AnyPolicy {
+    /// The policy named `kind`, for backends of which none is usable yet.
+    pub(crate) fn new(kind: PolicyKind) -> Self {
+        match kind {
+            PolicyKind::Random => Self::Random(random::Random),
+            PolicyKind::RoundRobin => Self::RoundRobin(round_robin::RoundRobin::default()),
+            PolicyKind::LeastLoaded => Self::LeastLoaded(least_loaded::LeastLoaded::default()),
+            PolicyKind::Weighted => Self::Weighted(weighted::Weighted::default()),
+            PolicyKind::P2c => Self::P2c(p2c::P2c),
+            PolicyKind::PeakEwma => Self::PeakEwma(peak_ewma::PeakEwmaPolicy),
+        }
+    }
+}
+
+impl Policy for AnyPolicy {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+        each!(self, policy => policy.choose(view, rng))
+    }
+
+    fn on_usable(&mut self, slot: u32, candidate: &Candidate) {
+        each!(self, policy => policy.on_usable(slot, candidate));
+    }
+
+    fn on_unusable(&mut self, slot: u32) {
+        each!(self, policy => policy.on_unusable(slot));
+    }
+
+    fn on_load(&mut self, slot: u32, candidate: &Candidate) {
+        each!(self, policy => policy.on_load(slot, candidate));
+    }
+}
+
+/// Two distinct usable slots, uniformly; the same one twice when there is only one.
+fn two_distinct(usable: &[u32], rng: &mut impl Rng) -> (u32, u32) {
+    let n = usable.len();
+    let first = crate::rng::below(rng, n);
+    if n == 1 {
+        return (usable[0], usable[0]);
+    }
+    // Of the n − 1 others, counted from the one after the first.
+    let second = (first + 1 + crate::rng::below(rng, n - 1)) % n;
+    (usable[first], usable[second])
+}

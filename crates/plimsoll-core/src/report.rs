@@ -1,0 +1,43 @@
+//! What a backend says about its own load.
+//!
+//! The fields that balancing reads, out of the ORCA report that came with a response, a health
+//! check or a stream (`plimsoll-wire` holds the codecs). Source: `xds.data.orca.v3`, gRFC A51.
+
+/// A backend's load as it reports it: rates per second, utilizations as shares of its capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LoadReport {
+    /// The backend's own measure of how full it is, 1.0 = at its load line; 0 = not given.
+    pub application_utilization: f64,
+    /// CPU used over CPU available, 1.0 = all of it; 0 = not given.
+    pub cpu_utilization: f64,
+    /// Requests answered per second, all clients together.
+    pub qps: f64,
+    /// Requests failed per second, all clients together.
+    pub eps: f64,
+    /// The backend is going away (or not ready yet): it serves what arrives, and asks for no more.
+    pub lame_duck: bool,
+}
+
+impl LoadReport {
+    /// The utilization to balance by: the backend's own measure where it gives one, else its CPU
+    /// (gRFC A58). `None` when it gives neither.
+    #[must_use]
+    pub fn utilization(&self) -> Option<f64> {
+        [self.application_utilization, self.cpu_utilization].into_iter().find(|u| u.is_finite() && *u > 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_measure_wins_over_cpu_and_junk_over_neither() {
+        let mut report = LoadReport { application_utilization: 0.7, cpu_utilization: 0.4, ..LoadReport::default() };
+        assert_eq!(report.utilization(), Some(0.7));
+        report.application_utilization = f64::NAN;
+        assert_eq!(report.utilization(), Some(0.4));
+        report.cpu_utilization = -1.0;
+        assert_eq!(report.utilization(), None);
+    }
+}

@@ -1,0 +1,16 @@
+//! Draws from the caller's generator.
+
+use rand_core::Rng;
+
+/// A uniform index below `n`, which must not be zero. Lemire's multiplication without its rejection
+/// step: with 32 random bits and n up to 10⁵ the bias is below 3·10⁻⁵, far under what any measure of
+/// balance can see.
+pub(crate) fn below(rng: &mut impl Rng, n: usize) -> usize {
+    debug_assert!(n > 0 && u32::try_from(n).is_ok(), "n fits 32 bits and is not zero");
+    ((u64::from(rng.next_u32()) * n as u64) >> 32) as usize
+}
+
+/// A uniform number in [0, 1).
+pub(crate) fn unit(rng: &mut impl Rng) -> f64 {
+    f64::from(rng.next_u32()) / (f64::from(u32::MAX) + 1.0)
+}
