@@ -1,0 +1,27 @@
+//! Names of the headers and gRPC metadata keys that this crate reads or writes.
+
+use http::HeaderName;
+
+/// A load report: base64 of the `OrcaLoadReport` message. HTTP response header and gRPC trailer.
+pub const ENDPOINT_LOAD_METRICS_BIN: HeaderName = HeaderName::from_static("endpoint-load-metrics-bin");
+
+/// A load report in words: `TEXT k=v,…`, `JSON {…}` or `BIN base64`.
+pub const ENDPOINT_LOAD_METRICS: HeaderName = HeaderName::from_static("endpoint-load-metrics");
+
+/// Marks an answer that was given without service, and says why: see [`crate::shed`].
+pub const X_PLIMSOLL_SHED: HeaderName = HeaderName::from_static("x-plimsoll-shed");
+
+/// The code of a finished RPC, in decimal: see [`crate::grpc::Code`].
+pub const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// The message of a finished RPC, percent-encoded: see [`crate::grpc::encode_message`].
+pub const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
+/// When to retry, in milliseconds; negative or junk means never (gRFC A6).
+pub const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+/// Envoy's mark on answers of its rate limiter.
+pub const X_ENVOY_RATELIMITED: HeaderName = HeaderName::from_static("x-envoy-ratelimited");
+
+/// Envoy's mark on answers that it dropped because of overload.
+pub const X_ENVOY_OVERLOADED: HeaderName = HeaderName::from_static("x-envoy-overloaded");

@@ -1,0 +1,232 @@
+//! Load reports on the wire: the ORCA message and where it stands in a response.
+//!
+//! `xds.data.orca.v3.OrcaLoadReport` is what Envoy's client-side weighted round robin, gRPC's
+//! `weighted_round_robin` and Google's load balancers read; so reports made here are read by them,
+//! and theirs here. It comes in four forms:
+//!
+//! | where | form |
+//! |---|---|
+//! | header or trailer `endpoint-load-metrics-bin` | base64 of the message, padded or not |
+//! | header or trailer `endpoint-load-metrics` | `TEXT cpu_utilization=0.3,named_metrics.x=1` |
+//! | same | `JSON {"cpuUtilization":0.3}` |
+//! | same | `BIN ` and base64 |
+//!
+//! The binary header wins when both stand there. A header that stands there several times, or whose
+//! values were joined by commas on the way, counts by its last value: the one of the hop nearest to
+//! the reader. An unknown key is ignored. A report with a number that is infinite, not a number, or
+//! negative where that has no meaning is [`Malformed`] as a whole, because a balancer that believes
+//! half of it would believe a broken backend. Numbers in the maps are passed on as they are.
+//!
+//! [`read_load`] is for the path of every response and gives only what balancing needs; [`read`]
+//! gives everything. They agree on every report that [`read`] accepts.
+//!
+//! Ours, since nothing public exists: a backend in lame duck says so in
+//! `named_metrics` under [`LAME_DUCK_METRIC`], and its requests in flight under
+//! [`ACTIVE_REQUESTS_METRIC`].
+//!
+//! Sources: gRFC A51, gRFC A58, Envoy's `orca_parser.cc`.
+
+mod base64;
+mod fast;
+mod text;
+
+use std::collections::BTreeMap;
+
+use ::base64::Engine as _;
+use ::base64::engine::general_purpose::{STANDARD, STANDARD_PAD_INDIFFERENT};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use plimsoll_core::LoadReport;
+use prost::Message as _;
+
+pub use fast::read_load;
+
+use crate::headers::{ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN};
+
+/// Key in `named_metrics`: above zero when the backend is a lame duck.
+pub const LAME_DUCK_METRIC: &str = "plimsoll.lame_duck";
+
+/// Key in `named_metrics`: requests in flight at the backend, from all of its clients.
+pub const ACTIVE_REQUESTS_METRIC: &str = "plimsoll.active_requests";
+
+/// A load report with all of its fields. Utilizations are shares of what is available, 1.0 = all.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct OrcaLoadReport {
+    /// CPU in use.
+    #[prost(double, tag = "1")]
+    pub cpu_utilization: f64,
+    /// Memory in use.
+    #[prost(double, tag = "2")]
+    pub mem_utilization: f64,
+    /// Requests per second in whole numbers: superseded by `rps_fractional`, read where that is absent.
+    #[prost(uint64, tag = "3")]
+    pub rps: u64,
+    /// Cost of this one request, by the application's own names and units.
+    #[prost(btree_map = "string, double", tag = "4")]
+    pub request_cost: BTreeMap<String, f64>,
+    /// Further resources in use, by name.
+    #[prost(btree_map = "string, double", tag = "5")]
+    pub utilization: BTreeMap<String, f64>,
+    /// Requests per second, all clients together.
+    #[prost(double, tag = "6")]
+    pub rps_fractional: f64,
+    /// Failed requests per second, all clients together.
+    #[prost(double, tag = "7")]
+    pub eps: f64,
+    /// Anything else, by name.
+    #[prost(btree_map = "string, double", tag = "8")]
+    pub named_metrics: BTreeMap<String, f64>,
+    /// The application's own measure of how full it is.
+    #[prost(double, tag = "9")]
+    pub application_utilization: f64,
+}
+
+/// A report that cannot be believed. It says where the report went wrong, for a log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// Not base64.
+    #[error("load report is not base64")]
+    Base64,
+    /// Not an `OrcaLoadReport` message.
+    #[error("load report is not an OrcaLoadReport message")]
+    Message,
+    /// Neither `TEXT`, `JSON` nor `BIN`.
+    #[error("load report begins with neither TEXT, JSON nor BIN")]
+    Form,
+    /// `TEXT` without `key=value`, or JSON that does not parse.
+    #[error("load report is not a list of keys and values")]
+    Syntax,
+    /// A field has a value that is not a finite number of zero or more.
+    #[error("load report has a bad number in {0}")]
+    Number(&'static str),
+}
+
+impl OrcaLoadReport {
+    /// Decodes the message and checks its numbers.
+    ///
+    /// # Errors
+    /// [`Malformed::Message`] and [`Malformed::Number`].
+    pub fn from_binary(bytes: &[u8]) -> Result<Self, Malformed> {
+        Self::decode(bytes).map_err(|_| Malformed::Message)?.checked()
+    }
+
+    /// Decodes base64 of the message, padded or not.
+    ///
+    /// # Errors
+    /// [`Malformed::Base64`] and those of [`Self::from_binary`].
+    pub fn from_base64(text: &[u8]) -> Result<Self, Malformed> {
+        let text = last_of_list(text);
+        Self::from_binary(&STANDARD_PAD_INDIFFERENT.decode(text).map_err(|_| Malformed::Base64)?)
+    }
+
+    /// Decodes the value of an `endpoint-load-metrics` header: `TEXT …`, `JSON …` or `BIN …`.
+    ///
+    /// # Errors
+    /// Any [`Malformed`].
+    pub fn from_text(value: &[u8]) -> Result<Self, Malformed> {
+        let value = value.trim_ascii();
+        if let Some(rest) = value.strip_prefix(b"TEXT ") {
+            text::from_pairs(rest)?.checked()
+        } else if let Some(rest) = value.strip_prefix(b"JSON ") {
+            text::from_json(rest)?.checked()
+        } else if let Some(rest) = value.strip_prefix(b"BIN ") {
+            Self::from_base64(rest.trim_ascii())
+        } else {
+            Err(Malformed::Form)
+        }
+    }
+
+    /// The value of an `endpoint-load-metrics-bin` header.
+    ///
+    /// Base64 *with* padding, although gRPC recommends going without: every gRPC accepts both,
+    /// Envoy only this.
+    #[must_use]
+    pub fn to_header_value(&self) -> HeaderValue {
+        let text = STANDARD.encode(self.encode_to_vec());
+        HeaderValue::from_maybe_shared(Bytes::from(text)).expect("base64 has only visible ASCII")
+    }
+
+    /// Whether the backend says that it is a lame duck.
+    #[must_use]
+    pub fn lame_duck(&self) -> bool {
+        self.named_metrics.get(LAME_DUCK_METRIC).is_some_and(|value| *value > 0.0)
+    }
+
+    fn checked(self) -> Result<Self, Malformed> {
+        for (name, value) in [
+            ("cpu_utilization", self.cpu_utilization),
+            ("mem_utilization", self.mem_utilization),
+            ("rps_fractional", self.rps_fractional),
+            ("eps", self.eps),
+            ("application_utilization", self.application_utilization),
+        ] {
+            checked(name, value)?;
+        }
+        Ok(self)
+    }
+}
+
+fn checked(name: &'static str, value: f64) -> Result<f64, Malformed> {
+    if value.is_finite() && value >= 0.0 { Ok(value) } else { Err(Malformed::Number(name)) }
+}
+
+/// What balancing reads out of a report.
+impl From<&OrcaLoadReport> for LoadReport {
+    fn from(report: &OrcaLoadReport) -> Self {
+        Self {
+            application_utilization: report.application_utilization,
+            cpu_utilization: report.cpu_utilization,
+            qps: qps(report.rps_fractional, report.rps),
+            eps: report.eps,
+            lame_duck: report.lame_duck(),
+        }
+    }
+}
+
+impl From<&LoadReport> for OrcaLoadReport {
+    fn from(report: &LoadReport) -> Self {
+        let mut named_metrics = BTreeMap::new();
+        if report.lame_duck {
+            named_metrics.insert(LAME_DUCK_METRIC.to_owned(), 1.0);
+        }
+        Self {
+            cpu_utilization: report.cpu_utilization,
+            application_utilization: report.application_utilization,
+            rps_fractional: report.qps,
+            eps: report.eps,
+            named_metrics,
+            ..Self::default()
+        }
+    }
+}
+
+fn qps(rps_fractional: f64, rps: u64) -> f64 {
+    if rps_fractional > 0.0 { rps_fractional } else { rps as f64 }
+}
+
+/// The whole report that came with a response: `None` when there is none.
+///
+/// Give it the headers, or the trailers of a gRPC call.
+#[must_use]
+pub fn read(headers: &HeaderMap) -> Option<Result<OrcaLoadReport, Malformed>> {
+    if let Some(value) = last(headers, &ENDPOINT_LOAD_METRICS_BIN) {
+        return Some(OrcaLoadReport::from_base64(value.as_bytes()));
+    }
+    last(headers, &ENDPOINT_LOAD_METRICS).map(|value| OrcaLoadReport::from_text(value.as_bytes()))
+}
+
+/// Takes all reports out of a response, so that they do not leave the fleet.
+pub fn strip(headers: &mut HeaderMap) {
+    headers.remove(ENDPOINT_LOAD_METRICS_BIN);
+    headers.remove(ENDPOINT_LOAD_METRICS);
+}
+
+fn last<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    headers.get_all(name).iter().next_back()
+}
+
+/// The last of several values that were joined by commas; base64 has none itself.
+fn last_of_list(text: &[u8]) -> &[u8] {
+    text.rsplit(|byte| *byte == b',').next().unwrap_or(text).trim_ascii()
+}

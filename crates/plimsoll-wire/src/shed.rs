@@ -1,0 +1,392 @@
+//! Answers without service: one table, written and read here and nowhere else.
+//!
+//! When a request is refused before it is served, whoever sent it must learn three things: that it
+//! was not served, why, and whether and where to try again. HTTP and gRPC each have words for parts
+//! of that; `x-plimsoll-shed` says all of it, as an RFC 9651 dictionary:
+//! `reason=quota, retry=after`. The reason is the same string in metrics and logs.
+//!
+//! Answers of others are understood too: `Retry-After` with 503, Envoy's marks, and gRPC's pushback,
+//! of which anything but a whole number of milliseconds from zero up means never (gRFC A6).
+
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use crate::grpc::{self, Code};
+use crate::headers::{
+    GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS, X_ENVOY_OVERLOADED, X_ENVOY_RATELIMITED, X_PLIMSOLL_SHED,
+};
+
+/// Why a request was answered without service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ShedReason {
+    /// This backend has more work than it can do; others may not.
+    Overloaded,
+    /// So many backends are overloaded that trying another would only add load.
+    OverloadedNoRetry,
+    /// The customer is over its quota.
+    Quota,
+    /// The client side holds the request back; nothing was sent.
+    Throttled,
+    /// The deadline passed, or would pass before an answer.
+    Deadline,
+    /// The backend is going away.
+    LameDuck,
+    /// Every usable backend has as many active requests as it may have.
+    Saturated,
+    /// No backend is usable.
+    NoBackend,
+}
+
+/// Whether and where a shed request may be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Retry {
+    /// At another backend, at once.
+    Elsewhere,
+    /// Anywhere, after a while.
+    After,
+    /// Not at all.
+    Never,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The reason.
+    pub reason: ShedReason,
+    /// Its name, in the header, in metrics and in logs.
+    pub name: &'static str,
+    /// Status of the HTTP answer.
+    pub http: StatusCode,
+    /// Code of the gRPC answer.
+    pub grpc: Code,
+    /// Whether to retry.
+    pub retry: Retry,
+    /// Value of `grpc-retry-pushback-ms`, where gRPC clients need one to act by `retry`.
+    pub pushback: Option<&'static str>,
+    /// Value of `x-plimsoll-shed`.
+    pub header: &'static str,
+    /// What a person reads, in the body or in `grpc-message`.
+    pub message: &'static str,
+}
+
+/// The table, in the order of [`ShedReason`].
+pub const TABLE: [Row; 8] = [
+    Row {
+        reason: ShedReason::Overloaded,
+        name: "overloaded",
+        http: StatusCode::SERVICE_UNAVAILABLE,
+        grpc: Code::Unavailable,
+        retry: Retry::Elsewhere,
+        pushback: Some("0"),
+        header: "reason=overloaded, retry=elsewhere",
+        message: "overloaded: this backend has more work than it can do",
+    },
+    Row {
+        reason: ShedReason::OverloadedNoRetry,
+        name: "overloaded-no-retry",
+        http: StatusCode::SERVICE_UNAVAILABLE,
+        grpc: Code::Unavailable,
+        retry: Retry::Never,
+        pushback: Some("-1"),
+        header: "reason=overloaded-no-retry, retry=never",
+        message: "overloaded: the service as a whole has more work than it can do",
+    },
+    Row {
+        reason: ShedReason::Quota,
+        name: "quota",
+        http: StatusCode::TOO_MANY_REQUESTS,
+        grpc: Code::ResourceExhausted,
+        retry: Retry::After,
+        pushback: Some("-1"),
+        header: "reason=quota, retry=after",
+        message: "quota: the customer is over its quota",
+    },
+    Row {
+        reason: ShedReason::Throttled,
+        name: "throttled",
+        http: StatusCode::SERVICE_UNAVAILABLE,
+        grpc: Code::Unavailable,
+        retry: Retry::Never,
+        pushback: None,
+        header: "reason=throttled, retry=never",
+        message: "throttled: held back before it was sent, because most requests are being refused",
+    },
+    Row {
+        reason: ShedReason::Deadline,
+        name: "deadline",
+        http: StatusCode::GATEWAY_TIMEOUT,
+        grpc: Code::DeadlineExceeded,
+        retry: Retry::Never,
+        pushback: None,
+        header: "reason=deadline, retry=never",
+        message: "deadline: no time is left for an answer",
+    },
+    Row {
+        reason: ShedReason::LameDuck,
+        name: "lame-duck",
+        http: StatusCode::SERVICE_UNAVAILABLE,
+        grpc: Code::Unavailable,
+        retry: Retry::Elsewhere,
+        pushback: None,
+        header: "reason=lame-duck, retry=elsewhere",
+        message: "lame-duck: this backend is going away",
+    },
+    Row {
+        reason: ShedReason::Saturated,
+        name: "saturated",
+        http: StatusCode::SERVICE_UNAVAILABLE,
+        grpc: Code::Unavailable,
+        retry: Retry::After,
+        pushback: None,
+        header: "reason=saturated, retry=after",
+        message: "saturated: every backend has as many active requests as it may have",
+    },
+    Row {
+        reason: ShedReason::NoBackend,
+        name: "no-backend",
+        http: StatusCode::SERVICE_UNAVAILABLE,
+        grpc: Code::Unavailable,
+        retry: Retry::After,
+        pushback: None,
+        header: "reason=no-backend, retry=after",
+        message: "no-backend: no backend is usable",
+    },
+];
+
+impl ShedReason {
+    /// The line of the table for this reason.
+    #[must_use]
+    pub const fn row(self) -> &'static Row {
+        &TABLE[self as usize]
+    }
+
+    /// Its name, in the header, in metrics and in logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The reason with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        TABLE.iter().find(|row| row.name == name).map(|row| row.reason)
+    }
+
+    /// The head of the answer. To a gRPC request it is the whole answer, trailers-only; to others a
+    /// body may follow, for which [`Row::message`] is at hand.
+    ///
+    /// `after` becomes `Retry-After` where the table says to retry after a while, rounded up to
+    /// whole seconds; jitter is the caller's matter.
+    #[must_use]
+    pub fn head(self, grpc: bool, after: Option<Duration>) -> Response<()> {
+        let row = self.row();
+        let mut response = Response::new(());
+        let headers = response.headers_mut();
+        headers.reserve(6);
+        headers.insert(X_PLIMSOLL_SHED, HeaderValue::from_static(row.header));
+        if let (Retry::After, Some(after)) = (row.retry, after) {
+            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if grpc {
+            headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE_GRPC);
+            headers.insert(GRPC_STATUS, row.grpc.to_header_value());
+            headers.insert(GRPC_MESSAGE, grpc::encode_message(row.message));
+            if let Some(pushback) = row.pushback {
+                headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from_static(pushback));
+            }
+        } else {
+            *response.status_mut() = row.http;
+        }
+        response
+    }
+}
+
+impl std::fmt::Display for ShedReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Retry {
+    /// Its name in the header.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Elsewhere => "elsewhere",
+            Self::After => "after",
+            Self::Never => "never",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Elsewhere, Self::After, Self::Never].into_iter().find(|retry| retry.name() == name)
+    }
+}
+
+/// What an answer without service says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shed {
+    /// Why; `None` when the answer came from other software or a later version.
+    pub reason: Option<ShedReason>,
+    /// Whether to retry.
+    pub retry: Retry,
+    /// How long to wait first, if the answer says.
+    pub after: Option<Duration>,
+}
+
+impl Shed {
+    /// Recognizes an answer without service; `None` when the request was served, or when nothing
+    /// tells refusal from failure.
+    ///
+    /// `headers` are those of the response, or the trailers of a gRPC call.
+    #[must_use]
+    pub fn read(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
+        let code = Code::read(headers);
+        if status.is_success() && matches!(code, None | Some(Code::Ok)) {
+            return None;
+        }
+        if let Some(shed) = headers.get(X_PLIMSOLL_SHED).and_then(Self::parse) {
+            return Some(Self { after: retry_after(headers), ..shed });
+        }
+        let refused = status == StatusCode::SERVICE_UNAVAILABLE || code == Some(Code::Unavailable);
+        if let (Some(_), Some(pushback)) = (code, headers.get(GRPC_RETRY_PUSHBACK_MS)) {
+            return refused.then(|| pushback_of(pushback));
+        }
+        if headers.contains_key(X_ENVOY_RATELIMITED) {
+            return Some(Self { reason: Some(ShedReason::Quota), retry: Retry::After, after: retry_after(headers) });
+        }
+        if headers.contains_key(X_ENVOY_OVERLOADED) {
+            return Some(Self { reason: Some(ShedReason::Overloaded), retry: Retry::Elsewhere, after: None });
+        }
+        let after = retry_after(headers)?;
+        (refused || status == StatusCode::TOO_MANY_REQUESTS).then_some(Self {
+            reason: None,
+            retry: Retry::After,
+            after: Some(after),
+        })
+    }
+
+    /// Reads the members `reason` and `retry`; others are ignored. Without a valid `retry` that of
+    /// the reason's row counts, and without either the header says nothing.
+    fn parse(value: &HeaderValue) -> Option<Self> {
+        let (mut reason, mut retry) = (None, None);
+        for member in value.to_str().ok()?.split(',') {
+            let Some((key, value)) = member.trim().split_once('=') else { continue };
+            let token = value.split(';').next().unwrap_or(value).trim();
+            match key.trim() {
+                "reason" => reason = ShedReason::from_name(token),
+                "retry" => retry = Retry::from_name(token),
+                _ => {}
+            }
+        }
+        let retry = retry.or_else(|| reason.map(|reason| reason.row().retry))?;
+        Some(Self { reason, retry, after: None })
+    }
+}
+
+/// Zero: elsewhere at once; more: after that many milliseconds; anything else: never.
+fn pushback_of(value: &HeaderValue) -> Shed {
+    let millis = value.to_str().ok().and_then(|text| text.parse::<u32>().ok());
+    let (retry, after) = match millis {
+        Some(0) => (Retry::Elsewhere, None),
+        Some(millis) => (Retry::After, Some(Duration::from_millis(u64::from(millis)))),
+        None => (Retry::Never, None),
+    };
+    Shed { reason: None, retry, after }
+}
+
+/// `Retry-After` in seconds. The form with a date is not read: it needs two clocks that agree.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: u32 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(u64::from(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn table_is_complete_and_says_one_thing() {
+        for (index, row) in TABLE.iter().enumerate() {
+            assert_eq!(row.reason as usize, index, "a reason finds its own row");
+            assert_eq!(row.header, format!("reason={}, retry={}", row.name, row.retry.name()));
+            assert_eq!(ShedReason::from_name(row.name), Some(row.reason));
+            assert!(row.message.starts_with(row.name.trim_end_matches("-no-retry")));
+        }
+    }
+
+    #[test]
+    fn every_answer_reads_back_as_it_was_meant() {
+        for row in &TABLE {
+            for grpc in [false, true] {
+                let head = row.reason.head(grpc, Some(Duration::from_millis(1_200)));
+                let after = (row.retry == Retry::After).then_some(Duration::from_secs(2));
+                let expected = Shed { reason: Some(row.reason), retry: row.retry, after };
+                assert_eq!(Shed::read(head.status(), head.headers()), Some(expected), "{} grpc={grpc}", row.name);
+                let status = if grpc { StatusCode::OK } else { row.http };
+                assert_eq!(head.status(), status);
+                assert_eq!(Code::read(head.headers()), grpc.then_some(row.grpc));
+            }
+        }
+    }
+
+    #[test]
+    fn answers_of_others_are_understood() {
+        let after = |seconds| Some(Duration::from_secs(seconds));
+        for (status, pairs, expected) in [
+            (503, &[][..], None),
+            (500, &[("retry-after", "1")], None),
+            (503, &[("retry-after", "7")], Some(Shed { reason: None, retry: Retry::After, after: after(7) })),
+            (503, &[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")], None),
+            (200, &[("retry-after", "7")], None),
+            (200, &[("x-plimsoll-shed", "reason=quota")], None),
+            (
+                429,
+                &[("x-envoy-ratelimited", "true")],
+                Some(Shed { reason: Some(ShedReason::Quota), retry: Retry::After, after: None }),
+            ),
+            (
+                503,
+                &[("x-envoy-overloaded", "true")],
+                Some(Shed { reason: Some(ShedReason::Overloaded), retry: Retry::Elsewhere, after: None }),
+            ),
+            (
+                200,
+                &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "0")],
+                Some(Shed { reason: None, retry: Retry::Elsewhere, after: None }),
+            ),
+            (
+                200,
+                &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "5000")],
+                Some(Shed { reason: None, retry: Retry::After, after: after(5) }),
+            ),
+            (
+                200,
+                &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "soon")],
+                Some(Shed { reason: None, retry: Retry::Never, after: None }),
+            ),
+            (200, &[("grpc-status", "3"), ("grpc-retry-pushback-ms", "0")], None),
+            (503, &[("x-plimsoll-shed", "nonsense")], None),
+            (
+                503,
+                &[("x-plimsoll-shed", "retry=never;x=1, reason=from-the-future, criticality=critical")],
+                Some(Shed { reason: None, retry: Retry::Never, after: None }),
+            ),
+            (
+                503,
+                &[("x-plimsoll-shed", "reason=lame-duck")],
+                Some(Shed { reason: Some(ShedReason::LameDuck), retry: Retry::Elsewhere, after: None }),
+            ),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(Shed::read(status, &headers(pairs)), expected, "{status} {pairs:?}");
+        }
+    }
+}
