@@ -1,0 +1,57 @@
+//! `grpc.health.v1.Health/Check`, over HTTP/2 without TLS.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, TE};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll_core::health::CheckOutcome;
+use plimsoll_wire::grpc::{self, CONTENT_TYPE_GRPC, Code};
+use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus};
+use tokio::net::TcpStream;
+
+use crate::client::cluster::Backend;
+
+/// The answer has one number in it; more than this is not an answer.
+const MAX_ANSWER_BYTES: usize = 1024;
+
+pub(super) async fn check(stream: TcpStream, backend: &Backend, service: &str) -> CheckOutcome {
+    let handshake = http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream));
+    let Ok((mut sender, connection)) = handshake.await else {
+        return CheckOutcome::Failed;
+    };
+    let answer = async {
+        let response = sender.send_request(request(backend, service)?).await.ok()?;
+        if response.status() != StatusCode::OK {
+            return None;
+        }
+        let mut code = Code::read(response.headers());
+        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await.ok()?;
+        if let Some(trailers) = body.trailers() {
+            code = Code::read(trailers).or(code);
+        }
+        Some((code?, grpc::unframe::<HealthCheckResponse>(&body.to_bytes())))
+    };
+    tokio::select! {
+        answer = answer => match answer {
+            Some((Code::Ok, Some(health))) if health.status() == ServingStatus::Serving => CheckOutcome::Passed,
+            Some((Code::Ok, Some(health))) if health.status() == ServingStatus::NotServing => CheckOutcome::NotServing,
+            Some((Code::Unavailable, _)) => CheckOutcome::NotServing,
+            _ => CheckOutcome::Failed,
+        },
+        _ = connection => CheckOutcome::Failed,
+    }
+}
+
+fn request(backend: &Backend, service: &str) -> Option<Request<Full<Bytes>>> {
+    let uri =
+        Uri::builder().scheme("http").authority(backend.authority().clone()).path_and_query(CHECK_PATH).build().ok()?;
+    let message = grpc::frame(&HealthCheckRequest { service: service.to_owned() });
+    let mut request = Request::new(Full::new(message));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = uri;
+    request.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
+    request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+    Some(request)
+}

@@ -1,0 +1,131 @@
+//! The task that checks a cluster's backends and tells the machine when its time has come.
+//!
+//! It sleeps until the machine wants to be woken, an event happens, or a check ends. All checks run on
+//! this one task, so thousands of backends cost no further tasks; how many run at once is bounded,
+//! and the rest wait their turn in the order in which they were due.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use plimsoll_core::BackendId;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::Shared;
+use crate::client::check::{Finding, check, vigil};
+
+/// Checks in flight at once: enough that ten thousand backends, each answering within 100 ms, are checked
+/// in four seconds, few enough that sockets and packets do not come in one burst.
+const MAX_CHECKS: usize = 256;
+
+/// Longest sleep. Requests move the machine's next deadline without waking this task, so that they
+/// need not pay for a wake-up; this bounds how late the change is noticed.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+type Job = Pin<Box<dyn Future<Output = Result> + Send>>;
+
+enum Result {
+    Checked(BackendId, Finding),
+    Gone(BackendId),
+    Released,
+}
+
+/// Runs until all handles to the cluster are gone.
+pub(super) async fn run(cluster: Weak<Shared>, wake: Arc<Notify>) {
+    let mut driver = Driver::default();
+    loop {
+        let Some(until) = cluster.upgrade().map(|shared| driver.turn(&shared)) else {
+            return;
+        };
+        tokio::select! {
+            Some(result) = driver.jobs.next(), if !driver.jobs.is_empty() => {
+                if let Some(shared) = cluster.upgrade() {
+                    driver.take_in(&shared, result);
+                }
+            }
+            () = wake.notified() => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct Driver {
+    jobs: FuturesUnordered<Job>,
+    checks_running: usize,
+    queue: VecDeque<BackendId>,
+    vigils: HashMap<BackendId, oneshot::Sender<()>>,
+}
+
+impl Driver {
+    /// Lets the machine act, starts what is due, and says when to come again.
+    fn turn(&mut self, shared: &Shared) -> Instant {
+        let now = shared.now();
+        let mut machine = shared.machine.lock();
+        let notices = machine.tell(|b, _, mut obs| b.handle_timeout(now, &mut obs));
+        while let Some(id) = machine.balancer.poll_check() {
+            self.queue.push_back(id);
+        }
+        let wake_at = machine.balancer.poll_timeout();
+        drop(machine);
+        shared.publish(notices);
+        self.start_vigils(shared);
+        while self.checks_running < MAX_CHECKS
+            && let Some(id) = self.queue.pop_front()
+        {
+            let Some(backend) = shared.backend(id) else { continue };
+            let config = shared.config();
+            self.checks_running += 1;
+            self.jobs.push(Box::pin(async move { Result::Checked(id, check(backend, config).await) }));
+        }
+        let latest = now + MAX_SLEEP;
+        shared.clock.instant(wake_at.map_or(latest, |at| at.min(latest)))
+    }
+
+    fn start_vigils(&mut self, shared: &Shared) {
+        let changes = std::mem::take(&mut *shared.lame_ducks.lock());
+        for (id, is_lame_duck) in changes {
+            if !is_lame_duck {
+                self.vigils.remove(&id);
+                continue;
+            }
+            let Some(backend) = shared.backend(id) else { continue };
+            let config = shared.config();
+            let (release, released) = oneshot::channel();
+            // A removed backend makes no event of its own: its watch ends at the next occasion.
+            self.vigils.retain(|id, _| shared.backend(*id).is_some());
+            self.vigils.insert(id, release);
+            self.jobs.push(Box::pin(async move {
+                if vigil(backend, config, released).await { Result::Gone(id) } else { Result::Released }
+            }));
+        }
+    }
+
+    fn take_in(&mut self, shared: &Shared, result: Result) {
+        let now = shared.now();
+        let mut machine = shared.machine.lock();
+        let notices = match result {
+            Result::Checked(id, finding) => {
+                self.checks_running -= 1;
+                machine.tell(|b, rng, mut obs| {
+                    b.on_check(now, id, finding.outcome, rng, &mut obs);
+                    if let Some(report) = &finding.report {
+                        b.on_report(now, id, report, &mut obs);
+                    }
+                })
+            }
+            Result::Gone(id) => {
+                self.vigils.remove(&id);
+                machine.tell(|b, _, mut obs| b.on_gone(now, id, &mut obs))
+            }
+            Result::Released => return,
+        };
+        drop(machine);
+        shared.publish(notices);
+    }
+}

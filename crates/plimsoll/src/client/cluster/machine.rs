@@ -1,0 +1,232 @@
+//! The balancer with what belongs under its lock: random numbers, members, counts.
+//!
+//! Everything here happens under one short lock per cluster. What may take long (logging, the
+//! user's hook, waking tasks) is collected as [`Notice`]s and done after the lock is released.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::{BackendId, BackendSnapshot, Balancer, Completion, Event, LoadReport, Outcome, Pick, Timestamp};
+use rand_core::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use super::backend::Backend;
+use super::tally::{BackendCounts, ClusterCounts, Ending, Latencies};
+use crate::client::config::{ClusterConfig, RequestConfig};
+use crate::discover::Endpoint;
+
+/// Something that happened to a cluster.
+#[derive(Clone, Debug)]
+pub struct Notice {
+    /// When, since the cluster was made.
+    pub at: Timestamp,
+    /// The backend that it is about; `None` when it is about the cluster, or the backend is gone.
+    pub backend: Option<Arc<Backend>>,
+    /// What.
+    pub event: Event,
+}
+
+/// One backend as the cluster sees it now.
+#[derive(Clone, Debug)]
+pub struct BackendView {
+    /// What does not change.
+    pub backend: Arc<Backend>,
+    /// The machine's view.
+    pub snapshot: BackendSnapshot,
+    /// What was counted.
+    pub counts: BackendCounts,
+}
+
+/// How an attempt ended, with what was learnt from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) outcome: Outcome,
+    pub(crate) ending: Ending,
+    pub(crate) latency: Option<Duration>,
+    pub(crate) report: Report,
+}
+
+/// What a response said of its backend's load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Report {
+    None,
+    Malformed,
+    Load(LoadReport),
+}
+
+/// What a request finds.
+pub(crate) enum Found {
+    Backend(BackendId, RequestConfig),
+    Wait(RequestConfig),
+    NoBackend,
+}
+
+struct Member {
+    id: BackendId,
+    backend: Arc<Backend>,
+    counts: BackendCounts,
+}
+
+pub(super) struct Machine {
+    pub(super) balancer: Balancer,
+    pub(super) rng: Pcg64Mcg,
+    members: Vec<Option<Member>>,
+    events: Vec<(Timestamp, Event)>,
+    pub(super) config: Arc<ClusterConfig>,
+    pub(super) counts: ClusterCounts,
+    pub(super) waiting: usize,
+}
+
+impl Machine {
+    pub(super) fn new(config: ClusterConfig, seed: u64) -> Self {
+        Self {
+            balancer: Balancer::new(config.machine()),
+            rng: Pcg64Mcg::seed_from_u64(seed),
+            members: Vec::new(),
+            events: Vec::new(),
+            config: Arc::new(config),
+            counts: ClusterCounts::default(),
+            waiting: 0,
+        }
+    }
+
+    pub(super) fn pick(&mut self, now: Timestamp, tried: &[BackendId]) -> Found {
+        let pick = match tried {
+            [] => self.balancer.pick(now, &mut self.rng),
+            tried => self.balancer.pick_except(now, &mut self.rng, tried),
+        };
+        match pick {
+            Pick::Backend(id) => Found::Backend(id, self.config.requests),
+            Pick::Wait(_) => Found::Wait(self.config.requests),
+            Pick::NoBackend => {
+                self.counts.no_backend += 1;
+                Found::NoBackend
+            }
+        }
+    }
+
+    /// Tells the machine what happened, and returns what that changed.
+    pub(super) fn tell(
+        &mut self,
+        fact: impl FnOnce(&mut Balancer, &mut Pcg64Mcg, &mut dyn FnMut(Timestamp, Event)),
+    ) -> Vec<Notice> {
+        let events = &mut self.events;
+        fact(&mut self.balancer, &mut self.rng, &mut |at, event| events.push((at, event)));
+        self.notices()
+    }
+
+    pub(super) fn finish(&mut self, now: Timestamp, id: BackendId, done: &Done, bucket: usize) -> Vec<Notice> {
+        if let Some(latency) = done.latency {
+            self.counts.latency.record(bucket, latency);
+        }
+        if let Some(counts) = self.counts_of(id) {
+            counts.ended(done.ending);
+        }
+        self.report(now, id, &done.report);
+        let (events, completion) = (&mut self.events, Completion { outcome: done.outcome, latency: done.latency });
+        self.balancer.finish(now, id, completion, &mut |at, event| events.push((at, event)));
+        self.notices()
+    }
+
+    pub(super) fn report(&mut self, now: Timestamp, id: BackendId, report: &Report) {
+        match report {
+            Report::None => return,
+            Report::Malformed => {}
+            Report::Load(load) => {
+                let events = &mut self.events;
+                self.balancer.on_report(now, id, load, &mut |at, event| events.push((at, event)));
+            }
+        }
+        if let Some(counts) = self.counts_of(id) {
+            match report {
+                Report::Load(_) => counts.reports += 1,
+                _ => counts.malformed_reports += 1,
+            }
+        }
+    }
+
+    /// Adds and removes members until they are `endpoints`; those that stay keep all their state.
+    pub(super) fn update(&mut self, now: Timestamp, endpoints: Vec<Endpoint>) -> Vec<Notice> {
+        let mut wanted: Vec<Endpoint> = Vec::with_capacity(endpoints.len());
+        let mut seen = std::collections::HashSet::with_capacity(endpoints.len());
+        wanted.extend(endpoints.into_iter().filter(|endpoint| seen.insert(endpoint.address)));
+        let index: std::collections::HashMap<_, usize> =
+            wanted.iter().enumerate().map(|(at, endpoint)| (endpoint.address, at)).collect();
+        let mut kept = vec![false; wanted.len()];
+        let events = &mut self.events;
+        let mut observe = |at, event| events.push((at, event));
+        for slot in &mut self.members {
+            let Some(member) = slot else { continue };
+            match index.get(&member.backend.address()) {
+                Some(&at) if wanted[at] == *member.backend.endpoint() => kept[at] = true,
+                _ => {
+                    self.balancer.remove(now, member.id, &mut observe);
+                    *slot = None;
+                }
+            }
+        }
+        for (endpoint, _) in wanted.into_iter().zip(kept).filter(|(_, kept)| !kept) {
+            let id = self.balancer.add(now, endpoint.weight, &mut observe);
+            if self.members.len() <= id.slot() {
+                self.members.resize_with(id.slot() + 1, || None);
+            }
+            let backend = Arc::new(Backend::new(endpoint));
+            self.members[id.slot()] = Some(Member { id, backend, counts: BackendCounts::default() });
+        }
+        self.notices()
+    }
+
+    pub(super) fn backend(&self, id: BackendId) -> Option<&Arc<Backend>> {
+        self.member(id).map(|member| &member.backend)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = (BackendId, &Arc<Backend>)> {
+        self.members.iter().flatten().map(|member| (member.id, &member.backend))
+    }
+
+    pub(super) fn counts_of(&mut self, id: BackendId) -> Option<&mut BackendCounts> {
+        let member = self.members.get_mut(id.slot())?.as_mut()?;
+        (member.id == id).then_some(&mut member.counts)
+    }
+
+    pub(super) fn view(&self, now: Timestamp) -> Vec<BackendView> {
+        let view = |snapshot: BackendSnapshot| {
+            let member = self.member(snapshot.id)?;
+            Some(BackendView { backend: member.backend.clone(), counts: member.counts, snapshot })
+        };
+        self.balancer.snapshot(now).into_iter().filter_map(view).collect()
+    }
+
+    fn member(&self, id: BackendId) -> Option<&Member> {
+        self.members.get(id.slot())?.as_ref().filter(|member| member.id == id)
+    }
+
+    /// What was observed since the last call. Allocates only if there is something.
+    pub(super) fn notices(&mut self) -> Vec<Notice> {
+        if self.events.is_empty() {
+            return Vec::new();
+        }
+        let mut notices = Vec::with_capacity(self.events.len());
+        for (at, event) in std::mem::take(&mut self.events) {
+            let backend = match event {
+                Event::StateChanged { backend, to, reason, .. } => {
+                    self.counts.transition(to, reason);
+                    self.backend(backend).cloned()
+                }
+                Event::PanicBegan { .. } => {
+                    self.counts.panics += 1;
+                    None
+                }
+                Event::PanicEnded { .. } => None,
+            };
+            notices.push(Notice { at, backend, event });
+        }
+        notices
+    }
+}
+
+impl Done {
+    pub(crate) fn bucket(&self) -> usize {
+        self.latency.map_or(0, Latencies::bucket)
+    }
+}

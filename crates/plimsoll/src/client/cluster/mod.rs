@@ -1,0 +1,329 @@
+//! A cluster: backends that serve the same requests, and one machine that decides among them.
+//!
+//! A [`Cluster`] is shared by all clients on all threads, because what it decides by (active
+//! requests per backend, states) has to be counted across threads. The lock around it is held for a
+//! pick or a completion, some tens of nanoseconds; connections belong to the clients and are not
+//! under it.
+
+mod backend;
+mod drive;
+mod machine;
+mod tally;
+mod wait;
+
+use std::fmt;
+use std::future::Future;
+use std::hash::BuildHasher as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use plimsoll_core::health::State;
+use plimsoll_core::{BackendId, Event, Timestamp};
+use tokio::sync::{Notify, watch};
+
+pub use self::backend::Backend;
+use self::machine::Machine;
+pub use self::machine::{BackendView, Notice};
+pub(crate) use self::machine::{Done, Found, Report};
+pub use self::tally::{BackendCounts, ClusterCounts, Ending, Latencies};
+pub(crate) use self::wait::NoTurn;
+use self::wait::Waiters;
+use super::clock::Clock;
+use super::config::ClusterConfig;
+use crate::discover::{Discover, Endpoint};
+
+/// A handle to a cluster; clones are the same cluster.
+#[derive(Clone)]
+pub struct Cluster(pub(crate) Arc<Shared>);
+
+/// What a cluster's user has called for each [`Notice`].
+type Hook = Box<dyn Fn(&Notice) + Send + Sync>;
+
+/// The cluster itself.
+pub(crate) struct Shared {
+    name: Box<str>,
+    clock: Clock,
+    machine: Mutex<Machine>,
+    waiters: Waiters,
+    /// Wakes the task that checks backends.
+    driver: Arc<Notify>,
+    /// Counts changes of membership and configuration, for the pools.
+    changed: watch::Sender<u64>,
+    /// Lame ducks that came or went, not yet seen by the driver.
+    lame_ducks: Mutex<Vec<(BackendId, bool)>>,
+    hook: OnceLock<Hook>,
+}
+
+impl Cluster {
+    /// A cluster of `endpoints`. Needs no runtime; nothing happens before a client is made and
+    /// [`Cluster::run`] is polled.
+    pub fn new(name: &str, config: ClusterConfig, endpoints: impl IntoIterator<Item = impl Into<Endpoint>>) -> Self {
+        let seed = std::hash::RandomState::new().hash_one(name);
+        let cluster = Self(Arc::new(Shared {
+            name: name.into(),
+            clock: Clock::start(),
+            machine: Mutex::new(Machine::new(config, seed)),
+            waiters: Waiters::default(),
+            driver: Arc::new(Notify::new()),
+            changed: watch::Sender::new(0),
+            lame_ducks: Mutex::default(),
+            hook: OnceLock::new(),
+        }));
+        cluster.update(endpoints.into_iter().map(Into::into).collect());
+        cluster
+    }
+
+    /// The name that it was made with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Has `hook` called for every event from now on, after the cluster's lock was released. It must be
+    /// quick: a request waits for it. Only the first hook is taken; `false` means there was one.
+    pub fn on_event(&self, hook: impl Fn(&Notice) + Send + Sync + 'static) -> bool {
+        self.0.hook.set(Box::new(hook)).is_ok()
+    }
+
+    /// Makes `endpoints` the members. Those that were members already (same address, weight and
+    /// authority) keep their state, connections and requests in flight; requests at those removed
+    /// finish. An address that is named twice counts once.
+    pub fn update(&self, endpoints: Vec<Endpoint>) {
+        let now = self.0.now();
+        let notices = self.0.machine.lock().update(now, endpoints);
+        self.0.publish(notices);
+        self.0.reconsider();
+    }
+
+    /// Replaces the configuration; all backends keep their state.
+    pub fn set_config(&self, config: ClusterConfig) {
+        let now = self.0.now();
+        let mut machine = self.0.machine.lock();
+        machine.balancer.set_config(now, config.machine());
+        machine.config = Arc::new(config);
+        drop(machine);
+        self.0.reconsider();
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> Arc<ClusterConfig> {
+        self.0.machine.lock().config.clone()
+    }
+
+    /// Follows a source of membership until it ends.
+    pub async fn follow(&self, mut source: impl Discover) {
+        while let Some(endpoints) = source.next().await {
+            self.update(endpoints);
+        }
+    }
+
+    /// Checks backends and keeps the machine's time, for as long as it is polled and a handle to the
+    /// cluster exists: spawn it once for each cluster. Without it no backend that needs a check ever
+    /// becomes healthy.
+    pub fn run(&self) -> impl Future<Output = ()> + Send + use<> {
+        drive::run(Arc::downgrade(&self.0), self.0.driver.clone())
+    }
+
+    /// Every backend as it is now, in the order in which they were added.
+    #[must_use]
+    pub fn backends(&self) -> Vec<BackendView> {
+        let now = self.0.now();
+        self.0.machine.lock().view(now)
+    }
+
+    /// What was counted since the cluster was made.
+    #[must_use]
+    pub fn counts(&self) -> ClusterCounts {
+        self.0.machine.lock().counts.clone()
+    }
+
+    /// Requests that wait now because all backends are at their limit.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.0.machine.lock().waiting
+    }
+
+    /// The time that the timestamps of snapshots are to be read against.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    /// Gives the backend at `address` no new requests until [`Cluster::undrain`]. `false` when there
+    /// is no such backend.
+    pub fn drain(&self, address: SocketAddr) -> bool {
+        self.0.with_address(address, |machine, now, id| machine.tell(|b, _, mut obs| b.drain(now, id, &mut obs)))
+    }
+
+    /// Takes the backend at `address` back after [`Cluster::drain`], by way of a check.
+    pub fn undrain(&self, address: SocketAddr) -> bool {
+        self.0.with_address(address, |machine, now, id| machine.tell(|b, _, mut obs| b.undrain(now, id, &mut obs)))
+    }
+}
+
+/// Clones are equal; clusters made apart are not, though they have the same backends.
+impl PartialEq for Cluster {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Cluster {}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("name", &self.0.name).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn config(&self) -> Arc<ClusterConfig> {
+        self.machine.lock().config.clone()
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(crate) fn backend(&self, id: BackendId) -> Option<Arc<Backend>> {
+        self.machine.lock().backend(id).cloned()
+    }
+
+    pub(crate) fn members(&self) -> Vec<(BackendId, Arc<Backend>)> {
+        self.machine.lock().ids().map(|(id, backend)| (id, backend.clone())).collect()
+    }
+
+    /// Ends an attempt: exactly once for each pick.
+    pub(crate) fn finish(&self, now: Timestamp, id: BackendId, done: &Done) {
+        let bucket = done.bucket();
+        let mut machine = self.machine.lock();
+        let notices = machine.finish(now, id, done, bucket);
+        let waiting = machine.waiting > 0;
+        drop(machine);
+        if waiting {
+            self.waiters.wake_one();
+        }
+        self.publish(notices);
+    }
+
+    /// Takes a load report in before its request has finished.
+    pub(crate) fn report(&self, now: Timestamp, id: BackendId, report: &Report) {
+        let mut machine = self.machine.lock();
+        machine.report(now, id, report);
+        let notices = machine.notices();
+        drop(machine);
+        self.publish(notices);
+    }
+
+    pub(crate) fn connected(&self, id: BackendId) {
+        let now = self.now();
+        let mut machine = self.machine.lock();
+        if let Some(counts) = machine.counts_of(id) {
+            counts.connections_opened += 1;
+        }
+        let notices = machine.tell(|b, _, mut obs| b.on_connected(now, id, &mut obs));
+        drop(machine);
+        self.publish(notices);
+    }
+
+    pub(crate) fn connect_failed(&self, id: BackendId) {
+        let now = self.now();
+        let mut machine = self.machine.lock();
+        if let Some(counts) = machine.counts_of(id) {
+            counts.connections_failed += 1;
+        }
+        let notices = machine.tell(|b, rng, mut obs| b.on_connect_failed(now, id, rng, &mut obs));
+        drop(machine);
+        self.publish(notices);
+    }
+
+    pub(crate) fn connection_closed(&self, id: BackendId) {
+        if let Some(counts) = self.machine.lock().counts_of(id) {
+            counts.connections_closed += 1;
+        }
+    }
+
+    pub(crate) fn count_replay(&self) {
+        self.machine.lock().counts.replayed += 1;
+    }
+
+    fn with_address(
+        &self,
+        address: SocketAddr,
+        act: impl FnOnce(&mut Machine, Timestamp, BackendId) -> Vec<Notice>,
+    ) -> bool {
+        let now = self.now();
+        let mut machine = self.machine.lock();
+        let Some(id) = machine.ids().find(|(_, b)| b.address() == address).map(|(id, _)| id) else {
+            return false;
+        };
+        let notices = act(&mut machine, now, id);
+        drop(machine);
+        self.publish(notices);
+        true
+    }
+
+    /// After a change from outside: whoever waits looks again.
+    fn reconsider(&self) {
+        self.changed.send_modify(|count| *count += 1);
+        self.waiters.wake_all();
+        self.driver.notify_one();
+    }
+
+    /// Logs events and passes them on. Costs nothing when there are none.
+    fn publish(&self, notices: Vec<Notice>) {
+        if notices.is_empty() {
+            return;
+        }
+        for notice in &notices {
+            self.log(notice);
+            if let Some(hook) = self.hook.get() {
+                hook(notice);
+            }
+            if let Event::StateChanged { backend, from, to, .. } = notice.event
+                && (from == State::LameDuck || to == State::LameDuck)
+                && from != to
+            {
+                self.lame_ducks.lock().push((backend, to == State::LameDuck));
+            }
+        }
+        self.waiters.wake_all();
+        self.driver.notify_one();
+    }
+
+    fn log(&self, notice: &Notice) {
+        let cluster = &*self.name;
+        let backend = notice.backend.as_deref().map_or("", Backend::label);
+        match notice.event {
+            Event::StateChanged { from, to, reason, .. } => {
+                tracing::info!(cluster, backend, %from, %to, %reason, "backend changed state");
+            }
+            Event::PanicBegan { healthy, candidates } => tracing::warn!(
+                cluster,
+                healthy,
+                candidates,
+                "too few backends are healthy: requests go to all that are not lame ducks"
+            ),
+            Event::PanicEnded { healthy, candidates } => {
+                tracing::info!(cluster, healthy, candidates, "enough backends are healthy again");
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    /// Ends the driver, which holds no handle.
+    fn drop(&mut self) {
+        self.driver.notify_one();
+    }
+}

@@ -1,0 +1,169 @@
+//! What can be set of a cluster, each default with its reason.
+//!
+//! Every value may be changed while requests run ([`Cluster::set_config`](super::Cluster::set_config)):
+//! requests that have begun finish under the values they began with.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use http::uri::{Authority, PathAndQuery};
+use plimsoll_core::BalancerConfig;
+
+/// All that can be set of a cluster and of the clients that send to it.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterConfig {
+    /// The machine: policy, flow control, health rules. [`Check::None`] switches its active checks off,
+    /// every other check switches them on.
+    pub balancer: BalancerConfig,
+    /// How backends are checked.
+    pub check: Check,
+    /// Time for one check, connection included.
+    pub check_timeout: CheckTimeout,
+    /// How requests are sent and for how long they may take.
+    pub requests: RequestConfig,
+    /// Connections kept to each backend, for each client.
+    pub pool: PoolConfig,
+}
+
+/// How a backend is asked whether it serves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Check {
+    /// It is not asked: one that accepts connections counts as healthy.
+    #[default]
+    None,
+    /// A connection is opened and closed.
+    Tcp,
+    /// `GET path`: 2xx passes, 503 says not serving, anything else fails. A load report in the answer
+    /// is read, its lame-duck flag obeyed.
+    Http {
+        /// What to ask for.
+        path: PathAndQuery,
+        /// The `host` to send; without, the backend's own.
+        host: Option<Authority>,
+    },
+    /// `grpc.health.v1.Health/Check` over HTTP/2 without TLS.
+    Grpc {
+        /// The service to ask after; empty for the server as a whole.
+        service: String,
+    },
+}
+
+/// Time for one check, connection included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CheckTimeout(pub Duration);
+
+impl CheckTimeout {
+    /// A fifth of the default interval: a backend too busy to answer a check within two seconds is too
+    /// busy for requests.
+    pub const DEFAULT: Duration = Duration::from_secs(2);
+}
+
+impl Default for CheckTimeout {
+    fn default() -> Self {
+        Self(Self::DEFAULT)
+    }
+}
+
+/// Which HTTP a backend is spoken to with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/2 for gRPC requests, HTTP/1.1 for all others: what a mixed backend without TLS can be
+    /// expected to understand.
+    #[default]
+    Auto,
+    /// HTTP/1.1 for all.
+    Http1,
+    /// HTTP/2 with prior knowledge for all.
+    Http2,
+}
+
+/// How requests are sent and for how long they may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RequestConfig {
+    /// Which HTTP.
+    pub protocol: Protocol,
+    /// From the call to the head of the response, queue and further attempts included.
+    pub request_timeout: Duration,
+    /// Longest time without any byte of a response's body while the reader waits for one.
+    pub body_idle_timeout: Duration,
+    /// Time to open one connection.
+    pub connect_timeout: Duration,
+    /// Requests that may wait while all backends are at their limit of active requests.
+    pub max_pending: usize,
+    /// Longest such wait; the request's own time may end it earlier.
+    pub queue_timeout: Duration,
+}
+
+impl RequestConfig {
+    /// Longer than any request that a person waits for.
+    pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+    /// As nginx's `proxy_read_timeout`: an answer that stalls this long does not come.
+    pub const DEFAULT_BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+    /// A hundred times a round trip within a datacenter, and room for one lost SYN on top (1 s) is
+    /// left to the next attempt, elsewhere.
+    pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+    /// Ten backends' worth of active requests. More would only wait longer than their clients do.
+    pub const DEFAULT_MAX_PENDING: usize = 1024;
+    /// A burst is over by then, or it is no burst.
+    pub const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+}
+
+impl Default for RequestConfig {
+    fn default() -> Self {
+        Self {
+            protocol: Protocol::default(),
+            request_timeout: Self::DEFAULT_REQUEST_TIMEOUT,
+            body_idle_timeout: Self::DEFAULT_BODY_IDLE_TIMEOUT,
+            connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
+            max_pending: Self::DEFAULT_MAX_PENDING,
+            queue_timeout: Self::DEFAULT_QUEUE_TIMEOUT,
+        }
+    }
+}
+
+/// Connections kept to each backend. All counts are per client, which in the proxy is one per thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Opened at start and when a backend is added, before any request needs them.
+    pub min_connections: usize,
+    /// Idle HTTP/1 connections beyond which a connection that becomes idle is closed.
+    pub max_idle_connections: NonZeroUsize,
+    /// A connection idle for this long is closed.
+    pub inactive_after: Duration,
+    /// Streams put on one HTTP/2 connection before a further one is opened; the peer's own limit counts
+    /// where it is lower.
+    pub max_streams: NonZeroU32,
+}
+
+impl PoolConfig {
+    /// The first request finds a connection, and a backend that is not there is noticed without one.
+    pub const DEFAULT_MIN_CONNECTIONS: usize = 1;
+    /// As many as may be in use at once by the default limit of active requests: a steady load at the
+    /// limit never has to open one.
+    pub const DEFAULT_MAX_IDLE_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+    /// Below the 60 s to 75 s after which common servers and middleboxes close theirs, because a
+    /// connection that both ends close at once may lose a request.
+    pub const DEFAULT_INACTIVE_AFTER: Duration = Duration::from_secs(50);
+    /// What most servers announce.
+    pub const DEFAULT_MAX_STREAMS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            min_connections: Self::DEFAULT_MIN_CONNECTIONS,
+            max_idle_connections: Self::DEFAULT_MAX_IDLE_CONNECTIONS,
+            inactive_after: Self::DEFAULT_INACTIVE_AFTER,
+            max_streams: Self::DEFAULT_MAX_STREAMS,
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// The machine's configuration, with its active checks as [`ClusterConfig::check`] says.
+    pub(crate) fn machine(&self) -> BalancerConfig {
+        let mut balancer = self.balancer;
+        balancer.checks.active = self.check != Check::None;
+        balancer
+    }
+}

@@ -1,0 +1,162 @@
+//! The client side: which backend gets a request, over which connection.
+//!
+//! A [`Cluster`] is the backends of one service and the machine that decides among them; it is shared by
+//! all threads. A [`Client`] sends requests to a cluster over connections of its own. A program on a
+//! multi-threaded runtime has one client and clones it; a program with one runtime per core has one
+//! client per core over one cluster, and a request then never leaves its thread.
+//!
+//! The client is a [`tower_service::Service`], works with plain hyper requests, and is the transport of a
+//! tonic client as it is. It reads load reports (ORCA) in every response, keeps every backend below its
+//! limit of active requests, sends nothing to lame ducks, and moves a request to another backend when
+//! none of it was sent.
+//!
+//! ```no_run
+//! use bytes::Bytes;
+//! use http_body_util::{BodyExt as _, Empty};
+//! use plimsoll::client::{Client, Cluster, ClusterConfig};
+//! use plimsoll::discover;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let endpoints = discover::resolve(["10.0.0.1:8080", "10.0.0.2:8080"]).await?;
+//! let cluster = Cluster::new("search", ClusterConfig::default(), endpoints);
+//! tokio::spawn(cluster.run());
+//! let client = Client::new(&cluster);
+//!
+//! let request = http::Request::get("http://search.example/?q=plimsoll").body(Empty::<Bytes>::new())?;
+//! let response = client.send(request).await?;
+//! println!("{}: {:?}", response.status(), response.into_body().collect().await?.to_bytes());
+//! # Ok(())
+//! # }
+//! ```
+
+mod attempt;
+mod body;
+mod check;
+mod classify;
+mod clock;
+mod cluster;
+mod config;
+mod error;
+mod form;
+mod outgoing;
+mod pool;
+mod replay;
+mod send;
+mod timer;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio::runtime::Handle;
+use tower_service::Service;
+
+pub use self::body::ResponseBody;
+pub use self::cluster::{Backend, BackendCounts, BackendView, Cluster, ClusterCounts, Ending, Latencies, Notice};
+pub use self::config::{Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig};
+pub use self::error::{ConnectError, Error};
+use self::pool::Pool;
+pub use self::pool::RequestBody;
+
+/// Sends requests to the backends of a cluster. Clones share their connections.
+pub struct Client<B> {
+    inner: Arc<Inner<B>>,
+}
+
+struct Inner<B> {
+    pool: Arc<Pool<B>>,
+    cluster: Cluster,
+    kept: AtomicBool,
+}
+
+impl<B: RequestBody> Client<B> {
+    /// A client with connections of its own to the backends of `cluster`. Made on a runtime, it begins
+    /// to open them at once; made elsewhere, with its first request.
+    #[must_use]
+    pub fn new(cluster: &Cluster) -> Self {
+        let pool = Pool::new(cluster.0.clone());
+        let client = Self { inner: Arc::new(Inner { pool, cluster: cluster.clone(), kept: AtomicBool::new(false) }) };
+        if let Ok(runtime) = Handle::try_current() {
+            client.keep_pool(&runtime);
+        }
+        client
+    }
+
+    /// The cluster that requests go to.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.inner.cluster
+    }
+
+    /// Sends `request` and waits for the head of the response.
+    ///
+    /// The request's own `host` or authority is sent; one that names none gets the backend's. Dropping the
+    /// future gives the request up.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]; [`Error::nothing_sent`] tells whether the request is known not to have been seen.
+    pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, Error> {
+        self.keep_pool_once();
+        send::send(&self.inner.pool, request, None).await
+    }
+
+    /// The same, with another limit on the time to the head of the response than the configured one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::send`].
+    pub async fn send_within(&self, request: Request<B>, timeout: Duration) -> Result<Response<ResponseBody>, Error> {
+        self.keep_pool_once();
+        send::send(&self.inner.pool, request, Some(timeout)).await
+    }
+
+    fn keep_pool_once(&self) {
+        if !self.inner.kept.load(Ordering::Relaxed) {
+            self.keep_pool(&Handle::current());
+        }
+    }
+
+    #[cold]
+    fn keep_pool(&self, runtime: &Handle) {
+        if !self.inner.kept.swap(true, Ordering::Relaxed) {
+            let pool = &self.inner.pool;
+            let changes = self.inner.cluster.0.changes();
+            runtime.spawn(pool::keep(Arc::downgrade(pool), pool.wake().clone(), changes));
+        }
+    }
+}
+
+impl<B> Clone for Client<B> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<B> fmt::Debug for Client<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("cluster", &self.inner.cluster).finish_non_exhaustive()
+    }
+}
+
+/// Always ready: where all backends are at their limit, the call itself waits, since only it has a
+/// deadline. Calls are boxed; [`Client::send`] is not.
+impl<B: RequestBody> Service<Request<B>> for Client<B> {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let client = self.clone();
+        Box::pin(async move { client.send(request).await })
+    }
+}

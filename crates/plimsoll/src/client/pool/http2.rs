@@ -1,0 +1,142 @@
+//! The HTTP/2 connections to one backend: many requests at once on each.
+//!
+//! Requests go to the first connection that has room, and a further connection is opened only when none
+//! has: so there is one, until the peer's limit of streams is reached. While it is being opened all who
+//! need it wait for that one attempt, instead of each opening its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http2::SendRequest;
+use plimsoll_core::Timestamp;
+use slab::Slab;
+use tokio::sync::oneshot;
+
+use crate::client::error::ConnectError;
+use crate::client::outgoing::Outgoing;
+
+/// The peer's limit of concurrent streams, as its connection's task last saw it.
+#[derive(Clone)]
+pub(super) struct StreamLimit(Arc<AtomicU32>);
+
+impl StreamLimit {
+    pub(super) fn unknown() -> Self {
+        Self(Arc::new(AtomicU32::new(u32::MAX)))
+    }
+
+    pub(super) fn set(&self, streams: usize) {
+        self.0.store(u32::try_from(streams).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+struct Connection<B> {
+    send: SendRequest<Outgoing<B>>,
+    serial: u64,
+    requests: u64,
+    active: u32,
+    limit: StreamLimit,
+    idle_since: Timestamp,
+}
+
+/// Tells one who waits how the opening of a connection went.
+pub(super) type Opened = oneshot::Sender<Result<(), ConnectError>>;
+
+/// The connections to one backend.
+pub(super) struct Http2<B> {
+    connections: Slab<Connection<B>>,
+    opening: bool,
+    waiting: Vec<Opened>,
+}
+
+impl<B> Default for Http2<B> {
+    fn default() -> Self {
+        Self { connections: Slab::new(), opening: false, waiting: Vec::new() }
+    }
+}
+
+impl<B> Http2<B> {
+    pub(super) fn len(&self) -> usize {
+        self.connections.len() + usize::from(self.opening)
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        send: SendRequest<Outgoing<B>>,
+        serial: u64,
+        limit: StreamLimit,
+        now: Timestamp,
+    ) -> usize {
+        self.connections.insert(Connection { send, serial, requests: 0, active: 0, limit, idle_since: now })
+    }
+
+    /// The first connection with room for a stream.
+    pub(super) fn with_room(&self, max_streams: u32) -> Option<(usize, u64)> {
+        self.connections.iter().find_map(|(key, connection)| {
+            let has_room = connection.active < connection.limit.get().min(max_streams);
+            (has_room && connection.send.is_ready()).then_some((key, connection.serial))
+        })
+    }
+
+    /// Whether the connection has served before, so that its end may cross a request.
+    pub(super) fn has_served(&self, key: usize) -> bool {
+        self.connections.get(key).is_some_and(|connection| connection.requests > 0)
+    }
+
+    pub(super) fn send(
+        &mut self,
+        key: usize,
+        request: Request<Outgoing<B>>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>> + use<B>
+    where
+        B: http_body::Body + 'static,
+        Outgoing<B>: http_body::Body,
+    {
+        let connection = &mut self.connections[key];
+        connection.requests += 1;
+        connection.active += 1;
+        connection.send.try_send_request(request)
+    }
+
+    pub(super) fn give_back(&mut self, key: usize, serial: u64, now: Timestamp) {
+        if let Some(connection) = self.connections.get_mut(key).filter(|c| c.serial == serial) {
+            connection.active -= 1;
+            connection.idle_since = now;
+        }
+    }
+
+    /// The connection has closed. Returns how many requests it served, if it was still here.
+    pub(super) fn remove(&mut self, key: usize, serial: u64) -> Option<u64> {
+        self.connections.get(key).filter(|c| c.serial == serial)?;
+        Some(self.connections.remove(key).requests)
+    }
+
+    /// Closes what has been idle since `before` or longer.
+    pub(super) fn close_idle(&mut self, before: Timestamp) {
+        self.connections.retain(|_, c| c.active > 0 || c.idle_since > before);
+    }
+
+    /// Waits for the connection that is being opened. Returns `true` when the caller has to open it.
+    pub(super) fn wait_for_opening(&mut self, waiter: Option<Opened>) -> bool {
+        self.waiting.extend(waiter);
+        !std::mem::replace(&mut self.opening, true)
+    }
+
+    /// The opening has ended; those who wait are to be told.
+    pub(super) fn opened(&mut self) -> Vec<Opened> {
+        self.opening = false;
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// The backend is no member any more: everything goes, what is in use when its requests are over.
+    pub(super) fn retire(&mut self) {
+        self.connections.clear();
+        self.waiting.clear();
+    }
+}

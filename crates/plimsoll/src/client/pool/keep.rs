@@ -1,0 +1,102 @@
+//! The task that keeps a client's pool in order.
+//!
+//! It opens the connections that should be there from the start, drops those to backends that are
+//! members no more, takes over a new configuration, and closes what has been idle for too long. It
+//! wakes when membership changes and a few times per idle period.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use plimsoll_core::{BackendId, Timestamp};
+use tokio::sync::{Notify, watch};
+
+use super::{Pool, RequestBody, Version};
+use crate::client::config::Protocol;
+
+/// Rounds per idle period: a connection is closed at most a quarter of it late.
+const ROUNDS: u32 = 4;
+/// Shortest time between rounds, so that a tiny idle period does not become a busy loop.
+const MIN_ROUND: Duration = Duration::from_millis(10);
+
+/// Runs until the pool is gone.
+pub(crate) async fn keep<B: RequestBody>(pool: Weak<Pool<B>>, wake: Arc<Notify>, mut changes: watch::Receiver<u64>) {
+    // What was there at the start counts as a change.
+    changes.mark_changed();
+    loop {
+        let Some(round) = pool.upgrade().map(|pool| pool.round(&mut changes)) else {
+            return;
+        };
+        tokio::select! {
+            () = wake.notified() => {}
+            changed = changes.changed() => match changed {
+                // `round` looks at it itself.
+                Ok(()) => changes.mark_changed(),
+                Err(_) => return,
+            },
+            () = tokio::time::sleep(round) => {}
+        }
+    }
+}
+
+impl<B: RequestBody> Pool<B> {
+    /// One round; returns the time until the next.
+    fn round(self: &Arc<Self>, changes: &mut watch::Receiver<u64>) -> Duration {
+        let now = self.cluster.now();
+        if changes.has_changed().unwrap_or(false) {
+            changes.mark_unchanged();
+            self.follow_cluster();
+        }
+        let mut state = self.state.lock();
+        let inactive_after = state.config.inactive_after;
+        if let Some(before) = earlier(now, inactive_after) {
+            for slot in &mut state.slots {
+                slot.http1.close_idle(before);
+                slot.http2.close_idle(before);
+            }
+        }
+        (inactive_after / ROUNDS).max(MIN_ROUND)
+    }
+
+    /// Takes over membership and configuration.
+    fn follow_cluster(self: &Arc<Self>) {
+        let config = self.cluster.config();
+        let members = self.cluster.members();
+        let version = match config.requests.protocol {
+            Protocol::Http2 => Version::Http2,
+            Protocol::Auto | Protocol::Http1 => Version::Http1,
+        };
+        let mut state = self.state.lock();
+        state.config = config.pool;
+        let mut to_open: Vec<BackendId> = Vec::new();
+        let mut is_member = vec![false; state.slots.len()];
+        for (id, _) in members {
+            let is_new = state.existing(id).is_none();
+            let Some(slot) = state.slot(id, &self.cluster) else { continue };
+            if is_new {
+                let first_http2 = version == Version::Http2 && config.pool.min_connections > 0;
+                if first_http2 && slot.http2.wait_for_opening(None) {
+                    to_open.push(id);
+                } else if version == Version::Http1 {
+                    to_open.extend(std::iter::repeat_n(id, config.pool.min_connections));
+                }
+            }
+            is_member.resize(is_member.len().max(id.slot() + 1), false);
+            is_member[id.slot()] = true;
+        }
+        for (slot, _) in state.slots.iter_mut().zip(is_member).filter(|(_, is_member)| !is_member) {
+            // Idle connections end here, those in use with their request.
+            slot.http1.retire();
+            slot.http2.retire();
+        }
+        drop(state);
+        for id in to_open {
+            self.open_in_background(id, version);
+        }
+    }
+}
+
+/// The instant `span` before `now`, if time had begun by then.
+fn earlier(now: Timestamp, span: Duration) -> Option<Timestamp> {
+    let span = u64::try_from(span.as_nanos()).ok()?;
+    now.as_nanos().checked_sub(span).map(Timestamp::from_nanos)
+}

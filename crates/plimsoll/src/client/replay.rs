@@ -1,0 +1,49 @@
+//! When a request may be sent a second time after it was sent once.
+//!
+//! A server may close an idle connection at the very moment at which a request is on its way to it. The
+//! client cannot tell this from a server that died while serving. RFC 9110 (9.2.2) lets a client send
+//! such a request again if its method is idempotent; here it must also have had no body, and the
+//! connection must have served before (on a new one there is no idle time to end). Any other request is
+//! never sent again, with one exception: a server may say that it did not look at a request, which then
+//! may be sent again whatever its method, if its body is still whole because there was none.
+//!
+//! The copy is made before sending, since hyper keeps what it was given; it shares the bytes of all
+//! header values.
+
+use http::{Extensions, HeaderMap, Method, Request, Uri};
+use http_body::Body;
+
+use super::outgoing::Outgoing;
+
+/// What a request without a body consists of.
+pub(super) struct Copy {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    extensions: Extensions,
+}
+
+impl Copy {
+    /// A copy of `request`, if it may be sent again at all.
+    pub(super) fn of<B: Body>(request: &Request<B>) -> Option<Self> {
+        if !request.method().is_idempotent() || !request.body().is_end_stream() {
+            return None;
+        }
+        Some(Self {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            headers: request.headers().clone(),
+            extensions: request.extensions().clone(),
+        })
+    }
+
+    /// The request again.
+    pub(super) fn into_request<B>(self) -> Request<Outgoing<B>> {
+        let mut request = Request::new(Outgoing::empty());
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.uri;
+        *request.headers_mut() = self.headers;
+        *request.extensions_mut() = self.extensions;
+        request
+    }
+}

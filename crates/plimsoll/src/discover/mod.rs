@@ -1,0 +1,147 @@
+//! Where the list of a cluster's backends comes from.
+//!
+//! A source of membership is anything that yields whole lists: each list replaces the one before,
+//! and [`Cluster::update`](crate::client::Cluster::update) works out what came and what went. Whole
+//! lists, not differences, because every real source (a file, a DNS answer, a watch that was cut off)
+//! gives whole lists, and a difference that was lost would be wrong for ever.
+//!
+//! Today there are two sources, both of one list: addresses written down, and names resolved once at
+//! start. A source that changes is a [`Discover`] that yields more than once.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::{fmt, io};
+
+use http::uri::Authority;
+use plimsoll_core::Weight;
+
+/// One backend as a source names it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// How much it is meant to take, relative to its fellows.
+    pub weight: Weight,
+    /// What requests that name no host are sent with; without, the address.
+    pub authority: Option<Authority>,
+}
+
+impl Endpoint {
+    /// An ordinary backend at `address`.
+    #[must_use]
+    pub const fn new(address: SocketAddr) -> Self {
+        Self { address, weight: Weight::ONE, authority: None }
+    }
+
+    /// The same with another weight.
+    #[must_use]
+    pub fn weight(mut self, weight: Weight) -> Self {
+        self.weight = weight;
+        self
+    }
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Self {
+        Self::new(address)
+    }
+}
+
+/// A source of membership.
+pub trait Discover: Send {
+    /// The next whole list, when it differs from the last; `None` when there will be no other.
+    fn next(&mut self) -> impl Future<Output = Option<Vec<Endpoint>>> + Send;
+}
+
+/// A list that never changes.
+#[derive(Clone, Debug)]
+pub struct Fixed(Option<Vec<Endpoint>>);
+
+impl Fixed {
+    /// Yields these once.
+    pub fn new(endpoints: impl IntoIterator<Item = impl Into<Endpoint>>) -> Self {
+        Self(Some(endpoints.into_iter().map(Into::into).collect()))
+    }
+}
+
+impl Discover for Fixed {
+    async fn next(&mut self) -> Option<Vec<Endpoint>> {
+        self.0.take()
+    }
+}
+
+/// A name that has no address.
+#[derive(Debug)]
+pub struct ResolveError {
+    /// The name as it was given.
+    pub name: String,
+    /// What the resolver said; `None` when it gave an empty answer.
+    pub cause: Option<io::Error>,
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Some(cause) => write!(f, "cannot resolve {}: {cause}", self.name),
+            None => write!(f, "{} resolves to no address", self.name),
+        }
+    }
+}
+
+impl std::error::Error for ResolveError {}
+
+/// Looks `host:port` names up, once, with the system's resolver. A name with several addresses is
+/// several backends. Addresses are sorted within a name, because resolvers rotate them and the order
+/// must not look like a change.
+///
+/// # Errors
+///
+/// When a name cannot be resolved: all or nothing, since a cluster that silently lacks half of its
+/// backends is worse than a start that fails.
+pub async fn resolve(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<Endpoint>, ResolveError> {
+    let mut endpoints: Vec<Endpoint> = Vec::new();
+    for name in names {
+        let name = name.as_ref();
+        let error = |cause| ResolveError { name: name.to_owned(), cause };
+        let mut addresses: Vec<SocketAddr> =
+            tokio::net::lookup_host(name).await.map_err(|cause| error(Some(cause)))?.collect();
+        if addresses.is_empty() {
+            return Err(error(None));
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        let is_address = name.parse::<SocketAddr>().is_ok();
+        let authority = if is_address { None } else { name.parse().ok() };
+        endpoints.extend(addresses.into_iter().map(|address| Endpoint {
+            address,
+            weight: Weight::ONE,
+            authority: authority.clone(),
+        }));
+    }
+    Ok(endpoints)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn addresses_resolve_to_themselves() {
+        let endpoints = resolve(["127.0.0.1:80", "[::1]:81"]).await.unwrap();
+        assert_eq!(endpoints[0], Endpoint::new("127.0.0.1:80".parse().unwrap()));
+        assert_eq!(endpoints[1].address, "[::1]:81".parse().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_name_without_a_port_is_an_error_that_names_it() {
+        let error = resolve(["localhost"]).await.unwrap_err();
+        assert!(error.to_string().contains("localhost"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_fixed_list_is_given_once() {
+        let mut fixed = Fixed::new(["127.0.0.1:80".parse::<SocketAddr>().unwrap()]);
+        assert_eq!(fixed.next().await.map(|list| list.len()), Some(1));
+        assert_eq!(fixed.next().await, None);
+    }
+}

@@ -1,0 +1,14 @@
+//! Load balancing and overload protection for Rust services, on hyper, tower and tonic.
+//!
+//! - [`client`]: spreads requests over the backends of a cluster. It is a `tower` service over
+//!   hyper's connections, and the transport of a tonic client.
+//! - [`discover`]: where the list of backends comes from.
+//! - [`server`]: what a backend does for its clients: it reports its load, and says in time when it
+//!   is about to go away.
+//!
+//! The decisions themselves are made by the state machines of `plimsoll-core`; this crate gives them
+//! sockets, a clock and threads.
+
+pub mod client;
+pub mod discover;
+pub mod server;

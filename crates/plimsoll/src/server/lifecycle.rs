@@ -1,0 +1,371 @@
+//! Where a server stands between its start and its end, and when it may end.
+//!
+//! A server that stops at SIGTERM fails the requests that its clients are sending at that moment.
+//! So it becomes a *lame duck* first: it tells everyone to send new requests elsewhere, and serves
+//! what is in flight and what still arrives. It may end when nothing has been in flight for `quiet`,
+//! but not before `announce`, because a client hears of the lame duck only with its next response,
+//! health check or GOAWAY. After `drain` it ends in any case: a stream may go on for ever.
+//!
+//! Phases go one way: starting, serving, lame duck, drained. A server that is starting wants no
+//! requests either, but connections are welcome, so that clients connect while it warms up.
+//!
+//! Requests are counted by whoever serves them ([`Lifecycle::begin`]; the
+//! [`ReportLayer`](super::ReportLayer) does). Health checks and streams of reports are not counted:
+//! they would keep a lame duck alive for ever.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+/// Where a server stands. The order is that of its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Phase {
+    /// Not ready yet: connect, but send no requests.
+    Starting,
+    /// Requests are welcome.
+    Serving,
+    /// Going away: serves what arrives, and asks for no more.
+    LameDuck,
+    /// Its last request is done, or was given up.
+    Drained,
+}
+
+impl Phase {
+    /// Whether new requests are welcome.
+    #[must_use]
+    pub fn is_serving(self) -> bool {
+        self == Self::Serving
+    }
+
+    /// Its name in logs and in answers to readiness checks.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Serving => "serving",
+            Self::LameDuck => "lame-duck",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+/// How long a lame duck waits for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainConfig {
+    /// It ends once nothing was in flight for this long.
+    pub quiet: Duration,
+    /// It stays at least this long, so that every client has heard.
+    pub announce: Duration,
+    /// It stays at most this long.
+    pub drain: Duration,
+}
+
+impl DrainConfig {
+    /// Long beside the gaps between requests of a client that has not heard yet.
+    pub const DEFAULT_QUIET: Duration = Duration::from_millis(500);
+    /// Many round trips, even across the world; short beside a rolling restart.
+    pub const DEFAULT_ANNOUNCE: Duration = Duration::from_secs(1);
+    /// What Kubernetes gives before it kills; SRE practice is 10 to 150 s.
+    pub const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
+}
+
+impl Default for DrainConfig {
+    fn default() -> Self {
+        Self { quiet: Self::DEFAULT_QUIET, announce: Self::DEFAULT_ANNOUNCE, drain: Self::DEFAULT_DRAIN }
+    }
+}
+
+/// How a lame duck came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum DrainEnd {
+    /// Nothing was in flight any more.
+    Quiet,
+    /// The time was up; so many requests were still in flight.
+    Overdue {
+        /// Requests in flight.
+        unfinished: u64,
+    },
+    /// It was told to end at once; so many requests were still in flight.
+    CutShort {
+        /// Requests in flight.
+        unfinished: u64,
+    },
+}
+
+/// The life of one server. A handle: clones are the same life.
+#[derive(Clone, Debug)]
+pub struct Lifecycle(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    phase: watch::Sender<Phase>,
+    /// The phase again, for the path of each request, which must not take a lock.
+    phase_now: AtomicU8,
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// Told at each end of a request while a lame duck.
+    idle: Notify,
+    cut_short: AtomicBool,
+}
+
+impl Default for Lifecycle {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Lifecycle {
+    /// A server that is starting.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::new(Inner {
+            phase: watch::Sender::new(Phase::Starting),
+            phase_now: AtomicU8::new(Phase::Starting as u8),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            idle: Notify::new(),
+            cut_short: AtomicBool::new(false),
+        }))
+    }
+
+    /// The server wants requests from now on. Without effect on a lame duck.
+    pub fn ready(&self) {
+        self.advance(Phase::Serving);
+    }
+
+    /// The server is going away. Everyone is told, and nothing is refused.
+    pub fn lame_duck(&self) {
+        self.advance(Phase::LameDuck);
+    }
+
+    /// The server ends now, whatever is in flight.
+    pub fn end_now(&self) {
+        self.0.cut_short.store(true, Ordering::SeqCst);
+        self.advance(Phase::Drained);
+    }
+
+    pub(super) fn end(&self) {
+        self.advance(Phase::Drained);
+    }
+
+    fn advance(&self, to: Phase) {
+        self.0.phase.send_if_modified(|phase| {
+            let forward = to > *phase;
+            if forward {
+                *phase = to;
+                self.0.phase_now.store(to as u8, Ordering::SeqCst);
+            }
+            forward
+        });
+    }
+
+    /// Where the server stands. Cheap enough for every request.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.0.phase_now.load(Ordering::SeqCst) {
+            0 => Phase::Starting,
+            1 => Phase::Serving,
+            2 => Phase::LameDuck,
+            _ => Phase::Drained,
+        }
+    }
+
+    /// Told of each change of phase.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Phase> {
+        self.0.phase.subscribe()
+    }
+
+    /// Counts a request as in flight until the guard is dropped.
+    #[must_use]
+    pub fn begin(&self) -> InFlight {
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        InFlight(self.clone())
+    }
+
+    /// Requests in flight.
+    #[must_use]
+    pub fn active_requests(&self) -> u64 {
+        // The ends first: read the other way round, a request that begins and ends in between
+        // would make the difference negative.
+        let ended = self.0.ended.load(Ordering::SeqCst);
+        self.0.begun.load(Ordering::SeqCst).saturating_sub(ended)
+    }
+
+    /// SIGTERM or SIGINT makes the server a lame duck; a second of either ends it at once.
+    ///
+    /// Both are caught from when this returns. Call it once, within a tokio runtime.
+    ///
+    /// # Errors
+    /// When the signals cannot be caught.
+    #[cfg(unix)]
+    pub fn on_sigterm(&self) -> io::Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let lifecycle = self.clone();
+        tokio::spawn(async move {
+            for act in [Self::lame_duck, Self::end_now] {
+                let name = tokio::select! {
+                    _ = terminate.recv() => "SIGTERM",
+                    _ = interrupt.recv() => "SIGINT",
+                };
+                act(&lifecycle);
+                tracing::info!(signal = name, phase = lifecycle.phase().name(), "asked to end");
+            }
+        });
+        Ok(())
+    }
+
+    /// Waits until the server may end: it became a lame duck, and then any of the conditions in
+    /// `config` came true. Its phase is *drained* from then on.
+    ///
+    /// [`serve`](super::serve) waits for this by itself. With another server, close the listener
+    /// when this returns, and the connections after it.
+    pub async fn drained(&self, config: &DrainConfig) -> DrainEnd {
+        let mut phase = self.watch();
+        let reached = |least| move |phase: &Phase| *phase >= least;
+        let lives = "the sender lives as long as self";
+        phase.wait_for(reached(Phase::LameDuck)).await.expect(lives);
+        let began = Instant::now();
+        let end = tokio::select! {
+            biased;
+            _ = phase.wait_for(reached(Phase::Drained)) => self.ended_by_another(),
+            () = self.quiet(config.quiet, began + config.announce) => DrainEnd::Quiet,
+            () = tokio::time::sleep_until(began + config.drain) => {
+                DrainEnd::Overdue { unfinished: self.active_requests() }
+            }
+        };
+        self.end();
+        end
+    }
+
+    fn ended_by_another(&self) -> DrainEnd {
+        let unfinished = self.active_requests();
+        if self.0.cut_short.load(Ordering::SeqCst) { DrainEnd::CutShort { unfinished } } else { DrainEnd::Quiet }
+    }
+
+    /// Waits until nothing was in flight for `quiet`, at `earliest` or later.
+    async fn quiet(&self, quiet: Duration, earliest: Instant) {
+        loop {
+            // Registered before the count is read, so that an end in between is not missed.
+            let ended = self.0.idle.notified();
+            let begun = self.0.begun.load(Ordering::SeqCst);
+            if self.active_requests() > 0 {
+                ended.await;
+                continue;
+            }
+            tokio::time::sleep_until(earliest.max(Instant::now() + quiet)).await;
+            if self.0.begun.load(Ordering::SeqCst) == begun && self.active_requests() == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// A request in flight, until dropped.
+#[derive(Debug)]
+pub struct InFlight(Lifecycle);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let Lifecycle(inner) = &self.0;
+        inner.ended.fetch_add(1, Ordering::SeqCst);
+        if self.0.phase() >= Phase::LameDuck {
+            inner.idle.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: DrainConfig = DrainConfig {
+        quiet: Duration::from_millis(500),
+        announce: Duration::from_secs(1),
+        drain: Duration::from_secs(30),
+    };
+
+    async fn at(origin: Instant, millis: u64) {
+        tokio::time::sleep_until(origin + Duration::from_millis(millis)).await;
+    }
+
+    /// Runs `script` beside `drained`; returns how it ended, and after how many milliseconds.
+    async fn drain(lifecycle: &Lifecycle, script: impl Future<Output = ()>) -> (DrainEnd, u128) {
+        let origin = Instant::now();
+        let ended = async { (lifecycle.drained(&CONFIG).await, origin.elapsed().as_millis()) };
+        let (ended, ()) = tokio::join!(ended, script);
+        assert_eq!(lifecycle.phase(), Phase::Drained);
+        ended
+    }
+
+    #[test]
+    fn phases_go_one_way() {
+        let lifecycle = Lifecycle::new();
+        assert_eq!(lifecycle.phase(), Phase::Starting);
+        lifecycle.ready();
+        assert!(lifecycle.phase().is_serving());
+        lifecycle.lame_duck();
+        lifecycle.ready();
+        assert_eq!(lifecycle.phase(), Phase::LameDuck);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_lame_duck_stays_to_be_heard_and_ends() {
+        let lifecycle = Lifecycle::new();
+        lifecycle.ready();
+        let origin = Instant::now();
+        let script = async {
+            at(origin, 5_000).await;
+            lifecycle.lame_duck();
+        };
+        assert_eq!(drain(&lifecycle, script).await, (DrainEnd::Quiet, 6_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_in_flight_and_new_ones_put_the_end_off() {
+        let lifecycle = Lifecycle::new();
+        lifecycle.lame_duck();
+        let origin = Instant::now();
+        let first = lifecycle.begin();
+        let script = async {
+            at(origin, 3_000).await;
+            drop(first);
+            at(origin, 3_400).await;
+            let second = lifecycle.begin();
+            at(origin, 3_450).await;
+            drop(second);
+        };
+        let (end, millis) = drain(&lifecycle, script).await;
+        assert_eq!(end, DrainEnd::Quiet);
+        assert!((3_950..=4_001).contains(&millis), "quiet for half a second after 3450: {millis}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endless_request_is_given_up_when_the_time_is_up() {
+        let lifecycle = Lifecycle::new();
+        let _endless = lifecycle.begin();
+        lifecycle.lame_duck();
+        assert_eq!(drain(&lifecycle, async {}).await, (DrainEnd::Overdue { unfinished: 1 }, 30_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn end_now_waits_for_nothing() {
+        let lifecycle = Lifecycle::new();
+        let _endless = lifecycle.begin();
+        let origin = Instant::now();
+        let script = async {
+            at(origin, 100).await;
+            lifecycle.end_now();
+        };
+        assert_eq!(drain(&lifecycle, script).await, (DrainEnd::CutShort { unfinished: 1 }, 100));
+    }
+}

@@ -1,0 +1,74 @@
+//! What a backend does for its clients: reports its load, says whether it is well, and leaves in time.
+//!
+//! - [`ReportLayer`] wraps any `http` service. It attaches an ORCA load report to every response, and
+//!   answers gRPC health, load reports out of band, and readiness checks.
+//! - [`Lifecycle`] is where the server stands: starting, serving, lame duck, drained.
+//! - [`serve`] is an accept loop that puts both together, and ends without failing a request.
+//!
+//! With axum, or anything else that is a `tower` service:
+//!
+//! ```no_run
+//! use plimsoll::server::{Lifecycle, ReportLayer, ServeConfig, serve};
+//!
+//! # async fn warm_up() {}
+//! # #[tokio::main]
+//! # async fn main() -> std::io::Result<()> {
+//! let app = axum::Router::new().route("/", axum::routing::get(|| async { "hello" }));
+//!
+//! let lifecycle = Lifecycle::new();
+//! lifecycle.on_sigterm()?;
+//! let reports = ReportLayer::builder(lifecycle.clone()).readiness_path("/readyz").build();
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! let server = tokio::spawn(serve([listener], app, reports, ServeConfig::default()));
+//! warm_up().await;
+//! lifecycle.ready();
+//! server.await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With plain hyper, and a function as the service:
+//!
+//! ```no_run
+//! use std::convert::Infallible;
+//!
+//! use bytes::Bytes;
+//! use http::{Request, Response};
+//! use http_body_util::Full;
+//! use hyper::body::Incoming;
+//! use plimsoll::server::{Lifecycle, ReportLayer, ServeConfig, serve};
+//!
+//! async fn hello(_request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+//!     Ok(Response::new(Full::from("hello")))
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> std::io::Result<()> {
+//! let lifecycle = Lifecycle::new();
+//! lifecycle.on_sigterm()?;
+//! lifecycle.ready();
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! let end = serve([listener], tower::service_fn(hello), ReportLayer::new(lifecycle), ServeConfig::default()).await;
+//! println!("{end:?}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Under a server of your own, wrap the service in the layer, and end in the order of [`serve`]:
+//! wait for [`Lifecycle::drained`], close the listener, then the connections.
+
+mod body;
+mod cpu;
+mod endpoints;
+mod layer;
+mod lifecycle;
+pub mod meter;
+mod report;
+mod serve;
+
+pub use body::ReportBody;
+pub use endpoints::MIN_REPORT_INTERVAL;
+pub use layer::{ReportLayer, ReportLayerBuilder, ReportService, ResponseFuture};
+pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
+pub use report::{ENCODE_EVERY, ReportSource};
+pub use serve::{CLOSE_GRACE, ServeConfig, serve};

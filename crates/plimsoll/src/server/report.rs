@@ -1,0 +1,204 @@
+//! The load report of this process, ready to be attached to any response.
+//!
+//! Encoding a report for every response would cost more than many responses do. So the encoded
+//! header is kept and made anew only every [`ENCODE_EVERY`]; in between a response pays for reading
+//! the clock and for a reference count. Becoming a lame duck shows at once.
+//!
+//! What is measured: qps, eps and CPU over one sliding window ([`meter`](super::meter)), and requests
+//! in flight. CPU utilization is CPU used over CPU available, and stands in for
+//! `application_utilization` as well, because some clients read only the one and some only the other.
+//! A server that knows its load better says so through [`ReportSource`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::HeaderValue;
+use parking_lot::{Mutex, RwLock};
+use plimsoll_core::{LoadReport, Timestamp};
+use plimsoll_wire::orca::{ACTIVE_REQUESTS_METRIC, OrcaLoadReport};
+use tokio::time::Instant;
+
+use super::cpu;
+use super::lifecycle::{Lifecycle, Phase};
+use super::meter::{LoadMeter, Rates, Totals};
+
+/// How old an encoded report may be. A client that gets several responses within this time learns
+/// nothing from the later ones that it could act on.
+pub const ENCODE_EVERY: Duration = Duration::from_millis(20);
+
+/// Changes what a server says of its load.
+pub trait ReportSource: Send + Sync + 'static {
+    /// What to report instead of `measured`. Called every [`ENCODE_EVERY`] at most, on the path of a
+    /// response: it must not block.
+    fn report(&self, measured: LoadReport) -> LoadReport;
+}
+
+impl<F: Fn(LoadReport) -> LoadReport + Send + Sync + 'static> ReportSource for F {
+    fn report(&self, measured: LoadReport) -> LoadReport {
+        self(measured)
+    }
+}
+
+/// What the parts of the layer share.
+pub(super) struct Reporter {
+    pub(super) lifecycle: Lifecycle,
+    /// CPUs that 100% utilization stands for.
+    cpus: f64,
+    source: Option<Box<dyn ReportSource>>,
+    origin: Instant,
+    answered: AtomicU64,
+    failed: AtomicU64,
+    /// When the encoded report is too old, in nanoseconds since the origin.
+    stale_at: AtomicU64,
+    encoded_phase: AtomicU8,
+    encoded: RwLock<HeaderValue>,
+    measuring: Mutex<Measuring>,
+}
+
+struct Measuring {
+    meter: LoadMeter,
+    rates: Rates,
+    report: OrcaLoadReport,
+}
+
+impl Reporter {
+    pub(super) fn new(
+        lifecycle: Lifecycle,
+        window: Duration,
+        cpus: Option<f64>,
+        source: Option<Box<dyn ReportSource>>,
+    ) -> Arc<Self> {
+        let totals = Totals { cpu: cpu::used(), ..Totals::default() };
+        let report = OrcaLoadReport::default();
+        Arc::new(Self {
+            cpus: cpus.unwrap_or_else(cpu::available),
+            source,
+            origin: Instant::now(),
+            answered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            stale_at: AtomicU64::new(0),
+            encoded_phase: AtomicU8::new(lifecycle.phase() as u8),
+            encoded: RwLock::new(report.to_header_value()),
+            measuring: Mutex::new(Measuring {
+                meter: LoadMeter::new(Timestamp::ZERO, window, totals),
+                rates: Rates::default(),
+                report,
+            }),
+            lifecycle,
+        })
+    }
+
+    /// Counts a request as answered, well or ill.
+    pub(super) fn answered(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request, answered before or not at all, as failed.
+    pub(super) fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The report as the value of an `endpoint-load-metrics-bin` header.
+    pub(super) fn header(&self) -> HeaderValue {
+        let now = Timestamp::from_origin(self.origin.elapsed());
+        let phase = self.lifecycle.phase();
+        if phase as u8 != self.encoded_phase.load(Ordering::Acquire) {
+            self.encode(&mut self.measuring.lock(), now, phase);
+        } else if now.as_nanos() >= self.stale_at.load(Ordering::Relaxed)
+            // Another thread is at it already: what there is will do.
+            && let Some(mut measuring) = self.measuring.try_lock()
+        {
+            self.encode(&mut measuring, now, phase);
+        }
+        self.encoded.read().clone()
+    }
+
+    /// The report as it stands now.
+    pub(super) fn report(&self) -> OrcaLoadReport {
+        let now = Timestamp::from_origin(self.origin.elapsed());
+        let mut measuring = self.measuring.lock();
+        self.encode(&mut measuring, now, self.lifecycle.phase());
+        measuring.report.clone()
+    }
+
+    fn encode(&self, measuring: &mut Measuring, now: Timestamp, phase: Phase) {
+        if measuring.meter.due(now) {
+            let totals = Totals {
+                answered: self.answered.load(Ordering::Relaxed),
+                failed: self.failed.load(Ordering::Relaxed),
+                cpu: cpu::used(),
+            };
+            measuring.rates = measuring.meter.sample(now, totals);
+        }
+        let Rates { qps, eps, cpus } = measuring.rates;
+        let utilization = cpus / self.cpus;
+        let mut load = LoadReport {
+            application_utilization: utilization,
+            cpu_utilization: utilization,
+            qps,
+            eps,
+            lame_duck: !phase.is_serving(),
+        };
+        if let Some(source) = &self.source {
+            load = source.report(load);
+        }
+        let mut report = OrcaLoadReport::from(&load);
+        let active = self.lifecycle.active_requests();
+        report.named_metrics.insert(ACTIVE_REQUESTS_METRIC.to_owned(), active as f64);
+        *self.encoded.write() = report.to_header_value();
+        measuring.report = report;
+        self.encoded_phase.store(phase as u8, Ordering::Release);
+        self.stale_at.store((now + ENCODE_EVERY).as_nanos(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reporter(source: Option<Box<dyn ReportSource>>) -> Arc<Reporter> {
+        let lifecycle = Lifecycle::new();
+        lifecycle.ready();
+        Reporter::new(lifecycle, Duration::from_secs(1), Some(1.0), source)
+    }
+
+    fn read(value: &HeaderValue) -> LoadReport {
+        LoadReport::from(&OrcaLoadReport::from_base64(value.as_bytes()).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn report_is_encoded_anew_only_after_a_while() {
+        let reporter = reporter(None);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        reporter.answered();
+        let first = reporter.header();
+        assert_eq!(read(&first).qps, 1.0);
+        for _ in 0..99 {
+            reporter.answered();
+        }
+        reporter.failed();
+        assert_eq!(reporter.header().as_bytes().as_ptr(), first.as_bytes().as_ptr(), "the same bytes, shared");
+        tokio::time::advance(Duration::from_millis(100)).await;
+        let later = read(&reporter.header());
+        assert!(later.qps > 50.0 && later.eps > 0.5, "{later:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lame_duck_shows_in_the_very_next_report() {
+        let reporter = reporter(None);
+        assert!(!read(&reporter.header()).lame_duck);
+        reporter.lifecycle.lame_duck();
+        assert!(read(&reporter.header()).lame_duck);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn source_has_the_last_word() {
+        let fixed = |measured| LoadReport { application_utilization: 0.2, qps: 100.0, ..measured };
+        let reporter = reporter(Some(Box::new(fixed)));
+        let _in_flight = reporter.lifecycle.begin();
+        let report = reporter.report();
+        assert_eq!((report.application_utilization, report.rps_fractional), (0.2, 100.0));
+        assert_eq!(report.named_metrics[ACTIVE_REQUESTS_METRIC], 1.0);
+    }
+}

@@ -1,0 +1,300 @@
+//! An accept loop that ends without failing a request.
+//!
+//! HTTP/1 and HTTP/2 (without TLS, with prior knowledge) on one port, told apart by the first three
+//! bytes: no HTTP/1 method begins with the `PRI` of the HTTP/2 preface. What happens when the server
+//! becomes a lame duck, and why in this order:
+//!
+//! 1. *At once*: load reports and health say so; HTTP/1 responses close their connection; HTTP/2
+//!    connections get a GOAWAY in two steps, so that requests on their way are still served. Idle
+//!    HTTP/1 connections stay: closing one races with a request that the client is sending, and the
+//!    client could not know whether that was served. The listener stays open, because clients who have
+//!    not heard yet still connect; HTTP/2 connections from now on get their GOAWAY at the end,
+//!    because a client that ignores the first would only connect again at once.
+//! 2. *When nothing has been in flight for a while* ([`DrainConfig`]): the listener is closed first,
+//!    after the connections that wait in its backlog were accepted, then the connections. So a client
+//!    that holds a silent connection to learn of the end learns of it only when a connect would be
+//!    refused or reach the successor.
+//! 3. Connections that do not end by themselves within [`CLOSE_GRACE`] are cut, and `serve` returns.
+
+use std::error::Error;
+use std::io;
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tower_layer::Layer as _;
+use tower_service::Service;
+
+use super::layer::{ReportLayer, ReportService};
+use super::lifecycle::{DrainConfig, DrainEnd, Phase};
+
+/// How long connections get to close in good order once nothing is in flight on them: enough to
+/// write a GOAWAY and the end of a stream.
+pub const CLOSE_GRACE: Duration = Duration::from_millis(100);
+
+/// Pause after a failed accept. It fails mostly for want of file descriptors, and trying again at
+/// once would only burn CPU.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Pause between looks at a connection of which only one or two bytes have come.
+const PEEK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Settings of [`serve`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServeConfig {
+    /// How long to be a lame duck.
+    pub drain: DrainConfig,
+    /// Streams that a client may have open on one HTTP/2 connection.
+    pub max_concurrent_streams: u32,
+    /// Closes an HTTP/1 connection on which no whole request head came for this long, idle ones
+    /// included. Off by default: clients keep idle connections on purpose, and closing one races
+    /// with the next request on it. Set it where clients are not trusted.
+    pub header_read_timeout: Option<Duration>,
+}
+
+impl ServeConfig {
+    /// What hyper recommends; a further connection is opened beyond it.
+    pub const DEFAULT_MAX_CONCURRENT_STREAMS: u32 = 200;
+}
+
+impl Default for ServeConfig {
+    fn default() -> Self {
+        Self {
+            drain: DrainConfig::default(),
+            max_concurrent_streams: Self::DEFAULT_MAX_CONCURRENT_STREAMS,
+            header_read_timeout: None,
+        }
+    }
+}
+
+/// How far a connection has to go along with the end. In order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Open,
+    LameDuck,
+    Closing,
+    Cut,
+}
+
+/// Serves until the life of the server has ended, and returns how it ended.
+///
+/// The service is wrapped in `reports`; do not wrap it yourself as well. Call
+/// [`ready`](super::Lifecycle::ready) when requests are welcome: connections are accepted from the
+/// start. Runs on any tokio runtime; each connection is a task.
+pub async fn serve<S, B>(
+    listeners: impl IntoIterator<Item = TcpListener>,
+    service: S,
+    reports: ReportLayer,
+    config: ServeConfig,
+) -> DrainEnd
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let stage = watch::Sender::new(Stage::Open);
+    let stop_accepting = watch::Sender::new(false);
+    // Every connection holds a sender, so that the channel closes when the last has ended.
+    let (alive, mut all_gone) = mpsc::channel::<()>(1);
+    let mut acceptors = JoinSet::new();
+    for listener in listeners {
+        let acceptor = Acceptor {
+            service: reports.layer(service.clone()),
+            config,
+            stage: stage.subscribe(),
+            alive: alive.clone(),
+        };
+        acceptors.spawn(acceptor.run(listener, stop_accepting.subscribe()));
+    }
+    drop(alive);
+
+    let lifecycle = reports.lifecycle();
+    let mut phase = lifecycle.watch();
+    let announce = async {
+        reached(&mut phase, Phase::LameDuck).await;
+        stage.send_replace(Stage::LameDuck);
+        std::future::pending().await
+    };
+    let end = tokio::select! {
+        end = lifecycle.drained(&config.drain) => end,
+        () = announce => unreachable!("it never ends"),
+    };
+
+    stop_accepting.send_replace(true);
+    while acceptors.join_next().await.is_some() {}
+    stage.send_replace(Stage::Closing);
+    if !matches!(end, DrainEnd::CutShort { .. }) {
+        let _ = tokio::time::timeout(CLOSE_GRACE, all_gone.recv()).await;
+    }
+    stage.send_replace(Stage::Cut);
+    all_gone.recv().await;
+    end
+}
+
+/// Takes in the connections of one listener.
+struct Acceptor<S> {
+    service: ReportService<S>,
+    config: ServeConfig,
+    stage: watch::Receiver<Stage>,
+    alive: mpsc::Sender<()>,
+}
+
+impl<S, B> Acceptor<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    async fn run(self, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                biased;
+                () = reached(&mut stop, true) => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => self.take_in(stream),
+                    Err(error) => pause_after(&error).await,
+                },
+            }
+        }
+        // Those who wait in the backlog have connected already, as far as they know.
+        if let Ok(listener) = listener.into_std() {
+            while let Ok((stream, _)) = listener.accept() {
+                if stream.set_nonblocking(true).is_ok()
+                    && let Ok(stream) = TcpStream::from_std(stream)
+                {
+                    self.take_in(stream);
+                }
+            }
+        }
+    }
+
+    fn take_in(&self, stream: TcpStream) {
+        // Responses are written whole; waiting for more to send would only delay them.
+        let _ = stream.set_nodelay(true);
+        let (service, config, stage) = (self.service.clone(), self.config, self.stage.clone());
+        let alive = self.alive.clone();
+        tokio::spawn(async move {
+            if let Err(error) = connection(stream, service, config, stage).await {
+                tracing::debug!(%error, "connection ended early");
+            }
+            drop(alive);
+        });
+    }
+}
+
+async fn pause_after(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+
+    if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
+        tracing::warn!(%error, "cannot accept a connection");
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Serves one connection to its end.
+async fn connection<S, B>(
+    stream: TcpStream,
+    service: ReportService<S>,
+    config: ServeConfig,
+    mut stage: watch::Receiver<Stage>,
+) -> Result<(), Box<dyn Error + Send + Sync>>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let accepted = *stage.borrow();
+    let protocol = tokio::select! {
+        protocol = protocol_of(&stream) => protocol?,
+        () = reached(&mut stage, Stage::Cut) => return Ok(()),
+    };
+    let io = TokioIo::new(stream);
+    let service = TowerToHyperService::new(service);
+    match protocol {
+        None => Ok(()),
+        Some(Protocol::Http1) => {
+            // A connection whose first bytes came during the end is about to be told so by its
+            // response; hyper would close it before.
+            let told = if *stage.borrow() < Stage::Closing { Stage::Closing } else { Stage::Cut };
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(config.header_read_timeout)
+                .serve_connection(io, service)
+                .with_upgrades();
+            run(pin!(served), |served| served.graceful_shutdown(), told, stage).await
+        }
+        Some(Protocol::Http2) => {
+            let told = if accepted == Stage::Open { Stage::LameDuck } else { Stage::Closing };
+            let served = http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(config.max_concurrent_streams)
+                .serve_connection(io, service);
+            run(pin!(served), |served| served.graceful_shutdown(), told, stage).await
+        }
+    }
+}
+
+/// Drives `served`, tells it by `tell` at stage `told`, and drops it when all are cut.
+async fn run<C: Future<Output = hyper::Result<()>>>(
+    mut served: Pin<&mut C>,
+    tell: impl FnOnce(Pin<&mut C>),
+    told: Stage,
+    mut stage: watch::Receiver<Stage>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    tokio::select! {
+        ended = served.as_mut() => return Ok(ended?),
+        () = reached(&mut stage, told) => {}
+    }
+    tell(served.as_mut());
+    tokio::select! {
+        ended = served => Ok(ended?),
+        () = reached(&mut stage, Stage::Cut) => Ok(()),
+    }
+}
+
+/// Waits for `least` or more; a value that nobody can change any more counts as reached, so that
+/// nothing outlives a `serve` that was dropped.
+async fn reached<T: PartialOrd>(value: &mut watch::Receiver<T>, least: T) {
+    let _ = value.wait_for(|value| *value >= least).await;
+}
+
+/// Looks at the first bytes without taking them; `None` when the client closed without any.
+async fn protocol_of(stream: &TcpStream) -> io::Result<Option<Protocol>> {
+    const MARK: &[u8] = b"PRI";
+    let mut bytes = [0; MARK.len()];
+    loop {
+        let seen = match stream.peek(&mut bytes).await? {
+            0 => return Ok(None),
+            length => &bytes[..length],
+        };
+        if !MARK.starts_with(seen) {
+            return Ok(Some(Protocol::Http1));
+        }
+        if seen.len() == MARK.len() {
+            return Ok(Some(Protocol::Http2));
+        }
+        tokio::time::sleep(PEEK_PAUSE).await;
+    }
+}

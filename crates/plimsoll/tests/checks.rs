@@ -1,0 +1,136 @@
+//! Active health checks over real connections on loopback.
+#![allow(clippy::unwrap_used, reason = "a test may fail by it")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use plimsoll::client::{Check, Client, Cluster, ClusterConfig};
+use plimsoll_core::LoadReport;
+use plimsoll_core::health::{Reason, State};
+use plimsoll_wire::grpc::{self, Code};
+use plimsoll_wire::health::{HealthCheckResponse, ServingStatus};
+
+use support::*;
+
+fn checked_by(check: Check) -> ClusterConfig {
+    let mut config = ClusterConfig { check, ..plain_config() };
+    config.balancer.checks.interval = Duration::from_millis(10);
+    config
+}
+
+fn http_check() -> Check {
+    Check::Http { path: "/healthz".parse().unwrap(), host: None }
+}
+
+fn start(config: ClusterConfig, server: &Server) -> Cluster {
+    let cluster = Cluster::new("test", config, [server.address]);
+    tokio::spawn(cluster.run());
+    cluster
+}
+
+#[tokio::test]
+async fn the_status_of_an_http_check_decides() {
+    let answer = Arc::new(AtomicU16::new(503));
+    let told = answer.clone();
+    let server = Server::start(Speaks::Http1, move |request| {
+        assert_eq!(request.uri().path(), "/healthz");
+        status(told.load(Ordering::SeqCst))
+    })
+    .await;
+    let cluster = start(checked_by(http_check()), &server);
+    let reason = || view_of(&cluster, server.address).snapshot.reason;
+    until(|| reason() == Reason::NotServing).await;
+    assert_eq!(state_of(&cluster, server.address), State::LameDuck);
+    answer.store(204, Ordering::SeqCst);
+    until(|| reason() == Reason::CheckPassed).await;
+    assert_eq!(state_of(&cluster, server.address), State::Healthy);
+    answer.store(500, Ordering::SeqCst);
+    until(|| reason() == Reason::CheckFailed).await;
+    assert_eq!(state_of(&cluster, server.address), State::Refusing);
+    answer.store(200, Ordering::SeqCst);
+    until(|| state_of(&cluster, server.address) == State::Healthy).await;
+}
+
+#[tokio::test]
+async fn a_connection_alone_does_not_heal_where_checks_are_active() {
+    let server = Server::start(Speaks::Http1, |_| status(404)).await;
+    let cluster = start(checked_by(http_check()), &server);
+    let _client = Client::<http_body_util::Empty<bytes::Bytes>>::new(&cluster);
+    until(|| view_of(&cluster, server.address).counts.connections_open() > 0).await;
+    until(|| view_of(&cluster, server.address).snapshot.reason == Reason::CheckFailed).await;
+}
+
+#[tokio::test]
+async fn a_lame_duck_flag_in_the_answer_of_a_check_is_obeyed() {
+    let leaving = Arc::new(AtomicBool::new(false));
+    let told = leaving.clone();
+    let server = Server::start(Speaks::Http1, move |_| {
+        reporting(LoadReport { lame_duck: told.load(Ordering::SeqCst), qps: 1.0, ..LoadReport::default() })
+    })
+    .await;
+    let cluster = start(checked_by(http_check()), &server);
+    until(|| state_of(&cluster, server.address) == State::Healthy).await;
+    until(|| view_of(&cluster, server.address).snapshot.report.is_some()).await;
+    leaving.store(true, Ordering::SeqCst);
+    until(|| state_of(&cluster, server.address) == State::LameDuck).await;
+}
+
+#[tokio::test]
+async fn a_grpc_check_asks_the_standard_service() {
+    let serving = Arc::new(AtomicBool::new(true));
+    let told = serving.clone();
+    let server = Server::start(Speaks::Http2(100), move |request| {
+        assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
+        let status = if told.load(Ordering::SeqCst) { ServingStatus::Serving } else { ServingStatus::NotServing };
+        support::grpc(grpc::frame(&HealthCheckResponse::of(status)), grpc::trailers(Code::Ok, ""))
+    })
+    .await;
+    let cluster = start(checked_by(Check::Grpc { service: String::new() }), &server);
+    until(|| state_of(&cluster, server.address) == State::Healthy).await;
+    serving.store(false, Ordering::SeqCst);
+    until(|| state_of(&cluster, server.address) == State::LameDuck).await;
+}
+
+#[tokio::test]
+async fn a_check_that_hangs_fails_by_its_timeout() {
+    let server = Server::start(Speaks::Http1, |_| Box::pin(std::future::pending())).await;
+    let mut config = checked_by(http_check());
+    config.check_timeout.0 = Duration::from_millis(20);
+    let cluster = start(config, &server);
+    until(|| view_of(&cluster, server.address).snapshot.reason == Reason::CheckFailed).await;
+}
+
+#[tokio::test]
+async fn a_tcp_check_finds_out_when_nobody_listens_and_when_somebody_does_again() {
+    let server = Server::plain().await;
+    let address = server.address;
+    let cluster = start(checked_by(Check::Tcp), &server);
+    until(|| state_of(&cluster, address) == State::Healthy).await;
+    server.stop().await;
+    until(|| state_of(&cluster, address) == State::Refusing).await;
+    let _successor = Server::start_at(address, Speaks::Http1, |_| text("new")).await;
+    until(|| state_of(&cluster, address) == State::Healthy).await;
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_counts_as_active_until_its_body_is_dropped() {
+    let server = Server::start(Speaks::Http1, |_| {
+        let response = http::Response::builder().status(101).header("connection", "upgrade").header("upgrade", "echo");
+        now(response.body(http_body_util::Empty::new().boxed()).unwrap())
+    })
+    .await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let client = Client::<http_body_util::Empty<bytes::Bytes>>::new(&cluster);
+    let mut request = get("/");
+    request.headers_mut().insert("connection", "upgrade".parse().unwrap());
+    request.headers_mut().insert("upgrade", "echo".parse().unwrap());
+    let response = client.send(request).await.unwrap();
+    assert_eq!(active(&cluster), 1);
+    drop(response);
+    assert_eq!(active(&cluster), 0);
+    assert_eq!(view_of(&cluster, server.address).counts.responses, [1, 0, 0, 0, 0]);
+}

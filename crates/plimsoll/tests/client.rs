@@ -1,0 +1,527 @@
+//! The client over real connections on loopback.
+#![allow(clippy::unwrap_used, reason = "a test may fail by it")]
+
+mod support;
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty, Full};
+use plimsoll::client::{Client, Cluster, ClusterCounts, Error, Protocol};
+use plimsoll::discover::Endpoint;
+use plimsoll_core::LoadReport;
+use plimsoll_core::health::{Reason, State};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use support::*;
+
+type Plain = Client<Empty<Bytes>>;
+
+async fn ok(client: &Plain) {
+    let response = client.send(get("/")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    response.into_body().collect().await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_are_spread_over_all_backends_on_kept_alive_connections() {
+    let servers = [Server::plain().await, Server::plain().await, Server::plain().await];
+    let cluster = running(plain_config(), &servers.each_ref()).await;
+    let client = Plain::new(&cluster);
+    let checked: Vec<_> = servers.iter().map(Server::connections).collect();
+    for _ in 0..30 {
+        ok(&client).await;
+    }
+    for (server, checked) in servers.iter().zip(checked) {
+        assert_eq!(server.requests(), 10);
+        assert!(server.connections() - checked <= 2, "one opened at start, one at most for the first request");
+    }
+    let views = cluster.backends();
+    assert!(views.iter().all(|view| view.counts.responses == [0, 10, 0, 0, 0] && view.snapshot.requests == 10));
+    assert_eq!(cluster.counts().latency.count, 30);
+    assert_eq!(active(&cluster), 0);
+}
+
+#[tokio::test]
+async fn a_request_that_finds_no_connection_goes_elsewhere() {
+    let (alive, dead) = (Server::plain().await, Server::plain().await);
+    let dead_address = dead.address;
+    let mut config = plain_config();
+    config.pool.min_connections = 0;
+    let cluster = running(config, &[&alive, &dead]).await;
+    let client = Plain::new(&cluster);
+    dead.stop().await;
+    for _ in 0..6 {
+        ok(&client).await;
+    }
+    assert_eq!(alive.requests(), 6);
+    assert!(cluster.counts().further_attempts >= 1);
+    assert_eq!(state_of(&cluster, dead_address), State::Refusing);
+    assert_eq!(active(&cluster), 0);
+}
+
+#[tokio::test]
+async fn the_end_of_a_backend_is_noticed_without_a_request() {
+    let (alive, dead) = (Server::plain().await, Server::plain().await);
+    let dead_address = dead.address;
+    let cluster = running(plain_config(), &[&alive, &dead]).await;
+    let client = Plain::new(&cluster);
+    for _ in 0..4 {
+        ok(&client).await;
+    }
+    dead.stop().await;
+    until(|| state_of(&cluster, dead_address) == State::Refusing).await;
+    assert_eq!(cluster.counts().further_attempts, 0);
+}
+
+#[tokio::test]
+async fn when_all_backends_are_gone_the_error_names_one_and_says_that_nothing_was_sent() {
+    let dead = Server::plain().await;
+    let address = dead.address;
+    let mut config = plain_config();
+    config.pool.min_connections = 0;
+    let cluster = running(config, &[&dead]).await;
+    let client = Plain::new(&cluster);
+    dead.stop().await;
+    let error = client.send(get("/")).await.unwrap_err();
+    assert!(matches!(error, Error::Connect { address: at, .. } if at == address), "{error}");
+    assert!(error.nothing_sent());
+    assert_eq!(active(&cluster), 0);
+}
+
+#[tokio::test]
+async fn a_lame_duck_gets_no_new_requests_and_is_used_again_when_its_successor_is_there() {
+    let steady = Server::plain().await;
+    let report = LoadReport { lame_duck: true, ..LoadReport::default() };
+    let leaving = Server::start(Speaks::Http1, move |_| reporting(report)).await;
+    let address = leaving.address;
+    let cluster = running(plain_config(), &[&steady, &leaving]).await;
+    let client = Plain::new(&cluster);
+    for _ in 0..10 {
+        ok(&client).await;
+    }
+    assert_eq!(state_of(&cluster, address), State::LameDuck);
+    assert_eq!(leaving.requests(), 1);
+    assert_eq!(steady.requests(), 9);
+
+    // The silent connection to it tells of its end long before anyone would ask again.
+    until(|| leaving.open_connections() >= 2).await;
+    leaving.stop().await;
+    let successor = Server::start_at(address, Speaks::Http1, |_| text("new")).await;
+    until(|| state_of(&cluster, address) == State::Healthy).await;
+    for _ in 0..4 {
+        ok(&client).await;
+    }
+    assert_eq!(successor.requests(), 2);
+}
+
+#[tokio::test]
+async fn a_dropped_body_ends_the_request_as_cancelled() {
+    let (_never, body) = by_hand();
+    let body = std::sync::Mutex::new(Some(body));
+    let server = Server::start(Speaks::Http1, move |_| now(Response::new(body.lock().unwrap().take().unwrap()))).await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let client = Plain::new(&cluster);
+    let response = client.send(get("/")).await.unwrap();
+    assert_eq!(active(&cluster), 1);
+    drop(response);
+    assert_eq!(active(&cluster), 0);
+    assert_eq!(view_of(&cluster, server.address).counts.cancelled, 1);
+    until(|| view_of(&cluster, server.address).counts.connections_closed == 1).await;
+}
+
+#[tokio::test]
+async fn a_dropped_call_ends_the_request_as_cancelled() {
+    let server = Server::start(Speaks::Http1, |_| Box::pin(std::future::pending())).await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let client = Plain::new(&cluster);
+    let call = tokio::spawn({
+        let client = client.clone();
+        async move { client.send(get("/")).await.map(drop) }
+    });
+    until(|| server.requests() == 1).await;
+    call.abort();
+    until(|| active(&cluster) == 0).await;
+    assert_eq!(view_of(&cluster, server.address).counts.cancelled, 1);
+}
+
+/// A server that answers each request when it gets a permit.
+async fn gated(speaks: Speaks) -> (Arc<Semaphore>, Server) {
+    let gate = Arc::new(Semaphore::new(0));
+    let at_gate = gate.clone();
+    let server = Server::start(speaks, move |_| {
+        let gate = at_gate.clone();
+        Box::pin(async move {
+            gate.acquire().await.unwrap().forget();
+            text("ok").await
+        })
+    })
+    .await;
+    (gate, server)
+}
+
+#[tokio::test]
+async fn a_request_waits_while_all_backends_are_at_their_limit_and_the_queue_is_bounded() {
+    let (gate, server) = gated(Speaks::Http1).await;
+    let mut config = plain_config();
+    config.balancer.max_active_requests = NonZeroU32::MIN;
+    config.requests.max_pending = 1;
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    let spawn = || {
+        let client = client.clone();
+        tokio::spawn(async move { client.send(get("/")).await?.into_body().collect().await.map(drop) })
+    };
+    let first = spawn();
+    until(|| server.requests() == 1).await;
+    let second = spawn();
+    until(|| cluster.waiting() == 1).await;
+    let third = spawn().await.unwrap();
+    assert!(matches!(third, Err(Error::Saturated { waited: Duration::ZERO })), "{third:?}");
+
+    assert_eq!(server.requests(), 1, "the second is still in the queue");
+    gate.add_permits(2);
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    assert_eq!(server.requests(), 2);
+    assert_eq!((cluster.waiting(), active(&cluster)), (0, 0));
+    let ClusterCounts { waited, saturated, .. } = cluster.counts();
+    assert_eq!((waited, saturated), (1, 1));
+    assert_eq!(state_of(&cluster, server.address), State::Healthy, "long requests are no illness");
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_the_queue_timeout() {
+    let (_gate, server) = gated(Speaks::Http1).await;
+    let mut config = plain_config();
+    config.balancer.max_active_requests = NonZeroU32::MIN;
+    config.requests.queue_timeout = Duration::from_millis(20);
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    let first = client.clone();
+    tokio::spawn(async move { first.send(get("/")).await.map(drop) });
+    until(|| server.requests() == 1).await;
+    let error = client.send(get("/")).await.unwrap_err();
+    assert!(matches!(error, Error::Saturated { waited } if waited >= Duration::from_millis(20)), "{error}");
+    assert_eq!(error.shed_reason().map(|reason| reason.name()), Some("saturated"));
+    assert_eq!(cluster.waiting(), 0);
+}
+
+#[tokio::test]
+async fn streams_share_a_connection_up_to_the_peers_limit() {
+    let (gate, server) = gated(Speaks::Http2(2)).await;
+    let mut config = plain_config();
+    config.requests.protocol = Protocol::Http2;
+    let cluster = running(config, &[&server]).await;
+    let checked = server.connections();
+    let client = Plain::new(&cluster);
+    gate.add_permits(1);
+    ok(&client).await;
+    assert_eq!(server.connections() - checked, 1);
+
+    let calls: Vec<_> = (0..3)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { ok(&client).await })
+        })
+        .collect();
+    until(|| server.requests() == 4).await;
+    assert_eq!(server.connections() - checked, 2, "the third stream found no room on the first connection");
+    gate.add_permits(3);
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert_eq!(view_of(&cluster, server.address).counts.connections_open(), 2);
+}
+
+#[tokio::test]
+async fn requests_that_need_a_first_http2_connection_open_only_one() {
+    let server = Server::start(Speaks::Http2(100), |_| text("ok")).await;
+    let mut config = plain_config();
+    config.requests.protocol = Protocol::Http2;
+    config.pool.min_connections = 0;
+    let cluster = running(config, &[&server]).await;
+    let checked = server.connections();
+    let client = Plain::new(&cluster);
+    futures_util::future::join_all((0..20).map(|_| ok(&client))).await;
+    assert_eq!(server.connections() - checked, 1);
+}
+
+#[tokio::test]
+async fn report_and_outcome_of_a_call_are_read_from_its_trailers() {
+    let report = LoadReport { application_utilization: 0.25, qps: 80.0, eps: 1.0, ..LoadReport::default() };
+    let server = Server::start(Speaks::Http2(100), move |request| {
+        let mut trailers = report_headers(report);
+        let code = if request.uri().path() == "/fail" { "13" } else { "0" };
+        trailers.insert("grpc-status", code.parse().unwrap());
+        grpc(Bytes::from_static(&[0; 5]), trailers)
+    })
+    .await;
+    // Automatic: what makes it HTTP/2 is that it is gRPC.
+    let cluster = running(plain_config(), &[&server]).await;
+    let client = Client::<Full<Bytes>>::new(&cluster);
+    for path in ["/a", "/fail"] {
+        let request = Request::post(path).header("content-type", "application/grpc");
+        let response = client.send(request.body(Full::from(vec![0; 5])).unwrap()).await.unwrap();
+        let body = response.into_body().collect().await.unwrap();
+        assert!(body.trailers().is_some_and(|trailers| trailers.contains_key("grpc-status")));
+    }
+    let view = view_of(&cluster, server.address);
+    assert_eq!(view.snapshot.report.map(|(_, report)| report), Some(report));
+    assert_eq!((view.snapshot.requests, view.snapshot.failures), (2, 1));
+    assert_eq!(view.counts.reports, 2);
+}
+
+#[tokio::test]
+async fn a_malformed_report_is_counted_and_nothing_else() {
+    let server = Server::start(Speaks::Http1, |_| {
+        let response = Response::builder().header("endpoint-load-metrics", "TEXT cpu_utilization=lots");
+        now(response.body(Empty::new().boxed()).unwrap())
+    })
+    .await;
+    let cluster = running(plain_config(), &[&server]).await;
+    ok(&Plain::new(&cluster)).await;
+    let view = view_of(&cluster, server.address);
+    assert_eq!((view.counts.malformed_reports, view.counts.reports), (1, 0));
+    assert_eq!((view.snapshot.failures, view.snapshot.report), (0, None));
+}
+
+/// A server whose every connection serves one request, and is closed when the next one has come.
+async fn closing_server() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut buffer = [0; 1024];
+                if stream.read(&mut buffer).await.unwrap_or(0) > 0 {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+                    let _ = stream.read(&mut buffer).await;
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_request_that_crosses_the_end_of_an_idle_connection_is_sent_again_if_that_is_safe() {
+    let address = closing_server().await;
+    let cluster = Cluster::new("test", plain_config(), [address]);
+    tokio::spawn(cluster.run());
+    let client = Plain::new(&cluster);
+    ok(&client).await;
+    ok(&client).await;
+    assert_eq!(cluster.counts().replayed, 1);
+
+    // Each connection has served by now, so the next request will meet its end.
+    let mut post = get("/");
+    *post.method_mut() = Method::POST;
+    let error = client.send(post).await.unwrap_err();
+    assert!(matches!(error, Error::Closed { address: at, .. } if at == address), "{error}");
+    assert!(!error.nothing_sent());
+    assert_eq!((cluster.counts().replayed, active(&cluster)), (1, 0));
+}
+
+#[tokio::test]
+async fn a_request_with_a_body_is_never_sent_twice() {
+    let address = closing_server().await;
+    let cluster = Cluster::new("test", plain_config(), [address]);
+    tokio::spawn(cluster.run());
+    let client = Client::<Full<Bytes>>::new(&cluster);
+    let put = || Request::put("/").body(Full::from("x")).unwrap();
+    client.send(put()).await.unwrap().into_body().collect().await.unwrap();
+    assert!(client.send(put()).await.is_err());
+    assert_eq!(cluster.counts().replayed, 0);
+}
+
+#[tokio::test]
+async fn a_late_head_and_a_stalled_body_are_errors_that_name_the_limit() {
+    let (frames, body) = by_hand();
+    let body = std::sync::Mutex::new(Some(body));
+    let server = Server::start(Speaks::Http1, move |request| match request.uri().path() {
+        "/late" => Box::pin(std::future::pending()),
+        _ => now(Response::new(body.lock().unwrap().take().unwrap())),
+    })
+    .await;
+    let limit = Duration::from_millis(30);
+    let mut config = plain_config();
+    config.requests.body_idle_timeout = limit;
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    let error = client.send_within(get("/late"), limit).await.unwrap_err();
+    assert!(matches!(error, Error::Timeout { after } if after == limit), "{error}");
+
+    let mut body = client.send(get("/stalled")).await.unwrap().into_body();
+    frames.send(Bytes::from_static(b"some")).unwrap();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "some");
+    let error = body.frame().await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::BodyIdle { after } if after == limit), "{error}");
+    let view = view_of(&cluster, server.address);
+    assert_eq!((view.counts.timed_out, view.snapshot.failures, view.snapshot.active), (2, 2, 0));
+}
+
+#[tokio::test]
+async fn membership_changes_while_running_and_those_that_stay_keep_their_state() {
+    let (stays, leaves, comes) = (Server::plain().await, Server::plain().await, Server::plain().await);
+    let cluster = running(plain_config(), &[&stays, &leaves]).await;
+    let client = Plain::new(&cluster);
+    for _ in 0..4 {
+        ok(&client).await;
+    }
+    until(|| leaves.open_connections() > 0).await;
+    cluster.update(vec![Endpoint::new(stays.address), Endpoint::new(comes.address), Endpoint::new(stays.address)]);
+    until(|| state_of(&cluster, comes.address) == State::Healthy).await;
+    for _ in 0..4 {
+        ok(&client).await;
+    }
+    assert_eq!((stays.requests(), leaves.requests(), comes.requests()), (4, 2, 2));
+    assert_eq!(view_of(&cluster, stays.address).snapshot.requests, 4);
+    assert_eq!(cluster.backends().len(), 2);
+    until(|| leaves.open_connections() == 0).await;
+}
+
+#[tokio::test]
+async fn a_request_at_a_removed_backend_is_finished() {
+    let (gate, server) = gated(Speaks::Http1).await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let client = Plain::new(&cluster);
+    let call = tokio::spawn(async move { ok(&client).await });
+    until(|| server.requests() == 1).await;
+    cluster.update(Vec::new());
+    gate.add_permits(1);
+    call.await.unwrap();
+}
+
+#[tokio::test]
+async fn without_a_backend_the_answer_is_immediate() {
+    let cluster = Cluster::new("test", plain_config(), Vec::<Endpoint>::new());
+    let error = Plain::new(&cluster).send(get("/")).await.unwrap_err();
+    assert!(matches!(error, Error::NoBackend), "{error}");
+    assert_eq!(error.shed_reason().map(|reason| reason.name()), Some("no-backend"));
+    assert_eq!(cluster.counts().no_backend, 1);
+}
+
+#[tokio::test]
+async fn connections_idle_for_too_long_are_closed() {
+    let server = Server::plain().await;
+    let mut config = plain_config();
+    config.pool.inactive_after = Duration::from_millis(20);
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    ok(&client).await;
+    until(|| server.open_connections() == 0).await;
+    assert_eq!(state_of(&cluster, server.address), State::Healthy);
+    ok(&client).await;
+}
+
+#[tokio::test]
+async fn no_more_connections_are_kept_idle_than_configured() {
+    let (gate, server) = gated(Speaks::Http1).await;
+    let mut config = plain_config();
+    config.pool.max_idle_connections = NonZeroUsize::MIN;
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    let calls: Vec<_> = (0..5)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { ok(&client).await })
+        })
+        .collect();
+    until(|| server.requests() == 5).await;
+    gate.add_permits(5);
+    for call in calls {
+        call.await.unwrap();
+    }
+    until(|| server.open_connections() == 1).await;
+}
+
+#[tokio::test]
+async fn a_drained_backend_gets_nothing_until_undrained() {
+    let (one, two) = (Server::plain().await, Server::plain().await);
+    let cluster = running(plain_config(), &[&one, &two]).await;
+    let client = Plain::new(&cluster);
+    assert!(cluster.drain(one.address));
+    assert!(!cluster.drain("127.0.0.1:1".parse().unwrap()));
+    for _ in 0..4 {
+        ok(&client).await;
+    }
+    assert_eq!((one.requests(), two.requests()), (0, 4));
+    assert!(cluster.undrain(one.address));
+    until(|| state_of(&cluster, one.address) == State::Healthy).await;
+    for _ in 0..4 {
+        ok(&client).await;
+    }
+    assert_eq!((one.requests(), two.requests()), (2, 6));
+}
+
+#[tokio::test]
+async fn events_reach_the_hook() {
+    let server = Server::plain().await;
+    let cluster = Cluster::new("test", plain_config(), [server.address]);
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let hook = seen.clone();
+    assert!(cluster.on_event(move |notice| hook.lock().unwrap().push(notice.clone())));
+    assert!(!cluster.on_event(|_| {}), "there is one already");
+    tokio::spawn(cluster.run());
+    until(|| state_of(&cluster, server.address) == State::Healthy).await;
+    let is_healthy = |notice: &plimsoll::client::Notice| {
+        let about = notice.backend.as_ref().is_some_and(|backend| backend.address() == server.address);
+        about && matches!(notice.event, plimsoll_core::Event::StateChanged { to: State::Healthy, .. })
+    };
+    assert!(seen.lock().unwrap().iter().any(is_healthy));
+}
+
+#[tokio::test]
+async fn the_task_of_a_cluster_ends_with_its_last_handle() {
+    let cluster = Cluster::new("test", plain_config(), Vec::<Endpoint>::new());
+    let task = tokio::spawn(cluster.run());
+    let client = Plain::new(&cluster);
+    drop((cluster, client));
+    tokio::time::timeout(Duration::from_secs(10), task).await.expect("ends").unwrap();
+}
+
+#[tokio::test]
+async fn five_failures_in_a_row_eject_a_backend() {
+    let good = [Server::plain().await, Server::plain().await, Server::plain().await];
+    let bad = Server::start(Speaks::Http1, |_| status(500)).await;
+    let mut config = plain_config();
+    config.balancer.outlier.max_ejected = plimsoll_core::Ratio::from_percent(50);
+    let cluster = running(config, &[&good[0], &good[1], &good[2], &bad]).await;
+    let client = Plain::new(&cluster);
+    for _ in 0..40 {
+        client.send(get("/")).await.unwrap().into_body().collect().await.unwrap();
+    }
+    let view = view_of(&cluster, bad.address);
+    assert_eq!((view.snapshot.state, view.snapshot.reason), (State::Ejected, Reason::ConsecutiveFailures));
+    assert_eq!(bad.requests(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_client_is_shared_by_the_threads_of_a_runtime() {
+    let servers = [Server::plain().await, Server::plain().await];
+    let cluster = running(plain_config(), &servers.each_ref()).await;
+    let client = Plain::new(&cluster);
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                for _ in 0..50 {
+                    ok(&client).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(servers[0].requests() + servers[1].requests(), 800);
+    assert_eq!(servers[0].requests(), 400);
+    assert_eq!(active(&cluster), 0);
+}
