@@ -1,0 +1,335 @@
+//! What the settings of a file say together: names that must exist, times that must fit, routes
+//! that must be reachable.
+//!
+//! Each rule here is about two settings or more; what one value may be is up to its type. A rule is left out
+//! where one of its settings could not be read, so that no problem is a mere echo of another.
+//!
+//! A default gives way: who sets `request_timeout = "500ms"` need not lower the longer default of
+//! `connect_timeout` too. Only what the file itself says can contradict.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll::client::Protocol;
+use plimsoll_core::Ratio;
+use plimsoll_core::pick::WeightedConfig;
+
+use super::cluster::Cluster;
+use super::health::Kind;
+use super::listener::LEAST_MAX_HEADER_SIZE;
+use super::problem::{Problem, mend_name};
+use super::raw::RawConfig;
+use super::read::Places;
+use super::route::Route;
+
+/// How to mend a name.
+const NAME_MEND: &str = "use letters, digits, \"-\", \"_\" and \".\": the name stands in URLs and metrics";
+
+/// Whether `name` has only characters that a name may have.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// Adds to `problems` what is wrong with the settings of `raw` together, and fits defaults to what is set.
+pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>) -> Vec<Problem> {
+    let mut checker = Checker { places, problems };
+    checker.whole(raw);
+    checker.order("drain", ("announce", &mut raw.drain.announce), ("timeout", raw.drain.timeout));
+    checker.listeners(raw);
+    for (i, route) in raw.routes.iter().enumerate() {
+        checker.route(raw, i, route);
+    }
+    for (name, cluster) in &mut raw.clusters {
+        checker.cluster(name, cluster);
+    }
+    checker.problems
+}
+
+struct Checker<'p> {
+    places: &'p Places,
+    problems: Vec<Problem>,
+}
+
+impl Checker<'_> {
+    /// Reports a problem of the setting at `path`, unless that could not even be read.
+    fn report(&mut self, path: impl Into<String>, reason: impl Into<String>, mend: impl Into<String>) {
+        let path = path.into();
+        let position = self.places.find(&path);
+        if self.is_readable(&path) && !self.places.is_guess(position) {
+            self.problems.push(Problem { path, position, reason: reason.into(), mend: mend.into() });
+        }
+    }
+
+    /// Whether nothing is known to be wrong with the setting at `path`, or within it.
+    fn is_readable(&self, path: &str) -> bool {
+        let touches = |problem: &Problem| {
+            let rest = problem.path.strip_prefix(path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        !self.problems.iter().any(touches)
+    }
+
+    /// Makes `short` at most as long as `long`, both at `table` and with their names there: when `short` is a default
+    /// by lowering it, else by a report.
+    fn order(&mut self, table: &str, short: (&str, &mut Duration), long: (&str, Duration)) {
+        let (short_name, short_span) = short;
+        let (long_name, long_span) = long;
+        let path = format!("{table}.{short_name}");
+        if *short_span <= long_span || !self.is_readable(&format!("{table}.{long_name}")) {
+            return;
+        }
+        if !self.places.holds(&path) {
+            *short_span = long_span;
+            return;
+        }
+        let [short_text, long_text] = [*short_span, long_span].map(humantime::format_duration);
+        let reason = format!("{short_text} is longer than {long_name} ({long_text})");
+        self.report(path, reason, format!("write at most \"{long_text}\", or raise {long_name}"));
+    }
+
+    fn whole(&mut self, raw: &RawConfig) {
+        if raw.listeners.is_empty() {
+            self.report("listeners", "there is no listener", "add [[listeners]] with address = \"0.0.0.0:8080\"");
+        }
+        if raw.clusters.is_empty() {
+            self.report("clusters", "there is no cluster", "add [clusters.web] with backends = [\"10.0.0.1:8080\"]");
+        }
+        if raw.routes.is_empty() {
+            let cluster = raw.clusters.keys().next().map_or("web", String::as_str);
+            self.report(
+                "routes",
+                "there is no route, so every request would get 404",
+                format!("add [[routes]] with cluster = \"{cluster}\""),
+            );
+        }
+    }
+
+    fn listeners(&mut self, raw: &RawConfig) {
+        let is_known = |name: &String| raw.listeners.iter().any(|listener| listener.name == *name);
+        let names_are_known = raw.routes.iter().flat_map(|route| &route.listeners).all(is_known);
+        for (i, listener) in raw.listeners.iter().enumerate() {
+            let path = format!("listeners[{i}]");
+            for (j, other) in raw.listeners[..i].iter().enumerate() {
+                if overlap(listener.address, other.address) {
+                    let reason = format!("{} is taken by listeners[{j}] ({})", listener.address, other.address);
+                    self.report(format!("{path}.address"), reason, "give each listener an address of its own");
+                } else if listener.name == other.name && listener.address.port() != 0 {
+                    let reason = format!("\"{}\" is the name of listeners[{j}] too", listener.name);
+                    self.report(format!("{path}.name"), reason, "give each listener a name of its own");
+                }
+            }
+            if listener.name != listener.address.to_string() && !is_name(&listener.name) {
+                let reason = format!("\"{}\" is not a name for a listener", listener.name);
+                self.report(format!("{path}.name"), reason, NAME_MEND);
+            }
+            if raw.admin.listen.is_some_and(|admin| overlap(listener.address, admin)) {
+                let reason = format!("{} is the address of the admin API", listener.address);
+                self.report(format!("{path}.address"), reason, "choose another port here or for admin.listen");
+            }
+            if listener.max_header_size < LEAST_MAX_HEADER_SIZE {
+                let reason = "is too small for the heads of ordinary requests";
+                self.report(format!("{path}.max_header_size"), reason, "write at least \"8KiB\"");
+            }
+            if names_are_known
+                && !raw.routes.is_empty()
+                && !raw.routes.iter().any(|route| route.applies_to(&listener.name))
+            {
+                let reason = format!("no route takes requests from listener \"{}\"", listener.name);
+                self.report(path, reason, "add it to the listeners of a route, or remove it");
+            }
+        }
+    }
+
+    fn route(&mut self, raw: &RawConfig, i: usize, route: &Route) {
+        let path = format!("routes[{i}]");
+        if !route.cluster.is_empty() && !raw.clusters.contains_key(&route.cluster) && !raw.clusters.is_empty() {
+            let mend = mend_name(&route.cluster, raw.clusters.keys().map(String::as_str));
+            self.report(format!("{path}.cluster"), format!("there is no cluster \"{}\"", route.cluster), mend);
+        }
+        for (k, name) in route.listeners.iter().enumerate() {
+            if !raw.listeners.iter().any(|listener| listener.name == *name) {
+                let mend = mend_name(name, raw.listeners.iter().map(|listener| listener.name.as_str()));
+                self.report(format!("{path}.listeners[{k}]"), format!("there is no listener \"{name}\""), mend);
+            }
+        }
+        for (k, method) in route.methods.iter().enumerate() {
+            if route.methods[..k].contains(method) {
+                self.report(
+                    format!("{path}.methods[{k}]"),
+                    format!("{method} is in the list twice"),
+                    "remove one of them",
+                );
+            }
+        }
+        if let Some(j) = shadowing(raw, i, route) {
+            let reason = format!("no request gets here: routes[{j}] takes all for {route}");
+            self.report(path, reason, "give it another host, path_prefix or methods, or remove it");
+        }
+    }
+
+    fn cluster(&mut self, name: &str, cluster: &mut Cluster) {
+        let path = format!("clusters.{name}");
+        if !is_name(name) {
+            let reason = format!("\"{name}\" is not a name for a cluster");
+            self.report(&path, reason, NAME_MEND);
+        }
+        if cluster.backends.is_empty() {
+            self.report(
+                format!("{path}.backends"),
+                "there is no backend",
+                "list at least one, such as \"10.0.0.1:8080\"",
+            );
+        }
+        let mut first: BTreeMap<_, usize> = BTreeMap::new();
+        for (k, backend) in cluster.backends.iter().enumerate().filter(|(_, backend)| backend.address.port() > 0) {
+            if let Some(j) = first.get(&backend.address) {
+                let mend = format!("remove it; for a larger share give backends[{j}] a weight");
+                self.report(
+                    format!("{path}.backends[{k}]"),
+                    format!("{} is backends[{j}] already", backend.address),
+                    mend,
+                );
+            } else {
+                first.insert(&backend.address, k);
+            }
+        }
+        if cluster.pool.min_connections > cluster.pool.max_idle_connections.get() {
+            let reason = format!(
+                "{} is more than max_idle_connections ({})",
+                cluster.pool.min_connections,
+                cluster.pool.max_idle_connections.get()
+            );
+            let path = format!("{path}.min_connections");
+            if self.places.holds(&path) {
+                self.report(path, reason, "lower it, or raise max_idle_connections");
+            } else {
+                cluster.pool.min_connections = cluster.pool.max_idle_connections.get();
+            }
+        }
+        self.times(&path, cluster);
+        let balancer = &cluster.balancer;
+        if balancer.weighted.update < WeightedConfig::MIN_UPDATE {
+            let least = humantime::format_duration(WeightedConfig::MIN_UPDATE);
+            self.report(
+                format!("{path}.weighted.update"),
+                "the weights would follow noise",
+                format!("write at least \"{least}\""),
+            );
+        }
+        if balancer.outlier.success_rate_stdev == Some(0.0) {
+            let reason = "every backend below the mean would be ejected";
+            self.report(
+                format!("{path}.outlier.success_rate_stdev"),
+                reason,
+                "write a number above 0, such as 1.9, or \"off\"",
+            );
+        }
+        if balancer.slow_start.floor == Ratio::ZERO {
+            let reason = "a backend without any request never warms up";
+            self.report(format!("{path}.slow_start.floor"), reason, "write a share above 0, such as \"10%\"");
+        }
+        self.health(&format!("{path}.health"), cluster);
+    }
+
+    /// The times of a cluster that must fit one another.
+    fn times(&mut self, path: &str, cluster: &mut Cluster) {
+        let request_timeout = ("request_timeout", cluster.requests.request_timeout);
+        self.order(path, ("connect_timeout", &mut cluster.requests.connect_timeout), request_timeout);
+        self.order(path, ("queue_timeout", &mut cluster.requests.queue_timeout), request_timeout);
+        let interval = ("interval", cluster.balancer.checks.interval);
+        self.order(&format!("{path}.health"), ("timeout", &mut cluster.health.timeout), interval);
+        let outlier = &mut cluster.balancer.outlier;
+        self.order(
+            &format!("{path}.outlier"),
+            ("base_ejection", &mut outlier.base_ejection),
+            ("max_ejection", outlier.max_ejection),
+        );
+        let backoff = &mut cluster.balancer.backoff;
+        self.order(&format!("{path}.backoff"), ("initial", &mut backoff.initial), ("max", backoff.max));
+        let (table, weighted) = (format!("{path}.weighted"), &mut cluster.balancer.weighted);
+        self.order(&table, ("blackout", &mut weighted.blackout), ("expiry", weighted.expiry));
+        self.order(&table, ("update", &mut weighted.update), ("expiry", weighted.expiry));
+    }
+
+    fn health(&mut self, path: &str, cluster: &Cluster) {
+        let health = &cluster.health;
+        if health.kind == Kind::Grpc && cluster.requests.protocol == Protocol::Http1 {
+            let reason = "gRPC needs HTTP/2, which this cluster does not speak";
+            self.report(
+                format!("{path}.check"),
+                reason,
+                "write protocol = \"auto\" or \"http2\" in the cluster, or another check",
+            );
+        }
+        if !self.is_readable(&format!("{path}.check")) {
+            return;
+        }
+        let belongs = [
+            ("path", Kind::Http, health.path.is_some()),
+            ("host", Kind::Http, health.host.is_some()),
+            ("service", Kind::Grpc, health.service.is_some()),
+        ];
+        for (key, kind, given) in belongs {
+            if given && health.kind != kind {
+                let reason = format!("is not looked at when check = \"{}\"", health.kind.name());
+                self.report(
+                    format!("{path}.{key}"),
+                    reason,
+                    format!("write check = \"{}\", or remove it", kind.name()),
+                );
+            }
+        }
+    }
+}
+
+/// Whether the two cannot both be listened at.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let any = |address: SocketAddr| address.ip().is_unspecified();
+    let same_family = a.is_ipv4() == b.is_ipv4();
+    a.port() != 0 && a.port() == b.port() && (a.ip() == b.ip() || same_family && (any(a) || any(b)))
+}
+
+/// The earlier route that takes all requests of route `i`, if there is one.
+///
+/// The most specific route wins, whatever the order, so only routes for the very same host and path
+/// compete: between those a list of methods comes before "any", and then the earlier one wins.
+fn shadowing(raw: &RawConfig, i: usize, route: &Route) -> Option<usize> {
+    let takes_all = |other: &Route| {
+        other.host == route.host
+            && other.path_prefix == route.path_prefix
+            && match (other.methods.is_empty(), route.methods.is_empty()) {
+                (true, true) => true,
+                (true, false) | (false, true) => false,
+                (false, false) => route.methods.iter().all(|method| other.methods.contains(method)),
+            }
+            && (other.listeners.is_empty()
+                || !route.listeners.is_empty() && route.listeners.iter().all(|name| other.applies_to(name)))
+    };
+    raw.routes[..i].iter().position(takes_all)
+}
+
+/// Puts the problems that the command line's arguments cause at the arguments.
+pub(super) fn at_arguments(problem: Problem) -> Problem {
+    let path = problem
+        .path
+        .replace("clusters.default.backends", "--to")
+        .replace("listeners", "--from")
+        .replace(".address", "");
+    Problem { path, ..problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_overlap_when_one_of_them_is_all_addresses() {
+        let overlap = |a: &str, b: &str| overlap(a.parse().unwrap(), b.parse().unwrap());
+        assert!(overlap("127.0.0.1:80", "127.0.0.1:80"));
+        assert!(overlap("0.0.0.0:80", "127.0.0.1:80"));
+        assert!(!overlap("127.0.0.2:80", "127.0.0.1:80"));
+        assert!(!overlap("0.0.0.0:80", "[::1]:80"));
+        assert!(!overlap("127.0.0.1:0", "127.0.0.1:0"));
+    }
+}

@@ -1,0 +1,77 @@
+//! The backends that answer for one another, and how they are spoken to.
+//!
+//! Read straight into what the library's client takes: what each setting means, its default and the reason for it
+//! stand beside the code that acts by it (`plimsoll::client`, `plimsoll_core`); here is only what it is called.
+
+use plimsoll::client::{CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig};
+use plimsoll_core::BalancerConfig;
+
+use super::address::Backend;
+use super::health::{Health, HealthTable};
+use super::table::{Table, Visitor};
+use super::value::{choice, quoted, values};
+
+/// The protocols, by their names in the file.
+pub(super) const PROTOCOLS: [(&str, Protocol); 3] =
+    [("auto", Protocol::Auto), ("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+
+values! {
+    Protocol: |v| choice(v, "a protocol", &PROTOCOLS), |protocol| {
+        let named = PROTOCOLS.into_iter().find(|(_, known)| known == protocol);
+        quoted(named.expect("all are listed").0)
+    };
+}
+
+/// A set of backends that answer the same requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Cluster {
+    /// The backends, at least one, each address once.
+    pub backends: Vec<Backend>,
+    /// How requests are sent, and for how long they may take.
+    pub requests: RequestConfig,
+    /// Connections kept to each backend, for each thread.
+    pub pool: PoolConfig,
+    /// How the machine balances: its policy, health rules and limits.
+    pub balancer: BalancerConfig,
+    /// How backends are checked.
+    pub health: Health,
+}
+
+impl Cluster {
+    /// The configuration for the library's client.
+    #[must_use]
+    pub fn client(&self) -> ClusterConfig {
+        ClusterConfig {
+            balancer: self.balancer,
+            check: self.health.check(),
+            check_timeout: CheckTimeout(self.health.timeout),
+            requests: self.requests,
+            pool: self.pool,
+        }
+    }
+}
+
+impl Table for Cluster {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("backends", &mut self.backends);
+        visitor.value("policy", &mut self.balancer.policy);
+        visitor.value("protocol", &mut self.requests.protocol);
+        visitor.value("max_active_requests", &mut self.balancer.max_active_requests);
+        visitor.value("connect_timeout", &mut self.requests.connect_timeout);
+        visitor.value("request_timeout", &mut self.requests.request_timeout);
+        visitor.value("body_idle_timeout", &mut self.requests.body_idle_timeout);
+        visitor.value("max_pending", &mut self.requests.max_pending);
+        visitor.value("queue_timeout", &mut self.requests.queue_timeout);
+        visitor.value("min_connections", &mut self.pool.min_connections);
+        visitor.value("max_idle_connections", &mut self.pool.max_idle_connections);
+        visitor.value("inactive_after", &mut self.pool.inactive_after);
+        visitor.value("max_streams", &mut self.pool.max_streams);
+        visitor.value("panic_threshold", &mut self.balancer.panic_threshold);
+        visitor.table("health", &mut HealthTable { health: &mut self.health, checks: &mut self.balancer.checks });
+        visitor.table("outlier", &mut self.balancer.outlier);
+        visitor.table("slow_start", &mut self.balancer.slow_start);
+        visitor.table("weighted", &mut self.balancer.weighted);
+        visitor.table("backoff", &mut self.balancer.backoff);
+    }
+}

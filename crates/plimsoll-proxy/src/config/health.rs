@@ -1,0 +1,101 @@
+//! How backends are checked: by what, and how often.
+
+use std::time::Duration;
+
+use http::uri::{Authority, PathAndQuery};
+use plimsoll::client::{Check, CheckTimeout};
+use plimsoll_core::health::CheckConfig;
+
+use super::problem::Flaw;
+use super::table::{Table, Visitor};
+use super::value::{choice, quoted, text, values};
+
+/// The kinds of [`Check`], by their names in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    None,
+    Tcp,
+    Http,
+    Grpc,
+}
+
+impl Kind {
+    const ALL: [(&'static str, Self); 4] =
+        [("none", Self::None), ("tcp", Self::Tcp), ("http", Self::Http), ("grpc", Self::Grpc)];
+
+    pub(super) fn name(self) -> &'static str {
+        Self::ALL.into_iter().find(|(_, kind)| *kind == self).map(|(name, _)| name).expect("all are listed")
+    }
+}
+
+fn path(path: &str) -> Result<PathAndQuery, Flaw> {
+    let mend = "write a path that begins with \"/\", such as \"/healthz\"";
+    let parsed = path.parse().ok().filter(|_| path.starts_with('/') && !path.contains('#'));
+    parsed.ok_or_else(|| Flaw::new(format!("\"{path}\" is not a path"), mend))
+}
+
+fn host(host: &str) -> Result<Authority, Flaw> {
+    let parsed = host.parse().ok().filter(|_| !host.contains('@'));
+    parsed.ok_or_else(|| Flaw::new(format!("\"{host}\" is not a host"), "write a name, such as \"web.internal\""))
+}
+
+values! {
+    Kind: |v| choice(v, "a kind of check", &Kind::ALL), |kind| quoted(kind.name());
+    PathAndQuery: |v| path(text(v, "a path", "a path in quotes, such as \"/healthz\"")?), |path| quoted(path);
+    Authority: |v| host(text(v, "a host", "a name in quotes, such as \"web.internal\"")?), |host| quoted(host);
+}
+
+/// How the backends of a cluster are checked. When, and what the answers mean, is the machine's part.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Health {
+    /// Time that a check may take, connecting included.
+    pub timeout: Duration,
+    pub(super) kind: Kind,
+    pub(super) path: Option<PathAndQuery>,
+    pub(super) host: Option<Authority>,
+    pub(super) service: Option<String>,
+}
+
+impl Health {
+    /// What a check does.
+    #[must_use]
+    pub fn check(&self) -> Check {
+        match self.kind {
+            Kind::None => Check::None,
+            Kind::Tcp => Check::Tcp,
+            Kind::Http => Check::Http {
+                path: self.path.clone().unwrap_or_else(|| PathAndQuery::from_static("/")),
+                host: self.host.clone(),
+            },
+            Kind::Grpc => Check::Grpc { service: self.service.clone().unwrap_or_default() },
+        }
+    }
+}
+
+impl Default for Health {
+    /// Opens a connection: that asks nothing of a backend but to be there.
+    fn default() -> Self {
+        Self { timeout: CheckTimeout::DEFAULT, kind: Kind::Tcp, path: None, host: None, service: None }
+    }
+}
+
+/// The table `health` of a cluster: one for the user, in two places here, as the machine does not know what a check
+/// does, and who runs checks does not decide when.
+pub(super) struct HealthTable<'c> {
+    pub(super) health: &'c mut Health,
+    pub(super) checks: &'c mut CheckConfig,
+}
+
+impl Table for HealthTable<'_> {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("check", &mut self.health.kind);
+        visitor.optional("path", &mut self.health.path);
+        visitor.optional("host", &mut self.health.host);
+        visitor.optional("service", &mut self.health.service);
+        visitor.value("interval", &mut self.checks.interval);
+        visitor.value("timeout", &mut self.health.timeout);
+        visitor.value("failures_to_refuse", &mut self.checks.failures_to_refuse);
+        visitor.value("passes_to_heal", &mut self.checks.passes_to_heal);
+    }
+}

@@ -1,0 +1,97 @@
+//! A configuration as read: each value is good by itself, what they say together is not looked at yet.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::thread;
+use std::time::Duration;
+
+use super::cluster::Cluster;
+use super::listener::Listener;
+use super::route::Route;
+use super::table::{Table, Visitor};
+
+/// Loopback: metrics and the switches of the fleet are for this machine unless the file says otherwise.
+const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9900);
+/// As Kubernetes' grace period: who started us will wait no longer.
+const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Until those who look at `/readyz` every second or less have seen that it ends.
+const DEFAULT_DRAIN_ANNOUNCE: Duration = Duration::from_secs(1);
+
+/// The root of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RawConfig {
+    pub(super) threads: NonZeroUsize,
+    pub(super) admin: Admin,
+    pub(super) drain: Drain,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) routes: Vec<Route>,
+    pub(super) clusters: BTreeMap<String, Cluster>,
+}
+
+impl Default for RawConfig {
+    fn default() -> Self {
+        Self {
+            // One thread for each core: requests stay on their thread, and more threads would only take turns.
+            threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            admin: Admin::default(),
+            drain: Drain::default(),
+            listeners: Vec::new(),
+            routes: Vec::new(),
+            clusters: BTreeMap::new(),
+        }
+    }
+}
+
+impl Table for RawConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("threads", &mut self.threads);
+        visitor.table("admin", &mut self.admin);
+        visitor.table("drain", &mut self.drain);
+        visitor.tables("listeners", &mut self.listeners);
+        visitor.tables("routes", &mut self.routes);
+        visitor.named("clusters", &mut self.clusters);
+    }
+}
+
+/// The admin API and metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Admin {
+    /// Where they listen; `None` when off.
+    pub(super) listen: Option<SocketAddr>,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: Some(DEFAULT_ADMIN) }
+    }
+}
+
+impl Table for Admin {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.switch("listen", &mut self.listen);
+    }
+}
+
+/// How the proxy ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drain {
+    /// Time for which it says that it will end and still takes new connections; zero for none.
+    pub announce: Duration,
+    /// Time after which it ends although requests are in flight.
+    pub timeout: Duration,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self { announce: DEFAULT_DRAIN_ANNOUNCE, timeout: DEFAULT_DRAIN_TIMEOUT }
+    }
+}
+
+impl Table for Drain {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        super::balancer::span_or_off(visitor, "announce", &mut self.announce);
+        visitor.value("timeout", &mut self.timeout);
+    }
+}

@@ -1,0 +1,183 @@
+//! Which requests go to which cluster, as the file says it; `crate::route` compiles it.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use http::Method;
+
+use super::address::is_host_name;
+use super::problem::Flaw;
+use super::table::{Table, Visitor};
+use super::value::{quoted, text, values};
+
+/// The hosts that a route is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostPattern {
+    /// This host, in lower case.
+    Exact(String),
+    /// Any host below this domain (`*.example.com`, held without `*.`), at any depth, not the domain itself.
+    Below(String),
+}
+
+impl HostPattern {
+    pub(super) fn parse(host: &str) -> Result<Self, Flaw> {
+        let mend = "write a name without a port, such as \"example.com\" or \"*.example.com\"; leave host out for any";
+        let flaw = |reason: &str| Flaw::new(format!("\"{host}\" {reason}"), mend);
+        if host == "*" {
+            return Err(Flaw::new("\"*\" is not a host pattern", "leave host out: the route is then for any host"));
+        }
+        if host.contains("://") || host.contains('/') {
+            return Err(flaw("is a URL, not a host"));
+        }
+        let lower = host.to_ascii_lowercase();
+        if let Some(domain) = lower.strip_prefix("*.") {
+            return if is_host_name(domain) {
+                Ok(Self::Below(domain.to_owned()))
+            } else {
+                Err(flaw("is not a host pattern"))
+            };
+        }
+        let is_ipv6 = |host: &str| {
+            host.strip_prefix('[')
+                .and_then(|host| host.strip_suffix(']'))
+                .is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok())
+        };
+        match lower.rsplit_once(':') {
+            _ if is_host_name(&lower) || is_ipv6(&lower) => Ok(Self::Exact(lower)),
+            Some((_, port)) if port.parse::<u16>().is_ok() => Err(flaw("has a port, which is no part of the host")),
+            _ if lower.contains('*') => {
+                Err(flaw("has \"*\" where none can be: it stands for whole labels at the front"))
+            }
+            _ => Err(flaw("is not a host")),
+        }
+    }
+}
+
+/// As it is written in the file.
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(host) => f.write_str(host),
+            Self::Below(domain) => write!(f, "*.{domain}"),
+        }
+    }
+}
+
+/// The paths that a route is for: `/api` stands for `/api` and all below it, not for `/apis`.
+///
+/// A `/` at the end says nothing more, as in the Kubernetes Gateway API.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PathPrefix(String);
+
+impl PathPrefix {
+    /// The prefix without a `/` at its end; empty for all paths.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn parse_text(path: &str) -> Option<Self> {
+        let good = path.starts_with('/')
+            && path.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'*'))
+            && !path.contains("//");
+        good.then(|| Self(path.trim_end_matches('/').to_owned()))
+    }
+
+    fn parse(path: &str) -> Result<Self, Flaw> {
+        let mend = match path {
+            _ if !path.starts_with('/') => format!("write \"/{path}\""),
+            _ if path.contains(['?', '#']) => "leave out the query: routes look at the path only".to_owned(),
+            _ if path.contains('*') => "leave out the \"*\": a prefix is for all paths below it".to_owned(),
+            _ => "write a path such as \"/api\", other characters percent-encoded".to_owned(),
+        };
+        Self::parse_text(path).ok_or_else(|| Flaw::new(format!("\"{path}\" is not a path prefix"), mend))
+    }
+}
+
+/// As it is written in the file.
+impl fmt::Display for PathPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "/" } else { &self.0 })
+    }
+}
+
+values! {
+    HostPattern: |v| HostPattern::parse(text(v, "a host", "a name in quotes, such as \"example.com\"")?), |host| quoted(host);
+    PathPrefix: |v| PathPrefix::parse(text(v, "a path", "a path in quotes, such as \"/api\"")?), |path| quoted(path);
+}
+
+/// Sends some requests to a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Route {
+    /// Hosts; `None` for any.
+    pub host: Option<HostPattern>,
+    /// Paths.
+    pub path_prefix: PathPrefix,
+    /// Methods; empty for any.
+    pub methods: Vec<Method>,
+    /// The cluster that answers, by name; it exists.
+    pub cluster: String,
+    /// Time to the head of the response, in place of the cluster's.
+    pub request_timeout: Option<Duration>,
+    /// Listeners whose requests are looked at, by name; empty for all. They exist.
+    pub listeners: Vec<String>,
+}
+
+impl Table for Route {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.optional("host", &mut self.host);
+        visitor.value("path_prefix", &mut self.path_prefix);
+        visitor.value("methods", &mut self.methods);
+        visitor.required("cluster", &mut self.cluster);
+        visitor.optional("request_timeout", &mut self.request_timeout);
+        visitor.value("listeners", &mut self.listeners);
+    }
+}
+
+impl Route {
+    /// Whether requests that come in at the listener of this name are looked at.
+    #[must_use]
+    pub fn applies_to(&self, listener: &str) -> bool {
+        self.listeners.is_empty() || self.listeners.iter().any(|name| name == listener)
+    }
+}
+
+/// What the route is for, in words, for messages.
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Some(host) => write!(f, "{host}{}", self.path_prefix)?,
+            None => write!(f, "{}", self.path_prefix)?,
+        }
+        for method in &self.methods {
+            write!(f, " {method}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_exact_or_below_a_domain() {
+        assert_eq!(HostPattern::parse("Example.COM"), Ok(HostPattern::Exact("example.com".into())));
+        assert_eq!(HostPattern::parse("*.example.com"), Ok(HostPattern::Below("example.com".into())));
+        assert_eq!(HostPattern::parse("[::1]"), Ok(HostPattern::Exact("[::1]".into())));
+        for junk in ["", "*", "a.*.b", "a:80", "http://a", "a/b", "-a", "*.", "a..b"] {
+            assert!(HostPattern::parse(junk).is_err(), "{junk}");
+        }
+    }
+
+    #[test]
+    fn a_slash_at_the_end_of_a_prefix_says_nothing() {
+        assert_eq!(PathPrefix::parse("/api/").unwrap(), PathPrefix::parse("/api").unwrap());
+        assert_eq!(PathPrefix::parse("/").unwrap(), PathPrefix::default());
+        for junk in ["", "api", "/a?b", "/a*", "/a b", "//"] {
+            assert!(PathPrefix::parse(junk).is_err(), "{junk}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Whole files: examples pass, mistakes are all found, what is printed reads back the same.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plimsoll::client::Check;
+
+use super::*;
+
+/// A folder at the top of the repository.
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+}
+
+/// The TOML files of a folder, sorted.
+fn toml_files(name: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    files
+}
+
+const MINIMAL: &str = "[[listeners]]\naddress = \"127.0.0.1:8080\"\n[[routes]]\ncluster = \"web\"\n[clusters.web]\nbackends = [\"10.0.0.1:80\"]\n";
+
+fn problems(text: &str) -> Vec<String> {
+    match Config::parse("test.toml", text) {
+        Ok(_) => Vec::new(),
+        Err(error) => error.problems().iter().map(|problem| format!("{}: {}", problem.path, problem.reason)).collect(),
+    }
+}
+
+#[test]
+fn every_example_passes_and_prints_a_file_that_says_the_same() {
+    let files = toml_files("examples");
+    assert!(files.len() >= 5, "only {} examples", files.len());
+    for file in files {
+        let config = Config::load(&file).unwrap_or_else(|error| panic!("{error}"));
+        let printed = config.print();
+        let again = Config::parse("printed", &printed).unwrap_or_else(|error| panic!("{error}\n{printed}"));
+        assert_eq!(again, config, "{}", file.display());
+        assert_eq!(again.print(), printed, "{}", file.display());
+    }
+}
+
+#[test]
+fn one_example_shows_every_setting() {
+    let text = fs::read_to_string(folder("examples/all-options.toml")).unwrap();
+    for setting in print::settings() {
+        let shows = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{} = ", setting.key));
+        assert!(text.lines().any(shows), "examples/all-options.toml lacks {}.{}", setting.table, setting.key);
+    }
+}
+
+/// Each file has one kind of mistake, or a few, and beside it the problems that are to be found: one per
+/// line as `line:column: path: reason`, with its mend indented below. UPDATE_EXPECT=1 writes what is found now.
+#[test]
+fn every_bad_file_is_told_all_its_problems() {
+    let files = toml_files("tests/bad-configs");
+    assert!(files.len() >= 25, "only {} files", files.len());
+    let update = std::env::var_os("UPDATE_EXPECT").is_some();
+    let mut wrong = Vec::new();
+    for file in files {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let text = fs::read_to_string(&file).unwrap();
+        let found = match Config::parse(&name, &text) {
+            Ok(_) => String::new(),
+            Err(error) => format!("{error}\n"),
+        };
+        let expect = file.with_extension("expect");
+        if update {
+            fs::write(&expect, &found).unwrap();
+        }
+        let expected = fs::read_to_string(&expect).unwrap_or_default();
+        if found.is_empty() || found != expected {
+            wrong.push(format!("== {name}: expected\n{expected}== found\n{found}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_setting_is_in_the_documentation_with_its_default() {
+    let documentation = fs::read_to_string(folder("docs/configuration.md")).unwrap();
+    let mut section = String::new();
+    let mut rows = Vec::new();
+    for line in documentation.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            section = heading.split('`').nth(1).unwrap_or_default().replace(['[', ']'], "");
+        } else if let Some(row) = line.strip_prefix("| `") {
+            let cells: Vec<&str> = row.split(" | ").collect();
+            rows.push((
+                section.clone(),
+                cells[0].trim_end_matches('`').to_owned(),
+                cells[1].trim_matches('`').to_owned(),
+            ));
+        }
+    }
+    let expected: Vec<_> = print::settings()
+        .into_iter()
+        .map(|setting| {
+            let machine_dependent = setting.key == "threads";
+            let default = if machine_dependent {
+                "number of cores".to_owned()
+            } else {
+                setting.default.unwrap_or_else(|| "none".to_owned())
+            };
+            (setting.table, setting.key.to_owned(), default)
+        })
+        .collect();
+    for setting in &expected {
+        assert!(rows.contains(setting), "docs/configuration.md lacks, or gives another default for, {setting:?}");
+    }
+    for row in &rows {
+        assert!(expected.contains(row), "docs/configuration.md has a setting that does not exist: {row:?}");
+    }
+}
+
+#[test]
+fn the_smallest_file_is_six_lines() {
+    let config = Config::parse("test.toml", MINIMAL).unwrap();
+    assert_eq!(config.admin().unwrap().to_string(), "127.0.0.1:9900");
+    assert_eq!(config.clusters()["web"].client().check, Check::Tcp);
+    assert_eq!(config.routes_of("127.0.0.1:8080").count(), 1);
+}
+
+#[test]
+fn layout_does_not_count_in_comparisons_and_values_do() {
+    let spaced = MINIMAL.replace('\n', "\n\n# text\n");
+    assert_eq!(Config::parse("a", MINIMAL).unwrap(), Config::parse("b", &spaced).unwrap());
+    assert_ne!(Config::parse("a", MINIMAL).unwrap(), Config::parse("a", &MINIMAL.replace(".1:80", ".2:80")).unwrap());
+}
+
+#[test]
+fn a_default_gives_way_to_what_is_set_but_two_settings_contradict() {
+    let short = format!("{MINIMAL}request_timeout = \"500ms\"\n[clusters.web.health]\ninterval = \"1s\"\n");
+    let config = Config::parse("test.toml", &short).unwrap();
+    let cluster = &config.clusters()["web"];
+    assert_eq!(cluster.requests.connect_timeout, cluster.requests.request_timeout);
+    assert_eq!(cluster.health.timeout, cluster.balancer.checks.interval);
+    let contradiction = format!("{MINIMAL}request_timeout = \"500ms\"\nconnect_timeout = \"1s\"\n");
+    assert_eq!(problems(&contradiction), ["clusters.web.connect_timeout: 1s is longer than request_timeout (500ms)"]);
+}
+
+#[test]
+fn a_problem_has_no_echo() {
+    let unreadable_backends = MINIMAL.replace("10.0.0.1:80", "10.0.0.1");
+    assert_eq!(problems(&unreadable_backends), ["clusters.web.backends[0]: \"10.0.0.1\" has no port"]);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_problem_with_a_mend() {
+    let error = Config::load(Path::new("/nonexistent/plimsoll.toml")).unwrap_err();
+    assert!(error.to_string().starts_with("/nonexistent/plimsoll.toml: cannot be read: "), "{error}");
+}
+
+mod any_text {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// Cuts and swaps of a good file reach deeper than random characters do.
+        #[test]
+        fn no_text_makes_the_reader_panic(cut in 0..600_usize, junk in "[\\PC\n]{0,12}", skip in 0..40_usize) {
+            let text = fs::read_to_string(folder("examples/all-options.toml")).unwrap();
+            let start = text.char_indices().map(|(i, _)| i).nth(cut * 7 % text.chars().count()).unwrap();
+            let tail: String = text[start..].chars().skip(skip).collect();
+            let changed = format!("{}{junk}{tail}", &text[..start]);
+            if let Ok(config) = Config::parse("changed", &changed) {
+                prop_assert_eq!(Config::parse("printed", &config.print()).unwrap(), config);
+            }
+        }
+    }
+}

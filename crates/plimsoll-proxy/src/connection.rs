@@ -1,0 +1,209 @@
+//! One client connection: which protocol, for how long, and how it ends.
+//!
+//! Time limits cost nothing per request. hyper's own `header_read_timeout` allocates and arms a timer for each
+//! head; here a connection looks at itself a few times per limit ([`Watch`]): has there been a request since the
+//! last look, is one active, did bytes arrive that are no whole head yet? A limit is kept to within half of itself on
+//! the long side, which is near enough for defence.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::forward::forward;
+use crate::listener::{Limits, ListenerState};
+use crate::phase::Phase;
+
+/// HTTP/2 streams that one client connection may have open: what RFC 9113 recommends as the least, and what
+/// nginx and Envoy come near to.
+const MAX_STREAMS: u32 = 128;
+
+/// A connection, as its requests see it.
+pub(crate) struct Connection {
+    pub(crate) listener: Arc<ListenerState>,
+    /// As they were when it came.
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) activity: Activity,
+}
+
+/// What happens on a connection, for its [`Watch`].
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// Requests begun so far, wrapping.
+    begun: AtomicU32,
+    active: AtomicU32,
+    /// Bytes came in while no request was active.
+    partial_head: AtomicBool,
+    http2: AtomicBool,
+}
+
+// One thread drives a connection, so that plain loads and stores would do; relaxed atomics are the same instructions
+// and need no promise to the compiler.
+impl Activity {
+    pub(crate) fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.active.fetch_add(1, Ordering::Relaxed);
+        self.partial_head.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end(&self) {
+        self.active.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_http2(&self) {
+        self.http2.store(true, Ordering::Relaxed);
+    }
+
+    fn on_read(&self) {
+        if self.active.load(Ordering::Relaxed) == 0 {
+            self.partial_head.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Serves the requests of one connection until it ends.
+pub(crate) async fn serve(stream: TcpStream, listener: Arc<ListenerState>) {
+    let _ = stream.set_nodelay(true);
+    let mut phases = listener.life.watch();
+    let limits = listener.limits.load_full();
+    let mut watch = Watch::new(&limits);
+    let builder = builder(&limits);
+    let state = Arc::new(Connection { listener, limits, activity: Activity::default() });
+    let io = ClientIo { io: TokioIo::new(stream), connection: Arc::clone(&state) };
+    let service = service_fn(|request| forward(Arc::clone(&state), request));
+    let mut connection = pin!(builder.serve_connection(io, service));
+    loop {
+        tokio::select! {
+            biased;
+            _ = connection.as_mut() => return,
+            changed = phases.changed() => {
+                let phase = if changed.is_ok() { *phases.borrow_and_update() } else { Phase::Closing };
+                let may_close = phase == Phase::Closing || state.activity.http2.load(Ordering::Relaxed);
+                if may_close {
+                    connection.as_mut().graceful_shutdown();
+                }
+                if phase == Phase::Closing {
+                    // Bounded from outside: the worker ends with its runtime.
+                    let _ = connection.as_mut().await;
+                    return;
+                }
+            }
+            overdue = watch.tick(&state.activity) => {
+                if overdue {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .half_close(true)
+        .header_read_timeout(None)
+        .max_headers(limits.max_headers)
+        .max_buf_size(limits.max_header_size)
+        .pipeline_flush(true);
+    builder
+        .http2()
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(u32::try_from(limits.max_header_size).unwrap_or(u32::MAX))
+        .adaptive_window(false);
+    builder
+}
+
+/// Looks at a connection now and then.
+struct Watch {
+    ticks: tokio::time::Interval,
+    idle_timeout: Duration,
+    header_read_timeout: Duration,
+    seen: u32,
+    idle_since: Option<Instant>,
+    head_since: Option<Instant>,
+}
+
+impl Watch {
+    fn new(limits: &Limits) -> Self {
+        let period = limits.header_read_timeout.min(limits.idle_timeout) / 2;
+        let period = period.max(Duration::from_millis(1));
+        let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // A connection that never says anything is idle from its beginning.
+        Self {
+            ticks,
+            idle_timeout: limits.idle_timeout,
+            header_read_timeout: limits.header_read_timeout,
+            seen: 0,
+            idle_since: Some(Instant::now()),
+            head_since: None,
+        }
+    }
+
+    /// Waits for the next look; says whether the connection has overstayed.
+    async fn tick(&mut self, activity: &Activity) -> bool {
+        let now = self.ticks.tick().await;
+        let begun = activity.begun.load(Ordering::Relaxed);
+        let quiet = begun == self.seen && activity.active.load(Ordering::Relaxed) == 0;
+        self.seen = begun;
+        if !quiet {
+            (self.idle_since, self.head_since) = (None, None);
+            return false;
+        }
+        let partial = activity.partial_head.load(Ordering::Relaxed) && !activity.http2.load(Ordering::Relaxed);
+        let idle_since = *self.idle_since.get_or_insert(now);
+        let head_since = partial.then(|| *self.head_since.get_or_insert(now));
+        now - idle_since >= self.idle_timeout || head_since.is_some_and(|since| now - since >= self.header_read_timeout)
+    }
+}
+
+/// The connection, noting when bytes come in.
+struct ClientIo {
+    io: TokioIo<TcpStream>,
+    connection: Arc<Connection>,
+}
+
+impl Read for ClientIo {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<std::io::Result<()>> {
+        let poll = Pin::new(&mut self.io).poll_read(cx, buf);
+        if poll.is_ready() {
+            self.connection.activity.on_read();
+        }
+        poll
+    }
+}
+
+impl Write for ClientIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+}

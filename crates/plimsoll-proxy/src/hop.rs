@@ -1,0 +1,123 @@
+//! What of a message concerns only one connection, and so must not be passed on (RFC 9110, 7.6.1).
+//!
+//! These are the fields that `Connection` names, and a fixed list of old ones that senders forget to name there. Framing
+//! (`Transfer-Encoding`) is the concern of each connection's own codec. `TE` goes on only as far as it
+//! says `trailers`, which this proxy honours end to end and gRPC insists on.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+/// Fields that are dropped wherever they stand.
+const ALWAYS: [HeaderName; 6] = [
+    header::CONNECTION,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+];
+
+/// Removes what concerns only the connection that the request came on.
+pub(crate) fn strip_request(headers: &mut HeaderMap) {
+    let trailers = headers.contains_key(header::TE) && accepts_trailers(headers);
+    strip(headers);
+    headers.remove(header::PROXY_AUTHORIZATION);
+    if trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    } else {
+        headers.remove(header::TE);
+    }
+}
+
+/// Removes what concerns only the connection that the response came on.
+pub(crate) fn strip_response(headers: &mut HeaderMap) {
+    strip(headers);
+}
+
+fn strip(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        strip_named(headers);
+    }
+    for name in &ALWAYS {
+        headers.remove(name);
+    }
+}
+
+/// Removes the fields that `Connection` names. Those that make up the message's meaning stay, whatever it says: a
+/// client must not be able to take the host or the length off a request on its way.
+fn strip_named(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|token| HeaderName::from_bytes(token.trim().as_bytes()).ok())
+        .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH && *name != header::TE)
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
+fn accepts_trailers(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(header::TE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    fn stripped(pairs: &[(&'static str, &'static str)]) -> Vec<String> {
+        let mut map = headers(pairs);
+        strip_request(&mut map);
+        map.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn fields_of_the_connection_are_dropped_and_others_kept() {
+        let kept = stripped(&[
+            ("host", "a"),
+            ("connection", "keep-alive, X-Private"),
+            ("connection", "x-other"),
+            ("x-private", "1"),
+            ("x-other", "2"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("proxy-authorization", "secret"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("x-end-to-end", "3"),
+        ]);
+        assert_eq!(kept, ["host: a", "x-end-to-end: 3"]);
+    }
+
+    #[test]
+    fn te_goes_on_only_for_trailers() {
+        assert_eq!(stripped(&[("te", "gzip, Trailers;q=0.5")]), Vec::<String>::new());
+        assert_eq!(stripped(&[("te", "gzip, trailers")]), ["te: trailers"]);
+        assert_eq!(stripped(&[("te", "gzip")]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn connection_cannot_take_the_host_or_the_length_away() {
+        let kept = stripped(&[("connection", "host, content-length"), ("host", "a"), ("content-length", "3")]);
+        assert_eq!(kept, ["host: a", "content-length: 3"]);
+    }
+
+    #[test]
+    fn junk_in_connection_is_passed_over() {
+        assert_eq!(stripped(&[("connection", ",, b@d name,,"), ("host", "a")]), ["host: a"]);
+    }
+}

@@ -1,0 +1,45 @@
+//! The life of the proxy: serving, lame duck, closing.
+//!
+//! As a lame duck it still serves what arrives and tells every client to go: not ready on the admin
+//! port, GOAWAY on HTTP/2, `Connection: close` on HTTP/1. It does not close idle HTTP/1 connections yet, because
+//! a client may be writing a request to one at that very moment. Closing comes when nothing is in flight any
+//! more, or when the time for it is over: listeners first, then connections.
+
+use tokio::sync::watch;
+
+/// Where in its life the proxy, or one of its listeners, is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Serves and wants more.
+    Serving,
+    /// Serves, and asks clients to go elsewhere.
+    LameDuck,
+    /// Takes no connections, ends those that it has.
+    Closing,
+}
+
+/// Tells all who listen how far it is. A phase never goes back.
+#[derive(Clone, Debug)]
+pub(crate) struct Life(watch::Sender<Phase>);
+
+impl Life {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(Phase::Serving))
+    }
+
+    pub(crate) fn advance(&self, to: Phase) {
+        self.0.send_if_modified(|phase| {
+            let later = to > *phase;
+            *phase = to.max(*phase);
+            later
+        });
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        *self.0.borrow()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Phase> {
+        self.0.subscribe()
+    }
+}

@@ -1,0 +1,280 @@
+//! Which route a request takes: the most specific one, whatever the order of the file.
+//!
+//! Of all routes that match, the winner is the one with, in this order of weight:
+//! 1. the most specific host: an exact one, then `*.domain` with the longest domain, then any;
+//! 2. the longest path prefix;
+//! 3. methods listed rather than any;
+//! 4. the earlier place in the file.
+//!
+//! These are the rules of the Kubernetes Gateway API. Order of the file alone, as Envoy and nginx's regular
+//! expressions have it, makes a route that is added at the end silently dead, or one at the front
+//! silently greedy; here the order matters only between routes for the same host and path.
+//!
+//! Hosts are compared without regard to case, port and a dot at the end; `*.example.com` stands for any depth
+//! below, not for `example.com`. A prefix ends where a segment ends: `/api` is for `/api` and `/api/x`, not for
+//! `/apis`. Paths are compared as sent, percent-encoding and dot segments included: decoding them here and
+//! not at the backend would let the two disagree on what was asked for.
+//!
+//! A lookup allocates nothing. It costs one hash of the host per label and one of the path per segment, but
+//! never of more bytes than the longest prefix of the table has, so that a long path cannot make it slow.
+
+use std::collections::HashMap;
+
+use http::Method;
+
+use crate::config::{HostPattern, Route};
+
+/// The routes of one listener, ready for lookups; each leads to a `T`.
+#[derive(Clone, Debug)]
+pub struct RouteTable<T> {
+    exact: HashMap<Box<str>, Paths<T>>,
+    below: HashMap<Box<str>, Paths<T>>,
+    any: Paths<T>,
+}
+
+impl<T> RouteTable<T> {
+    /// Compiles routes, given in the order of the file.
+    pub fn new<'r>(routes: impl IntoIterator<Item = (&'r Route, T)>) -> Self {
+        let mut table = Self { exact: HashMap::new(), below: HashMap::new(), any: Paths::default() };
+        for (route, target) in routes {
+            let paths = match &route.host {
+                Some(HostPattern::Exact(host)) => table.exact.entry(host.as_str().into()).or_default(),
+                Some(HostPattern::Below(domain)) => table.below.entry(domain.as_str().into()).or_default(),
+                None => &mut table.any,
+            };
+            paths.add(route, target);
+        }
+        table
+    }
+
+    /// Where a request goes; `None` when no route matches. `host` is the request's authority, with or without a
+    /// port, empty when it names none; `path` is without the query.
+    #[must_use]
+    pub fn find(&self, host: &str, path: &str, method: &Method) -> Option<&T> {
+        if self.exact.is_empty() && self.below.is_empty() {
+            return self.any.find(path, method);
+        }
+        let mut buffer = [0; MAX_HOST];
+        normal_host(host, &mut buffer)
+            .and_then(|host| self.find_by_host(host, path, method))
+            .or_else(|| self.any.find(path, method))
+    }
+
+    fn find_by_host(&self, host: &str, path: &str, method: &Method) -> Option<&T> {
+        let exact = self.exact.get(host).and_then(|paths| paths.find(path, method));
+        // The first dot leaves the longest domain.
+        let mut domains = host.match_indices('.').map(|(dot, _)| &host[dot + 1..]);
+        exact.or_else(|| domains.find_map(|domain| self.below.get(domain)?.find(path, method)))
+    }
+}
+
+/// The longest name that a host can have (RFC 1035), in characters.
+const MAX_HOST: usize = 253;
+
+/// The host in lower case, without its port and a dot at its end; `None` when it is too long to be one.
+fn normal_host<'b>(authority: &str, buffer: &'b mut [u8; MAX_HOST]) -> Option<&'b str> {
+    let end = match authority.rfind(':') {
+        Some(colon) if !authority[colon..].contains(']') => colon,
+        _ => authority.len(),
+    };
+    let host = &authority[..end];
+    let host = host.strip_suffix('.').unwrap_or(host).as_bytes();
+    let lower = buffer.get_mut(..host.len())?;
+    lower.copy_from_slice(host);
+    lower.make_ascii_lowercase();
+    std::str::from_utf8(lower).ok()
+}
+
+/// The routes of one host pattern.
+#[derive(Clone, Debug)]
+struct Paths<T> {
+    /// For all paths, apart because most tables have nothing else.
+    root: Vec<Rule<T>>,
+    /// By prefix, without `/` at its end.
+    prefixes: HashMap<Box<str>, Vec<Rule<T>>>,
+    /// Length of the longest prefix, in bytes.
+    longest: usize,
+}
+
+/// One route of a host and path.
+#[derive(Clone, Debug)]
+struct Rule<T> {
+    /// Empty for any.
+    methods: Box<[Method]>,
+    target: T,
+}
+
+impl<T> Default for Paths<T> {
+    fn default() -> Self {
+        Self { root: Vec::new(), prefixes: HashMap::new(), longest: 0 }
+    }
+}
+
+impl<T> Paths<T> {
+    fn add(&mut self, route: &Route, target: T) {
+        let prefix = route.path_prefix.as_str();
+        let rules = if prefix.is_empty() { &mut self.root } else { self.prefixes.entry(prefix.into()).or_default() };
+        let rule = Rule { methods: route.methods.clone().into(), target };
+        // Those with methods stand before those for any, each kind in the order of the file.
+        let place =
+            if rule.methods.is_empty() { rules.len() } else { rules.partition_point(|rule| !rule.methods.is_empty()) };
+        rules.insert(place, rule);
+        self.longest = self.longest.max(prefix.len());
+    }
+
+    fn find(&self, path: &str, method: &Method) -> Option<&T> {
+        let mut end = self.last_segment_end(path);
+        while end > 0 {
+            if let Some(target) = self.prefixes.get(&path[..end]).and_then(|rules| Rule::find(rules, method)) {
+                return Some(target);
+            }
+            end = path[..end].rfind('/').unwrap_or(0);
+        }
+        Rule::find(&self.root, method)
+    }
+
+    /// Where the last segment ends that the longest prefix can reach to.
+    fn last_segment_end(&self, path: &str) -> usize {
+        match path.as_bytes().get(..=self.longest) {
+            None => path.len(),
+            Some(reach) => reach.iter().rposition(|byte| *byte == b'/').unwrap_or(0),
+        }
+    }
+}
+
+impl<T> Rule<T> {
+    fn find<'r>(rules: &'r [Self], method: &Method) -> Option<&'r T> {
+        rules.iter().find(|rule| rule.methods.is_empty() || rule.methods.contains(method)).map(|rule| &rule.target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::PathPrefix;
+
+    /// Routes from `host path methods` lines; the target is the line's index.
+    fn table(lines: &[&str]) -> RouteTable<usize> {
+        let routes: Vec<Route> = lines
+            .iter()
+            .map(|line| {
+                let mut words = line.split(' ');
+                let host = words.next().unwrap();
+                let host = match host.strip_prefix("*.") {
+                    Some(domain) => Some(HostPattern::Below(domain.to_owned())),
+                    None => (host != "any").then(|| HostPattern::Exact(host.to_owned())),
+                };
+                let path_prefix = PathPrefix::parse_text(words.next().unwrap()).unwrap();
+                let methods = words.map(|method| method.parse().unwrap()).collect();
+                Route { host, path_prefix, methods, ..Route::default() }
+            })
+            .collect();
+        RouteTable::new(routes.iter().zip(0..))
+    }
+
+    fn get(table: &RouteTable<usize>, host: &str, path: &str) -> Option<usize> {
+        table.find(host, path, &Method::GET).copied()
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_and_ends_with_a_segment() {
+        let table = table(&["any /api", "any /", "any /api/v2"]);
+        for (path, route) in [
+            ("/api", 0),
+            ("/api/", 0),
+            ("/api/x", 0),
+            ("/apis", 1),
+            ("/", 1),
+            ("/api/v2", 2),
+            ("/api/v2/x/y/z", 2),
+            ("/api/v22", 0),
+        ] {
+            assert_eq!(get(&table, "h", path), Some(route), "{path}");
+        }
+        assert_eq!(get(&table, "", "*"), Some(1));
+    }
+
+    #[test]
+    fn hosts_are_compared_without_case_port_and_last_dot() {
+        let table = table(&["example.com /", "*.example.com /", "*.b.example.com /", "[::1] /"]);
+        let cases = [
+            ("EXAMPLE.com:8080", Some(0)),
+            ("example.com.", Some(0)),
+            ("a.example.com", Some(1)),
+            ("x.a.example.com", Some(1)),
+            ("x.b.example.com", Some(2)),
+            ("b.example.com", Some(1)),
+            ("notexample.com", None),
+            ("[::1]:80", Some(3)),
+            ("[::1]", Some(3)),
+            ("", None),
+        ];
+        for (host, route) in cases {
+            assert_eq!(get(&table, host, "/"), route, "{host}");
+        }
+        assert_eq!(get(&table, &"a".repeat(5000), "/"), None);
+    }
+
+    #[test]
+    fn listed_methods_win_over_any_and_what_they_leave_goes_on() {
+        let table = table(&["any /a", "any /a POST", "any /a/b PUT", "any / DELETE"]);
+        assert_eq!(table.find("h", "/a", &Method::POST), Some(&1));
+        assert_eq!(table.find("h", "/a", &Method::GET), Some(&0));
+        assert_eq!(table.find("h", "/a/b", &Method::GET), Some(&0));
+        assert_eq!(table.find("h", "/", &Method::GET), None);
+    }
+
+    #[test]
+    fn a_less_specific_host_takes_what_the_more_specific_one_has_no_path_for() {
+        let table = table(&["a.com /x", "any /"]);
+        assert_eq!(get(&table, "a.com", "/x"), Some(0));
+        assert_eq!(get(&table, "a.com", "/y"), Some(1));
+    }
+
+    /// The rules at the top of this file, over a plain list.
+    fn reference(lines: &[String], host: &str, path: &str, method: &str) -> Option<usize> {
+        let matching = lines.iter().enumerate().filter_map(|(i, line)| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (pattern, prefix, methods) = (words[0], words[1].trim_end_matches('/'), &words[2..]);
+            let host_rank = match pattern.strip_prefix("*.") {
+                _ if pattern == "any" => Some(0),
+                Some(domain) => host.ends_with(&format!(".{domain}")).then_some(domain.len()),
+                None => (host == pattern).then_some(usize::MAX),
+            }?;
+            let below = path.strip_prefix(prefix)?;
+            let matches =
+                (below.is_empty() || below.starts_with('/')) && (methods.is_empty() || methods.contains(&method));
+            matches.then_some(((host_rank, prefix.len(), !methods.is_empty()), std::cmp::Reverse(i)))
+        });
+        matching.max().map(|(_, std::cmp::Reverse(i))| i)
+    }
+
+    fn host() -> impl Strategy<Value = String> {
+        "[ab](\\.[ab]){0,3}"
+    }
+
+    fn path() -> impl Strategy<Value = String> {
+        "(/[ab]{1,2}){0,4}/?".prop_map(|path| if path.is_empty() { "/".to_owned() } else { path })
+    }
+
+    fn line() -> impl Strategy<Value = String> {
+        let pattern = prop_oneof![Just("any".to_owned()), host(), host().prop_map(|host| format!("*.{host}"))];
+        (pattern, path(), "( GET)?( PUT)?").prop_map(|(pattern, path, methods)| format!("{pattern} {path}{methods}"))
+    }
+
+    proptest! {
+        #[test]
+        fn lookups_agree_with_the_rules_over_a_plain_list(
+            lines in prop::collection::vec(line(), 0..12),
+            requests in prop::collection::vec((host(), path(), prop_oneof![Just("GET"), Just("PUT"), Just("POST")]), 1..20),
+        ) {
+            let table = table(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+            for (host, path, method) in requests {
+                let found = table.find(&host, &path, &method.parse().unwrap()).copied();
+                prop_assert_eq!(found, reference(&lines, &host, &path, method), "{} {} {}", method, host, path);
+            }
+        }
+    }
+}
