@@ -1,0 +1,186 @@
+//! The requests that the admin API answers.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Serialize;
+use tokio::net::TcpListener;
+
+use crate::fleet::{Fleet, Missing, Readiness};
+use crate::metrics;
+use crate::snapshot::ClusterSnapshot;
+use crate::view::{BackendView, ClusterView};
+
+/// The media type of metrics, as the format asks for it.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Shared = State<Arc<dyn Fleet>>;
+
+/// Serves the API until `until` is ready, and then until the requests that it has are answered.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    fleet: Arc<dyn Fleet>,
+    until: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    axum::serve(listener, router(fleet)).with_graceful_shutdown(until).await
+}
+
+/// The API as a service.
+pub fn router(fleet: Arc<dyn Fleet>) -> Router {
+    let backend = "/api/v1/clusters/{name}/backends/{address}";
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/api/v1/clusters", get(clusters))
+        .route("/api/v1/clusters/{name}", get(cluster))
+        .route("/api/v1/clusters/{name}/backends", get(backends))
+        .route(&format!("{backend}/drain"), post(drain))
+        .route(&format!("{backend}/undrain"), post(undrain))
+        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such page", PAGES))
+        .method_not_allowed_fallback(async || {
+            let mend = "GET everything, POST drain and undrain; see the header allow";
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not take this method", mend)
+        })
+        .layer(middleware::from_fn(same_origin))
+        .with_state(fleet)
+}
+
+const PAGES: &str = "ask for /metrics, /healthz, /readyz, /api/v1/clusters, /api/v1/clusters/{name}, \
+     /api/v1/clusters/{name}/backends, or POST /api/v1/clusters/{name}/backends/{address}/drain or .../undrain";
+
+/// An answer that is not what was asked for.
+#[derive(Debug, Serialize)]
+struct Problem {
+    #[serde(skip)]
+    status: StatusCode,
+    error: String,
+    mend: String,
+}
+
+impl Problem {
+    fn new(status: StatusCode, error: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { status, error: error.into(), mend: mend.into() }
+    }
+
+    fn no_cluster(name: &str, clusters: &[ClusterSnapshot]) -> Self {
+        let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
+        let error = format!("there is no cluster {name:?}");
+        Self::new(StatusCode::NOT_FOUND, error, format!("use one of: {}", names.join(", ")))
+    }
+
+    fn no_backend(address: &str, cluster: &ClusterSnapshot) -> Self {
+        let addresses: Vec<String> = cluster.backends.iter().map(|backend| backend.address.to_string()).collect();
+        let error = format!("there is no backend {address:?} in cluster {:?}", cluster.name);
+        Self::new(StatusCode::NOT_FOUND, error, format!("use one of: {}", addresses.join(", ")))
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status, Json(self)).into_response()
+    }
+}
+
+/// Refuses what a page of another origin made a browser send: the API trusts who can reach it, and a browser on
+/// this machine can.
+async fn same_origin(request: Request, next: Next) -> Response {
+    if request.method() != Method::GET && is_foreign(&request) {
+        let mend = "send it from a page of this address, or by a program that sends no header origin";
+        return Problem::new(StatusCode::FORBIDDEN, "a page of another origin may not change anything", mend)
+            .into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether a browser says that a page of another origin sent this.
+fn is_foreign(request: &Request) -> bool {
+    let header = |name| request.headers().get(name).map(HeaderValue::as_bytes);
+    let Some(origin) = header(ORIGIN) else { return false };
+    let [http, https] = ["http://", "https://"].map(|scheme| origin.strip_prefix(scheme.as_bytes()));
+    http.or(https) != header(HOST)
+}
+
+async fn metrics(State(fleet): Shared) -> Response {
+    ([(CONTENT_TYPE, OPEN_METRICS)], metrics::encode(fleet.readiness(), fleet.snapshot())).into_response()
+}
+
+async fn ready(State(fleet): Shared) -> Response {
+    match fleet.readiness() {
+        Readiness::Ready => "ready\n".into_response(),
+        Readiness::NotReady(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
+    }
+}
+
+#[derive(Serialize)]
+struct Clusters {
+    clusters: Vec<ClusterView>,
+}
+
+async fn clusters(State(fleet): Shared) -> Json<Clusters> {
+    Json(Clusters { clusters: fleet.snapshot().clusters.iter().map(ClusterView::from).collect() })
+}
+
+/// The cluster of this name as it is now.
+fn find(fleet: &dyn Fleet, name: &str) -> Result<ClusterSnapshot, Problem> {
+    let mut clusters = fleet.snapshot().clusters;
+    match clusters.iter().position(|cluster| cluster.name == name) {
+        Some(place) => Ok(clusters.swap_remove(place)),
+        None => Err(Problem::no_cluster(name, &clusters)),
+    }
+}
+
+async fn cluster(State(fleet): Shared, Path(name): Path<String>) -> Result<Json<ClusterView>, Problem> {
+    Ok(Json(ClusterView::from(&find(&*fleet, &name)?)))
+}
+
+#[derive(Serialize)]
+struct Backends {
+    cluster: String,
+    backends: Vec<BackendView>,
+}
+
+async fn backends(State(fleet): Shared, Path(name): Path<String>) -> Result<Json<Backends>, Problem> {
+    let cluster = find(&*fleet, &name)?;
+    Ok(Json(Backends { backends: cluster.backends.iter().map(BackendView::from).collect(), cluster: cluster.name }))
+}
+
+async fn drain(State(fleet): Shared, Path(place): Path<(String, String)>) -> Result<Json<BackendView>, Problem> {
+    switch(&*fleet, &place, |cluster, backend| fleet.drain(cluster, backend))
+}
+
+async fn undrain(State(fleet): Shared, Path(place): Path<(String, String)>) -> Result<Json<BackendView>, Problem> {
+    switch(&*fleet, &place, |cluster, backend| fleet.undrain(cluster, backend))
+}
+
+/// Does something with a backend, and shows it as it is then.
+fn switch(
+    fleet: &dyn Fleet,
+    (name, address): &(String, String),
+    act: impl FnOnce(&str, SocketAddr) -> Result<(), Missing>,
+) -> Result<Json<BackendView>, Problem> {
+    let before = find(fleet, name)?;
+    let Ok(backend) = address.parse() else { return Err(Problem::no_backend(address, &before)) };
+    act(name, backend).map_err(|missing| match missing {
+        Missing::Cluster => Problem::no_cluster(name, &fleet.snapshot().clusters),
+        Missing::Backend => Problem::no_backend(address, &before),
+    })?;
+    let after = find(fleet, name)?;
+    let shown = after.backends.iter().find(|candidate| candidate.address == backend);
+    shown.map(|backend| Json(backend.into())).ok_or_else(|| Problem::no_backend(address, &after))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

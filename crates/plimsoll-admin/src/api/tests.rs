@@ -1,0 +1,248 @@
+//! Requests to the API over a fleet that stands still.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
+use plimsoll_core::LoadReport;
+use plimsoll_core::health::{Reason, State as Health};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::snapshot::{
+    AttemptCounts, BackendSnapshot, FleetSnapshot, Histogram, ListenerSnapshot, Reported, Transition,
+};
+
+/// A fleet of one cluster `web` with four backends: healthy and loaded, a lame duck, healthy and half as loaded,
+/// and one that says nothing.
+pub(crate) fn fleet() -> Still {
+    let backend = |address: &str, state, reason, utilization: f64| BackendSnapshot {
+        address: address.parse().unwrap(),
+        state,
+        reason,
+        since: Duration::from_millis(1500),
+        in_flight: 3,
+        weight: 0.5,
+        latency: Some(Duration::from_millis(4)),
+        error_share: 0.25,
+        report: (utilization > 0.0).then(|| Reported {
+            age: Duration::from_secs(1),
+            load: LoadReport { cpu_utilization: utilization, qps: 100.0, eps: 2.0, ..LoadReport::default() },
+        }),
+        requests: 100,
+        failures: 9,
+        attempts: AttemptCounts { responses: [0, 90, 0, 1, 8], timed_out: 1, ..AttemptCounts::default() },
+        reports: 99,
+        malformed_reports: 1,
+        connections: 2,
+        connections_opened: 5,
+        connections_failed: 1,
+    };
+    let cluster = ClusterSnapshot {
+        name: "web".to_owned(),
+        backends: vec![
+            backend("127.0.0.1:1", Health::Healthy, Reason::CheckPassed, 0.8),
+            backend("127.0.0.1:2", Health::LameDuck, Reason::Reported, 0.1),
+            backend("127.0.0.1:3", Health::Healthy, Reason::CheckPassed, 0.4),
+            backend("[::1]:4", Health::Refusing, Reason::ConnectFailed, 0.0),
+        ],
+        latency: Histogram {
+            buckets: vec![(0.001, 80), (0.01, 10), (f64::INFINITY, 1)],
+            sum: Duration::from_secs(1),
+            count: 91,
+        },
+        transitions: vec![Transition { to: Health::LameDuck, reason: Reason::Reported, count: 1 }],
+        ..ClusterSnapshot::default()
+    };
+    let listener =
+        ListenerSnapshot { name: "public".to_owned(), connections: 4, accepted: 40, refusals: vec![("no-route", 7)] };
+    let snapshot = FleetSnapshot { clusters: vec![cluster], listeners: vec![listener], ..FleetSnapshot::default() };
+    Still { snapshot: Mutex::new(snapshot), readiness: Readiness::Ready }
+}
+
+/// A fleet in which nothing happens but what is asked for.
+pub(crate) struct Still {
+    snapshot: Mutex<FleetSnapshot>,
+    readiness: Readiness,
+}
+
+impl Still {
+    fn set(&self, cluster: &str, address: SocketAddr, state: Health, reason: Reason) -> Result<(), Missing> {
+        let mut snapshot = self.snapshot.lock();
+        let cluster = snapshot.clusters.iter_mut().find(|known| known.name == cluster).ok_or(Missing::Cluster)?;
+        let backend = cluster.backends.iter_mut().find(|known| known.address == address).ok_or(Missing::Backend)?;
+        (backend.state, backend.reason) = (state, reason);
+        Ok(())
+    }
+}
+
+impl Fleet for Still {
+    fn readiness(&self) -> Readiness {
+        self.readiness
+    }
+
+    fn snapshot(&self) -> FleetSnapshot {
+        self.snapshot.lock().clone()
+    }
+
+    fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
+        self.set(cluster, backend, Health::LameDuck, Reason::Drained)
+    }
+
+    fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
+        self.set(cluster, backend, Health::Connecting, Reason::Undrained)
+    }
+}
+
+struct Answer {
+    status: u16,
+    allow: Option<String>,
+    content_type: String,
+    text: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+}
+
+async fn send(fleet: &Arc<dyn Fleet>, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = router(Arc::clone(fleet)).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+    let (status, allow, content_type) =
+        (response.status().as_u16(), header("allow"), header("content-type").unwrap_or_default());
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    Answer { status, allow, content_type, text: String::from_utf8(body.to_vec()).unwrap() }
+}
+
+async fn get_json(path: &str) -> Value {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    let answer = send(&fleet, "GET", path, &[]).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()
+}
+
+#[tokio::test]
+async fn a_cluster_shows_its_states_and_the_spread_of_its_healthy_backends() {
+    let clusters = get_json("/api/v1/clusters").await;
+    let cluster = get_json("/api/v1/clusters/web").await;
+    assert_eq!(clusters, json!({ "clusters": [cluster] }));
+    assert_eq!(
+        cluster["backends"],
+        json!({ "total": 4, "connecting": 0, "healthy": 2, "lame-duck": 1, "refusing": 1, "ejected": 0 })
+    );
+    assert_eq!(cluster["policy"], "weighted");
+    // Of 0.8 and 0.4: the lame duck and the one that refuses do not count.
+    let spread = &cluster["utilization_spread"];
+    let near = |key: &str, value: f64| (spread[key].as_f64().unwrap() - value).abs() < 1e-9;
+    assert!(near("max_over_mean", 0.8 / 0.6) && near("max_over_min", 2.0) && near("waste", 0.4), "{spread}");
+}
+
+#[tokio::test]
+async fn backends_show_state_load_and_counts() {
+    let answer = get_json("/api/v1/clusters/web/backends").await;
+    assert_eq!(answer["cluster"], "web");
+    assert_eq!(
+        answer["backends"][0],
+        json!({
+            "address": "127.0.0.1:1", "state": "healthy", "reason": "check-passed", "since_s": 1.5, "in_flight": 3,
+            "weight": 0.5, "qps": 100.0, "eps": 2.0, "utilization": 0.8, "report_age_s": 1.0, "latency_ms": 4.0,
+            "error_share": 0.25, "requests": 100, "failures": 9, "connections": 2
+        })
+    );
+    assert_eq!(answer["backends"][3]["qps"], Value::Null, "what a backend does not report is not zero");
+}
+
+#[tokio::test]
+async fn drain_and_undrain_answer_with_the_backend_as_it_is_then() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    for (address, shown) in [("127.0.0.1:1", "127.0.0.1:1"), ("[::1]:4", "[::1]:4"), ("%5B::1%5D:4", "[::1]:4")] {
+        let path = format!("/api/v1/clusters/web/backends/{address}/drain");
+        let answer = send(&fleet, "POST", &path, &[]).await;
+        assert_eq!((answer.status, &answer.json()["address"]), (200, &json!(shown)), "{}", answer.text);
+        assert_eq!((&answer.json()["state"], &answer.json()["reason"]), (&json!("lame-duck"), &json!("drained")));
+    }
+    let answer = send(&fleet, "POST", "/api/v1/clusters/web/backends/127.0.0.1:1/undrain", &[]).await;
+    assert_eq!(answer.json()["reason"], "undrained");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_404_and_says_what_is() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    for (method, path, mend) in [
+        ("GET", "/api/v1/clusters/wbe", "use one of: web"),
+        ("GET", "/api/v1/clusters/wbe/backends", "use one of: web"),
+        ("POST", "/api/v1/clusters/wbe/backends/127.0.0.1:1/drain", "use one of: web"),
+        ("POST", "/api/v1/clusters/web/backends/127.0.0.1:9/drain", "use one of: 127.0.0.1:1, "),
+        ("POST", "/api/v1/clusters/web/backends/nonsense/undrain", "use one of: 127.0.0.1:1, "),
+        ("GET", "/nowhere", "ask for /metrics"),
+    ] {
+        let answer = send(&fleet, method, path, &[]).await;
+        assert_eq!((answer.status, answer.content_type.as_str()), (404, "application/json"), "{path}");
+        let json = answer.json();
+        assert!(json["error"].is_string() && json["mend"].as_str().unwrap().starts_with(mend), "{path}: {json}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_method_is_405_and_says_which_are_right() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    for (method, path, allow) in [
+        ("POST", "/api/v1/clusters", "GET"),
+        ("GET", "/api/v1/clusters/web/backends/127.0.0.1:1/drain", "POST"),
+        ("DELETE", "/metrics", "GET"),
+    ] {
+        let answer = send(&fleet, method, path, &[]).await;
+        assert_eq!(answer.status, 405, "{path}");
+        assert!(answer.allow.as_deref().is_some_and(|methods| methods.contains(allow)), "{path}: {:?}", answer.allow);
+        assert!(answer.json()["mend"].is_string());
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_another_origin_cannot_drain() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    let path = "/api/v1/clusters/web/backends/127.0.0.1:1/drain";
+    let host = ("host", "127.0.0.1:9900");
+    let foreign = send(&fleet, "POST", path, &[host, ("origin", "https://evil.example")]).await;
+    assert_eq!(foreign.status, 403);
+    assert_eq!(send(&fleet, "POST", path, &[host, ("origin", "null")]).await.status, 403);
+    assert_eq!(fleet.snapshot().clusters[0].backends[0].state, Health::Healthy);
+    assert_eq!(send(&fleet, "POST", path, &[host, ("origin", "http://127.0.0.1:9900")]).await.status, 200);
+}
+
+#[tokio::test]
+async fn ready_and_healthy_are_different_questions() {
+    let ending: Arc<dyn Fleet> = Arc::new(Still { readiness: Readiness::NotReady("draining"), ..fleet() });
+    let ready = send(&ending, "GET", "/readyz", &[]).await;
+    assert_eq!((ready.status, ready.text.as_str()), (503, "draining\n"));
+    assert_eq!(send(&ending, "GET", "/healthz", &[]).await.status, 200);
+    let serving: Arc<dyn Fleet> = Arc::new(fleet());
+    assert_eq!(send(&serving, "GET", "/readyz", &[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn metrics_have_the_media_type_of_their_format() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    let answer = send(&fleet, "GET", "/metrics", &[]).await;
+    assert_eq!(answer.content_type, OPEN_METRICS);
+    assert!(answer.text.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn the_server_ends_when_told_to() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(serve(listener, Arc::new(fleet()), async {
+        let _ = ended.await;
+    }));
+    end.send(()).unwrap();
+    server.await.unwrap().unwrap();
+}

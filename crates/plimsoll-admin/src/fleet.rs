@@ -1,0 +1,57 @@
+//! What the admin API asks of the program that it is part of.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::snapshot::FleetSnapshot;
+
+/// Clusters of backends, as seen and switched from outside.
+pub trait Fleet: Send + Sync + 'static {
+    /// Whether new requests are welcome.
+    fn readiness(&self) -> Readiness;
+
+    /// Everything as it is now. Called once per request to the API; may take locks for as long as a
+    /// copy takes.
+    fn snapshot(&self) -> FleetSnapshot;
+
+    /// Gives a backend no new requests from now on.
+    ///
+    /// # Errors
+    /// When there is no such cluster or backend.
+    fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing>;
+
+    /// Takes a backend back after [`Fleet::drain`].
+    ///
+    /// # Errors
+    /// When there is no such cluster or backend.
+    fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing>;
+}
+
+/// Whether new requests are welcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// They are.
+    Ready,
+    /// They are not, for this reason: `"draining"`, `"starting"`.
+    NotReady(&'static str),
+}
+
+/// What was asked for and is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// No cluster has this name.
+    Cluster,
+    /// The cluster has no backend of this address.
+    Backend,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cluster => "there is no such cluster",
+            Self::Backend => "there is no such backend in the cluster",
+        })
+    }
+}
+
+impl std::error::Error for Missing {}

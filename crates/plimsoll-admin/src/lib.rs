@@ -1,0 +1,37 @@
+//! The admin API: metrics for machines, JSON for people and scripts, and the switch that drains a backend.
+//!
+//! It knows nothing of sockets to backends, locks or threads: whoever runs a fleet implements [`Fleet`], whose one
+//! [`FleetSnapshot`] is all that both metrics and API are written from. So the two can never disagree, and a test
+//! needs no proxy.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /metrics` | all metrics, in the OpenMetrics text format, see `docs/metrics.md` |
+//! | `GET /healthz` | 200 while the process runs |
+//! | `GET /readyz` | 200 while it takes requests, 503 with the reason otherwise |
+//! | `GET /api/v1/clusters` | all clusters: policy, backends by state, spread and waste |
+//! | `GET /api/v1/clusters/{name}` | one of them |
+//! | `GET /api/v1/clusters/{name}/backends` | its backends: state and reason, load, latency, counts |
+//! | `POST /api/v1/clusters/{name}/backends/{address}/drain` | no new requests to this backend |
+//! | `POST /api/v1/clusters/{name}/backends/{address}/undrain` | back again, by way of a check |
+//!
+//! An error is `{"error": ..., "mend": ...}`. A request that a web page of another origin made a browser send is
+//! refused: the API listens at loopback, where browsers are too.
+
+#![forbid(unsafe_code)]
+
+mod api;
+mod fleet;
+mod metrics;
+mod process;
+mod snapshot;
+mod view;
+
+pub use api::{router, serve};
+pub use fleet::{Fleet, Missing, Readiness};
+pub use metrics::encode;
+pub use snapshot::{
+    AttemptCounts, BackendSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, ListenerSnapshot, Reported, Transition,
+    Transitions,
+};
+pub use view::{BackendView, ClusterView, SpreadView, StateCounts};

@@ -1,0 +1,144 @@
+//! What the JSON API shows: the state of a fleet in the words that a person asks with.
+//!
+//! Rates and utilization are those that the backend reports of itself, all of its clients together; a
+//! backend that reports nothing has `null` there. What this proxy alone sent is in `requests` and `failures`.
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::health::State;
+use plimsoll_core::spread;
+use serde::Serialize;
+
+use crate::snapshot::{BackendSnapshot, ClusterSnapshot};
+
+/// A cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterView {
+    /// Its name.
+    pub name: String,
+    /// How a backend is chosen.
+    pub policy: &'static str,
+    /// Backends by state.
+    pub backends: StateCounts,
+    /// Requests in flight, all backends together.
+    pub in_flight: u64,
+    /// Requests that wait for a backend.
+    pub waiting: usize,
+    /// Requests sent to backends.
+    pub requests: u64,
+    /// How many of them failed.
+    pub failures: u64,
+    /// How evenly the load lies on the healthy backends that report it; `null` when none does.
+    pub utilization_spread: Option<SpreadView>,
+}
+
+/// How many backends there are in each state.
+#[derive(Clone, Debug, Serialize)]
+pub struct StateCounts {
+    /// In any.
+    pub total: usize,
+    /// By the name of the state.
+    #[serde(flatten)]
+    pub by_state: BTreeMap<&'static str, usize>,
+}
+
+/// How evenly a load lies on backends.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SpreadView {
+    /// Largest over mean; 1 is perfectly even.
+    pub max_over_mean: f64,
+    /// Largest over smallest; `null` when a backend has nothing.
+    pub max_over_min: Option<f64>,
+    /// What all others together could still do when the most loaded one is full, in backends.
+    pub waste: f64,
+}
+
+/// A backend.
+#[derive(Clone, Debug, Serialize)]
+pub struct BackendView {
+    /// Where it listens.
+    pub address: String,
+    /// Its state.
+    pub state: &'static str,
+    /// Why it is in that state.
+    pub reason: &'static str,
+    /// For how long, in seconds.
+    pub since_s: f64,
+    /// Requests that it has now.
+    pub in_flight: u32,
+    /// Share of the requests that the policy means it to get, relative to the mean.
+    pub weight: f64,
+    /// Requests per second.
+    pub qps: Option<f64>,
+    /// Failures per second.
+    pub eps: Option<f64>,
+    /// Utilization, 1 is full: its own measure, or that of its CPU.
+    pub utilization: Option<f64>,
+    /// Age of the report that the three come from, in seconds.
+    pub report_age_s: Option<f64>,
+    /// Average time to the head of a response, in milliseconds.
+    pub latency_ms: Option<f64>,
+    /// Share of failures among its recent requests.
+    pub error_share: f64,
+    /// Requests sent to it.
+    pub requests: u64,
+    /// How many of them failed.
+    pub failures: u64,
+    /// Connections open.
+    pub connections: u64,
+}
+
+impl From<&ClusterSnapshot> for ClusterView {
+    fn from(cluster: &ClusterSnapshot) -> Self {
+        let backends = &cluster.backends;
+        let in_state = |state: State| backends.iter().filter(|backend| backend.state == state).count();
+        Self {
+            name: cluster.name.clone(),
+            policy: cluster.policy.name(),
+            backends: StateCounts {
+                total: backends.len(),
+                by_state: State::ALL.into_iter().map(|state| (state.name(), in_state(state))).collect(),
+            },
+            in_flight: backends.iter().map(|backend| u64::from(backend.in_flight)).sum(),
+            waiting: cluster.waiting,
+            requests: backends.iter().map(|backend| backend.requests).sum(),
+            failures: backends.iter().map(|backend| backend.failures).sum(),
+            utilization_spread: utilization_spread(cluster),
+        }
+    }
+}
+
+/// The spread of utilization over the healthy backends that report it. Others are left out: what a backend said
+/// before it went away says nothing of now.
+pub(crate) fn utilization_spread(cluster: &ClusterSnapshot) -> Option<SpreadView> {
+    let healthy = cluster.backends.iter().filter(|backend| backend.state == State::Healthy);
+    let spread = spread::of(healthy.filter_map(|backend| backend.report?.load.utilization()))?;
+    Some(SpreadView {
+        max_over_mean: spread.max_over_mean,
+        max_over_min: Some(spread.max_over_min).filter(|ratio| ratio.is_finite()),
+        waste: spread.waste,
+    })
+}
+
+impl From<&BackendSnapshot> for BackendView {
+    fn from(backend: &BackendSnapshot) -> Self {
+        let load = backend.report.map(|report| report.load);
+        Self {
+            address: backend.address.to_string(),
+            state: backend.state.name(),
+            reason: backend.reason.name(),
+            since_s: backend.since.as_secs_f64(),
+            in_flight: backend.in_flight,
+            weight: backend.weight,
+            qps: load.map(|load| load.qps),
+            eps: load.map(|load| load.eps),
+            utilization: load.and_then(|load| load.utilization()),
+            report_age_s: backend.report.map(|report| report.age.as_secs_f64()),
+            latency_ms: backend.latency.map(|latency| latency.as_secs_f64() * 1e3),
+            error_share: backend.error_share,
+            requests: backend.requests,
+            failures: backend.failures,
+            connections: backend.connections,
+        }
+    }
+}
