@@ -1,0 +1,143 @@
+//! `plimsoll backend`: a synthetic server whose cost, speed and faults can be set while it runs.
+//!
+//! HTTP/1, HTTP/2 and gRPC on one listener, told apart by what the client sends first. The traffic is
+//! served on one thread and the cost is burnt on others ([`cores`]), so that a backend at its limit
+//! still accepts, queues and answers its health checks, as servers with a thread pool do.
+
+mod body;
+mod control;
+mod cores;
+mod distribution;
+mod service;
+mod settings;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use plimsoll::server::{DrainEnd, Lifecycle, ReportLayer, ServeConfig, serve};
+use tokio::net::TcpListener;
+
+use crate::exit::{Outcome, Verdict};
+use crate::{descriptors, units};
+
+use cores::Cores;
+use distribution::Distribution;
+use service::Backend;
+use settings::{Report, Settings};
+
+/// Answers 200 when requests are welcome, 503 in lame duck.
+const READINESS_PATH: &str = "/readyz";
+
+/// Arguments of `plimsoll backend`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll backend --listen 127.0.0.1:9001 --cost exp:2ms
+  plimsoll backend --listen 127.0.0.1:9002 --cost exp:2ms --speed 4      a machine four times as fast
+  plimsoll backend --listen 127.0.0.1:9003 --wait lognormal:20ms,1       a service that waits for others
+  plimsoll backend --listen 127.0.0.1:0 --report utilization=.2,rps=100  the same load report always
+  curl -d '{\"speed\": 0.5, \"error_rate\": 0.1}' 127.0.0.1:9001/control     change it while it runs
+
+Distributions: fixed:D, exp:MEAN, lognormal:MEAN,SIGMA, pareto:LEAST,SHAPE.
+gRPC calls go to /plimsoll.backend.v1.Backend/Work: any message in, the same out.
+SIGTERM begins lame duck: no new work is asked for, what comes is served, then the process ends.")]
+pub(crate) struct Args {
+    /// Where to listen; port 0 takes a free one, and the ready line on stderr names it
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
+    listen: SocketAddr,
+    /// CPU that each request costs, at speed 1
+    #[arg(long, value_name = "DIST", default_value = "fixed:1ms")]
+    cost: Distribution,
+    /// Time that each request waits without using CPU
+    #[arg(long, value_name = "DIST", default_value = "fixed:0ms")]
+    wait: Distribution,
+    /// How fast this machine is: the cost is divided by it
+    #[arg(long, value_name = "F", value_parser = units::positive, default_value = "1")]
+    speed: f64,
+    /// Requests worked on at the same time; further ones queue
+    #[arg(long, value_name = "N", default_value = "1")]
+    cores: NonZeroUsize,
+    /// What load reports say: `measured`, or utilization=U,rps=R[,eps=E]
+    #[arg(long, value_name = "REPORT", default_value = "measured")]
+    report: Report,
+    /// Share of requests that fail after the work: HTTP 500, gRPC INTERNAL
+    #[arg(long, value_name = "R", value_parser = units::ratio, default_value = "0")]
+    error_rate: f64,
+    /// Fail every request at once, without work
+    #[arg(long)]
+    fail_fast: bool,
+    /// Bytes in the body of an answer
+    #[arg(long, value_name = "N", default_value_t = 34)]
+    body_size: u32,
+    /// Be a lame duck for so long after the start
+    #[arg(long, value_name = "D", value_parser = units::duration, default_value = "0s")]
+    start_delay: Duration,
+    /// How long requests may take to end after SIGTERM
+    #[arg(long, value_name = "D", value_parser = units::duration, default_value = "30s")]
+    drain: Duration,
+    /// Of costs, waits and errors [default: the port, so that backends differ]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// Serves until SIGTERM and the drain that follows.
+pub(crate) fn run(args: Args) -> Outcome {
+    descriptors::raise_limit();
+    // One thread for the traffic: the cost is burnt elsewhere.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run_server(args))
+}
+
+async fn run_server(args: Args) -> Outcome {
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let listen = listener.local_addr()?;
+    let settings = Settings {
+        cost: args.cost,
+        wait: args.wait,
+        speed: args.speed,
+        error_rate: args.error_rate,
+        fail_fast: args.fail_fast,
+        body_size: args.body_size,
+        report: args.report,
+    };
+    // Requests are answered on one thread and cost CPU on others: the latter are what can be full.
+    let cpus = args.cores.get() as f64;
+    let cores = Cores::start(args.cores).context("cannot start the threads that burn CPU")?;
+    let seed = args.seed.unwrap_or(u64::from(listen.port()));
+    let backend = Arc::new(Backend::new(listen, cores, settings, seed));
+
+    let lifecycle = Lifecycle::new();
+    lifecycle.on_sigterm().context("cannot handle signals")?;
+    let reporting = Arc::clone(&backend);
+    let reports = ReportLayer::builder(lifecycle.clone())
+        .cpus(cpus)
+        .source(move |measured| reporting.report().instead_of(measured))
+        .readiness_path(READINESS_PATH)
+        .build();
+    let service = tower::service_fn(move |request| {
+        let backend = Arc::clone(&backend);
+        async move { Ok::<_, Infallible>(backend.answer(request).await) }
+    });
+    let mut config = ServeConfig::default();
+    config.drain.drain = args.drain;
+    let server = tokio::spawn(serve([listener], service, reports, config));
+    // Scripts wait for this line, and read the port from it: it is no log line.
+    eprintln!("listening on {listen}");
+    if !args.start_delay.is_zero() {
+        tokio::time::sleep(args.start_delay).await;
+    }
+    lifecycle.ready();
+    match server.await? {
+        DrainEnd::Quiet => {}
+        DrainEnd::Overdue { unfinished } | DrainEnd::CutShort { unfinished } => {
+            tracing::warn!(unfinished, "ended with requests in flight");
+        }
+    }
+    Ok(Verdict::Good)
+}
+
+#[cfg(test)]
+mod tests;

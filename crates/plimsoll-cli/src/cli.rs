@@ -1,0 +1,81 @@
+//! Decides the commands there are, and hands each its arguments.
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::Outcome;
+use crate::{backend, check, completions, demo, load, proxy};
+
+/// Load balancing and overload protection as a proxy, a library, and the tools to try them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "plimsoll",
+    version,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    after_help = "Examples:
+  plimsoll demo                                            a whole fleet on this machine
+  plimsoll proxy --from :8080 --to 127.0.0.1:8081 --to 127.0.0.1:8082
+  plimsoll proxy -c plimsoll.toml
+  plimsoll check -c plimsoll.toml
+
+Exit codes: 0 ok, 1 the thing asked about is bad, 2 usage.
+Logs go to stderr; RUST_LOG sets what is shown (default: info)."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// A whole fleet on this machine: uneven backends, the proxy, load, and a live table
+    Demo(demo::Args),
+    /// Balanced traffic: listeners in front, clusters of backends behind
+    Proxy(proxy::Args),
+    /// All problems of a config at once, each with its place and a hint
+    Check(check::Args),
+    /// A synthetic HTTP/1, HTTP/2 and gRPC server with a settable cost, for trying and testing
+    Backend(backend::Args),
+    /// Open-loop or closed-loop load, with latency free of coordinated omission
+    Load(load::Args),
+    /// Completions for a shell, on stdout
+    Completions(completions::Args),
+}
+
+/// Reads the command line. Leaves the process on `--help`, `--version` and on a usage error.
+pub(crate) fn parse() -> Cli {
+    Cli::parse()
+}
+
+/// Runs the command that was asked for.
+pub(crate) fn run(cli: Cli) -> Outcome {
+    match cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Proxy(args) => proxy::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Backend(args) => backend::run(args),
+        Command::Load(args) => load::run(args),
+        Command::Completions(args) => completions::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples_in_its_help() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:"), "`plimsoll {} --help` has no examples", command.get_name());
+            assert!(help.contains(&format!("plimsoll {}", command.get_name())));
+        }
+    }
+}

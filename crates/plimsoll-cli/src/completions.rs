@@ -1,0 +1,24 @@
+//! `plimsoll completions SHELL`: the completions of a shell, on stdout.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::exit::{Outcome, Verdict};
+
+/// Arguments of `plimsoll completions`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll completions bash > ~/.local/share/bash-completion/completions/plimsoll
+  plimsoll completions zsh > ~/.zfunc/_plimsoll
+  plimsoll completions fish > ~/.config/fish/completions/plimsoll.fish")]
+pub(crate) struct Args {
+    /// The shell to complete in
+    shell: Shell,
+}
+
+/// Prints the completions.
+pub(crate) fn run(args: &Args) -> Outcome {
+    clap_complete::generate(args.shell, &mut Cli::command(), "plimsoll", &mut std::io::stdout());
+    Ok(Verdict::Good)
+}

@@ -1,0 +1,198 @@
+//! The fleet of the demo: uneven backends and a proxy in front of them, each a process of its own.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use plimsoll_core::pick::PolicyKind;
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::child::Child;
+use super::cpu;
+
+/// How long the proxy may take to answer its first request.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+/// Between two looks whether it does.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// One backend.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Where it listens, and its `x-backend`.
+    pub(crate) address: SocketAddr,
+    /// Relative to a backend of speed 1.
+    pub(crate) speed: f64,
+    child: Child,
+}
+
+/// Running processes. They end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    /// In the order of the speeds that were asked for.
+    pub(crate) members: Vec<Member>,
+    /// Where the proxy takes requests.
+    pub(crate) proxy: SocketAddr,
+    /// Where its admin API listens.
+    pub(crate) admin: SocketAddr,
+    proxy_process: Child,
+    config: ConfigFile,
+}
+
+impl Fleet {
+    /// Starts everything, and waits until a request gets through.
+    pub(crate) async fn start(speeds: &[f64], cost: &str, policy: PolicyKind) -> anyhow::Result<Self> {
+        let mut members = Vec::new();
+        for (number, speed) in speeds.iter().enumerate() {
+            let arguments = ["backend", "--listen", "127.0.0.1:0", "--cost", cost, "--speed", &speed.to_string()];
+            let child = Child::start(format!("backend {number}"), &arguments.map(ToOwned::to_owned))?;
+            // The address is not known before it is ready.
+            members.push(Member { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), speed: *speed, child });
+        }
+        for member in &mut members {
+            member.address = member.child.listening().await?;
+        }
+        let [proxy, admin] = free_addresses()?;
+        let config = ConfigFile::new(proxy, admin, members.iter().map(|member| member.address).collect())?;
+        config.write(policy)?;
+        let arguments = ["proxy".to_owned(), "-c".to_owned(), config.path.display().to_string()];
+        let mut proxy_process = Child::start("the proxy", &arguments)?;
+        proxy_process.follow();
+        let mut fleet = Self { members, proxy, admin, proxy_process, config };
+        fleet.wait_until_ready().await?;
+        Ok(fleet)
+    }
+
+    async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        while !answers(self.proxy).await.unwrap_or(false) {
+            self.must_run()?;
+            if Instant::now() > deadline {
+                bail!("the proxy answers no request after {READY_WITHIN:?}");
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Has the proxy read its config again, with another policy. Nothing is restarted.
+    pub(crate) fn switch(&self, policy: PolicyKind) -> anyhow::Result<()> {
+        self.config.write(policy)?;
+        self.proxy_process.signal(Signal::HUP)
+    }
+
+    /// CPU seconds that each backend has used until now.
+    pub(crate) fn cpu_used(&self) -> anyhow::Result<Vec<f64>> {
+        let used = |member: &Member| cpu::used(member.child.pid());
+        self.members.iter().map(used).collect::<Result<_, _>>().context("cannot measure the backends")
+    }
+
+    /// An error if one of the processes has ended.
+    pub(crate) fn must_run(&mut self) -> anyhow::Result<()> {
+        self.proxy_process.must_run()?;
+        self.members.iter_mut().try_for_each(|member| member.child.must_run())
+    }
+
+    /// Ends all processes, the proxy first, and waits until they have ended.
+    pub(crate) async fn end(self) {
+        self.proxy_process.end().await;
+        for member in self.members {
+            member.child.end().await;
+        }
+    }
+}
+
+/// Whether a request gets a 200.
+async fn answers(address: SocketAddr) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: demo\r\nconnection: close\r\n\r\n").await?;
+    let mut head = [0; 12];
+    let read = tokio::time::timeout(Duration::from_secs(1), stream.read_exact(&mut head)).await;
+    Ok(matches!(read, Ok(Ok(_))) && head.ends_with(b" 200"))
+}
+
+/// Two addresses that nobody listens on. Someone else may take them before the proxy does; it then
+/// says so, and the demo ends.
+fn free_addresses() -> anyhow::Result<[SocketAddr; 2]> {
+    // Both are held until both are known, so that they differ.
+    let held = [TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?];
+    Ok([held[0].local_addr()?, held[1].local_addr()?])
+}
+
+/// The proxy's config, in a folder that goes when this does.
+#[derive(Debug)]
+struct ConfigFile {
+    folder: PathBuf,
+    path: PathBuf,
+    proxy: SocketAddr,
+    admin: SocketAddr,
+    backends: Vec<SocketAddr>,
+}
+
+impl Drop for ConfigFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl ConfigFile {
+    fn new(proxy: SocketAddr, admin: SocketAddr, backends: Vec<SocketAddr>) -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("plimsoll-demo-{}", std::process::id()));
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self { path: folder.join("plimsoll.toml"), folder, proxy, admin, backends })
+    }
+
+    fn write(&self, policy: PolicyKind) -> anyhow::Result<()> {
+        fs::write(&self.path, self.text(policy)).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// A config like any other, but for three settings: the machine has one thread to spare for the
+    /// proxy, and a demo of half a minute must not wait as long as production should before it
+    /// believes in new backends and in their reports.
+    fn text(&self, policy: PolicyKind) -> String {
+        let Self { proxy, admin, backends, .. } = self;
+        let mut text = format!(
+            "threads = 1\n\n[admin]\nlisten = \"{admin}\"\n\n[[listeners]]\naddress = \"{proxy}\"\n\n\
+             [[routes]]\ncluster = \"demo\"\n\n[clusters.demo]\npolicy = \"{}\"\nbackends = [",
+            policy.name()
+        );
+        for (number, backend) in backends.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(text, "{comma}\"{backend}\"").expect("writing to a string does not fail");
+        }
+        text.push_str(
+            "]\n\n[clusters.demo.slow_start]\nwindow = \"off\"\n\n\
+             [clusters.demo.weighted]\nblackout = \"1s\"\nupdate = \"250ms\"\n",
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_proxy::config::Config;
+
+    use super::*;
+
+    #[test]
+    fn the_config_passes_the_check_with_either_policy() {
+        let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let file = ConfigFile {
+            folder: PathBuf::new(),
+            path: PathBuf::new(),
+            proxy: address(1),
+            admin: address(2),
+            backends: vec![address(3), address(4)],
+        };
+        for policy in [PolicyKind::RoundRobin, PolicyKind::Weighted] {
+            let config = Config::parse("demo", &file.text(policy)).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(config.clusters()["demo"].balancer.policy, policy);
+            assert_eq!(config.clusters()["demo"].backends.len(), 2);
+        }
+    }
+}

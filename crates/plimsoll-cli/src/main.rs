@@ -1,0 +1,24 @@
+//! The binary `plimsoll`: reads the command line, runs one command, turns its result into an exit code.
+//!
+//! Every command lives in its own module and has the same shape: `Args` is what clap read (raw), a
+//! plan built from it is what was checked (no invalid value can be in it), and `run` does the work.
+
+mod backend;
+mod check;
+mod cli;
+mod completions;
+mod demo;
+mod descriptors;
+mod exit;
+mod load;
+mod log;
+mod proxy;
+mod units;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = cli::parse();
+    log::start();
+    exit::code(cli::run(cli))
+}

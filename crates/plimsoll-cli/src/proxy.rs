@@ -1,0 +1,81 @@
+//! `plimsoll proxy`: balanced traffic, from a config or from `--from` and `--to`.
+
+mod fleet;
+mod serve;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use plimsoll::client::Protocol;
+use plimsoll_core::pick::PolicyKind;
+use plimsoll_proxy::config::{Config, Simple};
+
+use crate::descriptors;
+use crate::exit::{Outcome, Problem, Verdict};
+
+/// What can be spoken with backends, named as in the config.
+const PROTOCOLS: [(&str, Protocol); 3] =
+    [("auto", Protocol::Auto), ("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+
+/// Arguments of `plimsoll proxy`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll proxy --from 127.0.0.1:8080 --to 127.0.0.1:8081 --to 127.0.0.1:8082
+  plimsoll proxy --from :8080 --to 10.0.0.1:80 --to 10.0.0.2:80 --policy least-loaded --admin 127.0.0.1:9901
+  plimsoll proxy -c plimsoll.toml
+
+SIGHUP reads the config again; what did not change in it goes on undisturbed, and a config with a
+problem changes nothing. SIGTERM drains: requests in flight are answered, then the process ends.")]
+pub(crate) struct Args {
+    /// The config; instead of all other options
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["from", "to", "policy", "protocol", "admin", "threads"])]
+    config: Option<PathBuf>,
+    /// Where to listen, as HOST:PORT or :PORT; may be repeated
+    #[arg(long, value_name = "ADDR", required_unless_present = "config")]
+    from: Vec<String>,
+    /// A backend, as HOST:PORT; may be repeated
+    #[arg(long, value_name = "ADDR", required_unless_present = "config")]
+    to: Vec<String>,
+    /// How backends are chosen [default: weighted]
+    #[arg(long, value_name = "POLICY", value_parser = policies())]
+    policy: Option<PolicyKind>,
+    /// What is spoken with the backends [default: auto]
+    #[arg(long, value_name = "PROTOCOL", value_parser = protocols())]
+    protocol: Option<Protocol>,
+    /// Where the admin API and the metrics listen, or `off` [default: 127.0.0.1:9900]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// Threads that serve [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+}
+
+fn policies() -> impl clap::builder::TypedValueParser<Value = PolicyKind> {
+    use clap::builder::TypedValueParser as _;
+    let names = PolicyKind::ALL.map(PolicyKind::name);
+    clap::builder::PossibleValuesParser::new(names).try_map(|name| name.parse::<PolicyKind>())
+}
+
+fn protocols() -> impl clap::builder::TypedValueParser<Value = Protocol> {
+    use clap::builder::TypedValueParser as _;
+    let names = PROTOCOLS.map(|(name, _)| name);
+    clap::builder::PossibleValuesParser::new(names).map(|name| {
+        let named = PROTOCOLS.into_iter().find(|(known, _)| *known == name);
+        named.expect("only names of protocols are possible values").1
+    })
+}
+
+/// Runs the proxy until it has drained.
+pub(crate) fn run(args: Args) -> Outcome {
+    descriptors::raise_limit();
+    let config = match &args.config {
+        Some(file) => Config::load(file).map_err(anyhow::Error::from)?,
+        None => {
+            let Args { from, to, policy, protocol, admin, threads, .. } = args.clone();
+            Config::simple(&Simple { from, to, policy, protocol, admin, threads })
+                .map_err(|error| Problem::Usage(error.to_string()))?
+        }
+    };
+    serve::serve(config, args.config)?;
+    Ok(Verdict::Good)
+}

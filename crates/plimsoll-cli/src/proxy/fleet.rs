@@ -1,0 +1,119 @@
+//! The proxy as the admin API wants to see it: copies what the proxy and its clusters know, computes nothing.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use plimsoll::client::{BackendView, Cluster, Latencies};
+use plimsoll_admin::{
+    AttemptCounts, BackendSnapshot, ClusterSnapshot, Fleet, FleetSnapshot, Histogram, ListenerSnapshot, Missing,
+    Readiness, Reported, Transition,
+};
+use plimsoll_core::Timestamp;
+use plimsoll_proxy::Proxy;
+
+/// A running proxy.
+pub(super) struct ProxyFleet {
+    proxy: Arc<Proxy>,
+}
+
+impl ProxyFleet {
+    pub(super) fn new(proxy: Arc<Proxy>) -> Self {
+        Self { proxy }
+    }
+
+    fn switch(
+        &self,
+        cluster: &str,
+        backend: SocketAddr,
+        how: impl Fn(&Cluster, SocketAddr) -> bool,
+    ) -> Result<(), Missing> {
+        let cluster = self.proxy.cluster(cluster).ok_or(Missing::Cluster)?;
+        how(&cluster, backend).then_some(()).ok_or(Missing::Backend)
+    }
+}
+
+impl Fleet for ProxyFleet {
+    fn readiness(&self) -> Readiness {
+        if self.proxy.is_ready() { Readiness::Ready } else { Readiness::NotReady("draining") }
+    }
+
+    fn snapshot(&self) -> FleetSnapshot {
+        FleetSnapshot {
+            clusters: self.proxy.clusters().iter().map(cluster).collect(),
+            listeners: self
+                .proxy
+                .listeners()
+                .into_iter()
+                .map(|listener| ListenerSnapshot {
+                    name: listener.name,
+                    connections: listener.connections,
+                    accepted: listener.accepted,
+                    refusals: listener.refusals,
+                })
+                .collect(),
+            reloads_taken: self.proxy.reloads().taken(),
+            reloads_refused: self.proxy.reloads().refused(),
+        }
+    }
+
+    fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
+        self.switch(cluster, backend, Cluster::drain)
+    }
+
+    fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
+        self.switch(cluster, backend, Cluster::undrain)
+    }
+}
+
+fn cluster(cluster: &Cluster) -> ClusterSnapshot {
+    let now = cluster.now();
+    let counts = cluster.counts();
+    ClusterSnapshot {
+        name: cluster.name().to_owned(),
+        policy: cluster.config().balancer.policy,
+        backends: cluster.backends().iter().map(|view| backend(view, now)).collect(),
+        waiting: cluster.waiting(),
+        waited: counts.waited,
+        saturated: counts.saturated,
+        no_backend: counts.no_backend,
+        further_attempts: counts.further_attempts,
+        replayed: counts.replayed,
+        panics: counts.panics,
+        latency: histogram(&counts.latency),
+        transitions: counts.transitions.iter().map(|&(to, reason, count)| Transition { to, reason, count }).collect(),
+    }
+}
+
+fn backend(view: &BackendView, now: Timestamp) -> BackendSnapshot {
+    let BackendView { backend, snapshot, counts } = view;
+    BackendSnapshot {
+        address: backend.address(),
+        state: snapshot.state,
+        reason: snapshot.reason,
+        since: now.since(snapshot.since),
+        in_flight: snapshot.active,
+        weight: snapshot.weight,
+        latency: snapshot.latency,
+        error_share: snapshot.error_share,
+        report: snapshot.report.map(|(at, load)| Reported { age: now.since(at), load }),
+        requests: snapshot.requests,
+        failures: snapshot.failures,
+        attempts: AttemptCounts {
+            responses: counts.responses,
+            cancelled: counts.cancelled,
+            connect_failed: counts.connect_failed,
+            broken: counts.broken,
+            timed_out: counts.timed_out,
+        },
+        reports: counts.reports,
+        malformed_reports: counts.malformed_reports,
+        connections: counts.connections_open(),
+        connections_opened: counts.connections_opened,
+        connections_failed: counts.connections_failed,
+    }
+}
+
+fn histogram(latencies: &Latencies) -> Histogram {
+    let bounds = Latencies::BOUNDS.into_iter().chain([f64::INFINITY]);
+    Histogram { buckets: bounds.zip(latencies.buckets).collect(), sum: latencies.sum, count: latencies.count }
+}

@@ -1,0 +1,76 @@
+//! How durations, ratios and rates are written on the command line.
+//!
+//! One spelling for each in every command; what cannot be used (a rate of zero, a ratio above one)
+//! is refused here, with the mend in the text, so that later code need not look again.
+
+use std::time::Duration;
+
+/// A duration such as `250ms`, `10s`, `1m30s`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write a number with a unit, such as 250ms, 10s, 1m30s"))
+}
+
+/// A duration longer than nothing.
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be longer than zero".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// A share of one: `0.25` or `25%`.
+pub(crate) fn ratio(text: &str) -> Result<f64, String> {
+    let value = match text.strip_suffix('%') {
+        Some(percent) => number(percent)? / 100.0,
+        None => number(text)?,
+    };
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err("must lie between 0 and 1, or 0% and 100%".to_owned()) }
+}
+
+/// A finite number greater than zero: rates, speeds.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    match number(text)? {
+        value if value > 0.0 => Ok(value),
+        _ => Err("must be greater than zero".to_owned()),
+    }
+}
+
+/// A finite number.
+pub(crate) fn number(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(value) if value.is_finite() => Ok(value),
+        _ => Err(format!("`{text}` is not a number")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
+        assert!(duration("10").unwrap_err().contains("unit"));
+        assert!(positive_duration("0s").is_err());
+    }
+
+    #[test]
+    fn ratios_are_shares_of_one() {
+        assert_eq!(ratio("0.25"), Ok(0.25));
+        assert_eq!(ratio("25%"), Ok(0.25));
+        assert_eq!(ratio("1"), Ok(1.0));
+        for bad in ["-0.1", "1.01", "101%", "NaN", "inf", "", "x"] {
+            assert!(ratio(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rates_are_greater_than_zero_and_finite() {
+        assert_eq!(positive("2.5"), Ok(2.5));
+        for bad in ["0", "-1", "inf", "NaN", "1e999"] {
+            assert!(positive(bad).is_err(), "{bad}");
+        }
+    }
+}
