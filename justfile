@@ -1,0 +1,32 @@
+# The commands people run here. `just` lists them.
+
+default:
+    @just --list
+
+# The release binary, target/release/plimsoll
+build:
+    cargo build --release
+
+# Everything, as the CI runs it
+test *ARGS:
+    scripts/test {{ARGS}}
+
+# The inner loop: format, lints, Rust tests
+fast:
+    scripts/test --fast
+
+# A whole fleet on this machine, shown live
+demo *ARGS:
+    cargo run --release -- demo {{ARGS}}
+
+# CPU per request beside nginx and HAProxy; writes bench/results/
+bench-proxy *ARGS: build
+    bench/proxy {{ARGS}}
+
+# Nanoseconds and allocations per pick, for every policy
+bench-pick *ARGS:
+    cargo bench -p plimsoll-core --bench pick {{ARGS}}
+
+# Licences, advisories and bans of every dependency (needs cargo-deny)
+deny:
+    cargo deny check

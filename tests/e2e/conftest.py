@@ -1,0 +1,44 @@
+"""Fixtures of the end-to-end tests, and the logs of every process under a test that failed."""
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+# Children are started by exec right after fork; grpc's own handling of fork only gets in the way. Before grpc is loaded.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+import pytest  # noqa: E402
+
+from harness.fleet import PLIMSOLL, Fleet  # noqa: E402
+
+# Enough to see what led to a failure, few enough to read.
+LOG_LINES = 60
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    del config
+    if not pathlib.Path(PLIMSOLL).exists():
+        raise pytest.UsageError(f"{PLIMSOLL} does not exist; run cargo build --release or set PLIMSOLL_BIN")
+
+
+@pytest.fixture
+def fleet(tmp_path: pathlib.Path) -> Iterator[Fleet]:
+    """Starts processes for one test and ends them after it."""
+    fleet = Fleet(tmp_path)
+    try:
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    fleet = getattr(item, "funcargs", {}).get("fleet")
+    if report.failed and isinstance(fleet, Fleet):
+        for log in sorted(fleet.directory.glob("*.log")):
+            text = log.read_text(errors="replace").splitlines()
+            if text:
+                report.sections.append((f"end of {log.name}", "\n".join(text[-LOG_LINES:])))
+    return report

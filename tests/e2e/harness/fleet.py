@@ -1,0 +1,291 @@
+"""The parts of a fleet as objects: nginx, origins, `plimsoll backend`, `plimsoll proxy` and its admin port, load."""
+
+import json
+import os
+import pathlib
+import re
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .http1 import Handler, Origin
+from .process import Process, find_program, free_port, run, wait_until
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PLIMSOLL = os.environ.get("PLIMSOLL_BIN", str(ROOT / "target/release/plimsoll"))
+
+P = TypeVar("P", bound=Process)
+
+
+def http(url: str, method: str = "GET", body: bytes | None = None, timeout: float = 5) -> tuple[int, str]:
+    """Status and text of one request by an ordinary client."""
+    request = urllib.request.Request(url, data=body, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as answer:
+        return answer.code, answer.read().decode()
+
+
+class Admin:
+    """The admin port of a proxy."""
+
+    def __init__(self, port: int):
+        self.url = f"http://127.0.0.1:{port}"
+
+    def get(self, path: str) -> tuple[int, str]:
+        return http(self.url + path)
+
+    def post(self, path: str) -> tuple[int, str]:
+        return http(self.url + path, method="POST", body=b"")
+
+    def json(self, path: str) -> dict | list:
+        status, text = self.get(path)
+        assert status == 200, f"GET {path}: {status} {text}"
+        return json.loads(text)
+
+    def clusters(self) -> list[dict]:
+        answer = self.json("/api/v1/clusters")
+        return answer["clusters"] if isinstance(answer, dict) else answer
+
+    def only_cluster(self) -> str:
+        """The name of the one cluster there is."""
+        (cluster,) = self.clusters()
+        return cluster["name"]
+
+    def backends(self, cluster: str | None = None) -> dict[str, dict]:
+        """The backends of a cluster by address; of the only one, without a name."""
+        cluster = cluster or self.only_cluster()
+        answer = self.json(f"/api/v1/clusters/{cluster}/backends")
+        rows = answer["backends"] if isinstance(answer, dict) else answer
+        return {row["address"]: row for row in rows}
+
+    def states(self, cluster: str | None = None) -> dict[str, str]:
+        return {address: row["state"] for address, row in self.backends(cluster).items()}
+
+    def wait_for_state(self, address: str, state: str, seconds: float = 10, cluster: str | None = None) -> None:
+        wait_until(f"{address} is {state}", lambda: self.states(cluster).get(address) == state, seconds)
+
+    def wait_for_healthy(self, count: int, seconds: float = 10, cluster: str | None = None) -> None:
+        def healthy() -> bool:
+            return list(self.states(cluster).values()).count("healthy") == count
+
+        wait_until(f"{count} healthy backends", healthy, seconds)
+
+
+class Proxy(Process):
+    """`plimsoll proxy`."""
+
+    def __init__(self, name: str, arguments: list[str], port: int, admin_port: int, directory: pathlib.Path):
+        super().__init__(name, [PLIMSOLL, "proxy", *arguments], directory)
+        self.port = port
+        self.admin = Admin(admin_port)
+        self.url = f"http://127.0.0.1:{port}"
+
+
+class Backend(Process):
+    """`plimsoll backend`, which comes back on its own port when started again."""
+
+    def __init__(self, name: str, arguments: list[str], port: int, directory: pathlib.Path):
+        super().__init__(name, [PLIMSOLL, "backend", "--listen", f"127.0.0.1:{port}", *arguments], directory)
+        self.port = port
+        self.address = f"127.0.0.1:{port}"
+        self.arguments = arguments
+        self.wait_for_port(port)
+
+
+@dataclass
+class Load:
+    """What `plimsoll load --json` counted."""
+
+    raw: dict
+
+    @property
+    def requests(self) -> int:
+        return self.raw["requests"]
+
+    @property
+    def failed(self) -> int:
+        return self.raw["failed"]
+
+    @property
+    def by_backend(self) -> dict[str, int]:
+        return self.raw["backends"]
+
+    def share(self, address: str) -> float:
+        """The part of the answered requests that this backend answered."""
+        return self.by_backend.get(address, 0) / sum(self.by_backend.values())
+
+
+class RunningLoad(Process):
+    """`plimsoll load` in the background."""
+
+    def __init__(self, name: str, arguments: list[str], directory: pathlib.Path):
+        self.result_file = directory / f"{name}.json"
+        shell = 'out=$1; shift; exec "$@" >"$out"'
+        command = ["sh", "-c", shell, "sh", str(self.result_file), PLIMSOLL, "load", "--json", *arguments]
+        super().__init__(name, command, directory)
+
+    def result(self, seconds: float = 40) -> Load:
+        """Waits for the end of the run."""
+        code = self.wait(seconds)
+        assert code == 0, f"{self.name} ended with {code}:\n{self.output()}"
+        return Load(json.loads(self.result_file.read_text()))
+
+    def running(self) -> bool:
+        return self.exit_code is None
+
+
+class Fleet:
+    """Everything one test starts. `stop` ends it all, the last started first."""
+
+    def __init__(self, directory: pathlib.Path):
+        self.directory = directory
+        self.processes: list[Process] = []
+        self._origins: list[Origin] = []
+        self._names: dict[str, int] = {}
+
+    def _name(self, kind: str) -> str:
+        self._names[kind] = self._names.get(kind, 0) + 1
+        return f"{kind}-{self._names[kind]}"
+
+    def _keep(self, process: P) -> P:
+        self.processes.append(process)
+        return process
+
+    def stop(self) -> None:
+        for process in reversed(self.processes):
+            process.stop()
+        for origin in self._origins:
+            origin.stop()
+
+    def nginx(self) -> str:
+        """An nginx with one worker that answers every request with its own address. Returns that address."""
+        name, port = self._name("nginx"), free_port()
+        home = self.directory / name
+        home.mkdir()
+        paths = "\n".join(f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        (home / "nginx.conf").write_text(f"""
+            daemon off;
+            master_process off;
+            pid {home}/nginx.pid;
+            error_log stderr warn;
+            events {{ worker_connections 1024; }}
+            http {{
+                access_log off;
+                {paths}
+                server {{
+                    listen 127.0.0.1:{port};
+                    add_header x-backend 127.0.0.1:{port} always;
+                    location / {{ return 200 "127.0.0.1:{port}\\n"; }}
+                }}
+            }}
+        """)
+        command = [find_program("nginx"), "-e", "stderr", "-p", str(home), "-c", str(home / "nginx.conf")]
+        self._keep(Process(name, command, self.directory)).wait_for_port(port)
+        return f"127.0.0.1:{port}"
+
+    def origin(self, handler: Handler) -> str:
+        """A server in this process that answers byte by byte. Returns its address."""
+        port = free_port()
+        self._origins.append(Origin(handler, port))
+        return f"127.0.0.1:{port}"
+
+    def backend(self, *arguments: str) -> Backend:
+        """A `plimsoll backend` that accepts connections."""
+        return self._keep(Backend(self._name("backend"), list(arguments), free_port(), self.directory))
+
+    def again(self, backend: Backend) -> Backend:
+        """Starts an ended backend once more, on the same port with the same arguments."""
+        assert backend.exit_code is not None, f"{backend.name} still runs"
+        return self._keep(Backend(backend.name, backend.arguments, backend.port, self.directory))
+
+    def proxy_to(self, addresses: list[str], *arguments: str) -> Proxy:
+        """A proxy without a file: every setting at its default."""
+        port, admin_port = free_port(), free_port()
+        command = ["--from", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}", *arguments]
+        for address in addresses:
+            command += ["--to", address]
+        return self._ready(Proxy(self._name("proxy"), command, port, admin_port, self.directory))
+
+    def proxy(self, addresses: list[str], **settings: str) -> Proxy:
+        """A proxy with a file of one cluster named `main`; see `config` for the settings."""
+        port, admin_port = free_port(), free_port()
+        path = self.directory / f"{self._name('plimsoll')}.toml"
+        path.write_text(config(port, admin_port, addresses, **settings))
+        return self._ready(Proxy(self._name("proxy"), ["-c", str(path)], port, admin_port, self.directory))
+
+    def _ready(self, proxy: Proxy) -> Proxy:
+        self._keep(proxy).wait_for_port(proxy.port)
+        return proxy
+
+    def load(self, url: str, *arguments: str) -> RunningLoad:
+        """`plimsoll load` in the background."""
+        return self._keep(RunningLoad(self._name("load"), [*arguments, url], self.directory))
+
+    def load_now(self, url: str, *arguments: str, seconds: float = 40) -> Load:
+        """`plimsoll load`, waited for."""
+        return self.load(url, *arguments).result(seconds)
+
+
+def config(
+    port: int,
+    admin_port: int,
+    addresses: list[str],
+    listener: str = "",
+    cluster: str = "",
+    health: str = "",
+    further: str = "",
+) -> str:
+    """A configuration with one listener and one cluster named `main`.
+
+    `listener`, `cluster`, `health` are lines for those tables, `further` whole tables.
+    """
+    backends = ", ".join(f'"{address}"' for address in addresses)
+    return f"""
+[admin]
+listen = "127.0.0.1:{admin_port}"
+
+[[listeners]]
+address = "127.0.0.1:{port}"
+{listener}
+
+[[routes]]
+cluster = "main"
+
+[clusters.main]
+backends = [{backends}]
+{cluster}
+
+[clusters.main.health]
+{health}
+
+{further}
+"""
+
+
+@dataclass
+class Wrk:
+    """What wrk counted."""
+
+    requests: int
+    errors: str
+
+
+def wrk(url: str, seconds: int, connections: int = 16) -> Wrk:
+    """A run of wrk; `errors` holds its lines about failed requests, empty when there were none."""
+    done = run([find_program("wrk"), "-t1", f"-c{connections}", f"-d{seconds}s", url], seconds + 20)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    counted = re.search(r"(\d+) requests in", done.stdout)
+    assert counted is not None, done.stdout
+    errors = [line.strip() for line in done.stdout.splitlines() if "Non-2xx" in line or "Socket errors" in line]
+    return Wrk(int(counted[1]), "; ".join(errors))
+
+
+def h2load(url: str, requests: int, connections: int = 4, streams: int = 16) -> str:
+    """A run of h2load over HTTP/2 without TLS; its line of counts."""
+    command = [find_program("h2load"), f"-n{requests}", f"-c{connections}", f"-m{streams}", url]
+    done = run(command, 60)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return next(line for line in done.stdout.splitlines() if line.startswith("requests:"))

@@ -1,0 +1,101 @@
+"""What somebody tries first: the demo, and the proxy from the command line in front of servers that know nothing of it."""
+
+import json
+import pathlib
+import time
+
+from harness.fleet import PLIMSOLL, Fleet, Proxy, h2load, wrk
+from harness.http1 import Connection
+from harness.process import free_port, run, wait_until
+
+# Cores differ by 4:1, and round robin gives each the same work: its most loaded backend is far over the mean.
+DEMO_SPREAD = 1.10
+
+
+def test_demo_evens_out_cpu_without_a_failed_request() -> None:
+    done = run([PLIMSOLL, "demo", "--for", "20s", "--json"], seconds=60)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    phases = {phase["policy"]: phase for phase in json.loads(done.stdout)["phases"]}
+    assert phases["weighted"]["max_over_mean"] <= DEMO_SPREAD, phases
+    assert phases["round-robin"]["max_over_mean"] > 1.3, phases
+    for phase in phases.values():
+        assert phase["requests"] > 0 and phase["failed"] == 0, phases
+
+
+def test_demo_ends_everything_it_started() -> None:
+    def children() -> list[str]:
+        here = []
+        for entry in pathlib.Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if b"PLIMSOLL_E2E_MARK=demo\0" in entry.read_bytes() + b"\0":
+                    here.append(entry.parent.name)
+            except (PermissionError, FileNotFoundError, ProcessLookupError):
+                continue
+        return here
+
+    done = run(["env", "PLIMSOLL_E2E_MARK=demo", PLIMSOLL, "demo", "--for", "4s", "--json"], seconds=30)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    wait_until("nothing of the demo runs any more", lambda: not children(), seconds=2)
+
+
+def test_first_request_is_balanced_within_a_second_of_start(fleet: Fleet) -> None:
+    addresses = [fleet.nginx(), fleet.nginx()]
+    port, admin_port = free_port(), free_port()
+    arguments = ["--from", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}"]
+    for address in addresses:
+        arguments += ["--to", address]
+    began = time.monotonic()
+    proxy = Proxy("proxy", arguments, port, admin_port, fleet.directory)
+    fleet.processes.append(proxy)
+
+    def first_answer() -> str | None:
+        try:
+            with Connection.to(port) as client:
+                answer = client.request("/")
+        except OSError:
+            return None
+        assert answer.status == 200, answer
+        return answer.get("x-backend")
+
+    answered = wait_until("a first answer", first_answer, seconds=5)
+    assert time.monotonic() - began < 1.0
+    assert answered in addresses
+
+
+def test_wrk_sees_no_error_over_two_nginx(fleet: Fleet) -> None:
+    addresses = [fleet.nginx(), fleet.nginx()]
+    proxy = fleet.proxy_to(addresses)
+    result = wrk(proxy.url, seconds=10)
+    assert result.errors == ""
+    assert result.requests > 1000
+    served = {address: row["requests"] for address, row in proxy.admin.backends().items()}
+    for address in addresses:
+        assert served[address] > 0.3 * result.requests, served
+
+
+def test_http2_clients_are_served_by_http1_backends(fleet: Fleet) -> None:
+    proxy = fleet.proxy_to([fleet.nginx(), fleet.nginx()])
+    counts = h2load(proxy.url, requests=20_000)
+    assert "20000 succeeded, 0 failed, 0 errored" in counts, counts
+
+
+def test_wrong_usage_exits_2_and_says_what_is_right(fleet: Fleet) -> None:
+    del fleet
+    for wrong in (
+        ["proxy"],
+        ["proxy", "--from", "127.0.0.1:1"],
+        ["check"],
+        ["load"],
+        ["backend", "--cost", "often"],
+        ["nothing"],
+    ):
+        done = run([PLIMSOLL, *wrong])
+        assert done.returncode == 2, f"{wrong}: {done.returncode} {done.stderr}"
+        assert done.stderr.strip(), f"{wrong} says nothing"
+
+
+def test_help_has_examples_and_version_names_the_program() -> None:
+    for command in ("proxy", "check", "backend", "load", "demo"):
+        done = run([PLIMSOLL, command, "--help"])
+        assert done.returncode == 0 and f"plimsoll {command}" in done.stdout, done.stdout
+    assert run([PLIMSOLL, "--version"]).stdout.startswith("plimsoll ")

@@ -1,0 +1,68 @@
+"""`plimsoll backend` and `plimsoll load`, by themselves: what the other tests measure with has to be right."""
+
+import base64
+import json
+
+from xds.data.orca.v3.orca_load_report_pb2 import OrcaLoadReport
+
+from harness.fleet import PLIMSOLL, Fleet, http
+from harness.http1 import Connection, Message, answer
+from harness.process import run
+
+
+def test_backend_names_itself_and_reports_in_a_form_that_others_read(fleet: Fleet) -> None:
+    backend = fleet.backend("--report", "utilization=.25,rps=80,eps=2")
+    with Connection.to(backend.port) as client:
+        response = client.request("/any/path")
+    assert response.status == 200
+    assert response.get("x-backend") == backend.address
+    encoded = response.get("endpoint-load-metrics-bin") or ""
+    report = OrcaLoadReport.FromString(base64.b64decode(encoded + "=" * (-len(encoded) % 4)))
+    assert report.application_utilization == 0.25
+    assert report.rps_fractional == 80
+    assert report.eps == 2
+
+
+def test_backend_echoes_what_is_posted(fleet: Fleet) -> None:
+    backend = fleet.backend()
+    with Connection.to(backend.port) as client:
+        body = bytes(range(256)) * 100
+        assert client.request("/echo", method="POST", body=body).body == body
+
+
+def test_backend_changes_while_it_runs(fleet: Fleet) -> None:
+    backend = fleet.backend()
+    url = f"http://{backend.address}"
+    assert http(f"{url}/")[0] == 200
+    status, text = http(f"{url}/control", method="POST", body=b'{"fail_fast": true}')
+    assert status == 200, text
+    assert http(f"{url}/")[0] == 500
+    assert json.loads(http(f"{url}/control")[1])["fail_fast"] is True
+    status, text = http(f"{url}/control", method="POST", body=b'{"error_rate": 7}')
+    assert status == 400 and "error_rate" in text
+    http(f"{url}/control", method="POST", body=b'{"fail_fast": false}')
+    assert http(f"{url}/")[0] == 200
+
+
+def test_open_loop_sends_at_its_rate_and_counts_from_the_intended_time(fleet: Fleet) -> None:
+    backend = fleet.backend("--cost", "fixed:10us", "--wait", "fixed:50ms")
+    counted = fleet.load_now(f"http://{backend.address}/", "--rate", "200", "--arrival", "uniform", "--duration", "3s")
+    assert 590 <= counted.requests <= 610
+    assert counted.failed == 0
+    assert 50 <= counted.raw["latency_ms"]["p50"] < 70
+    assert counted.by_backend == {backend.address: counted.requests}
+
+
+def test_failures_are_counted_and_exit_1_where_asked(fleet: Fleet) -> None:
+    def half(connection: Connection, request: Message) -> None:
+        del request
+        half.count += 1
+        answer(connection, status="200 OK" if half.count % 2 else "500 Internal Server Error")
+
+    half.count = 0
+    url = f"http://{fleet.origin(half)}/"
+    common = [PLIMSOLL, "load", url, "--json", "--requests", "100", "--concurrency", "1"]
+    tolerant = run(common)
+    assert tolerant.returncode == 0
+    assert json.loads(tolerant.stdout)["failed"] == 50
+    assert run([*common, "--fail-on-error"]).returncode == 1
