@@ -28,8 +28,10 @@ pub struct ClusterView {
     pub requests: u64,
     /// How many of them failed.
     pub failures: u64,
-    /// How evenly the load lies on the healthy backends that report it; `null` when none does.
-    pub utilization_spread: Option<SpreadView>,
+    /// How evenly utilization lies on the healthy backends that report it; `null` when none does.
+    pub spread: Option<SpreadView>,
+    /// What all others together could still do when the most utilized backend is full, in backends.
+    pub waste: Option<f64>,
 }
 
 /// How many backends there are in each state.
@@ -49,8 +51,9 @@ pub struct SpreadView {
     pub max_over_mean: f64,
     /// Largest over smallest; `null` when a backend has nothing.
     pub max_over_min: Option<f64>,
-    /// What all others together could still do when the most loaded one is full, in backends.
-    pub waste: f64,
+    /// In [`ClusterView::waste`].
+    #[serde(skip)]
+    pub(crate) waste: f64,
 }
 
 /// A backend.
@@ -92,6 +95,7 @@ impl From<&ClusterSnapshot> for ClusterView {
     fn from(cluster: &ClusterSnapshot) -> Self {
         let backends = &cluster.backends;
         let in_state = |state: State| backends.iter().filter(|backend| backend.state == state).count();
+        let spread = utilization_spread(cluster);
         Self {
             name: cluster.name.clone(),
             policy: cluster.policy.name(),
@@ -103,7 +107,8 @@ impl From<&ClusterSnapshot> for ClusterView {
             waiting: cluster.waiting,
             requests: backends.iter().map(|backend| backend.requests).sum(),
             failures: backends.iter().map(|backend| backend.failures).sum(),
-            utilization_spread: utilization_spread(cluster),
+            spread,
+            waste: spread.map(|spread| spread.waste),
         }
     }
 }

@@ -70,9 +70,6 @@ pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<Respon
         return with_text(head, is_grpc, message);
     }
     let (status, code, message) = match error {
-        client::Error::Connect { .. } => {
-            (StatusCode::BAD_GATEWAY, Code::Unavailable, "connect-failed: no backend accepts connections")
-        }
         client::Error::RequestBody(_) => {
             (StatusCode::BAD_REQUEST, Code::Cancelled, "request-body: the body of the request ended too early")
         }

@@ -109,11 +109,9 @@ fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .half_close(true)
         .header_read_timeout(None)
         .max_headers(limits.max_headers)
-        .max_buf_size(limits.max_header_size)
-        .pipeline_flush(true);
+        .max_buf_size(limits.max_header_size);
     builder
         .http2()
         .max_concurrent_streams(MAX_STREAMS)

@@ -85,7 +85,7 @@ impl Process {
         });
         let reports = ReportLayer::new(lifecycle.clone());
         let task = tokio::spawn(async move {
-            serve([listener], echo, reports, config).await;
+            let _end = serve([listener], echo, reports, config).await;
         });
         Self { address, lifecycle, task }
     }

@@ -140,9 +140,10 @@ async fn a_cluster_shows_its_states_and_the_spread_of_its_healthy_backends() {
     );
     assert_eq!(cluster["policy"], "weighted");
     // Of 0.8 and 0.4: the lame duck and the one that refuses do not count.
-    let spread = &cluster["utilization_spread"];
-    let near = |key: &str, value: f64| (spread[key].as_f64().unwrap() - value).abs() < 1e-9;
-    assert!(near("max_over_mean", 0.8 / 0.6) && near("max_over_min", 2.0) && near("waste", 0.4), "{spread}");
+    let near = |got: &serde_json::Value, want: f64| (got.as_f64().unwrap() - want).abs() < 1e-9;
+    let spread = &cluster["spread"];
+    assert!(near(&spread["max_over_mean"], 0.8 / 0.6) && near(&spread["max_over_min"], 2.0), "{spread}");
+    assert!(near(&cluster["waste"], 0.4), "{}", cluster["waste"]);
 }
 
 #[tokio::test]

@@ -105,7 +105,8 @@ impl Error {
     #[must_use]
     pub fn shed_reason(&self) -> Option<ShedReason> {
         match self {
-            Self::NoBackend => Some(ShedReason::NoBackend),
+            // For whoever sent the request it is the same: nobody took it, and somebody may in a while.
+            Self::NoBackend | Self::Connect { .. } => Some(ShedReason::NoBackend),
             Self::Saturated { .. } => Some(ShedReason::Saturated),
             Self::Timeout { .. } => Some(ShedReason::Deadline),
             _ => None,

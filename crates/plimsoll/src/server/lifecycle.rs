@@ -82,7 +82,6 @@ impl Default for DrainConfig {
 
 /// How a lame duck came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub enum DrainEnd {
     /// Nothing was in flight any more.
     Quiet,
