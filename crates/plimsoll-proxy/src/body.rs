@@ -72,6 +72,7 @@ pub(crate) struct ResponseBody {
     _activity: Option<ActiveRequest>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "nearly every body is a backend's: boxed, each would cost an allocation")]
 enum Source {
     Backend(client::ResponseBody),
     Local(Full<Bytes>),
