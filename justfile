@@ -25,7 +25,7 @@ bench-proxy *ARGS: build
 
 # Nanoseconds and allocations per pick, for every policy
 bench-pick *ARGS:
-    cargo bench -p plimsoll-core --bench pick {{ARGS}}
+    bench/pick {{ARGS}}
 
 # Licences, advisories and bans of every dependency (needs cargo-deny)
 deny:

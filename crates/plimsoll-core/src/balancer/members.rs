@@ -6,7 +6,8 @@
 
 use alloc::vec::Vec;
 
-use crate::health::{Census, Health, Outlier, Scope, SlowStartConfig, State};
+use super::yielding::Warming;
+use crate::health::{Census, Health, Outlier, Scope, State};
 use crate::pick::capability::Capability;
 use crate::pick::errors::ErrorShare;
 use crate::pick::{Candidate, WeightedConfig};
@@ -19,7 +20,8 @@ const NOT_USABLE: u32 = u32::MAX;
 pub(super) struct Member {
     pub(super) active: u32,
     pub(super) errors: ErrorShare,
-    pub(super) healthy_since: Timestamp,
+    /// How far it is in slow start.
+    pub(super) warming: Warming,
     pub(super) requests: u64,
     pub(super) failures: u64,
     pub(super) health: Health,
@@ -40,7 +42,7 @@ impl Member {
         Self {
             active: 0,
             errors: ErrorShare::default(),
-            healthy_since: now,
+            warming: Warming::over(),
             requests: 0,
             failures: 0,
             health: Health::new(now),
@@ -58,11 +60,6 @@ impl Member {
     /// Active requests, and recent failures counted as some more.
     pub(super) fn load(&self, now: Timestamp) -> u32 {
         if self.errors.is_clean() { self.active } else { self.active.saturating_add(self.errors.penalty(now)) }
-    }
-
-    /// The probability with which a policy's choice of this backend is kept, in (0, 1].
-    pub(super) fn keep(&self, now: Timestamp, slow_start: &SlowStartConfig) -> f64 {
-        slow_start.share(now, self.healthy_since) * (1.0 - f64::from(self.errors.share(now)))
     }
 }
 
@@ -198,7 +195,11 @@ impl Members {
         now: Timestamp,
         config: &WeightedConfig,
     ) -> impl Iterator<Item = Option<f64>> + Clone {
-        self.slots.iter().map(move |member| member.occupied.then(|| member.capability.known(now, config)).flatten())
+        self.slots.iter().enumerate().map(move |(slot, member)| {
+            // What one can do that may not be chosen says nothing of how to choose among the others.
+            let counts = member.occupied && self.is_in_scope(slot as u32);
+            counts.then(|| member.capability.known(now, config)).flatten()
+        })
     }
 
     /// Puts `slot` into the usable set or takes it out; says whether that was a change.

@@ -2,8 +2,8 @@
 //!
 //! A request meets the parts in this order. Those backends are *usable* that the panic rule
 //! ([`Scope`]) lets be chosen and that have fewer active requests than flow control allows; the set is
-//! kept up to date as things happen, not computed per pick. The policy chooses among them. A backend in slow start,
-//! or with recent failures, is kept with a probability below one, else the policy chooses again.
+//! kept up to date as things happen, not computed per pick. The policy chooses among them. A choice that is in slow
+//! start or failed lately may give way to another backend that is better off.
 //!
 //! The caller shares one balancer among all threads that send to the cluster, behind one lock: what must be counted
 //! together (active requests, health, what reports taught) is here and nothing else is. [`Balancer::pick`] and
@@ -21,6 +21,9 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod upkeep;
+mod usable;
+mod yielding;
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -30,14 +33,16 @@ use rand_core::Rng;
 pub use config::{BalancerConfig, DEFAULT_MAX_ACTIVE_REQUESTS};
 pub use snapshot::BackendSnapshot;
 
-use crate::health::{Change, CheckOutcome, Reason, Scope, State, SuccessRateFloor};
-use crate::pick::{AnyPolicy, Policy, View};
+use crate::health::{Change, CheckOutcome, Reason, State};
+use crate::pick::AnyPolicy;
 use crate::{BackendId, Event, LoadReport, Observe, Timestamp, Weight, rng};
-use members::{Member, Members};
+use members::Members;
 use timers::Timers;
+use yielding::Warming;
 
-/// How often a policy is asked before its choice is kept in spite of slow start or failures.
-const DRAWS: u32 = 4;
+/// Backends that become healthy for the first time within this time of a cluster's first one came with it: nothing says
+/// that they are new, and there is nobody warmer to spare them.
+const FOUNDING: Duration = Duration::from_secs(1);
 
 /// How a request ended, as far as balancing is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +95,9 @@ pub struct Balancer {
     timers: Timers,
     due_checks: Vec<BackendId>,
     panicking: bool,
+    picks: u64,
+    /// When the first backend of the cluster became healthy.
+    first_healthy: Option<Timestamp>,
     /// Backends whose failures are being forgiven, by slot, and whose turn it is to be looked at.
     penalised: Vec<u32>,
     penalised_next: usize,
@@ -108,6 +116,8 @@ impl Balancer {
             timers: Timers::default(),
             due_checks: Vec::new(),
             panicking: false,
+            picks: 0,
+            first_healthy: None,
             penalised: Vec::new(),
             penalised_next: 0,
             next_update: Timestamp::ZERO,
@@ -122,6 +132,14 @@ impl Balancer {
             self.policy = AnyPolicy::new(config.policy);
         }
         self.config = config;
+        if config.checks.active {
+            for id in self.members.iter().map(|(id, _)| id).collect::<Vec<_>>() {
+                if let Some(member) = self.members.get_mut(id) {
+                    member.health.begin_checks(now);
+                }
+                self.reschedule(id);
+            }
+        }
         self.rebuild();
         self.update_weights(now);
     }
@@ -146,6 +164,7 @@ impl Balancer {
         }
         self.set_usable(id.slot() as u32, false);
         self.penalised.retain(|slot| *slot as usize != id.slot());
+        self.due_checks.retain(|due| *due != id);
         self.members.remove(id);
         self.rescope(now, observer);
     }
@@ -162,11 +181,14 @@ impl Balancer {
             return self.why_none();
         }
         let mut slot = self.choose(now, rng);
-        if tried.iter().any(|id| id.slot() == slot as usize) {
-            let untried = |slot: &u32| tried.iter().all(|id| id.slot() != *slot as usize);
-            // Attempts after the first are rare, and come when a backend is in trouble: a scan is affordable.
-            slot = self.members.usable.iter().copied().find(untried).unwrap_or(slot);
+        if !tried.is_empty() && tried.contains(&self.members.id_at(slot)) {
+            // Attempts after the first are rare, and come when a backend is in trouble: a scan is affordable. From anywhere, so
+            // that what one backend fails does not all come down on the same other.
+            let (before, after) = self.members.usable.split_at(rng::below(rng, self.members.usable.len()));
+            let untried = |slot: &&u32| !tried.contains(&self.members.id_at(**slot));
+            slot = after.iter().chain(before).find(untried).copied().unwrap_or(slot);
         }
+        self.picks += 1;
         let member = self.members.at_mut(slot);
         member.active += 1;
         member.requests += 1;
@@ -217,7 +239,8 @@ impl Balancer {
     /// A load report of this backend arrived, with a response, a check or by itself.
     pub fn on_report(&mut self, now: Timestamp, id: BackendId, report: &LoadReport, observer: &mut impl Observe) {
         let Some(member) = self.members.get_mut(id) else { return };
-        member.capability.on_report(now, report, &self.config.weighted);
+        let failing = f64::from(member.errors.share(now));
+        member.capability.on_report(now, report, failing, &self.config.weighted);
         member.report = Some((now, *report));
         if report.lame_duck {
             let change = member.health.on_lame_duck_report(now, &self.config.checks);
@@ -331,104 +354,16 @@ impl Balancer {
         self.panicking
     }
 
-    fn choose(&mut self, now: Timestamp, rng: &mut impl Rng) -> u32 {
-        let view = View {
-            now,
-            usable: &self.members.usable,
-            candidates: &self.members.candidates,
-            least_inverse_weight: self.members.least_inverse_weight(),
-        };
-        let mut slot = self.policy.choose(&view, rng);
-        for _ in 1..DRAWS {
-            let keep = self.members.at(slot).keep(now, &self.config.slow_start);
-            if keep >= 1.0 || rng::unit(rng) < keep {
-                break;
-            }
-            slot = self.policy.choose(&view, rng);
-        }
-        slot
-    }
-
-    fn why_none(&self) -> Pick {
-        let census = self.members.census;
-        let scope = census.scope(self.config.panic_threshold);
-        let in_scope = match scope {
-            Scope::Healthy => census.healthy,
-            Scope::Suspects => census.healthy + census.ejected + census.failing,
-            Scope::Unreachable => census.candidates(),
-        };
-        if in_scope > 0 {
-            Pick::Wait(WaitReason::Saturated)
-        } else if census.connecting > 0 {
-            Pick::Wait(WaitReason::Starting)
-        } else {
-            Pick::NoBackend
-        }
-    }
-
-    /// Brings the load that policies see, and usability, in line with the active requests of `slot`.
-    fn on_load(&mut self, now: Timestamp, slot: u32) {
-        let member = self.members.at(slot);
-        let (active, load) = (member.active, member.load(now));
-        self.members.candidates[slot as usize].load = load;
-        let wanted = self.members.is_in_scope(slot) && active < self.config.max_active_requests.get();
-        if wanted != self.members.is_usable(slot) {
-            self.set_usable(slot, wanted);
-        } else if wanted {
-            self.policy.on_load(slot, &self.members.candidates[slot as usize]);
-        }
-    }
-
-    fn set_usable(&mut self, slot: u32, usable: bool) {
-        if !self.members.set_usable(slot, usable) {
-            return;
-        }
-        if usable {
-            self.policy.on_usable(slot, &self.members.candidates[slot as usize]);
-        } else {
-            self.policy.on_unusable(slot);
-        }
-    }
-
-    /// Looks at one of the backends with recent failures, so that their penalty fades though nothing happens to
-    /// them. One per pick keeps a pick at constant time.
-    fn forgive_one(&mut self, now: Timestamp) {
-        if self.penalised.is_empty() {
-            return;
-        }
-        if self.penalised_next >= self.penalised.len() {
-            self.penalised_next = 0;
-        }
-        let slot = self.penalised[self.penalised_next];
-        if self.members.at_mut(slot).errors.forgive(now) {
-            self.penalised.swap_remove(self.penalised_next);
-        } else {
-            self.penalised_next += 1;
-        }
-        self.on_load(now, slot);
-    }
-
-    fn eject(&mut self, now: Timestamp, id: BackendId, reason: Reason, observer: &mut impl Observe) {
-        let census = self.members.census;
-        if !self.config.outlier.allows(self.members.len(), census.healthy, census.ejected) {
-            return;
-        }
-        let Some(member) = self.members.get_mut(id) else { return };
-        if member.health.state() != State::Healthy {
-            return;
-        }
-        let until = member.outlier.eject(now, &self.config.outlier);
-        let change = member.health.eject(now, until, reason);
-        self.apply(now, id, change, observer);
-    }
-
     fn apply(&mut self, now: Timestamp, id: BackendId, change: Option<Change>, observer: &mut impl Observe) {
         self.reschedule(id);
         let Some(Change { from, to, reason }) = change else { return };
         self.members.recount(id);
         if to == State::Healthy {
+            let first_healthy = *self.first_healthy.get_or_insert(now);
+            let picks = self.picks;
             let member = self.members.at_mut(id.slot() as u32);
-            member.healthy_since = now;
+            let founding = from == State::Connecting && member.requests == 0 && now.since(first_healthy) < FOUNDING;
+            member.warming = if founding { Warming::over() } else { Warming::begin(now, picks) };
             if from != State::Ejected {
                 // Ejected backends were there all the time; others may be another process now.
                 member.capability.reset();
@@ -440,79 +375,5 @@ impl Balancer {
         observer.observe(now, Event::StateChanged { backend: id, from, to, reason });
         self.on_load(now, id.slot() as u32);
         self.rescope(now, observer);
-    }
-
-    /// Follows the panic rule after the counts by state have changed.
-    fn rescope(&mut self, now: Timestamp, observer: &mut impl Observe) {
-        let census = self.members.census;
-        let scope = census.scope(self.config.panic_threshold);
-        let (healthy, candidates) = (census.healthy, census.candidates());
-        let panicking = scope != Scope::Healthy;
-        if panicking != self.panicking {
-            self.panicking = panicking;
-            let event = if panicking {
-                Event::PanicBegan { healthy, candidates }
-            } else {
-                Event::PanicEnded { healthy, candidates }
-            };
-            observer.observe(now, event);
-        }
-        if scope != self.members.scope {
-            self.rebuild();
-        }
-    }
-
-    /// Computes anew who is usable: O(n), when the panic rule or the configuration changes.
-    fn rebuild(&mut self) {
-        self.members.scope = self.members.census.scope(self.config.panic_threshold);
-        for slot in 0..self.members.slots() as u32 {
-            let below_limit = |member: &Member| member.active < self.config.max_active_requests.get();
-            let wanted = self.members.occupant(slot).is_some_and(below_limit) && self.members.is_in_scope(slot);
-            self.set_usable(slot, false);
-            self.set_usable(slot, wanted);
-        }
-    }
-
-    fn update_weights(&mut self, now: Timestamp) {
-        self.next_update = now + self.config.weighted.update;
-        if let AnyPolicy::Weighted(policy) = &mut self.policy {
-            let members = &self.members;
-            policy.reserve(members.slots());
-            policy.update(
-                members.capabilities(now, &self.config.weighted),
-                |slot| f64::from(members.candidates[slot].inverse_weight).recip(),
-                &members.usable,
-                &members.candidates,
-            );
-        }
-    }
-
-    fn sweep_outliers(&mut self, now: Timestamp, observer: &mut impl Observe) {
-        self.next_outlier_sweep = now + self.config.outlier.interval;
-        let config = self.config.outlier;
-        let rates = self.members.iter().filter_map(|(_, member)| member.outlier.success_rate(&config));
-        if let Some(floor) = SuccessRateFloor::new(&config, rates) {
-            for slot in 0..self.members.slots() as u32 {
-                let rate = self.members.occupant(slot).and_then(|member| member.outlier.success_rate(&config));
-                if rate.is_some_and(|rate| floor.is_outlier(rate)) {
-                    self.eject(now, self.members.id_at(slot), Reason::SuccessRate, observer);
-                }
-            }
-        }
-        for member in self.members.iter_mut() {
-            let ejected = member.health.state() == State::Ejected;
-            member.outlier.next_interval(ejected);
-        }
-    }
-
-    fn reschedule(&mut self, id: BackendId) {
-        let Some(member) = self.members.get_mut(id) else { return };
-        let at = member.health.wake_at();
-        if at != member.scheduled {
-            member.scheduled = at;
-            if let Some(at) = at {
-                self.timers.push(at, id);
-            }
-        }
     }
 }

@@ -1,1 +1,119 @@
-//! The parts together.
+//! What cannot be seen from outside: that the tables kept in step are in step.
+
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use proptest::prelude::*;
+use rand_core::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use super::*;
+use crate::health::Census;
+use crate::pick::PolicyKind;
+
+/// Holds every table of `balancer` against what it is computed from.
+fn check_tables(balancer: &Balancer) {
+    let members = &balancer.members;
+    let mut census = Census::default();
+    let mut usable = 0;
+    for (id, member) in members.iter() {
+        *census.count_of(member.health.state(), member.health.unreachable()) += 1;
+        let slot = id.slot() as u32;
+        let wanted = members.is_in_scope(slot) && member.active < balancer.config.max_active_requests.get();
+        assert_eq!(members.usable.contains(&slot), wanted, "{id}: usable");
+        assert_eq!(members.is_usable(slot), wanted, "{id}: its place in the table");
+        usable += usize::from(wanted);
+        let penalised = balancer.penalised.iter().filter(|penalised| **penalised == slot).count();
+        assert_eq!(penalised, usize::from(!member.errors.is_clean()), "{id}: to be forgiven");
+        if let Some(at) = member.health.wake_at() {
+            assert!(balancer.timers.next().is_some_and(|next| next <= at), "{id}: nobody will wake it");
+        }
+    }
+    assert_eq!(members.census, census);
+    assert_eq!(members.usable.len(), usable, "nobody twice, nobody that is gone");
+    assert_eq!(members.scope, census.scope(balancer.config.panic_threshold));
+    let lightest =
+        members.iter().map(|(id, _)| members.candidates[id.slot()].inverse_weight).fold(f32::INFINITY, f32::min);
+    assert_eq!(members.least_inverse_weight(), lightest);
+}
+
+proptest! {
+    #[test]
+    fn tables_stay_in_step(
+        policy in prop::sample::select(PolicyKind::ALL.to_vec()),
+        steps in prop::collection::vec((0..14_u8, 0..64_usize), 1..300),
+    ) {
+        let max_active_requests = NonZeroU32::new(2).expect("not zero");
+        let mut config = BalancerConfig { policy, max_active_requests, ..BalancerConfig::default() };
+        let mut balancer = Balancer::new(config);
+        let mut rng = Pcg64Mcg::seed_from_u64(2);
+        let mut now = Timestamp::ZERO;
+        let mut ids: Vec<BackendId> =
+            (1..5).map(|i| balancer.add(now, Weight::new(f64::from(i)).expect("in range"), &mut ())).collect();
+        let mut outstanding = Vec::new();
+        for (what, which) in steps {
+            let id = ids[which % ids.len()];
+            let completion = |outcome| Completion { outcome, latency: Some(Duration::from_millis(3)) };
+            match what {
+                0 => ids.push(balancer.add(now, Weight::ONE, &mut ())),
+                1 if which < 8 => balancer.remove(now, id, &mut ()),
+                2 => balancer.on_check(now, id, CheckOutcome::Failed, &mut rng, &mut ()),
+                3 => balancer.on_connect_failed(now, id, &mut rng, &mut ()),
+                4 => balancer.on_report(now, id, &LoadReport { lame_duck: which < 16, ..LoadReport::default() }, &mut ()),
+                5 => balancer.on_gone(now, id, &mut ()),
+                6 if which < 16 => balancer.drain(now, id, &mut ()),
+                6 => balancer.undrain(now, id, &mut ()),
+                7 => {
+                    config.policy = PolicyKind::ALL[which % PolicyKind::ALL.len()];
+                    config.checks.active = which % 2 == 0;
+                    balancer.set_config(now, config);
+                }
+                8 => {
+                    now = now + Duration::from_millis(1 << (which % 16));
+                    balancer.handle_timeout(now, &mut ());
+                    while let Some(id) = balancer.poll_check() {
+                        balancer.on_check(now, id, CheckOutcome::Passed, &mut rng, &mut ());
+                    }
+                }
+                9 | 10 if !outstanding.is_empty() => {
+                    let id = outstanding.swap_remove(which % outstanding.len());
+                    let outcome = if what == 9 { Outcome::Success } else { Outcome::Failure };
+                    balancer.finish(now, id, completion(outcome), &mut ());
+                }
+                11 => balancer.on_connected(now, id, &mut ()),
+                _ => {
+                    if let Pick::Backend(id) = balancer.pick(now, &mut rng) {
+                        outstanding.push(id);
+                    }
+                }
+            }
+            check_tables(&balancer);
+        }
+    }
+}
+
+#[test]
+fn a_slot_is_used_again_under_another_generation() {
+    let mut balancer = Balancer::new(BalancerConfig::default());
+    let first = balancer.add(Timestamp::ZERO, Weight::ONE, &mut ());
+    balancer.remove(Timestamp::ZERO, first, &mut ());
+    let second = balancer.add(Timestamp::ZERO, Weight::ONE, &mut ());
+    assert_eq!(first.slot(), second.slot());
+    assert_ne!(first, second);
+    assert!(!balancer.contains(first) && balancer.contains(second));
+}
+
+#[test]
+fn a_failure_that_faded_to_nothing_is_not_to_be_forgiven_twice() {
+    let mut balancer = Balancer::new(BalancerConfig::default());
+    let mut rng = Pcg64Mcg::seed_from_u64(4);
+    let id = balancer.add(Timestamp::ZERO, Weight::ONE, &mut ());
+    balancer.on_connected(Timestamp::ZERO, id, &mut ());
+    (0..3).for_each(|_| assert_eq!(balancer.pick(Timestamp::ZERO, &mut rng), Pick::Backend(id)));
+    // The second request takes an hour, in which there is no other.
+    for (secs, outcome) in [(0, Outcome::Failure), (3600, Outcome::Success), (3600, Outcome::Failure)] {
+        let now = Timestamp::from_origin(Duration::from_secs(secs));
+        balancer.finish(now, id, Completion { outcome, latency: None }, &mut ());
+        check_tables(&balancer);
+    }
+}

@@ -95,6 +95,13 @@ impl Health {
         due
     }
 
+    /// Active checks were turned on: a backend that nobody was going to check is checked now.
+    pub(crate) fn begin_checks(&mut self, now: Timestamp) {
+        if self.check_due.is_none() && !self.check_running && !self.drained {
+            self.check_due = Some(now);
+        }
+    }
+
     pub(crate) fn on_connected(&mut self, now: Timestamp, checks: &CheckConfig) -> Option<Change> {
         match self.state {
             State::Connecting | State::Refusing if !checks.active => self.heal(now, Reason::Connected, checks),

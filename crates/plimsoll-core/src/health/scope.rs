@@ -6,7 +6,8 @@
 //! ejection are set aside, and requests go to all that are not lame ducks (Envoy's panic threshold, SRE ch. 20).
 //!
 //! A refused connection is no verdict but a fact: such a backend joins only when nobody else is left. With three
-//! of four backends dead, counting them in would make three attempts of four fail for nothing.
+//! of four backends dead, counting them in would make three attempts of four fail for nothing. While others have yet
+//! to be reached for the first time, those are worth waiting for: there is no panic at start.
 
 use crate::Ratio;
 use crate::health::State;
@@ -18,7 +19,7 @@ pub enum Scope {
     Healthy,
     /// Panic: also those that were ejected or fail their checks.
     Suspects,
-    /// Panic, and nobody of those is there: also those that refuse connections.
+    /// Panic, and nobody of those is there or still to come: also those that refuse connections.
     Unreachable,
 }
 
@@ -71,6 +72,8 @@ impl Census {
             Scope::Healthy
         } else if self.healthy + self.ejected + self.failing > 0 {
             Scope::Suspects
+        } else if self.connecting > 0 {
+            Scope::Healthy
         } else {
             Scope::Unreachable
         }

@@ -1,10 +1,11 @@
 //! Slow start: a backend that just came takes a growing share.
 //!
 //! A restarted task is slow at first (cold caches, code not yet compiled, connections to set up), so its share
-//! rises in a straight line from `floor` to whole over `window`. The share is applied as a probability: a
-//! backend that the policy chose is kept with that probability, else the policy chooses again. Why not as a
-//! weight inside each policy, as Envoy does: only some policies know weights, and this way the rule is one,
-//! for all. When all backends are new the rule changes nothing, because all are kept alike.
+//! rises in a straight line from `floor` to whole over `window`. It is applied to what the policy chose: a backend
+//! that has had one in `n ÷ share` of the cluster's picks, with n backends, gives way to one that is warmer, the
+//! emptier of two drawn at random. Why not as a weight inside each policy, as Envoy does: only some policies
+//! know weights, and one that looks for the fewest active requests would send everything to a backend that just came
+//! to a busy cluster. When all backends are new the rule changes nothing, because none is warmer.
 
 use core::time::Duration;
 

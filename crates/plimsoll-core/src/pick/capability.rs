@@ -71,14 +71,20 @@ pub(crate) struct Capability {
 }
 
 impl Capability {
-    /// Takes a report in. One that names neither rate nor utilization teaches nothing.
-    pub(crate) fn on_report(&mut self, now: Timestamp, report: &LoadReport, config: &WeightedConfig) {
+    /// Takes a report in. One that names neither rate nor utilization teaches nothing. `failing` is the share of requests
+    /// that its client saw fail: a backend that answers at once with errors, and does not count them as such, would look
+    /// like the most capable of all.
+    pub(crate) fn on_report(&mut self, now: Timestamp, report: &LoadReport, failing: f64, config: &WeightedConfig) {
         let Some(utilization) = report.utilization() else { return };
         if !(report.qps.is_finite() && report.qps > 0.0) {
             return;
         }
-        let eps = if report.eps.is_finite() { report.eps.clamp(0.0, report.qps) } else { 0.0 };
+        let reported = if report.eps.is_finite() { report.eps } else { 0.0 };
+        let eps = reported.clamp(failing * report.qps, report.qps);
         let sample = (report.qps - eps) / (utilization + config.error_penalty * eps / report.qps);
+        if !sample.is_finite() {
+            return;
+        }
         if self.first.is_none() || self.expired(now, config) {
             *self = Self { value: sample, first: Some(now), last: now };
             return;
@@ -128,11 +134,11 @@ mod tests {
     fn unknown_in_blackout_and_when_stale_and_in_blackout_again_after() {
         let mut capability = Capability::default();
         assert_eq!(capability.known(secs(0), &CONFIG), None);
-        capability.on_report(secs(0), &report(0.5, 100.0, 0.0), &CONFIG);
+        capability.on_report(secs(0), &report(0.5, 100.0, 0.0), 0.0, &CONFIG);
         assert_eq!(capability.known(secs(9), &CONFIG), None);
         assert_eq!(capability.known(secs(10), &CONFIG), Some(200.0));
         assert_eq!(capability.known(secs(180), &CONFIG), None);
-        capability.on_report(secs(200), &report(0.5, 100.0, 0.0), &CONFIG);
+        capability.on_report(secs(200), &report(0.5, 100.0, 0.0), 0.0, &CONFIG);
         assert_eq!(capability.known(secs(201), &CONFIG), None);
         assert_eq!(capability.known(secs(210), &CONFIG), Some(200.0));
     }
@@ -140,7 +146,7 @@ mod tests {
     #[test]
     fn failures_are_no_service_and_cost_utilization() {
         let mut capability = Capability::default();
-        capability.on_report(secs(0), &report(0.25, 100.0, 50.0), &CONFIG);
+        capability.on_report(secs(0), &report(0.25, 100.0, 50.0), 0.0, &CONFIG);
         let known = capability.known(secs(10), &CONFIG).expect("known");
         assert!((known - 50.0 / 0.75).abs() < 1e-9, "{known}");
     }
@@ -148,8 +154,8 @@ mod tests {
     #[test]
     fn half_of_what_was_is_forgotten_in_a_half_life() {
         let mut capability = Capability::default();
-        capability.on_report(secs(0), &report(0.5, 100.0, 0.0), &CONFIG);
-        capability.on_report(secs(3), &report(0.5, 200.0, 0.0), &CONFIG);
+        capability.on_report(secs(0), &report(0.5, 100.0, 0.0), 0.0, &CONFIG);
+        capability.on_report(secs(3), &report(0.5, 200.0, 0.0), 0.0, &CONFIG);
         assert!((capability.value - 300.0).abs() < 0.1, "{}", capability.value);
     }
 
@@ -161,8 +167,9 @@ mod tests {
             report(0.5, 0.0, 0.0),
             report(f64::NAN, 1.0, 0.0),
             report(0.5, f64::INFINITY, 0.0),
+            report(1e-300, 1e300, 0.0),
         ] {
-            capability.on_report(secs(0), &junk, &CONFIG);
+            capability.on_report(secs(0), &junk, 0.0, &CONFIG);
         }
         assert_eq!(capability.known(secs(100), &CONFIG), None);
     }

@@ -58,6 +58,11 @@ impl ErrorShare {
         self.share == 0.0
     }
 
+    /// The share of failures as it was when it last changed; it has only fallen since.
+    pub(crate) fn at_most(&self) -> f32 {
+        self.share
+    }
+
     /// The share of failures, in [0, 1].
     pub(crate) fn share(&self, now: Timestamp) -> f32 {
         if self.share == 0.0 {
@@ -83,7 +88,9 @@ impl ErrorShare {
     }
 
     fn set(&mut self, now: Timestamp, share: f32) {
-        (self.share, self.at) = (share, now);
+        // However long ago, what happened is forgotten by `forgive` only, so that whoever keeps a list of those to forgive
+        // has each in it once.
+        (self.share, self.at) = (share.max(f32::MIN_POSITIVE), now);
     }
 }
 

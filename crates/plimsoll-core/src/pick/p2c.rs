@@ -14,11 +14,24 @@ pub(crate) struct P2c;
 impl Policy for P2c {
     fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
         let (a, b) = two_distinct(view.usable, rng);
-        // One more than the load, as it would be with this request: else weights would not count when idle.
-        let full = |slot: u32| {
-            let candidate = &view.candidates[slot as usize];
-            (candidate.load + 1) as f32 * candidate.inverse_weight
-        };
-        if full(b) < full(a) { b } else { a }
+        emptier(view, a, b)
     }
+}
+
+/// The rule among those who are not `chosen`; `chosen` itself when there is nobody else.
+pub(crate) fn other_than(chosen: u32, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+    match two_distinct(view.usable, rng) {
+        (a, b) if a == chosen => b,
+        (a, b) if b == chosen => a,
+        (a, b) => emptier(view, a, b),
+    }
+}
+
+fn emptier(view: &View<'_>, a: u32, b: u32) -> u32 {
+    // One more than the load, as it would be with this request: else weights would not count when idle.
+    let full = |slot: u32| {
+        let candidate = &view.candidates[slot as usize];
+        (candidate.load + 1) as f32 * candidate.inverse_weight
+    };
+    if full(b) < full(a) { b } else { a }
 }

@@ -1,4 +1,4 @@
-//! `peak-ewma`: of two distinct backends at random, the one with the lower latency × (load + 1).
+//! `peak-ewma`: of two distinct backends at random, the one with the lower latency × (load + 1) ÷ weight.
 //!
 //! Latency sees what the count of active requests cannot: a backend that is slow for other clients' sake.
 //! The estimate jumps up with a slow answer and comes down slowly ([`latency`](super::latency)), so that a stall is
@@ -32,5 +32,5 @@ fn cost(now: Timestamp, candidate: &Candidate) -> f64 {
         None if candidate.load > 0 => UNKNOWN_BUSY_S,
         None => 0.0,
     };
-    latency_s * f64::from(candidate.load + 1)
+    latency_s * f64::from(candidate.load + 1) * f64::from(candidate.inverse_weight)
 }

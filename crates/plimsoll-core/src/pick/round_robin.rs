@@ -15,9 +15,9 @@ pub(crate) struct RoundRobin {
 }
 
 impl Policy for RoundRobin {
-    fn choose(&mut self, view: &View<'_>, _rng: &mut impl Rng) -> u32 {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
         let heaviest = f64::from(view.least_inverse_weight).recip();
-        let index = self.stride.next(view.usable.len(), |i| {
+        let index = self.stride.next(view.usable.len(), rng, |i| {
             let inverse = view.candidates[view.usable[i] as usize].inverse_weight;
             if inverse <= view.least_inverse_weight {
                 ScaledWeight::MAX

@@ -12,6 +12,10 @@
 //! average. Why not a heap of deadlines (earliest deadline first): O(log n) per choice, and weights that
 //! change make its past choices wrong. Why not weighted random: bursts, which queue.
 
+use rand_core::Rng;
+
+use crate::rng;
+
 /// The scale: weight of the heaviest.
 const MAX: u64 = 65_535;
 const OFFSET: u64 = MAX / 2;
@@ -37,7 +41,8 @@ impl ScaledWeight {
 /// Where the walk stands.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stride {
-    index: usize,
+    /// `None` before the first choice.
+    index: Option<usize>,
     round: u64,
 }
 
@@ -46,14 +51,21 @@ impl Stride {
     ///
     /// If the heaviest backend was just taken out, a round may pass without a choice; after M rounds each weight has
     /// had its turn, so the walk ends.
-    pub(crate) fn next(&mut self, n: usize, weight: impl Fn(usize) -> ScaledWeight) -> usize {
+    ///
+    /// The first choice is anywhere in the walk: a thousand clients that start together must not all begin with the
+    /// same backend and stay in step.
+    pub(crate) fn next(&mut self, n: usize, rng: &mut impl Rng, weight: impl Fn(usize) -> ScaledWeight) -> usize {
+        if self.index.is_none() {
+            self.round = rng::below(rng, MAX as usize) as u64;
+        }
+        let mut index = self.index.unwrap_or_else(|| rng::below(rng, n));
         loop {
-            self.index += 1;
-            if self.index >= n {
-                self.index = 0;
+            index += 1;
+            if index >= n {
+                index = 0;
                 self.round += 1;
             }
-            let index = self.index;
+            self.index = Some(index);
             let w = u64::from(weight(index).0);
             if w == MAX {
                 return index;
@@ -73,19 +85,22 @@ mod tests {
     use std::vec::Vec;
 
     use proptest::prelude::*;
+    use rand_core::SeedableRng;
 
     use super::*;
 
     fn sequence(weights: &[f64], picks: usize) -> Vec<usize> {
         let heaviest = weights.iter().copied().fold(0.0, f64::max);
         let scaled: Vec<_> = weights.iter().map(|w| ScaledWeight::new(*w, heaviest)).collect();
+        let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(9);
         let mut stride = Stride::default();
-        (0..picks).map(|_| stride.next(scaled.len(), |i| scaled[i])).collect()
+        (0..picks).map(|_| stride.next(scaled.len(), &mut rng, |i| scaled[i])).collect()
     }
 
     #[test]
     fn equal_weights_are_plain_round_robin() {
-        assert_eq!(sequence(&[3.0; 3], 6), [1, 2, 0, 1, 2, 0]);
+        let picks = sequence(&[3.0; 3], 6);
+        assert!(picks.windows(2).all(|pair| pair[1] == (pair[0] + 1) % 3), "{picks:?}");
     }
 
     #[test]

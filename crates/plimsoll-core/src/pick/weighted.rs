@@ -6,7 +6,8 @@
 //!
 //! Weights are computed anew about once a second ([`Weighted::update`]), O(n). A backend whose capability is not known
 //! counts as the mean of those that are, times its configured weight. Each weight is held within
-//! [0.01, 10] × mean: one wild report must not take a backend off the net, nor bury it. While fewer than two are known there is
+//! [0.01, 10] × mean: one wild report must not take its backend off the net, nor give it all (though it may, until the
+//! report is replaced, give it ten times its share). While fewer than two are known there is
 //! nothing to weigh, and the policy is `least-loaded`.
 
 use alloc::vec::Vec;
@@ -89,7 +90,7 @@ impl Policy for Weighted {
         let Some(mean) = self.mean else { return self.fallback.choose(view, rng) };
         let weights = &self.weights;
         let index =
-            self.stride.next(view.usable.len(), |i| weights.get(view.usable[i] as usize).copied().unwrap_or(mean));
+            self.stride.next(view.usable.len(), rng, |i| weights.get(view.usable[i] as usize).copied().unwrap_or(mean));
         view.usable[index]
     }
 

@@ -1,0 +1,85 @@
+//! Who may be chosen, kept in step with states, load and the panic rule.
+//!
+//! A backend is usable when the panic rule lets it be chosen in its state and flow control finds it below its limit
+//! of active requests. Both change one backend at a time, which costs constant time; only when the panic rule
+//! begins or ends is the whole set computed anew.
+
+use super::members::Member;
+use super::{Balancer, Pick, WaitReason};
+use crate::health::Scope;
+use crate::pick::Policy;
+use crate::{Event, Observe, Timestamp};
+
+impl Balancer {
+    pub(super) fn why_none(&self) -> Pick {
+        let census = self.members.census;
+        let scope = census.scope(self.config.panic_threshold);
+        let in_scope = match scope {
+            Scope::Healthy => census.healthy,
+            Scope::Suspects => census.healthy + census.ejected + census.failing,
+            Scope::Unreachable => census.candidates(),
+        };
+        if in_scope > 0 {
+            Pick::Wait(WaitReason::Saturated)
+        } else if census.connecting > 0 {
+            Pick::Wait(WaitReason::Starting)
+        } else {
+            Pick::NoBackend
+        }
+    }
+
+    /// Brings the load that policies see, and usability, in line with the active requests of `slot`.
+    pub(super) fn on_load(&mut self, now: Timestamp, slot: u32) {
+        let member = self.members.at(slot);
+        let (active, load) = (member.active, member.load(now));
+        self.members.candidates[slot as usize].load = load;
+        let wanted = self.members.is_in_scope(slot) && active < self.config.max_active_requests.get();
+        if wanted != self.members.is_usable(slot) {
+            self.set_usable(slot, wanted);
+        } else if wanted {
+            self.policy.on_load(slot, &self.members.candidates[slot as usize]);
+        }
+    }
+
+    pub(super) fn set_usable(&mut self, slot: u32, usable: bool) {
+        if !self.members.set_usable(slot, usable) {
+            return;
+        }
+        if usable {
+            self.policy.on_usable(slot, &self.members.candidates[slot as usize]);
+        } else {
+            self.policy.on_unusable(slot);
+        }
+    }
+
+    /// Follows the panic rule after the counts by state have changed.
+    pub(super) fn rescope(&mut self, now: Timestamp, observer: &mut impl Observe) {
+        let census = self.members.census;
+        let scope = census.scope(self.config.panic_threshold);
+        let (healthy, candidates) = (census.healthy, census.candidates());
+        let panicking = scope != Scope::Healthy;
+        if panicking != self.panicking {
+            self.panicking = panicking;
+            let event = if panicking {
+                Event::PanicBegan { healthy, candidates }
+            } else {
+                Event::PanicEnded { healthy, candidates }
+            };
+            observer.observe(now, event);
+        }
+        if scope != self.members.scope {
+            self.rebuild();
+        }
+    }
+
+    /// Computes anew who is usable: O(n), when the panic rule or the configuration changes.
+    pub(super) fn rebuild(&mut self) {
+        self.members.scope = self.members.census.scope(self.config.panic_threshold);
+        for slot in 0..self.members.slots() as u32 {
+            let below_limit = |member: &Member| member.active < self.config.max_active_requests.get();
+            let wanted = self.members.occupant(slot).is_some_and(below_limit) && self.members.is_in_scope(slot);
+            self.set_usable(slot, false);
+            self.set_usable(slot, wanted);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Whether a policy's choice stands, or yields to a backend that is better off.
+//!
+//! Two things can speak against a choice: it is in slow start ([`SlowStartConfig`]), or it failed lately
+//! ([`errors`](crate::pick)). Its *standing* is the product of the shares that these leave it, and counts
+//! only relative to others: a backend that is no worse off than its fellows has nothing to yield.
+//!
+//! The one that takes over is the emptier of two others, drawn at random. Why not ask the policy again: one that looks
+//! for the fewest active requests would name the same, emptiest, backend each time. For the same reason slow start
+//! is not left to chance but to turns: one in `n ÷ share` of the cluster's picks, however empty the backend is.
+
+use rand_core::Rng;
+
+use super::Balancer;
+use super::members::Member;
+use crate::health::SlowStartConfig;
+use crate::pick::{Policy, View, p2c};
+use crate::{Timestamp, rng};
+
+/// How often somebody better off is looked for before a choice is kept.
+const DRAWS: u32 = 4;
+
+/// A backend whose standing is this near to another's has nothing to yield to it. When all came within a moment of
+/// each other, the first must not get everything.
+const ALIKE: f64 = 0.9;
+
+/// Turns that a backend in slow start can have saved up: enough that a policy which comes to it at random intervals
+/// does not waste them, too few for a burst.
+const TURNS: u64 = 3;
+
+/// How far a backend is in slow start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Warming {
+    /// Since when; `None` when it is over, or never was.
+    since: Option<Timestamp>,
+    /// At which of the cluster's picks it will have used up its turns.
+    turn_at: u64,
+}
+
+impl Warming {
+    /// It has its whole share.
+    pub(super) const fn over() -> Self {
+        Self { since: None, turn_at: 0 }
+    }
+
+    /// It begins now, at this of the cluster's picks.
+    pub(super) const fn begin(now: Timestamp, picks: u64) -> Self {
+        Self { since: Some(now), turn_at: picks }
+    }
+
+    /// The share of what others get, in (0, 1].
+    fn share(&self, now: Timestamp, config: &SlowStartConfig) -> f64 {
+        self.since.map_or(1.0, |since| config.share(now, since))
+    }
+
+    /// Takes a turn if there is one: of the cluster's picks, of which there were `picks`, one in `every` is its own.
+    fn take_turn(&mut self, picks: u64, every: u64) -> bool {
+        let has_turn = self.turn_at <= picks + (TURNS - 1) * every;
+        if has_turn {
+            self.turn_at = self.turn_at.max(picks) + every;
+        }
+        has_turn
+    }
+}
+
+/// How much of what a policy gives it a backend may take: shares of one.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    /// By slow start.
+    warmth: f64,
+    /// By its recent failures.
+    success: f64,
+}
+
+impl Standing {
+    fn of(member: &Member, now: Timestamp, slow_start: &SlowStartConfig) -> Self {
+        Self { warmth: member.warming.share(now, slow_start), success: 1.0 - f64::from(member.errors.share(now)) }
+    }
+
+    /// The two as parts of another's.
+    fn relative_to(&self, other: &Self) -> Self {
+        Self { warmth: self.warmth / other.warmth, success: self.success / other.success }
+    }
+
+    fn is_alike(&self) -> bool {
+        self.warmth * self.success >= ALIKE
+    }
+}
+
+/// Whether nothing speaks against choosing this backend: the quick way for nearly all picks.
+fn is_settled(member: &Member, now: Timestamp, slow_start: &SlowStartConfig) -> bool {
+    member.errors.at_most() <= 1.0 - ALIKE as f32 && member.warming.share(now, slow_start) >= 1.0
+}
+
+impl Balancer {
+    /// The slot of the backend that gets the next request; somebody is usable.
+    pub(super) fn choose(&mut self, now: Timestamp, rng: &mut impl Rng) -> u32 {
+        let view = View {
+            now,
+            usable: &self.members.usable,
+            candidates: &self.members.candidates,
+            least_inverse_weight: self.members.least_inverse_weight(),
+        };
+        let slow_start = &self.config.slow_start;
+        let chosen = self.policy.choose(&view, rng);
+        let member = self.members.at(chosen);
+        if is_settled(member, now, slow_start) {
+            return chosen;
+        }
+        let standing = Standing::of(member, now, slow_start);
+        for _ in 0..DRAWS {
+            let other = p2c::other_than(chosen, &view, rng);
+            let relative = standing.relative_to(&Standing::of(self.members.at(other), now, slow_start));
+            if relative.is_alike() {
+                continue;
+            }
+            // With failures it gets that part of what the policy means it to have; in slow start, of an even share.
+            let keeps = rng::unit(rng) < relative.success
+                && (relative.warmth >= ALIKE || self.takes_turn(chosen, relative.warmth));
+            return if keeps { chosen } else { other };
+        }
+        chosen
+    }
+
+    fn takes_turn(&mut self, slot: u32, share: f64) -> bool {
+        let every = (self.members.usable.len() as f64 / share) as u64;
+        self.members.at_mut(slot).warming.take_turn(self.picks, every)
+    }
+}

@@ -1,0 +1,439 @@
+//! Ejection, panic, slow start, back-off and checks, as seen through a balancer.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use plimsoll_core::health::{CheckConfig, CheckOutcome, OutlierConfig, Reason, State};
+use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::{
+    BackendId, Balancer, BalancerConfig, Completion, Event, LoadReport, Outcome, Pick, Timestamp, WaitReason, Weight,
+};
+use plimsoll_testkit::events::Recorder;
+use plimsoll_testkit::seeded;
+use plimsoll_testkit::stats::assert_share;
+use rand_pcg::Pcg64Mcg;
+
+struct Cluster {
+    balancer: Balancer,
+    ids: Vec<BackendId>,
+    recorder: Recorder,
+    rng: Pcg64Mcg,
+    now: Timestamp,
+}
+
+impl Cluster {
+    /// `n` backends, all connecting.
+    fn connecting(config: BalancerConfig, n: usize) -> Self {
+        let (mut balancer, mut recorder) = (Balancer::new(config), Recorder::default());
+        let ids = (0..n).map(|_| balancer.add(Timestamp::ZERO, Weight::ONE, &mut recorder)).collect();
+        Self { balancer, ids, recorder, rng: seeded(3), now: Timestamp::ZERO }
+    }
+
+    /// `n` backends, healthy for long.
+    fn healthy(config: BalancerConfig, n: usize) -> Self {
+        let mut cluster = Self::connecting(config, n);
+        for index in 0..n {
+            cluster.check(index, CheckOutcome::Passed);
+        }
+        cluster.pass_ms(60_000);
+        cluster
+    }
+
+    fn pass_ms(&mut self, ms: u64) {
+        self.now = self.now + Duration::from_millis(ms);
+        self.balancer.handle_timeout(self.now, &mut self.recorder);
+    }
+
+    fn check(&mut self, index: usize, outcome: CheckOutcome) {
+        self.balancer.on_check(self.now, self.ids[index], outcome, &mut self.rng, &mut self.recorder);
+    }
+
+    fn checks_to_run(&mut self) -> Vec<usize> {
+        let mut due: Vec<usize> = std::iter::from_fn(|| self.balancer.poll_check())
+            .map(|id| self.ids.iter().position(|known| *known == id).expect("a member"))
+            .collect();
+        due.sort_unstable();
+        due
+    }
+
+    fn pick(&mut self) -> Option<usize> {
+        match self.balancer.pick(self.now, &mut self.rng) {
+            Pick::Backend(id) => Some(self.ids.iter().position(|known| *known == id).expect("a member")),
+            _ => None,
+        }
+    }
+
+    /// A request at this backend, whatever the policy would like.
+    fn request(&mut self, index: usize, outcome: Outcome) {
+        let mut others = Vec::new();
+        loop {
+            let picked = self.pick().expect("somebody is usable");
+            if picked == index {
+                break;
+            }
+            others.push(picked);
+            assert!(others.len() < 10_000, "backend {index} is never picked");
+        }
+        self.finish(index, outcome);
+        others.into_iter().for_each(|index| self.finish(index, Outcome::Cancelled));
+    }
+
+    fn finish(&mut self, index: usize, outcome: Outcome) {
+        let completion = Completion { outcome, latency: Some(Duration::from_millis(5)) };
+        self.balancer.finish(self.now, self.ids[index], completion, &mut self.recorder);
+    }
+
+    fn state(&self, index: usize) -> State {
+        let state = self.balancer.snapshot(self.now)[index].state;
+        assert_eq!(state, self.recorder.state(self.ids[index]), "as told by events");
+        state
+    }
+
+    fn count(&self, state: State) -> usize {
+        (0..self.ids.len()).filter(|index| self.state(*index) == state).count()
+    }
+
+    fn changes(&self, index: usize) -> Vec<(State, State, Reason)> {
+        self.recorder.changes(self.ids[index])
+    }
+}
+
+fn random() -> BalancerConfig {
+    BalancerConfig { policy: PolicyKind::Random, ..BalancerConfig::default() }
+}
+
+fn active_checks() -> BalancerConfig {
+    BalancerConfig { checks: CheckConfig { active: true, ..CheckConfig::default() }, ..random() }
+}
+
+#[test]
+fn five_failures_in_a_row_eject_for_thirty_seconds() {
+    let mut cluster = Cluster::healthy(random(), 10);
+    for _ in 0..4 {
+        cluster.request(0, Outcome::Failure);
+    }
+    assert_eq!(cluster.state(0), State::Healthy);
+    cluster.request(0, Outcome::Failure);
+    assert_eq!(cluster.state(0), State::Ejected);
+    for _ in 0..1_000 {
+        let index = cluster.pick().expect("nine are left");
+        assert_ne!(index, 0, "picked though ejected");
+        cluster.finish(index, Outcome::Success);
+    }
+    cluster.pass_ms(29_999);
+    assert_eq!(cluster.state(0), State::Ejected);
+    cluster.pass_ms(1);
+    assert_eq!(cluster.state(0), State::Healthy);
+    let ejection = [
+        (State::Connecting, State::Healthy, Reason::CheckPassed),
+        (State::Healthy, State::Ejected, Reason::ConsecutiveFailures),
+        (State::Ejected, State::Healthy, Reason::EjectionOver),
+    ];
+    assert_eq!(cluster.changes(0), ejection);
+}
+
+#[test]
+fn neither_overload_nor_cancellation_ejects() {
+    let mut cluster = Cluster::healthy(random(), 10);
+    for outcome in [Outcome::Overloaded, Outcome::Cancelled] {
+        (0..50).for_each(|_| cluster.request(0, outcome));
+    }
+    assert_eq!(cluster.state(0), State::Healthy);
+}
+
+#[test]
+fn no_more_than_a_tenth_are_ejected_at_once_and_never_the_last() {
+    for (n, most) in [(1, 0), (2, 1), (5, 1), (10, 1), (29, 2), (30, 3)] {
+        let mut cluster = Cluster::healthy(random(), n);
+        for _ in 0..n * 200 {
+            let index = cluster.pick().expect("somebody is usable");
+            cluster.finish(index, Outcome::Failure);
+        }
+        assert_eq!(cluster.count(State::Ejected), most, "of {n} that all fail");
+    }
+}
+
+#[test]
+fn a_success_rate_far_below_the_fleet_ejects_at_the_next_look() {
+    let mut config = random();
+    config.outlier.consecutive_failures = None;
+    let mut cluster = Cluster::healthy(config, 10);
+    // Backend 0 fails every second request, all others one in fifty.
+    let mut requests = [0_u32; 10];
+    for _ in 0..4_000 {
+        let index = cluster.pick().expect("all are healthy");
+        requests[index] += 1;
+        let failed = requests[index].is_multiple_of(if index == 0 { 2 } else { 50 });
+        cluster.finish(index, if failed { Outcome::Failure } else { Outcome::Success });
+    }
+    assert_eq!(cluster.count(State::Ejected), 0, "only once per interval");
+    cluster.pass_ms(OutlierConfig::DEFAULT_INTERVAL.as_millis() as u64);
+    assert_eq!(cluster.state(0), State::Ejected);
+    assert_eq!(cluster.count(State::Ejected), 1);
+    assert_eq!(cluster.changes(0).last(), Some(&(State::Healthy, State::Ejected, Reason::SuccessRate)));
+}
+
+#[test]
+fn success_rates_of_few_requests_or_few_backends_say_nothing() {
+    for (n, requests) in [(10, 300), (4, 4_000)] {
+        let mut config = random();
+        config.outlier.consecutive_failures = None;
+        let mut cluster = Cluster::healthy(config, n);
+        for _ in 0..requests {
+            let index = cluster.pick().expect("all are healthy");
+            cluster.finish(index, if index == 0 { Outcome::Failure } else { Outcome::Success });
+        }
+        cluster.pass_ms(10_000);
+        assert_eq!(cluster.count(State::Ejected), 0, "{n} backends, {requests} requests");
+    }
+}
+
+#[test]
+fn an_ejected_backend_that_says_it_is_a_lame_duck_stays_out_when_its_time_is_up() {
+    let mut cluster = Cluster::healthy(active_checks(), 10);
+    (0..5).for_each(|_| cluster.request(0, Outcome::Failure));
+    assert_eq!(cluster.state(0), State::Ejected);
+    let report = LoadReport { lame_duck: true, ..LoadReport::default() };
+    cluster.balancer.on_report(cluster.now, cluster.ids[0], &report, &mut cluster.recorder);
+    cluster.pass_ms(60_000);
+    assert_eq!(cluster.state(0), State::LameDuck);
+}
+
+#[test]
+fn below_half_healthy_verdicts_are_set_aside_and_said_so() {
+    let mut cluster = Cluster::healthy(active_checks(), 5);
+    cluster.recorder.events.clear();
+    for index in 0..3 {
+        (0..3).for_each(|_| cluster.check(index, CheckOutcome::Failed));
+    }
+    assert_eq!(cluster.count(State::Healthy), 2);
+    assert!(cluster.balancer.panicking());
+    let panic = |event: &Event| matches!(event, Event::PanicBegan { healthy: 2, candidates: 5 });
+    assert_eq!(cluster.recorder.events.iter().filter(|(_, event)| panic(event)).count(), 1);
+    let mut seen = [0_u64; 5];
+    for _ in 0..5_000 {
+        let index = cluster.pick().expect("panic lets all in");
+        seen[index] += 1;
+        cluster.finish(index, Outcome::Success);
+    }
+    // Seed 3, false alarm 1e-6 each.
+    seen.iter().for_each(|count| assert_share("panic", *count, 5_000, 0.2, 1e-6));
+    cluster.check(0, CheckOutcome::Passed);
+    assert!(!cluster.balancer.panicking());
+    assert!(matches!(cluster.recorder.events.last(), Some((_, Event::PanicEnded { healthy: 3, candidates: 5 }))));
+}
+
+#[test]
+fn panic_never_chooses_a_lame_duck() {
+    let mut cluster = Cluster::healthy(active_checks(), 4);
+    cluster.check(0, CheckOutcome::NotServing);
+    cluster.balancer.drain(cluster.now, cluster.ids[1], &mut cluster.recorder);
+    (0..3).for_each(|_| cluster.check(2, CheckOutcome::Failed));
+    (0..3).for_each(|_| cluster.check(3, CheckOutcome::Failed));
+    assert!(cluster.balancer.panicking());
+    for _ in 0..500 {
+        let index = cluster.pick().expect("two fail their checks, and may be tried");
+        assert!(index >= 2, "a lame duck was picked");
+        cluster.finish(index, Outcome::Success);
+    }
+}
+
+#[test]
+fn while_some_are_still_connecting_a_refused_connection_is_no_panic() {
+    let mut cluster = Cluster::connecting(random(), 3);
+    cluster.balancer.on_connect_failed(cluster.now, cluster.ids[0], &mut cluster.rng, &mut cluster.recorder);
+    assert_eq!(cluster.balancer.pick(cluster.now, &mut cluster.rng), Pick::Wait(WaitReason::Starting));
+    assert!(!cluster.balancer.panicking());
+}
+
+#[test]
+fn requests_that_are_merely_long_do_not_make_a_backend_ill() {
+    let max_active_requests = NonZeroU32::new(2).expect("not zero");
+    let mut cluster = Cluster::healthy(BalancerConfig { max_active_requests, ..random() }, 2);
+    let picks: Vec<usize> = (0..4).map(|_| cluster.pick().expect("below the limits")).collect();
+    assert_eq!(cluster.balancer.pick(cluster.now, &mut cluster.rng), Pick::Wait(WaitReason::Saturated));
+    assert_eq!(cluster.count(State::Healthy), 2);
+    cluster.finish(picks[0], Outcome::Success);
+    assert_eq!(cluster.pick(), Some(picks[0]));
+}
+
+#[test]
+fn a_lower_limit_holds_at_once_and_a_higher_one_lets_more_in() {
+    let limit = |n| BalancerConfig { max_active_requests: NonZeroU32::new(n).expect("not zero"), ..random() };
+    let mut cluster = Cluster::healthy(limit(3), 1);
+    (0..3).for_each(|_| assert!(cluster.pick().is_some()));
+    cluster.balancer.set_config(cluster.now, limit(1));
+    cluster.finish(0, Outcome::Success);
+    assert_eq!(cluster.pick(), None);
+    cluster.finish(0, Outcome::Success);
+    assert_eq!(cluster.pick(), None);
+    cluster.finish(0, Outcome::Success);
+    assert_eq!(cluster.pick(), Some(0));
+    cluster.balancer.set_config(cluster.now, limit(2));
+    assert_eq!(cluster.pick(), Some(0));
+}
+
+#[test]
+fn a_backend_that_refuses_is_looked_at_ever_later_and_not_in_step_with_others() {
+    let mut cluster = Cluster::connecting(random(), 20);
+    cluster.pass_ms(0);
+    let mut gaps: Vec<Vec<u64>> = vec![Vec::new(); 20];
+    let mut last = [0_u64; 20];
+    for ms in 0..60_000 {
+        if ms > 0 {
+            cluster.pass_ms(1);
+        }
+        for index in cluster.checks_to_run() {
+            gaps[index].push(ms - last[index]);
+            last[index] = ms;
+            cluster.check(index, CheckOutcome::Unreachable);
+        }
+    }
+    for gaps in &gaps {
+        let nominal = [0.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0];
+        for (gap, nominal) in gaps.iter().zip(nominal) {
+            assert!((*gap as f64) <= 1.2 * nominal + 1.0 && (*gap as f64) >= 0.8 * nominal, "{gaps:?}");
+        }
+        assert!(gaps[7..].iter().all(|gap| (4_000..=6_001).contains(gap)), "{gaps:?}");
+    }
+    let seconds: std::collections::BTreeSet<u64> = gaps.iter().map(|gaps| gaps[6]).collect();
+    assert!(seconds.len() > 10, "twenty backends in step: {seconds:?}");
+}
+
+#[test]
+fn healthy_backends_are_checked_once_per_interval_when_checks_are_on() {
+    let mut cluster = Cluster::connecting(active_checks(), 3);
+    let mut checked = [0; 3];
+    cluster.pass_ms(0);
+    for second in 0..=100 {
+        for index in cluster.checks_to_run() {
+            checked[index] += 1;
+            cluster.check(index, CheckOutcome::Passed);
+        }
+        if second < 100 {
+            cluster.pass_ms(1_000);
+        }
+    }
+    assert_eq!(checked, [11; 3]);
+}
+
+#[test]
+fn a_reload_that_turns_checks_on_has_healthy_backends_checked() {
+    let mut cluster = Cluster::healthy(random(), 2);
+    cluster.checks_to_run();
+    cluster.pass_ms(60_000);
+    assert_eq!(cluster.checks_to_run(), [], "off");
+    cluster.balancer.set_config(cluster.now, active_checks());
+    cluster.pass_ms(10_000);
+    assert_eq!(cluster.checks_to_run(), [0, 1], "on");
+    assert_eq!(cluster.count(State::Healthy), 2, "in the meantime they serve");
+}
+
+#[test]
+fn no_check_is_asked_for_of_a_backend_that_was_removed() {
+    let mut cluster = Cluster::connecting(random(), 2);
+    cluster.pass_ms(0);
+    cluster.balancer.remove(cluster.now, cluster.ids[0], &mut cluster.recorder);
+    assert_eq!(cluster.checks_to_run(), [1]);
+}
+
+#[test]
+fn a_drained_backend_finishes_what_it_has_and_gets_nothing_until_undrained() {
+    for policy in PolicyKind::ALL {
+        let mut cluster = Cluster::healthy(BalancerConfig { policy, ..BalancerConfig::default() }, 3);
+        let mut had = Vec::new();
+        while !had.contains(&0) {
+            had.push(cluster.pick().expect("all are healthy"));
+        }
+        cluster.balancer.drain(cluster.now, cluster.ids[0], &mut cluster.recorder);
+        for _ in 0..300 {
+            assert_ne!(cluster.pick(), Some(0), "{policy}");
+        }
+        let active = cluster.balancer.snapshot(cluster.now)[0].active;
+        assert_eq!(active as usize, had.iter().filter(|index| **index == 0).count(), "{policy}");
+        cluster.finish(0, Outcome::Success);
+        cluster.pass_ms(120_000);
+        cluster.check(0, CheckOutcome::Passed);
+        assert_eq!(cluster.state(0), State::LameDuck, "{policy}");
+        cluster.balancer.undrain(cluster.now, cluster.ids[0], &mut cluster.recorder);
+        assert_eq!(cluster.state(0), State::Connecting, "{policy}");
+        cluster.pass_ms(0);
+        assert!(cluster.checks_to_run().contains(&0), "{policy}");
+        cluster.check(0, CheckOutcome::Passed);
+        assert_eq!(cluster.state(0), State::Healthy, "{policy}");
+    }
+}
+
+#[test]
+fn slow_start_raises_the_share_in_a_straight_line() {
+    for policy in [PolicyKind::Random, PolicyKind::RoundRobin, PolicyKind::Weighted, PolicyKind::LeastLoaded] {
+        let mut cluster = Cluster::healthy(BalancerConfig { policy, ..BalancerConfig::default() }, 10);
+        cluster.balancer.drain(cluster.now, cluster.ids[0], &mut cluster.recorder);
+        cluster.balancer.undrain(cluster.now, cluster.ids[0], &mut cluster.recorder);
+        cluster.check(0, CheckOutcome::Passed);
+        for second in 0..12 {
+            let mut picked = 0;
+            for _ in 0..1_000 {
+                for _ in 0..10 {
+                    let index = cluster.pick().expect("all are healthy");
+                    picked += u32::from(index == 0);
+                    cluster.finish(index, Outcome::Success);
+                }
+                cluster.pass_ms(1);
+            }
+            let got = f64::from(picked) / 1_000.0;
+            let want = (0.1 + 0.9 * (f64::from(second) + 0.5) / 10.0).min(1.0);
+            assert!(
+                (got - want).abs() < 0.25 * want + 0.03,
+                "{policy}, second {second}: {got:.3} of a share, not {want:.3}"
+            );
+        }
+    }
+}
+
+#[test]
+fn slow_start_of_all_at_once_favours_nobody() {
+    for policy in PolicyKind::ALL {
+        let mut cluster = Cluster::connecting(BalancerConfig { policy, ..BalancerConfig::default() }, 4);
+        for index in 0..4 {
+            cluster.check(index, CheckOutcome::Passed);
+            // They become healthy a moment after each other.
+            cluster.now = cluster.now + Duration::from_micros(700);
+        }
+        let mut counts = [0_u64; 4];
+        for _ in 0..8_000 {
+            let index = cluster.pick().expect("all are healthy");
+            counts[index] += 1;
+            cluster.finish(index, Outcome::Success);
+        }
+        // Seed 3; peak-ewma and p2c draw, the others take turns; false alarm 1e-6 each.
+        counts.iter().for_each(|count| assert_share(policy.name(), *count, 8_000, 0.25, 1e-6));
+    }
+}
+
+#[test]
+fn a_recovered_backend_is_forgiven_within_seconds() {
+    for policy in PolicyKind::ALL {
+        let mut config = BalancerConfig { policy, ..BalancerConfig::default() };
+        config.outlier.consecutive_failures = None;
+        let mut cluster = Cluster::healthy(config, 4);
+        for _ in 0..400 {
+            let index = cluster.pick().expect("all are healthy");
+            cluster.finish(index, if index == 0 { Outcome::Failure } else { Outcome::Success });
+            cluster.pass_ms(1);
+        }
+        let share = |cluster: &mut Cluster| {
+            let mut picked = 0;
+            for _ in 0..4_000 {
+                let index = cluster.pick().expect("all are healthy");
+                picked += u32::from(index == 0);
+                cluster.finish(index, Outcome::Success);
+                cluster.pass_ms(5);
+            }
+            f64::from(picked) / 1_000.0
+        };
+        share(&mut cluster);
+        let after = share(&mut cluster);
+        assert!(after > 0.85, "{policy}: {after:.2} of its share, twenty seconds after its last failure");
+    }
+}

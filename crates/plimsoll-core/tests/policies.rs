@@ -1,0 +1,527 @@
+//! Each policy against a reference that is as plain as it can be: a scan, or a formula.
+//!
+//! Backends are long healthy and fail nothing, so that what is tested is the policy alone. Statistical asserts: the seed
+//! is that of [`Table::new`], n is the number of picks, the chance of a false alarm is [`FALSE_ALARM`] each.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use plimsoll_core::health::OutlierConfig;
+use plimsoll_core::pick::{PolicyKind, WeightedConfig};
+use plimsoll_core::{BackendId, Balancer, BalancerConfig, Completion, LoadReport, Outcome, Pick, Timestamp, Weight};
+use plimsoll_testkit::seeded;
+use plimsoll_testkit::stats::assert_share;
+use proptest::prelude::*;
+use rand_pcg::Pcg64Mcg;
+
+const FALSE_ALARM: f64 = 1e-6;
+
+/// Backends that have been healthy for long.
+struct Table {
+    balancer: Balancer,
+    ids: Vec<BackendId>,
+    rng: Pcg64Mcg,
+    now: Timestamp,
+}
+
+impl Table {
+    fn new(policy: PolicyKind, weights: &[f64]) -> Self {
+        let max_active_requests = NonZeroU32::new(1_000_000).expect("not zero");
+        let mut balancer = Balancer::new(BalancerConfig { policy, max_active_requests, ..BalancerConfig::default() });
+        let ids: Vec<BackendId> = weights
+            .iter()
+            .map(|weight| {
+                let id = balancer.add(Timestamp::ZERO, Weight::new(*weight).expect("in range"), &mut ());
+                balancer.on_connected(Timestamp::ZERO, id, &mut ());
+                id
+            })
+            .collect();
+        let mut table = Self { balancer, ids, rng: seeded(1), now: Timestamp::ZERO };
+        table.pass(60_000);
+        table
+    }
+
+    fn equal(policy: PolicyKind, n: usize) -> Self {
+        Self::new(policy, &vec![1.0; n])
+    }
+
+    /// As [`Table::equal`], and nobody is ever ejected.
+    fn without_ejection(policy: PolicyKind, n: usize) -> Self {
+        let mut table = Self::equal(policy, n);
+        let outlier =
+            OutlierConfig { consecutive_failures: None, success_rate_stdev: None, ..OutlierConfig::default() };
+        table.balancer.set_config(table.now, BalancerConfig { policy, outlier, ..BalancerConfig::default() });
+        table
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now = self.now + Duration::from_millis(ms);
+        self.balancer.handle_timeout(self.now, &mut ());
+    }
+
+    fn pick(&mut self) -> usize {
+        match self.balancer.pick(self.now, &mut self.rng) {
+            Pick::Backend(id) => self.ids.iter().position(|known| *known == id).expect("a member"),
+            other => panic!("all are healthy, yet {other:?}"),
+        }
+    }
+
+    fn finish_as(&mut self, index: usize, outcome: Outcome, latency_ms: u64) {
+        let completion = Completion { outcome, latency: Some(Duration::from_millis(latency_ms)) };
+        self.balancer.finish(self.now, self.ids[index], completion, &mut ());
+    }
+
+    fn finish(&mut self, index: usize) {
+        self.finish_as(index, Outcome::Success, 10);
+    }
+
+    /// Gives each backend so many active requests, whatever the policy would like.
+    fn load(&mut self, active: &[usize]) {
+        let mut missing = active.to_vec();
+        let mut surplus = Vec::new();
+        while missing.iter().any(|n| *n > 0) {
+            let index = self.pick();
+            match missing[index].checked_sub(1) {
+                Some(fewer) => missing[index] = fewer,
+                None => surplus.push(index),
+            }
+        }
+        surplus.into_iter().for_each(|index| self.finish(index));
+    }
+
+    /// How often each is picked when each request ends before the next begins.
+    fn shares(&mut self, picks: usize) -> Vec<u64> {
+        let mut counts = vec![0; self.ids.len()];
+        for _ in 0..picks {
+            let index = self.pick();
+            counts[index] += 1;
+            self.finish(index);
+        }
+        counts
+    }
+
+    fn report(&mut self, index: usize, utilization: f64, qps: f64) {
+        let report = LoadReport { cpu_utilization: utilization, qps, ..LoadReport::default() };
+        self.balancer.on_report(self.now, self.ids[index], &report, &mut ());
+    }
+}
+
+#[test]
+fn names_are_read_back() {
+    for policy in PolicyKind::ALL {
+        assert_eq!(policy.name().parse(), Ok(policy));
+    }
+    assert!("fastest".parse::<PolicyKind>().is_err());
+}
+
+#[test]
+fn random_draws_in_proportion_to_configured_weights() {
+    let weights = [1.0, 1.0, 2.0, 4.0];
+    let counts = Table::new(PolicyKind::Random, &weights).shares(40_000);
+    for (weight, count) in weights.iter().zip(counts) {
+        assert_share("random", count, 40_000, weight / 8.0, FALSE_ALARM);
+    }
+}
+
+#[test]
+fn random_draws_are_independent_of_the_draw_before() {
+    let mut table = Table::equal(PolicyKind::Random, 4);
+    let picks: Vec<usize> = (0..40_000).map(|_| table.pick()).collect();
+    for first in 0..4 {
+        for second in 0..4 {
+            let count = picks.windows(2).filter(|pair| *pair == [first, second]).count();
+            assert_share("pairs", count as u64, 39_999, 1.0 / 16.0, FALSE_ALARM);
+        }
+    }
+}
+
+proptest! {
+    /// In any n picks in a row each of n backends is picked once, whatever happens in between.
+    #[test]
+    fn round_robin_takes_each_in_turn(n in 1..40_usize, finished in prop::collection::vec(any::<bool>(), 200)) {
+        let mut table = Table::equal(PolicyKind::RoundRobin, n);
+        let mut picks = Vec::new();
+        for finish in finished {
+            let index = table.pick();
+            picks.push(index);
+            if finish {
+                table.finish(index);
+            }
+        }
+        for window in picks.windows(n) {
+            let mut window = window.to_vec();
+            window.sort_unstable();
+            prop_assert_eq!(window, (0..n).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn round_robin_keeps_to_configured_weights(weights in prop::collection::vec(1..9_u32, 2..12)) {
+        let total: u32 = weights.iter().sum();
+        let as_f64: Vec<f64> = weights.iter().map(|w| f64::from(*w)).collect();
+        let counts = Table::new(PolicyKind::RoundRobin, &as_f64).shares(1_000 * total as usize);
+        for (weight, count) in weights.iter().zip(counts) {
+            let want = f64::from(1_000 * weight);
+            prop_assert!((count as f64 - want).abs() <= 3.0 + 0.002 * want, "{count} for {want}");
+        }
+    }
+
+    /// Against a scan: the fewest active requests, and of those the one that has had this many, or was passed over, the longest.
+    #[test]
+    fn least_loaded_is_what_a_scan_finds(n in 1..12_usize, steps in prop::collection::vec((any::<bool>(), 0..64_usize), 1..400)) {
+        let mut table = Table::equal(PolicyKind::LeastLoaded, n);
+        let mut active = vec![0_u32; n];
+        let mut waiting_since: Vec<usize> = (0..n).collect();
+        let mut outstanding: Vec<usize> = Vec::new();
+        for (time, (pick, which)) in steps.into_iter().enumerate() {
+            let changed = if pick || outstanding.is_empty() {
+                let want = (0..n).min_by_key(|i| (active[*i], waiting_since[*i])).expect("there are some");
+                prop_assert_eq!(table.pick(), want, "active {:?}", active);
+                active[want] += 1;
+                outstanding.push(want);
+                want
+            } else {
+                let index = outstanding.swap_remove(which % outstanding.len());
+                table.finish(index);
+                active[index] -= 1;
+                index
+            };
+            waiting_since[changed] = n + time;
+        }
+    }
+
+    /// Backends of any loads and weights: none is picked whose load by weight is above that of another by a whole request.
+    #[test]
+    fn least_loaded_counts_by_weight(weights in prop::collection::vec(1..5_u32, 1..8), picks in 1..120_usize) {
+        let as_f64: Vec<f64> = weights.iter().map(|w| f64::from(*w)).collect();
+        let mut table = Table::new(PolicyKind::LeastLoaded, &as_f64);
+        let mut active = vec![0.0_f64; weights.len()];
+        for _ in 0..picks {
+            let index = table.pick();
+            let least = active.iter().zip(&as_f64).map(|(a, w)| a / w).fold(f64::INFINITY, f64::min);
+            prop_assert!(active[index] / as_f64[index] < least + 1.0, "{} of {:?} by {:?}", index, active, weights);
+            active[index] += 1.0;
+        }
+    }
+}
+
+/// With n backends of different loads the i-th emptiest wins against the n − 1 − i above it, of n(n − 1)/2 pairs.
+fn assert_wins_by_rank(counts: &[u64], by_rank: &[usize], picks: u64) {
+    let n = by_rank.len();
+    for (rank, index) in by_rank.iter().enumerate() {
+        let p = (n - 1 - rank) as f64 / (n * (n - 1) / 2) as f64;
+        assert_share(&format!("rank {rank}"), counts[*index], picks, p, FALSE_ALARM);
+    }
+}
+
+#[test]
+fn p2c_takes_the_emptier_of_two_distinct_backends() {
+    let mut table = Table::equal(PolicyKind::P2c, 5);
+    table.load(&[4, 1, 3, 0, 2]);
+    let counts = table.shares(50_000);
+    assert_wins_by_rank(&counts, &[3, 1, 4, 2, 0], 50_000);
+}
+
+#[test]
+fn p2c_breaks_ties_evenly() {
+    let counts = Table::equal(PolicyKind::P2c, 3).shares(30_000);
+    for count in counts {
+        assert_share("ties", count, 30_000, 1.0 / 3.0, FALSE_ALARM);
+    }
+}
+
+#[test]
+fn peak_ewma_takes_the_faster_of_two_that_are_as_full() {
+    let mut table = Table::equal(PolicyKind::PeakEwma, 4);
+    let latency_ms = [40, 10, 80, 20];
+    // All active at once, so that each is picked.
+    table.load(&[30; 4]);
+    for (index, ms) in latency_ms.into_iter().enumerate() {
+        (0..30).for_each(|_| table.finish_as(index, Outcome::Success, ms));
+    }
+    let mut counts = vec![0; 4];
+    for _ in 0..40_000 {
+        let index = table.pick();
+        counts[index] += 1;
+        table.finish_as(index, Outcome::Success, latency_ms[index]);
+    }
+    assert_wins_by_rank(&counts, &[1, 3, 0, 2], 40_000);
+}
+
+#[test]
+fn peak_ewma_weighs_latency_by_what_a_backend_has() {
+    let mut table = Table::equal(PolicyKind::PeakEwma, 2);
+    table.load(&[30; 2]);
+    for (index, ms) in [(0, 10), (1, 20)] {
+        (0..30).for_each(|_| table.finish_as(index, Outcome::Success, ms));
+    }
+    // 10 ms × (active + 1) against 20 ms × (active + 1): the faster one fills up to twice as many.
+    let mut active = [0.0_f64; 2];
+    for _ in 0..300 {
+        active[table.pick()] += 1.0;
+    }
+    assert!((active[0] / active[1] - 2.0).abs() < 0.05, "{active:?}");
+}
+
+/// Backends that are equal in all but their configured weight: twice the weight, twice as full.
+#[test]
+fn every_policy_heeds_configured_weights() {
+    for policy in PolicyKind::ALL {
+        let mut table = Table::new(policy, &[1.0, 2.0, 1.0, 2.0]);
+        table.load(&[30; 4]);
+        for index in 0..4 {
+            (0..30).for_each(|_| table.finish_as(index, Outcome::Success, 10));
+        }
+        let mut active = [0.0_f64; 4];
+        for _ in 0..6_000 {
+            active[table.pick()] += 1.0;
+        }
+        let share = (active[1] + active[3]) / 6_000.0;
+        assert!((share - 2.0 / 3.0).abs() < 0.03, "{policy}: {share:.3} of {active:?}");
+    }
+}
+
+#[test]
+fn p2c_prefers_the_larger_of_two_idle_backends() {
+    assert_eq!(Table::new(PolicyKind::P2c, &[1.0, 2.0]).shares(100), [0, 100]);
+}
+
+/// Backend 0 is idle after ten failures, backend 1 has five requests: the failures weigh more, until they are forgotten.
+#[test]
+fn recent_failures_count_as_active_requests_and_fade() {
+    for policy in [PolicyKind::LeastLoaded, PolicyKind::P2c, PolicyKind::PeakEwma] {
+        let mut table = Table::without_ejection(policy, 2);
+        table.load(&[15, 15]);
+        (0..5).for_each(|_| table.finish(0));
+        (0..10).for_each(|_| table.finish(1));
+        (0..10).for_each(|_| table.finish_as(0, Outcome::Failure, 10));
+        let next: Vec<usize> = (0..20).map(|_| table.pick()).collect();
+        assert!(next.iter().filter(|index| **index == 0).count() <= 1, "{policy}: {next:?}");
+        // A minute later one is as good as the other, but for what they have.
+        table.pass(60_000);
+        table.finish(0);
+        table.finish(1);
+        let next: Vec<usize> = (0..10).map(|_| table.pick()).collect();
+        assert!(next.iter().filter(|index| **index == 0).count() >= 9, "{policy}: {next:?}");
+    }
+}
+
+#[test]
+fn an_overloaded_answer_weighs_more_than_a_failure() {
+    for policy in PolicyKind::ALL {
+        let error_share = |outcome| {
+            let mut table = Table::equal(policy, 1);
+            (0..3).for_each(|_| {
+                table.pick();
+                table.finish_as(0, outcome, 1);
+            });
+            table.balancer.snapshot(table.now)[0].error_share
+        };
+        assert!(error_share(Outcome::Overloaded) > 1.5 * error_share(Outcome::Failure), "{policy}");
+        assert_eq!(error_share(Outcome::Cancelled), 0.0, "{policy}");
+    }
+}
+
+/// The formula again: capability = qps ÷ utilization within [0.01, 10] × mean, shares in proportion.
+fn expected_shares(reports: &[(f64, f64)]) -> Vec<f64> {
+    let capabilities: Vec<f64> = reports.iter().map(|(utilization, qps)| qps / utilization).collect();
+    let mean = capabilities.iter().sum::<f64>() / capabilities.len() as f64;
+    let bounded: Vec<f64> = capabilities.iter().map(|c| c.clamp(0.01 * mean, 10.0 * mean)).collect();
+    let total: f64 = bounded.iter().sum();
+    bounded.iter().map(|c| c / total).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn weighted_is_in_proportion_to_reported_capability(
+        reports in prop::collection::vec((0.05..1.5_f64, 1.0..1000.0_f64), 2..16),
+    ) {
+        let mut table = Table::equal(PolicyKind::Weighted, reports.len());
+        for second in 0..20 {
+            if second < 12 {
+                for (index, (utilization, qps)) in reports.iter().enumerate() {
+                    table.report(index, *utilization, *qps);
+                }
+            }
+            table.pass(1_000);
+        }
+        let picks = 20_000;
+        let counts = table.shares(picks);
+        for (want, count) in expected_shares(&reports).iter().zip(&counts) {
+            let want = want * picks as f64;
+            prop_assert!((*count as f64 - want).abs() <= 4.0 + 0.01 * want, "{} for {:.0}: {:?}", count, want, reports);
+        }
+    }
+}
+
+/// Backend 2 reports that it can do three times as much as the others.
+fn weighted_with(known: usize) -> Table {
+    let mut table = Table::equal(PolicyKind::Weighted, 4);
+    for index in (4 - known)..4 {
+        table.report(index, 0.5, if index == 2 { 300.0 } else { 100.0 });
+    }
+    table
+}
+
+#[test]
+fn weighted_is_least_loaded_while_fewer_than_two_are_known() {
+    let mut table = weighted_with(1);
+    table.pass(11_000);
+    table.load(&[5, 3, 0, 5]);
+    let next: Vec<usize> = (0..3).map(|_| table.pick()).collect();
+    assert_eq!(next, [2, 2, 2]);
+}
+
+#[test]
+fn weighted_does_not_believe_reports_during_blackout_nor_after_expiry() {
+    let mut table = weighted_with(4);
+    let even = |counts: Vec<u64>| counts.iter().all(|count| *count == 250);
+    table.pass(9_000);
+    assert!(even(table.shares(1_000)), "in blackout");
+    table.pass(2_000);
+    let counts = table.shares(1_200);
+    assert!((597..=603).contains(&counts[2]), "known: {counts:?}");
+    let expiry = WeightedConfig::DEFAULT_EXPIRY.as_millis() as u64;
+    table.pass(expiry);
+    assert!(even(table.shares(1_000)), "stale");
+}
+
+/// After a restart another process may be there; after an ejection it is the same one.
+#[test]
+fn weighted_forgets_a_backend_that_was_away_but_not_one_that_was_ejected() {
+    let share_of_2 = |table: &mut Table| table.shares(1_200)[2];
+    let mut table = weighted_with(4);
+    table.pass(11_000);
+    let id = table.ids[2];
+    table.balancer.on_connect_failed(table.now, id, &mut table.rng, &mut ());
+    table.balancer.on_connected(table.now, id, &mut ());
+    // Past slow start; it has not reported since.
+    table.pass(11_000);
+    assert!((297..=303).contains(&share_of_2(&mut table)), "of the mean");
+
+    let mut table = weighted_with(4);
+    table.pass(11_000);
+    table.load(&[0, 0, 5, 0]);
+    (0..5).for_each(|_| table.finish_as(2, Outcome::Failure, 10));
+    assert_eq!(share_of_2(&mut table), 0, "ejected");
+    // The ejection, slow start, and the fading of failures.
+    table.pass(30_000);
+    table.pass(60_000);
+    let share = share_of_2(&mut table);
+    assert!((597..=603).contains(&share), "{share}");
+}
+
+#[test]
+fn weighted_takes_an_unknown_backend_at_the_mean() {
+    // Capabilities of 600 and 200; the two that report nothing count as 400.
+    let mut table = weighted_with(2);
+    table.pass(11_000);
+    let counts = table.shares(16_000);
+    let want = [4_000.0, 4_000.0, 6_000.0, 2_000.0];
+    for (count, want) in counts.iter().zip(want) {
+        assert!((*count as f64 - want).abs() <= 0.01 * want, "{counts:?}");
+    }
+}
+
+#[test]
+fn weighted_never_takes_a_backend_off_the_net() {
+    let mut table = Table::equal(PolicyKind::Weighted, 3);
+    for (index, utilization) in [(0, 0.5), (1, 0.5), (2, 1e9)] {
+        table.report(index, utilization, 100.0);
+    }
+    table.pass(11_000);
+    let counts = table.shares(30_000);
+    let share = counts[2] as f64 / 30_000.0;
+    // 0.01 of the mean, which is two thirds of what either of the others has: 0.0067 : 1 : 1.
+    assert!((share - 0.0033).abs() < 0.0005, "{counts:?}");
+}
+
+/// Instant errors make a backend look idle, and it may not know of them: a proxy in front of it made them, say.
+#[test]
+fn weighted_counts_failures_that_the_backend_does_not_report() {
+    let mut table = Table::without_ejection(PolicyKind::Weighted, 4);
+    // Long enough to forget the first report, before anything had failed, at its half-life of 3 s.
+    for _ in 0..45 {
+        for index in 0..4 {
+            table.report(index, if index == 0 { 0.001 } else { 0.5 }, 100.0);
+        }
+        for _ in 0..200 {
+            let index = table.pick();
+            table.finish_as(index, if index == 0 { Outcome::Failure } else { Outcome::Success }, 1);
+        }
+        table.pass(1_000);
+    }
+    let weights: Vec<f64> = table.balancer.snapshot(table.now).iter().map(|backend| backend.weight).collect();
+    assert!(weights[0] < weights[1], "{weights:?}");
+}
+
+#[test]
+fn an_endless_report_is_not_believed() {
+    let mut table = weighted_with(4);
+    table.report(0, 1e-300, 1e300);
+    table.pass(11_000);
+    let counts = table.shares(6_000);
+    assert!((2_990..=3_010).contains(&counts[2]), "{counts:?}");
+}
+
+#[test]
+fn weighted_is_not_bursty() {
+    let mut table = Table::equal(PolicyKind::Weighted, 4);
+    for (index, speed) in [1.0, 1.0, 2.0, 4.0].into_iter().enumerate() {
+        table.report(index, 0.5 / speed, 100.0);
+    }
+    table.pass(11_000);
+    let picks: Vec<usize> = (0..8_000).map(|_| table.pick()).collect();
+    // Every second pick on average; evenly apart, never more than two in a row.
+    assert!(picks.windows(3).all(|w| w != [3, 3, 3]), "three in a row");
+    // A backend with an eighth of the picks comes again within two turns of what is due.
+    let places: Vec<usize> = (0..picks.len()).filter(|place| picks[*place] == 0).collect();
+    let longest = places.windows(2).map(|w| w[1] - w[0]).max().expect("it is picked");
+    assert!(longest <= 16, "{longest} picks apart, 8 on average");
+}
+
+#[test]
+fn changing_the_policy_keeps_active_requests_and_what_was_learned() {
+    let mut table = weighted_with(4);
+    table.load(&[3, 1, 2, 0]);
+    table.pass(11_000);
+    let mut policies = PolicyKind::ALL.to_vec();
+    policies.push(PolicyKind::Weighted);
+    for policy in policies {
+        table.balancer.set_config(table.now, BalancerConfig { policy, ..BalancerConfig::default() });
+        let active: Vec<u32> = table.balancer.snapshot(table.now).iter().map(|b| b.active).collect();
+        assert_eq!(active, [3, 1, 2, 0], "{policy}");
+    }
+    let counts = table.shares(1_200);
+    assert!((597..=603).contains(&counts[2]), "{counts:?}");
+    table
+        .balancer
+        .set_config(table.now, BalancerConfig { policy: PolicyKind::LeastLoaded, ..BalancerConfig::default() });
+    assert_eq!(table.pick(), 3, "the emptiest");
+}
+
+/// What a failed attempt's request does next must not all come down on one of the others.
+#[test]
+fn further_attempts_are_spread_over_the_others() {
+    for policy in PolicyKind::ALL {
+        let mut table = Table::equal(policy, 5);
+        let tried = [table.ids[0]];
+        let mut counts: BTreeMap<BackendId, u64> = BTreeMap::new();
+        for _ in 0..20_000 {
+            match table.balancer.pick_except(table.now, &mut table.rng, &tried) {
+                Pick::Backend(id) => {
+                    *counts.entry(id).or_default() += 1;
+                    let index = table.ids.iter().position(|known| *known == id).expect("a member");
+                    table.finish(index);
+                }
+                other => panic!("{policy}: {other:?}"),
+            }
+        }
+        assert_eq!(counts.get(&tried[0]), None, "{policy}");
+        let most = counts.values().max().copied().unwrap_or_default();
+        assert!(most < 8_000, "{policy}: {counts:?}");
+    }
+}

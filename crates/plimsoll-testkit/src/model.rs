@@ -1,0 +1,266 @@
+//! The rules of a cluster's states again, as plainly as they can be put: O(n), no tables kept in step, no timers.
+//!
+//! It is told the same facts as a [`Balancer`](plimsoll_core::Balancer) and says which state each backend is in, how
+//! many requests it has, who may be picked and whether there is panic. What it leaves open, because the rules leave it
+//! open: which of the usable backends is picked, when the next check is due, and success-rate ejection (turn that off
+//! to compare).
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::health::{CheckOutcome, State};
+use plimsoll_core::{BackendId, BalancerConfig, Outcome, Timestamp};
+
+/// One backend.
+#[derive(Clone, Debug)]
+pub struct Backend {
+    /// Where it stands.
+    pub state: State,
+    /// Picked and not finished.
+    pub active: u32,
+    /// Refusing because no connection can be made, rather than for what checks say.
+    pub unreachable: bool,
+    drained: bool,
+    passes: u32,
+    check_failures: u32,
+    failures_in_a_row: u32,
+    ejections: u32,
+    ejected_until: Timestamp,
+}
+
+/// The cluster.
+#[derive(Clone, Debug)]
+pub struct Model {
+    config: BalancerConfig,
+    backends: BTreeMap<BackendId, Backend>,
+    /// When each backend's ejections were last forgiven one.
+    next_sweep: Timestamp,
+}
+
+impl Model {
+    /// A cluster without backends.
+    #[must_use]
+    pub fn new(config: BalancerConfig) -> Self {
+        Self { config, backends: BTreeMap::new(), next_sweep: Timestamp::ZERO }
+    }
+
+    /// The members.
+    pub fn backends(&self) -> impl Iterator<Item = (BackendId, &Backend)> {
+        self.backends.iter().map(|(id, backend)| (*id, backend))
+    }
+
+    /// A backend was added, and got this id.
+    pub fn add(&mut self, id: BackendId) {
+        let backend = Backend {
+            state: State::Connecting,
+            active: 0,
+            unreachable: false,
+            drained: false,
+            passes: 0,
+            check_failures: 0,
+            failures_in_a_row: 0,
+            ejections: 0,
+            ejected_until: Timestamp::ZERO,
+        };
+        assert!(self.backends.insert(id, backend).is_none(), "{id} was given out twice");
+    }
+
+    /// A backend was removed.
+    pub fn remove(&mut self, id: BackendId) {
+        self.backends.remove(&id);
+    }
+
+    /// A request was sent to `id`.
+    pub fn picked(&mut self, id: BackendId) {
+        if let Some(backend) = self.backends.get_mut(&id) {
+            backend.active += 1;
+        }
+    }
+
+    /// A request ended.
+    pub fn finish(&mut self, now: Timestamp, id: BackendId, outcome: Outcome) {
+        let may_eject = self.may_eject();
+        let config = self.config.outlier;
+        let Some(backend) = self.backends.get_mut(&id) else { return };
+        backend.active -= 1;
+        match outcome {
+            Outcome::Success => backend.failures_in_a_row = 0,
+            Outcome::Failure => backend.failures_in_a_row += 1,
+            Outcome::Overloaded | Outcome::Cancelled => return,
+        }
+        let enough = config.consecutive_failures.is_some_and(|most| backend.failures_in_a_row >= most.get());
+        if enough && backend.state == State::Healthy && may_eject {
+            backend.state = State::Ejected;
+            backend.failures_in_a_row = 0;
+            backend.ejections += 1;
+            backend.ejected_until = now + (config.base_ejection * backend.ejections).min(config.max_ejection);
+        }
+    }
+
+    /// A load report with or without the lame-duck flag.
+    pub fn report(&mut self, id: BackendId, lame_duck: bool) {
+        if let Some(backend) = self.backends.get_mut(&id)
+            && lame_duck
+            && matches!(backend.state, State::Healthy | State::Ejected)
+        {
+            backend.state = State::LameDuck;
+        }
+    }
+
+    /// A connection was made.
+    pub fn connected(&mut self, id: BackendId) {
+        if let Some(backend) = self.backends.get_mut(&id)
+            && !self.config.checks.active
+            && matches!(backend.state, State::Connecting | State::Refusing)
+        {
+            backend.heal();
+        }
+    }
+
+    /// A connection could not be made.
+    pub fn connect_failed(&mut self, id: BackendId) {
+        if let Some(backend) = self.backends.get_mut(&id).filter(|backend| !backend.drained) {
+            backend.state = State::Refusing;
+            backend.unreachable = true;
+        }
+    }
+
+    /// The process behind a lame duck ended.
+    pub fn gone(&mut self, id: BackendId) {
+        if let Some(backend) = self.backends.get_mut(&id)
+            && backend.state == State::LameDuck
+            && !backend.drained
+        {
+            backend.state = State::Refusing;
+            backend.unreachable = true;
+        }
+    }
+
+    /// A check ended.
+    pub fn check(&mut self, id: BackendId, outcome: CheckOutcome) {
+        let checks = self.config.checks;
+        let Some(backend) = self.backends.get_mut(&id).filter(|backend| !backend.drained) else { return };
+        backend.passes = if outcome == CheckOutcome::Passed { backend.passes + 1 } else { 0 };
+        backend.check_failures = match outcome {
+            CheckOutcome::Passed | CheckOutcome::NotServing => 0,
+            CheckOutcome::Failed | CheckOutcome::Unreachable => backend.check_failures + 1,
+        };
+        match (outcome, backend.state) {
+            (CheckOutcome::Passed, State::Connecting | State::LameDuck) => backend.heal(),
+            (CheckOutcome::Passed, State::Refusing) if backend.passes >= checks.passes_to_heal.get() => backend.heal(),
+            (CheckOutcome::Passed, _) => {}
+            (CheckOutcome::NotServing, _) => backend.state = State::LameDuck,
+            (CheckOutcome::Unreachable, _) => {
+                backend.state = State::Refusing;
+                backend.unreachable = true;
+            }
+            (CheckOutcome::Failed, state) => {
+                let known_ill = matches!(state, State::Connecting | State::Refusing);
+                if known_ill || backend.check_failures >= checks.failures_to_refuse.get() {
+                    backend.state = State::Refusing;
+                    backend.unreachable = false;
+                }
+            }
+        }
+    }
+
+    /// An operator took it out.
+    pub fn drain(&mut self, id: BackendId) {
+        if let Some(backend) = self.backends.get_mut(&id) {
+            backend.drained = true;
+            backend.state = State::LameDuck;
+        }
+    }
+
+    /// An operator put it back.
+    pub fn undrain(&mut self, id: BackendId) {
+        if let Some(backend) = self.backends.get_mut(&id).filter(|backend| backend.drained) {
+            backend.drained = false;
+            backend.state = State::Connecting;
+            (backend.passes, backend.check_failures) = (0, 0);
+        }
+    }
+
+    /// Time went by and was dealt with.
+    pub fn timeout(&mut self, now: Timestamp) {
+        for backend in self.backends.values_mut() {
+            if backend.state == State::Ejected && backend.ejected_until <= now {
+                backend.state = State::Healthy;
+            }
+        }
+        if self.next_sweep <= now {
+            self.next_sweep = now + self.config.outlier.interval;
+            for backend in self.backends.values_mut().filter(|backend| backend.state != State::Ejected) {
+                backend.ejections = backend.ejections.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Whether too few are healthy: fewer than the threshold's share of those that are neither lame nor still unknown. Not
+    /// while there are some to be reached for the first time and all others cannot be reached.
+    #[must_use]
+    pub fn panicking(&self) -> bool {
+        if self.starting() && self.count(Backend::is_reachable) == 0 {
+            return false;
+        }
+        let healthy = self.count(|backend| backend.state == State::Healthy);
+        let known = self.count(|backend| !matches!(backend.state, State::Connecting | State::LameDuck));
+        known > 0 && (healthy == 0 || (healthy as f64) < self.config.panic_threshold.as_f64() * known as f64)
+    }
+
+    /// Whom a pick may name.
+    #[must_use]
+    pub fn usable(&self) -> Vec<BackendId> {
+        let limit = self.config.max_active_requests.get();
+        self.in_scope().into_iter().filter(|id| self.backends[id].active < limit).collect()
+    }
+
+    /// Whom states and panic rule let be picked, were it not for flow control.
+    #[must_use]
+    pub fn in_scope(&self) -> Vec<BackendId> {
+        let healthy = |backend: &Backend| backend.state == State::Healthy;
+        let anybody = |backend: &Backend| !matches!(backend.state, State::Connecting | State::LameDuck);
+        if !self.panicking() {
+            self.ids(healthy)
+        } else if self.count(Backend::is_reachable) > 0 {
+            self.ids(Backend::is_reachable)
+        } else {
+            self.ids(anybody)
+        }
+    }
+
+    /// Whether a backend is still to be reached for the first time.
+    #[must_use]
+    pub fn starting(&self) -> bool {
+        self.count(|backend| backend.state == State::Connecting) > 0
+    }
+
+    fn may_eject(&self) -> bool {
+        let most = (self.config.outlier.max_ejected.as_f64() * self.backends.len() as f64).floor().max(1.0) as usize;
+        self.count(|backend| backend.state == State::Ejected) < most
+            && self.count(|backend| backend.state == State::Healthy) > 1
+    }
+
+    fn count(&self, which: impl Fn(&Backend) -> bool) -> usize {
+        self.backends.values().filter(|backend| which(backend)).count()
+    }
+
+    fn ids(&self, which: impl Fn(&Backend) -> bool) -> Vec<BackendId> {
+        self.backends.iter().filter(|(_, backend)| which(backend)).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Backend {
+    /// Whether it takes connections, and asks for requests, as far as is known.
+    fn is_reachable(&self) -> bool {
+        match self.state {
+            State::Healthy | State::Ejected => true,
+            State::Refusing => !self.unreachable,
+            State::Connecting | State::LameDuck => false,
+        }
+    }
+
+    fn heal(&mut self) {
+        self.state = State::Healthy;
+        self.check_failures = 0;
+    }
+}
