@@ -121,7 +121,7 @@ pub const TABLE: [Row; 8] = [
         retry: Retry::Never,
         pushback: None,
         header: "reason=deadline, retry=never",
-        message: "deadline: no time is left for an answer",
+        message: "deadline: no answer came in time",
     },
     Row {
         reason: ShedReason::LameDuck,

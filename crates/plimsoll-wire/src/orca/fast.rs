@@ -76,6 +76,8 @@ fn from_binary(mut bytes: &[u8]) -> Option<Result<LoadReport, Malformed>> {
                     report.lame_duck = value > 0.0;
                 }
             }
+            // A known field of another wire type: decoders differ in what they make of it.
+            other if (1..=9).contains(&(other >> 3)) && other & 7 != DELIMITED => return None,
             other => skip(other, &mut bytes)?,
         }
     }
@@ -110,14 +112,14 @@ fn entry(mut bytes: &[u8]) -> Option<(&[u8], f64)> {
         match varint(&mut bytes)? {
             KEY => key = delimited(&mut bytes)?,
             VALUE => value = double(&mut bytes)?,
+            other if (1..=2).contains(&(other >> 3)) => return None,
             other => skip(other, &mut bytes)?,
         }
     }
     Some((key, value))
 }
 
-/// Steps over the field that `key` announced. Known fields of another wire type, the number zero and
-/// groups are left to the general decoder, which refuses most of them.
+/// Steps over the unknown field that `key` announced. The number zero and groups are left to the general decoder, which refuses most of them.
 fn skip(key: u64, bytes: &mut &[u8]) -> Option<()> {
     if key >> 3 == 0 || key > u64::from(u32::MAX) {
         return None;
@@ -183,6 +185,7 @@ mod tests {
         assert!(from_binary(b"\x0b\x0c").is_none(), "a group");
         assert!(from_binary(b"\x09\0\0").is_none(), "cut short");
         assert!(from_binary(b"\x42\x05\x0a\x7f").is_none(), "an entry that is longer than the message");
+        assert!(from_binary(b"\x18\xe5\x18\x2d\0\x18\xcd\0").is_none(), "a map as a number of four bytes");
         assert!(from_binary(b"\x01\0\0\0\0\0\0\0\0").is_none(), "field zero");
         assert!(matches!(from_binary(b"\xa0\x06\x01"), Some(Ok(_))), "an unknown field");
     }
