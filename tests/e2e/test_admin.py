@@ -36,6 +36,11 @@ def test_ready_only_with_a_backend_to_send_to(fleet: Fleet) -> None:
     proxy = fleet.proxy_to([fleet.nginx()])
     wait_until("ready", lambda: proxy.admin.get("/readyz")[0] == 200)
     assert proxy.admin.get("/healthz")[0] == 200
+    alone = fleet.proxy_to([f"127.0.0.1:{free_port()}"])
+    alone.admin.wait_for_state(next(iter(alone.admin.states())), "refusing")
+    status, text = alone.admin.get("/readyz")
+    assert status == 503 and "starting" in text, text
+    assert alone.admin.get("/healthz")[0] == 200
 
 
 def test_backends_are_described(fleet: Fleet) -> None:

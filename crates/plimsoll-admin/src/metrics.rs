@@ -247,7 +247,7 @@ static METRICS: [Metric; 34] = [
         name: "panics_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
-        help: "Times that too few backends were healthy, so that all but lame ducks were chosen among",
+        help: "Times that too few backends were healthy, so that those ejected or failing their checks were chosen as well",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.panics)),
     },
     Metric {
@@ -282,7 +282,7 @@ static METRICS: [Metric; 34] = [
         name: "backend_latency_seconds",
         kind: MetricType::Gauge,
         labels: BACKEND,
-        help: "Average time to the head of a response, as the policies see it",
+        help: "Recent peak of the time to the head of a response, fading by half in 7 s, as `peak-ewma` sees it",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.latency.map(|latency| latency.as_secs_f64()))),
     },
     Metric {

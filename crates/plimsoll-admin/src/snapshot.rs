@@ -69,7 +69,7 @@ pub struct BackendSnapshot {
     pub in_flight: u32,
     /// Share of the requests that the policy means it to get, relative to the mean (1).
     pub weight: f64,
-    /// Average time to the head of a response.
+    /// Recent peak of the time to the head of a response, fading.
     pub latency: Option<Duration>,
     /// Share of failures among its recent requests, in \[0, 1\].
     pub error_share: f64,

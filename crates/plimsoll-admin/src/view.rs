@@ -79,7 +79,7 @@ pub struct BackendView {
     pub utilization: Option<f64>,
     /// Age of the report that the three come from, in seconds.
     pub report_age_s: Option<f64>,
-    /// Average time to the head of a response, in milliseconds.
+    /// Recent peak of the time to the head of a response, fading by half in 7 s, in milliseconds.
     pub latency_ms: Option<f64>,
     /// Share of failures among its recent requests.
     pub error_share: f64,
@@ -132,18 +132,23 @@ impl From<&BackendSnapshot> for BackendView {
             address: backend.address.to_string(),
             state: backend.state.name(),
             reason: backend.reason.name(),
-            since_s: backend.since.as_secs_f64(),
+            since_s: rounded(backend.since.as_secs_f64()),
             in_flight: backend.in_flight,
             weight: backend.weight,
             qps: load.map(|load| load.qps),
             eps: load.map(|load| load.eps),
             utilization: load.and_then(|load| load.utilization()),
             report_age_s: backend.report.map(|report| report.age.as_secs_f64()),
-            latency_ms: backend.latency.map(|latency| latency.as_secs_f64() * 1e3),
+            latency_ms: backend.latency.map(|latency| rounded(latency.as_secs_f64() * 1e3)),
             error_share: backend.error_share,
             requests: backend.requests,
             failures: backend.failures,
             connections: backend.connections,
         }
     }
+}
+
+/// To a thousandth: more digits are noise to whoever reads them.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
 }

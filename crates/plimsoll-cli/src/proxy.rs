@@ -11,7 +11,7 @@ use plimsoll_core::pick::PolicyKind;
 use plimsoll_proxy::config::{Config, Simple};
 
 use crate::descriptors;
-use crate::exit::{Outcome, Problem, Verdict};
+use crate::exit::{Outcome, Problem};
 
 /// What can be spoken with backends, named as in the config.
 const PROTOCOLS: [(&str, Protocol); 3] =
@@ -30,11 +30,11 @@ pub(crate) struct Args {
     /// The config; instead of all other options
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["from", "to", "policy", "protocol", "admin", "threads"])]
     config: Option<PathBuf>,
-    /// Where to listen, as HOST:PORT or :PORT; may be repeated
-    #[arg(long, value_name = "ADDR", required_unless_present = "config")]
+    /// Where to listen, as IP:PORT or :PORT; may be repeated
+    #[arg(long, value_name = "ADDR")]
     from: Vec<String>,
     /// A backend, as HOST:PORT; may be repeated
-    #[arg(long, value_name = "ADDR", required_unless_present = "config")]
+    #[arg(long, value_name = "ADDR")]
     to: Vec<String>,
     /// How backends are chosen [default: weighted]
     #[arg(long, value_name = "POLICY", value_parser = policies())]
@@ -70,12 +70,16 @@ pub(crate) fn run(args: Args) -> Outcome {
     descriptors::raise_limit();
     let config = match &args.config {
         Some(file) => Config::load(file).map_err(anyhow::Error::from)?,
+        None if args.from.is_empty() && args.to.is_empty() => {
+            return Err(Problem::usage(
+                "nothing to balance: name where to listen and the backends with --from and --to, or a config with -c FILE",
+            ));
+        }
         None => {
             let Args { from, to, policy, protocol, admin, threads, .. } = args.clone();
             Config::simple(&Simple { from, to, policy, protocol, admin, threads })
                 .map_err(|error| Problem::Usage(error.to_string()))?
         }
     };
-    serve::serve(config, args.config)?;
-    Ok(Verdict::Good)
+    Ok(serve::serve(config, args.config)?)
 }

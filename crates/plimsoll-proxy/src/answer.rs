@@ -2,11 +2,12 @@
 //!
 //! Reasons of overload protection are answered by the one table of the wire crate. Those here are the rest: no
 //! route, a body that is too large, and what befalls a proxy between two connections. Shaped as gRPC when the
-//! request is: status 200, trailers only.
+//! request is: status 200, trailers only. A gRPC response that breaks off after its head gets trailers that say so,
+//! since a client makes less of a stream that was reset.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use plimsoll::client;
 use plimsoll_wire::grpc::{self, Code};
 
@@ -19,8 +20,10 @@ pub(crate) enum Refusal {
     NoRoute,
     /// `CONNECT`: this is no forward proxy.
     Connect,
-    /// The body says that it is longer than the listener allows.
+    /// The body is longer than the listener allows.
     BodyTooLarge,
+    /// No host in HTTP/1.1, or more than one: whoever stands behind might take another than was routed by.
+    BadHost,
 }
 
 impl Refusal {
@@ -40,6 +43,12 @@ impl Refusal {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 Code::ResourceExhausted,
                 "body-too-large: the body is longer than this listener allows",
+            ),
+            Self::BadHost => (
+                "bad-host",
+                StatusCode::BAD_REQUEST,
+                Code::InvalidArgument,
+                "bad-host: a request has one host field, neither none nor several",
             ),
         }
     }
@@ -81,6 +90,22 @@ pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<Respon
         }
     };
     plain(is_grpc, status, code, message)
+}
+
+/// The answer in place of one that speaks another protocol from here on, which nobody had asked the backend for.
+pub(crate) fn for_switch(is_grpc: bool) -> Response<ResponseBody> {
+    let message = "bad-response: the backend switched protocols unasked";
+    plain(is_grpc, StatusCode::BAD_GATEWAY, Code::Internal, message)
+}
+
+/// What ends a gRPC response whose body failed.
+pub(crate) fn trailers_for(error: &client::Error) -> HeaderMap {
+    let (code, message) = match error {
+        client::Error::BodyIdle { .. } => (Code::Unavailable, "body-idle: the backend sent nothing more for too long"),
+        client::Error::BadResponse { .. } => (Code::Internal, "bad-response: the backend's answer broke the protocol"),
+        _ => (Code::Unavailable, "closed: the backend closed the connection before its answer was complete"),
+    };
+    grpc::trailers(code, message)
 }
 
 fn plain(is_grpc: bool, status: StatusCode, code: Code, message: &'static str) -> Response<ResponseBody> {

@@ -2,8 +2,8 @@
 //!
 //! Time limits cost nothing per request. hyper's own `header_read_timeout` allocates and arms a timer for each
 //! head; here a connection looks at itself a few times per limit ([`Watch`]): has there been a request since the
-//! last look, is one active, did bytes arrive that are no whole head yet? A limit is kept to within half of itself on
-//! the long side, which is near enough for defence.
+//! last look, is one active, did bytes arrive that are no whole head yet, does the client take what is written? A limit
+//! is kept to within half of itself on the long side, which is near enough for defence.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -26,6 +26,10 @@ use crate::phase::Phase;
 /// nginx and Envoy come near to.
 const MAX_STREAMS: u32 = 128;
 
+/// How long a connection that has just been accepted gets for its first request when its listener closes: a client
+/// sends it with the end of the handshake, and cannot know whether one that met a close was served.
+const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(100);
+
 /// A connection, as its requests see it.
 pub(crate) struct Connection {
     pub(crate) listener: Arc<ListenerState>,
@@ -43,6 +47,10 @@ pub(crate) struct Activity {
     /// Bytes came in while no request was active.
     partial_head: AtomicBool,
     http2: AtomicBool,
+    /// Writes that got something out so far, wrapping.
+    written: AtomicU32,
+    /// The last write got nothing out: the client does not read.
+    write_blocked: AtomicBool,
 }
 
 // One thread drives a connection, so that plain loads and stores would do; relaxed atomics are the same instructions
@@ -62,9 +70,24 @@ impl Activity {
         self.http2.store(true, Ordering::Relaxed);
     }
 
+    fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) > 0 || self.http2.load(Ordering::Relaxed)
+    }
+
     fn on_read(&self) {
         if self.active.load(Ordering::Relaxed) == 0 {
             self.partial_head.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn on_write(&self, poll: &Poll<std::io::Result<usize>>) {
+        self.write_blocked.store(poll.is_pending(), Ordering::Relaxed);
+        if poll.is_ready() {
+            self.written.fetch_add(1, Ordering::Relaxed);
+            // An HTTP/2 server speaks before it is asked. (An HTTP/1 server only to refuse what it cannot read.)
+            if self.begun.load(Ordering::Relaxed) == 0 {
+                self.is_http2();
+            }
         }
     }
 }
@@ -80,21 +103,26 @@ pub(crate) async fn serve(stream: TcpStream, listener: Arc<ListenerState>) {
     let io = ClientIo { io: TokioIo::new(stream), connection: Arc::clone(&state) };
     let service = service_fn(|request| forward(Arc::clone(&state), request));
     let mut connection = pin!(builder.serve_connection(io, service));
+    // The listener may have closed before this connection had its first turn.
+    if *phases.borrow() == Phase::Closing {
+        phases.mark_changed();
+    }
+    let (mut closing, mut close_at) = (false, None);
     loop {
         tokio::select! {
             biased;
             _ = connection.as_mut() => return,
-            changed = phases.changed() => {
-                let phase = if changed.is_ok() { *phases.borrow_and_update() } else { Phase::Closing };
-                let may_close = phase == Phase::Closing || state.activity.http2.load(Ordering::Relaxed);
-                if may_close {
+            changed = phases.changed(), if !closing => {
+                closing = changed.is_err() || *phases.borrow_and_update() == Phase::Closing;
+                if closing && !state.activity.has_begun() {
+                    close_at = Some(Instant::now() + FIRST_REQUEST_GRACE);
+                } else if closing || state.activity.http2.load(Ordering::Relaxed) {
                     connection.as_mut().graceful_shutdown();
                 }
-                if phase == Phase::Closing {
-                    // Bounded from outside: the worker ends with its runtime.
-                    let _ = connection.as_mut().await;
-                    return;
-                }
+            }
+            () = at(close_at), if close_at.is_some() => {
+                close_at = None;
+                connection.as_mut().graceful_shutdown();
             }
             overdue = watch.tick(&state.activity) => {
                 if overdue {
@@ -105,13 +133,16 @@ pub(crate) async fn serve(stream: TcpStream, listener: Arc<ListenerState>) {
     }
 }
 
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
 fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .header_read_timeout(None)
-        .max_headers(limits.max_headers)
-        .max_buf_size(limits.max_header_size);
+    builder.http1().header_read_timeout(None).max_headers(limits.max_headers).max_buf_size(limits.max_header_size);
     builder
         .http2()
         .max_concurrent_streams(MAX_STREAMS)
@@ -126,8 +157,10 @@ struct Watch {
     idle_timeout: Duration,
     header_read_timeout: Duration,
     seen: u32,
+    seen_written: u32,
     idle_since: Option<Instant>,
     head_since: Option<Instant>,
+    blocked_since: Option<Instant>,
 }
 
 impl Watch {
@@ -142,8 +175,10 @@ impl Watch {
             idle_timeout: limits.idle_timeout,
             header_read_timeout: limits.header_read_timeout,
             seen: 0,
+            seen_written: 0,
             idle_since: Some(Instant::now()),
             head_since: None,
+            blocked_since: None,
         }
     }
 
@@ -153,6 +188,9 @@ impl Watch {
         let begun = activity.begun.load(Ordering::Relaxed);
         let quiet = begun == self.seen && activity.active.load(Ordering::Relaxed) == 0;
         self.seen = begun;
+        if self.is_blocked_at(now, activity) {
+            return true;
+        }
         if !quiet {
             (self.idle_since, self.head_since) = (None, None);
             return false;
@@ -164,7 +202,21 @@ impl Watch {
     }
 }
 
-/// The connection, noting when bytes come in.
+impl Watch {
+    /// Whether the client has taken nothing for too long of what is written to it.
+    fn is_blocked_at(&mut self, now: Instant, activity: &Activity) -> bool {
+        let written = activity.written.load(Ordering::Relaxed);
+        let blocked = activity.write_blocked.load(Ordering::Relaxed) && written == self.seen_written;
+        self.seen_written = written;
+        if !blocked {
+            self.blocked_since = None;
+            return false;
+        }
+        now - *self.blocked_since.get_or_insert(now) >= self.idle_timeout
+    }
+}
+
+/// The connection, noting when bytes come in and whether they go out.
 struct ClientIo {
     io: TokioIo<TcpStream>,
     connection: Arc<Connection>,
@@ -182,7 +234,9 @@ impl Read for ClientIo {
 
 impl Write for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let poll = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.connection.activity.on_write(&poll);
+        poll
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -202,6 +256,8 @@ impl Write for ClientIo {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        let poll = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        self.connection.activity.on_write(&poll);
+        poll
     }
 }

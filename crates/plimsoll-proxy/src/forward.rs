@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use http::header::{CONNECTION, HOST};
-use http::{HeaderValue, Method, Request, Response, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use plimsoll_wire::grpc;
@@ -28,19 +29,24 @@ pub(crate) async fn forward(
     if version == Version::HTTP_2 {
         connection.activity.is_http2();
     }
-    let mut response = match admit(connection, &request) {
+    let admitted = admit(connection, &request);
+    let request = RequestBody::of(request, connection.limits.max_body);
+    let mut response = match admitted {
         Ok(target) => send(connection, &target, request, is_grpc).await,
-        Err(refusal) => {
-            connection.listener.shared.refusals.count(refusal);
-            refusal.response(is_grpc)
-        }
+        Err(refusal) => refuse(connection, refusal, is_grpc),
     };
     if version < Version::HTTP_2 && connection.listener.life.phase() != Phase::Serving {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    // The versions of the two sides have nothing to do with each other.
-    *response.version_mut() = version;
+    // The versions of the two sides have nothing to do with each other. An HTTP/1.0 client is hyper's business: told of
+    // 1.1 it says in the old way that the connection stays, told of 1.0 it closes it.
+    *response.version_mut() = version.max(Version::HTTP_11);
     Ok(response.map(|body| body.holding(active)))
+}
+
+fn refuse(connection: &Connection, refusal: Refusal, is_grpc: bool) -> Response<ResponseBody> {
+    connection.listener.shared.refusals.count(refusal);
+    refusal.response(is_grpc)
 }
 
 /// Where the request is to go, before anything of its body is read.
@@ -51,28 +57,49 @@ fn admit(connection: &Connection, request: &Request<Incoming>) -> Result<Arc<Tar
     if connection.limits.max_body.is_some_and(|most| request.body().size_hint().lower() > most) {
         return Err(Refusal::BodyTooLarge);
     }
-    // HTTP/2 has the host in the authority, HTTP/1 in a field, unless the target is in absolute form (RFC 9112, 3.2.2).
-    let host = match request.uri().authority() {
-        Some(authority) => authority.as_str(),
-        None => request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or(""),
-    };
+    let host = host(request).ok_or(Refusal::BadHost)?;
     let routes = connection.listener.routes.load();
     routes.find(host, request.uri().path(), request.method()).cloned().ok_or(Refusal::NoRoute)
+}
+
+/// The host that a request is for; `None` where that is not clear, empty where an old client or HTTP/2 names none.
+///
+/// HTTP/2 has it in the authority, HTTP/1 in a field, unless the target is in absolute form (RFC 9112, 3.2).
+fn host<B>(request: &Request<B>) -> Option<&str> {
+    let mut fields = request.headers().get_all(HOST).iter();
+    let (field, further) = (fields.next(), fields.next());
+    let authority = request.uri().authority();
+    if further.is_some() || field.is_none() && request.version() == Version::HTTP_11 {
+        return None;
+    }
+    Some(match (authority, field) {
+        (Some(authority), _) => authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host),
+        (None, Some(field)) => field.to_str().unwrap_or(""),
+        (None, None) => "",
+    })
 }
 
 async fn send(
     connection: &Connection,
     target: &Target,
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
     is_grpc: bool,
 ) -> Response<ResponseBody> {
+    let http2 = request.version() == Version::HTTP_2;
     hop::strip_request(request.headers_mut());
-    let limit = connection.limits.max_body;
-    let request = request.map(|incoming| RequestBody::new(incoming, limit));
+    if request.uri().authority().is_some() {
+        // What the request was routed by is what the backend gets to see, whatever the field beside it says.
+        request.headers_mut().remove(HOST);
+    }
+    let overrun = request.body().overrun();
     match target.send(request).await {
+        Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => answer::for_switch(is_grpc),
         Ok(mut response) => {
             hop::strip_response(response.headers_mut());
-            response.map(ResponseBody::backend)
+            response.map(if is_grpc && http2 { ResponseBody::backend_call } else { ResponseBody::backend })
+        }
+        Err(_) if overrun.is_some_and(|overrun| overrun.load(Ordering::Relaxed)) => {
+            refuse(connection, Refusal::BodyTooLarge, is_grpc)
         }
         Err(error) => {
             tracing::debug!(cluster = target.cluster_name(), %error, "request failed");

@@ -1,8 +1,10 @@
 //! What of a message concerns only one connection, and so must not be passed on (RFC 9110, 7.6.1).
 //!
 //! These are the fields that `Connection` names, and a fixed list of old ones that senders forget to name there. Framing
-//! (`Transfer-Encoding`) is the concern of each connection's own codec. `TE` goes on only as far as it
-//! says `trailers`, which this proxy honours end to end and gRPC insists on.
+//! (`Transfer-Encoding`) is the concern of each connection's own codec; a length beside it is not the message's and
+//! goes with it (RFC 9112, 6.3). `TE` goes on only as far as it says `trailers`, which this proxy honours end to end and
+//! gRPC insists on. HTTP/2 allows a cookie to come in pieces, which HTTP/1 servers take for several (RFC 9113,
+//! 8.2.3): they are put together here.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
@@ -26,6 +28,21 @@ pub(crate) fn strip_request(headers: &mut HeaderMap) {
     } else {
         headers.remove(header::TE);
     }
+    if headers.contains_key(header::COOKIE) {
+        join_cookies(headers);
+    }
+}
+
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut pieces = headers.get_all(header::COOKIE).iter();
+    let (Some(first), Some(second)) = (pieces.next(), pieces.next()) else { return };
+    let mut whole = first.as_bytes().to_vec();
+    for piece in std::iter::once(second).chain(pieces) {
+        whole.extend_from_slice(b"; ");
+        whole.extend_from_slice(piece.as_bytes());
+    }
+    let whole = HeaderValue::from_bytes(&whole).expect("each piece was a value, and so is what joins them");
+    headers.insert(header::COOKIE, whole);
 }
 
 /// Removes what concerns only the connection that the response came on.
@@ -36,6 +53,9 @@ pub(crate) fn strip_response(headers: &mut HeaderMap) {
 fn strip(headers: &mut HeaderMap) {
     if headers.contains_key(header::CONNECTION) {
         strip_named(headers);
+    }
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        headers.remove(header::CONTENT_LENGTH);
     }
     for name in &ALWAYS {
         headers.remove(name);
@@ -112,8 +132,24 @@ mod tests {
 
     #[test]
     fn connection_cannot_take_the_host_or_the_length_away() {
-        let kept = stripped(&[("connection", "host, content-length"), ("host", "a"), ("content-length", "3")]);
-        assert_eq!(kept, ["host: a", "content-length: 3"]);
+        let mut kept = stripped(&[("connection", "host, content-length"), ("host", "a"), ("content-length", "3")]);
+        // The order of different fields means nothing.
+        kept.sort_unstable();
+        assert_eq!(kept, ["content-length: 3", "host: a"]);
+    }
+
+    #[test]
+    fn cookie_in_pieces_is_put_together() {
+        assert_eq!(
+            stripped(&[("cookie", "a=1"), ("cookie", "b=2; c=3"), ("cookie", "d=4")]),
+            ["cookie: a=1; b=2; c=3; d=4"]
+        );
+        assert_eq!(stripped(&[("cookie", "a=1")]), ["cookie: a=1"]);
+    }
+
+    #[test]
+    fn length_beside_another_framing_is_dropped() {
+        assert_eq!(stripped(&[("content-length", "3"), ("transfer-encoding", "chunked")]), Vec::<String>::new());
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Target {
 
 /// Requests that the proxy answered itself, by reason.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals([AtomicU64; 3]);
+pub(crate) struct Refusals([AtomicU64; 4]);
 
 impl Refusals {
     pub(crate) fn count(&self, refusal: Refusal) {
@@ -86,7 +86,7 @@ impl Refusals {
     }
 
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let all = [Refusal::NoRoute, Refusal::Connect, Refusal::BodyTooLarge];
+        let all = [Refusal::NoRoute, Refusal::Connect, Refusal::BodyTooLarge, Refusal::BadHost];
         all.into_iter().map(|refusal| (refusal.name(), self.0[refusal as usize].load(Ordering::Relaxed)))
     }
 }
@@ -105,6 +105,11 @@ impl Shared {
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
+
+    /// The limit may be another now: those who wait for room look again.
+    pub(crate) fn limits_changed(&self) {
+        self.room.notify_waiters();
+    }
 }
 
 /// A connection that counts against the listener's limit until this is dropped.
@@ -118,12 +123,19 @@ impl Seat {
             // Registered before the look, so that a seat freed in between wakes this one.
             let mut room = pin!(shared.room.notified());
             room.as_mut().enable();
-            if shared.connections.fetch_add(1, Ordering::Relaxed) < listener.limits.load().max_connections {
+            let most = listener.limits.load().max_connections;
+            let one_more = |open: usize| (open < most).then_some(open + 1);
+            if shared.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok() {
                 return Self(Arc::clone(shared));
             }
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
             room.await;
         }
+    }
+
+    /// One whether there is room or not.
+    fn take_anyway(shared: &Arc<Shared>) -> Self {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(shared))
     }
 }
 
@@ -155,24 +167,40 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Accepts connections until the listener closes.
+/// Accepts connections until the listener closes, and then those that had connected before.
+///
+/// A seat is taken for a connection that is there, not for one that may come: a thread that waits for one must not
+/// keep the last seat from another thread that has one. So each thread may hold one connection that waits for a seat.
 pub(crate) async fn accept(listener: TcpListener, state: Arc<ListenerState>) {
     let mut phases = state.life.watch();
     loop {
-        let next = async {
-            let seat = Seat::take(&state).await;
-            (seat, listener.accept().await)
-        };
-        tokio::select! {
+        let accepted = tokio::select! {
             biased;
-            () = closing(&mut phases) => return,
-            (seat, accepted) = next => match accepted {
-                Ok((stream, _)) => begin(stream, seat, &state),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+            () = closing(&mut phases) => break,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
             }
+        };
+        let seat = tokio::select! {
+            biased;
+            seat = Seat::take(&state) => seat,
+            () = closing(&mut phases) => Seat::take_anyway(&state.shared),
+        };
+        begin(stream, seat, &state);
+    }
+    // Those who wait in the kernel's queue have connected already, as far as they know.
+    let Ok(listener) = listener.into_std() else { return };
+    while let Ok((stream, _)) = listener.accept() {
+        if stream.set_nonblocking(true).is_ok()
+            && let Ok(stream) = TcpStream::from_std(stream)
+        {
+            begin(stream, Seat::take_anyway(&state.shared), &state);
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::worker::{ListenerPlan, Order, Plan, Worker};
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
 /// How long it must be idle to end: a client that has just been told to go may have one more request on its way.
 const DRAIN_QUIET: Duration = Duration::from_millis(500);
-/// Time for connections to end by themselves once the listeners are closed.
+/// Time for connections to end by themselves once the listeners are closed, even if the time to drain is over.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// Why the proxy did not start, or did not take a config.
@@ -176,10 +176,10 @@ impl Proxy {
     }
 
     async fn apply(&self, config: Arc<Config>) -> Result<(), Error> {
+        // Asked twice, because a drain keeps the lock, and may get it first.
+        self.not_draining()?;
         let _one_at_a_time = self.changing.lock().await;
-        if self.life.phase() != Phase::Serving {
-            return Err(Error::Draining);
-        }
+        self.not_draining()?;
         let lookup = {
             let config = Arc::clone(&config);
             tokio::task::spawn_blocking(move || config.resolve())
@@ -203,6 +203,10 @@ impl Proxy {
             cluster.driver.abort();
         }
         Ok(())
+    }
+
+    fn not_draining(&self) -> Result<(), Error> {
+        if self.life.phase() == Phase::Serving { Ok(()) } else { Err(Error::Draining) }
     }
 
     /// Sockets, one for each worker, for listeners that are new.
@@ -244,8 +248,9 @@ impl Proxy {
             }
         }
         self.advance(Phase::Closing);
-        let closing = Instant::now();
-        while self.connections() > 0 && closing.elapsed() < CLOSE_GRACE {
+        // A response may have left its backend and still be on its way to a slow client.
+        let until = (begun + drain.timeout).max(Instant::now() + CLOSE_GRACE);
+        while self.connections() > 0 && Instant::now() < until {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
     }

@@ -115,6 +115,7 @@ impl Serving {
             if let Some(listener) = self.listeners.get(&plan.address) {
                 listener.routes.store(routes);
                 listener.limits.store(limits);
+                listener.shared.limits_changed();
             }
             return;
         };

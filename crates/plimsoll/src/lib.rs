@@ -12,3 +12,6 @@
 pub mod client;
 pub mod discover;
 pub mod server;
+
+/// The state machines, whose configuration and values appear in this crate's interface.
+pub use plimsoll_core as core;

@@ -33,6 +33,21 @@ fn start(config: ClusterConfig, server: &Server) -> Cluster {
 }
 
 #[tokio::test]
+async fn a_check_passes_whose_answer_ends_its_connection() {
+    let server = Server::start(Speaks::Http1, |_| {
+        let response = http::Response::builder().status(204).header("connection", "close");
+        now(response.body(http_body_util::Empty::new().boxed()).unwrap())
+    })
+    .await;
+    let mut config = checked_by(http_check());
+    config.balancer.checks.failures_to_refuse = std::num::NonZeroU32::MIN;
+    let cluster = start(config, &server);
+    until(|| server.requests() >= 20).await;
+    until(|| state_of(&cluster, server.address) == State::Healthy).await;
+    assert!(cluster.counts().transitions.iter().all(|(state, ..)| *state != State::Refusing));
+}
+
+#[tokio::test]
 async fn the_status_of_an_http_check_decides() {
     let answer = Arc::new(AtomicU16::new(503));
     let told = answer.clone();

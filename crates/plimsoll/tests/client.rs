@@ -196,6 +196,39 @@ async fn a_request_waits_while_all_backends_are_at_their_limit_and_the_queue_is_
 }
 
 #[tokio::test]
+async fn a_request_that_arrives_later_does_not_overtake_those_who_wait() {
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = order.clone();
+    let server = Server::start(Speaks::Http1, move |request| {
+        told.lock().unwrap().push(request.uri().path().to_owned());
+        text("ok")
+    })
+    .await;
+    let mut config = plain_config();
+    config.balancer.max_active_requests = NonZeroU32::MIN;
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    let first = client.send(get("/first")).await.unwrap();
+    let whole = |path: &'static str| {
+        let client = client.clone();
+        async move { client.send(get(path)).await?.into_body().collect().await.map(drop) }
+    };
+    let second = tokio::spawn(whole("/second"));
+    until(|| cluster.waiting() == 1).await;
+    let third = tokio::spawn(whole("/third"));
+    until(|| cluster.waiting() == 2).await;
+    // The backend is free from here on; those who wait have not had their turn yet when the last one asks.
+    drop(first);
+    let mut last = std::pin::pin!(whole("/last"));
+    let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(last.as_mut().poll(cx).is_pending())).await;
+    assert!(polled, "it waits behind the others");
+    last.await.unwrap();
+    second.await.unwrap().unwrap();
+    third.await.unwrap().unwrap();
+    assert_eq!(*order.lock().unwrap(), ["/first", "/second", "/third", "/last"]);
+}
+
+#[tokio::test]
 async fn a_wait_ends_with_the_queue_timeout() {
     let (_gate, server) = gated(Speaks::Http1).await;
     let mut config = plain_config();

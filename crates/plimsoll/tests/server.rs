@@ -277,6 +277,18 @@ async fn protocol_is_told_by_its_first_bytes_however_they_come() {
 }
 
 #[tokio::test]
+async fn connection_that_ends_before_its_protocol_is_known_is_let_go() {
+    let server = Server::start().await;
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    client.write_all(b"PR").await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut rest = Vec::new();
+    // It may be told why, or reset; only waiting for ever would be wrong.
+    let ended = tokio::time::timeout(Duration::from_secs(10), client.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok());
+}
+
+#[tokio::test]
 async fn axum_routes_and_fixed_reports_go_together() {
     let app = axum::Router::new().route("/", axum::routing::get(|| async { "axum" }));
     let lifecycle = Lifecycle::new();

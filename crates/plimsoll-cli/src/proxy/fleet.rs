@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll::client::{BackendView, Cluster, Latencies};
 use plimsoll_admin::{
@@ -9,16 +10,30 @@ use plimsoll_admin::{
     Readiness, Reported, Transition,
 };
 use plimsoll_core::Timestamp;
+use plimsoll_core::health::State;
 use plimsoll_proxy::Proxy;
 
 /// A running proxy.
 pub(super) struct ProxyFleet {
     proxy: Arc<Proxy>,
+    /// A backend has been healthy since the start.
+    started: AtomicBool,
 }
 
 impl ProxyFleet {
     pub(super) fn new(proxy: Arc<Proxy>) -> Self {
-        Self { proxy }
+        Self { proxy, started: AtomicBool::new(false) }
+    }
+
+    /// Whether any backend has been healthy. It stays so when all fall ill later: a proxy that then took itself out of
+    /// service, with all of its fellows, would turn a fault of the backends into one of the whole front.
+    fn has_started(&self) -> bool {
+        if !self.started.load(Ordering::Relaxed) {
+            let clusters = self.proxy.clusters();
+            let healthy = clusters.iter().flat_map(Cluster::backends).any(|view| view.snapshot.state == State::Healthy);
+            self.started.fetch_or(healthy, Ordering::Relaxed);
+        }
+        self.started.load(Ordering::Relaxed)
     }
 
     fn switch(
@@ -34,7 +49,13 @@ impl ProxyFleet {
 
 impl Fleet for ProxyFleet {
     fn readiness(&self) -> Readiness {
-        if self.proxy.is_ready() { Readiness::Ready } else { Readiness::NotReady("draining") }
+        if !self.proxy.is_ready() {
+            Readiness::NotReady("draining")
+        } else if self.has_started() {
+            Readiness::Ready
+        } else {
+            Readiness::NotReady("starting")
+        }
     }
 
     fn snapshot(&self) -> FleetSnapshot {

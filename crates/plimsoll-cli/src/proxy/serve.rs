@@ -13,9 +13,10 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::fleet::ProxyFleet;
+use crate::exit::Verdict;
 
-/// Serves until drained. `file` is what a reload reads; `None` where there is no file.
-pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<()> {
+/// Serves until drained, or told twice to end. `file` is what a reload reads; `None` where there is no file.
+pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Verdict> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
         let mut signals = Signals::new().context("cannot listen for signals")?;
@@ -41,8 +42,7 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<()>
                 }
             });
         }
-        control(&proxy, &mut signals, file.as_deref()).await;
-        Ok(())
+        Ok(control(&proxy, &mut signals, file.as_deref()).await)
     })
 }
 
@@ -69,18 +69,30 @@ impl Signals {
     }
 }
 
-async fn control(proxy: &Proxy, signals: &mut Signals, file: Option<&Path>) {
+async fn control(proxy: &Proxy, signals: &mut Signals, file: Option<&Path>) -> Verdict {
     loop {
         tokio::select! {
-            _ = signals.hangup.recv() => reload(proxy, file).await,
+            _ = signals.hangup.recv() => {
+                // A look-up of names may take long, and must not keep the end waiting.
+                tokio::select! {
+                    () = reload(proxy, file) => {}
+                    () = signals.end() => break,
+                }
+            }
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
         }
     }
     tracing::info!("draining; a second signal ends at once");
     tokio::select! {
-        () = proxy.drain() => tracing::info!("drained"),
-        () = signals.end() => tracing::warn!("ended before it was drained"),
+        () = proxy.drain() => {
+            tracing::info!("drained");
+            Verdict::Good
+        }
+        () = signals.end() => {
+            tracing::warn!("ended before it was drained: requests may have been cut off");
+            Verdict::Bad
+        }
     }
 }
 

@@ -38,7 +38,7 @@ pub use capability::WeightedConfig;
 /// The policies, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
-    /// Uniformly at random.
+    /// At random, in proportion to the configured weights.
     Random,
     /// Each in turn, in proportion to the configured weights.
     RoundRobin,

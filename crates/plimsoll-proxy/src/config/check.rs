@@ -43,6 +43,7 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
     for (name, cluster) in &mut raw.clusters {
         checker.cluster(name, cluster);
     }
+    checker.loops(raw);
     checker.problems
 }
 
@@ -68,6 +69,27 @@ impl Checker<'_> {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
         !self.problems.iter().any(touches)
+    }
+
+    /// Reports backends that are the very listener whose requests they are to answer: each would come in again, for ever.
+    fn loops(&mut self, raw: &RawConfig) {
+        for route in &raw.routes {
+            let Some(cluster) = raw.clusters.get(&route.cluster) else { continue };
+            for listener in raw.listeners.iter().filter(|listener| route.applies_to(&listener.name)) {
+                for (k, backend) in cluster.backends.iter().enumerate() {
+                    if backend.address.socket_address().is_some_and(|address| reaches(address, listener.address)) {
+                        self.report(
+                            format!("clusters.{}.backends[{k}]", route.cluster),
+                            format!(
+                                "{} is the listener \"{}\", whose requests come here",
+                                backend.address, listener.name
+                            ),
+                            "write the address of the service, not that of the proxy",
+                        );
+                    }
+                }
+            }
+        }
     }
 
     /// Makes `short` at most as long as `long`, both at `table` and with their names there: when `short` is a default
@@ -288,6 +310,12 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let any = |address: SocketAddr| address.ip().is_unspecified();
     let same_family = a.is_ipv4() == b.is_ipv4();
     a.port() != 0 && a.port() == b.port() && (a.ip() == b.ip() || same_family && (any(a) || any(b)))
+}
+
+/// Whether a connection to `to` comes in at the listener `at`, as far as can be told without asking the machine for its
+/// addresses.
+fn reaches(to: SocketAddr, at: SocketAddr) -> bool {
+    to.port() == at.port() && (to.ip() == at.ip() || at.ip().is_unspecified() && to.ip().is_loopback())
 }
 
 /// The earlier route that takes all requests of route `i`, if there is one.

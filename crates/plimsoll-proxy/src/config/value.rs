@@ -149,7 +149,7 @@ pub(super) fn listen_address(text: &str) -> Result<SocketAddr, Flaw> {
     let mend = "write an IP address and a port, such as \"127.0.0.1:8080\", \"0.0.0.0:8080\" for all addresses, or \"[::1]:8080\"";
     let parsed = match text.strip_prefix(':') {
         Some(port) => port.parse().ok().map(|port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
-        None => text.parse().ok(),
+        None => text.replacen("localhost:", "127.0.0.1:", 1).parse().ok(),
     };
     parsed.ok_or_else(|| Flaw::new(format!("\"{text}\" is not an address to listen at"), mend))
 }
@@ -264,8 +264,9 @@ mod tests {
     #[test]
     fn listen_addresses_may_leave_out_the_host() {
         assert_eq!(listen_address(":80").unwrap().to_string(), "0.0.0.0:80");
+        assert_eq!(listen_address("localhost:80").unwrap().to_string(), "127.0.0.1:80");
         assert_eq!(listen_address("[::1]:80").unwrap().to_string(), "[::1]:80");
-        for junk in ["", "80", "localhost:80", ":99999", "1.2.3.4"] {
+        for junk in ["", "80", "example.com:80", ":99999", "1.2.3.4"] {
             assert!(listen_address(junk).is_err(), "{junk}");
         }
     }

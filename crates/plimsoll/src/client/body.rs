@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Version;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use plimsoll_core::Outcome;
@@ -28,6 +29,9 @@ pub struct ResponseBody {
     attempt: Attempt,
     address: SocketAddr,
     is_grpc: bool,
+    http2: bool,
+    /// Its end was no end, and that was told.
+    cut_off: bool,
     idle: Idle,
 }
 
@@ -39,15 +43,17 @@ struct Idle {
 }
 
 impl ResponseBody {
+    /// `version` is that of the response.
     pub(super) fn new(
         incoming: Incoming,
+        version: Version,
         attempt: Attempt,
         address: SocketAddr,
         is_grpc: bool,
         idle_limit: Duration,
     ) -> Self {
         let idle = Idle { limit: idle_limit, last: None, timer: None };
-        Self { incoming, attempt, address, is_grpc, idle }
+        Self { incoming, attempt, address, is_grpc, http2: version == Version::HTTP_2, cut_off: false, idle }
     }
 
     /// The backend that the response comes from.
@@ -108,6 +114,12 @@ impl Body for ResponseBody {
             }
             Some(Err(cause)) => {
                 let error = Error::from_hyper(this.address, cause);
+                this.attempt.fail(error.ending());
+                Some(Err(error))
+            }
+            // hyper takes a stream that was reset without an error for an ended one.
+            None if this.http2 && !this.incoming.is_end_stream() && !std::mem::replace(&mut this.cut_off, true) => {
+                let error = Error::CutOff { address: this.address };
                 this.attempt.fail(error.ending());
                 Some(Err(error))
             }

@@ -58,6 +58,12 @@ pub enum Error {
         /// What hyper says.
         cause: Arc<hyper::Error>,
     },
+    /// The backend reset the response in its middle, though without an error.
+    #[error("{address} cut its response off")]
+    CutOff {
+        /// Which backend.
+        address: SocketAddr,
+    },
     /// The backend's answer is not HTTP.
     #[error("bad response from {address}: {cause}")]
     BadResponse {
@@ -96,7 +102,7 @@ impl Error {
             Self::Timeout { .. } => "timeout",
             Self::BodyIdle { .. } => "body-idle",
             Self::RequestBody(_) => "request-body",
-            Self::Closed { .. } => "closed",
+            Self::Closed { .. } | Self::CutOff { .. } => "closed",
             Self::BadResponse { .. } => "bad-response",
         }
     }

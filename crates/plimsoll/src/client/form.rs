@@ -39,12 +39,14 @@ pub(super) fn http2<B>(request: &mut Request<B>, backend: &Backend, lent: &mut b
         return;
     }
     let host = request.headers_mut().remove(HOST);
-    if request.uri().authority().is_some() && request.uri().scheme().is_some() && !*lent {
+    let names_user = request.uri().authority().is_some_and(|authority| authority.as_str().contains('@'));
+    if request.uri().authority().is_some() && request.uri().scheme().is_some() && !*lent && !names_user {
         return;
     }
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     let named = host.filter(|_| !*lent).and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    let own = parts.authority.take().filter(|_| !*lent).or(named);
+    let own = parts.authority.take().filter(|_| !*lent);
+    let own = if names_user { own.and_then(|own| Authority::try_from(host_of(&own)).ok()) } else { own }.or(named);
     *lent = own.is_none();
     parts.authority = Some(own.unwrap_or_else(|| backend.authority().clone()));
     parts.scheme = Some(parts.scheme.unwrap_or(Scheme::HTTP));
@@ -52,7 +54,7 @@ pub(super) fn http2<B>(request: &mut Request<B>, backend: &Backend, lent: &mut b
     *request.uri_mut() = Uri::from_parts(parts).expect("scheme, authority and path are all there");
 }
 
-/// The host and port of an authority, without a user's name before them: that has no place in `host`.
+/// The host and port of an authority, without a user's name before them: that has no place in a request.
 fn host_of(authority: &Authority) -> &str {
     authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host)
 }
@@ -81,7 +83,7 @@ mod tests {
         for (uri, host, want1, want_host, want2) in [
             ("/a?b", Some("h.example"), "/a?b", "h.example", "http://h.example/a?b"),
             ("/a?b", None, "/a?b", "10.0.0.1:80", "http://10.0.0.1:80/a?b"),
-            ("http://u@h.example:8/a", None, "/a", "h.example:8", "http://u@h.example:8/a"),
+            ("http://u@h.example:8/a", None, "/a", "h.example:8", "http://h.example:8/a"),
             ("http://h.example", None, "/", "h.example", "http://h.example/"),
             ("https://h.example/a", None, "/a", "h.example", "https://h.example/a"),
         ] {

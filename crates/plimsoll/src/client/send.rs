@@ -23,6 +23,7 @@ use super::config::{Protocol, RequestConfig};
 use super::error::{ConnectError, Error, refused, was_reset};
 use super::outgoing::Outgoing;
 use super::pool::{ConnectionId, Pool, Purpose, RequestBody, Sending, Use, Version};
+use super::replay::Copy;
 use super::timer::{Limit, TooLate};
 
 /// Backends that a request is offered to before it is given up. With a quarter of the backends gone and
@@ -204,7 +205,7 @@ impl<B: RequestBody> Call<'_, B> {
                     attempt.fail(Ending::Broken);
                     return Tried::NotSent(returned, error);
                 }
-                (None, Some(copy)) if closed < MAX_CLOSED && may_replay(&failure) => {
+                (None, Some(copy)) if closed < MAX_CLOSED && may_replay(&copy, &failure) => {
                     self.pool.cluster().count_replay();
                     copy.into_request()
                 }
@@ -260,8 +261,8 @@ impl<B: RequestBody> Call<'_, B> {
         } else if size.upper().is_none_or(|upper| upper > SHORT_BODY_BYTES) {
             attempt.report_now();
         }
-        let body =
-            ResponseBody::new(incoming, attempt, backend.address(), self.is_grpc, self.requests.body_idle_timeout);
+        let idle_limit = self.requests.body_idle_timeout;
+        let body = ResponseBody::new(incoming, head.version, attempt, backend.address(), self.is_grpc, idle_limit);
         Response::from_parts(head, body)
     }
 }
@@ -279,7 +280,8 @@ fn connect_error(attempt: &mut Attempt, backend: &Backend, cause: ConnectError) 
 }
 
 /// Whether the connection may just have been closed as an idle one, or the peer did not look.
-fn may_replay<B>(failure: &TrySendError<Request<Outgoing<B>>>) -> bool {
+fn may_replay<B>(copy: &Copy, failure: &TrySendError<Request<Outgoing<B>>>) -> bool {
     let error = failure.error();
-    refused(error) || !(error.is_user() || error.is_parse() || error.is_timeout() || was_reset(error))
+    refused(error)
+        || !(copy.only_if_refused() || error.is_user() || error.is_parse() || error.is_timeout() || was_reset(error))
 }

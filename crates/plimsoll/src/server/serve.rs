@@ -45,8 +45,13 @@ pub const CLOSE_GRACE: Duration = Duration::from_millis(100);
 /// once would only burn CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Pause between looks at a connection of which only one or two bytes have come.
+/// Pause between the first two looks at a connection of which only one or two bytes have come; each
+/// further one is twice as long.
 const PEEK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Looks at such a connection, about a second in all. Then it is taken for HTTP/1, whose own limits
+/// deal with it: it may have ended, which a look at bytes that are still unread does not show.
+const MAX_PEEKS: u32 = 10;
 
 /// Settings of [`serve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,7 +289,7 @@ async fn reached<T: PartialOrd>(value: &mut watch::Receiver<T>, least: T) {
 async fn protocol_of(stream: &TcpStream) -> io::Result<Option<Protocol>> {
     const MARK: &[u8] = b"PRI";
     let mut bytes = [0; MARK.len()];
-    loop {
+    for look in 0..MAX_PEEKS {
         let seen = match stream.peek(&mut bytes).await? {
             0 => return Ok(None),
             length => &bytes[..length],
@@ -295,6 +300,7 @@ async fn protocol_of(stream: &TcpStream) -> io::Result<Option<Protocol>> {
         if seen.len() == MARK.len() {
             return Ok(Some(Protocol::Http2));
         }
-        tokio::time::sleep(PEEK_PAUSE).await;
+        tokio::time::sleep(PEEK_PAUSE * 2_u32.pow(look)).await;
     }
+    Ok(Some(Protocol::Http1))
 }

@@ -33,14 +33,17 @@ pub(super) async fn check(stream: TcpStream, backend: &Backend, service: &str) -
         }
         Some((code?, grpc::unframe::<HealthCheckResponse>(&body.to_bytes())))
     };
-    tokio::select! {
-        answer = answer => match answer {
-            Some((Code::Ok, Some(health))) if health.status() == ServingStatus::Serving => CheckOutcome::Passed,
-            Some((Code::Ok, Some(health))) if health.status() == ServingStatus::NotServing => CheckOutcome::NotServing,
-            Some((Code::Unavailable, _)) => CheckOutcome::NotServing,
-            _ => CheckOutcome::Failed,
-        },
-        _ = connection => CheckOutcome::Failed,
+    let mut answer = std::pin::pin!(answer);
+    let answer = tokio::select! {
+        answer = &mut answer => answer,
+        // A server may go away with its answer: what the connection read is there.
+        _ = connection => answer.await,
+    };
+    match answer {
+        Some((Code::Ok, Some(health))) if health.status() == ServingStatus::Serving => CheckOutcome::Passed,
+        Some((Code::Ok, Some(health))) if health.status() == ServingStatus::NotServing => CheckOutcome::NotServing,
+        Some((Code::Unavailable, _)) => CheckOutcome::NotServing,
+        _ => CheckOutcome::Failed,
     }
 }
 

@@ -31,9 +31,11 @@ pub(super) async fn check(
     request.headers_mut().insert(HOST, host.unwrap_or_else(|| backend.host().clone()));
     request.headers_mut().insert(USER_AGENT, AGENT);
     // The connection runs here instead of on a task of its own, so that it ends with the check.
+    let mut response = std::pin::pin!(sender.send_request(request));
     let response = tokio::select! {
-        response = sender.send_request(request) => response,
-        _ = connection => return CheckOutcome::Failed.into(),
+        response = &mut response => response,
+        // A server may close with its answer: what the connection read is there.
+        _ = connection => response.await,
     };
     let Ok(response) = response else {
         return CheckOutcome::Failed.into();

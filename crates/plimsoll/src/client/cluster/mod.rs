@@ -211,7 +211,7 @@ impl Shared {
         let waiting = machine.waiting > 0;
         drop(machine);
         if waiting {
-            self.waiters.wake_one();
+            self.waiters.wake();
         }
         self.publish(notices);
     }
@@ -276,7 +276,7 @@ impl Shared {
     /// After a change from outside: whoever waits looks again.
     fn reconsider(&self) {
         self.changed.send_modify(|count| *count += 1);
-        self.waiters.wake_all();
+        self.waiters.wake();
         self.driver.notify_one();
     }
 
@@ -297,7 +297,7 @@ impl Shared {
                 self.lame_ducks.lock().push((backend, to == State::LameDuck));
             }
         }
-        self.waiters.wake_all();
+        self.waiters.wake();
         self.driver.notify_one();
     }
 
@@ -312,8 +312,11 @@ impl Shared {
                 cluster,
                 healthy,
                 candidates,
-                "too few backends are healthy: requests go to all that are not lame ducks"
+                "too few backends are healthy: those that were ejected or fail their checks are chosen as well"
             ),
+            Event::PanicEnded { healthy: 0, .. } => {
+                tracing::warn!(cluster, "nobody is left to choose among");
+            }
             Event::PanicEnded { healthy, candidates } => {
                 tracing::info!(cluster, healthy, candidates, "enough backends are healthy again");
             }

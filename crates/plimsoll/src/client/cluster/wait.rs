@@ -1,12 +1,13 @@
 //! The queue of requests that wait while every backend is at its limit of active requests.
 //!
 //! First come, first served: a request that arrives while others wait goes to the end even if a
-//! backend has just become free, because otherwise those who wait could starve. Each request that
-//! finishes wakes one that waits; a backend that becomes usable wakes all. The number that may wait
-//! is bounded, and the caller bounds the time.
+//! backend has just become free, because otherwise those who wait could starve. Only the one at the
+//! head of the queue looks for a backend; it is woken by each request that finishes and by each backend
+//! that becomes usable, and when it has one the next takes its place and looks at once. The number
+//! that may wait is bounded, and the caller bounds the time.
 
 use plimsoll_core::{BackendId, Timestamp};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 use super::Shared;
 use super::machine::Found;
@@ -23,15 +24,16 @@ pub(crate) enum NoTurn {
 
 /// Requests that wait, in order.
 #[derive(Default)]
-pub(super) struct Waiters(Notify);
+pub(super) struct Waiters {
+    /// Held by the head of the queue. tokio's mutex is given on in the order in which it was asked for.
+    head: Mutex<()>,
+    /// Wakes the head. A call while there is none counts for the next.
+    look: Notify,
+}
 
 impl Waiters {
-    pub(super) fn wake_one(&self) {
-        self.0.notify_one();
-    }
-
-    pub(super) fn wake_all(&self) {
-        self.0.notify_waiters();
+    pub(super) fn wake(&self) {
+        self.look.notify_one();
     }
 }
 
@@ -55,15 +57,14 @@ impl Shared {
     /// Waits for a turn, for as long as it is polled.
     pub(crate) async fn wait_turn(&self, tried: &[BackendId]) -> Result<(BackendId, RequestConfig), NoTurn> {
         let _place = Place::take(self).ok_or(NoTurn::Full)?;
+        let _head = self.waiters.head.lock().await;
         loop {
-            let mut woken = std::pin::pin!(self.waiters.0.notified());
-            woken.as_mut().enable();
             match self.machine.lock().pick(self.now(), tried) {
                 Found::Backend(id, requests) => return Ok((id, requests)),
                 Found::NoBackend => return Err(NoTurn::NoBackend),
                 Found::Wait(..) => {}
             }
-            woken.await;
+            self.waiters.look.notified().await;
         }
     }
 

@@ -20,6 +20,8 @@ struct Connection<B> {
     serial: u64,
     /// Requests that it was used for.
     requests: u64,
+    /// It was opened to be there when it is needed.
+    spare: bool,
     idle_since: Option<Timestamp>,
 }
 
@@ -48,7 +50,8 @@ impl<B> Http1<B> {
         serial: u64,
         idle_since: Option<Timestamp>,
     ) -> usize {
-        let key = self.connections.insert(Connection { send, serial, requests: 0, idle_since });
+        let key =
+            self.connections.insert(Connection { send, serial, requests: 0, spare: idle_since.is_some(), idle_since });
         if idle_since.is_some() {
             self.idle.push(key);
         }
@@ -64,9 +67,9 @@ impl<B> Http1<B> {
         Some((key, connection.serial))
     }
 
-    /// Whether the connection has served before, so that its end may cross a request.
-    pub(super) fn has_served(&self, key: usize) -> bool {
-        self.connections.get(key).is_some_and(|connection| connection.requests > 0)
+    /// Whether the connection was idle before, so that its end may cross a request.
+    pub(super) fn was_idle(&self, key: usize) -> bool {
+        self.connections.get(key).is_some_and(|connection| connection.spare || connection.requests > 0)
     }
 
     pub(super) fn has(&self, key: usize, serial: u64) -> bool {

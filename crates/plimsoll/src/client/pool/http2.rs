@@ -40,6 +40,8 @@ struct Connection<B> {
     send: SendRequest<Outgoing<B>>,
     serial: u64,
     requests: u64,
+    /// Nobody waited for it.
+    spare: bool,
     active: u32,
     limit: StreamLimit,
     idle_since: Timestamp,
@@ -73,7 +75,8 @@ impl<B> Http2<B> {
         limit: StreamLimit,
         now: Timestamp,
     ) -> usize {
-        self.connections.insert(Connection { send, serial, requests: 0, active: 0, limit, idle_since: now })
+        let spare = self.waiting.is_empty();
+        self.connections.insert(Connection { send, serial, requests: 0, spare, active: 0, limit, idle_since: now })
     }
 
     /// The first connection with room for a stream.
@@ -84,9 +87,9 @@ impl<B> Http2<B> {
         })
     }
 
-    /// Whether the connection has served before, so that its end may cross a request.
-    pub(super) fn has_served(&self, key: usize) -> bool {
-        self.connections.get(key).is_some_and(|connection| connection.requests > 0)
+    /// Whether the connection was idle before, so that its end may cross a request.
+    pub(super) fn was_idle(&self, key: usize) -> bool {
+        self.connections.get(key).is_some_and(|connection| connection.spare || connection.requests > 0)
     }
 
     pub(super) fn send(

@@ -153,14 +153,14 @@ impl<B: RequestBody> Pool<B> {
                     return Sending::Open(request, backend);
                 };
                 form::http1(&mut request, &backend, lent_host);
-                let copy = slot.http1.has_served(key).then(|| Copy::of(&request)).flatten();
+                let copy = Copy::of(&request, slot.http1.was_idle(key));
                 let answer = slot.http1.send(key, request);
                 Sending::Http1(answer, ConnectionId { backend: id, version, key, serial }, backend, copy)
             }
             Version::Http2 => match slot.http2.with_room(max_streams) {
                 Some((key, serial)) => {
                     form::http2(&mut request, &backend, lent_host);
-                    let copy = slot.http2.has_served(key).then(|| Copy::of(&request)).flatten();
+                    let copy = Copy::of(&request, slot.http2.was_idle(key));
                     let answer = slot.http2.send(key, request);
                     Sending::Http2(answer, ConnectionId { backend: id, version, key, serial }, backend, copy)
                 }
