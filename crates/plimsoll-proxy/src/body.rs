@@ -14,6 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use plimsoll::client;
+use plimsoll_wire::orca;
 use tokio::runtime::Handle;
 
 use crate::answer;
@@ -189,13 +190,21 @@ impl ResponseBody {
     }
 }
 
+/// The frame without the load report that trailers may hold; see `hop::strip_response`.
+fn without_report<E>(mut frame: Result<Frame<Bytes>, E>) -> Result<Frame<Bytes>, E> {
+    if let Ok(Some(trailers)) = frame.as_mut().map(Frame::trailers_mut) {
+        orca::strip(trailers);
+    }
+    frame
+}
+
 impl Body for ResponseBody {
     type Data = Bytes;
     type Error = client::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match &mut self.source {
-            Source::Backend(body) => Pin::new(body).poll_frame(cx),
+            Source::Backend(body) => Pin::new(body).poll_frame(cx).map(|frame| frame.map(without_report)),
             Source::BackendCall(body) => {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
                 Poll::Ready(match frame {
@@ -203,7 +212,7 @@ impl Body for ResponseBody {
                         self.source = Source::Ended;
                         Some(Ok(Frame::trailers(answer::trailers_for(&error))))
                     }
-                    frame => frame,
+                    frame => frame.map(without_report),
                 })
             }
             Source::Ended => Poll::Ready(None),

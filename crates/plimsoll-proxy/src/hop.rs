@@ -7,6 +7,7 @@
 //! 8.2.3): they are put together here.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use plimsoll_wire::orca;
 
 /// Fields that are dropped wherever they stand.
 const ALWAYS: [HeaderName; 6] = [
@@ -45,9 +46,12 @@ fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(header::COOKIE, whole);
 }
 
-/// Removes what concerns only the connection that the response came on.
+/// Removes what concerns only the connection that the response came on, and the backend's load report: a client
+/// would take it for the proxy's, balance proxies by the load of a backend, and leave a proxy one of whose backends is a
+/// lame duck.
 pub(crate) fn strip_response(headers: &mut HeaderMap) {
     strip(headers);
+    orca::strip(headers);
 }
 
 fn strip(headers: &mut HeaderMap) {

@@ -163,6 +163,26 @@ async fn trailers_of_responses_pass_between_all_protocols() {
 }
 
 #[tokio::test]
+async fn load_reports_are_read_and_go_no_further() {
+    let backend = Backend::start(|_| async {
+        let (hand, body) = by_hand();
+        hand.send(data("some")).unwrap();
+        hand.send(trailers("endpoint-load-metrics", "TEXT cpu_utilization=0.5,rps_fractional=10")).unwrap();
+        Response::builder().header("endpoint-load-metrics-bin", "AAAA").body(body.boxed()).unwrap()
+    })
+    .await;
+    let proxy = start(&config(backend.address, "", "protocol = \"http2\"")).await;
+    let (mut client, _ended) = http2::<Empty<Bytes>>(address_of(&proxy, "main")).await;
+    let request = Request::get("http://a/").header("te", "trailers").body(Empty::new()).unwrap();
+    let response = soon(client.send_request(request)).await.unwrap();
+    assert!(!response.headers().contains_key("endpoint-load-metrics-bin"), "{:?}", response.headers());
+    let whole = response.into_body().collect().await.unwrap();
+    assert!(whole.trailers().is_none_or(|trailers| !trailers.contains_key("endpoint-load-metrics")));
+    let counts = proxy.clusters()[0].backends()[0].counts;
+    assert_eq!((counts.reports, counts.malformed_reports), (1, 1), "of trailers and head: {counts:?}");
+}
+
+#[tokio::test]
 async fn trailers_of_requests_pass_between_all_protocols() {
     let backend = Backend::echo().await;
     for protocol in ["http1", "http2"] {
