@@ -7,7 +7,7 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use hyper_util::server::conn::auto;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::activity::{Activity, Connection};
 use crate::forward::forward;
 use crate::listener::{Limits, ListenerState};
 use crate::phase::Phase;
@@ -29,68 +30,6 @@ const MAX_STREAMS: u32 = 128;
 /// How long a connection that has just been accepted gets for its first request when its listener closes: a client
 /// sends it with the end of the handshake, and cannot know whether one that met a close was served.
 const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(100);
-
-/// A connection, as its requests see it.
-pub(crate) struct Connection {
-    pub(crate) listener: Arc<ListenerState>,
-    /// As they were when it came.
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) activity: Activity,
-}
-
-/// What happens on a connection, for its [`Watch`].
-#[derive(Debug, Default)]
-pub(crate) struct Activity {
-    /// Requests begun so far, wrapping.
-    begun: AtomicU32,
-    active: AtomicU32,
-    /// Bytes came in while no request was active.
-    partial_head: AtomicBool,
-    http2: AtomicBool,
-    /// Writes that got something out so far, wrapping.
-    written: AtomicU32,
-    /// The last write got nothing out: the client does not read.
-    write_blocked: AtomicBool,
-}
-
-// One thread drives a connection, so that plain loads and stores would do; relaxed atomics are the same instructions
-// and need no promise to the compiler.
-impl Activity {
-    pub(crate) fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        self.active.fetch_add(1, Ordering::Relaxed);
-        self.partial_head.store(false, Ordering::Relaxed);
-    }
-
-    pub(crate) fn end(&self) {
-        self.active.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_http2(&self) {
-        self.http2.store(true, Ordering::Relaxed);
-    }
-
-    fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed) > 0 || self.http2.load(Ordering::Relaxed)
-    }
-
-    fn on_read(&self) {
-        if self.active.load(Ordering::Relaxed) == 0 {
-            self.partial_head.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn on_write(&self, poll: &Poll<std::io::Result<usize>>) {
-        self.write_blocked.store(poll.is_pending(), Ordering::Relaxed);
-        if poll.is_ready() {
-            self.written.fetch_add(1, Ordering::Relaxed);
-            // An HTTP/2 server speaks before it is asked. (An HTTP/1 server only to refuse what it cannot read.)
-            if self.begun.load(Ordering::Relaxed) == 0 {
-                self.is_http2();
-            }
-        }
-    }
-}
 
 /// Serves the requests of one connection until it ends.
 pub(crate) async fn serve(stream: TcpStream, listener: Arc<ListenerState>) {

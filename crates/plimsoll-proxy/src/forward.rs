@@ -10,12 +10,14 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use plimsoll_wire::grpc;
 
-use crate::answer::{self, Refusal};
-use crate::body::{ActiveRequest, RequestBody, ResponseBody};
-use crate::connection::Connection;
+use crate::activity::{ActiveRequest, Connection};
+use crate::answer;
 use crate::hop;
 use crate::listener::Target;
 use crate::phase::Phase;
+use crate::reason::Refusal;
+use crate::request_body::RequestBody;
+use crate::response_body::ResponseBody;
 
 /// Answers a request, by a backend or here.
 pub(crate) async fn forward(
@@ -46,7 +48,7 @@ pub(crate) async fn forward(
 
 fn refuse(connection: &Connection, refusal: Refusal, is_grpc: bool) -> Response<ResponseBody> {
     connection.listener.shared.refusals.count(refusal);
-    refusal.response(is_grpc)
+    answer::for_refusal(refusal, is_grpc)
 }
 
 /// Where the request is to go, before anything of its body is read.

@@ -1,7 +1,5 @@
-//! One listening address on one thread: its limits, its routes, and the loop that accepts.
+//! One listening address on one thread: its limits, its routes, and what the threads share of it.
 
-use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,21 +8,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{Request, Response};
 use plimsoll::client::{self, Client};
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
-use crate::answer::Refusal;
-use crate::body::RequestBody;
 use crate::config;
-use crate::connection;
-use crate::phase::{Life, Phase};
+use crate::phase::Life;
+use crate::reason::Refusals;
+use crate::request_body::RequestBody;
 use crate::route::RouteTable;
-
-/// Connections that the kernel may hold before they are accepted: enough for a burst during a reload.
-const BACKLOG: i32 = 4096;
-/// Pause after a failed accept, such as for want of descriptors: nothing gets better by trying at once.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// What a client may take of a listener.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,21 +66,6 @@ impl Target {
     }
 }
 
-/// Requests that the proxy answered itself, by reason.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals([AtomicU64; 4]);
-
-impl Refusals {
-    pub(crate) fn count(&self, refusal: Refusal) {
-        self.0[refusal as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let all = [Refusal::NoRoute, Refusal::Connect, Refusal::BodyTooLarge, Refusal::BadHost];
-        all.into_iter().map(|refusal| (refusal.name(), self.0[refusal as usize].load(Ordering::Relaxed)))
-    }
-}
-
 /// What the threads of one listener share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
@@ -113,11 +88,11 @@ impl Shared {
 }
 
 /// A connection that counts against the listener's limit until this is dropped.
-struct Seat(Arc<Shared>);
+pub(crate) struct Seat(Arc<Shared>);
 
 impl Seat {
     /// Waits until there is room for one more.
-    async fn take(listener: &ListenerState) -> Self {
+    pub(crate) async fn take(listener: &ListenerState) -> Self {
         let shared = &listener.shared;
         loop {
             // Registered before the look, so that a seat freed in between wakes this one.
@@ -133,7 +108,7 @@ impl Seat {
     }
 
     /// One whether there is room or not.
-    fn take_anyway(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn take_anyway(shared: &Arc<Shared>) -> Self {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(shared))
     }
@@ -153,68 +128,4 @@ pub(crate) struct ListenerState {
     pub(crate) routes: ArcSwap<RouteTable<Arc<Target>>>,
     pub(crate) life: Life,
     pub(crate) shared: Arc<Shared>,
-}
-
-/// A socket that listens at `address`, on which several threads, and a successor of this process, may listen as
-/// well: the kernel spreads connections over them.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
-/// Accepts connections until the listener closes, and then those that had connected before.
-///
-/// A seat is taken for a connection that is there, not for one that may come: a thread that waits for one must not
-/// keep the last seat from another thread that has one. So each thread may hold one connection that waits for a seat.
-pub(crate) async fn accept(listener: TcpListener, state: Arc<ListenerState>) {
-    let mut phases = state.life.watch();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = closing(&mut phases) => break,
-            accepted = listener.accept() => accepted,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let seat = tokio::select! {
-            biased;
-            seat = Seat::take(&state) => seat,
-            () = closing(&mut phases) => Seat::take_anyway(&state.shared),
-        };
-        begin(stream, seat, &state);
-    }
-    // Those who wait in the kernel's queue have connected already, as far as they know.
-    let Ok(listener) = listener.into_std() else { return };
-    while let Ok((stream, _)) = listener.accept() {
-        if stream.set_nonblocking(true).is_ok()
-            && let Ok(stream) = TcpStream::from_std(stream)
-        {
-            begin(stream, Seat::take_anyway(&state.shared), &state);
-        }
-    }
-}
-
-async fn closing(phases: &mut watch::Receiver<Phase>) {
-    // An error means that the listener is gone altogether.
-    let _ = phases.wait_for(|phase| *phase == Phase::Closing).await;
-}
-
-fn begin(stream: TcpStream, seat: Seat, state: &Arc<ListenerState>) {
-    state.shared.accepted.fetch_add(1, Ordering::Relaxed);
-    let state = Arc::clone(state);
-    tokio::spawn(async move {
-        connection::serve(stream, state).await;
-        drop(seat);
-    });
 }

@@ -17,8 +17,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::accept;
 use crate::config::{Config, ConfigError};
-use crate::listener::{self, Limits, Shared};
+use crate::listener::{Limits, Shared};
 use crate::phase::{Life, Phase};
 use crate::worker::{ListenerPlan, Order, Plan, Worker};
 
@@ -216,11 +217,11 @@ impl Proxy {
         for listener in config.listeners().iter().filter(|listener| !known.contains(&listener.address)) {
             let error = |cause| Error::Listen { listener: listener.name.clone(), address: listener.address, cause };
             // The first decides the port where the config leaves it open.
-            let first = listener::bind(listener.address).map_err(error)?;
+            let first = accept::bind(listener.address).map_err(error)?;
             let bound = first.local_addr().map_err(error)?;
             let mut all = vec![first];
             while all.len() < self.workers.len() {
-                all.push(listener::bind(bound).map_err(error)?);
+                all.push(accept::bind(bound).map_err(error)?);
             }
             sockets.insert(listener.address, all);
         }

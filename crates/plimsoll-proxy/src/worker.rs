@@ -13,10 +13,11 @@ use plimsoll::client::{Client, Cluster};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::body::RequestBody;
+use crate::accept;
 use crate::config::Config;
-use crate::listener::{self, Limits, ListenerState, Shared, Target};
+use crate::listener::{Limits, ListenerState, Shared, Target};
 use crate::phase::{Life, Phase};
+use crate::request_body::RequestBody;
 use crate::route::RouteTable;
 
 /// All that a worker has to serve.
@@ -127,7 +128,7 @@ impl Serving {
         });
         match TcpListener::from_std(socket) {
             Ok(socket) => {
-                tokio::spawn(listener::accept(socket, Arc::clone(&state)));
+                tokio::spawn(accept::accept(socket, Arc::clone(&state)));
                 self.listeners.insert(plan.address, state);
             }
             Err(error) => tracing::error!(%error, address = %plan.address, "cannot listen"),

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use super::yielding::Warming;
+use super::warming::Warming;
 use crate::health::{Census, Health, Outlier, Scope, State};
 use crate::pick::capability::Capability;
 use crate::pick::errors::ErrorShare;

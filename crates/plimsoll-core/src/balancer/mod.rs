@@ -23,6 +23,7 @@ mod tests;
 mod timers;
 mod upkeep;
 mod usable;
+mod warming;
 mod yielding;
 
 use alloc::vec::Vec;
@@ -38,7 +39,7 @@ use crate::pick::AnyPolicy;
 use crate::{BackendId, Event, LoadReport, Observe, Timestamp, Weight, rng};
 use members::Members;
 use timers::Timers;
-use yielding::Warming;
+use warming::Warming;
 
 /// Backends that become healthy for the first time within this time of a cluster's first one came with it: nothing says
 /// that they are new, and there is nobody warmer to spare them.

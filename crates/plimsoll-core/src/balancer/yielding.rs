@@ -23,45 +23,6 @@ const DRAWS: u32 = 4;
 /// each other, the first must not get everything.
 const ALIKE: f64 = 0.9;
 
-/// Turns that a backend in slow start can have saved up: enough that a policy which comes to it at random intervals
-/// does not waste them, too few for a burst.
-const TURNS: u64 = 3;
-
-/// How far a backend is in slow start.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Warming {
-    /// Since when; `None` when it is over, or never was.
-    since: Option<Timestamp>,
-    /// At which of the cluster's picks it will have used up its turns.
-    turn_at: u64,
-}
-
-impl Warming {
-    /// It has its whole share.
-    pub(super) const fn over() -> Self {
-        Self { since: None, turn_at: 0 }
-    }
-
-    /// It begins now, at this of the cluster's picks.
-    pub(super) const fn begin(now: Timestamp, picks: u64) -> Self {
-        Self { since: Some(now), turn_at: picks }
-    }
-
-    /// The share of what others get, in (0, 1].
-    fn share(&self, now: Timestamp, config: &SlowStartConfig) -> f64 {
-        self.since.map_or(1.0, |since| config.share(now, since))
-    }
-
-    /// Takes a turn if there is one: of the cluster's picks, of which there were `picks`, one in `every` is its own.
-    fn take_turn(&mut self, picks: u64, every: u64) -> bool {
-        let has_turn = self.turn_at <= picks + (TURNS - 1) * every;
-        if has_turn {
-            self.turn_at = self.turn_at.max(picks) + every;
-        }
-        has_turn
-    }
-}
-
 /// How much of what a policy gives it a backend may take: shares of one.
 #[derive(Clone, Copy, Debug)]
 struct Standing {

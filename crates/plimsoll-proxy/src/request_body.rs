@@ -1,4 +1,4 @@
-//! The bodies that pass through: a request's with its limit, a response's from a backend or from here.
+//! The body of a request on its way to a backend: within its limit, and whole or known not to be.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,14 +11,9 @@ use bytes::Bytes;
 use http::header::EXPECT;
 use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use plimsoll::client;
-use plimsoll_wire::orca;
 use tokio::runtime::Handle;
-
-use crate::answer;
-use crate::connection::Connection;
 
 /// How long the rest of a body that nobody wants is read and thrown away. A client that still sends when its
 /// connection is closed gets a reset, which may overtake the answer that says why; nginx lingers likewise.
@@ -130,109 +125,4 @@ impl Drop for RequestBody {
 /// Reads `incoming` to its end, for nobody.
 async fn discard(mut incoming: Incoming) {
     while let Some(Ok(_)) = incoming.frame().await {}
-}
-
-/// The body of a response on its way to the client.
-pub(crate) struct ResponseBody {
-    source: Source,
-    /// Ends the request at its connection when the body is dropped.
-    _activity: Option<ActiveRequest>,
-}
-
-enum Source {
-    Backend(client::ResponseBody),
-    /// One that is ended by trailers should it break off.
-    BackendCall(client::ResponseBody),
-    Local(Full<Bytes>),
-    Ended,
-}
-
-/// A request that its connection counts as active until this is dropped.
-pub(crate) struct ActiveRequest(Arc<Connection>);
-
-impl ActiveRequest {
-    pub(crate) fn begin(connection: Arc<Connection>) -> Self {
-        connection.activity.begin();
-        Self(connection)
-    }
-
-    pub(crate) fn connection(&self) -> &Connection {
-        &self.0
-    }
-}
-
-impl Drop for ActiveRequest {
-    fn drop(&mut self) {
-        self.0.activity.end();
-    }
-}
-
-impl ResponseBody {
-    /// A body of the proxy's own.
-    pub(crate) fn local(body: Bytes) -> Self {
-        Self { source: Source::Local(Full::new(body)), _activity: None }
-    }
-
-    /// A backend's.
-    pub(crate) fn backend(body: client::ResponseBody) -> Self {
-        Self { source: Source::Backend(body), _activity: None }
-    }
-
-    /// That of a gRPC call over HTTP/2, whose client reads in trailers how it ended.
-    pub(crate) fn backend_call(body: client::ResponseBody) -> Self {
-        Self { source: Source::BackendCall(body), _activity: None }
-    }
-
-    /// Keeps `request` active until this body is done with.
-    pub(crate) fn holding(mut self, request: ActiveRequest) -> Self {
-        self._activity = Some(request);
-        self
-    }
-}
-
-/// The frame without the load report that trailers may hold; see `hop::strip_response`.
-fn without_report<E>(mut frame: Result<Frame<Bytes>, E>) -> Result<Frame<Bytes>, E> {
-    if let Ok(Some(trailers)) = frame.as_mut().map(Frame::trailers_mut) {
-        orca::strip(trailers);
-    }
-    frame
-}
-
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = client::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match &mut self.source {
-            Source::Backend(body) => Pin::new(body).poll_frame(cx).map(|frame| frame.map(without_report)),
-            Source::BackendCall(body) => {
-                let frame = ready!(Pin::new(body).poll_frame(cx));
-                Poll::Ready(match frame {
-                    Some(Err(error)) => {
-                        self.source = Source::Ended;
-                        Some(Ok(Frame::trailers(answer::trailers_for(&error))))
-                    }
-                    frame => frame.map(without_report),
-                })
-            }
-            Source::Ended => Poll::Ready(None),
-            Source::Local(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.source {
-            Source::Backend(body) | Source::BackendCall(body) => body.is_end_stream(),
-            Source::Ended => true,
-            Source::Local(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            Source::Backend(body) | Source::BackendCall(body) => body.size_hint(),
-            Source::Ended => SizeHint::with_exact(0),
-            Source::Local(body) => body.size_hint(),
-        }
-    }
 }
