@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use plimsoll::server::EndSignals;
 use plimsoll_proxy::Proxy;
 use plimsoll_proxy::config::Config;
 use tokio::net::TcpListener;
@@ -48,24 +49,12 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
 
 struct Signals {
     hangup: Signal,
-    terminate: Signal,
-    interrupt: Signal,
+    end: EndSignals,
 }
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            hangup: signal(SignalKind::hangup())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn end(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
+        Ok(Self { hangup: signal(SignalKind::hangup())?, end: EndSignals::new()? })
     }
 }
 
@@ -76,11 +65,10 @@ async fn control(proxy: &Proxy, signals: &mut Signals, file: Option<&Path>) -> V
                 // A look-up of names may take long, and must not keep the end waiting.
                 tokio::select! {
                     () = reload(proxy, file) => {}
-                    () = signals.end() => break,
+                    _ = signals.end.next() => break,
                 }
             }
-            _ = signals.terminate.recv() => break,
-            _ = signals.interrupt.recv() => break,
+            _ = signals.end.next() => break,
         }
     }
     tracing::info!("draining; a second signal ends at once");
@@ -89,7 +77,7 @@ async fn control(proxy: &Proxy, signals: &mut Signals, file: Option<&Path>) -> V
             tracing::info!("drained");
             Verdict::Good
         }
-        () = signals.end() => {
+        _ = signals.end.next() => {
             tracing::warn!("ended before it was drained: requests may have been cut off");
             Verdict::Bad
         }

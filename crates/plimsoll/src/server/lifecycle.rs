@@ -21,6 +21,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+#[cfg(unix)]
+use super::signals::EndSignals;
+
 /// Where a server stands. The order is that of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -197,7 +200,7 @@ impl Lifecycle {
         self.0.begun.load(Ordering::SeqCst).saturating_sub(ended)
     }
 
-    /// SIGTERM or SIGINT makes the server a lame duck; a second of either ends it at once.
+    /// SIGTERM or SIGINT makes the server a lame duck; a second of either, not just after the first, ends it at once.
     ///
     /// Both are caught from when this returns. Call it once, within a tokio runtime.
     ///
@@ -205,17 +208,11 @@ impl Lifecycle {
     /// When the signals cannot be caught.
     #[cfg(unix)]
     pub fn on_sigterm(&self) -> io::Result<()> {
-        use tokio::signal::unix::{SignalKind, signal};
-
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut signals = EndSignals::new()?;
         let lifecycle = self.clone();
         tokio::spawn(async move {
             for act in [Self::lame_duck, Self::end_now] {
-                let name = tokio::select! {
-                    _ = terminate.recv() => "SIGTERM",
-                    _ = interrupt.recv() => "SIGINT",
-                };
+                let name = signals.next().await;
                 act(&lifecycle);
                 tracing::info!(signal = name, phase = lifecycle.phase().name(), "asked to end");
             }

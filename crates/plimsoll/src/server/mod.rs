@@ -65,6 +65,8 @@ mod lifecycle;
 pub mod meter;
 mod report;
 mod serve;
+#[cfg(unix)]
+mod signals;
 
 pub use body::ReportBody;
 pub use endpoints::MIN_REPORT_INTERVAL;
@@ -72,3 +74,5 @@ pub use layer::{ReportLayer, ReportLayerBuilder, ReportService, ResponseFuture};
 pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
 pub use report::{ENCODE_EVERY, ReportSource};
 pub use serve::{CLOSE_GRACE, ServeConfig, serve};
+#[cfg(unix)]
+pub use signals::EndSignals;

@@ -1,0 +1,72 @@
+//! The signals that ask a process to end, each wish heard once.
+//!
+//! Supervisors often signal a process and then its whole group (`timeout`, a shell at Ctrl-C, many process
+//! managers), so one wish arrives twice within microseconds. As the second signal means "at once", that would cut
+//! requests off; signals this close together count as one.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+/// Nobody decides within this time that a drain takes too long.
+const ONE_WISH: Duration = Duration::from_millis(500);
+
+/// SIGTERM and SIGINT, caught from when this is made.
+#[derive(Debug)]
+pub struct EndSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    heard: Option<Instant>,
+}
+
+impl EndSignals {
+    /// Catches the signals. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When the signals cannot be caught.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            heard: None,
+        })
+    }
+
+    /// Waits until the end is wished for, again if it was before; gives the signal's name. Dropping the future loses
+    /// nothing.
+    pub async fn next(&mut self) -> &'static str {
+        loop {
+            let name = tokio::select! {
+                _ = self.terminate.recv() => "SIGTERM",
+                _ = self.interrupt.recv() => "SIGINT",
+            };
+            let before = self.heard.replace(Instant::now());
+            if before.is_none_or(|before| before.elapsed() >= ONE_WISH) {
+                return name;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn two_signals_at_once_are_one_wish_and_a_later_one_is_another() {
+        let mut signals = EndSignals::new().unwrap();
+        kill_process(getpid(), Signal::TERM).unwrap();
+        assert_eq!(signals.next().await, "SIGTERM");
+        kill_process(getpid(), Signal::INT).unwrap();
+        // Virtual time: it stands still until nothing else is left to do, so the signal comes first.
+        let again = tokio::time::timeout(ONE_WISH / 2, signals.next()).await;
+        assert!(again.is_err(), "{again:?}");
+        tokio::time::advance(ONE_WISH).await;
+        kill_process(getpid(), Signal::INT).unwrap();
+        assert_eq!(signals.next().await, "SIGINT");
+    }
+}
