@@ -254,7 +254,7 @@ async fn sigterm_makes_a_lame_duck_and_a_second_one_ends_at_once() {
     let again = async {
         loop {
             kill_process(getpid(), Signal::TERM).unwrap();
-            tokio::time::sleep(Duration::from_millis(600)).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
         }
     };
     let end = tokio::select! {

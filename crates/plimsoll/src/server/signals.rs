@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// Nobody decides within this time that a drain takes too long.
-const ONE_WISH: Duration = Duration::from_millis(500);
+/// A thousand times what lies between the two, and less than anybody needs to decide that a drain takes too long.
+const ONE_WISH: Duration = Duration::from_millis(100);
 
 /// SIGTERM and SIGINT, caught from when this is made.
 #[derive(Debug)]
