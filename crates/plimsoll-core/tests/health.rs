@@ -392,6 +392,34 @@ fn slow_start_raises_the_share_in_a_straight_line() {
 }
 
 #[test]
+fn backends_of_the_start_are_warm_and_one_that_returns_soon_after_is_not() {
+    for policy in [PolicyKind::Random, PolicyKind::RoundRobin, PolicyKind::Weighted, PolicyKind::LeastLoaded] {
+        let mut cluster = Cluster::connecting(BalancerConfig { policy, ..BalancerConfig::default() }, 10);
+        for index in 0..10 {
+            cluster.check(index, CheckOutcome::Passed);
+            cluster.pass_ms(50);
+        }
+        let share_of_first = |cluster: &mut Cluster| {
+            let mut picked = 0;
+            for _ in 0..10_000 {
+                let index = cluster.pick().expect("nine and more are healthy");
+                picked += u32::from(index == 0);
+                cluster.finish(index, Outcome::Success);
+            }
+            f64::from(picked) / 1_000.0
+        };
+        let whole = share_of_first(&mut cluster);
+        // Seed 3, 10,000 draws at 1 in 10: five standard deviations are 0.15; false alarm 6e-7.
+        assert!((whole - 1.0).abs() < 0.15, "{policy}: {whole:.3} of a share at the start");
+        cluster.check(0, CheckOutcome::Unreachable);
+        assert_eq!(cluster.state(0), State::Refusing, "{policy}");
+        cluster.check(0, CheckOutcome::Passed);
+        let returned = share_of_first(&mut cluster);
+        assert!(returned < 0.15, "{policy}: {returned:.3} of a share after its return");
+    }
+}
+
+#[test]
 fn slow_start_of_all_at_once_favours_nobody() {
     for policy in PolicyKind::ALL {
         let mut cluster = Cluster::connecting(BalancerConfig { policy, ..BalancerConfig::default() }, 4);

@@ -23,6 +23,9 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// All of them, in the order in which they are counted: that of their declaration.
+    const ALL: [Self; 4] = [Self::NoRoute, Self::Connect, Self::BodyTooLarge, Self::BadHost];
+
     /// Its name in metrics, and how it is said in HTTP, in gRPC, and to a person.
     pub(crate) fn row(self) -> (&'static str, StatusCode, Code, &'static str) {
         match self {
@@ -58,7 +61,7 @@ impl Refusal {
 
 /// Requests that the proxy answered itself, by reason.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals([AtomicU64; 4]);
+pub(crate) struct Refusals([AtomicU64; Refusal::ALL.len()]);
 
 impl Refusals {
     pub(crate) fn count(&self, refusal: Refusal) {
@@ -66,8 +69,7 @@ impl Refusals {
     }
 
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let all = [Refusal::NoRoute, Refusal::Connect, Refusal::BodyTooLarge, Refusal::BadHost];
-        all.into_iter().map(|refusal| (refusal.name(), self.0[refusal as usize].load(Ordering::Relaxed)))
+        Refusal::ALL.into_iter().map(|refusal| (refusal.name(), self.0[refusal as usize].load(Ordering::Relaxed)))
     }
 }
 
