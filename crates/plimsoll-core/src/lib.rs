@@ -8,7 +8,8 @@
 //! - [`Balancer`] is one cluster as its client sees it: it puts the parts below together.
 //! - [`health`] keeps the state of each backend and the rules that change it.
 //! - [`pick`] holds the policies that choose among the usable backends.
-//! - [`LoadReport`] is what backends say of themselves; [`spread`] measures how even the result is.
+//! - [`subset`] decides which of many backends one client connects to.
+//! - [`LoadReport`] is what backends say of themselves, [`probe`] what they answer when asked; [`spread`] measures how even the result is.
 //!
 //! ```
 //! use plimsoll_core::{Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
@@ -33,10 +34,12 @@ mod event;
 pub mod health;
 mod id;
 pub mod pick;
+pub mod probe;
 mod ratio;
 mod report;
 mod rng;
 pub mod spread;
+pub mod subset;
 mod time;
 
 pub use balancer::{

@@ -3,6 +3,8 @@
 //! The fields that balancing reads, out of the ORCA report that came with a response, a health
 //! check or a stream (`plimsoll-wire` holds the codecs). Source: `xds.data.orca.v3`, gRFC A51.
 
+use core::time::Duration;
+
 /// A backend's load as it reports it: rates per second, utilizations as shares of its capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoadReport {
@@ -16,6 +18,10 @@ pub struct LoadReport {
     pub eps: f64,
     /// The backend is going away (or not ready yet): it serves what arrives, and asks for no more.
     pub lame_duck: bool,
+    /// Requests in flight there, all clients together; `None` = not given.
+    pub in_flight: Option<u32>,
+    /// The median latency of requests that lately found about as many in flight; `None` = not given.
+    pub latency: Option<Duration>,
 }
 
 impl LoadReport {

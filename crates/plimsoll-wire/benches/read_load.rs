@@ -9,8 +9,13 @@ use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
 use plimsoll_wire::orca::{self, ACTIVE_REQUESTS_METRIC, OrcaLoadReport};
 
 fn read_load(criterion: &mut Criterion) {
-    let load =
-        LoadReport { application_utilization: 0.61, cpu_utilization: 0.61, qps: 812.5, eps: 1.25, lame_duck: false };
+    let load = LoadReport {
+        application_utilization: 0.61,
+        cpu_utilization: 0.61,
+        qps: 812.5,
+        eps: 1.25,
+        ..LoadReport::default()
+    };
     let mut report = OrcaLoadReport::from(&load);
     report.named_metrics.insert(ACTIVE_REQUESTS_METRIC.to_owned(), 7.0);
     let mut headers = HeaderMap::new();

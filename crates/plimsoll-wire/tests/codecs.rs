@@ -1,6 +1,8 @@
 //! The codecs against published bytes, against themselves, and against junk.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderValue, StatusCode};
 use plimsoll_core::LoadReport;
 use plimsoll_wire::grpc::{Code, FrameHeader, decode_message, encode_message, unframe};
@@ -50,8 +52,14 @@ fn load(headers: &HeaderMap) -> Option<Result<LoadReport, Malformed>> {
 fn published_bytes_read_as_the_report_that_made_them() {
     assert_eq!(orca::read(&bin(&[FULL])), Some(Ok(full_report())));
     assert_eq!(full_report().to_header_value(), FULL);
-    let expected =
-        LoadReport { application_utilization: 0.75, cpu_utilization: 0.5, qps: 100.0, eps: 2.0, lame_duck: true };
+    let expected = LoadReport {
+        application_utilization: 0.75,
+        cpu_utilization: 0.5,
+        qps: 100.0,
+        eps: 2.0,
+        lame_duck: true,
+        ..LoadReport::default()
+    };
     assert_eq!(load(&bin(&[FULL])), Some(Ok(expected)));
     assert_eq!(load(&bin(&[PLAIN])), Some(Ok(LoadReport { lame_duck: false, ..expected })));
 }
@@ -162,8 +170,14 @@ proptest! {
     }
 
     #[test]
-    fn load_report_survives_the_message(cpu in number(), app in number(), qps in number(), eps in number(), lame_duck: bool) {
-        let load = LoadReport { application_utilization: app, cpu_utilization: cpu, qps, eps, lame_duck };
+    fn load_report_survives_the_message(
+        cpu in number(), app in number(), qps in number(), eps in number(), lame_duck: bool,
+        in_flight: Option<u32>, latency_ms in prop::option::of(0_u64..1 << 40),
+    ) {
+        // Whole milliseconds: a double holds any latency of less than a century to the nanosecond, not to the last bit.
+        let latency = latency_ms.map(|ms| Duration::from_secs_f64(ms as f64 / 1e3));
+        let (application_utilization, cpu_utilization) = (app, cpu);
+        let load = LoadReport { application_utilization, cpu_utilization, qps, eps, lame_duck, in_flight, latency };
         prop_assert_eq!(LoadReport::from(&OrcaLoadReport::from(&load)), load);
     }
 
@@ -231,4 +245,20 @@ proptest! {
 fn base64(bytes: &[u8]) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+#[test]
+fn senseless_requests_in_flight_and_latency_count_as_not_given() {
+    for (key, values) in [
+        (orca::ACTIVE_REQUESTS_METRIC, [-1.0, f64::NAN, 1e20]),
+        (orca::LATENCY_METRIC, [-1.0, f64::NAN, f64::INFINITY]),
+    ] {
+        for value in values {
+            let report =
+                OrcaLoadReport { eps: 1.0, named_metrics: [(key.to_owned(), value)].into(), ..Default::default() };
+            let headers = bin(&[report.to_header_value().to_str().unwrap()]);
+            let expected = LoadReport { eps: 1.0, ..LoadReport::default() };
+            assert_eq!(load(&headers), Some(Ok(expected)), "{key} {value}");
+        }
+    }
 }

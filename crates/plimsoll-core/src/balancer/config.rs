@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 
 use crate::Ratio;
 use crate::health::{BackoffConfig, CheckConfig, OutlierConfig, Scope, SlowStartConfig};
-use crate::pick::{PolicyKind, WeightedConfig};
+use crate::pick::{PolicyKind, PrequalConfig, WeightedConfig};
 
 /// Active requests of one client at one backend from which on the backend is passed over: the value of SRE ch. 20. A backend
 /// that has so many of one client's requests open is unlikely to get to another soon.
@@ -27,6 +27,8 @@ pub struct BalancerConfig {
     pub slow_start: SlowStartConfig,
     /// How load reports turn into weights.
     pub weighted: WeightedConfig,
+    /// How probe answers are kept and used.
+    pub prequal: PrequalConfig,
     /// When to look again at a backend that refuses.
     pub backoff: BackoffConfig,
 }
@@ -41,6 +43,7 @@ impl Default for BalancerConfig {
             panic_threshold: Scope::DEFAULT_PANIC_THRESHOLD,
             slow_start: SlowStartConfig::default(),
             weighted: WeightedConfig::default(),
+            prequal: PrequalConfig::default(),
             backoff: BackoffConfig::default(),
         }
     }

@@ -35,7 +35,7 @@ pub use config::{BalancerConfig, DEFAULT_MAX_ACTIVE_REQUESTS};
 pub use snapshot::BackendSnapshot;
 
 use crate::health::{Change, CheckOutcome, Reason, State};
-use crate::pick::AnyPolicy;
+use crate::pick::{AnyPolicy, ProbeAnswer};
 use crate::{BackendId, Event, LoadReport, Observe, Timestamp, Weight, rng};
 use members::Members;
 use timers::Timers;
@@ -111,7 +111,7 @@ impl Balancer {
     #[must_use]
     pub fn new(config: BalancerConfig) -> Self {
         Self {
-            policy: AnyPolicy::new(config.policy),
+            policy: AnyPolicy::new(config.policy, config.prequal),
             config,
             members: Members::default(),
             timers: Timers::default(),
@@ -129,8 +129,12 @@ impl Balancer {
     /// Changes the configuration. What is known of the backends stays: their states, active requests, latencies
     /// and capabilities.
     pub fn set_config(&mut self, now: Timestamp, config: BalancerConfig) {
-        if config.policy != self.config.policy {
-            self.policy = AnyPolicy::new(config.policy);
+        let relearns = match &self.policy {
+            AnyPolicy::Prequal(policy) => *policy.config() != config.prequal,
+            _ => false,
+        };
+        if config.policy != self.config.policy || relearns {
+            self.policy = AnyPolicy::new(config.policy, config.prequal);
         }
         self.config = config;
         if config.checks.active {
@@ -148,9 +152,13 @@ impl Balancer {
     /// Adds a backend, which is checked at once: see [`Balancer::poll_check`].
     pub fn add(&mut self, now: Timestamp, weight: Weight, observer: &mut impl Observe) -> BackendId {
         let id = self.members.add(now, weight);
-        if let AnyPolicy::Weighted(policy) = &mut self.policy {
-            policy.reserve(self.members.slots());
-            policy.forget(id.slot());
+        match &mut self.policy {
+            AnyPolicy::Weighted(policy) => {
+                policy.reserve(self.members.slots());
+                policy.forget(id.slot());
+            }
+            AnyPolicy::Prequal(policy) => policy.notes().forget(id.slot() as u32),
+            _ => {}
         }
         self.penalised.reserve(self.members.slots().saturating_sub(self.penalised.len()));
         self.reschedule(id);
@@ -247,6 +255,10 @@ impl Balancer {
             let change = member.health.on_lame_duck_report(now, &self.config.checks);
             self.apply(now, id, change, observer);
         }
+        if let (AnyPolicy::Prequal(policy), Some(in_flight)) = (&mut self.policy, report.in_flight) {
+            let answer = ProbeAnswer { in_flight, latency: report.latency };
+            policy.notes().on_report(now, id.slot() as u32, answer, self.members.candidates[id.slot()].load);
+        }
     }
 
     /// A connection to this backend was set up.
@@ -341,6 +353,30 @@ impl Balancer {
     /// A backend to check now; its outcome must come to [`Balancer::on_check`].
     pub fn poll_check(&mut self) -> Option<BackendId> {
         self.due_checks.pop()
+    }
+
+    /// A backend to ask for its requests in flight and its latency, without delaying any request; its answer goes to
+    /// [`Balancer::on_probe`], no later than some milliseconds after. Call after each pick until it returns `None`. Only a
+    /// policy that probes, and is told to ([`ProbeSource::Live`](crate::pick::ProbeSource)), ever names one.
+    pub fn poll_probe(&mut self, rng: &mut impl Rng) -> Option<BackendId> {
+        let AnyPolicy::Prequal(policy) = &mut self.policy else { return None };
+        if !policy.asks() {
+            return None;
+        }
+        let slot = policy.next_probe(&self.members.usable, rng)?;
+        Some(self.members.id_at(slot))
+    }
+
+    /// A backend that [`Balancer::poll_probe`] named has answered.
+    pub fn on_probe(&mut self, now: Timestamp, id: BackendId, answer: ProbeAnswer) {
+        let slot = id.slot() as u32;
+        if !self.contains(id) || !self.members.is_usable(slot) {
+            return;
+        }
+        if let AnyPolicy::Prequal(policy) = &mut self.policy {
+            let inverse_weight = self.members.candidates[id.slot()].inverse_weight;
+            policy.on_answer(now, slot, answer, inverse_weight, self.members.usable.len());
+        }
     }
 
     /// Whether `id` is still a member.

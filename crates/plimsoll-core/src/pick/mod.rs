@@ -11,6 +11,7 @@
 //! | `weighted` | in proportion to capability, from load reports | the default: balances CPU |
 //! | `p2c` | two at random, the fewer active | very many backends, bursty |
 //! | `peak-ewma` | two at random, the lower latency × active | latency matters more than CPU |
+//! | `prequal` | of those probed lately and not full, the least latency | tail latency on shared machines |
 //!
 //! Failures are a penalty in each: policies read a load that counts them in, not the bare count of active
 //! requests, and the balancer, which keeps a failing backend with a probability below one.
@@ -28,12 +29,14 @@ pub(crate) mod latency;
 pub(crate) mod least_loaded;
 pub(crate) mod p2c;
 pub(crate) mod peak_ewma;
+pub(crate) mod prequal;
 pub(crate) mod random;
 pub(crate) mod round_robin;
 pub(crate) mod stride;
 pub(crate) mod weighted;
 
 pub use capability::WeightedConfig;
+pub use prequal::{PrequalConfig, ProbeAnswer, ProbeRule, ProbeSource};
 
 /// The policies, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,12 +54,14 @@ pub enum PolicyKind {
     P2c,
     /// Two at random, the lower latency × active requests.
     PeakEwma,
+    /// Of those probed lately and not full, the least latency.
+    Prequal,
 }
 
 impl PolicyKind {
     /// All policies.
-    pub const ALL: [Self; 6] =
-        [Self::Random, Self::RoundRobin, Self::LeastLoaded, Self::Weighted, Self::P2c, Self::PeakEwma];
+    pub const ALL: [Self; 7] =
+        [Self::Random, Self::RoundRobin, Self::LeastLoaded, Self::Weighted, Self::P2c, Self::PeakEwma, Self::Prequal];
 
     /// The word for it in configuration, metrics and logs.
     #[must_use]
@@ -68,6 +73,7 @@ impl PolicyKind {
             Self::Weighted => "weighted",
             Self::P2c => "p2c",
             Self::PeakEwma => "peak-ewma",
+            Self::Prequal => "prequal",
         }
     }
 }
@@ -155,6 +161,7 @@ pub(crate) enum AnyPolicy {
     Weighted(weighted::Weighted),
     P2c(p2c::P2c),
     PeakEwma(peak_ewma::PeakEwmaPolicy),
+    Prequal(prequal::Prequal),
 }
 
 macro_rules! each {
@@ -166,13 +173,14 @@ macro_rules! each {
             AnyPolicy::Weighted($policy) => $call,
             AnyPolicy::P2c($policy) => $call,
             AnyPolicy::PeakEwma($policy) => $call,
+            AnyPolicy::Prequal($policy) => $call,
         }
     };
 }
 
 impl AnyPolicy {
     /// The policy named `kind`, for backends of which none is usable yet.
-    pub(crate) fn new(kind: PolicyKind) -> Self {
+    pub(crate) fn new(kind: PolicyKind, prequal: PrequalConfig) -> Self {
         match kind {
             PolicyKind::Random => Self::Random(random::Random),
             PolicyKind::RoundRobin => Self::RoundRobin(round_robin::RoundRobin::default()),
@@ -180,6 +188,7 @@ impl AnyPolicy {
             PolicyKind::Weighted => Self::Weighted(weighted::Weighted::default()),
             PolicyKind::P2c => Self::P2c(p2c::P2c),
             PolicyKind::PeakEwma => Self::PeakEwma(peak_ewma::PeakEwmaPolicy),
+            PolicyKind::Prequal => Self::Prequal(prequal::Prequal::new(prequal)),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A proxy reads a report with every response, so the general decoder (a map and its strings on the
 //! heap, for keys that nobody asked for) is too dear. This one decodes base64 into a buffer on the
-//! stack and walks the message's fields: five numbers are taken, the lame-duck flag is looked for in
+//! stack and walks the message's fields: five numbers are taken, our own names are looked for in
 //! `named_metrics`, all else is skipped. Whatever is out of the ordinary (a long report, joined
 //! values, groups, the forms in words) goes to the general decoder.
 //!
@@ -13,7 +13,10 @@ use http::{HeaderMap, HeaderValue};
 use plimsoll_core::LoadReport;
 
 use super::base64::decode;
-use super::{LAME_DUCK_METRIC, Malformed, OrcaLoadReport, checked, qps};
+use super::{
+    ACTIVE_REQUESTS_METRIC, LAME_DUCK_METRIC, LATENCY_METRIC, Malformed, OrcaLoadReport, checked, in_flight, latency,
+    qps,
+};
 use crate::headers::{ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN};
 
 /// Room for a message on the stack. Reports of this crate take about 100 bytes.
@@ -74,6 +77,10 @@ fn from_binary(mut bytes: &[u8]) -> Option<Result<LoadReport, Malformed>> {
                 let (key, value) = entry(delimited(&mut bytes)?)?;
                 if key == LAME_DUCK_METRIC.as_bytes() {
                     report.lame_duck = value > 0.0;
+                } else if key == ACTIVE_REQUESTS_METRIC.as_bytes() {
+                    report.in_flight = in_flight(value);
+                } else if key == LATENCY_METRIC.as_bytes() {
+                    report.latency = latency(value);
                 }
             }
             // A known field of another wire type: decoders differ in what they make of it.
@@ -175,8 +182,14 @@ mod tests {
             "CQAAAAAAAOA/EQAAAAAAANA/GGMiDgoDY3B1Efyp8dJNYmA/Kg8KBGRpc2sRmpmZmZmZuT8xAAAAAAAAWUA5AAAAAAAAAEBCHQo\
              ScGxpbXNvbGwubGFtZV9kdWNrEQAAAAAAAPA/QhAKBXF1ZXVlEQAAAAAAAAhASQAAAAAAAOg/",
         );
-        let expected =
-            LoadReport { application_utilization: 0.75, cpu_utilization: 0.5, qps: 100.0, eps: 2.0, lame_duck: true };
+        let expected = LoadReport {
+            application_utilization: 0.75,
+            cpu_utilization: 0.5,
+            qps: 100.0,
+            eps: 2.0,
+            lame_duck: true,
+            ..LoadReport::default()
+        };
         assert_eq!(report, Ok(expected));
     }
 

@@ -21,8 +21,8 @@
 //! gives everything. They agree on every report that [`read`] accepts.
 //!
 //! Ours, since nothing public exists: a backend in lame duck says so in
-//! `named_metrics` under [`LAME_DUCK_METRIC`], and its requests in flight under
-//! [`ACTIVE_REQUESTS_METRIC`].
+//! `named_metrics` under [`LAME_DUCK_METRIC`], its requests in flight under [`ACTIVE_REQUESTS_METRIC`], and
+//! the latency that it expects under [`LATENCY_METRIC`]; the last two are what the policy `prequal` goes by.
 //!
 //! Sources: gRFC A51, gRFC A58, Envoy's `orca_parser.cc`.
 
@@ -31,6 +31,7 @@ mod fast;
 mod text;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ::base64::Engine as _;
 use ::base64::engine::general_purpose::{STANDARD, STANDARD_PAD_INDIFFERENT};
@@ -48,6 +49,9 @@ pub const LAME_DUCK_METRIC: &str = "plimsoll.lame_duck";
 
 /// Key in `named_metrics`: requests in flight at the backend, from all of its clients.
 pub const ACTIVE_REQUESTS_METRIC: &str = "plimsoll.active_requests";
+
+/// Key in `named_metrics`: the latency, in seconds, that the backend expects for one more request.
+pub const LATENCY_METRIC: &str = "plimsoll.latency_seconds";
 
 /// A load report with all of its fields. Utilizations are shares of what is available, 1.0 = all.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -180,6 +184,8 @@ impl From<&OrcaLoadReport> for LoadReport {
             qps: qps(report.rps_fractional, report.rps),
             eps: report.eps,
             lame_duck: report.lame_duck(),
+            in_flight: report.named_metrics.get(ACTIVE_REQUESTS_METRIC).and_then(|value| in_flight(*value)),
+            latency: report.named_metrics.get(LATENCY_METRIC).and_then(|value| latency(*value)),
         }
     }
 }
@@ -190,6 +196,12 @@ impl From<&LoadReport> for OrcaLoadReport {
         if report.lame_duck {
             named_metrics.insert(LAME_DUCK_METRIC.to_owned(), 1.0);
         }
+        if let Some(in_flight) = report.in_flight {
+            named_metrics.insert(ACTIVE_REQUESTS_METRIC.to_owned(), f64::from(in_flight));
+        }
+        if let Some(latency) = report.latency {
+            named_metrics.insert(LATENCY_METRIC.to_owned(), latency.as_secs_f64());
+        }
         Self {
             cpu_utilization: report.cpu_utilization,
             application_utilization: report.application_utilization,
@@ -199,6 +211,16 @@ impl From<&LoadReport> for OrcaLoadReport {
             ..Self::default()
         }
     }
+}
+
+/// A named metric as a number of requests; what makes no sense counts as not given.
+fn in_flight(value: f64) -> Option<u32> {
+    (0.0..=f64::from(u32::MAX)).contains(&value).then_some(value as u32)
+}
+
+/// A named metric as a latency; what makes no sense counts as not given.
+fn latency(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 fn qps(rps_fractional: f64, rps: u64) -> f64 {

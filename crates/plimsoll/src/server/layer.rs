@@ -32,7 +32,7 @@ use super::body::{OwnBody, ReportBody, Trailers, see_to};
 use super::endpoints::Endpoint;
 use super::lifecycle::{InFlight, Lifecycle, Phase};
 use super::meter;
-use super::report::{ReportSource, Reporter};
+use super::report::{Arrival, ReportSource, Reporter};
 
 /// Adds load reports, health and lame duck to a service. Clones share one set of counts.
 #[derive(Clone)]
@@ -150,8 +150,9 @@ where
         let kind = match Endpoint::of(&request, self.layer.readiness_path.as_deref()) {
             Some(endpoint) => FutureKind::Own { answer: Box::pin(endpoint.answer(request, Arc::clone(&reporter))) },
             None => {
+                let arrival = reporter.arrived();
                 let in_flight = Some(reporter.lifecycle.begin());
-                FutureKind::Service { inner: self.inner.call(request), in_flight }
+                FutureKind::Service { inner: self.inner.call(request), arrival, in_flight }
             }
         };
         ResponseFuture { kind, reporter, http1 }
@@ -174,6 +175,7 @@ pin_project! {
         Service {
             #[pin]
             inner: F,
+            arrival: Arrival,
             in_flight: Option<InFlight>,
         },
         Own { answer: BoxFuture<'static, Response<OwnBody>> },
@@ -191,9 +193,9 @@ where
         let this = self.project();
         let mut response = match this.kind.project() {
             FutureKindProj::Own { answer } => ready!(answer.as_mut().poll(cx)).map(ReportBody::own),
-            FutureKindProj::Service { inner, in_flight } => {
+            FutureKindProj::Service { inner, arrival, in_flight } => {
                 let result = ready!(inner.poll(cx));
-                this.reporter.answered();
+                this.reporter.answered(*arrival);
                 let in_flight = in_flight.take().expect("a future is not polled after it was ready");
                 match result {
                     Ok(response) => attach(response, this.reporter, in_flight),

@@ -4,8 +4,8 @@
 //! header is kept and made anew only every [`ENCODE_EVERY`]; in between a response pays for reading
 //! the clock and for a reference count. Becoming a lame duck shows at once.
 //!
-//! What is measured: qps, eps and CPU over one sliding window ([`meter`](super::meter)), and requests
-//! in flight. CPU utilization is CPU used over CPU available, and stands in for
+//! What is measured: qps, eps and CPU over one sliding window ([`meter`](super::meter)), requests in flight, and
+//! the latency that one more of them can expect ([`LatencyByLoad`]). CPU utilization is CPU used over CPU available, and stands in for
 //! `application_utilization` as well, because some clients read only the one and some only the other.
 //! A server that knows its load better says so through [`ReportSource`].
 
@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use parking_lot::{Mutex, RwLock};
+use plimsoll_core::probe::LatencyByLoad;
 use plimsoll_core::{LoadReport, Timestamp};
-use plimsoll_wire::orca::{ACTIVE_REQUESTS_METRIC, OrcaLoadReport};
+use plimsoll_wire::orca::OrcaLoadReport;
 use tokio::time::Instant;
 
 use super::cpu;
@@ -49,11 +50,23 @@ pub(super) struct Reporter {
     origin: Instant,
     answered: AtomicU64,
     failed: AtomicU64,
+    latencies: Mutex<LatencyByLoad>,
     /// When the encoded report is too old, in nanoseconds since the origin.
     stale_at: AtomicU64,
     encoded_phase: AtomicU8,
     encoded: RwLock<HeaderValue>,
     measuring: Mutex<Measuring>,
+}
+
+/// When a request came, and how many it found.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival {
+    at: Timestamp,
+    found: u32,
+}
+
+fn in_u32(requests: u64) -> u32 {
+    u32::try_from(requests).unwrap_or(u32::MAX)
 }
 
 struct Measuring {
@@ -77,6 +90,7 @@ impl Reporter {
             origin: Instant::now(),
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            latencies: Mutex::default(),
             stale_at: AtomicU64::new(0),
             encoded_phase: AtomicU8::new(lifecycle.phase() as u8),
             encoded: RwLock::new(report.to_header_value()),
@@ -89,9 +103,16 @@ impl Reporter {
         })
     }
 
+    /// A request has come, and is not yet among those in flight.
+    pub(super) fn arrived(&self) -> Arrival {
+        Arrival { at: self.now(), found: in_u32(self.lifecycle.active_requests()) }
+    }
+
     /// Counts a request as answered, well or ill.
-    pub(super) fn answered(&self) {
+    pub(super) fn answered(&self, arrival: Arrival) {
         self.answered.fetch_add(1, Ordering::Relaxed);
+        let now = self.now();
+        self.latencies.lock().on_answer(now, arrival.found, now.since(arrival.at));
     }
 
     /// Counts a request, answered before or not at all, as failed.
@@ -101,7 +122,7 @@ impl Reporter {
 
     /// The report as the value of an `endpoint-load-metrics-bin` header.
     pub(super) fn header(&self) -> HeaderValue {
-        let now = Timestamp::from_origin(self.origin.elapsed());
+        let now = self.now();
         let phase = self.lifecycle.phase();
         if phase as u8 != self.encoded_phase.load(Ordering::Acquire) {
             self.encode(&mut self.measuring.lock(), now, phase);
@@ -116,10 +137,14 @@ impl Reporter {
 
     /// The report as it stands now.
     pub(super) fn report(&self) -> OrcaLoadReport {
-        let now = Timestamp::from_origin(self.origin.elapsed());
+        let now = self.now();
         let mut measuring = self.measuring.lock();
         self.encode(&mut measuring, now, self.lifecycle.phase());
         measuring.report.clone()
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_origin(self.origin.elapsed())
     }
 
     fn encode(&self, measuring: &mut Measuring, now: Timestamp, phase: Phase) {
@@ -133,19 +158,20 @@ impl Reporter {
         }
         let Rates { qps, eps, cpus } = measuring.rates;
         let utilization = cpus / self.cpus;
+        let in_flight = in_u32(self.lifecycle.active_requests());
         let mut load = LoadReport {
             application_utilization: utilization,
             cpu_utilization: utilization,
             qps,
             eps,
             lame_duck: !phase.is_serving(),
+            in_flight: Some(in_flight),
+            latency: self.latencies.lock().estimate(now, in_flight),
         };
         if let Some(source) = &self.source {
             load = source.report(load);
         }
-        let mut report = OrcaLoadReport::from(&load);
-        let active = self.lifecycle.active_requests();
-        report.named_metrics.insert(ACTIVE_REQUESTS_METRIC.to_owned(), active as f64);
+        let report = OrcaLoadReport::from(&load);
         *self.encoded.write() = report.to_header_value();
         measuring.report = report;
         self.encoded_phase.store(phase as u8, Ordering::Release);
@@ -171,11 +197,13 @@ mod tests {
     async fn report_is_encoded_anew_only_after_a_while() {
         let reporter = reporter(None);
         tokio::time::advance(Duration::from_secs(1)).await;
-        reporter.answered();
+        let arrival = reporter.arrived();
+        reporter.answered(arrival);
         let first = reporter.header();
         assert_eq!(read(&first).qps, 1.0);
         for _ in 0..99 {
-            reporter.answered();
+            let arrival = reporter.arrived();
+            reporter.answered(arrival);
         }
         reporter.failed();
         assert_eq!(reporter.header().as_bytes().as_ptr(), first.as_bytes().as_ptr(), "the same bytes, shared");
@@ -199,6 +227,6 @@ mod tests {
         let _in_flight = reporter.lifecycle.begin();
         let report = reporter.report();
         assert_eq!((report.application_utilization, report.rps_fractional), (0.2, 100.0));
-        assert_eq!(report.named_metrics[ACTIVE_REQUESTS_METRIC], 1.0);
+        assert_eq!(report.named_metrics[plimsoll_wire::orca::ACTIVE_REQUESTS_METRIC], 1.0);
     }
 }

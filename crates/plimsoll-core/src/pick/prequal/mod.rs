@@ -1,0 +1,275 @@
+//! `prequal`: the backend that says it will be quickest, among those that are not already full.
+//!
+//! Wydrowski et al., "Load is not what you should balance" (NSDI 2024). Balancing CPU evens out averages over
+//! seconds; what makes requests late is a queue of milliseconds at a backend whose machine is busy with something
+//! else. So backends are asked, all the time and ahead of need, how many requests they have in flight and how long one
+//! takes; the answers wait in a [pool] until a request comes, which then goes by the best of them
+//! ([rule]) without waiting for a probe.
+//!
+//! ```text
+//! probes per pick  p    removals per pick  r    answers kept  m    usable backends  n
+//! uses of an answer  b = max(1, (1 + δ) ÷ ((1 − m/n) · p − r))
+//! hot: requests in flight > the `hot_quantile` of those probed lately
+//! ```
+//!
+//! Answers leave by age, by use, and one per pick is taken out, in turn the oldest and the worst: else the pool
+//! would come to hold what nobody wants. With fewer than two answers the choice is uniform.
+//!
+//! The paper leaves open what keeps a backend that fails at once, and so has nothing in flight and no latency, from drawing
+//! everything. Here recent failures count as requests in flight, as in the other policies, so it is hot.
+//!
+//! Where backends answer no probes ([`ProbeSource::Responses`]), as many as would be probed are drawn for each pick, and the
+//! same rule chooses among them by what this client's own requests have told: the load reports of responses
+//! where these name requests in flight, else the client's own count. Nothing has to be kept ahead of need then, so there is
+//! no pool.
+
+pub(crate) mod notes;
+mod pool;
+mod quantile;
+mod rule;
+
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use rand_core::Rng;
+
+use super::{Candidate, Policy, View};
+use crate::{Ratio, Timestamp, rng};
+use notes::Notes;
+use pool::{Entry, Pool};
+use quantile::RunningQuantile;
+pub use rule::ProbeRule;
+use rule::Score;
+
+/// With fewer answers there is no choice to make.
+const FEWEST: usize = 2;
+/// Probes for one pick, at most: more say the same again.
+const MOST_PROBES: usize = 8;
+/// Uses of an answer where the formula has no bound: with a pool as large as the set of backends, answers are replaced by
+/// newer ones long before they are used up.
+const UNBOUNDED_USES: f64 = 1e6;
+
+/// What a backend answers to a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbeAnswer {
+    /// Requests in flight there, all clients together, waiting ones included.
+    pub in_flight: u32,
+    /// The median latency of requests that lately found about as many in flight; `None` when it has none to go by.
+    pub latency: Option<Duration>,
+}
+
+/// Where answers come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeSource {
+    /// From backends that are asked: [`Balancer::poll_probe`](crate::Balancer::poll_probe).
+    Live,
+    /// From what this client's requests have told.
+    #[default]
+    Responses,
+}
+
+/// The settings of `prequal`; the defaults are the paper's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrequalConfig {
+    /// Answers kept.
+    pub pool: NonZeroU32,
+    /// From this age on an answer is not used.
+    pub max_age: Duration,
+    /// Backends probed for each pick, on average.
+    pub probes_per_pick: f64,
+    /// Answers taken out of the pool for each pick, on average.
+    pub removals_per_pick: f64,
+    /// δ: by how much answers may outlast the balance of coming and going.
+    pub reuse_delta: f64,
+    /// Backends with more in flight than this quantile are hot.
+    pub hot_quantile: Ratio,
+    /// How to choose among the answers.
+    pub rule: ProbeRule,
+    /// Where answers come from.
+    pub source: ProbeSource,
+}
+
+impl PrequalConfig {
+    /// Enough to choose well from; more are older.
+    pub const DEFAULT_POOL: NonZeroU32 = NonZeroU32::new(16).expect("not zero");
+    /// After a second another queue is there.
+    pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(1);
+    /// Below one probe a pick tails grow steeply.
+    pub const DEFAULT_PROBES_PER_PICK: f64 = 3.0;
+    /// Keeps the pool fresh at the cost of a third of the probes.
+    pub const DEFAULT_REMOVALS_PER_PICK: f64 = 1.0;
+    /// An answer may be used about once more than probes alone would refill.
+    pub const DEFAULT_REUSE_DELTA: f64 = 1.0;
+    /// 2^−0.25; anything from 0.6 to 0.9 does much the same.
+    pub const DEFAULT_HOT_QUANTILE: Ratio = Ratio::from_percent(84);
+}
+
+impl Default for PrequalConfig {
+    fn default() -> Self {
+        Self {
+            pool: Self::DEFAULT_POOL,
+            max_age: Self::DEFAULT_MAX_AGE,
+            probes_per_pick: Self::DEFAULT_PROBES_PER_PICK,
+            removals_per_pick: Self::DEFAULT_REMOVALS_PER_PICK,
+            reuse_delta: Self::DEFAULT_REUSE_DELTA,
+            hot_quantile: Self::DEFAULT_HOT_QUANTILE,
+            rule: ProbeRule::default(),
+            source: ProbeSource::default(),
+        }
+    }
+}
+
+impl PrequalConfig {
+    /// How often an answer may be used, with `n` backends to choose among.
+    fn uses(&self, n: usize) -> f64 {
+        let share_in_pool = f64::from(self.pool.get()) / n as f64;
+        let surplus = (1.0 - share_in_pool) * self.probes_per_pick - self.removals_per_pick;
+        if surplus <= 0.0 { UNBOUNDED_USES } else { ((1.0 + self.reuse_delta) / surplus).clamp(1.0, UNBOUNDED_USES) }
+    }
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub(crate) struct Prequal {
+    config: PrequalConfig,
+    pool: Pool,
+    threshold: RunningQuantile,
+    notes: Notes,
+    /// Probes and removals that are due, uses that rounding has left over: fractions add up.
+    probes_due: f64,
+    removals_due: f64,
+    uses_left_over: f64,
+    /// Which kind of removal is next.
+    oldest_next: bool,
+    /// Backends probed since the last pick.
+    probed: Vec<u32>,
+}
+
+impl Prequal {
+    pub(crate) fn new(config: PrequalConfig) -> Self {
+        Self {
+            config,
+            pool: Pool::new(config.pool.get() as usize),
+            threshold: RunningQuantile::new(config.hot_quantile),
+            notes: Notes::default(),
+            probes_due: 0.0,
+            removals_due: 0.0,
+            uses_left_over: 0.0,
+            oldest_next: true,
+            probed: Vec::with_capacity(MOST_PROBES),
+        }
+    }
+
+    /// Whether backends are to be asked.
+    pub(crate) fn asks(&self) -> bool {
+        self.config.source == ProbeSource::Live
+    }
+
+    pub(crate) fn config(&self) -> &PrequalConfig {
+        &self.config
+    }
+
+    pub(crate) fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
+
+    /// A backend to probe now, not yet probed since the last pick; `None` when no more are due.
+    pub(crate) fn next_probe(&mut self, usable: &[u32], rng: &mut impl Rng) -> Option<u32> {
+        if self.probes_due < 1.0 {
+            return None;
+        }
+        if self.probed.len() >= usable.len() {
+            self.probes_due = 0.0;
+            return None;
+        }
+        self.probes_due -= 1.0;
+        let mut place = rng::below(rng, usable.len());
+        while self.probed.contains(&usable[place]) {
+            place = (place + 1) % usable.len();
+        }
+        self.probed.push(usable[place]);
+        Some(usable[place])
+    }
+
+    /// A backend answered a probe.
+    pub(crate) fn on_answer(&mut self, now: Timestamp, slot: u32, answer: ProbeAnswer, inverse_weight: f32, n: usize) {
+        let uses = self.config.uses(n) + self.uses_left_over;
+        let uses_left = uses as u32;
+        self.uses_left_over = uses - f64::from(uses_left);
+        self.threshold.insert(relative(answer.in_flight, inverse_weight));
+        let latency_s = answer.latency.map_or(0.0, |latency| latency.as_secs_f32());
+        self.pool.insert(Entry { slot, in_flight: answer.in_flight, latency_s, at: now, uses_left });
+    }
+
+    /// The pick from the pool.
+    fn choose_probed(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+        self.pool.expire(view.now, self.config.max_age);
+        let entries = self.pool.entries();
+        if entries.len() < FEWEST {
+            return view.usable[rng::below(rng, view.usable.len())];
+        }
+        let place = self.config.rule.best(entries, view, self.threshold.value(), rng);
+        let slot = entries[place].slot;
+        self.pool.use_up(place);
+        self.thin_out(view);
+        slot
+    }
+
+    fn thin_out(&mut self, view: &View<'_>) {
+        self.removals_due += self.config.removals_per_pick;
+        while self.removals_due >= 1.0 {
+            self.removals_due -= 1.0;
+            let oldest = (!self.pool.entries().is_empty()).then_some(0);
+            let worst = || self.config.rule.worst(self.pool.entries(), view, self.threshold.value());
+            let place = if self.oldest_next { oldest } else { worst() };
+            self.oldest_next = !self.oldest_next;
+            if let Some(place) = place {
+                self.pool.remove(place);
+            }
+        }
+    }
+
+    /// The pick from what is noted of those drawn.
+    fn choose_noted(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+        let threshold = self.threshold.value();
+        let mut best: Option<(Score, u32)> = None;
+        while let Some(slot) = self.next_probe(view.usable, rng) {
+            let candidate = &view.candidates[slot as usize];
+            let entry = self.notes.entry(view.now, slot, candidate, self.config.max_age);
+            if best.is_none() {
+                // The first is drawn uniformly; one sample a pick is enough.
+                self.threshold.insert(relative(entry.in_flight, candidate.inverse_weight));
+            }
+            let score = self.config.rule.score(&entry, view, threshold);
+            if best.is_none_or(|(least, _)| score < least) {
+                best = Some((score, slot));
+            }
+        }
+        best.map_or_else(|| view.usable[rng::below(rng, view.usable.len())], |(_, slot)| slot)
+    }
+}
+
+/// Requests in flight in terms of an ordinary backend, in whole numbers.
+fn relative(in_flight: u32, inverse_weight: f32) -> u32 {
+    (in_flight as f32 * inverse_weight + 0.5) as u32
+}
+
+impl Policy for Prequal {
+    fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+        self.probed.clear();
+        self.probes_due = (self.probes_due + self.config.probes_per_pick).min(MOST_PROBES as f64);
+        match self.config.source {
+            ProbeSource::Live => self.choose_probed(view, rng),
+            ProbeSource::Responses => self.choose_noted(view, rng),
+        }
+    }
+
+    fn on_usable(&mut self, slot: u32, _candidate: &Candidate) {
+        self.notes.reserve(slot);
+    }
+
+    fn on_unusable(&mut self, slot: u32) {
+        self.pool.forget(slot);
+    }
+}

@@ -1,0 +1,61 @@
+//! What the client's own requests have told of each backend: what `prequal` goes by where there is nobody to ask.
+//!
+//! The last load report that named requests in flight, and those that this client has sent there since, less those that came
+//! back; without one, or when it is too old, the client's own count of active requests. The latency that the client
+//! saw is no substitute for the one that a backend names: it comes late, and does not say with how many in flight.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::ProbeAnswer;
+use super::pool::Entry;
+use crate::Timestamp;
+use crate::pick::Candidate;
+
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    at: Timestamp,
+    in_flight: u32,
+    /// This client's own at the time.
+    load: u32,
+    latency_s: f32,
+}
+
+/// The notes, by slot.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notes {
+    notes: Vec<Option<Note>>,
+}
+
+impl Notes {
+    /// Makes room, so that reports do not allocate.
+    pub(super) fn reserve(&mut self, slot: u32) {
+        if self.notes.len() <= slot as usize {
+            self.notes.resize(slot as usize + 1, None);
+        }
+    }
+
+    /// Another backend is in this slot now.
+    pub(crate) fn forget(&mut self, slot: u32) {
+        if let Some(note) = self.notes.get_mut(slot as usize) {
+            *note = None;
+        }
+    }
+
+    /// A load report named this, when this client had `load` there.
+    pub(crate) fn on_report(&mut self, now: Timestamp, slot: u32, answer: ProbeAnswer, load: u32) {
+        if let Some(note) = self.notes.get_mut(slot as usize) {
+            let latency_s = answer.latency.map_or(0.0, |latency| latency.as_secs_f32());
+            *note = Some(Note { at: now, in_flight: answer.in_flight, load, latency_s });
+        }
+    }
+
+    /// What the backend in `slot` would answer, as far as is known.
+    pub(super) fn entry(&self, now: Timestamp, slot: u32, candidate: &Candidate, max_age: Duration) -> Entry {
+        let note = self.notes.get(slot as usize).copied().flatten().filter(|note| now.since(note.at) < max_age);
+        let (in_flight, latency_s) = note.map_or((candidate.load, 0.0), |note| {
+            (note.in_flight.saturating_add(candidate.load).saturating_sub(note.load), note.latency_s)
+        });
+        Entry { slot, in_flight, latency_s, at: now, uses_left: 1 }
+    }
+}

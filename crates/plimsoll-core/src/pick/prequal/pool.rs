@@ -1,0 +1,117 @@
+//! The pool of probe answers: what was heard lately from a few backends.
+//!
+//! An answer is used until it is too old, has been used as often as it may, or gives way to a newer one. Each use counts
+//! one request more at its backend, so that a run of picks between two probes does not all go to one place. A
+//! backend has one answer in the pool at most: of two, the older says nothing any more.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::Timestamp;
+
+/// One answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) slot: u32,
+    /// Requests in flight at the backend, all clients together, and those sent there since on the strength of this.
+    pub(super) in_flight: u32,
+    /// As the backend estimates it for one more request, in seconds; 0 when it does not know.
+    pub(super) latency_s: f32,
+    pub(super) at: Timestamp,
+    pub(super) uses_left: u32,
+}
+
+/// The answers, in the order in which they came: the oldest first.
+#[derive(Clone, Debug)]
+pub(super) struct Pool {
+    capacity: usize,
+    entries: Vec<Entry>,
+}
+
+impl Pool {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { capacity, entries: Vec::with_capacity(capacity) }
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Takes an answer in, in place of an earlier one of the same backend or, when full, of the oldest of all.
+    pub(super) fn insert(&mut self, entry: Entry) {
+        match self.entries.iter().position(|known| known.slot == entry.slot) {
+            Some(same) => self.remove(same),
+            None if self.entries.len() == self.capacity => self.remove(0),
+            None => {}
+        }
+        self.entries.push(entry);
+    }
+
+    /// Drops answers from `max_age` on.
+    pub(super) fn expire(&mut self, now: Timestamp, max_age: Duration) {
+        let expired = self.entries.iter().take_while(|entry| now.since(entry.at) >= max_age).count();
+        if expired > 0 {
+            self.entries.drain(..expired);
+        }
+    }
+
+    /// Drops the answer of a backend that may not be chosen any more.
+    pub(super) fn forget(&mut self, slot: u32) {
+        self.entries.retain(|entry| entry.slot != slot);
+    }
+
+    /// Drops the answer in `place`; 0 is the oldest.
+    pub(super) fn remove(&mut self, place: usize) {
+        self.entries.remove(place);
+    }
+
+    /// The answer in `place` has decided a pick.
+    pub(super) fn use_up(&mut self, place: usize) {
+        let entry = &mut self.entries[place];
+        entry.in_flight += 1;
+        entry.uses_left -= 1;
+        if entry.uses_left == 0 {
+            self.remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(slot: u32, at_ms: u64) -> Entry {
+        let at = Timestamp::from_origin(Duration::from_millis(at_ms));
+        Entry { slot, in_flight: 0, latency_s: 0.0, at, uses_left: 2 }
+    }
+
+    #[test]
+    fn a_newer_answer_replaces_that_of_its_backend_or_the_oldest() {
+        let mut pool = Pool::new(2);
+        pool.insert(entry(1, 1));
+        pool.insert(entry(2, 2));
+        pool.insert(entry(1, 3));
+        assert_eq!(pool.entries(), [entry(2, 2), entry(1, 3)]);
+        pool.insert(entry(3, 4));
+        assert_eq!(pool.entries(), [entry(1, 3), entry(3, 4)]);
+    }
+
+    #[test]
+    fn an_answer_is_used_up_and_counts_what_it_sent() {
+        let mut pool = Pool::new(2);
+        pool.insert(entry(1, 1));
+        pool.use_up(0);
+        assert_eq!(pool.entries()[0].in_flight, 1);
+        pool.use_up(0);
+        assert!(pool.entries().is_empty());
+    }
+
+    #[test]
+    fn an_answer_expires() {
+        let mut pool = Pool::new(2);
+        pool.insert(entry(1, 0));
+        pool.insert(entry(2, 1));
+        pool.expire(Timestamp::from_origin(Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(pool.entries(), [entry(2, 1)]);
+    }
+}

@@ -1,0 +1,120 @@
+//! Which of the answers in the pool decides a pick.
+//!
+//! `hot-cold` is Prequal's rule: a backend is *hot* when it has more requests in flight than the `hot_quantile` of those
+//! probed lately. Among cold ones the least latency wins; when all are hot, the fewest in flight. So latency decides in
+//! ordinary times, and requests in flight, which rise at once where latency is known only when requests end, guard
+//! against piling up. The others are the rules that the paper compares it with:
+//!
+//! | rule | the least of |
+//! |---|---|
+//! | `least-in-flight` | requests in flight, in the whole pool |
+//! | `two-choices` | requests in flight, of two answers at random |
+//! | `linear` | (1 − λ) · latency + λ · α · requests in flight |
+//! | `c3` | R − S + q³ · S, with q = 1 + own · n + in flight (Suresh et al., NSDI 2015) |
+//!
+//! where R is the latency that this client sees, S the one that the backend names, own this client's requests there and
+//! n the number of clients.
+
+use core::time::Duration;
+
+use rand_core::Rng;
+
+use super::pool::Entry;
+use crate::pick::{Candidate, View};
+use crate::{Ratio, rng};
+
+/// How to choose among probe answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum ProbeRule {
+    /// Prequal's: the least latency among those that are not hot.
+    #[default]
+    HotCold,
+    /// The fewest requests in flight.
+    LeastInFlight,
+    /// The fewer requests in flight of two answers at random.
+    TwoChoices,
+    /// The least weighted sum of latency and requests in flight.
+    Linear {
+        /// Weight of the requests in flight; the rest is the latency's.
+        in_flight_share: Ratio,
+        /// What one request in flight counts as.
+        per_request: Duration,
+    },
+    /// C3's score.
+    C3 {
+        /// Clients that send to the same backends.
+        clients: u32,
+    },
+}
+
+/// What decides between two answers: less is better. Two numbers of zero or more, the first before the second; as bits,
+/// which order such numbers as well and compare at once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Score(u64);
+
+impl Score {
+    fn new(first: f32, second: f32) -> Self {
+        Self(u64::from(first.max(0.0).to_bits()) << 31 | u64::from(second.max(0.0).to_bits() >> 1))
+    }
+
+    /// Behind all that are not.
+    fn last(self) -> Self {
+        Self(self.0 | 1 << 63)
+    }
+}
+
+/// Requests in flight at the backend of an answer, in terms of an ordinary backend. This client's own, with the penalty for
+/// recent failures, are a lower bound whatever the backend says: one that fails at once always looks empty.
+pub(super) fn in_flight(entry: &Entry, view: &View<'_>) -> f32 {
+    let candidate = candidate(entry, view);
+    entry.in_flight.max(candidate.load) as f32 * candidate.inverse_weight
+}
+
+fn candidate<'v>(entry: &Entry, view: &'v View<'_>) -> &'v Candidate {
+    &view.candidates[entry.slot as usize]
+}
+
+impl ProbeRule {
+    /// The place of the answer that wins; there is at least one.
+    pub(super) fn best(&self, entries: &[Entry], view: &View<'_>, threshold: u32, rng: &mut impl Rng) -> usize {
+        // From anywhere: of equals the first wins, and none shall be first for good.
+        let from = rng::below(rng, entries.len());
+        if let Self::TwoChoices = self {
+            let other = (from + 1 + rng::below(rng, (entries.len() - 1).max(1))) % entries.len();
+            let fewer = in_flight(&entries[other], view) < in_flight(&entries[from], view);
+            return if fewer { other } else { from };
+        }
+        let (before, after) = entries.split_at(from);
+        let mut best = (from, self.score(&after[0], view, threshold));
+        for (place, entry) in (from + 1..).zip(&after[1..]).chain((0..).zip(before)) {
+            let score = self.score(entry, view, threshold);
+            best = if score < best.1 { (place, score) } else { best };
+        }
+        best.0
+    }
+
+    /// The place of the answer that is worst, and goes first when the pool is thinned out; `None` when there is none.
+    pub(super) fn worst(&self, entries: &[Entry], view: &View<'_>, threshold: u32) -> Option<usize> {
+        (0..entries.len()).max_by_key(|place| self.score(&entries[*place], view, threshold))
+    }
+
+    pub(super) fn score(&self, entry: &Entry, view: &View<'_>, threshold: u32) -> Score {
+        let in_flight = in_flight(entry, view);
+        match *self {
+            Self::HotCold if in_flight > threshold as f32 => Score::new(in_flight, entry.latency_s).last(),
+            Self::HotCold => Score::new(entry.latency_s, in_flight),
+            Self::LeastInFlight | Self::TwoChoices => Score::new(in_flight, entry.latency_s),
+            Self::Linear { in_flight_share, per_request } => {
+                let share = in_flight_share.as_f64() as f32;
+                let sum = (1.0 - share) * entry.latency_s + share * per_request.as_secs_f32() * in_flight;
+                Score::new(sum, in_flight)
+            }
+            Self::C3 { clients } => {
+                let candidate = candidate(entry, view);
+                let seen = candidate.latency.seconds(view.now).map_or(entry.latency_s, |seconds| seconds as f32);
+                let queue = 1.0 + candidate.load as f32 * clients as f32 + in_flight;
+                Score::new(seen - entry.latency_s + queue * queue * queue * entry.latency_s, in_flight)
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Who is connected to whom: the facts that the [`Ledger`](super::Ledger) decides on, kept so that each question that it asks
+//! is answered without a search.
+//!
+//! Clients and backends have slots, which are used again. Backends stand sorted by how many connections they have. A
+//! journal holds what the event at hand has changed so far, net: what was moved there and back is not in it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::mem;
+
+use super::super::strata::{self, Kind};
+use super::super::{Backend, rendezvous, seeds};
+use super::Change;
+
+/// A client.
+#[derive(Clone, Debug)]
+struct Client {
+    id: u64,
+    backends: Vec<u32>,
+}
+
+/// A backend.
+#[derive(Clone, Debug)]
+struct Post {
+    key: u64,
+    clients: Vec<u32>,
+    kind: Kind,
+}
+
+/// The connections.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Book {
+    seed: u64,
+    clients: Vec<Client>,
+    backends: Vec<Post>,
+    free_clients: Vec<u32>,
+    free_backends: Vec<u32>,
+    /// The slot of each client, by its id.
+    by_id: BTreeMap<u64, u32>,
+    /// The slot of each backend, by its key.
+    by_key: BTreeMap<u64, u32>,
+    /// Connections and slot of each backend.
+    levels: BTreeSet<(u32, u32)>,
+    /// How many backends each domain has.
+    domains: BTreeMap<u32, u32>,
+    /// How many backends there are of each size.
+    sizes: BTreeMap<u16, u32>,
+    /// How many backends there are of each kind.
+    kinds: BTreeMap<Kind, u32>,
+    /// By backend and client: whether they were connected, or else disconnected, in this event.
+    journal: BTreeMap<(u32, u32), bool>,
+}
+
+impl Book {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    /// The slots of all clients, by id.
+    pub(super) fn clients(&self) -> Vec<u32> {
+        self.by_id.values().copied().collect()
+    }
+
+    /// How many backends there are.
+    pub(super) fn backends(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// The slot of the client with this id.
+    pub(super) fn client(&self, id: u64) -> Option<u32> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The slot of the backend with this key.
+    pub(super) fn backend(&self, key: u64) -> Option<u32> {
+        self.by_key.get(&key).copied()
+    }
+
+    /// The key of a backend.
+    pub(super) fn key(&self, backend: u32) -> u64 {
+        self.backends[backend as usize].key
+    }
+
+    /// The backends of a client.
+    pub(super) fn backends_of(&self, client: u32) -> &[u32] {
+        &self.clients[client as usize].backends
+    }
+
+    /// The clients of a backend.
+    pub(super) fn clients_of(&self, backend: u32) -> &[u32] {
+        &self.backends[backend as usize].clients
+    }
+
+    /// The kind of a backend.
+    pub(super) fn kind(&self, backend: u32) -> Kind {
+        self.backends[backend as usize].kind
+    }
+
+    /// Connections and slot of each backend, the emptiest first.
+    pub(super) fn levels(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.levels.iter().copied()
+    }
+
+    /// The emptiest and the fullest backend, when the one has at least 2 connections less than the other.
+    pub(super) fn uneven(&self) -> Option<(u32, u32)> {
+        let ((least, emptiest), (most, fullest)) = (*self.levels.first()?, *self.levels.last()?);
+        (most > least + 1).then_some((emptiest, fullest))
+    }
+
+    /// The hash that decides among equals.
+    pub(super) fn rank(&self, client: u32, backend: u32) -> u64 {
+        rendezvous::rank(rendezvous::client_seed(self.seed, self.clients[client as usize].id), self.key(backend))
+    }
+
+    /// A number below `n`, which is not zero, that depends on the pair.
+    pub(super) fn somewhere(&self, a: u32, b: u32, n: usize) -> usize {
+        (seeds::mix(seeds::mix(self.seed, self.key(a)), self.key(b)) % n as u64) as usize
+    }
+
+    /// How many backends are of a kind.
+    pub(super) fn count(&self, kind: Kind) -> u32 {
+        self.kinds[&kind]
+    }
+
+    /// Of a client's backends, those of the domain and those of the size of `kind`, `without` left out.
+    fn alike(&self, client: u32, kind: Kind, without: Option<u32>) -> (u32, u32) {
+        let kinds = self.backends_of(client).iter().filter(|b| Some(**b) != without).map(|b| self.kind(*b));
+        kinds.fold((0, 0), |(domain, size), other| {
+            (domain + u32::from(other.0 == kind.0), size + u32::from(other.1 == kind.1))
+        })
+    }
+
+    /// Whether a client that is to have `size` backends has its share of the domain of `kind`, and of the size: 0 to 2.
+    pub(super) fn full(&self, client: u32, kind: Kind, size: usize) -> u8 {
+        let has = self.alike(client, kind, None);
+        let share = |of: u32| (size as u64 * u64::from(of)).div_ceil(self.backends() as u64);
+        u8::from(u64::from(has.0) >= share(self.domains[&kind.0]))
+            + u8::from(u64::from(has.1) >= share(self.sizes[&kind.1]))
+    }
+
+    /// How crowded a client's subset would be with one more of `kind` in the place of `without`: what share of the cluster's
+    /// backends of the kind's domain it would have, and of its size, added up.
+    pub(super) fn crowding(&self, client: u32, kind: Kind, without: Option<u32>) -> f64 {
+        let has = self.alike(client, kind, without);
+        f64::from(has.0 + 1) / f64::from(self.domains[&kind.0]) + f64::from(has.1 + 1) / f64::from(self.sizes[&kind.1])
+    }
+
+    /// The clients that this event connected to `backend`.
+    pub(super) fn newcomers(&self, backend: u32) -> impl Iterator<Item = u32> {
+        self.journal.range((backend, 0)..=(backend, u32::MAX)).filter(|(_, added)| **added).map(|(pair, _)| pair.1)
+    }
+
+    /// Adds a client without backends.
+    pub(super) fn add_client(&mut self, id: u64) -> u32 {
+        let slot = settle(&mut self.clients, &mut self.free_clients, Client { id, backends: Vec::new() });
+        self.by_id.insert(id, slot);
+        slot
+    }
+
+    /// Takes a client out, with its connections, of which nothing needs to be told.
+    pub(super) fn remove_client(&mut self, client: u32) {
+        for backend in mem::take(&mut self.clients[client as usize].backends) {
+            self.unlink(client, backend);
+        }
+        self.by_id.remove(&self.clients[client as usize].id);
+        self.free_clients.push(client);
+    }
+
+    /// Adds a backend without clients.
+    pub(super) fn add_backend(&mut self, backend: &Backend) -> u32 {
+        let kind = strata::kind(backend);
+        let post = Post { key: backend.key, clients: Vec::new(), kind };
+        let slot = settle(&mut self.backends, &mut self.free_backends, post);
+        *self.domains.entry(kind.0).or_default() += 1;
+        *self.sizes.entry(kind.1).or_default() += 1;
+        *self.kinds.entry(kind).or_default() += 1;
+        self.by_key.insert(backend.key, slot);
+        self.levels.insert((0, slot));
+        slot
+    }
+
+    /// Takes a backend out, and returns the clients that had it.
+    pub(super) fn remove_backend(&mut self, backend: u32) -> Vec<u32> {
+        let clients = self.clients_of(backend).to_vec();
+        for client in &clients {
+            self.disconnect(*client, backend);
+        }
+        let kind = self.kind(backend);
+        decrement(&mut self.domains, kind.0);
+        decrement(&mut self.sizes, kind.1);
+        decrement(&mut self.kinds, kind);
+        self.by_key.remove(&self.key(backend));
+        self.levels.remove(&(0, backend));
+        self.free_backends.push(backend);
+        clients
+    }
+
+    /// Connects the two, which are not connected.
+    pub(super) fn connect(&mut self, client: u32, backend: u32) {
+        self.clients[client as usize].backends.push(backend);
+        let clients = &mut self.backends[backend as usize].clients;
+        let before = clients.len() as u32;
+        clients.push(client);
+        self.levels.remove(&(before, backend));
+        self.levels.insert((before + 1, backend));
+        self.note(client, backend, true);
+    }
+
+    /// Disconnects the two, which are connected.
+    pub(super) fn disconnect(&mut self, client: u32, backend: u32) {
+        take_out(&mut self.clients[client as usize].backends, backend);
+        self.unlink(client, backend);
+        self.note(client, backend, false);
+    }
+
+    fn unlink(&mut self, client: u32, backend: u32) {
+        let clients = &mut self.backends[backend as usize].clients;
+        let before = clients.len() as u32;
+        take_out(clients, client);
+        self.levels.remove(&(before, backend));
+        self.levels.insert((before - 1, backend));
+    }
+
+    fn note(&mut self, client: u32, backend: u32, added: bool) {
+        // What was noted before can only be the opposite, and the two cancel.
+        if self.journal.remove(&(backend, client)).is_none() {
+            self.journal.insert((backend, client), added);
+        }
+    }
+
+    /// Ends the event: what each client has to do, by id.
+    pub(super) fn close(&mut self) -> Vec<Change> {
+        let mut changes: BTreeMap<u64, Change> = BTreeMap::new();
+        for ((backend, client), added) in mem::take(&mut self.journal) {
+            let (client, backend) = (self.clients[client as usize].id, self.key(backend));
+            let change =
+                changes.entry(client).or_insert_with(|| Change { client, removed: Vec::new(), added: Vec::new() });
+            if added { &mut change.added } else { &mut change.removed }.push(backend);
+        }
+        changes.into_values().collect()
+    }
+}
+
+/// Puts `item` in a free slot, or a new one.
+fn settle<T>(slots: &mut Vec<T>, free: &mut Vec<u32>, item: T) -> u32 {
+    match free.pop() {
+        Some(slot) => {
+            slots[slot as usize] = item;
+            slot
+        }
+        None => {
+            slots.push(item);
+            (slots.len() - 1) as u32
+        }
+    }
+}
+
+fn take_out(list: &mut Vec<u32>, item: u32) {
+    let position = list.iter().position(|other| *other == item).expect("a connection is known at both ends");
+    list.swap_remove(position);
+}
+
+fn decrement<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
+    let count = counts.get_mut(&key).expect("every backend is counted");
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(&key);
+    }
+}

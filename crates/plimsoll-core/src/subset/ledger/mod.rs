@@ -1,0 +1,255 @@
+//! `ledger`: assignments with memory, for clusters that have a coordinator.
+//!
+//! What a client works out by itself must trade balance for churn: it cannot know who has whom. A coordinator can. The
+//! ledger holds the connections there are, and changes no more of them than keeps this true after each event:
+//!
+//! - every client has min(k, n) backends;
+//! - connections of any two backends differ by at most 1.
+//!
+//! A new client takes the emptiest. When a backend goes, its clients each take the emptiest that they do not have. Then,
+//! while the fullest backend u has at least 2 more than the emptiest v, one client moves from u to v. There always is one
+//! that can: u has more clients than v, so some client of u is none of v's. And such moves are needed: a backend that is too
+//! full or too empty has to lose or gain. So with one more backend ⌊C·k/(n+1)⌋ connections move, the least that
+//! balance allows.
+//!
+//! Among equally good choices it takes, first, what brings the client's share of each failure domain and size of machine
+//! nearer to the cluster's, then what has the least hash of client and backend, so that subsets are diverse. Balance comes
+//! first, so a domain's share may be exceeded by a few.
+//!
+//! It is a state machine like the others: the same events in the same order give the same assignments, which is how
+//! coordinators that replace each other agree. An event costs at most O(C·k + n), a few milliseconds with 10,000 clients.
+
+mod book;
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+use book::Book;
+
+use super::strata::Kind;
+use super::{Backend, order_len, rendezvous};
+
+/// What one client has to do after an event. Backends are named by their keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The client's id.
+    pub client: u64,
+    /// No longer in its subset.
+    pub removed: Vec<u64>,
+    /// New in its subset.
+    pub added: Vec<u64>,
+}
+
+/// Clients among which the one to move is chosen: enough that one of them suits as to domains, and few enough for a move to
+/// cost the same whatever the number of clients.
+const LOOKED_AT: usize = 16;
+
+/// Equally empty backends of one kind.
+struct Candidates {
+    kind: Kind,
+    /// How many there are.
+    count: u32,
+    /// With their ranks, the one to take first last: as many as can be wanted.
+    ranked: Vec<(u64, u32)>,
+}
+
+/// A coordinator's assignments. Each event returns what clients have to change, by client id.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    book: Book,
+    size: NonZeroU32,
+    seed: u64,
+}
+
+impl Ledger {
+    /// A ledger without clients and backends, that will give each client `size` backends.
+    #[must_use]
+    pub fn new(size: NonZeroU32, seed: u64) -> Self {
+        Self { book: Book::new(seed), size, seed }
+    }
+
+    /// A client came. One that is there already changes nothing.
+    pub fn add_client(&mut self, id: u64) -> Vec<Change> {
+        if self.book.client(id).is_none() {
+            let client = self.book.add_client(id);
+            self.fill(client);
+        }
+        self.settle()
+    }
+
+    /// A client left. The changes are those of others; what it had itself is not among them.
+    pub fn remove_client(&mut self, id: u64) -> Vec<Change> {
+        if let Some(client) = self.book.client(id) {
+            self.book.remove_client(client);
+        }
+        self.settle()
+    }
+
+    /// A backend came. One with a key that is there already changes nothing.
+    pub fn add_backend(&mut self, backend: &Backend) -> Vec<Change> {
+        if self.book.backend(backend.key).is_none() {
+            self.book.add_backend(backend);
+            if self.book.backends() <= self.size.get() as usize {
+                self.resize();
+            }
+        }
+        self.settle()
+    }
+
+    /// The backend with this key left.
+    pub fn remove_backend(&mut self, key: u64) -> Vec<Change> {
+        if let Some(backend) = self.book.backend(key) {
+            for client in self.book.remove_backend(backend) {
+                self.fill(client);
+            }
+        }
+        self.settle()
+    }
+
+    /// From now on each client gets `size` backends.
+    pub fn set_size(&mut self, size: NonZeroU32) -> Vec<Change> {
+        self.size = size;
+        self.resize();
+        self.settle()
+    }
+
+    /// The backends of a client, by key; `None` when there is no such client.
+    #[must_use]
+    pub fn assignment(&self, client: u64) -> Option<Vec<u64>> {
+        let client = self.book.client(client)?;
+        Some(self.book.backends_of(client).iter().map(|backend| self.book.key(*backend)).collect())
+    }
+
+    /// As [`order`](super::order): the client's assignment, and then others, by `rendezvous`, to replace those that are not
+    /// usable. As numbers of `backends`; one that is not among them is left out. `None` when there is no such client.
+    #[must_use]
+    pub fn order(&self, client: u64, backends: &[Backend]) -> Option<Vec<u32>> {
+        let mut assigned = self.assignment(client)?;
+        assigned.sort_unstable();
+        let is_assigned = |number: &u32| assigned.binary_search(&backends[*number as usize].key).is_ok();
+        let n = backends.len();
+        let len = order_len(self.size, n);
+        let mut order: Vec<u32> = (0..n as u32).filter(is_assigned).collect();
+        let others = rendezvous::order(self.size, self.seed, client, backends);
+        order.extend(others.into_iter().filter(|number| !is_assigned(number)));
+        order.truncate(len);
+        Some(order)
+    }
+
+    /// Backends that a client is to have.
+    fn wanted(&self) -> usize {
+        self.book.backends().min(self.size.get() as usize)
+    }
+
+    /// Gives each client as many as it is to have.
+    fn resize(&mut self) {
+        for client in self.book.clients() {
+            while self.book.backends_of(client).len() > self.wanted() {
+                let fullest = self.fullest_of(client);
+                self.book.disconnect(client, fullest);
+            }
+            self.fill(client);
+        }
+    }
+
+    /// The backend that a client gives up first.
+    fn fullest_of(&self, client: u32) -> u32 {
+        let crowding = |backend: u32| self.book.crowding(client, self.book.kind(backend), Some(backend));
+        let of = self.book.backends_of(client).iter().copied();
+        of.max_by(|a, b| {
+            let (full_a, full_b) = (self.book.clients_of(*a).len(), self.book.clients_of(*b).len());
+            full_a
+                .cmp(&full_b)
+                .then_with(|| crowding(*a).total_cmp(&crowding(*b)))
+                .then_with(|| self.book.rank(client, *a).cmp(&self.book.rank(client, *b)))
+        })
+        .expect("a client that has too many has some")
+    }
+
+    /// Gives a client the emptiest of those that it does not have, until it has as many as it is to have.
+    fn fill(&mut self, client: u32) {
+        loop {
+            let missing = self.wanted().saturating_sub(self.book.backends_of(client).len());
+            if missing == 0 {
+                return;
+            }
+            let mut candidates = self.emptiest(client, missing);
+            for _ in 0..missing {
+                let Some(i) = self.choose(client, &candidates) else { break };
+                let (_, backend) = candidates[i].ranked.pop().expect("only a kind with backends left is chosen");
+                candidates[i].count -= 1;
+                self.book.connect(client, backend);
+            }
+        }
+    }
+
+    /// The position of the kind of which `client` takes the next: not one of which it has its share already, and among the
+    /// others the one with the greatest part left, so that what is left for the last is a fair sample.
+    fn choose(&self, client: u32, candidates: &[Candidates]) -> Option<usize> {
+        let left = (0..candidates.len()).filter(|i| !candidates[*i].ranked.is_empty());
+        let full = |i: usize| self.book.full(client, candidates[i].kind, self.wanted());
+        // a/b > c/d as a·d > c·b, in whole numbers.
+        let part = |a: usize, b: usize| {
+            let product = |a: &Candidates, b: &Candidates| u64::from(a.count) * u64::from(self.book.count(b.kind));
+            product(&candidates[a], &candidates[b]).cmp(&product(&candidates[b], &candidates[a]))
+        };
+        left.max_by(|a, b| full(*b).cmp(&full(*a)).then_with(|| part(*a, *b)))
+    }
+
+    /// Of the backends that `client` does not have, those with the fewest connections, by kind.
+    fn emptiest(&self, client: u32, missing: usize) -> Vec<Candidates> {
+        let has = self.book.backends_of(client);
+        let mut others = self.book.levels().filter(|(_, backend)| !has.contains(backend)).peekable();
+        let least = others.peek().map(|(level, _)| *level);
+        let mut kinds: BTreeMap<Kind, Vec<(u64, u32)>> = BTreeMap::new();
+        for (_, backend) in others.take_while(|(level, _)| Some(*level) == least) {
+            kinds.entry(self.book.kind(backend)).or_default().push((self.book.rank(client, backend), backend));
+        }
+        let candidates = kinds.into_iter().map(|(kind, mut ranked)| {
+            let count = ranked.len() as u32;
+            if ranked.len() > missing {
+                ranked.select_nth_unstable(missing);
+                ranked.truncate(missing);
+            }
+            ranked.sort_unstable_by(|a, b| b.cmp(a));
+            Candidates { kind, count, ranked }
+        });
+        candidates.collect()
+    }
+
+    /// Evens out, and ends the event.
+    fn settle(&mut self) -> Vec<Change> {
+        while let Some((emptiest, fullest)) = self.book.uneven() {
+            let client = self.mover(fullest, emptiest);
+            self.book.disconnect(client, fullest);
+            self.book.connect(client, emptiest);
+        }
+        self.book.close()
+    }
+
+    /// The client that moves from `fullest` to `emptiest`, which has fewer: one that came to `fullest` in this event, whose
+    /// move is no change more, or the one whose domains are best served.
+    fn mover(&self, fullest: u32, emptiest: u32) -> u32 {
+        let can = |client: &u32| !self.book.backends_of(*client).contains(&emptiest);
+        if let Some(client) = self.book.newcomers(fullest).find(can) {
+            return client;
+        }
+        let clients = self.book.clients_of(fullest);
+        let (from, to) = (self.book.kind(fullest), self.book.kind(emptiest));
+        let (before, after) = clients.split_at(self.book.somewhere(fullest, emptiest, clients.len()));
+        let mut candidates = after.iter().chain(before).copied().filter(can);
+        if from == to {
+            return candidates.next().expect("of more clients not all are among the fewer");
+        }
+        let cost = |client: u32| {
+            self.book.crowding(client, to, Some(fullest)) - self.book.crowding(client, from, Some(fullest))
+        };
+        candidates
+            .take(LOOKED_AT)
+            .map(|client| (cost(client), client))
+            .min_by(|(a, _), (b, _)| a.total_cmp(b))
+            .map(|(_, client)| client)
+            .expect("of more clients not all are among the fewer")
+    }
+}

@@ -1,0 +1,29 @@
+//! `ringsteady`: clients and backends at [van der Corput points](super::van_der_corput) on a circle; a client takes the
+//! next backends clockwise.
+//!
+//! The points of each side are evenly apart however many there are, so connections per backend are nearly even; and no
+//! point moves when another comes, so one more backend only moves the connections that it gets. Why not always: with few
+//! clients the arcs leave backends out, clients beside each other on the circle have nearly the same subset, and a failed
+//! backend's load falls on those that follow it.
+//!
+//! The seed turns the two sides against each other; the seed 0 does not.
+//!
+//! Source: ACM Queue 20(5), 2022.
+
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+use super::{Backend, seeds, strata, van_der_corput};
+
+/// The order of the client numbered `index`.
+pub(super) fn order(size: NonZeroU32, seed: u64, index: u32, backends: &[Backend]) -> Vec<u32> {
+    let at = van_der_corput::angle(index);
+    strata::spread(size, seed, van_der_corput::companion(index), backends, |seed, members| {
+        van_der_corput::walk(members.len(), at.wrapping_add(turn(seed)))
+    })
+}
+
+/// By how much `seed` turns the clients' points.
+pub(super) fn turn(seed: u64) -> van_der_corput::Angle {
+    if seed == 0 { 0 } else { (seeds::mix(seed, 0) >> 32) as u32 }
+}

@@ -1,0 +1,32 @@
+//! Portable chance: what clients on different machines and versions must agree on.
+//!
+//! Everything here is a function of its arguments, specified outside this crate (XXH64, PCG), so that a client built next
+//! year shuffles as one that runs today. Changing any of it moves connections all over a fleet.
+
+use rand_core::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use twox_hash::XxHash64;
+
+use crate::rng;
+
+/// A hash of `bytes` under `seed`.
+pub(super) fn hash(seed: u64, bytes: &[u8]) -> u64 {
+    XxHash64::oneshot(seed, bytes)
+}
+
+/// A hash of `value` under `seed`.
+pub(super) fn mix(seed: u64, value: u64) -> u64 {
+    hash(seed, &value.to_le_bytes())
+}
+
+/// The generator of the `number`-th of something under `seed`.
+pub(super) fn generator(seed: u64, number: u64) -> Pcg64Mcg {
+    Pcg64Mcg::seed_from_u64(mix(seed, number))
+}
+
+/// Puts `items` in random order, each as likely.
+pub(super) fn shuffle<T>(items: &mut [T], generator: &mut Pcg64Mcg) {
+    for i in (1..items.len()).rev() {
+        items.swap(i, rng::below(generator, i + 1));
+    }
+}

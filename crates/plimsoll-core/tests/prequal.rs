@@ -1,0 +1,302 @@
+//! `prequal` by its rule: pool, hot and cold, probes.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use plimsoll_core::health::OutlierConfig;
+use plimsoll_core::pick::{PolicyKind, PrequalConfig, ProbeAnswer, ProbeRule, ProbeSource};
+use plimsoll_core::{
+    BackendId, Balancer, BalancerConfig, Completion, LoadReport, Outcome, Pick, Ratio, Timestamp, Weight,
+};
+use plimsoll_testkit::stats::assert_share;
+use rand_pcg::Pcg64Mcg;
+
+const FALSE_ALARM: f64 = 1e-6;
+
+#[test]
+fn of_cold_backends_the_quickest_is_chosen_and_a_hot_one_is_not() {
+    let mut table = Table::new(4, PrequalConfig { hot_quantile: Ratio::from_percent(75), ..LIVE });
+    // The last is quickest, and hot: three quarters of the probed have at most 3 in flight.
+    table.answers(&[(1, 30), (2, 10), (3, 20), (90, 1)]);
+    assert_eq!(table.pick(), 1);
+}
+
+#[test]
+fn when_all_are_hot_the_fewest_in_flight_is_chosen() {
+    let config = PrequalConfig { hot_quantile: Ratio::ZERO, ..LIVE };
+    let mut table = Table::new(3, config);
+    // The threshold is the least ever probed, and the one that had it is asked again.
+    table.answers(&[(1, 90), (7, 10), (5, 20)]);
+    table.answer(0, 9, 90);
+    assert_eq!(table.pick(), 2);
+}
+
+#[test]
+fn fewer_than_two_answers_decide_nothing() {
+    let mut table = Table::new(4, LIVE);
+    for _ in 0..40_000 {
+        table.answer(2, 0, 1);
+        table.step();
+        table.pass(1_000);
+    }
+    for count in table.picked.clone() {
+        assert_share("uniform", count, 40_000, 0.25, FALSE_ALARM);
+    }
+}
+
+#[test]
+fn an_answer_is_too_old_after_a_second() {
+    let mut table = Table::new(2, LIVE);
+    table.answers(&[(5, 10), (0, 1)]);
+    table.pass(999);
+    assert_eq!(table.pick(), 1);
+    let mut drawn = BTreeSet::new();
+    for _ in 0..40 {
+        table.answers(&[(5, 10), (0, 1)]);
+        table.pass(1_000);
+        drawn.insert(table.pick());
+    }
+    assert_eq!(drawn, BTreeSet::from([0, 1]));
+}
+
+#[test]
+fn each_use_counts_as_a_request_in_flight() {
+    let config = PrequalConfig { rule: ProbeRule::LeastInFlight, removals_per_pick: 0.0, ..LIVE };
+    let mut table = Table::new(2, config);
+    table.answers(&[(0, 1), (3, 1)]);
+    let picks: Vec<usize> = (0..4).map(|_| table.pick_and_finish()).collect();
+    assert_eq!(picks[..3], [0, 0, 0]);
+    // Now they are equal; either, then the other.
+    let next = table.pick_and_finish();
+    assert_ne!(picks[3], next);
+}
+
+#[test]
+fn an_answer_is_used_as_often_as_the_formula_says() {
+    // 100 backends, pool 16, 2 probes and no removal a pick, δ = 1: 2 ÷ (0.84 · 2) = 1.19 uses on average.
+    let config = PrequalConfig { probes_per_pick: 2.0, removals_per_pick: 0.0, ..LIVE };
+    let mut table = Table::new(100, config);
+    let mut twice = 0;
+    for _ in 0..1_000 {
+        // Two answers, of which one is by far the better: it is used until it is gone.
+        table.pass(2_000);
+        table.answer(7, 0, 1);
+        twice += usize::from(table.uses_of(7) == 2);
+    }
+    let share = f64::from(twice as u32) / 1_000.0;
+    // Of the picks after, one in a hundred falls on it by chance.
+    assert!((share - 0.19).abs() < 0.02, "a second use of {share} of the answers");
+}
+
+#[test]
+fn three_distinct_backends_are_probed_for_each_pick() {
+    let mut table = Table::new(10, LIVE);
+    let mut probed = [0_u64; 10];
+    for _ in 0..10_000 {
+        table.step();
+        let round: Vec<usize> = table.probes();
+        assert_eq!(round.len(), 3);
+        assert_eq!(round.iter().collect::<BTreeSet<_>>().len(), 3, "{round:?}");
+        round.iter().for_each(|index| probed[*index] += 1);
+    }
+    // Not quite independent draws: three without replacement vary less, which only makes the assert laxer.
+    for count in probed {
+        assert_share("probes", count, 30_000, 0.1, FALSE_ALARM);
+    }
+}
+
+#[test]
+fn fractions_of_a_probe_add_up() {
+    let mut table = Table::new(10, PrequalConfig { probes_per_pick: 0.25, ..LIVE });
+    let probes: usize = (0..1_000)
+        .map(|_| {
+            table.step();
+            table.probes().len()
+        })
+        .sum();
+    assert_eq!(probes, 250);
+}
+
+#[test]
+fn a_backend_that_fails_at_once_is_hot_though_it_says_it_is_empty() {
+    let mut table = Table::new(10, LIVE);
+    let mut drawn = 0;
+    for i in 0..2_000 {
+        let answers: Vec<(u32, u64)> = (0..10).map(|index| if index == 0 { (0, 0) } else { (3, 20) }).collect();
+        table.answers(&answers);
+        let index = table.pick();
+        let outcome = if index == 0 { Outcome::Failure } else { Outcome::Success };
+        table.finish_as(index, outcome, if index == 0 { 0 } else { 20 });
+        drawn += u64::from(i >= 100 && index == 0);
+        table.pass(5);
+    }
+    assert!(drawn <= 190, "{drawn} of 1900 went to the backend that fails");
+}
+
+#[test]
+fn without_probes_what_responses_report_decides() {
+    let mut table = Table::new(3, PrequalConfig::default());
+    for _ in 0..200 {
+        for (index, (in_flight, latency_ms)) in [(4, 30), (4, 10), (4, 20)].into_iter().enumerate() {
+            let latency = Some(Duration::from_millis(latency_ms));
+            let report = LoadReport { in_flight: Some(in_flight), latency, ..LoadReport::default() };
+            table.balancer.on_report(table.now, table.ids[index], &report, &mut ());
+        }
+        table.step();
+        table.pass(10);
+    }
+    assert!(table.probes().is_empty(), "nobody is asked");
+    assert!(table.picked[1] > 150, "{:?}", table.picked);
+}
+
+#[test]
+fn with_nothing_reported_the_client_goes_by_its_own_requests() {
+    let mut table = Table::new(3, PrequalConfig::default());
+    for _ in 0..9 {
+        table.pick();
+    }
+    assert_eq!(table.picked, [3, 3, 3]);
+}
+
+#[test]
+fn what_was_sent_since_a_report_counts_on_top_of_it() {
+    let mut table = Table::new(2, PrequalConfig::default());
+    for (index, in_flight) in [(0, 2), (1, 5)] {
+        let report = LoadReport { in_flight: Some(in_flight), ..LoadReport::default() };
+        table.balancer.on_report(table.now, table.ids[index], &report, &mut ());
+    }
+    // Three bring the first level with the second; then either.
+    let picks: Vec<usize> = (0..5).map(|_| table.pick()).collect();
+    assert_eq!(picks[..3], [0, 0, 0]);
+    assert_ne!(picks[3], picks[4]);
+}
+
+#[test]
+fn answers_of_backends_that_left_are_dropped() {
+    let mut table = Table::new(3, LIVE);
+    table.answers(&[(0, 1), (5, 50), (5, 50)]);
+    let gone = table.ids[0];
+    table.balancer.remove(table.now, gone, &mut ());
+    table.balancer.on_probe(table.now, gone, ProbeAnswer { in_flight: 0, latency: None });
+    assert_ne!(table.pick(), 0);
+}
+
+#[test]
+fn c3_weighs_its_own_requests_by_the_number_of_clients() {
+    let config = PrequalConfig { rule: ProbeRule::C3 { clients: 10 }, ..LIVE };
+    let mut table = Table::new(2, config);
+    table.answers(&[(10, 10), (0, 10)]);
+    assert_eq!(table.pick(), 1);
+    // One of this client's there stands for ten: 0 + 10 + 1 (the use) against 10.
+    table.answer(0, 10, 10);
+    assert_eq!(table.pick(), 0);
+}
+
+#[test]
+fn linear_weighs_latency_against_requests_in_flight() {
+    let rule = |percent| ProbeRule::Linear {
+        in_flight_share: Ratio::from_percent(percent),
+        per_request: Duration::from_millis(75),
+    };
+    for (percent, expected) in [(0, 0), (100, 1)] {
+        let mut table = Table::new(2, PrequalConfig { rule: rule(percent), ..LIVE });
+        table.answers(&[(9, 10), (1, 90)]);
+        assert_eq!(table.pick(), expected, "{percent}%");
+    }
+}
+
+const LIVE: PrequalConfig = PrequalConfig {
+    pool: PrequalConfig::DEFAULT_POOL,
+    max_age: PrequalConfig::DEFAULT_MAX_AGE,
+    probes_per_pick: PrequalConfig::DEFAULT_PROBES_PER_PICK,
+    removals_per_pick: PrequalConfig::DEFAULT_REMOVALS_PER_PICK,
+    reuse_delta: PrequalConfig::DEFAULT_REUSE_DELTA,
+    hot_quantile: PrequalConfig::DEFAULT_HOT_QUANTILE,
+    rule: ProbeRule::HotCold,
+    source: ProbeSource::Live,
+};
+
+/// Backends that answer what they are told to.
+struct Table {
+    balancer: Balancer,
+    ids: Vec<BackendId>,
+    rng: Pcg64Mcg,
+    now: Timestamp,
+    picked: Vec<u64>,
+}
+
+impl Table {
+    fn new(backends: usize, prequal: PrequalConfig) -> Self {
+        let mut balancer = Balancer::new(BalancerConfig {
+            policy: PolicyKind::Prequal,
+            prequal,
+            max_active_requests: NonZeroU32::new(1_000_000).expect("not zero"),
+            outlier: OutlierConfig { consecutive_failures: None, success_rate_stdev: None, ..OutlierConfig::default() },
+            ..BalancerConfig::default()
+        });
+        let now = Timestamp::ZERO;
+        let ids: Vec<BackendId> = (0..backends).map(|_| balancer.add(now, Weight::ONE, &mut ())).collect();
+        for id in &ids {
+            balancer.on_connected(now, *id, &mut ());
+        }
+        Self { balancer, ids, rng: plimsoll_testkit::seeded(3), now, picked: vec![0; backends] }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now = self.now + Duration::from_millis(ms);
+    }
+
+    fn answer(&mut self, index: usize, in_flight: u32, latency_ms: u64) {
+        let answer = ProbeAnswer { in_flight, latency: Some(Duration::from_millis(latency_ms)) };
+        self.balancer.on_probe(self.now, self.ids[index], answer);
+    }
+
+    fn answers(&mut self, answers: &[(u32, u64)]) {
+        for (index, (in_flight, latency_ms)) in answers.iter().enumerate() {
+            self.answer(index, *in_flight, *latency_ms);
+        }
+    }
+
+    fn pick(&mut self) -> usize {
+        let Pick::Backend(id) = self.balancer.pick(self.now, &mut self.rng) else { panic!("nobody") };
+        let index = self.ids.iter().position(|known| *known == id).expect("a member");
+        self.picked[index] += 1;
+        index
+    }
+
+    fn finish_as(&mut self, index: usize, outcome: Outcome, latency_ms: u64) {
+        let completion = Completion { outcome, latency: Some(Duration::from_millis(latency_ms)) };
+        self.balancer.finish(self.now, self.ids[index], completion, &mut ());
+    }
+
+    fn pick_and_finish(&mut self) -> usize {
+        let index = self.pick();
+        self.finish_as(index, Outcome::Success, 1);
+        index
+    }
+
+    fn step(&mut self) {
+        self.pick_and_finish();
+    }
+
+    fn probes(&mut self) -> Vec<usize> {
+        let mut probes = Vec::new();
+        while let Some(id) = self.balancer.poll_probe(&mut self.rng) {
+            probes.push(self.ids.iter().position(|known| *known == id).expect("a member"));
+        }
+        probes
+    }
+
+    /// Picks that the last answer of `index` decides, beside another that is much worse.
+    fn uses_of(&mut self, index: usize) -> usize {
+        let bad = (index + 1) % self.ids.len();
+        self.answer(bad, 500, 5_000);
+        let mut uses = 0;
+        // With the best one gone, one is left, which decides nothing: but then the choice falls on any of a hundred.
+        while self.pick_and_finish() == index {
+            uses += 1;
+        }
+        uses
+    }
+}
