@@ -121,7 +121,7 @@ fn listeners(scrape: &Scrape, mut each: impl FnMut(&ListenerSnapshot)) {
 }
 
 /// The table, in the order in which a request meets what it counts.
-static METRICS: [Metric; 34] = [
+static METRICS: [Metric; 35] = [
     Metric {
         name: "listener_connections",
         kind: MetricType::Gauge,
@@ -156,6 +156,13 @@ static METRICS: [Metric; 34] = [
                 out.count(&[&c.name, "no-backend"], c.no_backend);
             });
         },
+    },
+    Metric {
+        name: "known_backends",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "Backends that the cluster has; with a subset, more than those that this process is connected to",
+        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.known as f64)),
     },
     Metric {
         name: "waiting_requests",

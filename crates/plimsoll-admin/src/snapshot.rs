@@ -32,8 +32,10 @@ pub struct ClusterSnapshot {
     pub name: String,
     /// How a backend is chosen.
     pub policy: PolicyKind,
-    /// Its backends.
+    /// Its backends; with a subset, those that this process is connected to.
     pub backends: Vec<BackendSnapshot>,
+    /// All backends that it has.
+    pub known: usize,
     /// Requests that wait now because all backends are at their limit of active requests.
     pub waiting: usize,
     /// Requests that had to wait so.

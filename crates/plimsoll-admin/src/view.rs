@@ -20,6 +20,8 @@ pub struct ClusterView {
     pub policy: &'static str,
     /// Backends by state.
     pub backends: StateCounts,
+    /// All backends that it has; with a subset, more than those.
+    pub known: usize,
     /// Requests in flight, all backends together.
     pub in_flight: u64,
     /// Requests that wait for a backend.
@@ -103,6 +105,7 @@ impl From<&ClusterSnapshot> for ClusterView {
                 total: backends.len(),
                 by_state: State::ALL.into_iter().map(|state| (state.name(), in_state(state))).collect(),
             },
+            known: cluster.known,
             in_flight: backends.iter().map(|backend| u64::from(backend.in_flight)).sum(),
             waiting: cluster.waiting,
             requests: backends.iter().map(|backend| backend.requests).sum(),

@@ -319,15 +319,15 @@ impl Running {
         config: &Config,
         mut endpoints: BTreeMap<String, Vec<Endpoint>>,
     ) -> Vec<RunningCluster> {
-        for (name, cluster) in config.clusters() {
+        for name in config.clusters().keys() {
             let endpoints = endpoints.remove(name).unwrap_or_default();
             match self.clusters.get(name) {
                 Some(running) => {
-                    running.cluster.set_config(cluster.client());
+                    running.cluster.set_config(config.client(name));
                     running.cluster.update(endpoints);
                 }
                 None => {
-                    let cluster = Cluster::new(name, cluster.client(), endpoints);
+                    let cluster = Cluster::new(name, config.client(name), endpoints);
                     let driver = tokio::spawn(cluster.run());
                     self.clusters.insert(name.clone(), RunningCluster { cluster, driver });
                 }

@@ -9,11 +9,16 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 /// Each crate, and which of ours it may import. A crate that is not here has no place in the workspace yet.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-core", &[]),
+    ("plimsoll-config", &["plimsoll-core"]),
     ("plimsoll-wire", &["plimsoll-core"]),
     ("plimsoll", &["plimsoll-core", "plimsoll-wire"]),
-    ("plimsoll-proxy", &["plimsoll", "plimsoll-core", "plimsoll-wire"]),
+    ("plimsoll-proxy", &["plimsoll", "plimsoll-config", "plimsoll-core", "plimsoll-wire"]),
+    ("plimsoll-sim", &["plimsoll-config", "plimsoll-core"]),
     ("plimsoll-admin", &["plimsoll-core", "plimsoll-wire"]),
-    ("plimsoll-cli", &["plimsoll", "plimsoll-admin", "plimsoll-core", "plimsoll-proxy", "plimsoll-wire"]),
+    (
+        "plimsoll-cli",
+        &["plimsoll", "plimsoll-admin", "plimsoll-core", "plimsoll-proxy", "plimsoll-sim", "plimsoll-wire"],
+    ),
     ("plimsoll-testkit", &["plimsoll-core"]),
 ];
 const TESTKIT: &str = "plimsoll-testkit";

@@ -93,6 +93,7 @@ fn cluster(cluster: &Cluster) -> ClusterSnapshot {
         name: cluster.name().to_owned(),
         policy: cluster.config().balancer.policy,
         backends: cluster.backends().iter().map(|view| backend(view, now)).collect(),
+        known: cluster.known(),
         waiting: cluster.waiting(),
         waited: counts.waited,
         saturated: counts.saturated,

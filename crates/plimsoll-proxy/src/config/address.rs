@@ -3,14 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use plimsoll_config::{DeValue, Flaw, Reading, Spanned, Table, Value, Visitor, kind, quoted, text, values};
 use plimsoll_core::Weight;
-use toml::Spanned;
-use toml::de::DeValue;
-
-use super::problem::Flaw;
-use super::read::{Findings, kind};
-use super::table::{Table, Value, Visitor};
-use super::value::{quoted, text, values};
 
 /// Where a backend listens: an IP address or a host name, and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,7 +110,7 @@ values! {
     BackendAddress: |v| BackendAddress::parse(text(v, "an address", "host and port in quotes, such as \"10.0.0.1:8080\"")?), |address| quoted(address);
 }
 
-/// One backend of a cluster. In the file either its address alone or `{ address = "...", weight = 2 }`.
+/// One backend of a cluster. In the file either its address alone or `{ address = "...", weight = 2, zone = "a" }`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Backend {
@@ -124,11 +118,13 @@ pub struct Backend {
     pub address: BackendAddress,
     /// How much it is meant to take relative to its fellows.
     pub weight: Weight,
+    /// What fails together with it: its zone or rack.
+    pub zone: Option<String>,
 }
 
 impl Backend {
     pub(super) fn new(address: BackendAddress) -> Self {
-        Self { address, weight: Weight::ONE }
+        Self { address, weight: Weight::ONE, zone: None }
     }
 }
 
@@ -143,32 +139,36 @@ impl Table for Backend {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("address", &mut self.address);
         visitor.value("weight", &mut self.weight);
+        visitor.optional("zone", &mut self.zone);
     }
 }
 
 impl Value for Backend {
-    fn read(value: &Spanned<DeValue<'_>>, findings: &mut Findings<'_>) -> Option<Self> {
+    fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
         match value.get_ref() {
-            DeValue::String(_) => BackendAddress::read(value, findings).map(Self::new),
+            DeValue::String(_) => BackendAddress::read(value, reading).map(Self::new),
             DeValue::Table(table) => {
                 let mut backend = Self::default();
-                findings.fill(table, &mut backend);
+                reading.fill(table, &mut backend);
                 Some(backend)
             }
             other => {
                 let mend = "write \"10.0.0.1:8080\" or { address = \"10.0.0.1:8080\", weight = 2 }";
-                findings.problem(format!("expected a backend, found {}", kind(other)), mend);
+                reading.problem(format!("expected a backend, found {}", kind(other)), mend);
                 None
             }
         }
     }
 
     fn print(&self) -> String {
-        if self.weight == Weight::ONE {
-            self.address.print()
-        } else {
-            format!("{{ address = {}, weight = {} }}", self.address.print(), self.weight.print())
+        let mut settings = vec![format!("address = {}", self.address.print())];
+        if self.weight != Weight::ONE {
+            settings.push(format!("weight = {}", self.weight.print()));
         }
+        if let Some(zone) = &self.zone {
+            settings.push(format!("zone = {}", quoted(zone)));
+        }
+        if settings.len() == 1 { self.address.print() } else { format!("{{ {} }}", settings.join(", ")) }
     }
 }
 

@@ -1,27 +1,22 @@
 //! What the settings of a file say together: names that must exist, times that must fit, routes
 //! that must be reachable.
 //!
-//! Each rule here is about two settings or more; what one value may be is up to its type. A rule is left out
-//! where one of its settings could not be read, so that no problem is a mere echo of another.
-//!
-//! A default gives way: who sets `request_timeout = "500ms"` need not lower the longer default of
-//! `connect_timeout` too. Only what the file itself says can contradict.
+//! When a rule is left out, and that a default gives way, is decided in [`Checker`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use plimsoll::client::Protocol;
-use plimsoll_core::Ratio;
-use plimsoll_core::pick::WeightedConfig;
+use plimsoll_config::{Checker, Places, check_balancer, mend_name};
+use plimsoll_core::subset::{Algorithm, SubsetConfig};
 
+use super::Problem;
 use super::cluster::Cluster;
 use super::health::Kind;
 use super::listener::LEAST_MAX_HEADER_SIZE;
-use super::problem::{Problem, mend_name};
 use super::raw::RawConfig;
-use super::read::Places;
 use super::route::Route;
+use super::subset::Identity;
 
 /// How to mend a name.
 const NAME_MEND: &str = "use letters, digits, \"-\", \"_\" and \".\": the name stands in URLs and metrics";
@@ -33,42 +28,30 @@ fn is_name(name: &str) -> bool {
 
 /// Adds to `problems` what is wrong with the settings of `raw` together, and fits defaults to what is set.
 pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>) -> Vec<Problem> {
-    let mut checker = Checker { places, problems };
-    checker.whole(raw);
-    checker.order("drain", ("announce", &mut raw.drain.announce), ("timeout", raw.drain.timeout));
-    checker.listeners(raw);
+    let mut rules = Rules { checker: Checker::new(places, problems) };
+    rules.whole(raw);
+    rules.checker.order("drain", ("announce", &mut raw.drain.announce), ("timeout", raw.drain.timeout));
+    rules.listeners(raw);
     for (i, route) in raw.routes.iter().enumerate() {
-        checker.route(raw, i, route);
+        rules.route(raw, i, route);
     }
+    rules.identity(&raw.client);
     for (name, cluster) in &mut raw.clusters {
-        checker.cluster(name, cluster);
+        rules.cluster(name, cluster);
+        rules.subset(name, cluster, &raw.client);
     }
-    checker.loops(raw);
-    checker.problems
+    rules.loops(raw);
+    rules.checker.into_problems()
 }
 
-struct Checker<'p> {
-    places: &'p Places,
-    problems: Vec<Problem>,
+/// The rules of this file.
+struct Rules<'p> {
+    checker: Checker<'p>,
 }
 
-impl Checker<'_> {
-    /// Reports a problem of the setting at `path`, unless that could not even be read.
+impl Rules<'_> {
     fn report(&mut self, path: impl Into<String>, reason: impl Into<String>, mend: impl Into<String>) {
-        let path = path.into();
-        let position = self.places.find(&path);
-        if self.is_readable(&path) && !self.places.is_guess(position) {
-            self.problems.push(Problem { path, position, reason: reason.into(), mend: mend.into() });
-        }
-    }
-
-    /// Whether nothing is known to be wrong with the setting at `path`, or within it.
-    fn is_readable(&self, path: &str) -> bool {
-        let touches = |problem: &Problem| {
-            let rest = problem.path.strip_prefix(path);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        };
-        !self.problems.iter().any(touches)
+        self.checker.report(path, reason, mend);
     }
 
     /// Reports backends that are the very listener whose requests they are to answer: each would come in again, for ever.
@@ -90,24 +73,6 @@ impl Checker<'_> {
                 }
             }
         }
-    }
-
-    /// Makes `short` at most as long as `long`, both at `table` and with their names there: when `short` is a default
-    /// by lowering it, else by a report.
-    fn order(&mut self, table: &str, short: (&str, &mut Duration), long: (&str, Duration)) {
-        let (short_name, short_span) = short;
-        let (long_name, long_span) = long;
-        let path = format!("{table}.{short_name}");
-        if *short_span <= long_span || !self.is_readable(&format!("{table}.{long_name}")) {
-            return;
-        }
-        if !self.places.holds(&path) {
-            *short_span = long_span;
-            return;
-        }
-        let [short_text, long_text] = [*short_span, long_span].map(humantime::format_duration);
-        let reason = format!("{short_text} is longer than {long_name} ({long_text})");
-        self.report(path, reason, format!("write at most \"{long_text}\", or raise {long_name}"));
     }
 
     fn whole(&mut self, raw: &RawConfig) {
@@ -223,55 +188,68 @@ impl Checker<'_> {
                 cluster.pool.max_idle_connections.get()
             );
             let path = format!("{path}.min_connections");
-            if self.places.holds(&path) {
+            if self.checker.is_set(&path) {
                 self.report(path, reason, "lower it, or raise max_idle_connections");
             } else {
                 cluster.pool.min_connections = cluster.pool.max_idle_connections.get();
             }
         }
         self.times(&path, cluster);
-        let balancer = &cluster.balancer;
-        if balancer.weighted.update < WeightedConfig::MIN_UPDATE {
-            let least = humantime::format_duration(WeightedConfig::MIN_UPDATE);
-            self.report(
-                format!("{path}.weighted.update"),
-                "the weights would follow noise",
-                format!("write at least \"{least}\""),
-            );
-        }
-        if balancer.outlier.success_rate_stdev == Some(0.0) {
-            let reason = "every backend below the mean would be ejected";
-            self.report(
-                format!("{path}.outlier.success_rate_stdev"),
-                reason,
-                "write a number above 0, such as 1.9, or \"off\"",
-            );
-        }
-        if balancer.slow_start.floor == Ratio::ZERO {
-            let reason = "a backend without any request never warms up";
-            self.report(format!("{path}.slow_start.floor"), reason, "write a share above 0, such as \"10%\"");
-        }
+        check_balancer(&mut self.checker, &path, &mut cluster.balancer);
         self.health(&format!("{path}.health"), cluster);
+    }
+
+    fn identity(&mut self, identity: &Identity) {
+        if let (Some(index), Some(count)) = (identity.index, identity.count)
+            && index >= count.get()
+        {
+            let reason = format!("{index} is no number of one of {count} clients");
+            self.report("client.index", reason, format!("number them from 0 to {}", count.get() - 1));
+        }
+        if identity.id.as_ref().is_some_and(String::is_empty) {
+            self.report("client.id", "is empty", "write a name that no other client has, or leave it out");
+        }
+    }
+
+    /// What a subset needs to know of the fleet.
+    fn subset(&mut self, name: &str, cluster: &Cluster, identity: &Identity) {
+        let path = format!("clusters.{name}.subset");
+        let Some(size) = cluster.subset.size else {
+            if cluster.subset.algorithm.is_some() && !self.checker.is_set(&format!("{path}.size")) {
+                let mend = format!("add size = {}, or remove it", SubsetConfig::DEFAULT_SIZE);
+                self.report(format!("{path}.algorithm"), "is not looked at while there is no size", mend);
+            }
+            return;
+        };
+        let algorithm = cluster.subset.algorithm(identity);
+        if algorithm == Algorithm::Ledger {
+            let reason = "needs a coordinator that assigns backends, and there is none to name yet";
+            let mend = "write \"rocksteadier\", or \"deterministic\" where balance matters more than churn";
+            self.report(format!("{path}.algorithm"), reason, mend);
+        } else if algorithm.needs_client_index() && identity.index.is_none() && self.checker.is_readable("client") {
+            let reason = format!("{algorithm} needs this proxy's number among all that send to the cluster");
+            let mend =
+                "add [client] with index = 0 in the first proxy's file, 1 in the next, ..., or write \"rendezvous\"";
+            self.report(format!("{path}.algorithm"), reason, mend);
+        }
+        // Names may stand for several backends: what is listed is the least that there are.
+        let backends = cluster.backends.len() as u64;
+        if let Some(count) = identity.count
+            && u64::from(count.get()) * u64::from(size.get()) < backends
+        {
+            let least = backends.div_ceil(u64::from(count.get()));
+            let reason = format!("{count} clients with {size} backends each leave some of {backends} without any");
+            self.report(format!("{path}.size"), reason, format!("write at least {least}"));
+        }
     }
 
     /// The times of a cluster that must fit one another.
     fn times(&mut self, path: &str, cluster: &mut Cluster) {
         let request_timeout = ("request_timeout", cluster.requests.request_timeout);
-        self.order(path, ("connect_timeout", &mut cluster.requests.connect_timeout), request_timeout);
-        self.order(path, ("queue_timeout", &mut cluster.requests.queue_timeout), request_timeout);
+        self.checker.order(path, ("connect_timeout", &mut cluster.requests.connect_timeout), request_timeout);
+        self.checker.order(path, ("queue_timeout", &mut cluster.requests.queue_timeout), request_timeout);
         let interval = ("interval", cluster.balancer.checks.interval);
-        self.order(&format!("{path}.health"), ("timeout", &mut cluster.health.timeout), interval);
-        let outlier = &mut cluster.balancer.outlier;
-        self.order(
-            &format!("{path}.outlier"),
-            ("base_ejection", &mut outlier.base_ejection),
-            ("max_ejection", outlier.max_ejection),
-        );
-        let backoff = &mut cluster.balancer.backoff;
-        self.order(&format!("{path}.backoff"), ("initial", &mut backoff.initial), ("max", backoff.max));
-        let (table, weighted) = (format!("{path}.weighted"), &mut cluster.balancer.weighted);
-        self.order(&table, ("blackout", &mut weighted.blackout), ("expiry", weighted.expiry));
-        self.order(&table, ("update", &mut weighted.update), ("expiry", weighted.expiry));
+        self.checker.order(&format!("{path}.health"), ("timeout", &mut cluster.health.timeout), interval);
     }
 
     fn health(&mut self, path: &str, cluster: &Cluster) {
@@ -284,7 +262,7 @@ impl Checker<'_> {
                 "write protocol = \"auto\" or \"http2\" in the cluster, or another check",
             );
         }
-        if !self.is_readable(&format!("{path}.check")) {
+        if !self.checker.is_readable(&format!("{path}.check")) {
             return;
         }
         let belongs = [

@@ -4,20 +4,24 @@
 //! stand beside the code that acts by it (`plimsoll::client`, `plimsoll_core`); here is only what it is called.
 
 use plimsoll::client::{CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig};
+use plimsoll_config::{Table, Visitor, choice, quoted, values};
 use plimsoll_core::BalancerConfig;
+use plimsoll_core::pick::PrequalConfig;
 
 use super::address::Backend;
 use super::health::{Health, HealthTable};
-use super::table::{Table, Visitor};
-use super::value::{choice, quoted, values};
+use super::subset::{Identity, Subset};
 
 /// The protocols, by their names in the file.
 pub(super) const PROTOCOLS: [(&str, Protocol); 3] =
     [("auto", Protocol::Auto), ("http1", Protocol::Http1), ("http2", Protocol::Http2)];
 
+/// A protocol, as the file writes it.
+struct ProtocolName(Protocol);
+
 values! {
-    Protocol: |v| choice(v, "a protocol", &PROTOCOLS), |protocol| {
-        let named = PROTOCOLS.into_iter().find(|(_, known)| known == protocol);
+    ProtocolName: |v| choice(v, "a protocol", &PROTOCOLS).map(Self), |protocol| {
+        let named = PROTOCOLS.into_iter().find(|(_, known)| *known == protocol.0);
         quoted(named.expect("all are listed").0)
     };
 }
@@ -36,18 +40,20 @@ pub struct Cluster {
     pub balancer: BalancerConfig,
     /// How backends are checked.
     pub health: Health,
+    /// Which of the backends are connected to.
+    pub subset: Subset,
 }
 
 impl Cluster {
-    /// The configuration for the library's client.
-    #[must_use]
-    pub fn client(&self) -> ClusterConfig {
+    /// The configuration for the library's client, which calls the cluster `name` and is `identity` among its clients.
+    pub(super) fn client(&self, name: &str, identity: &Identity) -> ClusterConfig {
         ClusterConfig {
             balancer: self.balancer,
             check: self.health.check(),
             check_timeout: CheckTimeout(self.health.timeout),
             requests: self.requests,
             pool: self.pool,
+            subset: self.subset.choice(name, identity),
         }
     }
 }
@@ -56,7 +62,9 @@ impl Table for Cluster {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("backends", &mut self.backends);
         visitor.value("policy", &mut self.balancer.policy);
-        visitor.value("protocol", &mut self.requests.protocol);
+        let mut protocol = ProtocolName(self.requests.protocol);
+        visitor.value("protocol", &mut protocol);
+        self.requests.protocol = protocol.0;
         visitor.value("max_active_requests", &mut self.balancer.max_active_requests);
         visitor.value("connect_timeout", &mut self.requests.connect_timeout);
         visitor.value("request_timeout", &mut self.requests.request_timeout);
@@ -68,10 +76,23 @@ impl Table for Cluster {
         visitor.value("inactive_after", &mut self.pool.inactive_after);
         visitor.value("max_streams", &mut self.pool.max_streams);
         visitor.value("panic_threshold", &mut self.balancer.panic_threshold);
+        visitor.table("subset", &mut self.subset);
         visitor.table("health", &mut HealthTable { health: &mut self.health, checks: &mut self.balancer.checks });
         visitor.table("outlier", &mut self.balancer.outlier);
         visitor.table("slow_start", &mut self.balancer.slow_start);
         visitor.table("weighted", &mut self.balancer.weighted);
+        visitor.table("prequal", &mut PrequalTable(&mut self.balancer.prequal));
         visitor.table("backoff", &mut self.balancer.backoff);
+    }
+}
+
+/// What of `prequal` matters while backends are not probed, but known by their responses.
+struct PrequalTable<'c>(&'c mut PrequalConfig);
+
+impl Table for PrequalTable<'_> {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("probes_per_pick", &mut self.0.probes_per_pick);
+        visitor.value("max_age", &mut self.0.max_age);
+        visitor.value("hot_quantile", &mut self.0.hot_quantile);
     }
 }

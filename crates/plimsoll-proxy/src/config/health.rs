@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery};
 use plimsoll::client::{Check, CheckTimeout};
+use plimsoll_config::{Flaw, Table, Visitor, choice, quoted, text, values};
 use plimsoll_core::health::CheckConfig;
-
-use super::problem::Flaw;
-use super::table::{Table, Visitor};
-use super::value::{choice, quoted, text, values};
 
 /// The kinds of [`Check`], by their names in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +36,18 @@ fn host(host: &str) -> Result<Authority, Flaw> {
     parsed.ok_or_else(|| Flaw::new(format!("\"{host}\" is not a host"), "write a name, such as \"web.internal\""))
 }
 
+/// The path that a check asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct CheckPath(PathAndQuery);
+
+/// The host that a check names.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct CheckHost(Authority);
+
 values! {
     Kind: |v| choice(v, "a kind of check", &Kind::ALL), |kind| quoted(kind.name());
-    PathAndQuery: |v| path(text(v, "a path", "a path in quotes, such as \"/healthz\"")?), |path| quoted(path);
-    Authority: |v| host(text(v, "a host", "a name in quotes, such as \"web.internal\"")?), |host| quoted(host);
+    CheckPath: |v| path(text(v, "a path", "a path in quotes, such as \"/healthz\"")?).map(Self), |path| quoted(&path.0);
+    CheckHost: |v| host(text(v, "a host", "a name in quotes, such as \"web.internal\"")?).map(Self), |host| quoted(&host.0);
 }
 
 /// How the backends of a cluster are checked. When, and what the answers mean, is the machine's part.
@@ -52,8 +57,8 @@ pub struct Health {
     /// Time that a check may take, connecting included.
     pub timeout: Duration,
     pub(super) kind: Kind,
-    pub(super) path: Option<PathAndQuery>,
-    pub(super) host: Option<Authority>,
+    pub(super) path: Option<CheckPath>,
+    pub(super) host: Option<CheckHost>,
     pub(super) service: Option<String>,
 }
 
@@ -65,8 +70,8 @@ impl Health {
             Kind::None => Check::None,
             Kind::Tcp => Check::Tcp,
             Kind::Http => Check::Http {
-                path: self.path.clone().unwrap_or_else(|| PathAndQuery::from_static("/")),
-                host: self.host.clone(),
+                path: self.path.as_ref().map_or_else(|| PathAndQuery::from_static("/"), |path| path.0.clone()),
+                host: self.host.as_ref().map(|host| host.0.clone()),
             },
             Kind::Grpc => Check::Grpc { service: self.service.clone().unwrap_or_default() },
         }

@@ -7,8 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use super::table::{Table, Visitor};
-use super::value::ByteSize;
+use plimsoll_config::{ByteSize, Table, Visitor};
+
+use super::value::ListenAddress;
 
 /// The whole head of a request. Long enough for a bad mobile link, short enough that slow clients cannot
 /// pile up connections (slowloris); nginx allows 60 s, hyper 30 s.
@@ -73,7 +74,9 @@ impl Default for Listener {
 
 impl Table for Listener {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.required("address", &mut self.address);
+        let mut address = ListenAddress(self.address);
+        visitor.required("address", &mut address);
+        self.address = address.0;
         let mut name = (!self.name.is_empty()).then(|| self.name.clone());
         visitor.optional("name", &mut name);
         self.name = name.unwrap_or_else(|| self.address.to_string());

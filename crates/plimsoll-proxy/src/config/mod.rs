@@ -11,23 +11,18 @@
 //! of a config have public fields to be read; they cannot be put back into a config.
 
 mod address;
-mod balancer;
 mod check;
 mod cluster;
 mod health;
 mod listener;
-mod print;
-mod problem;
 mod raw;
-mod read;
 mod resolve;
 mod route;
 mod simple;
-mod table;
+mod subset;
 mod value;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -36,14 +31,15 @@ pub use address::{Backend, BackendAddress};
 pub use cluster::Cluster;
 pub use health::Health;
 pub use listener::Listener;
-pub use problem::{ConfigError, Position, Problem};
+pub use plimsoll_config::{ByteSize, ConfigError, Position, Problem};
 pub use raw::Drain;
 pub use route::{HostPattern, PathPrefix, Route};
 pub use simple::Simple;
-pub use value::ByteSize;
+pub use subset::{Identity, Subset};
 
+use plimsoll::client::ClusterConfig;
+use plimsoll_config::{Places, Read};
 use raw::RawConfig;
-use read::Places;
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
@@ -67,13 +63,7 @@ impl Config {
     /// That the file cannot be read, or all that is wrong with it.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let name = file.display().to_string();
-        let text = fs::read_to_string(file).map_err(|error| {
-            let mend = "name a TOML file in UTF-8 that this user may read".to_owned();
-            let problem =
-                Problem { path: String::new(), position: None, reason: format!("cannot be read: {error}"), mend };
-            ConfigError::new(&name, vec![problem])
-        })?;
-        Self::parse(&name, &text)
+        Self::parse(&name, &plimsoll_config::load(file)?)
     }
 
     /// Reads and checks the text of a file; `source_name` is what messages call it.
@@ -81,16 +71,11 @@ impl Config {
     /// # Errors
     /// All that is wrong with it.
     pub fn parse(source_name: &str, text: &str) -> Result<Self, ConfigError> {
-        let (raw, places, problems) = read::read(text);
-        Self::build(source_name, raw, places, problems)
+        Self::build(source_name, plimsoll_config::read(text))
     }
 
-    fn build(
-        source_name: &str,
-        mut raw: RawConfig,
-        places: Places,
-        problems: Vec<Problem>,
-    ) -> Result<Self, ConfigError> {
+    fn build(source_name: &str, read: Read<RawConfig>) -> Result<Self, ConfigError> {
+        let Read { root: mut raw, places, problems } = read;
         let problems = check::check(&mut raw, &places, problems);
         if problems.is_empty() {
             Ok(Self { raw, source_name: source_name.to_owned(), places })
@@ -102,7 +87,7 @@ impl Config {
     /// The configuration as TOML, with every default written out. Parses to an equal configuration.
     #[must_use]
     pub fn print(&self) -> String {
-        print::print(&self.raw)
+        plimsoll_config::print(&self.raw)
     }
 
     /// How many threads serve; the number of cores unless the file says otherwise.
@@ -138,6 +123,15 @@ impl Config {
     /// The routes for requests that come in at the listener of this name, in the order of the file.
     pub fn routes_of<'a>(&'a self, listener: &'a str) -> impl Iterator<Item = &'a Route> {
         self.raw.routes.iter().filter(move |route| route.applies_to(listener))
+    }
+
+    /// How the library's client is to serve the cluster of this name.
+    ///
+    /// # Panics
+    /// When there is no such cluster.
+    #[must_use]
+    pub fn client(&self, cluster: &str) -> ClusterConfig {
+        self.raw.clusters[cluster].client(cluster, &self.raw.client)
     }
 
     /// The clusters, by name; at least one.

@@ -6,10 +6,13 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
+use plimsoll_config::{Table, Visitor, span_or_off};
+
 use super::cluster::Cluster;
 use super::listener::Listener;
 use super::route::Route;
-use super::table::{Table, Visitor};
+use super::subset::Identity;
+use super::value::ListenAddress;
 
 /// Loopback: metrics and the switches of the fleet are for this machine unless the file says otherwise.
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9900);
@@ -24,6 +27,7 @@ pub(super) struct RawConfig {
     pub(super) threads: NonZeroUsize,
     pub(super) admin: Admin,
     pub(super) drain: Drain,
+    pub(super) client: Identity,
     pub(super) listeners: Vec<Listener>,
     pub(super) routes: Vec<Route>,
     pub(super) clusters: BTreeMap<String, Cluster>,
@@ -36,6 +40,7 @@ impl Default for RawConfig {
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             admin: Admin::default(),
             drain: Drain::default(),
+            client: Identity::default(),
             listeners: Vec::new(),
             routes: Vec::new(),
             clusters: BTreeMap::new(),
@@ -48,6 +53,7 @@ impl Table for RawConfig {
         visitor.value("threads", &mut self.threads);
         visitor.table("admin", &mut self.admin);
         visitor.table("drain", &mut self.drain);
+        visitor.table("client", &mut self.client);
         visitor.tables("listeners", &mut self.listeners);
         visitor.tables("routes", &mut self.routes);
         visitor.named("clusters", &mut self.clusters);
@@ -69,7 +75,9 @@ impl Default for Admin {
 
 impl Table for Admin {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        visitor.switch("listen", &mut self.listen);
+        let mut listen = self.listen.map(ListenAddress);
+        visitor.switch("listen", &mut listen);
+        self.listen = listen.map(|address| address.0);
     }
 }
 
@@ -91,7 +99,7 @@ impl Default for Drain {
 
 impl Table for Drain {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        super::balancer::span_or_off(visitor, "announce", &mut self.announce);
+        span_or_off(visitor, "announce", &mut self.announce);
         visitor.value("timeout", &mut self.timeout);
     }
 }

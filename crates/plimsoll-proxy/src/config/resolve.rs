@@ -10,8 +10,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use http::uri::Authority;
 use plimsoll::discover::Endpoint;
 
-use super::problem::Problem;
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, Problem};
 
 impl Config {
     /// The backends of each cluster, by the cluster's name; one that has a host name is asked for by that name.
@@ -49,6 +48,7 @@ impl Config {
                                     address: found,
                                     weight: backend.weight,
                                     authority: authority.clone(),
+                                    zone: backend.zone.as_deref().map(Into::into),
                                 });
                             }
                         }

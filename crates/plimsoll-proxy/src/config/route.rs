@@ -5,11 +5,10 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use http::Method;
+use plimsoll_config::{Flaw, Table, Visitor, quoted, text, values};
 
 use super::address::is_host_name;
-use super::problem::Flaw;
-use super::table::{Table, Visitor};
-use super::value::{quoted, text, values};
+use super::value::methods;
 
 /// The hosts that a route is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -129,7 +128,7 @@ impl Table for Route {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.optional("host", &mut self.host);
         visitor.value("path_prefix", &mut self.path_prefix);
-        visitor.value("methods", &mut self.methods);
+        methods(visitor, "methods", &mut self.methods);
         visitor.required("cluster", &mut self.cluster);
         visitor.optional("request_timeout", &mut self.request_timeout);
         visitor.value("listeners", &mut self.listeners);

@@ -4,17 +4,17 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
 use plimsoll::client::Protocol;
+use plimsoll_config::{Flaw, OFF, Places, Read};
 use plimsoll_core::pick::PolicyKind;
 
 use super::address::{Backend, BackendAddress};
 use super::check::at_arguments;
 use super::cluster::Cluster;
 use super::listener::Listener;
-use super::problem::{Flaw, Problem};
 use super::raw::RawConfig;
 use super::route::Route;
 use super::value::listen_address;
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, Problem};
 
 /// The name of the one cluster of a configuration without a file.
 pub(super) const CLUSTER: &str = "default";
@@ -58,7 +58,7 @@ impl Config {
             cluster.backends.extend(address.map(Backend::new));
         }
         match simple.admin.as_deref() {
-            Some(super::read::OFF) => raw.admin.listen = None,
+            Some(OFF) => raw.admin.listen = None,
             Some(admin) => {
                 raw.admin.listen = take(&mut problems, "--admin".to_owned(), listen_address(admin)).or(raw.admin.listen)
             }
@@ -69,7 +69,7 @@ impl Config {
         cluster.balancer.policy = simple.policy.unwrap_or(cluster.balancer.policy);
         raw.routes.push(Route { cluster: CLUSTER.to_owned(), ..Route::default() });
         raw.clusters.insert(CLUSTER.to_owned(), cluster);
-        Self::build("command line", raw, super::read::Places::default(), problems).map_err(|error| {
+        Self::build("command line", Read { root: raw, places: Places::default(), problems }).map_err(|error| {
             ConfigError::new("command line", error.problems().iter().cloned().map(at_arguments).collect())
         })
     }

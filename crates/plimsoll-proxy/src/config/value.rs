@@ -1,148 +1,11 @@
-//! How plain values are written: durations, sizes, shares, names of a choice.
+//! How values are written that only the proxy has: addresses to listen at, methods.
 //!
-//! A quantity carries its unit in the file (`"250ms"`, `"64KiB"`, `"10%"`): a bare `250` would be milliseconds to
-//! one reader and seconds to the next. Limits of a single value live in its type, so that what is read cannot be
-//! out of range; what depends on a second setting is looked at in `check`.
+//! The types are others', and so is the trait; each is read through a type of this crate that wraps it.
 
-use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::num::{NonZeroU32, NonZeroUsize};
-use std::time::Duration;
 
 use http::Method;
-use plimsoll_core::pick::PolicyKind;
-use plimsoll_core::{Ratio, Weight};
-use toml::Spanned;
-use toml::de::DeValue;
-
-use super::problem::{Flaw, mend_name};
-use super::read::{Findings, kind};
-use super::table::Value;
-
-/// A number of bytes, above zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ByteSize(usize);
-
-impl ByteSize {
-    /// `bytes` bytes.
-    #[must_use]
-    pub const fn from_bytes(bytes: NonZeroUsize) -> Self {
-        Self(bytes.get())
-    }
-
-    /// `kib` times 1,024 bytes.
-    pub(super) const fn kib(kib: usize) -> Self {
-        Self(kib * 1024)
-    }
-
-    /// The number of bytes.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        self.0
-    }
-}
-
-/// Units of size, the largest first, so that printing finds the shortest form.
-const SIZE_UNITS: [(&str, usize); 7] = [
-    ("GiB", 1 << 30),
-    ("GB", 1_000_000_000),
-    ("MiB", 1 << 20),
-    ("MB", 1_000_000),
-    ("KiB", 1 << 10),
-    ("kB", 1000),
-    ("B", 1),
-];
-
-/// The text of a string value; `what` and `example` tell what would be right.
-pub(super) fn text<'v>(value: &'v DeValue<'_>, what: &str, example: &str) -> Result<&'v str, Flaw> {
-    value
-        .as_str()
-        .ok_or_else(|| Flaw::new(format!("expected {what}, found {}", kind(value)), format!("write it as {example}")))
-}
-
-/// A string in quotes, as TOML writes it.
-pub(super) fn quoted(text: impl Display) -> String {
-    toml::Value::from(text.to_string()).to_string()
-}
-
-/// One of a fixed choice of names.
-pub(super) fn choice<T: Copy>(value: &DeValue<'_>, what: &str, choices: &[(&'static str, T)]) -> Result<T, Flaw> {
-    let names = choices.iter().map(|(name, _)| *name);
-    let example = names.clone().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
-    let name = text(value, what, &format!("one of {example}"))?;
-    choices
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, choice)| *choice)
-        .ok_or_else(|| Flaw::new(format!("\"{name}\" is not {what}"), mend_name(name, names)))
-}
-
-pub(super) fn duration(text: &str) -> Result<Duration, Flaw> {
-    let mend = "write a number above zero with a unit, such as \"250ms\", \"10s\" or \"5m\"";
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err(Flaw::new("must be longer than zero", mend)),
-        Ok(duration) => Ok(duration),
-        Err(_) => Err(Flaw::new(format!("\"{text}\" is not a duration"), mend)),
-    }
-}
-
-fn size(text: &str) -> Result<ByteSize, Flaw> {
-    let flaw = || {
-        Flaw::new(
-            format!("\"{text}\" is not a size"),
-            "write a whole number above zero with a unit, such as \"64KiB\", \"1MiB\" or \"10MB\"",
-        )
-    };
-    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(flaw)?;
-    let (digits, unit) = text.split_at(split);
-    let (_, factor) =
-        SIZE_UNITS.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim())).ok_or_else(flaw)?;
-    let bytes = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(factor)).filter(|bytes| *bytes > 0);
-    bytes.map(ByteSize).ok_or_else(flaw)
-}
-
-/// The number that an integer or float value is.
-fn number(value: &DeValue<'_>) -> Option<f64> {
-    match value {
-        DeValue::Integer(number) => {
-            i64::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number as f64)
-        }
-        DeValue::Float(number) => number.as_str().parse().ok(),
-        _ => None,
-    }
-}
-
-fn ratio(value: &DeValue<'_>) -> Result<Ratio, Flaw> {
-    let share = match value {
-        DeValue::String(text) => {
-            text.strip_suffix('%').and_then(|percent| percent.trim().parse::<f64>().ok()).map(|percent| percent / 100.0)
-        }
-        other => number(other),
-    };
-    let mend = "write a share such as \"10%\" or 0.1, from 0 to 1";
-    let share = share.ok_or_else(|| Flaw::new(format!("expected a share, found {}", kind(value)), mend))?;
-    Ratio::new(share).ok_or_else(|| Flaw::new(format!("{} is not a share of a whole", kind(value)), mend))
-}
-
-fn weight(value: &DeValue<'_>) -> Result<Weight, Flaw> {
-    let range = Weight::RANGE;
-    let mend = format!("write a number from {} to {}; 1 is ordinary, 2 is twice as much", range.start(), range.end());
-    let number = number(value).ok_or_else(|| Flaw::new(format!("expected a weight, found {}", kind(value)), &mend))?;
-    Weight::new(number).ok_or_else(|| Flaw::new(format!("{number} is not a weight"), mend))
-}
-
-/// A whole number of at least `least`, which fits `T`.
-fn whole<T: TryFrom<i64>>(value: &DeValue<'_>, least: i64) -> Result<T, Flaw> {
-    let mend = format!("write a whole number of at least {least}, without quotes");
-    let DeValue::Integer(number) = value else {
-        return Err(Flaw::new(format!("expected a whole number, found {}", kind(value)), mend));
-    };
-    i64::from_str_radix(number.as_str(), number.radix())
-        .ok()
-        .filter(|number| *number >= least)
-        .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| Flaw::new(format!("{number} is out of range"), mend))
-}
+use plimsoll_config::{Flaw, Visitor, quoted, text, values};
 
 /// An address to listen at. `:8080` is short for all addresses of IPv4.
 pub(super) fn listen_address(text: &str) -> Result<SocketAddr, Flaw> {
@@ -165,101 +28,27 @@ fn method(text: &str) -> Result<Method, Flaw> {
         .map_err(|_| Flaw::new(format!("\"{text}\" is not a method"), "write a method such as \"GET\" or \"POST\""))
 }
 
-/// Implements [`Value`] by a function from the TOML value to a result, and one from the value to TOML.
-macro_rules! values {
-    ($($type:ty: $read:expr, $print:expr;)*) => {$(
-        impl $crate::config::table::Value for $type {
-            fn read(value: &toml::Spanned<toml::de::DeValue<'_>>, findings: &mut $crate::config::read::Findings<'_>) -> Option<Self> {
-                let read: fn(&toml::de::DeValue<'_>) -> Result<Self, $crate::config::problem::Flaw> = $read;
-                findings.take(read(value.get_ref()))
-            }
+/// An address to listen at, as the file writes it.
+pub(super) struct ListenAddress(pub(super) SocketAddr);
 
-            fn print(&self) -> String {
-                let print: fn(&Self) -> String = $print;
-                print(self)
-            }
-        }
-    )*};
-}
-pub(super) use values;
+/// A method, as the file writes it.
+struct MethodName(Method);
 
 values! {
-    Duration: |v| duration(text(v, "a duration", "a number with a unit, in quotes, such as \"10s\" or \"250ms\"")?), |d| quoted(humantime::format_duration(*d));
-    ByteSize: |v| size(text(v, "a size", "a number with a unit, in quotes, such as \"64KiB\"")?), |size| {
-        let (unit, factor) = SIZE_UNITS.into_iter().find(|(_, factor)| size.0.is_multiple_of(*factor)).expect("the last unit is one byte");
-        quoted(format!("{}{unit}", size.0 / factor))
-    };
-    Ratio: ratio, |ratio| ratio.as_f64().to_string();
-    Weight: weight, |weight| weight.as_f64().to_string();
-    f64: |v| match number(v) {
-        Some(number) if number.is_finite() && number >= 0.0 => Ok(number),
-        Some(number) => Err(Flaw::new(format!("{number} is out of range"), "write a number of at least 0")),
-        None => Err(Flaw::new(format!("expected a number, found {}", kind(v)), "write a number, without quotes")),
-    }, |number| format!("{number:?}");
-    u32: |v| whole(v, 0), u32::to_string;
-    usize: |v| whole(v, 0), usize::to_string;
-    NonZeroU32: |v| whole::<u32>(v, 1).map(|number| NonZeroU32::new(number).expect("at least 1")), NonZeroU32::to_string;
-    NonZeroUsize: |v| whole::<usize>(v, 1).map(|number| NonZeroUsize::new(number).expect("at least 1")), NonZeroUsize::to_string;
-    String: |v| text(v, "text", "text in quotes").map(str::to_owned), |text| quoted(text);
-    SocketAddr: |v| listen_address(text(v, "an address", "an address in quotes, such as \"127.0.0.1:8080\"")?), |address| quoted(address);
-    Method: |v| method(text(v, "a method", "a method in quotes, such as \"GET\"")?), |method| quoted(method);
-    PolicyKind: |v| {
-        let choices: Vec<_> = PolicyKind::ALL.iter().map(|policy| (policy.name(), *policy)).collect();
-        choice(v, "a policy", &choices)
-    }, |policy| quoted(policy.name());
+    ListenAddress: |v| listen_address(text(v, "an address", "an address in quotes, such as \"127.0.0.1:8080\"")?).map(Self), |address| quoted(address.0);
+    MethodName: |v| method(text(v, "a method", "a method in quotes, such as \"GET\"")?).map(Self), |method| quoted(&method.0);
 }
 
-/// A list; an element that cannot be read is reported at its index and left out.
-impl<T: Value> Value for Vec<T> {
-    fn read(value: &Spanned<DeValue<'_>>, findings: &mut Findings<'_>) -> Option<Self> {
-        let DeValue::Array(items) = value.get_ref() else {
-            findings.problem(
-                format!("expected a list, found {}", kind(value.get_ref())),
-                "write it in brackets, such as [\"...\", \"...\"]",
-            );
-            return None;
-        };
-        let mut list = Self::new();
-        for (i, item) in items.iter().enumerate() {
-            list.extend(findings.within(&format!("[{i}]"), item.span(), |findings| T::read(item, findings)));
-        }
-        Some(list)
-    }
-
-    fn print(&self) -> String {
-        let items: Vec<String> = self.iter().map(Value::print).collect();
-        format!("[{}]", items.join(", "))
-    }
+/// Shows a list of methods.
+pub(super) fn methods<V: Visitor>(visitor: &mut V, key: &'static str, methods: &mut Vec<Method>) {
+    let mut names: Vec<MethodName> = methods.drain(..).map(MethodName).collect();
+    visitor.value(key, &mut names);
+    methods.extend(names.into_iter().map(|name| name.0));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_units_and_print_in_the_largest_that_fits() {
-        for (text, bytes, printed) in [
-            ("64KiB", 65_536, "\"64KiB\""),
-            ("1 mb", 1_000_000, "\"1MB\""),
-            ("7B", 7, "\"7B\""),
-            ("2GiB", 2 << 30, "\"2GiB\""),
-        ] {
-            assert_eq!(size(text).unwrap().bytes(), bytes, "{text}");
-            assert_eq!(size(text).unwrap().print(), printed);
-        }
-        for junk in ["", "64", "KiB", "0B", "1.5MiB", "-1B", "64KiBs", "99999999999GiB"] {
-            assert!(size(junk).is_err(), "{junk}");
-        }
-    }
-
-    #[test]
-    fn durations_need_a_unit_and_are_longer_than_zero() {
-        assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
-        assert_eq!(duration("1m 30s").unwrap().print(), "\"1m 30s\"");
-        for junk in ["", "10", "0s", "-1s", "10 parsecs"] {
-            assert!(duration(junk).is_err(), "{junk}");
-        }
-    }
 
     #[test]
     fn listen_addresses_may_leave_out_the_host() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery};
 use plimsoll_core::BalancerConfig;
+use plimsoll_core::subset::{self, Client, Lack, SubsetConfig};
 
 /// All that can be set of a cluster and of the clients that send to it.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,37 @@ pub struct ClusterConfig {
     pub requests: RequestConfig,
     /// Connections kept to each backend, for each client.
     pub pool: PoolConfig,
+    /// Which of the backends this process connects to; `None`: all.
+    pub subset: Option<SubsetChoice>,
+}
+
+/// How this process takes a subset of a cluster's backends. All processes that send to the cluster should have the same
+/// configuration, each with a client of its own, and see the backends in the same order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubsetChoice {
+    config: SubsetConfig,
+    client: Client,
+}
+
+impl SubsetChoice {
+    /// The subset of `client`.
+    ///
+    /// # Errors
+    /// When the algorithm needs what `client` does not say, or a coordinator, of which this library knows none.
+    pub fn new(config: SubsetConfig, client: Client) -> Result<Self, Lack> {
+        subset::order(&config, client, &[])?;
+        Ok(Self { config, client })
+    }
+
+    /// Algorithm, size and seed.
+    #[must_use]
+    pub fn config(&self) -> &SubsetConfig {
+        &self.config
+    }
+
+    pub(super) fn order(&self, backends: &[subset::Backend]) -> Vec<u32> {
+        subset::order(&self.config, self.client, backends).expect("what it needs was there when the choice was made")
+    }
 }
 
 /// How a backend is asked whether it serves.

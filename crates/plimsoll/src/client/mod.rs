@@ -58,7 +58,7 @@ use tower_service::Service;
 
 pub use self::body::ResponseBody;
 pub use self::cluster::{Backend, BackendCounts, BackendView, Cluster, ClusterCounts, Ending, Latencies, Notice};
-pub use self::config::{Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig};
+pub use self::config::{Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, SubsetChoice};
 pub use self::error::{ConnectError, Error};
 use self::pool::Pool;
 pub use self::pool::RequestBody;

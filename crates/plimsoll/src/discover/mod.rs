@@ -10,6 +10,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::{fmt, io};
 
 use http::uri::Authority;
@@ -24,19 +25,28 @@ pub struct Endpoint {
     pub weight: Weight,
     /// What requests that name no host are sent with; without, the address.
     pub authority: Option<Authority>,
+    /// What fails together with it: its zone or rack. Subsets are spread over zones.
+    pub zone: Option<Arc<str>>,
 }
 
 impl Endpoint {
     /// An ordinary backend at `address`.
     #[must_use]
     pub const fn new(address: SocketAddr) -> Self {
-        Self { address, weight: Weight::ONE, authority: None }
+        Self { address, weight: Weight::ONE, authority: None, zone: None }
     }
 
     /// The same with another weight.
     #[must_use]
     pub fn weight(mut self, weight: Weight) -> Self {
         self.weight = weight;
+        self
+    }
+
+    /// The same in a zone.
+    #[must_use]
+    pub fn zone(mut self, zone: impl Into<Arc<str>>) -> Self {
+        self.zone = Some(zone.into());
         self
     }
 }
@@ -116,6 +126,7 @@ pub async fn resolve(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result
             address,
             weight: Weight::ONE,
             authority: authority.clone(),
+            zone: None,
         }));
     }
     Ok(endpoints)

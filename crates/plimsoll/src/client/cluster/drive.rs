@@ -67,13 +67,13 @@ impl Driver {
     fn turn(&mut self, shared: &Shared) -> Instant {
         let now = shared.now();
         let mut machine = shared.machine.lock();
-        let notices = machine.tell(|b, _, mut obs| b.handle_timeout(now, &mut obs));
+        let news = machine.tell(|b, _, mut obs| b.handle_timeout(now, &mut obs));
         while let Some(id) = machine.balancer.poll_check() {
             self.queue.push_back(id);
         }
         let wake_at = machine.balancer.poll_timeout();
         drop(machine);
-        shared.publish(notices);
+        shared.publish(news);
         self.start_vigils(shared);
         while self.checks_running < MAX_CHECKS
             && let Some(id) = self.queue.pop_front()
@@ -109,7 +109,7 @@ impl Driver {
     fn take_in(&mut self, shared: &Shared, result: Result) {
         let now = shared.now();
         let mut machine = shared.machine.lock();
-        let notices = match result {
+        let news = match result {
             Result::Checked(id, finding) => {
                 self.checks_running -= 1;
                 machine.tell(|b, rng, mut obs| {
@@ -126,6 +126,6 @@ impl Driver {
             Result::Released => return,
         };
         drop(machine);
-        shared.publish(notices);
+        shared.publish(news);
     }
 }

@@ -3,14 +3,18 @@
 //! Everything here happens under one short lock per cluster. What may take long (logging, the
 //! user's hook, waking tasks) is collected as [`Notice`]s and done after the lock is released.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::health::State;
 use plimsoll_core::{BackendId, BackendSnapshot, Balancer, Completion, Event, LoadReport, Outcome, Pick, Timestamp};
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use super::backend::Backend;
+use super::membership::Membership;
 use super::tally::{BackendCounts, ClusterCounts, Ending, Latencies};
 use crate::client::config::{ClusterConfig, RequestConfig};
 use crate::discover::Endpoint;
@@ -61,6 +65,14 @@ pub(crate) enum Found {
     NoBackend,
 }
 
+/// What a fact has changed.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) notices: Vec<Notice>,
+    /// There are other members than before.
+    pub(super) members_changed: bool,
+}
+
 struct Member {
     id: BackendId,
     backend: Arc<Backend>,
@@ -71,6 +83,7 @@ pub(super) struct Machine {
     pub(super) balancer: Balancer,
     pub(super) rng: Pcg64Mcg,
     members: Vec<Option<Member>>,
+    membership: Membership,
     events: Vec<(Timestamp, Event)>,
     pub(super) config: Arc<ClusterConfig>,
     pub(super) counts: ClusterCounts,
@@ -79,10 +92,13 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new(config: ClusterConfig, seed: u64) -> Self {
+        let mut membership = Membership::default();
+        membership.set_choice(config.subset);
         Self {
             balancer: Balancer::new(config.machine()),
             rng: Pcg64Mcg::seed_from_u64(seed),
             members: Vec::new(),
+            membership,
             events: Vec::new(),
             config: Arc::new(config),
             counts: ClusterCounts::default(),
@@ -109,13 +125,13 @@ impl Machine {
     pub(super) fn tell(
         &mut self,
         fact: impl FnOnce(&mut Balancer, &mut Pcg64Mcg, &mut dyn FnMut(Timestamp, Event)),
-    ) -> Vec<Notice> {
+    ) -> News {
         let events = &mut self.events;
         fact(&mut self.balancer, &mut self.rng, &mut |at, event| events.push((at, event)));
-        self.notices()
+        self.news()
     }
 
-    pub(super) fn finish(&mut self, now: Timestamp, id: BackendId, done: &Done, bucket: usize) -> Vec<Notice> {
+    pub(super) fn finish(&mut self, now: Timestamp, id: BackendId, done: &Done, bucket: usize) -> News {
         if let Some(latency) = done.latency {
             self.counts.latency.record(bucket, latency);
         }
@@ -125,7 +141,7 @@ impl Machine {
         self.report(now, id, &done.report);
         let (events, completion) = (&mut self.events, Completion { outcome: done.outcome, latency: done.latency });
         self.balancer.finish(now, id, completion, &mut |at, event| events.push((at, event)));
-        self.notices()
+        self.news()
     }
 
     pub(super) fn report(&mut self, now: Timestamp, id: BackendId, report: &Report) {
@@ -145,13 +161,43 @@ impl Machine {
         }
     }
 
-    /// Adds and removes members until they are `endpoints`; those that stay keep all their state.
-    pub(super) fn update(&mut self, now: Timestamp, endpoints: Vec<Endpoint>) -> Vec<Notice> {
-        let mut wanted: Vec<Endpoint> = Vec::with_capacity(endpoints.len());
-        let mut seen = std::collections::HashSet::with_capacity(endpoints.len());
-        wanted.extend(endpoints.into_iter().filter(|endpoint| seen.insert(endpoint.address)));
-        let index: std::collections::HashMap<_, usize> =
-            wanted.iter().enumerate().map(|(at, endpoint)| (endpoint.address, at)).collect();
+    /// Knows these backends from now on.
+    pub(super) fn update(&mut self, now: Timestamp, endpoints: Vec<Endpoint>) -> News {
+        self.membership.replace(endpoints);
+        self.resubset(now)
+    }
+
+    /// Changes the configuration; all backends that stay keep their state.
+    pub(super) fn set_config(&mut self, now: Timestamp, config: ClusterConfig) -> News {
+        self.balancer.set_config(now, config.machine());
+        self.membership.set_choice(config.subset);
+        self.config = Arc::new(config);
+        self.resubset(now)
+    }
+
+    /// Backends that are known, members or not.
+    pub(super) fn known(&self) -> usize {
+        self.membership.known()
+    }
+
+    /// After the subset was chosen anew: it is told what is known of the members, and they follow.
+    fn resubset(&mut self, now: Timestamp) -> News {
+        for (address, state) in self.states(now) {
+            self.membership.on_state(address, state);
+        }
+        self.reconcile(now);
+        News { members_changed: true, ..self.news() }
+    }
+
+    fn states(&self, now: Timestamp) -> Vec<(SocketAddr, State)> {
+        let known = |snapshot: BackendSnapshot| Some((self.backend(snapshot.id)?.address(), snapshot.state));
+        self.balancer.snapshot(now).into_iter().filter_map(known).collect()
+    }
+
+    /// Adds and removes members until they are those of the membership; those that stay keep all their state.
+    fn reconcile(&mut self, now: Timestamp) {
+        let wanted = self.membership.members();
+        let index: HashMap<_, usize> = wanted.iter().enumerate().map(|(at, endpoint)| (endpoint.address, at)).collect();
         let mut kept = vec![false; wanted.len()];
         let events = &mut self.events;
         let mut observe = |at, event| events.push((at, event));
@@ -173,7 +219,6 @@ impl Machine {
             let backend = Arc::new(Backend::new(endpoint));
             self.members[id.slot()] = Some(Member { id, backend, counts: BackendCounts::default() });
         }
-        self.notices()
     }
 
     pub(super) fn backend(&self, id: BackendId) -> Option<&Arc<Backend>> {
@@ -201,27 +246,38 @@ impl Machine {
         self.members.get(id.slot())?.as_ref().filter(|member| member.id == id)
     }
 
-    /// What was observed since the last call. Allocates only if there is something.
-    pub(super) fn notices(&mut self) -> Vec<Notice> {
-        if self.events.is_empty() {
-            return Vec::new();
-        }
-        let mut notices = Vec::with_capacity(self.events.len());
-        for (at, event) in std::mem::take(&mut self.events) {
-            let backend = match event {
-                Event::StateChanged { backend, to, reason, .. } => {
-                    self.counts.transition(to, reason);
-                    self.backend(backend).cloned()
+    /// What was observed since the last call, and what followed from it. Allocates only if there is something.
+    pub(super) fn news(&mut self) -> News {
+        let mut news = News::default();
+        // Members that follow may bring further events.
+        while !self.events.is_empty() {
+            for (at, event) in std::mem::take(&mut self.events) {
+                let backend = self.count(event);
+                if let (Some(backend), Event::StateChanged { to, .. }) = (&backend, event)
+                    && self.membership.on_state(backend.address(), to)
+                {
+                    self.reconcile(at);
+                    news.members_changed = true;
                 }
-                Event::PanicBegan { .. } => {
-                    self.counts.panics += 1;
-                    None
-                }
-                Event::PanicEnded { .. } => None,
-            };
-            notices.push(Notice { at, backend, event });
+                news.notices.push(Notice { at, backend, event });
+            }
         }
-        notices
+        news
+    }
+
+    /// Counts an event, and finds the backend that it is about.
+    fn count(&mut self, event: Event) -> Option<Arc<Backend>> {
+        match event {
+            Event::StateChanged { backend, to, reason, .. } => {
+                self.counts.transition(to, reason);
+                self.backend(backend).cloned()
+            }
+            Event::PanicBegan { .. } => {
+                self.counts.panics += 1;
+                None
+            }
+            Event::PanicEnded { .. } => None,
+        }
     }
 }
 

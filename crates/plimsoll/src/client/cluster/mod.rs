@@ -8,6 +8,7 @@
 mod backend;
 mod drive;
 mod machine;
+mod membership;
 mod tally;
 mod wait;
 
@@ -23,9 +24,9 @@ use plimsoll_core::{BackendId, Event, Timestamp};
 use tokio::sync::{Notify, watch};
 
 pub use self::backend::Backend;
-use self::machine::Machine;
 pub use self::machine::{BackendView, Notice};
 pub(crate) use self::machine::{Done, Found, Report};
+use self::machine::{Machine, News};
 pub use self::tally::{BackendCounts, ClusterCounts, Ending, Latencies};
 pub(crate) use self::wait::NoTurn;
 use self::wait::Waiters;
@@ -86,23 +87,22 @@ impl Cluster {
         self.0.hook.set(Box::new(hook)).is_ok()
     }
 
-    /// Makes `endpoints` the members. Those that were members already (same address, weight and
+    /// Makes `endpoints` the backends that are known: all are members, or those of this process's subset
+    /// ([`ClusterConfig::subset`]). Those that were members already (same address, weight and
     /// authority) keep their state, connections and requests in flight; requests at those removed
     /// finish. An address that is named twice counts once.
     pub fn update(&self, endpoints: Vec<Endpoint>) {
         let now = self.0.now();
-        let notices = self.0.machine.lock().update(now, endpoints);
-        self.0.publish(notices);
+        let news = self.0.machine.lock().update(now, endpoints);
+        self.0.publish(news);
         self.0.reconsider();
     }
 
     /// Replaces the configuration; all backends keep their state.
     pub fn set_config(&self, config: ClusterConfig) {
         let now = self.0.now();
-        let mut machine = self.0.machine.lock();
-        machine.balancer.set_config(now, config.machine());
-        machine.config = Arc::new(config);
-        drop(machine);
+        let news = self.0.machine.lock().set_config(now, config);
+        self.0.publish(news);
         self.0.reconsider();
     }
 
@@ -131,6 +131,12 @@ impl Cluster {
     pub fn backends(&self) -> Vec<BackendView> {
         let now = self.0.now();
         self.0.machine.lock().view(now)
+    }
+
+    /// How many backends are known; with a subset, not all of them are members.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.0.machine.lock().known()
     }
 
     /// What was counted since the cluster was made.
@@ -207,22 +213,22 @@ impl Shared {
     pub(crate) fn finish(&self, now: Timestamp, id: BackendId, done: &Done) {
         let bucket = done.bucket();
         let mut machine = self.machine.lock();
-        let notices = machine.finish(now, id, done, bucket);
+        let news = machine.finish(now, id, done, bucket);
         let waiting = machine.waiting > 0;
         drop(machine);
         if waiting {
             self.waiters.wake();
         }
-        self.publish(notices);
+        self.publish(news);
     }
 
     /// Takes a load report in before its request has finished.
     pub(crate) fn report(&self, now: Timestamp, id: BackendId, report: &Report) {
         let mut machine = self.machine.lock();
         machine.report(now, id, report);
-        let notices = machine.notices();
+        let news = machine.news();
         drop(machine);
-        self.publish(notices);
+        self.publish(news);
     }
 
     pub(crate) fn connected(&self, id: BackendId) {
@@ -231,9 +237,9 @@ impl Shared {
         if let Some(counts) = machine.counts_of(id) {
             counts.connections_opened += 1;
         }
-        let notices = machine.tell(|b, _, mut obs| b.on_connected(now, id, &mut obs));
+        let news = machine.tell(|b, _, mut obs| b.on_connected(now, id, &mut obs));
         drop(machine);
-        self.publish(notices);
+        self.publish(news);
     }
 
     pub(crate) fn connect_failed(&self, id: BackendId) {
@@ -242,9 +248,9 @@ impl Shared {
         if let Some(counts) = machine.counts_of(id) {
             counts.connections_failed += 1;
         }
-        let notices = machine.tell(|b, rng, mut obs| b.on_connect_failed(now, id, rng, &mut obs));
+        let news = machine.tell(|b, rng, mut obs| b.on_connect_failed(now, id, rng, &mut obs));
         drop(machine);
-        self.publish(notices);
+        self.publish(news);
     }
 
     pub(crate) fn connection_closed(&self, id: BackendId) {
@@ -257,19 +263,15 @@ impl Shared {
         self.machine.lock().counts.replayed += 1;
     }
 
-    fn with_address(
-        &self,
-        address: SocketAddr,
-        act: impl FnOnce(&mut Machine, Timestamp, BackendId) -> Vec<Notice>,
-    ) -> bool {
+    fn with_address(&self, address: SocketAddr, act: impl FnOnce(&mut Machine, Timestamp, BackendId) -> News) -> bool {
         let now = self.now();
         let mut machine = self.machine.lock();
         let Some(id) = machine.ids().find(|(_, b)| b.address() == address).map(|(id, _)| id) else {
             return false;
         };
-        let notices = act(&mut machine, now, id);
+        let news = act(&mut machine, now, id);
         drop(machine);
-        self.publish(notices);
+        self.publish(news);
         true
     }
 
@@ -281,11 +283,13 @@ impl Shared {
     }
 
     /// Logs events and passes them on. Costs nothing when there are none.
-    fn publish(&self, notices: Vec<Notice>) {
-        if notices.is_empty() {
+    fn publish(&self, news: News) {
+        if news.members_changed {
+            self.changed.send_modify(|count| *count += 1);
+        } else if news.notices.is_empty() {
             return;
         }
-        for notice in &notices {
+        for notice in &news.notices {
             self.log(notice);
             if let Some(hook) = self.hook.get() {
                 hook(notice);

@@ -1,17 +1,20 @@
 //! Fills tables from a file, and collects what is wrong with it on the way.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::ops::Range;
+use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Flaw, Position, Problem, did_you_mean};
-use super::table::{Table, Value, Visitor};
+use crate::print::tables_with;
+use crate::problem::{ConfigError, Flaw, Position, Problem, did_you_mean};
+use crate::table::{Table, Value, Visitor};
 
 /// Where each setting that the file holds stands in it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places {
+pub struct Places {
     /// By path.
     positions: BTreeMap<String, Position>,
     /// Lines with syntax errors.
@@ -20,19 +23,22 @@ pub(super) struct Places {
 
 impl Places {
     /// Whether the file itself says what is at `path`.
-    pub(super) fn holds(&self, path: &str) -> bool {
+    #[must_use]
+    pub fn holds(&self, path: &str) -> bool {
         self.positions.contains_key(path)
     }
 
     /// Whether what is known of this place is a guess, because of a syntax error. The parser skips what it cannot
     /// read, and guesses at the rest of the line: what seems to be missing may only be unreadable, and what stands beside
     /// an error may not be what was meant.
-    pub(super) fn is_guess(&self, position: Option<Position>) -> bool {
+    #[must_use]
+    pub fn is_guess(&self, position: Option<Position>) -> bool {
         !self.garbled_lines.is_empty() && position.is_none_or(|position| self.garbled_lines.contains(&position.line))
     }
 
     /// The place of a setting; for one that the file leaves out that of the table it would be in.
-    pub(super) fn find(&self, path: &str) -> Option<Position> {
+    #[must_use]
+    pub fn find(&self, path: &str) -> Option<Position> {
         let mut path = path;
         loop {
             if let Some(position) = self.positions.get(path) {
@@ -43,27 +49,57 @@ impl Places {
     }
 }
 
-/// Reads a file into a root table. What could not be read keeps its default, so the table is only
-/// good for use when there are no problems.
-pub(super) fn read<T: Table + Default>(text: &str) -> (T, Places, Vec<Problem>) {
+/// A file as read: each value is good by itself, what they say together is not looked at yet.
+#[derive(Clone, Debug, Default)]
+pub struct Read<T> {
+    /// The table at the root. What could not be read keeps its default, so it is only good for use when there are no
+    /// problems.
+    pub root: T,
+    /// Where its settings stand.
+    pub places: Places,
+    /// What is wrong with single values.
+    pub problems: Vec<Problem>,
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// That it cannot be read.
+pub fn load(file: &Path) -> Result<String, ConfigError> {
+    fs::read_to_string(file).map_err(|error| {
+        let mend = "name a TOML file in UTF-8 that this user may read".to_owned();
+        let problem = Problem { path: String::new(), position: None, reason: format!("cannot be read: {error}"), mend };
+        ConfigError::new(&file.display().to_string(), vec![problem])
+    })
+}
+
+/// Reads the text of a file into a root table.
+#[must_use]
+pub fn read<T: Table + Default>(text: &str) -> Read<T> {
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
-    let mut findings =
-        Findings { text, path: String::new(), span: 0..0, places: Places::default(), problems: Vec::new() };
+    let mut reading = Reading {
+        text,
+        path: String::new(),
+        span: 0..0,
+        places: Places::default(),
+        problems: Vec::new(),
+        tables_with: tables_with::<T>,
+    };
     for error in &syntax_errors {
-        findings.span = error.span().unwrap_or(0..0);
+        reading.span = error.span().unwrap_or(0..0);
         let mend = match error.message() {
             "duplicate key" => "remove one of the two",
             _ => "correct the TOML here (strings need quotes, tables a [header])",
         };
-        findings.problem(error.message(), mend);
+        reading.problem(error.message(), mend);
     }
-    let syntax_problems = findings.problems.len();
+    let syntax_problems = reading.problems.len();
     let mut root = T::default();
-    findings.span = document.span();
-    findings.fill(document.get_ref(), &mut root);
-    let mut problems = findings.problems;
+    reading.span = document.span();
+    reading.fill(document.get_ref(), &mut root);
+    let mut problems = reading.problems;
     let others = problems.split_off(syntax_problems);
-    let mut places = findings.places;
+    let mut places = reading.places;
     places.garbled_lines =
         problems.iter().filter_map(|problem| problem.position).map(|position| position.line).collect();
     let is_guess = |problem: &Problem| {
@@ -71,24 +107,26 @@ pub(super) fn read<T: Table + Default>(text: &str) -> (T, Places, Vec<Problem>) 
         seems_missing || places.is_guess(problem.position)
     };
     problems.extend(others.into_iter().filter(|problem| !is_guess(problem)));
-    (root, places, problems)
+    Read { root, places, problems }
 }
 
 /// The reason given for a required setting that is not there.
 const MISSING: &str = "is missing";
 
 /// The place being read, and all problems found until now.
-pub(super) struct Findings<'t> {
+pub struct Reading<'t> {
     text: &'t str,
     path: String,
     span: Range<usize>,
     places: Places,
     problems: Vec<Problem>,
+    /// The tables of the whole file that have a setting of this name.
+    tables_with: fn(&str) -> Vec<String>,
 }
 
-impl Findings<'_> {
+impl Reading<'_> {
     /// Reports a problem at the present place.
-    pub(super) fn problem(&mut self, reason: impl Into<String>, mend: impl Into<String>) {
+    pub fn problem(&mut self, reason: impl Into<String>, mend: impl Into<String>) {
         self.problems.push(Problem {
             path: self.path.clone(),
             position: Some(Position::of(self.text, self.span.start)),
@@ -97,13 +135,18 @@ impl Findings<'_> {
         });
     }
 
+    /// How many problems were found until now.
+    pub(crate) fn problem_count(&self) -> usize {
+        self.problems.len()
+    }
+
     /// The value, or the report of its flaw.
-    pub(super) fn take<T>(&mut self, value: Result<T, Flaw>) -> Option<T> {
+    pub fn take<T>(&mut self, value: Result<T, Flaw>) -> Option<T> {
         value.map_err(|flaw| self.problem(flaw.reason, flaw.mend)).ok()
     }
 
     /// Does `read` with `segment` (`.key` or `[index]`) as the present place.
-    pub(super) fn within<R>(&mut self, segment: &str, span: Range<usize>, read: impl FnOnce(&mut Self) -> R) -> R {
+    pub fn within<R>(&mut self, segment: &str, span: Range<usize>, read: impl FnOnce(&mut Self) -> R) -> R {
         let (outer_length, outer_span) = (self.path.len(), std::mem::replace(&mut self.span, span));
         self.path.push_str(if outer_length == 0 { segment.trim_start_matches('.') } else { segment });
         self.places.positions.insert(self.path.clone(), Position::of(self.text, self.span.start));
@@ -114,14 +157,14 @@ impl Findings<'_> {
     }
 
     /// Reads the settings of a table into `target`, and reports keys that are none of them.
-    pub(super) fn fill<T: Table>(&mut self, table: &DeTable<'_>, target: &mut T) {
-        let mut reader = Reader { findings: self, table, known: Vec::new() };
+    pub fn fill<T: Table>(&mut self, table: &DeTable<'_>, target: &mut T) {
+        let mut reader = Reader { reading: self, table, known: Vec::new() };
         target.settings(&mut reader);
         let known = reader.known;
         for (key, _) in table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
-            self.within(&format!(".{}", key.get_ref()), key.span(), |findings| {
-                let mend = unknown_key(key.get_ref(), &known);
-                findings.problem("there is no such setting", mend);
+            self.within(&format!(".{}", key.get_ref()), key.span(), |reading| {
+                let mend = unknown_key(key.get_ref(), &known, reading.tables_with);
+                reading.problem("there is no such setting", mend);
             });
         }
     }
@@ -138,11 +181,11 @@ impl Findings<'_> {
 }
 
 /// What to do about a key that the table does not have.
-fn unknown_key(key: &str, known: &[&'static str]) -> String {
+fn unknown_key(key: &str, known: &[&'static str], tables_with: fn(&str) -> Vec<String>) -> String {
     if let Some(meant) = did_you_mean(key, known.iter().copied()) {
         return format!("did you mean \"{meant}\"?");
     }
-    let elsewhere = super::print::tables_with(key);
+    let elsewhere = tables_with(key);
     if elsewhere.is_empty() {
         format!("remove it; settings here: {}", known.join(", "))
     } else {
@@ -151,7 +194,8 @@ fn unknown_key(key: &str, known: &[&'static str]) -> String {
 }
 
 /// What a value is, in the words of TOML's users.
-pub(super) fn kind(value: &DeValue<'_>) -> String {
+#[must_use]
+pub fn kind(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("\"{text}\""),
         DeValue::Integer(number) => format!("the number {number}"),
@@ -165,7 +209,7 @@ pub(super) fn kind(value: &DeValue<'_>) -> String {
 
 /// The visitor that looks each setting up in one table of the file.
 struct Reader<'f, 't, 'd> {
-    findings: &'f mut Findings<'t>,
+    reading: &'f mut Reading<'t>,
     table: &'d DeTable<'d>,
     known: Vec<&'static str>,
 }
@@ -175,33 +219,33 @@ impl Reader<'_, '_, '_> {
     fn at<R>(
         &mut self,
         key: &'static str,
-        read: impl FnOnce(&mut Findings<'_>, &Spanned<DeValue<'_>>) -> R,
+        read: impl FnOnce(&mut Reading<'_>, &Spanned<DeValue<'_>>) -> R,
     ) -> Option<R> {
         self.known.push(key);
         let value = self.table.get(key)?;
-        Some(self.findings.within(&format!(".{key}"), value.span(), |findings| read(findings, value)))
+        Some(self.reading.within(&format!(".{key}"), value.span(), |reading| read(reading, value)))
     }
 }
 
 impl Visitor for Reader<'_, '_, '_> {
     fn value<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        if let Some(Some(read)) = self.at(key, |findings, found| T::read(found, findings)) {
+        if let Some(Some(read)) = self.at(key, |reading, found| T::read(found, reading)) {
             *value = read;
         }
     }
 
     fn required<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        match self.at(key, |findings, found| T::read(found, findings)) {
+        match self.at(key, |reading, found| T::read(found, reading)) {
             Some(Some(read)) => *value = read,
             Some(None) => {}
             None => {
-                let span = self.findings.span.clone();
-                let position = Position::of(self.findings.text, span.start);
-                let mut path = format!("{}.{key}", self.findings.path);
-                if self.findings.path.is_empty() {
+                let span = self.reading.span.clone();
+                let position = Position::of(self.reading.text, span.start);
+                let mut path = format!("{}.{key}", self.reading.path);
+                if self.reading.path.is_empty() {
                     path = key.to_owned();
                 }
-                self.findings.problems.push(Problem {
+                self.reading.problems.push(Problem {
                     path,
                     position: Some(position),
                     reason: MISSING.to_owned(),
@@ -212,17 +256,17 @@ impl Visitor for Reader<'_, '_, '_> {
     }
 
     fn optional<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        if let Some(read) = self.at(key, |findings, found| T::read(found, findings)) {
+        if let Some(read) = self.at(key, |reading, found| T::read(found, reading)) {
             *value = read;
         }
     }
 
     fn switch<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        let read = self.at(key, |findings, found| {
+        let read = self.at(key, |reading, found| {
             if matches!(found.get_ref(), DeValue::String(text) if text == OFF) {
                 Some(None)
             } else {
-                T::read(found, findings).map(Some)
+                T::read(found, reading).map(Some)
             }
         });
         if let Some(Some(read)) = read {
@@ -231,33 +275,33 @@ impl Visitor for Reader<'_, '_, '_> {
     }
 
     fn table<T: Table>(&mut self, key: &'static str, table: &mut T) {
-        self.at(key, |findings, found| findings.fill_from(found, table));
+        self.at(key, |reading, found| reading.fill_from(found, table));
     }
 
     fn tables<T: Table + Default>(&mut self, key: &'static str, tables: &mut Vec<T>) {
-        self.at(key, |findings, found| {
+        self.at(key, |reading, found| {
             let DeValue::Array(items) = found.get_ref() else {
                 let mend = format!("write [[{key}]], with two brackets: there can be several");
-                return findings.problem(format!("expected a list of tables, found {}", kind(found.get_ref())), mend);
+                return reading.problem(format!("expected a list of tables, found {}", kind(found.get_ref())), mend);
             };
             for (i, item) in items.iter().enumerate() {
                 let mut table = T::default();
-                findings.within(&format!("[{i}]"), item.span(), |findings| findings.fill_from(item, &mut table));
+                reading.within(&format!("[{i}]"), item.span(), |reading| reading.fill_from(item, &mut table));
                 tables.push(table);
             }
         });
     }
 
     fn named<T: Table + Default>(&mut self, key: &'static str, tables: &mut BTreeMap<String, T>) {
-        self.at(key, |findings, found| {
+        self.at(key, |reading, found| {
             let DeValue::Table(items) = found.get_ref() else {
                 let mend = format!("write [{key}.NAME], with a name of your choice");
-                return findings.problem(format!("expected named tables, found {}", kind(found.get_ref())), mend);
+                return reading.problem(format!("expected named tables, found {}", kind(found.get_ref())), mend);
             };
             for (name, item) in items.iter() {
                 let mut table = T::default();
                 let span = name.span();
-                findings.within(&format!(".{}", name.get_ref()), span, |findings| findings.fill_from(item, &mut table));
+                reading.within(&format!(".{}", name.get_ref()), span, |reading| reading.fill_from(item, &mut table));
                 tables.insert(name.get_ref().to_string(), table);
             }
         });
@@ -265,4 +309,4 @@ impl Visitor for Reader<'_, '_, '_> {
 }
 
 /// What is written to turn a setting off.
-pub(super) const OFF: &str = "off";
+pub const OFF: &str = "off";

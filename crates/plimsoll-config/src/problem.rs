@@ -18,7 +18,7 @@ pub struct Position {
 
 impl Position {
     /// The position of the byte at `offset` of `text`; the end of the text when it lies beyond.
-    pub(super) fn of(text: &str, offset: usize) -> Self {
+    pub(crate) fn of(text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         Self { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
@@ -59,13 +59,16 @@ impl fmt::Display for Problem {
 
 /// What is wrong with one value, wherever it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Flaw {
-    pub(super) reason: String,
-    pub(super) mend: String,
+pub struct Flaw {
+    /// What is wrong.
+    pub reason: String,
+    /// What to do about it.
+    pub mend: String,
 }
 
 impl Flaw {
-    pub(super) fn new(reason: impl Into<String>, mend: impl Into<String>) -> Self {
+    /// What is wrong, and what to do about it.
+    pub fn new(reason: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { reason: reason.into(), mend: mend.into() }
     }
 }
@@ -79,7 +82,8 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// Takes problems in any order; `source_name` is the file's name or `command line`.
-    pub(super) fn new(source_name: &str, mut problems: Vec<Problem>) -> Self {
+    #[must_use]
+    pub fn new(source_name: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.position);
         Self { source_name: source_name.to_owned(), problems }
     }
@@ -109,7 +113,8 @@ impl std::error::Error for ConfigError {}
 ///
 /// Near is at most one edit in three characters (swaps count as one): `intervall` finds `interval`,
 /// `foo` finds nothing.
-pub(super) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase().replace('-', "_");
     let distance = |candidate: &str| strsim::damerau_levenshtein(&lower, &candidate.to_lowercase().replace('-', "_"));
     known
@@ -121,7 +126,8 @@ pub(super) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a s
 }
 
 /// The mend for a name that is none of `known`: the likely one, and the whole list if it is short.
-pub(super) fn mend_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+#[must_use]
+pub fn mend_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(meant) = did_you_mean(name, known.clone()) {
         return format!("did you mean \"{meant}\"?");
     }

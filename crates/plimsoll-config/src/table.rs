@@ -14,25 +14,25 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::read::Findings;
+use crate::read::Reading;
 
 /// A table: a struct, holding the defaults before it is read, which lists its settings.
-pub(super) trait Table {
+pub trait Table {
     /// Shows each setting to the visitor: plain values first, then tables within.
     fn settings<V: Visitor>(&mut self, visitor: &mut V);
 }
 
 /// A value of one type in the file: a duration, an address, a list.
-pub(super) trait Value: Sized {
+pub trait Value: Sized {
     /// Reads the value, or reports what is wrong with it at the present place and returns `None`.
-    fn read(value: &Spanned<DeValue<'_>>, findings: &mut Findings<'_>) -> Option<Self>;
+    fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self>;
 
     /// The value as TOML, readable by [`Value::read`].
     fn print(&self) -> String;
 }
 
 /// Something that is done with each setting of a table.
-pub(super) trait Visitor {
+pub trait Visitor {
     /// A value with a default.
     fn value<T: Value>(&mut self, key: &'static str, value: &mut T);
 

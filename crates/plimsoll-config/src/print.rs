@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::raw::RawConfig;
-use super::read::OFF;
-use super::table::{Table, Value, Visitor};
+use crate::read::OFF;
+use crate::table::{Table, Value, Visitor};
 
-/// A root table as TOML.
-pub(super) fn print<T: Table + Clone>(root: &T) -> String {
+/// A root table as TOML, with every default written out.
+#[must_use]
+pub fn print<T: Table + Clone>(root: &T) -> String {
     let mut printer = Printer { path: String::new(), out: String::new() };
     root.clone().settings(&mut printer);
     printer.out
@@ -19,6 +19,14 @@ fn key_of(name: &str) -> String {
     let bare =
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
     if bare { name.to_owned() } else { toml::Value::from(name).to_string() }
+}
+
+/// The settings of a table that has no tables within, in one line without braces.
+#[must_use]
+pub fn inline<T: Table>(table: &mut T) -> String {
+    let mut printer = Printer { path: String::new(), out: String::new() };
+    table.settings(&mut printer);
+    printer.out.lines().collect::<Vec<_>>().join(", ")
 }
 
 struct Printer {
@@ -82,53 +90,65 @@ impl Visitor for Printer {
     }
 }
 
-/// One setting that exists: its table (`clusters.NAME.health`, empty at the root), its key, and its
-/// default as TOML (`None` when it has none).
-pub(super) struct Setting {
-    pub(super) table: String,
-    pub(super) key: &'static str,
-    #[cfg_attr(not(test), expect(dead_code, reason = "read by the test of the documentation"))]
-    pub(super) default: Option<String>,
+/// One setting that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its table, as in `clusters.NAME.health`; empty at the root.
+    pub table: String,
+    /// Whether there can be several such tables, written `[[table]]`.
+    pub repeats: bool,
+    /// Its key.
+    pub key: &'static str,
+    /// Its default as TOML; `None` when it has none.
+    pub default: Option<String>,
 }
 
-/// All settings that there are.
-pub(super) fn settings() -> Vec<Setting> {
-    let mut lister = Lister { path: String::new(), settings: Vec::new() };
-    RawConfig::default().settings(&mut lister);
+/// All settings that a file with this root table can have.
+#[must_use]
+pub fn settings<T: Table + Default>() -> Vec<Setting> {
+    list(&mut T::default())
+}
+
+/// All settings of this table.
+pub(crate) fn list<T: Table>(table: &mut T) -> Vec<Setting> {
+    let mut lister = Lister { path: String::new(), repeats: false, settings: Vec::new() };
+    table.settings(&mut lister);
     lister.settings
 }
 
 /// The tables, as the user would write their headers, that have a setting of this name.
-pub(super) fn tables_with(key: &str) -> Vec<String> {
-    settings()
+pub(crate) fn tables_with<T: Table + Default>(key: &str) -> Vec<String> {
+    settings::<T>()
         .into_iter()
         .filter(|setting| setting.key == key)
-        .map(|setting| match setting.table.as_str() {
-            "" => "the top of the file, before the first [table]".to_owned(),
-            list @ ("listeners" | "routes") => format!("[[{list}]]"),
-            table => format!("[{table}]"),
+        .map(|Setting { table, repeats, .. }| match (table.as_str(), repeats) {
+            ("", _) => "the top of the file, before the first [table]".to_owned(),
+            (_, true) => format!("[[{table}]]"),
+            (_, false) => format!("[{table}]"),
         })
         .collect()
 }
 
 struct Lister {
     path: String,
+    repeats: bool,
     settings: Vec<Setting>,
 }
 
 impl Lister {
     fn add(&mut self, key: &'static str, default: Option<String>) {
-        self.settings.push(Setting { table: self.path.clone(), key, default });
+        self.settings.push(Setting { table: self.path.clone(), repeats: self.repeats, key, default });
     }
 
-    fn section<T: Table>(&mut self, key: &str, table: &mut T) {
-        let outer_length = self.path.len();
+    fn section<T: Table>(&mut self, key: &str, repeats: bool, table: &mut T) {
+        let (outer_length, outer_repeats) = (self.path.len(), std::mem::replace(&mut self.repeats, repeats));
         if outer_length > 0 {
             self.path.push('.');
         }
         self.path.push_str(key);
         table.settings(self);
         self.path.truncate(outer_length);
+        self.repeats = outer_repeats;
     }
 }
 
@@ -150,14 +170,14 @@ impl Visitor for Lister {
     }
 
     fn table<T: Table>(&mut self, key: &'static str, table: &mut T) {
-        self.section(key, table);
+        self.section(key, false, table);
     }
 
     fn tables<T: Table + Default>(&mut self, key: &'static str, _tables: &mut Vec<T>) {
-        self.section(key, &mut T::default());
+        self.section(key, true, &mut T::default());
     }
 
     fn named<T: Table + Default>(&mut self, key: &'static str, _tables: &mut BTreeMap<String, T>) {
-        self.section(&format!("{key}.NAME"), &mut T::default());
+        self.section(&format!("{key}.NAME"), false, &mut T::default());
     }
 }

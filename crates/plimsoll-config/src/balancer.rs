@@ -1,0 +1,164 @@
+//! The settings of the balancing machine, as the file names them.
+//!
+//! Their defaults and the reasons for these stand beside the rules that they belong to, in
+//! `plimsoll_core`; here is only what each is called and how it is written.
+
+use std::time::Duration;
+
+use plimsoll_core::health::{BackoffConfig, OutlierConfig, SlowStartConfig};
+use plimsoll_core::pick::{PrequalConfig, ProbeRule, ProbeSource, WeightedConfig};
+use plimsoll_core::subset::Algorithm;
+use plimsoll_core::{BalancerConfig, Ratio};
+
+use crate::check::Checker;
+use crate::table::{Table, Visitor};
+use crate::value::{choice, quoted};
+use crate::values;
+use crate::variants::Variants;
+
+/// Shows a duration for which zero means that the rule is off, which the file writes as `"off"`.
+pub fn span_or_off<V: Visitor>(visitor: &mut V, key: &'static str, span: &mut Duration) {
+    let mut on = (!span.is_zero()).then_some(*span);
+    visitor.switch(key, &mut on);
+    *span = on.unwrap_or_default();
+}
+
+impl Table for OutlierConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.switch("consecutive_failures", &mut self.consecutive_failures);
+        visitor.switch("success_rate_stdev", &mut self.success_rate_stdev);
+        visitor.value("interval", &mut self.interval);
+        visitor.value("base_ejection", &mut self.base_ejection);
+        visitor.value("max_ejection", &mut self.max_ejection);
+        visitor.value("max_ejected", &mut self.max_ejected);
+        visitor.value("min_hosts", &mut self.min_hosts);
+        visitor.value("min_requests", &mut self.min_requests);
+    }
+}
+
+impl Table for SlowStartConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        span_or_off(visitor, "window", &mut self.window);
+        visitor.value("floor", &mut self.floor);
+    }
+}
+
+impl Table for WeightedConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        span_or_off(visitor, "blackout", &mut self.blackout);
+        visitor.value("expiry", &mut self.expiry);
+        visitor.value("update", &mut self.update);
+        visitor.value("smoothing", &mut self.smoothing);
+        visitor.value("error_penalty", &mut self.error_penalty);
+    }
+}
+
+impl Table for BackoffConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("initial", &mut self.initial);
+        visitor.value("max", &mut self.max);
+        visitor.value("jitter", &mut self.jitter);
+    }
+}
+
+impl Variants for ProbeRule {
+    const WHAT: &'static str = "a rule for probe answers";
+
+    fn all() -> Vec<(&'static str, Self)> {
+        let linear = Self::Linear { in_flight_share: Ratio::ONE, per_request: Duration::ZERO };
+        let rules = [Self::HotCold, Self::LeastInFlight, Self::TwoChoices, linear, Self::C3 { clients: 0 }];
+        rules.map(|rule| (rule.name(), rule)).into()
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::HotCold => "hot-cold",
+            Self::LeastInFlight => "least-in-flight",
+            Self::TwoChoices => "two-choices",
+            Self::Linear { .. } => "linear",
+            Self::C3 { .. } => "c3",
+        }
+    }
+
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        match self {
+            Self::HotCold | Self::LeastInFlight | Self::TwoChoices => {}
+            Self::Linear { in_flight_share, per_request } => {
+                visitor.required("in_flight_share", in_flight_share);
+                visitor.required("per_request", per_request);
+            }
+            Self::C3 { clients } => visitor.required("clients", clients),
+        }
+    }
+}
+
+const PROBE_SOURCES: [(&str, ProbeSource); 2] = [("live", ProbeSource::Live), ("responses", ProbeSource::Responses)];
+
+values! {
+    ProbeSource: |v| choice(v, "a source of probe answers", &PROBE_SOURCES), |source| {
+        quoted(PROBE_SOURCES.into_iter().find(|(_, known)| known == source).expect("all are listed").0)
+    };
+    Algorithm: |v| {
+        let choices: Vec<_> = Algorithm::ALL.iter().map(|algorithm| (algorithm.name(), *algorithm)).collect();
+        choice(v, "a subset algorithm", &choices)
+    }, |algorithm| quoted(algorithm.name());
+}
+
+impl Table for PrequalConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("pool", &mut self.pool);
+        visitor.value("max_age", &mut self.max_age);
+        visitor.value("probes_per_pick", &mut self.probes_per_pick);
+        visitor.value("removals_per_pick", &mut self.removals_per_pick);
+        visitor.value("reuse_delta", &mut self.reuse_delta);
+        visitor.value("hot_quantile", &mut self.hot_quantile);
+        visitor.value("rule", &mut self.rule);
+        visitor.value("source", &mut self.source);
+    }
+}
+
+/// All but the health checks, which a world's owner has more to say about.
+impl Table for BalancerConfig {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("policy", &mut self.policy);
+        visitor.value("max_active_requests", &mut self.max_active_requests);
+        visitor.value("panic_threshold", &mut self.panic_threshold);
+        visitor.table("outlier", &mut self.outlier);
+        visitor.table("slow_start", &mut self.slow_start);
+        visitor.table("weighted", &mut self.weighted);
+        visitor.table("prequal", &mut self.prequal);
+        visitor.table("backoff", &mut self.backoff);
+    }
+}
+
+/// Reports what the settings of a balancer, whose tables are in the one at `path`, say together and must not.
+pub fn check_balancer(checker: &mut Checker<'_>, path: &str, balancer: &mut BalancerConfig) {
+    let [outlier_table, backoff_table, weighted_table] =
+        ["outlier", "backoff", "weighted"].map(|table| format!("{path}.{table}"));
+    if balancer.weighted.update < WeightedConfig::MIN_UPDATE {
+        let least = humantime::format_duration(WeightedConfig::MIN_UPDATE);
+        checker.report(
+            format!("{weighted_table}.update"),
+            "the weights would follow noise",
+            format!("write at least \"{least}\""),
+        );
+    }
+    if balancer.outlier.success_rate_stdev == Some(0.0) {
+        let reason = "every backend below the mean would be ejected";
+        checker.report(
+            format!("{outlier_table}.success_rate_stdev"),
+            reason,
+            "write a number above 0, such as 1.9, or \"off\"",
+        );
+    }
+    if balancer.slow_start.floor == Ratio::ZERO {
+        let reason = "a backend without any request never warms up";
+        checker.report(format!("{path}.slow_start.floor"), reason, "write a share above 0, such as \"10%\"");
+    }
+    let BalancerConfig { outlier, backoff, weighted, .. } = balancer;
+    let max_ejection = ("max_ejection", outlier.max_ejection);
+    checker.order(&outlier_table, ("base_ejection", &mut outlier.base_ejection), max_ejection);
+    checker.order(&backoff_table, ("initial", &mut backoff.initial), ("max", backoff.max));
+    checker.order(&weighted_table, ("blackout", &mut weighted.blackout), ("expiry", weighted.expiry));
+    checker.order(&weighted_table, ("update", &mut weighted.update), ("expiry", weighted.expiry));
+}

@@ -1,0 +1,36 @@
+//! How files of settings are read: TOML, checked as a whole, with all that is wrong told at once.
+//!
+//! ```text
+//! text ──read──▶ a table of settings, Places, problems ──Checker──▶ all problems
+//!        each value by itself                            all settings together
+//! ```
+//!
+//! The proxy's configuration and the simulator's scenarios are different files for the same person, who is owed the
+//! same care by both: each problem with its path, line and column, its reason and its mend; the effective file with
+//! every default; documentation that cannot drift. So the reader is a crate of its own, which knows no setting of
+//! either. A file's owner describes its tables ([`Table`]) and the values that only it has ([`values!`]), and states
+//! the rules over several settings with a [`Checker`].
+//!
+//! What belongs to both is here: quantities with units ([`ByteSize`], durations, shares), and what the machines of
+//! `plimsoll-core` can be told, so that a policy is written in a scenario as it is in the proxy's file.
+#![forbid(unsafe_code)]
+
+mod balancer;
+mod check;
+mod print;
+mod problem;
+mod read;
+mod table;
+mod value;
+mod variants;
+
+pub use balancer::{check_balancer, span_or_off};
+pub use check::Checker;
+pub use print::{Setting, inline, print, settings};
+pub use problem::{ConfigError, Flaw, Position, Problem, did_you_mean, mend_name};
+pub use read::{OFF, Places, Read, Reading, kind, load, read};
+pub use table::{Table, Value, Visitor};
+pub use toml::Spanned;
+pub use toml::de::DeValue;
+pub use value::{ByteSize, choice, number, quoted, text, whole};
+pub use variants::{Variants, variants};

@@ -1,0 +1,75 @@
+//! Which of a cluster's backends this proxy connects to, and which of the fleet's proxies it is.
+
+use std::num::NonZeroU32;
+
+use plimsoll::client::SubsetChoice;
+use plimsoll_config::{Table, Visitor};
+use plimsoll_core::subset::{Algorithm, Backend, Client, SubsetConfig};
+
+/// Who this proxy is among the clients of its backends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Identity {
+    /// Its number: 0, 1, 2 ... without gaps.
+    pub index: Option<u32>,
+    /// How many there are.
+    pub count: Option<NonZeroU32>,
+    /// What tells it from the others; the host's name if left out.
+    pub id: Option<String>,
+}
+
+impl Identity {
+    /// This proxy, in the core's terms. Asks the host for its name where nothing else is known.
+    fn client(&self) -> Client {
+        let id = match (&self.id, self.index) {
+            (Some(id), _) => Backend::key_of(id),
+            (None, Some(index)) => u64::from(index),
+            (None, None) => Backend::key_of(&rustix::system::uname().nodename().to_string_lossy()),
+        };
+        Client { id, index: self.index }
+    }
+}
+
+impl Table for Identity {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.optional("index", &mut self.index);
+        visitor.optional("count", &mut self.count);
+        visitor.optional("id", &mut self.id);
+    }
+}
+
+/// A cluster's subset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Subset {
+    /// Backends that are connected to; `None`: all.
+    pub size: Option<NonZeroU32>,
+    /// How they are chosen; what the proxy's identity allows if left out.
+    pub algorithm: Option<Algorithm>,
+}
+
+impl Subset {
+    /// The algorithm, which depends on whether the proxy has a number.
+    pub(super) fn algorithm(&self, identity: &Identity) -> Algorithm {
+        let best = if identity.index.is_some() { Algorithm::Rocksteadier } else { Algorithm::Rendezvous };
+        self.algorithm.unwrap_or(best)
+    }
+
+    /// What the client is to do for the cluster of this name; `None`: connect to all.
+    pub(super) fn choice(&self, cluster: &str, identity: &Identity) -> Option<SubsetChoice> {
+        let config = SubsetConfig {
+            algorithm: self.algorithm(identity),
+            size: self.size?,
+            // Clusters of the same machines must not all leave out the same ones.
+            seed: Backend::key_of(cluster),
+        };
+        Some(SubsetChoice::new(config, identity.client()).expect("what the algorithm needs was checked with the file"))
+    }
+}
+
+impl Table for Subset {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.switch("size", &mut self.size);
+        visitor.optional("algorithm", &mut self.algorithm);
+    }
+}

@@ -1,0 +1,88 @@
+//! Which of the backends that are known the cluster connects to: all, or this process's subset.
+//!
+//! Whom to take, and who replaces one that is of no use, is decided by [`plimsoll_core::subset`]; here endpoints are put in
+//! its terms, and its members back in theirs.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use plimsoll_core::health::State;
+use plimsoll_core::subset::{Backend, Subset};
+
+use crate::client::config::SubsetChoice;
+use crate::discover::Endpoint;
+
+/// The endpoints that are known, and those to connect to.
+#[derive(Default)]
+pub(super) struct Membership {
+    /// In the order of their source, no address twice.
+    known: Vec<Endpoint>,
+    numbers: HashMap<SocketAddr, u32>,
+    choice: Option<SubsetChoice>,
+    /// Of `known`, by number; `None`: all of them are members.
+    subset: Option<Subset>,
+}
+
+impl Membership {
+    /// Knows these from now on, whatever was known before. An address that is there twice counts once.
+    pub(super) fn replace(&mut self, endpoints: Vec<Endpoint>) {
+        self.known.clear();
+        self.numbers.clear();
+        for endpoint in endpoints {
+            let number = self.known.len() as u32;
+            if *self.numbers.entry(endpoint.address).or_insert(number) == number {
+                self.known.push(endpoint);
+            }
+        }
+        self.choose();
+    }
+
+    /// Takes a subset, or all, from now on.
+    pub(super) fn set_choice(&mut self, choice: Option<SubsetChoice>) {
+        if choice != self.choice {
+            self.choice = choice;
+            self.choose();
+        }
+    }
+
+    /// All that are known; not all need be members.
+    pub(super) fn known(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The members, in the order of their source.
+    pub(super) fn members(&self) -> Vec<Endpoint> {
+        match &self.subset {
+            None => self.known.clone(),
+            Some(subset) => {
+                let mut numbers = subset.members().to_vec();
+                numbers.sort_unstable();
+                numbers.into_iter().map(|number| self.known[number as usize].clone()).collect()
+            }
+        }
+    }
+
+    /// A member is in this state. Returns whether there are other members now.
+    pub(super) fn on_state(&mut self, address: SocketAddr, state: State) -> bool {
+        let (Some(subset), Some(number)) = (&mut self.subset, self.numbers.get(&address)) else { return false };
+        subset.on_state(*number, state)
+    }
+
+    fn choose(&mut self) {
+        self.subset = self.choice.map(|choice| {
+            let mut zones: HashMap<Option<&Arc<str>>, u32> = HashMap::new();
+            let backends: Vec<Backend> = (self.known.iter())
+                .map(|endpoint| {
+                    let next = zones.len() as u32;
+                    Backend {
+                        key: Backend::key_of(&endpoint.address.to_string()),
+                        domain: *zones.entry(endpoint.zone.as_ref()).or_insert(next),
+                        weight: endpoint.weight,
+                    }
+                })
+                .collect();
+            Subset::new(choice.order(&backends), choice.config().size)
+        });
+    }
+}

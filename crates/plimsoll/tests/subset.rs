@@ -1,0 +1,113 @@
+//! A client that connects to some of the backends only, over real connections on loopback.
+#![allow(clippy::unwrap_used, reason = "a test may fail by it")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use plimsoll::client::{Client, Cluster, ClusterConfig, SubsetChoice};
+use plimsoll::discover::Endpoint;
+use plimsoll_core::health::State;
+use plimsoll_core::subset::{Algorithm, Client as Who, Lack, SubsetConfig};
+
+use support::*;
+
+type Plain = Client<Empty<Bytes>>;
+
+fn choice(algorithm: Algorithm, size: u32, index: u32) -> Option<SubsetChoice> {
+    let config = SubsetConfig { algorithm, size: NonZeroU32::new(size).unwrap(), seed: 0 };
+    Some(SubsetChoice::new(config, Who::numbered(index)).unwrap())
+}
+
+fn members(cluster: &Cluster) -> BTreeSet<SocketAddr> {
+    cluster.backends().iter().map(|view| view.backend.address()).collect()
+}
+
+async fn servers(count: usize) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for _ in 0..count {
+        servers.push(Server::plain().await);
+    }
+    servers
+}
+
+#[tokio::test]
+async fn only_the_subset_is_connected_to_and_clients_share_the_backends_out() {
+    let servers = servers(6).await;
+    let all: Vec<&Server> = servers.iter().collect();
+    let mut met = BTreeSet::new();
+    for index in 0..3 {
+        let config = ClusterConfig { subset: choice(Algorithm::Deterministic, 2, index), ..plain_config() };
+        let cluster = running(config, &all).await;
+        assert_eq!((cluster.backends().len(), cluster.known()), (2, 6));
+        let client = Plain::new(&cluster);
+        for _ in 0..10 {
+            client.send(get("/")).await.unwrap().into_body().collect().await.unwrap();
+        }
+        met.extend(members(&cluster));
+    }
+    assert_eq!(met.len(), 6, "three clients with two each meet all six");
+    assert!(servers.iter().all(|server| server.requests() == 5), "each client sends five to each of its two");
+}
+
+#[tokio::test]
+async fn a_dead_member_is_replaced_and_given_back_when_it_returns() {
+    let mut servers = servers(4).await;
+    let all: Vec<&Server> = servers.iter().collect();
+    let config = ClusterConfig { subset: choice(Algorithm::Rendezvous, 2, 7), ..plain_config() };
+    let cluster = running(config, &all).await;
+    let client = Plain::new(&cluster);
+    let before = members(&cluster);
+    let at = servers.iter().position(|server| before.contains(&server.address)).unwrap();
+    let dead = servers.remove(at);
+    let address = dead.address;
+    dead.stop().await;
+    until(|| state_of(&cluster, address) == State::Refusing).await;
+    // The dead one stays a member, to be looked at again; another comes in for it, and is sent to.
+    assert_eq!(members(&cluster).len(), 3);
+    assert!(members(&cluster).is_superset(&before));
+    until(|| cluster.backends().iter().filter(|view| view.snapshot.state == State::Healthy).count() == 2).await;
+    for _ in 0..10 {
+        client.send(get("/")).await.unwrap().into_body().collect().await.unwrap();
+    }
+    let _back = Server::start_at(address, Speaks::Http1, |_| text("ok")).await;
+    until(|| state_of(&cluster, address) == State::Healthy).await;
+    assert_eq!(members(&cluster), before);
+}
+
+#[tokio::test]
+async fn a_subset_is_spread_over_zones_and_follows_the_configuration() {
+    let addresses: Vec<SocketAddr> = (1..=9).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+    let zone = |at: usize| ["a", "b", "c"][at / 3];
+    let endpoints = addresses.iter().enumerate().map(|(at, address)| Endpoint::new(*address).zone(zone(at)));
+    let config = ClusterConfig { subset: choice(Algorithm::Random, 3, 0), ..plain_config() };
+    let cluster = Cluster::new("test", config.clone(), endpoints);
+    let zones = |cluster: &Cluster| {
+        let zone = |address: &SocketAddr| zone(usize::from(address.port()) - 1);
+        members(cluster).iter().map(zone).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(zones(&cluster), BTreeSet::from(["a", "b", "c"]));
+    let three = members(&cluster);
+    cluster.set_config(ClusterConfig { subset: choice(Algorithm::Random, 6, 0), ..config.clone() });
+    assert_eq!(members(&cluster).len(), 6);
+    cluster.set_config(ClusterConfig { subset: None, ..config.clone() });
+    assert_eq!(members(&cluster).len(), 9);
+    cluster.set_config(config);
+    assert_eq!(members(&cluster), three);
+}
+
+#[test]
+fn a_choice_that_lacks_what_it_needs_cannot_be_made() {
+    let config = |algorithm| SubsetConfig { algorithm, size: SubsetConfig::DEFAULT_SIZE, seed: 0 };
+    let nameless = Who { id: 1, index: None };
+    assert_eq!(
+        SubsetChoice::new(config(Algorithm::Rocksteadier), nameless),
+        Err(Lack::ClientIndex(Algorithm::Rocksteadier))
+    );
+    assert_eq!(SubsetChoice::new(config(Algorithm::Ledger), Who::numbered(0)), Err(Lack::Ledger));
+    assert!(SubsetChoice::new(config(Algorithm::Rendezvous), nameless).is_ok());
+}
