@@ -50,6 +50,7 @@ impl Table for WeightedConfig {
         visitor.value("update", &mut self.update);
         visitor.value("smoothing", &mut self.smoothing);
         visitor.value("error_penalty", &mut self.error_penalty);
+        span_or_off(visitor, "feedback", &mut self.feedback);
     }
 }
 

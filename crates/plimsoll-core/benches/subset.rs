@@ -1,8 +1,8 @@
 //! What one client's subset costs to work out: time, and the most memory in use at once.
 //!
-//! Each algorithm with 10 to 10,000 backends that are alike, and with 10,000 in three zones and two sizes, at the default subset size;
-//! and one event of the ledger with 10,000 clients. The client is another each time. Gives the least and the median of many
-//! calls: what else the machine does only ever adds.
+//! Each algorithm with 10 to 10,000 backends that are alike, and with 9,999 in three zones and of two sizes, at the default
+//! subset size; and one event of the ledger with 10,000 clients. The client is another each time. Gives the least and the
+//! median of many calls: what else the machine does only ever adds.
 //!
 //! ```text
 //! cargo bench -p plimsoll-core --bench subset

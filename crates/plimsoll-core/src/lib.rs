@@ -40,6 +40,7 @@ mod report;
 mod rng;
 pub mod spread;
 pub mod subset;
+pub mod throttle;
 mod time;
 
 pub use balancer::{

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use plimsoll_core::Weight;
+use plimsoll_core::health::State;
 use plimsoll_core::subset::ledger::Ledger;
 use plimsoll_core::subset::{Algorithm, Backend, Client, Lack, Subset, SubsetConfig, order};
 use proptest::prelude::*;
@@ -100,15 +101,15 @@ proptest! {
         prop_assert!(ranked(&rest).starts_with(&expected));
     }
 
-    /// Of each domain the share of the cluster, rounded down or up; and one more or less for `deterministic`, whose balance
-    /// comes first.
+    /// Of each domain the share of the cluster, rounded down or up. For `deterministic`, whose balance comes first, up to two
+    /// more or less: one is seen once in a hundred subsets, two were once in 2 million.
     #[test]
     fn a_subset_has_its_share_of_each_domain(
         algorithm in prop::sample::select(&STATELESS),
         (backends, size, seed, index) in (fleets(), 1..40_u32, any::<u64>(), 0..500_u32),
     ) {
         let size = size.min(backends.len() as u32);
-        let slack = i64::from(algorithm == Algorithm::Deterministic);
+        let slack = 2 * i64::from(algorithm == Algorithm::Deterministic);
         let subset = subset_of(algorithm, seed, index, &backends, size);
         for (domain, share) in shares(&backends, size) {
             let has = subset.iter().filter(|b| backends[**b as usize].domain == domain).count() as i64;
@@ -138,6 +139,25 @@ proptest! {
             subset.on_usable(backend, true);
         }
         prop_assert_eq!(subset.members(), &order[..order.len().min(size as usize)], "all is as before");
+    }
+}
+
+/// What makes it nearly exact: ten clients of a lot take all ten backends of a lot equally often, in zones too.
+#[test]
+fn rocksteadier_lots_of_clients_load_lots_of_backends_evenly() {
+    for zones in [1, 3] {
+        let backends: Vec<Backend> = (0..120).map(|i| Backend { domain: i % zones, ..numbered(i) }).collect();
+        for size in 1..50 {
+            let connections = connections(&subsets(Algorithm::Rocksteadier, 0, 70, &backends, size), 120);
+            for zone in 0..zones {
+                let of_zone: Vec<u32> =
+                    connections.iter().skip(zone as usize).step_by(zones as usize).copied().collect();
+                for lot in of_zone.chunks(10) {
+                    let (least, most) = range(lot);
+                    assert_eq!(least, most, "{zones} zones, subsets of {size}: {lot:?}");
+                }
+            }
+        }
     }
 }
 
@@ -201,7 +221,7 @@ fn random_subsets_are_as_uneven_as_chance() {
 fn machines_of_two_sizes_are_loaded_alike() {
     use Algorithm::*;
     for (clients, n, size) in [(300, 300, 30), (137, 60, 10), (1000, 230, 20), (100, 100, 20)] {
-        for heavy in [|i: u32, _: u32| i % 2 == 0, |i: u32, n: u32| i < n / 2] {
+        for heavy in [|i: u32, _: u32| i.is_multiple_of(2), |i: u32, n: u32| i < n / 2] {
             let weight = |i| if heavy(i, n) { Weight::new(2.0).expect("in range") } else { Weight::ONE };
             let backends: Vec<Backend> = (0..n).map(|i| Backend { weight: weight(i), ..numbered(i) }).collect();
             for (algorithm, bound) in [(Deterministic, 1.01), (Ledger, 1.01), (Rocksteadier, 1.10), (Ringsteady, 1.20)]
@@ -233,6 +253,18 @@ fn domains_do_not_cost_balance() {
                 assert!(balance.0 >= low && balance.1 <= high, "{algorithm} ({clients}, {n}, {size}): {balance:?}");
             }
         }
+    }
+}
+
+/// A backend that has yet to be reached has not failed, or each client would at once connect to twice its subset.
+#[test]
+fn only_what_cannot_serve_is_replaced() {
+    for (state, members) in
+        [(State::Connecting, 3), (State::Healthy, 3), (State::LameDuck, 4), (State::Refusing, 4), (State::Ejected, 4)]
+    {
+        let mut subset = Subset::new((0..6).collect(), count(3));
+        assert_eq!(subset.on_state(1, state), members > 3, "{state:?}");
+        assert_eq!(subset.members().len(), members, "{state:?}");
     }
 }
 

@@ -7,6 +7,104 @@ use plimsoll_core::Weight;
 use plimsoll_core::subset::Backend;
 use plimsoll_core::subset::ledger::{Change, Ledger};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+proptest! {
+    // The seed is fixed: that a backend which leaves costs at most one connection more than the bound from below, and another
+    // size at most three, was seen in 40,000 and 9,000 such events, and is no theorem. The rest is.
+    #![proptest_config(ProptestConfig { cases: 1_000, rng_seed: RngSeed::Fixed(3), ..ProptestConfig::default() })]
+
+    #[test]
+    fn assignments_stay_complete_and_even_and_no_more_moves_than_must(
+        (size, seed, events) in (1..10_u32, any::<u64>(), prop_oneof![events(1, 1), events(3, 3)]),
+    ) {
+        let mut followed = Followed::new(size, seed);
+        for event in events {
+            let (added, needed) = followed.follow(&event);
+            followed.check();
+            let beyond = match event {
+                Event::BackendLeaves(_) => 1,
+                Event::Resize(_) => 3,
+                _ => 0,
+            };
+            prop_assert!(added <= needed + beyond, "{event:?} made {added} connections, {needed} must be");
+        }
+    }
+}
+
+#[test]
+fn a_new_client_moves_nobody_else() {
+    let mut ledger = filled(40, 7, &fleet(25, 1));
+    let changes = ledger.add_client(1_000);
+    assert_eq!(changes.len(), 1);
+    assert_eq!((changes[0].client, changes[0].removed.len(), changes[0].added.len()), (1_000, 0, 7));
+}
+
+/// With one more backend ⌊C·k/(n + 1)⌋ connections move, which is the least; on every row of the published grid.
+#[test]
+fn a_new_backend_gets_its_share_and_nothing_else_moves() {
+    for (clients, n, size) in [(300, 300, 30), (137, 60, 10), (1000, 230, 20), (50, 1000, 20)] {
+        let mut ledger = filled(clients, size, &fleet(n, 1));
+        let changes = ledger.add_backend(&fleet(n + 1, 1)[n as usize]);
+        assert!(changes.iter().all(|change| change.added == [u64::from(n)] && change.removed.len() == 1));
+        assert_eq!(changes.len() as u32, clients * size / (n + 1), "({clients}, {n}, {size})");
+    }
+}
+
+#[test]
+fn no_backend_is_left_out_while_there_are_connections_enough() {
+    let ledger = filled(50, 20, &fleet(1000, 1));
+    let taken: BTreeSet<u64> = (0..50).flat_map(|client| ledger.assignment(client).expect("it is there")).collect();
+    assert_eq!(taken.len(), 1000);
+}
+
+/// Three zones, by turns; 400 backends come and go. Two thirds of the backends are there at any time.
+#[test]
+fn zones_stay_spread_as_backends_come_and_go() {
+    let backends = fleet(90, 3);
+    let mut ledger = filled(100, 12, &backends);
+    for i in 0..400_u64 {
+        let goes = i * 31 % 90;
+        let comes = (goes + 60 * 31) % 90;
+        ledger.remove_backend(goes);
+        ledger.add_backend(&backends[comes as usize]);
+        for client in 0..100 {
+            let mut zones = [0; 3];
+            for backend in ledger.assignment(client).expect("it is there") {
+                zones[backend as usize % 3] += 1;
+            }
+            assert!(zones.iter().all(|zone| (2..=6).contains(zone)), "client {client} has {zones:?} of 4 each");
+        }
+    }
+}
+
+#[test]
+fn replacements_follow_the_assignment() {
+    let backends = fleet(30, 1);
+    let ledger = filled(10, 6, &backends);
+    for client in 0..10 {
+        let order = ledger.order(client, &backends).expect("it is there");
+        let distinct: BTreeSet<u32> = order.iter().copied().collect();
+        assert_eq!((order.len(), distinct.len()), (12, 12));
+        let assigned: BTreeSet<u64> = ledger.assignment(client).expect("it is there").into_iter().collect();
+        assert_eq!(order[..6].iter().map(|number| u64::from(*number)).collect::<BTreeSet<u64>>(), assigned);
+    }
+    assert_eq!(ledger.order(10, &backends), None);
+}
+
+/// A client may hear of backends before or after the coordinator does.
+#[test]
+fn an_order_leaves_out_who_is_not_in_the_list() {
+    let backends = fleet(30, 1);
+    let ledger = filled(10, 6, &backends);
+    let known: Vec<Backend> = backends[15..].to_vec();
+    let order = ledger.order(3, &known).expect("it is there");
+    let assigned = ledger.assignment(3).expect("it is there");
+    let heads = assigned.iter().filter(|key| **key >= 15).count();
+    assert!(heads > 0 && heads < 6, "the case is one");
+    assert!(order[..heads].iter().all(|number| assigned.contains(&known[*number as usize].key)));
+    assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), 12);
+}
 
 /// One event. Numbers name clients and backends; one that comes twice or leaves without having come is ignored.
 #[derive(Clone, Debug)]
@@ -125,22 +223,22 @@ impl Followed {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
-
-    #[test]
-    fn assignments_stay_complete_and_even_and_little_moves(
-        (size, seed, alike, mixed, mix) in (1..10_u32, any::<u64>(), events(1, 1), events(3, 3), any::<bool>()),
-    ) {
-        let mut followed = Followed::new(size, seed);
-        for event in if mix { mixed } else { alike } {
-            let (added, needed) = followed.follow(&event);
-            followed.check();
-            println!("EXTRA {} {:?}", added - needed, std::mem::discriminant(&event));
-        }
-    }
-}
-
 fn count(n: u32) -> NonZeroU32 {
     NonZeroU32::new(n).expect("a test's count is not zero")
+}
+
+/// Backends with keys from 0 up, in so many zones by turns.
+fn fleet(n: u32, zones: u32) -> Vec<Backend> {
+    (0..n).map(|i| Backend { key: i.into(), domain: i % zones, weight: Weight::ONE }).collect()
+}
+
+fn filled(clients: u32, size: u32, backends: &[Backend]) -> Ledger {
+    let mut ledger = Ledger::new(count(size), 1);
+    for backend in backends {
+        ledger.add_backend(backend);
+    }
+    for client in 0..clients {
+        ledger.add_client(client.into());
+    }
+    ledger
 }

@@ -10,7 +10,7 @@ use super::warming::Warming;
 use crate::health::{Census, Health, Outlier, Scope, State};
 use crate::pick::capability::Capability;
 use crate::pick::errors::ErrorShare;
-use crate::pick::{Candidate, WeightedConfig};
+use crate::pick::{Candidate, WeightedConfig, feedback};
 use crate::{BackendId, LoadReport, Timestamp, Weight};
 
 const NOT_USABLE: u32 = u32::MAX;
@@ -198,8 +198,25 @@ impl Members {
         self.slots.iter().enumerate().map(move |(slot, member)| {
             // What one can do that may not be chosen says nothing of how to choose among the others.
             let counts = member.occupied && self.is_in_scope(slot as u32);
-            counts.then(|| member.capability.known(now, config)).flatten()
+            counts.then(|| member.capability.weight(now, config)).flatten()
         })
+    }
+
+    /// Corrects the weights of those that may be chosen, for the time since `last`, by their utilization.
+    pub(super) fn feed_back(&mut self, now: Timestamp, last: Timestamp, config: &WeightedConfig) {
+        let counts = |members: &Self, slot: usize| {
+            let member = &members.slots[slot];
+            member.occupied && members.is_in_scope(slot as u32) && member.capability.known(now, config).is_some()
+        };
+        let utilization = |slot: usize| counts(self, slot).then(|| self.slots[slot].capability.feedback.measured(now));
+        let Some(mean) = feedback::mean((0..self.slots.len()).filter_map(|slot| utilization(slot).flatten())) else {
+            return;
+        };
+        for slot in 0..self.slots.len() {
+            if counts(self, slot) {
+                self.slots[slot].capability.feedback.correct(now, last, mean, config.feedback);
+            }
+        }
     }
 
     /// Puts `slot` into the usable set or takes it out; says whether that was a change.

@@ -103,6 +103,8 @@ pub struct Balancer {
     penalised: Vec<u32>,
     penalised_next: usize,
     next_update: Timestamp,
+    /// When weights were last corrected.
+    last_feedback: Timestamp,
     next_outlier_sweep: Timestamp,
 }
 
@@ -122,6 +124,7 @@ impl Balancer {
             penalised: Vec::new(),
             penalised_next: 0,
             next_update: Timestamp::ZERO,
+            last_feedback: Timestamp::ZERO,
             next_outlier_sweep: Timestamp::ZERO,
         }
     }
@@ -343,6 +346,7 @@ impl Balancer {
             self.apply(now, id, change, observer);
         }
         if self.next_update <= now {
+            self.feed_back(now);
             self.update_weights(now);
         }
         if self.next_outlier_sweep <= now {

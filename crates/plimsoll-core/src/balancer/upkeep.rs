@@ -27,6 +27,14 @@ impl Balancer {
         self.on_load(now, slot);
     }
 
+    /// Corrects weights by what utilization has come to since the last time.
+    pub(super) fn feed_back(&mut self, now: Timestamp) {
+        let last = core::mem::replace(&mut self.last_feedback, now);
+        if matches!(self.policy, AnyPolicy::Weighted(_)) && !self.config.weighted.feedback.is_zero() {
+            self.members.feed_back(now, last, &self.config.weighted);
+        }
+    }
+
     pub(super) fn update_weights(&mut self, now: Timestamp) {
         self.next_update = now + self.config.weighted.update;
         if let AnyPolicy::Weighted(policy) = &mut self.policy {

@@ -9,12 +9,15 @@
 //! requests are twice as cheap, reports half the utilization at the same qps. Requests in proportion to capability
 //! bring all backends to the same utilization.
 //!
+//! Where that is not enough, since not all clients send to all backends, [feedback](super::feedback) does the rest.
+//!
 //! Smoothed, because utilization is measured over short windows; not believed during `blackout`
 //! after a backend came, when it is still warming up, nor after `expiry`, when it is stale. Unknown is not tiny: a
 //! backend without capability is taken at the mean of the others.
 
 use core::time::Duration;
 
+use super::feedback::Feedback;
 use crate::{LoadReport, Timestamp, decay};
 
 /// How load reports turn into weights.
@@ -30,6 +33,8 @@ pub struct WeightedConfig {
     pub smoothing: Duration,
     /// Utilization that a backend is charged when all of its requests fail.
     pub error_penalty: f64,
+    /// Time constant by which weights follow utilization where capability alone leaves it uneven; zero: not at all.
+    pub feedback: Duration,
 }
 
 impl WeightedConfig {
@@ -46,6 +51,8 @@ impl WeightedConfig {
     pub const DEFAULT_SMOOTHING: Duration = Duration::from_secs(3);
     /// gRFC A58's `error_utilization_penalty`.
     pub const DEFAULT_ERROR_PENALTY: f64 = 1.0;
+    /// Twice the age of what is known of utilization, and more, so that corrections do not overshoot.
+    pub const DEFAULT_FEEDBACK: Duration = Duration::from_secs(15);
 }
 
 impl Default for WeightedConfig {
@@ -56,6 +63,7 @@ impl Default for WeightedConfig {
             update: Self::DEFAULT_UPDATE,
             smoothing: Self::DEFAULT_SMOOTHING,
             error_penalty: Self::DEFAULT_ERROR_PENALTY,
+            feedback: Self::DEFAULT_FEEDBACK,
         }
     }
 }
@@ -68,6 +76,7 @@ pub(crate) struct Capability {
     /// Of the first report since the backend came, or since reports stopped for `expiry`.
     first: Option<Timestamp>,
     last: Timestamp,
+    pub(crate) feedback: Feedback,
 }
 
 impl Capability {
@@ -81,22 +90,30 @@ impl Capability {
         }
         let reported = if report.eps.is_finite() { report.eps } else { 0.0 };
         let eps = reported.clamp(failing * report.qps, report.qps);
-        let sample = (report.qps - eps) / (utilization + config.error_penalty * eps / report.qps);
+        let charged = utilization + config.error_penalty * eps / report.qps;
+        let sample = (report.qps - eps) / charged;
         if !sample.is_finite() {
             return;
         }
         if self.first.is_none() || self.expired(now, config) {
-            *self = Self { value: sample, first: Some(now), last: now };
+            *self = Self { value: sample, first: Some(now), last: now, feedback: Feedback::default() };
+            self.feedback.on_report(now, charged, 0.0);
             return;
         }
         let left = decay::remaining(now, self.last, config.smoothing);
         self.value = sample + (self.value - sample) * left;
+        self.feedback.on_report(now, charged, left);
         self.last = now;
     }
 
     /// Begins anew: the backend was away, and what it could do then says nothing.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
+    }
+
+    /// What a weight is made of, if it is to be believed now: the capability, and what feedback makes of it.
+    pub(crate) fn weight(&self, now: Timestamp, config: &WeightedConfig) -> Option<f64> {
+        self.known(now, config).map(|value| value * self.feedback.factor())
     }
 
     /// The capability, if it is to be believed now.
@@ -120,6 +137,7 @@ mod tests {
         update: WeightedConfig::DEFAULT_UPDATE,
         smoothing: WeightedConfig::DEFAULT_SMOOTHING,
         error_penalty: WeightedConfig::DEFAULT_ERROR_PENALTY,
+        feedback: WeightedConfig::DEFAULT_FEEDBACK,
     };
 
     fn secs(secs: u64) -> Timestamp {

@@ -25,6 +25,7 @@ use crate::Timestamp;
 
 pub(crate) mod capability;
 pub(crate) mod errors;
+pub(crate) mod feedback;
 pub(crate) mod latency;
 pub(crate) mod least_loaded;
 pub(crate) mod p2c;

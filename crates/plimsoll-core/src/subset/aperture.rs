@@ -46,3 +46,59 @@ pub fn cover(index: u32, clients: NonZeroU32, backends: NonZeroU32, minimum: Non
     }
     covered
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec;
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn count(n: u32) -> NonZeroU32 {
+        NonZeroU32::new(n).expect("a test's count is not zero")
+    }
+
+    #[test]
+    fn an_arc_that_ends_within_a_backend_covers_a_part_of_it() {
+        // ⌈3/10 · 4⌉ = 2 quarters of the circle.
+        let cover = |index| cover(index, count(4), count(10), count(3));
+        assert_eq!(cover(0), [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0)]);
+        assert_eq!(cover(1), [(2, 0.5), (3, 1.0), (4, 1.0), (5, 1.0), (6, 1.0), (7, 0.5)]);
+        assert_eq!(cover(3), [(7, 0.5), (8, 1.0), (9, 1.0), (0, 1.0), (1, 1.0), (2, 0.5)]);
+    }
+
+    #[test]
+    fn few_backends_are_all_covered_whole() {
+        for index in 0..3 {
+            let mut covered = cover(index, count(3), count(5), FINAGLE_MINIMUM);
+            covered.sort_by_key(|(backend, _)| *backend);
+            assert!((0..).zip(&covered).all(|(i, (b, part))| i == *b && (part - 1.0).abs() < 1e-9), "{covered:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_backend_is_covered_as_much_and_each_client_has_enough(
+            (clients, backends, minimum) in (1..60_u32, 1..60_u32, 1..20_u32),
+        ) {
+            let mut total = vec![0.0; backends as usize];
+            for index in 0..clients {
+                let covered = cover(index, count(clients), count(backends), count(minimum));
+                let width: f64 = covered.iter().map(|(_, part)| part).sum();
+                prop_assert!(width >= f64::from(minimum.min(backends)) - 1e-9, "{covered:?}");
+                let mut distinct: Vec<u32> = covered.iter().map(|(backend, _)| *backend).collect();
+                distinct.sort_unstable();
+                distinct.dedup();
+                prop_assert_eq!(distinct.len(), covered.len(), "none twice");
+                for (backend, part) in covered {
+                    prop_assert!(part > 0.0 && part <= 1.0 + 1e-9);
+                    total[backend as usize] += part;
+                }
+            }
+            prop_assert!(total.iter().all(|t| (t - total[0]).abs() < 1e-9), "{total:?}");
+        }
+    }
+}

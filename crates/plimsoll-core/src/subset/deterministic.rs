@@ -7,14 +7,14 @@
 //! Where k divides n each round has n/k clients, and that is all. Otherwise some client **straddles** the end of one round
 //! and the beginning of the next, and must not get a backend twice. The book leaves the odd backends of a round out, which
 //! is even only after all rounds of a cycle. Here the straddlers are served first, from one **base** shuffle of all backends:
-//! the s-th straddler takes the window
+//! the straddler between rounds r and r + 1 takes the window
 //!
 //! ```text
-//! base[(s·k + j) mod n],   j = 0 … k − 1
+//! base[(r·k + j) mod n],   j = 0 … k − 1
 //! ```
 //!
-//! of which the first t are the end of its first round and the other k − t the beginning of the next. What a round has left
-//! in the middle is shuffled with the round's number as seed and cut into slices of k.
+//! of which the first t are the end of round r and the other k − t the beginning of round r + 1. What a round has left in
+//! the middle is shuffled with the round's number as seed and cut into slices of k.
 //!
 //! *Each round has each backend once*, because what it gives the straddler before it, the end of that window, and the
 //! straddler after it, the beginning of the next window, are one stretch of the base, of at most n: windows follow each
@@ -97,9 +97,7 @@ impl Layout {
 
     /// The backends of the client that straddles the beginning of `round`: those of the round before first.
     fn window<'a>(&self, round: u64, base: &'a [u32]) -> impl Iterator<Item = u32> + use<'a> {
-        // Of the rounds 1 to round − 1 every (k/gcd)-th begins with a client of its own.
-        let straddlers_before = (round - 1) - (round - 1) / (self.k / gcd(self.n, self.k));
-        let first = ((straddlers_before * self.k) % self.n) as usize;
+        let first = (((round - 1) * self.k) % self.n) as usize;
         base.iter().cycle().skip(first).take(self.k as usize).copied()
     }
 
@@ -110,10 +108,6 @@ impl Layout {
         let tail = if after == 0 { Vec::new() } else { self.window(round + 1, base).take(after as usize).collect() };
         (head, tail)
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// An order in the making.

@@ -8,6 +8,8 @@
 //! between the two nobody else would tell.
 //!
 //! When fewer than `size` of the whole order are usable all of it are members, and no more is to be had.
+//!
+//! Another list of backends, or another size, is another order: a new [`Subset`], which must be told again who is unusable.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -147,7 +147,22 @@ impl Book {
 
     /// The clients that this event connected to `backend`.
     pub(super) fn newcomers(&self, backend: u32) -> impl Iterator<Item = u32> {
-        self.journal.range((backend, 0)..=(backend, u32::MAX)).filter(|(_, added)| **added).map(|(pair, _)| pair.1)
+        self.noted(backend, true)
+    }
+
+    /// The clients that this event disconnected from `backend`.
+    pub(super) fn leavers(&self, backend: u32) -> impl Iterator<Item = u32> {
+        self.noted(backend, false)
+    }
+
+    fn noted(&self, backend: u32, connected: bool) -> impl Iterator<Item = u32> {
+        let of_backend = self.journal.range((backend, 0)..=(backend, u32::MAX));
+        of_backend.filter(move |(_, was)| **was == connected).map(|((_, client), _)| *client)
+    }
+
+    /// Whether this event has changed anything so far.
+    pub(super) fn is_changed(&self) -> bool {
+        !self.journal.is_empty()
     }
 
     /// Adds a client without backends.

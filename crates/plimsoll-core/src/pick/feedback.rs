@@ -1,0 +1,163 @@
+//! Feedback: what capability alone does not even out, utilization itself corrects.
+//!
+//! Requests in proportion to [capability](super::capability) bring all backends to the same utilization if all clients
+//! together send each of them its share. With subsets and unequal clients they do not: a backend whose clients happen to be the
+//! busy ones gets more than its share from all of them, and its capability, requests over utilization, does not show it.
+//! So each weight is corrected by a factor c that follows the backend's utilization u:
+//!
+//! ```text
+//! c ← c · (1 + Δt/T · (ū/u − 1)),   1/4 ≤ c ≤ 4
+//! ```
+//!
+//! with ū the harmonic mean of those that this client knows, about which the corrections balance, and T the time constant.
+//! The factor that makes u equal to ū is ū/u whoever else is sending, because all clients of the backend see the same
+//! report and do the same; so nothing has to be known of them. T must be well above the age of what is known of
+//! utilization (a window of one second, smoothing, and one update: some six seconds), or corrections overshoot.
+//!
+//! Some servers report a utilization that is a configured number and not a measurement, to be given fixed shares (it is
+//! the only way that gRPC has). No correction would ever change it, and c would run into its limit. A measurement is never twice the
+//! same for long, so a utilization that does not move is taken for what it is, and c goes back to 1.
+
+use core::time::Duration;
+
+use crate::{Timestamp, decay};
+
+/// A utilization that has not changed for so long is not measured: the servers that do measure do it every second or more
+/// often.
+const MEASURED_WITHIN: Duration = Duration::from_secs(5);
+/// Utilization added on both sides: below it, what is measured is noise.
+const FLOOR: f64 = 0.01;
+/// Limits of the factor: what is further from its share than that is not for clients to mend.
+const LIMITS: (f64, f64) = (0.25, 4.0);
+/// Limits of ū/u in one step.
+const STEP: (f64, f64) = (0.5, 2.0);
+
+/// The correction of one backend's weight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Feedback {
+    /// As last reported.
+    reported: f64,
+    /// When that was another than before; `None` while there was none before.
+    changed: Option<Timestamp>,
+    /// Smoothed.
+    utilization: f64,
+    factor: f64,
+}
+
+impl Default for Feedback {
+    fn default() -> Self {
+        Self { reported: f64::NAN, changed: None, utilization: 0.0, factor: 1.0 }
+    }
+}
+
+impl Feedback {
+    /// The backend reported this utilization, failures charged; `left` is what counts of earlier reports, in [0, 1].
+    pub(crate) fn on_report(&mut self, now: Timestamp, utilization: f64, left: f64) {
+        if self.reported.is_nan() {
+            self.utilization = utilization;
+        } else if self.reported != utilization {
+            self.changed = Some(now);
+        }
+        self.reported = utilization;
+        self.utilization = utilization + (self.utilization - utilization) * left;
+    }
+
+    /// What the weight is to be multiplied with.
+    pub(crate) fn factor(&self) -> f64 {
+        self.factor
+    }
+
+    /// The utilization to compare with others', if it is measured.
+    pub(crate) fn measured(&self, now: Timestamp) -> Option<f64> {
+        self.changed.filter(|changed| now.since(*changed) < MEASURED_WITHIN).map(|_| self.utilization + FLOOR)
+    }
+
+    /// Moves the factor by the time since `last`; `mean` is that of all measured utilizations.
+    pub(crate) fn correct(&mut self, now: Timestamp, last: Timestamp, mean: f64, time_constant: Duration) {
+        match self.measured(now) {
+            Some(utilization) => {
+                let share = (now.since(last).as_secs_f64() / time_constant.as_secs_f64()).min(1.0);
+                let step = 1.0 + share * ((mean / utilization).clamp(STEP.0, STEP.1) - 1.0);
+                self.factor = (self.factor * step).clamp(LIMITS.0, LIMITS.1);
+            }
+            None => self.factor = 1.0 + (self.factor - 1.0) * decay::remaining(now, last, time_constant),
+        }
+    }
+}
+
+/// The mean about which corrections balance: harmonic, so that the steps of all add up to none. `None` without any.
+pub(crate) fn mean(utilizations: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut count, mut sum) = (0_u32, 0.0);
+    for utilization in utilizations {
+        count += 1;
+        sum += 1.0 / utilization;
+    }
+    (count > 0).then(|| f64::from(count) / sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Duration = Duration::from_secs(10);
+
+    fn secs(secs: u64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_secs(secs))
+    }
+
+    /// Runs `backends` for a minute: each second its utilization is what its factor and its excess make it, and reported with a
+    /// little noise. Returns the factors.
+    fn run<const N: usize>(excess: [f64; N], noise: f64) -> [f64; N] {
+        let mut backends = [Feedback::default(); N];
+        for second in 1..60 {
+            let now = secs(second);
+            for (i, (backend, excess)) in backends.iter_mut().zip(excess).enumerate() {
+                let noise = if (second + i as u64).is_multiple_of(2) { 1.0 + noise } else { 1.0 - noise };
+                backend.on_report(now, 0.5 * excess * backend.factor() * noise, 0.8);
+            }
+            if let Some(mean) = mean(backends.iter().filter_map(|backend| backend.measured(now))) {
+                backends.iter_mut().for_each(|backend| backend.correct(now, secs(second - 1), mean, T));
+            }
+        }
+        backends.map(|backend| backend.factor())
+    }
+
+    #[test]
+    fn a_backend_that_gets_too_much_gets_less_until_it_is_as_the_others() {
+        let excess = [1.4, 1.0, 0.8];
+        let loads: [f64; 3] = core::array::from_fn(|i| run(excess, 0.02)[i] * excess[i]);
+        for load in loads {
+            assert!((load / loads[0] - 1.0).abs() < 0.05, "{loads:?}");
+        }
+    }
+
+    #[test]
+    fn equal_backends_are_left_alone() {
+        for factor in run([1.0; 4], 0.1) {
+            assert!((factor - 1.0).abs() < 0.03, "{factor}");
+        }
+    }
+
+    #[test]
+    fn a_utilization_that_never_changes_is_no_measurement() {
+        let mut backend = Feedback::default();
+        for second in 1..100 {
+            backend.on_report(secs(second), 0.9, 0.8);
+            backend.correct(secs(second), secs(second - 1), 0.3, T);
+        }
+        assert_eq!((backend.measured(secs(100)), backend.factor()), (None, 1.0));
+    }
+
+    #[test]
+    fn the_correction_is_forgotten_when_reports_stand_still() {
+        let mut backend = Feedback::default();
+        for second in 1..200 {
+            backend.on_report(secs(second), if second < 60 { 0.9 + second as f64 * 1e-3 } else { 0.9 }, 0.8);
+            backend.correct(secs(second), secs(second - 1), 0.3, T);
+            if second == 60 {
+                assert_eq!(backend.factor(), 0.25);
+            }
+        }
+        assert!((backend.factor() - 1.0).abs() < 1e-3, "{}", backend.factor());
+    }
+}
