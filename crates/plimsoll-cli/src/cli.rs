@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{backend, check, completions, demo, load, proxy};
+use crate::{backend, check, completions, demo, load, proxy, sim};
 
 /// Load balancing and overload protection as a proxy, a library, and the tools to try them.
 #[derive(Debug, Parser)]
@@ -17,6 +17,7 @@ use crate::{backend, check, completions, demo, load, proxy};
   plimsoll proxy --from :8080 --to 127.0.0.1:8081 --to 127.0.0.1:8082
   plimsoll proxy -c plimsoll.toml
   plimsoll check -c plimsoll.toml
+  plimsoll sim list
 
 Exit codes: 0 ok, 1 the thing asked about is bad, 2 usage.
 Logs go to stderr; RUST_LOG sets what is shown (default: info)."
@@ -38,6 +39,8 @@ enum Command {
     Backend(backend::Args),
     /// Open-loop or closed-loop load, with latency free of coordinated omission
     Load(load::Args),
+    /// What-if in virtual time: the shipped machines against simulated clients, networks and backends
+    Sim(sim::Args),
     /// Completions for a shell, on stdout
     Completions(completions::Args),
 }
@@ -55,6 +58,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Check(args) => check::run(args),
         Command::Backend(args) => backend::run(args),
         Command::Load(args) => load::run(args),
+        Command::Sim(args) => sim::run(args),
         Command::Completions(args) => completions::run(&args),
     }
 }

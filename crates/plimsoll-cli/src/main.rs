@@ -13,6 +13,7 @@ mod exit;
 mod load;
 mod log;
 mod proxy;
+mod sim;
 mod units;
 
 use std::process::ExitCode;

@@ -17,7 +17,15 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-admin", &["plimsoll-core", "plimsoll-wire"]),
     (
         "plimsoll-cli",
-        &["plimsoll", "plimsoll-admin", "plimsoll-core", "plimsoll-proxy", "plimsoll-sim", "plimsoll-wire"],
+        &[
+            "plimsoll",
+            "plimsoll-admin",
+            "plimsoll-config",
+            "plimsoll-core",
+            "plimsoll-proxy",
+            "plimsoll-sim",
+            "plimsoll-wire",
+        ],
     ),
     ("plimsoll-testkit", &["plimsoll-core"]),
 ];
@@ -89,23 +97,86 @@ const IMPURE: &[&str] = &[
     "std::env",
     "std::thread",
 ];
+/// The same for the simulator, which runs seeds on threads and has its scenarios read from files, but whose
+/// results must be a function of file and seed.
+const IMPURE_IN_SIM: &[&str] = &[
+    "Instant",
+    "SystemTime",
+    "thread_rng",
+    "from_os_rng",
+    "OsRng",
+    "getrandom",
+    "HashMap",
+    "HashSet",
+    "std::net",
+    "tokio",
+];
 
 #[test]
 fn the_core_names_no_clock_no_global_generator_no_lock() {
+    let faults = naming("crates/plimsoll-core/src", IMPURE);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn the_simulator_names_no_clock_and_no_global_generator() {
+    let faults = naming("crates/plimsoll-sim/src", IMPURE_IN_SIM);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Places in the code of `folder`, comments left out, that name one of `words`.
+fn naming(folder: &str, words: &[&str]) -> Vec<String> {
     let mut faults = Vec::new();
-    for file in rust_files(&workspace_root().join("crates/plimsoll-core/src")) {
+    for file in rust_files(&workspace_root().join(folder)) {
         let text = fs::read_to_string(&file).expect("source is readable");
         for (number, line) in text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
-            let words: BTreeSet<&str> = code.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
-            let named =
-                |impure: &&&str| if impure.contains("::") { code.contains(**impure) } else { words.contains(**impure) };
-            for impure in IMPURE.iter().filter(named) {
-                faults.push(format!("{}:{}: {impure}", file.display(), number + 1));
+            let named: BTreeSet<&str> = code.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+            let is_named =
+                |word: &&&str| if word.contains("::") { code.contains(**word) } else { named.contains(**word) };
+            for word in words.iter().filter(is_named) {
+                faults.push(format!("{}:{}: {word}", file.display(), number + 1));
+            }
+        }
+    }
+    faults
+}
+
+/// What a simulator with decisions of its own would have: a policy, or a branch for one. The core's `PolicyKind` and
+/// `Algorithm` know their names and make the machines, so nothing else has to tell them apart.
+#[test]
+fn the_simulator_holds_no_decision_of_its_own() {
+    let names = policy_and_algorithm_names();
+    assert!(names.contains(&"round-robin") && names.contains(&"rocksteadier"), "{names:?}");
+    let mut faults = Vec::new();
+    for file in rust_files(&workspace_root().join("crates/plimsoll-sim/src")) {
+        if file.file_name().is_some_and(|name| name == "tests.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("source is readable");
+        let source = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (number, line) in source.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            let mut fault = |what: &str| faults.push(format!("{}:{}: {what}", file.display(), number + 1));
+            let branches =
+                |name: &&&str| [format!("\"{name}\" =>"), format!("== \"{name}\"")].iter().any(|it| code.contains(it));
+            for name in names.iter().filter(branches) {
+                fault(&format!("a branch for \"{name}\", which is the core's part"));
+            }
+            for decision in ["fn pick", "fn choose", "impl Policy", "match policy", "match algorithm"]
+                .iter()
+                .filter(|decision| code.contains(**decision))
+            {
+                fault(&format!("`{decision}` decides, which is the core's part"));
             }
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+fn policy_and_algorithm_names() -> Vec<&'static str> {
+    let policies = plimsoll_core::pick::PolicyKind::ALL.iter().map(|policy| policy.name());
+    policies.chain(plimsoll_core::subset::Algorithm::ALL.iter().map(|algorithm| algorithm.name())).collect()
 }
 
 fn rust_files(dir: &Path) -> Vec<PathBuf> {

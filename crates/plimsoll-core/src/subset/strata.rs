@@ -48,6 +48,12 @@ struct Stratum {
 
 /// The strata of `backends`, by domain, then size.
 fn strata(backends: &[Backend]) -> Vec<Stratum> {
+    if let Some(first) = backends.first().map(kind)
+        && backends.iter().all(|backend| kind(backend) == first)
+    {
+        // As most often: nothing to sort.
+        return vec![Stratum { kind: first, members: (0..backends.len() as u32).collect() }];
+    }
     let mut sorted: Vec<(Kind, u32)> = backends.iter().map(kind).zip(0..).collect();
     sorted.sort_by_key(|(kind, _)| *kind);
     sorted

@@ -1,0 +1,44 @@
+//! `plimsoll sim list`: the scenarios that come with the binary.
+
+use plimsoll_sim::scenario::built_in;
+use serde::Serialize;
+
+use crate::exit::{Outcome, Verdict};
+
+/// Arguments of `plimsoll sim list`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// As JSON: a list of {name, title, group}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    title: String,
+    group: String,
+}
+
+/// Lists them.
+pub(super) fn run(args: &Args) -> Outcome {
+    let entries: Vec<Entry> = built_in()
+        .into_iter()
+        .map(|scenario| Entry { name: scenario.name, title: scenario.title, group: scenario.group })
+        .collect();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&entries)?);
+        return Ok(Verdict::Good);
+    }
+    let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let mut group = None;
+    for entry in &entries {
+        if group != Some(&entry.group) {
+            let gap = if group.is_some() { "\n" } else { "" };
+            println!("{gap}{}", entry.group);
+            group = Some(&entry.group);
+        }
+        println!("  {:width$}  {}", entry.name, entry.title);
+    }
+    Ok(Verdict::Good)
+}

@@ -1,0 +1,177 @@
+//! What is counted while a world runs.
+//!
+//! A request is counted in the part of the run in which it arrived, however late it ends: else an overload would
+//! show its time-outs in the calm that follows. What backends use is counted from the beginning of a part to its end.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use plimsoll_core::Timestamp;
+
+use super::script::Window;
+use crate::model::backend::Used;
+
+/// In no measured part.
+pub(super) const UNMEASURED: u16 = u16::MAX;
+/// The part that is the whole run.
+pub(super) const WHOLE: u16 = 0;
+/// Longest latency told apart; no request is awaited for so long.
+const LONGEST: Duration = Duration::from_secs(3_600);
+/// More requests in flight at one backend are not told apart.
+const MOST_IN_FLIGHT: u64 = 1_000_000;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Answered,
+    TimedOut,
+    Failed,
+    Overloaded,
+    NoBackend,
+}
+
+/// What was counted in one part of the run.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    pub(super) arrived: u64,
+    /// By [`Ending`].
+    pub(super) ended: [u64; 5],
+    pub(super) offers: u64,
+    pub(super) probes: u64,
+    /// Microseconds from arrival to answer or time-out.
+    pub(super) latency: Histogram<u64>,
+    /// The greatest of them, exactly.
+    pub(super) longest: u64,
+    /// How long the part lasts.
+    pub(super) seconds: f64,
+    /// Requests in flight at a backend, whenever samples were taken.
+    pub(super) in_flight: Histogram<u64>,
+    /// What each backend used in it.
+    pub(super) used: Vec<Used>,
+}
+
+impl Tally {
+    fn new(window: &Window) -> Self {
+        let longest = LONGEST.as_micros() as u64;
+        Self {
+            arrived: 0,
+            ended: [0; 5],
+            offers: 0,
+            probes: 0,
+            latency: Histogram::new_with_bounds(1, longest, 3).expect("an hour of microseconds to three digits"),
+            longest: 0,
+            seconds: window.to.since(window.from).as_secs_f64(),
+            in_flight: Histogram::new_with_bounds(1, MOST_IN_FLIGHT, 3).expect("a million to three digits"),
+            used: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.arrived += other.arrived;
+        self.offers += other.offers;
+        self.probes += other.probes;
+        for (sum, count) in self.ended.iter_mut().zip(other.ended) {
+            *sum += count;
+        }
+        self.longest = self.longest.max(other.longest);
+        self.latency.add(&other.latency).expect("the same bounds");
+        self.in_flight.add(&other.in_flight).expect("the same bounds");
+    }
+}
+
+/// CPU used over CPU provisioned, of the backends that were up, since the last sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample {
+    pub(super) at: Timestamp,
+    pub(super) least: f64,
+    pub(super) mean: f64,
+    pub(super) greatest: f64,
+}
+
+/// What is counted in the course of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Measure {
+    pub(super) tallies: Vec<Tally>,
+    /// The part to which what happens now belongs: the innermost.
+    pub(super) current: u16,
+    pub(super) samples: Vec<Sample>,
+    /// As of the last sample.
+    sampled: Vec<Used>,
+}
+
+impl Measure {
+    pub(super) fn new(windows: &[Window]) -> Self {
+        let tallies = windows.iter().map(Tally::new).collect();
+        Self { tallies, current: UNMEASURED, samples: Vec::new(), sampled: Vec::new() }
+    }
+
+    /// A part begins; what backends have used until now is `used`.
+    pub(super) fn begin(&mut self, window: u16, used: Vec<Used>) {
+        self.tallies[usize::from(window)].used = used;
+        if window != WHOLE || self.current == UNMEASURED {
+            self.current = window;
+        }
+    }
+
+    /// A part ends.
+    pub(super) fn end(&mut self, window: u16, used: Vec<Used>) {
+        let tally = &mut self.tallies[usize::from(window)];
+        let before = std::mem::take(&mut tally.used);
+        tally.used = differences(&before, &used);
+        // Phases lie within the whole and end no later.
+        self.current = if window == WHOLE { UNMEASURED } else { WHOLE };
+    }
+
+    pub(super) fn arrived(&mut self, window: u16) {
+        if let Some(tally) = self.tallies.get_mut(usize::from(window)) {
+            tally.arrived += 1;
+        }
+    }
+
+    pub(super) fn offered(&mut self, window: u16, probes: u32) {
+        if let Some(tally) = self.tallies.get_mut(usize::from(window)) {
+            tally.offers += 1;
+            tally.probes += u64::from(probes);
+        }
+    }
+
+    pub(super) fn ended(&mut self, window: u16, ending: Ending, after: Duration) {
+        let Some(tally) = self.tallies.get_mut(usize::from(window)) else { return };
+        tally.ended[ending as usize] += 1;
+        if matches!(ending, Ending::Answered | Ending::TimedOut) {
+            let micros = after.as_nanos().div_ceil(1_000) as u64;
+            tally.longest = tally.longest.max(micros);
+            tally.latency.saturating_record(micros);
+        }
+    }
+
+    /// Takes a sample.
+    pub(super) fn sample(&mut self, at: Timestamp, used: Vec<Used>, in_flight: impl Iterator<Item = u32>) {
+        let loads: Vec<f64> = differences(&self.sampled, &used).iter().filter_map(Used::load).collect();
+        self.sampled = used;
+        if !loads.is_empty() {
+            self.samples.push(Sample {
+                at,
+                least: loads.iter().copied().fold(f64::INFINITY, f64::min),
+                mean: loads.iter().sum::<f64>() / loads.len() as f64,
+                greatest: loads.iter().copied().fold(0.0, f64::max),
+            });
+        }
+        if let Some(tally) = self.tallies.get_mut(usize::from(self.current)) {
+            in_flight.for_each(|count| tally.in_flight.saturating_record(u64::from(count)));
+        }
+    }
+
+    /// The tallies, that of the whole run with what was counted in phases.
+    pub(super) fn finish(mut self) -> (Vec<Tally>, Vec<Sample>) {
+        let (whole, phases) = self.tallies.split_at_mut(1);
+        phases.iter().for_each(|phase| whole[0].add(phase));
+        (self.tallies, self.samples)
+    }
+}
+
+/// What each backend used between two times; those that are new had used nothing before.
+fn differences(before: &[Used], after: &[Used]) -> Vec<Used> {
+    let none = Used::default();
+    after.iter().enumerate().map(|(i, after)| after.since(before.get(i).unwrap_or(&none))).collect()
+}

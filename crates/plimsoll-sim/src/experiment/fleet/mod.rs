@@ -1,0 +1,30 @@
+//! Fleets: clients that balance over backends, under load and through mishaps.
+
+mod findings;
+mod measure;
+pub mod plan;
+mod script;
+mod world;
+
+pub use findings::metric_names;
+pub use plan::Plan;
+
+use crate::findings::Findings;
+use world::World;
+
+/// Runs all arms of a plan, one after the other, with this seed. `progress` is told now and then which part of it is
+/// done.
+///
+/// A plan's numbers must be within the bounds that its fields name, and its selections must select something; the
+/// reader of scenario files sees to that.
+#[must_use]
+pub fn run(plan: &Plan, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
+    let arms = plan.arms.len() as f64;
+    let mut measured = Vec::with_capacity(plan.arms.len());
+    for (place, arm) in plan.arms.iter().enumerate() {
+        let mut world = World::new(plan, arm, seed);
+        world.run(&mut |part| progress((place as f64 + part) / arms));
+        measured.push(world.finish());
+    }
+    findings::findings(plan, &measured)
+}

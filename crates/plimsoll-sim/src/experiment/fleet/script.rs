@@ -1,0 +1,273 @@
+//! The timeline of a plan, taken apart into what happens to each thing at each time.
+//!
+//! All groups are numbered here, those that come later included, so that everything else speaks of backends by
+//! number.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use plimsoll_core::{BalancerConfig, Timestamp};
+
+use super::plan::{Antagonist, Arm, BackendGroup, Change, Cold, ColdCourse, Conduct, Plan, Restart, Selection};
+
+/// Steps in which a cold backend gets faster.
+const WARMING_STEPS: u32 = 20;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Conduct { backend: u32, conduct: Conduct },
+    Warmth { backend: u32, warmth: f64 },
+    Antagonist { backend: u32, antagonist: Antagonist },
+    Speed { backend: u32, factor: f64 },
+    AddBackends { group: u32 },
+    RemoveBackends { backends: Vec<u32> },
+    AddClients { count: u32 },
+    RemoveClients { count: u32 },
+    Configure { balancer: Box<BalancerConfig> },
+    Load { load: f64 },
+    Begin { window: u16 },
+    End { window: u16 },
+}
+
+/// A part of the run that is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Window {
+    /// Of the phase; `None`: the whole run.
+    pub(super) name: Option<String>,
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+}
+
+/// All that happens in one arm, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Script<'p> {
+    pub(super) groups: Vec<&'p BackendGroup>,
+    /// The numbers of each group's backends.
+    pub(super) numbers: Vec<Range<u32>>,
+    /// Groups that are there from the start.
+    pub(super) initial: usize,
+    /// Groups that have come by the time that the script is written for.
+    present: usize,
+    pub(super) windows: Vec<Window>,
+    pub(super) steps: Vec<(Timestamp, Step)>,
+}
+
+impl<'p> Script<'p> {
+    pub(super) fn new(plan: &'p Plan, arm: &Arm) -> Self {
+        let mut happenings: Vec<_> = plan.timeline.iter().collect();
+        happenings.sort_by_key(|happening| happening.at);
+        let added = happenings.iter().filter_map(|happening| match &happening.change {
+            Change::AddBackends { group } => Some(group),
+            _ => None,
+        });
+        let groups: Vec<_> = plan.backends.iter().chain(added).collect();
+        let mut next = 0;
+        let numbers = groups.iter().map(|group| {
+            let first = next;
+            next += group.count.get();
+            first..next
+        });
+        let mut script = Self {
+            numbers: numbers.collect(),
+            groups,
+            initial: plan.backends.len(),
+            present: plan.backends.len(),
+            windows: windows(plan),
+            steps: Vec::new(),
+        };
+        for happening in happenings {
+            script.change(happening.at, &happening.change);
+        }
+        for switch in &arm.switches {
+            script.step(switch.at, Step::Configure { balancer: Box::new(switch.balancer) });
+        }
+        for phase in &plan.phases {
+            script.step(phase.at, Step::Load { load: phase.load });
+        }
+        for window in 0..script.windows.len() {
+            let Window { from, to, .. } = script.windows[window];
+            let window = window as u16;
+            script.steps.push((from, Step::Begin { window }));
+            script.steps.push((to, Step::End { window }));
+        }
+        // Stable: what is of one time stays in this order, but for ends, which come before beginnings.
+        script.steps.sort_by_key(|(at, step)| (*at, !matches!(step, Step::End { .. })));
+        script
+    }
+
+    /// The numbers of the backends that a selection names, of the groups that are present.
+    pub(super) fn select(&self, selection: &Selection) -> Vec<u32> {
+        let named = |group: &&BackendGroup| selection.group.as_ref().is_none_or(|name| *name == group.name);
+        let present = self.groups.iter().zip(&self.numbers).take(self.present);
+        let all = present.filter(|(group, _)| named(group)).flat_map(|(_, numbers)| numbers.clone());
+        let count = selection.count.map_or(usize::MAX, |count| count.get() as usize);
+        all.skip(selection.first as usize).take(count).collect()
+    }
+
+    fn step(&mut self, at: Duration, step: Step) {
+        self.steps.push((Timestamp::from_origin(at), step));
+    }
+
+    fn change(&mut self, at: Duration, change: &Change) {
+        let each = |script: &mut Self, backends: &Selection, step: &dyn Fn(u32) -> Step| {
+            for backend in script.select(backends) {
+                script.step(at, step(backend));
+            }
+        };
+        match change {
+            Change::Conduct { backends, conduct } => {
+                each(self, backends, &|backend| Step::Conduct { backend, conduct: *conduct });
+            }
+            Change::Antagonist { backends, antagonist } => {
+                each(self, backends, &|backend| Step::Antagonist { backend, antagonist: *antagonist });
+            }
+            Change::Speed { backends, factor } => {
+                each(self, backends, &|backend| Step::Speed { backend, factor: *factor });
+            }
+            Change::Restart { backends, restart } => {
+                for (place, backend) in (0_u32..).zip(self.select(backends)) {
+                    self.restart(at + restart.stagger.saturating_mul(place), backend, restart);
+                }
+            }
+            Change::AddBackends { .. } => {
+                self.step(at, Step::AddBackends { group: self.present as u32 });
+                self.present += 1;
+            }
+            Change::RemoveBackends { backends } => {
+                let backends = self.select(backends);
+                self.step(at, Step::RemoveBackends { backends });
+            }
+            Change::AddClients { count } => self.step(at, Step::AddClients { count: count.get() }),
+            Change::RemoveClients { count } => self.step(at, Step::RemoveClients { count: count.get() }),
+        }
+    }
+
+    fn restart(&mut self, at: Duration, backend: u32, restart: &Restart) {
+        let Restart { lame_duck, down, cold: Cold { factor, lasts, course }, .. } = *restart;
+        if !lame_duck.is_zero() {
+            self.step(at, Step::Conduct { backend, conduct: Conduct::LameDuck });
+        }
+        self.step(at + lame_duck, Step::Conduct { backend, conduct: Conduct::Down });
+        let up = at + lame_duck + down;
+        self.step(up, Step::Warmth { backend, warmth: if lasts.is_zero() { 1.0 } else { factor } });
+        self.step(up, Step::Conduct { backend, conduct: Conduct::Serve });
+        if lasts.is_zero() {
+            return;
+        }
+        if course == ColdCourse::Rising {
+            for step in 1..WARMING_STEPS {
+                let share = f64::from(step) / f64::from(WARMING_STEPS);
+                let warmth = factor + (1.0 - factor) * share;
+                self.step(up + lasts.mul_f64(share), Step::Warmth { backend, warmth });
+            }
+        }
+        self.step(up + lasts, Step::Warmth { backend, warmth: 1.0 });
+    }
+}
+
+/// What is measured: the whole run first, then each phase.
+pub(super) fn windows(plan: &Plan) -> Vec<Window> {
+    let end = Timestamp::from_origin(plan.duration);
+    let warm = Timestamp::from_origin(plan.warmup);
+    let whole = Window { name: None, from: warm, to: end };
+    let phases = plan.phases.iter().enumerate().map(|(place, phase)| Window {
+        name: Some(phase.name.clone()),
+        from: Timestamp::from_origin(phase.at + phase.settle).max(warm),
+        to: plan.phases.get(place + 1).map_or(end, |next| Timestamp::from_origin(next.at)),
+    });
+    std::iter::once(whole).chain(phases).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::fleet::plan::{Happening, Phase};
+    use std::num::NonZeroU32;
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    fn plan(changes: Vec<(u64, Change)>) -> Plan {
+        let timeline = changes.into_iter().map(|(at, change)| Happening { at: secs(at), change }).collect();
+        Plan { timeline, ..Plan::default() }
+    }
+
+    fn group(name: &str, count: u32) -> BackendGroup {
+        BackendGroup {
+            name: name.to_owned(),
+            count: NonZeroU32::new(count).expect("not zero"),
+            ..BackendGroup::default()
+        }
+    }
+
+    #[test]
+    fn groups_are_numbered_in_the_order_in_which_they_come() {
+        let mut plan = plan(vec![
+            (40, Change::AddBackends { group: group("last", 1) }),
+            (20, Change::AddBackends { group: group("later", 2) }),
+        ]);
+        plan.backends = vec![group("a", 3), group("b", 2)];
+        let script = Script::new(&plan, &plan.arms[0]);
+        assert_eq!(script.numbers, [0..3, 3..5, 5..7, 7..8]);
+        let select = |group: Option<&str>, first, count| {
+            script.select(&Selection { group: group.map(str::to_owned), first, count: NonZeroU32::new(count) })
+        };
+        assert_eq!(select(Some("later"), 0, 0), [5, 6]);
+        assert_eq!(select(None, 2, 2), [2, 3]);
+        assert_eq!(select(Some("b"), 1, 9), [4]);
+    }
+
+    #[test]
+    fn what_happens_to_all_happens_to_those_that_are_there() {
+        let drop_all = || Change::RemoveBackends { backends: Selection::default() };
+        let mut plan =
+            plan(vec![(10, drop_all()), (20, Change::AddBackends { group: group("later", 2) }), (30, drop_all())]);
+        plan.backends = vec![group("a", 3)];
+        let removed: Vec<Vec<u32>> = (Script::new(&plan, &plan.arms[0]).steps.into_iter())
+            .filter_map(|(_, step)| match step {
+                Step::RemoveBackends { backends } => Some(backends),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(removed, [vec![0, 1, 2], vec![0, 1, 2, 3, 4]]);
+    }
+
+    #[test]
+    fn a_restart_goes_from_lame_duck_to_warm_one_backend_after_the_other() {
+        let cold = Cold { factor: 0.5, lasts: secs(20), course: ColdCourse::Rising };
+        let restart = Restart { lame_duck: secs(2), down: secs(3), cold, stagger: secs(10) };
+        let plan = plan(vec![(10, Change::Restart { backends: Selection::default(), restart })]);
+        let script = Script::new(&plan, &plan.arms[0]);
+        let of_second: Vec<(u64, f64)> = script
+            .steps
+            .iter()
+            .filter_map(|(at, step)| match step {
+                Step::Warmth { backend: 1, warmth } => Some((at.as_nanos() / 1_000_000_000, *warmth)),
+                Step::Conduct { backend: 1, conduct } => {
+                    let code = if *conduct == Conduct::LameDuck { -1.0 } else { -2.0 };
+                    (*conduct != Conduct::Serve).then_some((at.as_nanos() / 1_000_000_000, code))
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(of_second[..3], [(20, -1.0), (22, -2.0), (25, 0.5)]);
+        assert_eq!(of_second.last(), Some(&(45, 1.0)));
+        let warmths: Vec<f64> = of_second[2..].iter().map(|(_, warmth)| *warmth).collect();
+        assert!(warmths.is_sorted() && warmths.len() == 21);
+        let half_way = of_second.iter().find(|(at, _)| *at == 35).expect("a step a second");
+        assert!((half_way.1 - 0.75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_phase_ends_where_the_next_begins_and_is_measured_once_settled_and_warm() {
+        let phase = |at, settle| Phase { at: secs(at), settle: secs(settle), name: format!("{at}"), load: 1.0 };
+        let plan = Plan { phases: vec![phase(0, 5), phase(30, 10)], ..Plan::default() };
+        let times: Vec<_> = windows(&plan)
+            .iter()
+            .map(|w| (w.from.as_nanos() / 1_000_000_000, w.to.as_nanos() / 1_000_000_000))
+            .collect();
+        assert_eq!(times, [(20, 60), (20, 30), (40, 60)]);
+    }
+}

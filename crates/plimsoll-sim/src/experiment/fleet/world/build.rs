@@ -1,0 +1,218 @@
+//! How a world begins, and how clients, backends and subsets come into it.
+
+use std::time::Duration;
+
+use plimsoll_core::pick::{PolicyKind, ProbeSource};
+use plimsoll_core::subset::ledger::Ledger;
+use plimsoll_core::subset::{self, Algorithm, Subset, SubsetConfig};
+use plimsoll_core::{BalancerConfig, Timestamp};
+
+use super::{Event, World};
+use crate::experiment::fleet::measure::Measure;
+use crate::experiment::fleet::plan::{Arm, Arrivals, Plan, Rate, Speed};
+use crate::experiment::fleet::script::Script;
+use crate::kernel::queue::Queue;
+use crate::kernel::slab::Slab;
+use crate::kernel::streams::{Streams, unit};
+use crate::model::antagonist::Neighbours;
+use crate::model::arrival::Source;
+use crate::model::backend::{Backend, Build};
+use crate::model::client::Client;
+use crate::model::network::Carrier;
+
+/// Users of a closed loop who do not think begin within this time of each other, not all at once.
+const STAGGER: Duration = Duration::from_millis(10);
+
+impl<'p> World<'p> {
+    /// The world of one arm at its beginning.
+    pub(in crate::experiment::fleet) fn new(plan: &'p Plan, arm: &'p Arm, seed: u64) -> Self {
+        let streams = Streams::new(seed);
+        let script = Script::new(plan, arm);
+        let mut queue = Queue::default();
+        let carrier = Carrier::new(plan.network, &mut queue, streams.stream("network", 0));
+        let subset =
+            arm.subset.map(|config| SubsetConfig { seed: config.seed ^ streams.number("subsets", 0), ..config });
+        let ledger = subset.filter(|config| config.algorithm == Algorithm::Ledger);
+        let mut world = Self {
+            plan,
+            arm,
+            measure: Measure::new(&script.windows),
+            script,
+            streams,
+            now: Timestamp::ZERO,
+            end: Timestamp::from_origin(plan.duration),
+            deadlines: queue.open_lane(),
+            queue_deadlines: queue.open_lane(),
+            queue,
+            carrier,
+            requests: Slab::default(),
+            probes: Slab::default(),
+            notes: Slab::default(),
+            clients: Vec::new(),
+            sources: Vec::new(),
+            costs: plan.cost.sampler(),
+            backends: Vec::new(),
+            weights: Vec::new(),
+            balancer: arm.balancer,
+            subset,
+            ledger: ledger.map(|config| Ledger::new(config.size, config.seed)),
+            load: 1.0,
+            mean_rate: (0.0, 0),
+            reports_latency: reads_latency(&arm.balancer) || arm.switches.iter().any(|s| reads_latency(&s.balancer)),
+            open: 0,
+            events: 0,
+        };
+        for group in 0..world.script.initial {
+            world.add_backends(group);
+        }
+        world.add_first_clients();
+        world.assign();
+        for step in 0..world.script.steps.len() {
+            let at = world.script.steps[step].0;
+            world.queue.push(at, Event::Step(step as u32));
+        }
+        world.queue.push(Timestamp::ZERO, Event::Sample);
+        world
+    }
+
+    /// Adds the backends of a group.
+    pub(super) fn add_backends(&mut self, group: usize) {
+        let spec = self.script.groups[group];
+        for (place, number) in (0..spec.count.get()).zip(self.script.numbers[group].clone()) {
+            let stream = |label| self.streams.stream(label, u64::from(number));
+            let speed = match spec.speed {
+                Speed::Fixed(speed) => speed,
+                Speed::Uniform { low, high } => low + (high - low) * unit(&mut stream("speeds")),
+            };
+            let build = Build {
+                group: group as u32,
+                domain: place % spec.domains.get(),
+                weight: spec.weight,
+                cores: spec.cores,
+                speed,
+                concurrency: spec.concurrency.map_or(usize::MAX, |most| most.get() as usize),
+                queue: spec.queue as usize,
+                conduct: spec.conduct,
+                reports: spec.reports,
+                neighbours: Neighbours::new(spec.antagonist, stream("antagonists")),
+                rng: stream("failures"),
+            };
+            debug_assert_eq!(
+                self.backends.len(),
+                number as usize,
+                "groups come in the order in which they are numbered"
+            );
+            self.backends.push(Backend::new(self.now, build));
+            self.weights.push(spec.weight);
+            if let Some(ledger) = &mut self.ledger {
+                ledger.add_backend(&seen(number, &self.backends[number as usize]));
+            }
+            self.resupply(number);
+        }
+    }
+
+    fn add_first_clients(&mut self) {
+        let count = self.plan.clients.count.get() as usize;
+        let rates = self.plan.clients.rates.factors(count, &mut self.streams.stream("rates", 0));
+        let dearness = self.plan.clients.costs.factors(count, &mut self.streams.stream("dearness", 0));
+        match self.plan.arrivals {
+            Arrivals::Open { rate } => {
+                let mean_dearness: f64 =
+                    rates.iter().zip(&dearness).map(|(rate, dear)| rate * dear).sum::<f64>() / count as f64;
+                let total = match rate {
+                    Rate::PerSecond(total) => total,
+                    Rate::OfCapacity(part) => {
+                        part * self.capacity() / (self.plan.cost.mean().as_secs_f64() * mean_dearness)
+                    }
+                };
+                let mean = total / count as f64;
+                self.mean_rate = (mean, 0);
+                for (rate, dear) in rates.iter().zip(dearness) {
+                    self.add_client(mean * rate, 0, dear);
+                }
+            }
+            Arrivals::Closed { users, .. } => {
+                let mean = f64::from(users.get()) / count as f64;
+                self.mean_rate = (0.0, (mean.round() as u32).max(1));
+                let (mut owed, mut given) = (0.0, 0.0);
+                for (rate, dear) in rates.iter().zip(dearness) {
+                    // The sums are rounded, not the parts, so that they come out right.
+                    owed += mean * rate;
+                    let users = (owed - given).round().max(1.0);
+                    given += users;
+                    self.add_client(0.0, users as u32, dear);
+                }
+            }
+        }
+    }
+
+    /// CPU-seconds of an ordinary core per second that the backends are provisioned with.
+    fn capacity(&self) -> f64 {
+        self.backends.iter().map(|backend| backend.build.cores * backend.build.speed).sum()
+    }
+
+    /// Adds a client that sends from now on; it has no backends until [`World::assign`].
+    pub(super) fn add_client(&mut self, rate: f64, users: u32, dearness: f64) {
+        let number = self.clients.len() as u32;
+        let stream = |label| self.streams.stream(label, u64::from(number));
+        self.clients.push(Client::new(self.balancer, stream("policy")));
+        self.sources.push(Source::new(stream("arrivals"), stream("costs"), rate, dearness));
+        if let Some(ledger) = &mut self.ledger {
+            ledger.add_client(u64::from(number));
+        }
+        let source = &mut self.sources[number as usize];
+        if rate > 0.0 {
+            let at = source.advance(self.now, self.load);
+            if at <= self.end {
+                self.queue.push(at, Event::Arrive(number));
+            }
+        }
+        if let Arrivals::Closed { think, .. } = self.plan.arrivals {
+            for _ in 0..users {
+                let at = self.now + source.think(if think.is_zero() { STAGGER } else { think });
+                self.queue.push(at, Event::Think(number));
+            }
+        }
+    }
+
+    /// Gives each client the backends that it should have, now that somebody came or left.
+    pub(super) fn assign(&mut self) {
+        let in_service: Vec<u32> =
+            (0_u32..).zip(&self.backends).filter(|(_, backend)| !backend.removed).map(|(number, _)| number).collect();
+        let seen: Vec<_> = in_service.iter().map(|number| seen(*number, &self.backends[*number as usize])).collect();
+        for number in 0..self.clients.len() as u32 {
+            if self.sources[number as usize].stopped {
+                continue;
+            }
+            let client = &mut self.clients[number as usize];
+            match self.subset {
+                None => client.set_members(self.now, &in_service, &self.weights),
+                Some(config) => {
+                    let assigned = self.ledger.as_ref().and_then(|ledger| ledger.order(u64::from(number), &seen));
+                    let order = match assigned {
+                        Some(order) => order,
+                        None => subset::order(&config, subset::Client::numbered(number), &seen)
+                            .expect("clients are numbered, and a ledger has an order for each"),
+                    };
+                    let order = order.into_iter().map(|place| in_service[place as usize]).collect();
+                    client.set_subset(self.now, Subset::new(order, config.size), &self.weights);
+                }
+            }
+            self.settle(number);
+        }
+    }
+}
+
+/// A backend as subsetting sees it.
+fn seen(number: u32, backend: &Backend) -> subset::Backend {
+    subset::Backend { key: key(number), domain: backend.build.domain, weight: backend.build.weight }
+}
+
+/// What stands for a backend's address: the same in all runs, so that a seed stands for a draw of the clients alone.
+pub(super) fn key(number: u32) -> u64 {
+    Streams::new(0).number("addresses", u64::from(number))
+}
+
+fn reads_latency(config: &BalancerConfig) -> bool {
+    config.policy == PolicyKind::Prequal && config.prequal.source == ProbeSource::Responses
+}

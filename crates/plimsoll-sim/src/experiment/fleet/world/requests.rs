@@ -1,0 +1,328 @@
+//! The life of a request: arrival, pick, backend, answer, and the ways in which it is given up.
+
+use std::time::Duration;
+
+use plimsoll_core::{Completion, Outcome, Pick, Timestamp};
+
+use super::{Event, World};
+use crate::experiment::fleet::measure::Ending;
+use crate::experiment::fleet::plan::{Abandoned, Arrivals, Conduct, Failures};
+use crate::kernel::NEVER;
+use crate::model::backend::Reception;
+use crate::model::request::{MAX_OFFERS, Reply, Request};
+
+/// A user whose request found nobody looks again after this time at the earliest, so that a user without thoughts
+/// does not ask for ever at the same instant.
+const LEAST_THOUGHT: Duration = Duration::from_millis(1);
+
+impl World<'_> {
+    pub(super) fn arrive(&mut self, client: u32) -> bool {
+        let source = &mut self.sources[client as usize];
+        if source.due != self.now {
+            return false;
+        }
+        let next = source.advance(self.now, self.load);
+        if next <= self.end {
+            self.queue.push(next, Event::Arrive(client));
+        }
+        self.ask(client);
+        true
+    }
+
+    pub(super) fn thought(&mut self, client: u32) -> bool {
+        if self.now > self.end || self.sources[client as usize].stopped {
+            return false;
+        }
+        self.ask(client);
+        true
+    }
+
+    /// A client has a request.
+    fn ask(&mut self, client: u32) {
+        let cost = self.sources[client as usize].cost(&self.costs);
+        let window = self.measure.current;
+        let request = self.requests.insert(Request::new(self.now, client, cost, window));
+        self.open += 1;
+        self.measure.arrived(window);
+        self.queue.push_lane(self.deadlines, self.now + self.plan.requests.timeout, Event::Deadline(request));
+        if self.clients[client as usize].waiting.is_empty() {
+            self.offer(request);
+        } else {
+            self.enqueue(request);
+        }
+    }
+
+    /// Looks for a backend, for the first time or again. Says whether the search is over, one way or another.
+    fn offer(&mut self, number: u32) -> bool {
+        let request = &mut self.requests[number];
+        let client = &mut self.clients[request.client as usize];
+        let pick = match request.tried() {
+            [] => client.balancer.pick(self.now, &mut client.rng),
+            tried => client.balancer.pick_except(self.now, &mut client.rng, tried),
+        };
+        match pick {
+            Pick::Backend(id) if request.tried().contains(&id) => {
+                // Only those that it was offered to already are left: one more round would not help.
+                let completion = Completion { outcome: Outcome::Cancelled, latency: None };
+                client.balancer.finish(self.now, id, completion, &mut client.changes);
+                let ending = ending_of(request.reply);
+                self.end_request(number, ending);
+            }
+            Pick::Backend(id) => {
+                request.tried[usize::from(request.offers)] = id;
+                request.offers += 1;
+                request.id = id;
+                request.backend = client.backend(id);
+                request.picked = self.now;
+                request.queued = NEVER;
+                let (window, of) = (request.window, request.client);
+                request.away = self.carrier.send(&mut self.queue, self.now, Event::Reach(number));
+                let probes = self.send_probes(of);
+                self.measure.offered(window, probes);
+            }
+            Pick::Wait(_) if request.queued == NEVER => self.enqueue(number),
+            Pick::Wait(_) => return false,
+            Pick::NoBackend => self.end_request(number, Ending::NoBackend),
+        }
+        true
+    }
+
+    fn enqueue(&mut self, number: u32) {
+        let request = &mut self.requests[number];
+        let waiting = &mut self.clients[request.client as usize].waiting;
+        if waiting.len() >= self.plan.requests.max_pending as usize {
+            self.end_request(number, Ending::NoBackend);
+            return;
+        }
+        waiting.push_back(number);
+        request.queued = self.now;
+        let at = self.now + self.plan.requests.queue_timeout;
+        self.queue.push_lane(self.queue_deadlines, at, Event::QueueDeadline(number));
+    }
+
+    /// Lets those look for a backend who wait for one, the first first.
+    pub(super) fn serve_waiting(&mut self, client: u32) {
+        while let Some(number) = self.clients[client as usize].waiting.front().copied() {
+            if !self.offer(number) {
+                break;
+            }
+            // It may be gone from the queue already, when its end took it out.
+            let waiting = &mut self.clients[client as usize].waiting;
+            if waiting.front() == Some(&number) {
+                waiting.pop_front();
+            }
+        }
+    }
+
+    pub(super) fn reach(&mut self, number: u32) -> bool {
+        let request = &mut self.requests[number];
+        let backend = &mut self.backends[request.backend as usize];
+        request.reached = self.now;
+        request.found = backend.in_flight();
+        match backend.receive(self.now, number, request.cost) {
+            Reception::Taken => {
+                let backend = request.backend;
+                self.expect_end(backend);
+            }
+            Reception::Swallowed => {
+                request.away = false;
+                self.release(number);
+            }
+            Reception::Failed => self.reply(number, Reply::Failed),
+            Reception::Overloaded => self.reply(number, Reply::Overloaded),
+            Reception::Refused => self.reply(number, Reply::Refused),
+        }
+        true
+    }
+
+    /// Sees to it that there is an event when the next request of a backend ends. One that comes too early finds
+    /// nothing and asks again, which is cheaper than one for each change of a backend that shares its cores.
+    pub(super) fn expect_end(&mut self, number: u32) {
+        let backend = &mut self.backends[number as usize];
+        if let Some(at) = backend.next()
+            && at < backend.scheduled
+        {
+            backend.scheduled = at;
+            self.queue.push(at, Event::Complete(number));
+        }
+    }
+
+    pub(super) fn complete(&mut self, number: u32) -> bool {
+        if self.backends[number as usize].scheduled != self.now {
+            return false;
+        }
+        self.backends[number as usize].scheduled = NEVER;
+        let mut handled = false;
+        while let Some((request, failed)) = self.backends[number as usize].pop_ended(self.now) {
+            handled = true;
+            let backend = &mut self.backends[number as usize];
+            let Request { found, reached, .. } = self.requests[request];
+            backend.learn(self.now, found, reached);
+            if backend.conduct == Conduct::Hang {
+                self.requests[request].away = false;
+                self.release(request);
+            } else {
+                self.reply(request, if failed { Reply::Failed } else { Reply::Answered });
+            }
+        }
+        self.expect_end(number);
+        handled
+    }
+
+    /// A backend, or the lack of one, answers.
+    pub(super) fn reply(&mut self, number: u32, reply: Reply) {
+        let request = &mut self.requests[number];
+        request.reply = reply;
+        let sent = request.awaited && {
+            request.report = match reply {
+                Reply::Answered | Reply::Failed | Reply::Overloaded => {
+                    self.backends[request.backend as usize].report(self.now, self.reports_latency)
+                }
+                Reply::Lost | Reply::Refused => None,
+            };
+            match reply {
+                // These are the transport's own, which repeats what is lost.
+                Reply::Lost | Reply::Refused => {
+                    self.carrier.send_surely(&mut self.queue, self.now, Event::Answer(number));
+                    true
+                }
+                _ => self.carrier.send(&mut self.queue, self.now, Event::Answer(number)),
+            }
+        };
+        if !sent {
+            request.away = false;
+            self.release(number);
+        }
+    }
+
+    pub(super) fn answer(&mut self, number: u32) -> bool {
+        let request = &mut self.requests[number];
+        request.away = false;
+        if !request.awaited {
+            self.release(number);
+            return true;
+        }
+        let (of, reply) = (request.client, request.reply);
+        let client = &mut self.clients[of as usize];
+        if let Some(report) = &request.report {
+            client.balancer.on_report(self.now, request.id, report, &mut client.changes);
+        }
+        let outcome = match reply {
+            Reply::Answered => Outcome::Success,
+            Reply::Failed | Reply::Overloaded if self.arm.failures == Failures::Unseen => Outcome::Success,
+            Reply::Overloaded => Outcome::Overloaded,
+            Reply::Failed | Reply::Lost | Reply::Refused => Outcome::Failure,
+        };
+        let answered = matches!(reply, Reply::Answered | Reply::Failed | Reply::Overloaded);
+        let latency = answered.then(|| self.now.since(request.picked));
+        client.balancer.finish(self.now, request.id, Completion { outcome, latency }, &mut client.changes);
+        if reply == Reply::Refused {
+            client.balancer.on_connect_failed(self.now, request.id, &mut client.rng, &mut client.changes);
+        } else {
+            request.attempts += 1;
+        }
+        let again = match reply {
+            Reply::Answered => false,
+            Reply::Refused => true,
+            _ => u32::from(request.attempts) < self.arm.max_attempts.get(),
+        };
+        if again && usize::from(request.offers) < MAX_OFFERS {
+            self.offer(number);
+        } else {
+            self.end_request(number, ending_of(reply));
+        }
+        self.settle(of);
+        true
+    }
+
+    pub(super) fn deadline(&mut self, number: u32) -> bool {
+        let request = &mut self.requests[number];
+        let timeout = self.plan.requests.timeout;
+        if !request.awaited || request.arrived + timeout != self.now {
+            return false;
+        }
+        let of = request.client;
+        if request.queued == NEVER {
+            let client = &mut self.clients[of as usize];
+            let latency = Some(self.now.since(request.picked));
+            let outcome = match self.arm.failures {
+                Failures::Counted => Outcome::Failure,
+                Failures::Unseen => Outcome::Success,
+            };
+            client.balancer.finish(self.now, request.id, Completion { outcome, latency }, &mut client.changes);
+            if request.away && self.plan.requests.abandoned == Abandoned::Dropped {
+                request.recalled = self.carrier.send(&mut self.queue, self.now, Event::Recall(number));
+            }
+        }
+        self.end_request(number, Ending::TimedOut);
+        self.settle(of);
+        true
+    }
+
+    pub(super) fn queue_deadline(&mut self, number: u32) -> bool {
+        let request = &self.requests[number];
+        if !request.awaited || request.queued == NEVER || request.queued + self.plan.requests.queue_timeout != self.now
+        {
+            return false;
+        }
+        let of = request.client;
+        self.end_request(number, Ending::NoBackend);
+        self.serve_waiting(of);
+        true
+    }
+
+    /// A backend hears that a request is of no use any more.
+    pub(super) fn recall(&mut self, number: u32) -> bool {
+        let request = &mut self.requests[number];
+        request.recalled = false;
+        // If the backend does not have it, it is on its way, there or back, and is worked on or done.
+        let backend = request.backend;
+        if request.away && self.backends[backend as usize].cancel(self.now, number) {
+            request.away = false;
+            self.expect_end(backend);
+        }
+        self.release(number);
+        true
+    }
+
+    /// The client is done with a request.
+    fn end_request(&mut self, number: u32, ending: Ending) {
+        let request = &mut self.requests[number];
+        request.awaited = false;
+        let Request { client, window, arrived, queued, .. } = *request;
+        if queued != NEVER {
+            let waiting = &mut self.clients[client as usize].waiting;
+            if let Some(place) = waiting.iter().position(|waiting| *waiting == number) {
+                waiting.remove(place);
+            }
+        }
+        self.open -= 1;
+        self.measure.ended(window, ending, self.now.since(arrived));
+        self.release(number);
+        if let Arrivals::Closed { think, .. } = self.plan.arrivals {
+            self.think(client, think, arrived);
+        }
+    }
+
+    fn think(&mut self, client: u32, mean: Duration, arrived: Timestamp) {
+        let thought = self.sources[client as usize].think(mean);
+        let earliest = arrived + LEAST_THOUGHT;
+        let at = if self.now == arrived { earliest } else { self.now + thought };
+        self.queue.push(at.max(self.now + thought), Event::Think(client));
+    }
+
+    /// Forgets a request that nobody has to do with any more.
+    fn release(&mut self, number: u32) {
+        if self.requests[number].is_over() {
+            self.requests.free(number);
+        }
+    }
+}
+
+fn ending_of(reply: Reply) -> Ending {
+    match reply {
+        Reply::Answered => Ending::Answered,
+        Reply::Overloaded => Ending::Overloaded,
+        Reply::Failed | Reply::Lost | Reply::Refused => Ending::Failed,
+    }
+}

@@ -1,0 +1,143 @@
+//! What balancers want done besides requests: wake-ups, checks, probes; and what they are told unasked.
+
+use std::time::Duration;
+
+use plimsoll_core::LoadReport;
+use plimsoll_core::health::CheckOutcome;
+use plimsoll_core::pick::ProbeAnswer;
+
+use super::{Event, Note, Probe, Word, World};
+use crate::kernel::NEVER;
+
+/// After this time a check without an answer has failed: the library's default.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl World<'_> {
+    /// To be called when something was told to a client's balancer.
+    pub(super) fn settle(&mut self, number: u32) {
+        let client = &mut self.clients[number as usize];
+        if client.has_changes() {
+            client.follow(self.now, &self.weights);
+        }
+        if !client.waiting.is_empty() {
+            self.serve_waiting(number);
+        }
+        self.expect_wake(number);
+    }
+
+    /// Sees to it that the balancer is woken when it wants to be.
+    pub(super) fn expect_wake(&mut self, number: u32) {
+        let client = &mut self.clients[number as usize];
+        let Some(at) = client.balancer.poll_timeout() else { return };
+        let at = at.max(self.now);
+        if at < client.wake_at {
+            client.wake_at = at;
+            self.queue.push(at, Event::Wake(number));
+        }
+    }
+
+    pub(super) fn wake(&mut self, number: u32) -> bool {
+        let client = &mut self.clients[number as usize];
+        if client.wake_at != self.now {
+            return false;
+        }
+        client.wake_at = NEVER;
+        client.balancer.handle_timeout(self.now, &mut client.changes);
+        while let Some(id) = self.clients[number as usize].balancer.poll_check() {
+            let backend = self.clients[number as usize].backend(id);
+            let note = self.notes.insert(Note { client: number, backend, id, word: Word::Check });
+            if !self.carrier.send(&mut self.queue, self.now, Event::CheckReach(note)) {
+                self.check_fails(note);
+            }
+        }
+        self.settle(number);
+        true
+    }
+
+    pub(super) fn check_reach(&mut self, number: u32) -> bool {
+        let backend = &mut self.backends[self.notes[number].backend as usize];
+        let Some(outcome) = backend.check() else {
+            self.check_fails(number);
+            return true;
+        };
+        let report = if outcome == CheckOutcome::Unreachable { None } else { backend.report(self.now, false) };
+        self.notes[number].word = Word::Checked(outcome, report);
+        if !self.carrier.send(&mut self.queue, self.now, Event::CheckAnswer(number)) {
+            self.check_fails(number);
+        }
+        true
+    }
+
+    fn check_fails(&mut self, number: u32) {
+        self.notes[number].word = Word::Checked(CheckOutcome::Failed, None);
+        self.queue.push(self.now + CHECK_TIMEOUT, Event::CheckAnswer(number));
+    }
+
+    /// Tells every client of which a backend is a member; the connection that each holds carries it.
+    pub(super) fn tell_clients(&mut self, backend: u32, word: Word) {
+        for number in 0..self.clients.len() as u32 {
+            let Some(id) = self.clients[number as usize].id(backend) else { continue };
+            let note = self.notes.insert(Note { client: number, backend, id, word });
+            self.carrier.send_surely(&mut self.queue, self.now, Event::Notice(note));
+        }
+    }
+
+    /// A client gets the answer to a check, or a notice.
+    pub(super) fn told(&mut self, number: u32) -> bool {
+        let Note { client: of, id, word, .. } = self.notes[number];
+        self.notes.free(number);
+        let client = &mut self.clients[of as usize];
+        let (balancer, changes) = (&mut client.balancer, &mut client.changes);
+        match word {
+            Word::Check => {}
+            Word::Checked(outcome, report) => {
+                if let Some(report) = &report {
+                    balancer.on_report(self.now, id, report, changes);
+                }
+                balancer.on_check(self.now, id, outcome, &mut client.rng, changes);
+            }
+            Word::LameDuck => {
+                let report = LoadReport { lame_duck: true, ..LoadReport::default() };
+                balancer.on_report(self.now, id, &report, changes);
+            }
+            Word::Gone => balancer.on_gone(self.now, id, changes),
+        }
+        self.settle(of);
+        true
+    }
+
+    /// Sends the probes that a pick asks for: how many.
+    pub(super) fn send_probes(&mut self, number: u32) -> u32 {
+        let mut sent = 0;
+        let client = &mut self.clients[number as usize];
+        while let Some(id) = client.balancer.poll_probe(&mut client.rng) {
+            sent += 1;
+            let backend = client.backend(id);
+            let answer = ProbeAnswer::default();
+            let probe = self.probes.insert(Probe { client: number, backend, id, sent: self.now, answer });
+            if !self.carrier.send(&mut self.queue, self.now, Event::ProbeReach(probe)) {
+                self.probes.free(probe);
+            }
+        }
+        sent
+    }
+
+    pub(super) fn probe_reach(&mut self, number: u32) -> bool {
+        let probe = &mut self.probes[number];
+        let answer = self.backends[probe.backend as usize].probe(self.now);
+        probe.answer = answer.unwrap_or_default();
+        if answer.is_none() || !self.carrier.send(&mut self.queue, self.now, Event::ProbeAnswer(number)) {
+            self.probes.free(number);
+        }
+        true
+    }
+
+    pub(super) fn probe_answer(&mut self, number: u32) -> bool {
+        let Probe { client, id, sent, answer, .. } = self.probes[number];
+        self.probes.free(number);
+        if self.now.since(sent) <= self.plan.requests.probe_timeout {
+            self.clients[client as usize].balancer.on_probe(self.now, id, answer);
+        }
+        true
+    }
+}

@@ -1,0 +1,5 @@
+//! The kinds of experiments.
+
+pub mod fleet;
+pub mod subset;
+pub mod worked;

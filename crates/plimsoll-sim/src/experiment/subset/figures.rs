@@ -1,0 +1,88 @@
+//! The figures of a subset experiment.
+
+use super::measure::Measured;
+use super::{Plan, Row};
+use crate::findings::{Axis, Figure, Series, SeriesKind};
+
+/// From so many fleets that differ only in the size of subsets, one figure over the size says more than one for each.
+const SWEEP: usize = 4;
+
+/// All figures; `measured` holds the rows of the first arm, then those of the second.
+pub(super) fn all(plan: &Plan, measured: &[Measured]) -> Vec<Figure> {
+    let same_fleet = |row: &Row| (row.clients, row.backends) == (plan.rows[0].clients, plan.rows[0].backends);
+    let one_fleet = plan.rows.iter().all(same_fleet);
+    if one_fleet && plan.rows.iter().any(|row| row.failures > 0) {
+        return vec![after_failures(plan, measured)];
+    }
+    if one_fleet && plan.rows.len() >= SWEEP {
+        return vec![over_size(plan, measured)];
+    }
+    (0..plan.rows.len()).map(|row| by_backend(plan, measured, row)).collect()
+}
+
+fn by_backend(plan: &Plan, measured: &[Measured], index: usize) -> Figure {
+    let row = &plan.rows[index];
+    let series = plan.arms.iter().zip(measured.chunks(plan.rows.len())).map(|(arm, rows)| {
+        let mut connections = rows[index].connections.clone();
+        connections.sort_unstable_by(|a, b| b.cmp(a));
+        let points = (1..).map(f64::from).zip(connections.into_iter().map(f64::from)).collect();
+        Series { name: arm.name.clone(), kind: SeriesKind::Steps, points }
+    });
+    Figure {
+        id: format!("connections-{}", row.name()),
+        title: format!(
+            "connections of each backend: {} clients with {} of {} backends each",
+            row.clients, row.size, row.backends
+        ),
+        x: Axis::linear("backends, fullest first", ""),
+        y: Axis::linear("clients connected", ""),
+        series: series.collect(),
+    }
+}
+
+fn over_size(plan: &Plan, measured: &[Measured]) -> Figure {
+    let mut series = Vec::new();
+    for (arm, rows) in plan.arms.iter().zip(measured.chunks(plan.rows.len())) {
+        for (metric, name) in [("most_over_mean", "fullest"), ("least_over_mean", "emptiest")] {
+            let mut points: Vec<(f64, f64)> = (plan.rows.iter().zip(rows))
+                .map(|(row, measured)| {
+                    let share = 100.0 * f64::from(row.size.get()) / f64::from(row.backends.get());
+                    (share, measured.mean_of(metric))
+                })
+                .collect();
+            points.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            series.push(Series { name: format!("{}, {name}", arm.name), kind: SeriesKind::Line, points });
+        }
+    }
+    let row = &plan.rows[0];
+    Figure {
+        id: "connections-over-size".to_owned(),
+        title: format!("how even a subset makes it: {} clients, {} backends", row.clients, row.backends),
+        x: Axis::linear("subset size, as a share of the backends", "%"),
+        y: Axis::linear("connections over the mean of all backends", ""),
+        series,
+    }
+}
+
+fn after_failures(plan: &Plan, measured: &[Measured]) -> Figure {
+    let mut series = Vec::new();
+    for (arm, rows) in plan.arms.iter().zip(measured.chunks(plan.rows.len())) {
+        for (metric, name) in [("unreplaced_most_over_mean", "not replaced"), ("replaced_most_over_mean", "replaced")] {
+            let failing = plan.rows.iter().zip(rows).filter(|(row, _)| row.failures > 0);
+            let points = failing.map(|(row, measured)| (f64::from(row.failures), measured.mean_of(metric)));
+            series.push(Series {
+                name: format!("{}, {name}", arm.name),
+                kind: SeriesKind::Line,
+                points: points.collect(),
+            });
+        }
+    }
+    let size = plan.rows[0].size;
+    Figure {
+        id: "after-failures".to_owned(),
+        title: "load of the fullest survivor when backends of one subset fail".to_owned(),
+        x: Axis::linear(format!("backends failed, of the {size} of one client"), ""),
+        y: Axis::linear("load over the mean of the survivors", ""),
+        series,
+    }
+}

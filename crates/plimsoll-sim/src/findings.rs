@@ -1,0 +1,95 @@
+//! What one run of an experiment found: numbers to check, and figures to look at.
+//!
+//! A number that a figure shows is the number that is checked: experiments put both together from the same measurement.
+
+use std::collections::BTreeMap;
+
+/// What one run with one seed found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// By name: dotted, the arm first, as in `weighted.max_over_mean`.
+    pub metrics: BTreeMap<String, f64>,
+    /// In the order in which they are to be read.
+    pub figures: Vec<Figure>,
+}
+
+/// A plot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Names it among the figures of its scenario: lower case, digits and hyphens.
+    pub id: String,
+    /// What it shows, in a line.
+    pub title: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// What is drawn, in the order of the legend.
+    pub series: Vec<Series>,
+}
+
+/// One axis of a plot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// What is measured.
+    pub label: String,
+    /// In what; empty for a bare number.
+    pub unit: String,
+    /// Whether equal distances are equal ratios.
+    pub scale: Scale,
+}
+
+/// How an axis is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// Equal distances are equal differences.
+    #[default]
+    Linear,
+    /// Equal distances are equal ratios.
+    Logarithmic,
+}
+
+/// One set of points of a plot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// How it is drawn.
+    pub kind: SeriesKind,
+    /// In the order of x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// How points are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeriesKind {
+    /// Joined by lines.
+    Line,
+    /// Each value holds until the next.
+    Steps,
+    /// One mark each.
+    Points,
+    /// One bar each, side by side with those of other series.
+    Bars,
+}
+
+impl Findings {
+    /// Notes a number.
+    pub fn metric(&mut self, name: impl Into<String>, value: f64) {
+        self.metrics.insert(name.into(), value);
+    }
+}
+
+impl Axis {
+    /// A linear axis.
+    #[must_use]
+    pub fn linear(label: impl Into<String>, unit: impl Into<String>) -> Self {
+        Self { label: label.into(), unit: unit.into(), scale: Scale::Linear }
+    }
+
+    /// A logarithmic axis.
+    #[must_use]
+    pub fn logarithmic(label: impl Into<String>, unit: impl Into<String>) -> Self {
+        Self { scale: Scale::Logarithmic, ..Self::linear(label, unit) }
+    }
+}

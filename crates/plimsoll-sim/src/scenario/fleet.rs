@@ -1,0 +1,305 @@
+//! How the plan of a fleet experiment is written.
+//!
+//! What each setting means, and its default, stands beside the code that acts by it
+//! ([`experiment::fleet::plan`](crate::experiment::fleet::plan)); here is only what it is called. Choices with settings
+//! of their own are in [`choices`](super::choices), rules over several settings in [`fleet_check`](super::fleet_check).
+
+use std::time::Duration;
+
+use plimsoll_config::{
+    DeValue, Flaw, Reading, Spanned, Table, Value, Visitor, choice, inline, kind, number, quoted, span_or_off, values,
+};
+use plimsoll_core::health::CheckConfig;
+use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::subset::{Algorithm, SubsetConfig};
+
+use crate::experiment::fleet::plan::{
+    Abandoned, Arm, BackendGroup, Clients, ColdCourse, Failures, Happening, Network, Phase, Plan, Reports, Requests,
+    Speed, Switch,
+};
+
+/// The settings of a plan, at the root of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FleetFile {
+    pub(super) plan: Plan,
+    /// The place in the file's timeline of each happening of the plan's, which lacks those that could not be read.
+    pub(super) timeline_places: Vec<usize>,
+}
+
+impl Default for FleetFile {
+    /// Backends and arms are what a scenario is about, so there are none unless the file says so.
+    fn default() -> Self {
+        let plan = Plan { backends: Vec::new(), arms: Vec::new(), ..Plan::default() };
+        Self { plan, timeline_places: Vec::new() }
+    }
+}
+
+impl Table for FleetFile {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        let plan = &mut self.plan;
+        visitor.value("duration", &mut plan.duration);
+        span_or_off(visitor, "warmup", &mut plan.warmup);
+        visitor.value("sample_every", &mut plan.sample_every);
+        visitor.value("arrivals", &mut plan.arrivals);
+        visitor.value("cost", &mut plan.cost);
+        let mut timeline: Vec<Slot> = plan.timeline.drain(..).map(|happening| Slot(Some(happening))).collect();
+        visitor.value("timeline", &mut timeline);
+        let read = timeline.into_iter().enumerate().filter_map(|(i, slot)| slot.0.map(|happening| (i, happening)));
+        (self.timeline_places, plan.timeline) = read.unzip();
+        visitor.table("clients", &mut plan.clients);
+        visitor.table("requests", &mut plan.requests);
+        visitor.table("network", &mut plan.network);
+        visitor.tables("backends", &mut plan.backends);
+        visitor.tables("phases", &mut plan.phases);
+        visitor.tables("arms", &mut plan.arms);
+    }
+}
+
+/// A place in the timeline; empty when what stands there could not be read.
+struct Slot(Option<Happening>);
+
+impl Value for Slot {
+    fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
+        Some(Self(Happening::read(value, reading)))
+    }
+
+    fn print(&self) -> String {
+        self.0.as_ref().map(Value::print).unwrap_or_default()
+    }
+}
+
+impl Table for Clients {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("count", &mut self.count);
+        visitor.value("rates", &mut self.rates);
+        visitor.value("costs", &mut self.costs);
+    }
+}
+
+impl Table for Requests {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("timeout", &mut self.timeout);
+        visitor.value("max_pending", &mut self.max_pending);
+        visitor.value("queue_timeout", &mut self.queue_timeout);
+        visitor.value("abandoned", &mut self.abandoned);
+        visitor.value("probe_timeout", &mut self.probe_timeout);
+    }
+}
+
+impl Table for Network {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        span_or_off(visitor, "delay", &mut self.delay);
+        span_or_off(visitor, "jitter", &mut self.jitter);
+        visitor.value("loss", &mut self.loss);
+    }
+}
+
+impl Table for BackendGroup {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("name", &mut self.name);
+        visitor.value("count", &mut self.count);
+        visitor.value("cores", &mut self.cores);
+        visitor.value("speed", &mut self.speed);
+        visitor.value("weight", &mut self.weight);
+        visitor.value("domains", &mut self.domains);
+        visitor.value("antagonist", &mut self.antagonist);
+        visitor.optional("concurrency", &mut self.concurrency);
+        let mut queue = (self.queue < u32::MAX).then_some(self.queue);
+        visitor.optional("queue", &mut queue);
+        self.queue = queue.unwrap_or(u32::MAX);
+        visitor.value("conduct", &mut self.conduct);
+        visitor.value("reports", &mut self.reports);
+    }
+}
+
+impl Table for Phase {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("name", &mut self.name);
+        let mut at = At(self.at);
+        visitor.required("at", &mut at);
+        self.at = at.0;
+        span_or_off(visitor, "settle", &mut self.settle);
+        visitor.value("load", &mut self.load);
+    }
+}
+
+impl Table for Arm {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("name", &mut self.name);
+        let mut subset = self.subset.map(SubsetForm);
+        visitor.optional("subset", &mut subset);
+        self.subset = subset.map(|form| form.0);
+        visitor.value("failures", &mut self.failures);
+        visitor.value("max_attempts", &mut self.max_attempts);
+        self.balancer.settings(visitor);
+        visitor.table("checks", &mut Checks(&mut self.balancer.checks));
+        let mut switches: Vec<SwitchForm> = self.switches.drain(..).map(SwitchForm).collect();
+        visitor.tables("switches", &mut switches);
+        self.switches.extend(switches.into_iter().map(|form| form.0));
+        // A switch is to another policy; whatever else the arm has set holds on.
+        for switch in &mut self.switches {
+            switch.balancer = plimsoll_core::BalancerConfig { policy: switch.balancer.policy, ..self.balancer };
+        }
+    }
+}
+
+/// When an arm changes its policy, and to which.
+struct SwitchForm(Switch);
+
+impl Default for SwitchForm {
+    /// A place to read into; both settings are required in the file.
+    fn default() -> Self {
+        Self(Switch { at: Duration::ZERO, balancer: plimsoll_core::BalancerConfig::default() })
+    }
+}
+
+impl Table for SwitchForm {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        let mut at = At(self.0.at);
+        visitor.required("at", &mut at);
+        self.0.at = at.0;
+        visitor.required::<PolicyKind>("policy", &mut self.0.balancer.policy);
+    }
+}
+
+/// The health checks of an arm, which may be off: then only what requests meet with counts.
+struct Checks<'a>(&'a mut CheckConfig);
+
+impl Table for Checks<'_> {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        let mut interval = self.0.active.then_some(self.0.interval);
+        visitor.switch("interval", &mut interval);
+        self.0.active = interval.is_some();
+        self.0.interval = interval.unwrap_or(self.0.interval);
+        visitor.value("failures_to_refuse", &mut self.0.failures_to_refuse);
+        visitor.value("passes_to_heal", &mut self.0.passes_to_heal);
+    }
+}
+
+/// A subset: `{ algorithm = "rocksteadier", size = 20 }`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SubsetForm(pub(super) SubsetConfig);
+
+impl Table for SubsetForm {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("algorithm", &mut self.0.algorithm);
+        visitor.value("size", &mut self.0.size);
+        visitor.value("seed", &mut self.0.seed);
+    }
+}
+
+impl SubsetForm {
+    /// A place to read into; the algorithm is required in the file.
+    pub(super) const EMPTY: Self =
+        Self(SubsetConfig { algorithm: Algorithm::Rocksteadier, size: SubsetConfig::DEFAULT_SIZE, seed: 0 });
+}
+
+impl Value for SubsetForm {
+    fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
+        let DeValue::Table(table) = value.get_ref() else {
+            let mend = "write { algorithm = \"rocksteadier\", size = 20 }";
+            reading.problem(format!("expected a subset, found {}", kind(value.get_ref())), mend);
+            return None;
+        };
+        let mut form = Self::EMPTY;
+        reading.fill(table, &mut form);
+        Some(form)
+    }
+
+    fn print(&self) -> String {
+        format!("{{ {} }}", inline(&mut { *self }))
+    }
+}
+
+/// A time from the start of the run, which may be zero: `"0s"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct At(pub(super) Duration);
+
+impl Value for At {
+    fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
+        let is_zero = value.get_ref().as_str().is_some_and(|text| {
+            let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            digits != text && digits.parse() == Ok(0_u64)
+        });
+        if is_zero {
+            return Some(Self::default());
+        }
+        let at = Duration::read(value, reading)?;
+        reading.take(within_reason("the time", at)).map(|()| Self(at))
+    }
+
+    fn print(&self) -> String {
+        self.0.print()
+    }
+}
+
+/// The longest that anything in a run may take: beyond it a mistyped unit is likelier than a plan.
+pub(super) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Whether `span` is a time that a run can have.
+pub(super) fn within_reason(what: &str, span: Duration) -> Result<(), Flaw> {
+    if span <= LONGEST {
+        return Ok(());
+    }
+    Err(Flaw::new(format!("{what} is longer than a year"), "write at most \"365d\""))
+}
+
+/// A number where all machines are alike, `{ low = 0.6, high = 1.4 }` where they differ.
+impl Value for Speed {
+    fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                let mut range = SpeedRange { low: 1.0, high: 1.0 };
+                reading.fill(table, &mut range);
+                Some(Self::Uniform { low: range.low, high: range.high })
+            }
+            other if number(other).is_some() => f64::read(value, reading).map(Self::Fixed),
+            other => {
+                let mend = "write a number, 1 for an ordinary machine, or { low = 0.6, high = 1.4 }";
+                reading.problem(format!("expected a speed, found {}", kind(other)), mend);
+                None
+            }
+        }
+    }
+
+    fn print(&self) -> String {
+        match *self {
+            Self::Fixed(speed) => speed.print(),
+            Self::Uniform { low, high } => format!("{{ {} }}", inline(&mut SpeedRange { low, high })),
+        }
+    }
+}
+
+struct SpeedRange {
+    low: f64,
+    high: f64,
+}
+
+impl Table for SpeedRange {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("low", &mut self.low);
+        visitor.required("high", &mut self.high);
+    }
+}
+
+const ABANDONED: [(&str, Abandoned); 2] = [("finished", Abandoned::Finished), ("dropped", Abandoned::Dropped)];
+const REPORTS: [(&str, Reports); 4] = [
+    ("none", Reports::None),
+    ("honest", Reports::Honest),
+    ("machine", Reports::Machine),
+    ("hides-failures", Reports::HidesFailures),
+];
+const FAILURES: [(&str, Failures); 2] = [("counted", Failures::Counted), ("unseen", Failures::Unseen)];
+const COURSES: [(&str, ColdCourse); 2] = [("fixed", ColdCourse::Fixed), ("rising", ColdCourse::Rising)];
+
+/// The name of `one` among `all`, in quotes.
+fn name_of<T: PartialEq>(all: &[(&'static str, T)], one: &T) -> String {
+    quoted(all.iter().find(|(_, known)| known == one).expect("all are listed").0)
+}
+
+values! {
+    Abandoned: |v| choice(v, "what becomes of abandoned requests", &ABANDONED), |one| name_of(&ABANDONED, one);
+    Reports: |v| choice(v, "a kind of reports", &REPORTS), |one| name_of(&REPORTS, one);
+    Failures: |v| choice(v, "a way to see failures", &FAILURES), |one| name_of(&FAILURES, one);
+    ColdCourse: |v| choice(v, "a course", &COURSES), |one| name_of(&COURSES, one);
+}

@@ -1,0 +1,258 @@
+//! What the settings of a fleet's plan say together: names that must exist and be told apart, times within the run.
+
+use plimsoll_config::{Checker, check_balancer, mend_name};
+
+use super::fleet::{FleetFile, within_reason};
+use super::{Experiment, Kind, Settings};
+use crate::experiment::fleet;
+use crate::experiment::fleet::plan::Antagonist;
+use crate::experiment::fleet::plan::{Arm, Arrivals, BackendGroup, Change, Interference, Plan, Selection, Speed};
+
+impl From<FleetFile> for Experiment {
+    fn from(file: FleetFile) -> Self {
+        Self::Fleet(Box::new(file.plan))
+    }
+}
+
+/// Backends in all, at most: beyond it a mistyped number is likelier than a fleet.
+const MOST_BACKENDS: u64 = 1_000_000;
+/// A phase of this name would be taken for the shares of groups.
+const SHARE: &str = "share";
+
+impl Settings for FleetFile {
+    const KIND: Kind = Kind::Fleet;
+
+    fn check(&mut self, checker: &mut Checker<'_>) {
+        times(&mut self.plan, checker);
+        let plan = &self.plan;
+        backends(plan, checker);
+        clients(plan, checker);
+        phases(plan, checker);
+        timeline(plan, &self.timeline_places, checker);
+        arms(&mut self.plan, checker);
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        if total(groups(&self.plan)) > MOST_BACKENDS { Vec::new() } else { fleet::metric_names(&self.plan) }
+    }
+}
+
+/// All groups of backends there ever are.
+fn groups(plan: &Plan) -> impl Iterator<Item = &BackendGroup> {
+    let added = plan.timeline.iter().filter_map(|happening| match &happening.change {
+        Change::AddBackends { group } => Some(group),
+        _ => None,
+    });
+    plan.backends.iter().chain(added)
+}
+
+/// How many backends these groups have.
+fn total<'p>(groups: impl Iterator<Item = &'p BackendGroup>) -> u64 {
+    groups.map(|group| u64::from(group.count.get())).sum()
+}
+
+/// Reports a name that cannot be part of a metric's.
+pub(super) fn metric_name(checker: &mut Checker<'_>, path: &str, name: &str) {
+    if name.is_empty() || name.contains(|c: char| c == '.' || c.is_whitespace() || c.is_control()) {
+        let mend = "use a short word without \".\" and spaces: metrics are named by it";
+        checker.report(path, format!("\"{name}\" cannot be part of a metric's name"), mend);
+    }
+}
+
+/// Reports a name at `path` that one of `others` has too.
+pub(super) fn unique<'n>(checker: &mut Checker<'_>, path: &str, name: &str, mut others: impl Iterator<Item = &'n str>) {
+    if others.any(|other| other == name) {
+        checker.report(path, format!("\"{name}\" is there already"), "give each a name of its own");
+    }
+}
+
+fn text(duration: std::time::Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
+    let duration = plan.duration;
+    if let Err(flaw) = within_reason("the run", duration) {
+        checker.report("duration", flaw.reason, flaw.mend);
+    }
+    let shortens = |checker: &mut Checker<'_>, key: &str, span: &mut std::time::Duration, part: u32| {
+        if *span < duration {
+            return;
+        }
+        if checker.is_set(key) {
+            let reason = format!("{} leaves nothing of the run ({})", text(*span), text(duration));
+            checker.report(key, reason, "shorten it, or raise duration");
+        } else {
+            *span = duration / part;
+        }
+    };
+    // Defaults give way in the proportion that they have to the default duration.
+    shortens(checker, "warmup", &mut plan.warmup, 3);
+    shortens(checker, "sample_every", &mut plan.sample_every, 60);
+}
+
+fn backends(plan: &Plan, checker: &mut Checker<'_>) {
+    if plan.backends.is_empty() {
+        checker.report("backends", "there is no backend", "add [[backends]] with count = 10");
+    }
+    let all = total(groups(plan));
+    if all > MOST_BACKENDS {
+        let mend = format!("lower a count: {MOST_BACKENDS} are the most");
+        checker.report("backends", format!("there are {all} backends in all"), mend);
+    }
+    for (i, group) in plan.backends.iter().enumerate() {
+        let path = format!("backends[{i}]");
+        unique(
+            checker,
+            &format!("{path}.name"),
+            &group.name,
+            plan.backends[..i].iter().map(|other| other.name.as_str()),
+        );
+        backend(group, &path, checker);
+    }
+}
+
+fn backend(group: &BackendGroup, path: &str, checker: &mut Checker<'_>) {
+    metric_name(checker, &format!("{path}.name"), &group.name);
+    if group.cores <= 0.0 {
+        let mend = "write a number above 0; 0.1 is a tenth of a core";
+        checker.report(format!("{path}.cores"), "a backend without CPU answers nothing", mend);
+    }
+    let speed = format!("{path}.speed");
+    match group.speed {
+        Speed::Fixed(speed_of_all) if speed_of_all <= 0.0 => {
+            checker.report(speed, "a machine that stands still answers nothing", "write a number above 0");
+        }
+        Speed::Uniform { low, .. } if low <= 0.0 => {
+            checker.report(
+                format!("{speed}.low"),
+                "a machine that stands still answers nothing",
+                "write a number above 0",
+            );
+        }
+        Speed::Uniform { low, high } if low > high => {
+            checker.report(format!("{speed}.low"), format!("{low} is above high ({high})"), "swap the two");
+        }
+        Speed::Fixed(_) | Speed::Uniform { .. } => {}
+    }
+    if let Antagonist::Some { interference: Interference::Allocation { machine, .. }, .. } = group.antagonist
+        && machine < group.cores
+    {
+        let reason = format!("{machine} is less than the backend's own cores ({})", group.cores);
+        checker.report(format!("{path}.antagonist.machine"), reason, "write the cores of the whole machine");
+    }
+}
+
+fn clients(plan: &Plan, checker: &mut Checker<'_>) {
+    let Arrivals::Closed { users, .. } = plan.arrivals else { return };
+    if users < plan.clients.count {
+        let reason = format!("{users} is less than one for each client ({})", plan.clients.count);
+        checker.report("arrivals.count", reason, "raise it, or lower clients.count");
+    }
+}
+
+fn phases(plan: &Plan, checker: &mut Checker<'_>) {
+    for (i, phase) in plan.phases.iter().enumerate() {
+        let path = format!("phases[{i}]");
+        metric_name(checker, &format!("{path}.name"), &phase.name);
+        unique(checker, &format!("{path}.name"), &phase.name, plan.phases[..i].iter().map(|other| other.name.as_str()));
+        if phase.name == SHARE {
+            let reason = "\"share\" is what shares of backends are called";
+            checker.report(format!("{path}.name"), reason, "give it another name");
+        }
+        if phase.at >= plan.duration {
+            let reason = format!("{} is beyond the end of the run ({})", text(phase.at), text(plan.duration));
+            checker.report(format!("{path}.at"), reason, "begin it earlier, or raise duration");
+        } else if plan.phases[..i].iter().any(|other| other.at >= phase.at) {
+            let reason = format!("{} is not after the phases before it", text(phase.at));
+            checker.report(format!("{path}.at"), reason, "write phases in the order of their beginnings");
+        } else {
+            let end = plan.phases.get(i + 1).map_or(plan.duration, |next| next.at);
+            if phase.settle >= end.saturating_sub(phase.at) && end > phase.at {
+                let reason = format!("{} leaves nothing of the phase, which ends at {}", text(phase.settle), text(end));
+                checker.report(format!("{path}.settle"), reason, "shorten it, or lengthen the phase");
+            }
+        }
+        if phase.load != 1.0 && matches!(plan.arrivals, Arrivals::Closed { .. }) {
+            let reason = "has no effect where users wait for their answers";
+            checker.report(format!("{path}.load"), reason, "remove it, or write arrivals of kind \"load\" or \"rate\"");
+        }
+    }
+}
+
+fn timeline(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
+    // What is there at each moment: changes are looked at in the order in which they happen.
+    let mut order: Vec<usize> = (0..plan.timeline.len()).collect();
+    order.sort_by_key(|i| plan.timeline[*i].at);
+    let mut clients = plan.clients.count.get();
+    let mut known: Vec<&BackendGroup> = plan.backends.iter().collect();
+    for i in order {
+        let happening = &plan.timeline[i];
+        let path = format!("timeline[{}]", places[i]);
+        if happening.at >= plan.duration {
+            let reason = format!("{} is beyond the end of the run ({})", text(happening.at), text(plan.duration));
+            checker.report(format!("{path}.at"), reason, "let it happen earlier, or raise duration");
+        }
+        match &happening.change {
+            Change::Conduct { backends, .. }
+            | Change::Restart { backends, .. }
+            | Change::Antagonist { backends, .. }
+            | Change::Speed { backends, .. }
+            | Change::RemoveBackends { backends } => selection(backends, &known, &path, checker),
+            Change::AddBackends { group } => {
+                unique(checker, &format!("{path}.name"), &group.name, known.iter().map(|other| other.name.as_str()));
+                backend(group, &path, checker);
+                known.push(group);
+            }
+            Change::AddClients { count } => clients = clients.saturating_add(count.get()),
+            Change::RemoveClients { count } if count.get() >= clients => {
+                let reason = format!("{count} is not fewer than there are then ({clients})");
+                checker.report(format!("{path}.count"), reason, "leave at least one client");
+            }
+            Change::RemoveClients { count } => clients -= count.get(),
+        }
+    }
+}
+
+/// Reports a selection that selects nothing, or more than there is.
+fn selection(selection: &Selection, known: &[&BackendGroup], path: &str, checker: &mut Checker<'_>) {
+    let there = match &selection.group {
+        None => total(known.iter().copied()),
+        Some(name) => {
+            if !known.iter().any(|group| group.name == *name) {
+                let mend = mend_name(name, known.iter().map(|group| group.name.as_str()));
+                checker.report(format!("{path}.group"), format!("there is no group \"{name}\" then"), mend);
+                return;
+            }
+            total(known.iter().copied().filter(|group| group.name == *name))
+        }
+    };
+    let end = u64::from(selection.first) + selection.count.map_or(1, |count| u64::from(count.get()));
+    if there > 0 && end > there {
+        let key = if selection.count.is_some() { "count" } else { "first" };
+        let reason = format!("asks for backend {end} of {there}");
+        checker.report(format!("{path}.{key}"), reason, "lower first or count");
+    }
+}
+
+fn arms(plan: &mut Plan, checker: &mut Checker<'_>) {
+    if plan.arms.is_empty() {
+        let mend = "add [[arms]] with name = \"weighted\" and policy = \"weighted\"";
+        checker.report("arms", "there is no arm, so nothing is compared", mend);
+    }
+    let names: Vec<String> = plan.arms.iter().map(|arm| arm.name.clone()).collect();
+    let duration = plan.duration;
+    for (i, arm) in plan.arms.iter_mut().enumerate() {
+        let path = format!("arms[{i}]");
+        metric_name(checker, &format!("{path}.name"), &arm.name);
+        unique(checker, &format!("{path}.name"), &arm.name, names[..i].iter().map(String::as_str));
+        check_balancer(checker, &path, &mut arm.balancer);
+        let Arm { switches, .. } = arm;
+        for (k, switch) in switches.iter().enumerate() {
+            if switch.at >= duration {
+                let reason = format!("{} is beyond the end of the run ({})", text(switch.at), text(duration));
+                checker.report(format!("{path}.switches[{k}].at"), reason, "switch earlier, or raise duration");
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How worked examples are written.
+//!
+//! What each setting means stands beside the code that acts by it ([`experiment::worked`](crate::experiment::worked)).
+
+use plimsoll_config::{Checker, Table, Visitor};
+
+use super::fleet_check::{metric_name, unique};
+use super::{Experiment, Kind, Settings};
+use crate::experiment::worked::{Aperture, Plan, Throttle};
+
+/// Active requests of one backend, at most: with more it would be passed over.
+const MOST_ACTIVE: u32 = 99;
+
+/// The examples, at the root of the file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct WorkedFile(Plan);
+
+impl From<WorkedFile> for Experiment {
+    fn from(file: WorkedFile) -> Self {
+        Self::Worked(file.0)
+    }
+}
+
+impl Table for WorkedFile {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("least_loaded", &mut self.0.least_loaded);
+        visitor.tables("throttle", &mut self.0.throttle);
+        visitor.tables("aperture", &mut self.0.aperture);
+    }
+}
+
+impl Table for Throttle {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("name", &mut self.name);
+        visitor.required("requests", &mut self.requests);
+        visitor.required("accepts", &mut self.accepts);
+        visitor.value("k", &mut self.k);
+    }
+}
+
+impl Table for Aperture {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("name", &mut self.name);
+        visitor.required("clients", &mut self.clients);
+        visitor.required("backends", &mut self.backends);
+        visitor.value("minimum", &mut self.minimum);
+    }
+}
+
+impl Settings for WorkedFile {
+    const KIND: Kind = Kind::Worked;
+
+    fn check(&mut self, checker: &mut Checker<'_>) {
+        let plan = &self.0;
+        for (i, active) in plan.least_loaded.iter().enumerate().filter(|(_, active)| **active > MOST_ACTIVE) {
+            let reason = format!("{active} is more than flow control lets one backend have");
+            checker.report(format!("least_loaded[{i}]"), reason, format!("write at most {MOST_ACTIVE}"));
+        }
+        for (i, point) in plan.throttle.iter().enumerate() {
+            let path = format!("throttle[{i}]");
+            metric_name(checker, &format!("{path}.name"), &point.name);
+            let others = plan.throttle[..i].iter().map(|other| other.name.as_str());
+            unique(checker, &format!("{path}.name"), &point.name, others);
+            if point.accepts > point.requests {
+                let reason = format!("{} is more than requests ({})", point.accepts, point.requests);
+                checker.report(format!("{path}.accepts"), reason, "write at most as many");
+            }
+            if point.k < 1.0 {
+                let reason = "a client would turn requests away that the backend accepts";
+                checker.report(format!("{path}.k"), reason, "write at least 1");
+            }
+        }
+        for (i, fleet) in plan.aperture.iter().enumerate() {
+            let path = format!("aperture[{i}].name");
+            metric_name(checker, &path, &fleet.name);
+            unique(checker, &path, &fleet.name, plan.aperture[..i].iter().map(|other| other.name.as_str()));
+        }
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        self.0.metrics()
+    }
+}
