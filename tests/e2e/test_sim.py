@@ -1,7 +1,17 @@
 """`plimsoll sim`: scenarios are listed, run, checked and reported, and the same run gives the same bytes."""
 
+import concurrent.futures
+import html
+import html.parser
 import json
+import math
 import pathlib
+import re
+import resource
+import time
+import tomllib
+import xml.etree.ElementTree as xml
+from dataclasses import dataclass
 
 import pytest
 
@@ -21,8 +31,14 @@ why = "it is not so"
 """
 
 
-def sim(*args: str) -> tuple[int, str, str]:
-    done = run([PLIMSOLL, "sim", *args])
+# Seconds for one scenario. The longest takes less than a minute; on a machine that does other things it may be several.
+LONGEST = 400
+# Seconds of CPU for all of them: four minutes on two cores, which is as long as one likes to wait.
+ALL_OF_THEM = 480
+
+
+def sim(*args: str, seconds: float = 60) -> tuple[int, str, str]:
+    done = run([PLIMSOLL, "sim", *args], seconds)
     assert "panicked" not in done.stderr, done.stderr
     return done.returncode, done.stdout, done.stderr
 
@@ -67,7 +83,7 @@ def test_check_that_fails_exits_1_and_is_marked(tmp_path: pathlib.Path) -> None:
     file.write_text(FAILING)
     code, out, _ = sim("run", str(file))
     assert code == 1
-    assert any(line.split()[:2] == ["OFF", "least_loaded.twice"] for line in out.splitlines()), out
+    assert any(line.split()[:2] == ["FAIL", "least_loaded.twice"] for line in out.splitlines()), out
     code, out, _ = sim("run", str(file), "--json")
     assert code == 1
     assert json.loads(out)["checks"] == [
@@ -107,3 +123,255 @@ def test_good_scenario_passes_the_check() -> None:
     for file in (ROOT / "scenarios").glob("*.toml"):
         code, out, err = sim("check", str(file))
         assert code == 0 and f"scenario: {file.stem}" in out, err
+
+
+@dataclass
+class Ran:
+    """One run of a scenario by its name, on one thread."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+@dataclass
+class All:
+    """One run of each."""
+
+    runs: dict[str, concurrent.futures.Future[Ran]]
+    # Of all together, whatever else the machine did.
+    cpu_seconds: float
+    # With each one's JSON and figures.
+    folder: pathlib.Path
+
+    def __getitem__(self, name: str) -> Ran:
+        return self.runs[name].result()
+
+
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> All:
+    """Runs every scenario once, two at a time, those with most to say first; tells how long each took."""
+    folder = tmp_path_factory.mktemp("scenarios")
+
+    def run_one(name: str) -> Ran:
+        began = time.monotonic()
+        code, out, err = sim("run", name, "--threads", "1", "--json", "--out", str(folder), seconds=LONGEST)
+        return Ran(code, out, err, time.monotonic() - began)
+
+    before = cpu_of_children()
+    size = {name: (ROOT / "scenarios" / f"{name}.toml").stat().st_size for name in SCENARIOS}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        runs = {name: pool.submit(run_one, name) for name in sorted(SCENARIOS, key=size.get, reverse=True)}
+    done = All(runs, cpu_of_children() - before, folder)
+    for name in SCENARIOS:
+        if runs[name].exception() is None:
+            print(f"{done[name].seconds:6.1f} s  {name}")
+    print(f"{done.cpu_seconds:6.1f} s of CPU, all together")
+    return done
+
+
+@pytest.mark.timeout(LONGEST + 200)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario_is_as_expected_and_its_json_is_as_promised(name: str, ran: All) -> None:
+    """Each that comes with the binary; what it is expected to show stands in its file."""
+    done = ran[name]
+    found = json.loads(done.out)
+    off = [check for check in found["checks"] if not check["ok"]]
+    assert done.code == 0 and not off, f"{off}\n{done.err}"
+    assert list(found) == ["scenario", "seeds", "metrics", "checks"]
+    file = tomllib.loads((ROOT / "scenarios" / f"{name}.toml").read_text())
+    assert found["scenario"] == name == file["name"]
+    assert found["seeds"] == file.get("seeds", [1])
+    metrics = found["metrics"]
+    assert metrics and all(type(value) in (int, float) and math.isfinite(value) for value in metrics.values())
+    if len(found["seeds"]) > 1:
+        means = [metric for metric in metrics if not metric.endswith((".min", ".max"))]
+        assert len(metrics) == 3 * len(means)
+        # Of equal values the mean is them but for the last digit.
+        for mean in means:
+            slack = 1e-9 * abs(metrics[mean])
+            assert metrics[f"{mean}.min"] - slack <= metrics[mean] <= metrics[f"{mean}.max"] + slack, mean
+    # In the order of the file, each with the range of the file, and judged by it.
+    assert [check["name"] for check in found["checks"]] == [check["metric"] for check in file["checks"]]
+    for check, expected in zip(found["checks"], file["checks"], strict=True):
+        assert list(check) == ["name", "got", "low", "high", "ok"]
+        plain = check["name"] if len(found["seeds"]) > 1 else re.sub(r"\.(min|max)$", "", check["name"])
+        assert check["got"] == metrics[plain]
+        assert (check["low"], check["high"]) == (expected.get("low"), expected.get("high"))
+        low = -math.inf if check["low"] is None else check["low"]
+        high = math.inf if check["high"] is None else check["high"]
+        assert check["ok"] == (low <= check["got"] <= high)
+        assert expected["why"].strip()
+
+
+@pytest.mark.timeout(LONGEST + 200)
+def test_all_scenarios_together_take_less_than_four_minutes_of_two_cores(ran: All) -> None:
+    assert ran.cpu_seconds < ALL_OF_THEM
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+# Quantities of which a number says nothing without its unit.
+OF_A_UNIT = re.compile(r"\b(time|latency|CPU|cost|load of|share|duration|memory)\b")
+
+
+@pytest.mark.timeout(LONGEST + 200)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_figures_are_well_formed_and_their_axes_named(name: str, ran: All) -> None:
+    figures = sorted(ran.folder.glob(f"{name}-*.svg"))
+    # Of scenarios whose names begin alike, only this one's.
+    longer = tuple(f"{other}-" for other in SCENARIOS if other.startswith(f"{name}-"))
+    figures = [figure for figure in figures if not longer or not figure.name.startswith(longer)]
+    assert figures, "nothing to look at"
+    for figure in figures:
+        text = figure.read_text()
+        root = xml.fromstring(text)
+        assert root.tag == f"{SVG}svg" and root.get("aria-label"), figure.name
+        assert "NaN" not in text and "inf" not in re.sub(r">[^<]*<", "><", text), figure.name
+        bottom = float(root.get("height", "0")) - 1
+        texts = list(root.iter(f"{SVG}text"))
+        vertical = [t for t in texts if (t.get("transform") or "").startswith("rotate(")]
+        horizontal = [t for t in texts if t not in vertical and float(t.get("y", "0")) >= bottom]
+        for labels in (vertical, horizontal):
+            (label,) = [(t.text or "").strip() for t in labels]
+            assert label, figure.name
+            assert not OF_A_UNIT.search(label) or "over" in label or re.search(r"\(.+\)$", label), f"{figure.name}: {label}"
+        # Numbers or names along both axes, and something drawn.
+        assert len(texts) >= 6, figure.name
+        assert any(root.iter(f"{SVG}{shape}") for shape in ("polyline", "circle", "rect")), figure.name
+
+
+@pytest.mark.timeout(LONGEST + 200)
+def test_every_kind_of_scenario_gives_the_same_bytes_again_on_two_threads(ran: All) -> None:
+    def kind(name: str) -> str:
+        return tomllib.loads((ROOT / "scenarios" / f"{name}.toml").read_text())["kind"]
+
+    seen: dict[str, int] = {}
+    for name in sorted(SCENARIOS, key=lambda name: ran[name].seconds, reverse=True):
+        # Of each kind the five longest that are not a matter of minutes.
+        if ran[name].seconds < 12 and seen.get(kind(name), 0) < 5:
+            seen[kind(name)] = seen.get(kind(name), 0) + 1
+            assert sim("run", name, "--threads", "2", "--json", seconds=LONGEST)[1] == ran[name].out, name
+    assert set(seen) == {"fleet", "subset", "worked"}
+
+
+def test_other_seed_gives_other_numbers_and_stands_in_the_json() -> None:
+    runs = [json.loads(sim("run", "two-speeds", "--seed", seed, "--json")[1]) for seed in ("1", "2")]
+    assert [found["seeds"] for found in runs] == [[1], [2]]
+    assert runs[0]["metrics"] != runs[1]["metrics"]
+    assert runs[0]["metrics"].keys() == runs[1]["metrics"].keys()
+
+
+class References(html.parser.HTMLParser):
+    """What a page would load or lead to, and the tags that are open."""
+
+    VOID = {"meta", "br", "img", "hr", "link", "input"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.ids: set[str] = set()
+        self.tags: set[str] = set()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self._look(attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self._look(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def _look(self, attrs: list[tuple[str, str | None]]) -> None:
+        for key, value in attrs:
+            if key in ("src", "href", "xlink:href", "srcset", "action", "data", "poster"):
+                self.found.append(value or "")
+            if key == "id":
+                self.ids.add(value or "")
+
+
+def test_report_stands_alone_and_shows_each_figure_beside_what_was_published(tmp_path: pathlib.Path) -> None:
+    # What a user writes is text on the page, whatever it looks like.
+    own = tmp_path / "own.toml"
+    hostile = '<script src="https://example.com/x.js"></script>&amp; "quoted"'
+    own.write_text(f"""
+name = "own"
+kind = "worked"
+title = '{hostile}'
+source = '{hostile}'
+says = '{hostile}'
+least_loaded = [0, 1]
+[[checks]]
+metric = "least_loaded.twice"
+high = 0
+why = '{hostile}'
+""")
+    named = ("subset-small", "two-speeds", "worked-examples")
+    out = tmp_path / "page"
+    code, said, err = sim("report", "--out", str(out), *named, str(own))
+    assert (code, said.strip()) == (0, str(out / "index.html")), err
+    text = (out / "index.html").read_text()
+    page = References()
+    page.feed(text)
+    assert not page.open, f"left open: {page.open}"
+    assert all(reference.startswith("#") and reference[1:] in page.ids for reference in page.found), page.found
+    assert not page.tags & {"script", "link", "img", "iframe", "object", "embed"}, page.tags
+    assert "@import" not in text and "url(" not in text
+    for name in (*named, "own"):
+        assert name in page.ids
+    for name in named:
+        file = tomllib.loads((ROOT / "scenarios" / f"{name}.toml").read_text())
+        section = text[text.index(f'id="{name}"') :]
+        plain = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", "", section)))
+        for part in (file["title"], file["source"], file["says"], *(check["why"] for check in file["checks"])):
+            assert re.sub(r"\s+", " ", part).strip() in plain, part
+        for figure in out.glob(f"{name}-*.svg"):
+            title = xml.fromstring(figure.read_text()).get("aria-label")
+            assert title is not None and title in plain, f"{name}: no figure {title}"
+    assert text.count("<svg ") == len(list(out.glob("*.svg")))
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("run", "subset-smal"), 2, "did you mean `subset-small`?"),
+        (("report", "--out", "unused", "policy-spred"), 2, "did you mean `policy-spread`?"),
+        (("run", "/nonexistent/mine.toml"), 1, "/nonexistent/mine.toml"),
+        (("run", "two-speeds", "--seeds", "0"), 2, "--seeds"),
+        (("run", "two-speeds", "--threads", "0"), 2, "--threads"),
+        (("run", "two-speeds", "--seed", "1", "--seeds", "2"), 2, "--seed"),
+        (("check", "/nonexistent/mine.toml"), 1, "/nonexistent/mine.toml"),
+    ],
+)
+def test_what_cannot_be_run_is_said_with_the_right_exit_code(args: tuple[str, ...], code: int, said: str) -> None:
+    got, out, err = sim(*args)
+    assert (got, out) == (code, ""), err
+    assert said in err, err
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = sim("run", "subset-small", "--json", "--out", str(tmp_path / "file" / "folder"))
+    assert code != 0 and str(tmp_path / "file") in err, err
+
+
+@pytest.mark.parametrize("file", BAD, ids=lambda file: file.stem)
+def test_bad_scenario_is_told_all_at_once_as_written_down(file: pathlib.Path) -> None:
+    """Each problem with its place, if it is one of a line, and its mend, all of them in one run: the lines beside the file."""
+    _, _, err = sim("check", str(file))
+    expected = file.with_suffix(".expect").read_text().strip()
+    got = err.replace(str(file), file.name)
+    assert expected in got, err
+    problems = expected.count("mend: ")
+    assert f"{problems} problem{'' if problems == 1 else 's'}" in got, err
+    assert all(re.match(rf"{re.escape(file.name)}:(\d+:\d+:)? |    mend: ", line) for line in expected.splitlines()), expected

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use plimsoll_sim::report::{json, range, short, svg};
@@ -32,7 +33,9 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let Some(scenario) = scenarios::find(&args.scenario)? else { return Ok(Verdict::Bad) };
     let scenario = args.running.seeded(scenario);
+    let began = Instant::now();
     let summary = summarize(&scenario, &args.running)?;
+    let took = began.elapsed();
     if let Some(folder) = &args.out {
         write(folder, &summary)?;
     }
@@ -40,8 +43,21 @@ pub(super) fn run(args: &Args) -> Outcome {
         print!("{}", json(&summary));
     } else {
         print!("{}", table(&scenario, &summary));
+        eprintln!("\n{}", speed(&summary, took));
     }
     Ok(verdict(&summary))
+}
+
+/// How long it took, and how many events that is a second, all threads together.
+fn speed(summary: &Summary, took: Duration) -> String {
+    let of_each_seed = summary.metrics.iter().filter(|(name, _)| name.ends_with(".events")).map(|(_, events)| events);
+    let events = of_each_seed.sum::<f64>() * summary.seeds.len() as f64;
+    let seconds = took.as_secs_f64();
+    if events > 0.0 {
+        format!("{seconds:.1} s, {:.1} million events a second", events / seconds / 1e6)
+    } else {
+        format!("{seconds:.1} s")
+    }
 }
 
 /// Runs a scenario, with a bar.
@@ -78,7 +94,7 @@ fn table(scenario: &Scenario, summary: &Summary) -> String {
     let mut text = format!("{}: {}\nseeds: {}\n\n", scenario.name, scenario.title, seeds.join(", "));
     let rows = summary.checks.iter().map(|checked| {
         let check = &checked.check;
-        let mark = if checked.is_ok() { "ok" } else { "OFF" };
+        let mark = if checked.is_ok() { "ok" } else { "FAIL" };
         [mark.to_owned(), check.metric.clone(), short(checked.got), range(check.low, check.high)]
     });
     text +=

@@ -110,7 +110,7 @@ fn contents(out: &mut String, sections: &[Section<'_>]) -> std::fmt::Result {
 
 /// Whether it is as expected: a sign and a word, for those who see no colours.
 fn verdict(ok: bool) -> &'static str {
-    if ok { "<span class=\"good\">✓ ok</span>" } else { "<span class=\"bad\">✗ off</span>" }
+    if ok { "<span class=\"good\">✓ ok</span>" } else { "<span class=\"bad\">✗ fail</span>" }
 }
 
 fn write_section(out: &mut String, Section { scenario, summary }: &Section<'_>) -> std::fmt::Result {

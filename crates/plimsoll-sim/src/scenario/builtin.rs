@@ -14,6 +14,16 @@ macro_rules! files {
 const FILES: &[(&str, &str)] = files![
     "two-speeds",
     "policy-spread",
+    "policy-switch",
+    "policy-restarts",
+    "sinkhole",
+    "sinkhole-unseen",
+    "sinkhole-two",
+    "prequal-ramp",
+    "prequal-rules",
+    "prequal-probe-rate",
+    "prequal-q-rif",
+    "prequal-linear",
     "subset-small",
     "subset-deterministic",
     "subset-random-30",
@@ -22,6 +32,8 @@ const FILES: &[(&str, &str)] = files![
     "subset-grid",
     "subset-failures",
     "worked-examples",
+    "what-if-zone-loss",
+    "what-if-deploy",
 ];
 
 /// The scenarios that come with the binary.

@@ -171,6 +171,9 @@ fn phases(plan: &Plan, checker: &mut Checker<'_>) {
             if phase.settle >= end.saturating_sub(phase.at) && end > phase.at {
                 let reason = format!("{} leaves nothing of the phase, which ends at {}", text(phase.settle), text(end));
                 checker.report(format!("{path}.settle"), reason, "shorten it, or lengthen the phase");
+            } else if end <= plan.warmup && end > phase.at {
+                let reason = format!("is over at {}, before anything is measured ({})", text(end), text(plan.warmup));
+                checker.report(&path, reason, "lower warmup, or lengthen the phase");
             }
         }
         if phase.load != 1.0 && matches!(plan.arrivals, Arrivals::Closed { .. }) {

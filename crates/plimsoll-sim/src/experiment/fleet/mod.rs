@@ -1,9 +1,11 @@
 //! Fleets: clients that balance over backends, under load and through mishaps.
 
+mod figures;
 mod findings;
 mod measure;
 pub mod plan;
 mod script;
+mod sweep;
 mod world;
 
 pub use findings::metric_names;

@@ -1,0 +1,64 @@
+"""The guides in docs/: what they tell the reader to type works, and their numbers are what scenarios give."""
+
+import pathlib
+import re
+import sys
+
+import pytest
+
+from harness.fleet import PLIMSOLL, ROOT
+from harness.process import run
+
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SCENARIOS = {file.stem for file in (ROOT / "scenarios").glob("*.toml")}
+IMAGES = {file.name for file in (ROOT / "docs" / "images").iterdir()}
+
+
+def blocks(guide: str) -> list[str]:
+    """The TOML in a guide."""
+    return re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / guide).read_text(), re.DOTALL)
+
+
+@pytest.mark.timeout(600)
+def test_figures_and_tables_are_what_the_scenarios_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLIMSOLL_BIN", PLIMSOLL)
+    done = run([sys.executable, str(ROOT / "scripts" / "figures"), "--check"], seconds=590)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_every_figure_is_shown_and_every_figure_shown_is_there() -> None:
+    shown = {name for guide in GUIDES for name in re.findall(r"\]\((?:docs/)?images/([^)]+)\)", guide.read_text())}
+    assert shown == IMAGES
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+def test_scenarios_that_are_named_exist(guide: pathlib.Path) -> None:
+    named = set(re.findall(r"sim run ([a-z0-9][a-z0-9-]*)(?![a-z0-9.\-/])", guide.read_text()))
+    named |= set(re.findall(r"scenarios/([a-z0-9-]+)\.toml", guide.read_text()))
+    assert named <= SCENARIOS, named - SCENARIOS
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+def test_links_lead_somewhere(guide: pathlib.Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", guide.read_text()):
+        if not re.match(r"[a-z]+:|#", target):
+            assert (guide.parent / target.split("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("guide", ["capacity-planning.md", "subsets.md", "scenarios.md"])
+def test_scenarios_written_out_in_guides_run(guide: str, tmp_path: pathlib.Path) -> None:
+    whole = [block for block in blocks(guide) if block.startswith("name = ")]
+    assert whole
+    for block in whole:
+        file = tmp_path / "guide.toml"
+        file.write_text(block)
+        done = run([PLIMSOLL, "sim", "run", str(file)], seconds=60)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_pieces_of_the_worked_example_are_those_of_its_file() -> None:
+    file = (ROOT / "scenarios" / "what-if-zone-loss.toml").read_text()
+    pieces = [block for block in blocks("capacity-planning.md") if not block.startswith("name = ")]
+    assert len(pieces) >= 3
+    for piece in pieces:
+        assert piece in file, piece

@@ -1,0 +1,115 @@
+"""The policy `prequal` with real processes: it goes by what backends report of themselves, and failing fast is no merit."""
+
+import base64
+import math
+import threading
+import time
+
+import pytest
+from xds.data.orca.v3 import orca_load_report_pb2 as orca
+
+from harness.fleet import Fleet
+from harness.http1 import Connection
+from harness.process import wait_until
+
+PREQUAL = 'policy = "prequal"'
+OUTLIERS_OFF = '[clusters.main.outlier]\nconsecutive_failures = "off"\nsuccess_rate_stdev = "off"'
+QUICK = ("--cost", "fixed:100us", "--wait", "fixed:4ms", "--cores", "64")
+SLOW = ("--cost", "fixed:100us", "--wait", "fixed:60ms", "--cores", "64")
+
+
+def report_of(connection: Connection) -> orca.OrcaLoadReport:
+    encoded = connection.request("/").get("endpoint-load-metrics-bin")
+    assert encoded is not None
+    return orca.OrcaLoadReport.FromString(base64.b64decode(encoded + "=" * (-len(encoded) % 4)))
+
+
+def test_load_reports_carry_active_requests_and_latency(fleet: Fleet) -> None:
+    backend = fleet.backend("--cost", "fixed:100us", "--wait", "fixed:300ms", "--cores", "64")
+    reports: list[orca.OrcaLoadReport] = []
+
+    def ask(delay: float) -> None:
+        time.sleep(delay)  # the first has been there for a while when the others come
+        with Connection.to(backend.port) as connection:
+            reports.append(report_of(connection))
+
+    callers = [threading.Thread(target=ask, args=(0.03 * i,)) for i in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(reports) == 6
+    active = [report.named_metrics["plimsoll.active_requests"] for report in reports]
+    # They come within 150 ms and each stays for 300 ms: the first answer is given in the presence of all, the last alone.
+    assert max(active) >= 5 and min(active) <= 2, active
+    latencies = [report.named_metrics["plimsoll.latency_seconds"] for report in reports]
+    assert 0.29 <= latencies[-1] <= 0.6, latencies
+
+
+@pytest.mark.parametrize("protocol", ["http1", "grpc"])
+def test_quick_backends_are_preferred_and_nothing_fails(fleet: Fleet, protocol: str) -> None:
+    quick = [fleet.backend(*QUICK).address for _ in range(2)]
+    slow = [fleet.backend(*SLOW).address for _ in range(2)]
+    proxy = fleet.proxy([*slow, *quick], cluster=PREQUAL)
+    proxy.admin.wait_for_healthy(4)
+    (cluster,) = proxy.admin.clusters()
+    assert cluster["policy"] == "prequal"
+    counted = fleet.load_now(proxy.url, "--protocol", protocol, "--rate", "300", "--warmup", "2s", "--duration", "6s")
+    assert counted.failed == 0, counted.raw
+    # Equal shares would be a quarter each.
+    for address in slow:
+        assert counted.share(address) < 0.10, counted.by_backend
+    for address in quick:
+        assert counted.share(address) > 0.30, counted.by_backend
+
+
+def test_backend_that_becomes_slow_is_left_and_found_again(fleet: Fleet) -> None:
+    backends = [fleet.backend(*QUICK) for _ in range(3)]
+    proxy = fleet.proxy([backend.address for backend in backends], cluster=PREQUAL)
+    proxy.admin.wait_for_healthy(3)
+    moody = backends[0]
+
+    def share(warmup: str = "2s") -> float:
+        counted = fleet.load_now(proxy.url, "--rate", "200", "--warmup", warmup, "--duration", "3s")
+        assert counted.failed == 0, counted.raw
+        return counted.share(moody.address)
+
+    assert share() > 0.2
+    with Connection.to(moody.port) as connection:
+        assert connection.request("/control", "POST", body=b'{"wait": "fixed:80ms"}').status == 200
+    assert share() < 0.15
+    with Connection.to(moody.port) as connection:
+        assert connection.request("/control", "POST", body=b'{"wait": "fixed:4ms"}').status == 200
+    # What it says of its latency is a median over up to 5 s, and the few requests that it still gets are all that bring news.
+    assert share("8s") > 0.12, "a backend that is well again has to be found"
+
+
+@pytest.mark.parametrize("ejection", ["ejection", "no-ejection"])
+def test_backend_that_fails_fast_draws_no_more_than_its_share(fleet: Fleet, ejection: str) -> None:
+    good = [fleet.backend("--cost", "fixed:200us", "--wait", "fixed:5ms").address for _ in range(3)]
+    bad = fleet.backend("--fail-fast").address
+    proxy = fleet.proxy([*good, bad], cluster=PREQUAL, further=OUTLIERS_OFF if ejection == "no-ejection" else "")
+    proxy.admin.wait_for_healthy(4)
+    requests = 3_000
+    # A closed loop is the trap: who answers at once is asked again at once.
+    counted = fleet.load_now(proxy.url, "--concurrency", "24", "--requests", str(requests))
+    got = proxy.admin.backends()[bad]["requests"]
+    # A quarter, and four standard deviations of chance: false alarm below 1 in 30,000 for one that takes its whole share.
+    allowed = requests / 4 + 4 * math.sqrt(requests * 0.25 * 0.75)
+    assert got <= allowed, f"{got} of {requests} went to the backend that fails at once; fair is {requests // 4}"
+    assert counted.failed <= got
+
+
+def test_killed_backend_costs_only_what_was_in_flight_there(fleet: Fleet) -> None:
+    backends = [fleet.backend("--cost", "fixed:100us", "--wait", "fixed:20ms", "--cores", "64") for _ in range(3)]
+    proxy = fleet.proxy([backend.address for backend in backends], cluster=PREQUAL)
+    proxy.admin.wait_for_healthy(3)
+    victim = backends[0]
+    load = fleet.load(proxy.url, "--concurrency", "24", "--duration", "6s")
+    wait_until("traffic at the victim", lambda: proxy.admin.backends()[victim.address]["requests"] > 200)
+    victim.kill()
+    wait_until("the victim is known to be gone", lambda: proxy.admin.states()[victim.address] != "healthy", 2)
+    later = fleet.load_now(proxy.url, "--rate", "300", "--duration", "2s")
+    assert later.failed == 0 and victim.address not in later.by_backend
+    counted = load.result()
+    assert counted.failed <= 24, counted.raw
