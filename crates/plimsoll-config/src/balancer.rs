@@ -156,10 +156,29 @@ pub fn check_balancer(checker: &mut Checker<'_>, path: &str, balancer: &mut Bala
         let reason = "a backend without any request never warms up";
         checker.report(format!("{path}.slow_start.floor"), reason, "write a share above 0, such as \"10%\"");
     }
+    feedback(checker, &weighted_table, &mut balancer.weighted);
     let BalancerConfig { outlier, backoff, weighted, .. } = balancer;
     let max_ejection = ("max_ejection", outlier.max_ejection);
     checker.order(&outlier_table, ("base_ejection", &mut outlier.base_ejection), max_ejection);
     checker.order(&backoff_table, ("initial", &mut backoff.initial), ("max", backoff.max));
     checker.order(&weighted_table, ("blackout", &mut weighted.blackout), ("expiry", weighted.expiry));
     checker.order(&weighted_table, ("update", &mut weighted.update), ("expiry", weighted.expiry));
+}
+
+/// What is known of utilization is as old as its smoothing and one update; corrections that are not slow beside it
+/// overshoot, and weights swing. The default gives way.
+fn feedback(checker: &mut Checker<'_>, table: &str, weighted: &mut WeightedConfig) {
+    let least = weighted.smoothing.saturating_mul(2).saturating_add(weighted.update);
+    let readable = ["smoothing", "update"].iter().all(|key| checker.is_readable(&format!("{table}.{key}")));
+    if weighted.feedback.is_zero() || weighted.feedback >= least || !readable {
+        return;
+    }
+    let path = format!("{table}.feedback");
+    if !checker.is_set(&path) {
+        weighted.feedback = least;
+        return;
+    }
+    let [given, least] = [weighted.feedback, least].map(humantime::format_duration);
+    let reason = format!("the weights would swing: {given} is less than twice smoothing, and update ({least})");
+    checker.report(path, reason, format!("write at least \"{least}\", or \"off\""));
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_core::health::OutlierConfig;
+use plimsoll_core::health::{OutlierConfig, SlowStartConfig};
 use plimsoll_core::pick::{PolicyKind, WeightedConfig};
 use plimsoll_core::{BackendId, Balancer, BalancerConfig, Completion, LoadReport, Outcome, Pick, Timestamp, Weight};
 use plimsoll_testkit::seeded;
@@ -437,6 +437,48 @@ fn weighted_never_takes_a_backend_off_the_net() {
     let share = counts[2] as f64 / 30_000.0;
     // 0.01 of the mean, which is two thirds of what either of the others has: 0.0067 : 1 : 1.
     assert!((share - 0.0033).abs() < 0.0005, "{counts:?}");
+}
+
+/// Backend 0 reports a fifth of the others' utilization at a fifth of their rate: of the same capability, and with a weight
+/// that is to rise. Returns the weights after `secs`.
+fn weights_when_one_is_less_utilized(table: &mut Table, secs: u64) -> Vec<f64> {
+    for second in 0..secs {
+        for index in 0..4 {
+            let part = if index == 0 { 0.2 } else { 1.0 } * (1.0 + (second % 2) as f64 * 0.01);
+            table.report(index, 0.5 * part, 100.0 * part);
+        }
+        table.pass(1_000);
+    }
+    table.balancer.snapshot(table.now).iter().map(|backend| backend.weight).collect()
+}
+
+#[test]
+fn weights_follow_utilization_until_that_is_switched_off() {
+    let mut table = Table::equal(PolicyKind::Weighted, 4);
+    let weights = weights_when_one_is_less_utilized(&mut table, 60);
+    assert!(weights[0] > 2.0 * weights[1], "{weights:?}");
+    let weighted = WeightedConfig { feedback: Duration::ZERO, ..WeightedConfig::default() };
+    let config = BalancerConfig { policy: PolicyKind::Weighted, weighted, ..BalancerConfig::default() };
+    table.balancer.set_config(table.now, config);
+    for backend in table.balancer.snapshot(table.now) {
+        assert!((backend.weight - 1.0).abs() < 1e-3, "{}", backend.weight);
+    }
+}
+
+/// In slow start it is little utilized whatever its weight: one that rose meanwhile would come down on it all at once.
+#[test]
+fn weights_do_not_wind_up_during_slow_start() {
+    let mut table = Table::equal(PolicyKind::Weighted, 4);
+    let slow_start = SlowStartConfig { window: Duration::from_secs(180), ..SlowStartConfig::default() };
+    let config = BalancerConfig { policy: PolicyKind::Weighted, slow_start, ..BalancerConfig::default() };
+    table.balancer.set_config(table.now, config);
+    let id = table.ids[0];
+    table.balancer.on_connect_failed(table.now, id, &mut table.rng, &mut ());
+    table.balancer.on_connected(table.now, id, &mut ());
+    let weights = weights_when_one_is_less_utilized(&mut table, 170);
+    assert!((weights[0] - weights[1]).abs() < 0.01, "{weights:?}");
+    let weights = weights_when_one_is_less_utilized(&mut table, 60);
+    assert!(weights[0] > 2.0 * weights[1], "and are not forgotten after: {weights:?}");
 }
 
 /// Instant errors make a backend look idle, and it may not know of them: a proxy in front of it made them, say.

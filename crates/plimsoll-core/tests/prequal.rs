@@ -134,14 +134,84 @@ fn a_backend_that_fails_at_once_is_hot_though_it_says_it_is_empty() {
     assert!(drawn <= 190, "{drawn} of 1900 went to the backend that fails");
 }
 
+/// A server that waits on others has hundreds of requests in flight: a penalty of a hundred would leave one that fails at once
+/// the emptiest of all. Of 10 clients' worth in flight this client has a tenth.
+#[test]
+fn a_backend_that_fails_at_once_is_hot_however_much_others_have_in_flight() {
+    for source in [ProbeSource::Live, ProbeSource::Responses] {
+        let mut table = Table::new(10, PrequalConfig { source, ..LIVE });
+        let mut drawn = 0;
+        for i in 0..4_000 {
+            for index in 0..10 {
+                let (in_flight, latency_ms) = if index == 0 { (0, 0) } else { (800, 20) };
+                match source {
+                    ProbeSource::Live => table.answer(index, in_flight, latency_ms),
+                    ProbeSource::Responses => table.report(index, in_flight, latency_ms),
+                }
+            }
+            let index = table.pick();
+            let outcome = if index == 0 { Outcome::Failure } else { Outcome::Success };
+            table.finish_as(index, outcome, if index == 0 { 0 } else { 20 });
+            drawn += u64::from(i >= 1_000 && index == 0);
+            table.pass(5);
+        }
+        // Once in a while its failures have faded, and it is tried again.
+        assert!(drawn <= 60, "{source:?}: {drawn} of 3000 went to the backend that fails");
+    }
+}
+
+/// Nobody knows what a silent backend has in flight for other clients; it must not look empty beside those that say.
+#[test]
+fn a_backend_that_reports_nothing_gets_no_more_than_others() {
+    let mut table = Table::new(10, PrequalConfig::default());
+    for _ in 0..20_000 {
+        for index in 1..10 {
+            table.report(index, 300, 20);
+        }
+        table.step();
+        table.pass(1);
+    }
+    // Drawn among three of ten each time, and then one of three alike.
+    assert_share("silent", table.picked[0], 20_000, 0.1, FALSE_ALARM);
+}
+
+/// Weights are relative: with all at 8, or all at 1/8, the same are hot. Of three with 20 in flight and one with 22, the
+/// last, which is quickest, is hot by a threshold of 75%.
+#[test]
+fn what_is_hot_does_not_depend_on_the_scale_of_weights() {
+    for weight in [0.125, 1.0, 1.25, 8.0] {
+        let mut table = Table::of_weight(weight, 4, PrequalConfig { hot_quantile: Ratio::from_percent(75), ..LIVE });
+        table.answers(&[(20, 30), (20, 10), (20, 20), (22, 1)]);
+        assert_eq!(table.pick(), 1, "all of weight {weight}");
+    }
+}
+
+#[test]
+fn settings_and_answers_that_make_no_sense_do_no_harm() {
+    for strange in [f64::NAN, f64::INFINITY, 1e300, 0.0] {
+        let config = PrequalConfig {
+            pool: NonZeroU32::MAX,
+            probes_per_pick: strange,
+            removals_per_pick: strange,
+            reuse_delta: strange,
+            ..LIVE
+        };
+        let mut table = Table::new(3, config);
+        for _ in 0..20 {
+            (0..3).for_each(|index| table.answer(index, u32::MAX, 1));
+            table.step();
+            table.probes();
+        }
+        assert_eq!(table.picked.iter().sum::<u64>(), 20, "{strange}");
+    }
+}
+
 #[test]
 fn without_probes_what_responses_report_decides() {
     let mut table = Table::new(3, PrequalConfig::default());
     for _ in 0..200 {
         for (index, (in_flight, latency_ms)) in [(4, 30), (4, 10), (4, 20)].into_iter().enumerate() {
-            let latency = Some(Duration::from_millis(latency_ms));
-            let report = LoadReport { in_flight: Some(in_flight), latency, ..LoadReport::default() };
-            table.balancer.on_report(table.now, table.ids[index], &report, &mut ());
+            table.report(index, in_flight, latency_ms);
         }
         table.step();
         table.pass(10);
@@ -228,6 +298,11 @@ struct Table {
 
 impl Table {
     fn new(backends: usize, prequal: PrequalConfig) -> Self {
+        Self::of_weight(1.0, backends, prequal)
+    }
+
+    fn of_weight(weight: f64, backends: usize, prequal: PrequalConfig) -> Self {
+        let weight = Weight::new(weight).expect("in range");
         let mut balancer = Balancer::new(BalancerConfig {
             policy: PolicyKind::Prequal,
             prequal,
@@ -236,7 +311,7 @@ impl Table {
             ..BalancerConfig::default()
         });
         let now = Timestamp::ZERO;
-        let ids: Vec<BackendId> = (0..backends).map(|_| balancer.add(now, Weight::ONE, &mut ())).collect();
+        let ids: Vec<BackendId> = (0..backends).map(|_| balancer.add(now, weight, &mut ())).collect();
         for id in &ids {
             balancer.on_connected(now, *id, &mut ());
         }
@@ -250,6 +325,12 @@ impl Table {
     fn answer(&mut self, index: usize, in_flight: u32, latency_ms: u64) {
         let answer = ProbeAnswer { in_flight, latency: Some(Duration::from_millis(latency_ms)) };
         self.balancer.on_probe(self.now, self.ids[index], answer);
+    }
+
+    fn report(&mut self, index: usize, in_flight: u32, latency_ms: u64) {
+        let latency = Some(Duration::from_millis(latency_ms));
+        let report = LoadReport { in_flight: Some(in_flight), latency, ..LoadReport::default() };
+        self.balancer.on_report(self.now, self.ids[index], &report, &mut ());
     }
 
     fn answers(&mut self, answers: &[(u32, u64)]) {

@@ -79,6 +79,60 @@ async fn a_dead_member_is_replaced_and_given_back_when_it_returns() {
     assert_eq!(members(&cluster), before);
 }
 
+/// Zones by turns, so that any list of these begins in another zone when it is turned round.
+fn in_zones() -> Vec<Endpoint> {
+    let endpoint = |port| Endpoint::new(SocketAddr::from(([127, 0, 0, 1], port)));
+    (1..=12).map(|port| endpoint(port).zone(["a", "b", "c"][usize::from(port) % 3])).collect()
+}
+
+/// `rendezvous` goes by keys, so the order of the list is nothing to it; nor may be the order in which zones are met.
+#[tokio::test]
+async fn zones_are_the_same_zones_whichever_is_met_first() {
+    let endpoints = in_zones();
+    let turned: Vec<Endpoint> = endpoints.iter().rev().cloned().collect();
+    for index in 0..50 {
+        let config = ClusterConfig { subset: choice(Algorithm::Rendezvous, 4, index), ..plain_config() };
+        let cluster = Cluster::new("test", config, endpoints.clone());
+        let before = members(&cluster);
+        cluster.update(turned.clone());
+        assert_eq!(members(&cluster), before, "client {index}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_whose_zone_becomes_known_stays_what_it_is() {
+    let endpoints = in_zones();
+    let without = endpoints.iter().map(|endpoint| Endpoint::new(endpoint.address));
+    let cluster = Cluster::new("test", plain_config(), without);
+    let ids = |cluster: &Cluster| cluster.backends().iter().map(|view| view.snapshot.id).collect::<Vec<_>>();
+    let before = ids(&cluster);
+    cluster.update(endpoints);
+    assert_eq!(ids(&cluster), before);
+}
+
+#[tokio::test]
+async fn a_backend_that_is_drained_while_outside_the_subset_stays_so_when_it_comes_in() {
+    let servers = servers(3).await;
+    let all: Vec<&Server> = servers.iter().collect();
+    let config = ClusterConfig { subset: choice(Algorithm::Rendezvous, 1, 0), ..plain_config() };
+    let cluster = running(config, &all).await;
+    let first = *members(&cluster).first().unwrap();
+    for server in servers.iter().filter(|server| server.address != first) {
+        assert!(cluster.drain(server.address));
+    }
+    assert_eq!(members(&cluster), BTreeSet::from([first]));
+    // Its replacement is drained too, so the one after that comes in.
+    assert!(cluster.drain(first));
+    assert_eq!(members(&cluster).len(), 2, "twice the size at most");
+    assert!(cluster.backends().iter().all(|view| view.snapshot.state == State::LameDuck));
+    let second = *members(&cluster).iter().find(|address| **address != first).unwrap();
+    assert!(cluster.undrain(second));
+    until(|| state_of(&cluster, second) == State::Healthy).await;
+    assert!(cluster.undrain(first));
+    until(|| members(&cluster) == BTreeSet::from([first])).await;
+    assert!(!cluster.drain("127.0.0.1:1".parse().unwrap()));
+}
+
 #[tokio::test]
 async fn a_subset_is_spread_over_zones_and_follows_the_configuration() {
     let addresses: Vec<SocketAddr> = (1..=9).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();

@@ -6,11 +6,12 @@
 
 use alloc::vec::Vec;
 
+use super::BalancerConfig;
 use super::warming::Warming;
 use crate::health::{Census, Health, Outlier, Scope, State};
 use crate::pick::capability::Capability;
 use crate::pick::errors::ErrorShare;
-use crate::pick::{Candidate, WeightedConfig, feedback};
+use crate::pick::{Candidate, View, WeightedConfig, feedback};
 use crate::{BackendId, LoadReport, Timestamp, Weight};
 
 const NOT_USABLE: u32 = u32::MAX;
@@ -57,9 +58,13 @@ impl Member {
         }
     }
 
-    /// Active requests, and recent failures counted as some more.
-    pub(super) fn load(&self, now: Timestamp) -> u32 {
-        if self.errors.is_clean() { self.active } else { self.active.saturating_add(self.errors.penalty(now)) }
+    /// Active requests, and recent failures counted as some more: so many for each `unit` of their penalty.
+    pub(super) fn load(&self, now: Timestamp, unit: u32) -> u32 {
+        if self.errors.is_clean() {
+            self.active
+        } else {
+            self.active.saturating_add(self.errors.penalty(now).saturating_mul(unit))
+        }
     }
 }
 
@@ -184,9 +189,14 @@ impl Members {
         crate::health::eligible(self.scope, state, unreachable)
     }
 
-    /// The inverse of the greatest configured weight.
-    pub(super) fn least_inverse_weight(&self) -> f32 {
-        self.least_inverse_weight
+    /// What policies see now.
+    pub(super) fn view(&self, now: Timestamp) -> View<'_> {
+        View {
+            now,
+            usable: &self.usable,
+            candidates: &self.candidates,
+            least_inverse_weight: self.least_inverse_weight,
+        }
     }
 
     /// By slot, what each backend is believed to be capable of.
@@ -202,19 +212,21 @@ impl Members {
         })
     }
 
-    /// Corrects the weights of those that may be chosen, for the time since `last`, by their utilization.
-    pub(super) fn feed_back(&mut self, now: Timestamp, last: Timestamp, config: &WeightedConfig) {
+    /// Corrects the weights of those that may be chosen and get all of their share, for the time since `last`, by their
+    /// utilization.
+    pub(super) fn feed_back(&mut self, now: Timestamp, last: Timestamp, config: &BalancerConfig) {
+        let BalancerConfig { weighted, slow_start, .. } = config;
         let counts = |members: &Self, slot: usize| {
             let member = &members.slots[slot];
-            member.occupied && members.is_in_scope(slot as u32) && member.capability.known(now, config).is_some()
+            let has_its_share =
+                member.occupied && members.is_in_scope(slot as u32) && member.warming.share(now, slow_start) >= 1.0;
+            has_its_share && member.capability.known(now, weighted).is_some()
         };
         let utilization = |slot: usize| counts(self, slot).then(|| self.slots[slot].capability.feedback.measured(now));
-        let Some(mean) = feedback::mean((0..self.slots.len()).filter_map(|slot| utilization(slot).flatten())) else {
-            return;
-        };
+        let mean = feedback::mean((0..self.slots.len()).filter_map(|slot| utilization(slot).flatten()));
         for slot in 0..self.slots.len() {
             if counts(self, slot) {
-                self.slots[slot].capability.feedback.correct(now, last, mean, config.feedback);
+                self.slots[slot].capability.feedback.correct(now, last, mean, weighted.feedback);
             }
         }
     }

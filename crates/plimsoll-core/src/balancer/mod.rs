@@ -378,8 +378,7 @@ impl Balancer {
             return;
         }
         if let AnyPolicy::Prequal(policy) = &mut self.policy {
-            let inverse_weight = self.members.candidates[id.slot()].inverse_weight;
-            policy.on_answer(now, slot, answer, inverse_weight, self.members.usable.len());
+            policy.on_answer(&self.members.view(now), slot, answer);
         }
     }
 

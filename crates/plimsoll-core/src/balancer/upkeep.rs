@@ -31,7 +31,7 @@ impl Balancer {
     pub(super) fn feed_back(&mut self, now: Timestamp) {
         let last = core::mem::replace(&mut self.last_feedback, now);
         if matches!(self.policy, AnyPolicy::Weighted(_)) && !self.config.weighted.feedback.is_zero() {
-            self.members.feed_back(now, last, &self.config.weighted);
+            self.members.feed_back(now, last, &self.config);
         }
     }
 

@@ -31,7 +31,7 @@ impl Balancer {
     /// Brings the load that policies see, and usability, in line with the active requests of `slot`.
     pub(super) fn on_load(&mut self, now: Timestamp, slot: u32) {
         let member = self.members.at(slot);
-        let (active, load) = (member.active, member.load(now));
+        let (active, load) = (member.active, member.load(now, self.policy.penalty_unit()));
         self.members.candidates[slot as usize].load = load;
         let wanted = self.members.is_in_scope(slot) && active < self.config.max_active_requests.get();
         if wanted != self.members.is_usable(slot) {

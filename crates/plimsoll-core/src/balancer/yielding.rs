@@ -13,7 +13,7 @@ use rand_core::Rng;
 use super::Balancer;
 use super::members::Member;
 use crate::health::SlowStartConfig;
-use crate::pick::{Policy, View, p2c};
+use crate::pick::{Policy, p2c};
 use crate::{Timestamp, rng};
 
 /// How often somebody better off is looked for before a choice is kept.
@@ -55,12 +55,7 @@ fn is_settled(member: &Member, now: Timestamp, slow_start: &SlowStartConfig) -> 
 impl Balancer {
     /// The slot of the backend that gets the next request; somebody is usable.
     pub(super) fn choose(&mut self, now: Timestamp, rng: &mut impl Rng) -> u32 {
-        let view = View {
-            now,
-            usable: &self.members.usable,
-            candidates: &self.members.candidates,
-            least_inverse_weight: self.members.least_inverse_weight(),
-        };
+        let view = self.members.view(now);
         let slow_start = &self.config.slow_start;
         let chosen = self.policy.choose(&view, rng);
         let member = self.members.at(chosen);

@@ -17,7 +17,7 @@
 
 use core::time::Duration;
 
-use super::feedback::Feedback;
+use super::feedback::{Feedback, Utilization};
 use crate::{LoadReport, Timestamp, decay};
 
 /// How load reports turn into weights.
@@ -91,18 +91,19 @@ impl Capability {
         let reported = if report.eps.is_finite() { report.eps } else { 0.0 };
         let eps = reported.clamp(failing * report.qps, report.qps);
         let charged = utilization + config.error_penalty * eps / report.qps;
+        let seen = Utilization { reported: utilization, charged, qps: report.qps };
         let sample = (report.qps - eps) / charged;
         if !sample.is_finite() {
             return;
         }
         if self.first.is_none() || self.expired(now, config) {
             *self = Self { value: sample, first: Some(now), last: now, feedback: Feedback::default() };
-            self.feedback.on_report(now, charged, 0.0);
+            self.feedback.on_report(now, seen, 0.0);
             return;
         }
         let left = decay::remaining(now, self.last, config.smoothing);
         self.value = sample + (self.value - sample) * left;
-        self.feedback.on_report(now, charged, left);
+        self.feedback.on_report(now, seen, left);
         self.last = now;
     }
 
@@ -113,7 +114,8 @@ impl Capability {
 
     /// What a weight is made of, if it is to be believed now: the capability, and what feedback makes of it.
     pub(crate) fn weight(&self, now: Timestamp, config: &WeightedConfig) -> Option<f64> {
-        self.known(now, config).map(|value| value * self.feedback.factor())
+        let factor = if config.feedback.is_zero() { 1.0 } else { self.feedback.factor() };
+        self.known(now, config).map(|value| value * factor)
     }
 
     /// The capability, if it is to be believed now.

@@ -16,7 +16,12 @@
 //!
 //! Some servers report a utilization that is a configured number and not a measurement, to be given fixed shares (it is
 //! the only way that gRPC has). No correction would ever change it, and c would run into its limit. A measurement is never twice the
-//! same for long, so a utilization that does not move is taken for what it is, and c goes back to 1.
+//! same for long, so a utilization that does not move is taken for what it is, and c goes back to 1. Failures that are
+//! charged on top do not make it a measurement. One that stands still at 1 or more while its rate moves does: such a server
+//! is full, and cannot say how much more than full.
+//!
+//! A backend in slow start is left out. It gets less than its weight says, whatever that is: its factor would only wind up,
+//! and all of it come down on the backend when slow start ends.
 
 use core::time::Duration;
 
@@ -32,12 +37,30 @@ const LIMITS: (f64, f64) = (0.25, 4.0);
 /// Limits of ū/u in one step.
 const STEP: (f64, f64) = (0.5, 2.0);
 
+/// What a report says of utilization.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Utilization {
+    /// As the backend named it.
+    pub(crate) reported: f64,
+    /// With what its failures are charged.
+    pub(crate) charged: f64,
+    /// Requests per second that it came with.
+    pub(crate) qps: f64,
+}
+
+impl Utilization {
+    /// Whether a server that measures would say one after the other.
+    fn moved_since(&self, before: &Self) -> bool {
+        self.reported != before.reported || self.reported >= 1.0 && self.qps != before.qps
+    }
+}
+
 /// The correction of one backend's weight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Feedback {
     /// As last reported.
-    reported: f64,
-    /// When that was another than before; `None` while there was none before.
+    reported: Option<Utilization>,
+    /// When that moved; `None` while it has not.
     changed: Option<Timestamp>,
     /// Smoothed.
     utilization: f64,
@@ -46,20 +69,23 @@ pub(crate) struct Feedback {
 
 impl Default for Feedback {
     fn default() -> Self {
-        Self { reported: f64::NAN, changed: None, utilization: 0.0, factor: 1.0 }
+        Self { reported: None, changed: None, utilization: 0.0, factor: 1.0 }
     }
 }
 
 impl Feedback {
-    /// The backend reported this utilization, failures charged; `left` is what counts of earlier reports, in [0, 1].
-    pub(crate) fn on_report(&mut self, now: Timestamp, utilization: f64, left: f64) {
-        if self.reported.is_nan() {
-            self.utilization = utilization;
-        } else if self.reported != utilization {
-            self.changed = Some(now);
+    /// The backend reported this; `left` is what counts of earlier reports, in [0, 1].
+    pub(crate) fn on_report(&mut self, now: Timestamp, utilization: Utilization, left: f64) {
+        let charged = utilization.charged;
+        match self.reported.replace(utilization) {
+            None => self.utilization = charged,
+            Some(before) => {
+                if utilization.moved_since(&before) {
+                    self.changed = Some(now);
+                }
+                self.utilization = charged + (self.utilization - charged) * left;
+            }
         }
-        self.reported = utilization;
-        self.utilization = utilization + (self.utilization - utilization) * left;
     }
 
     /// What the weight is to be multiplied with.
@@ -72,10 +98,10 @@ impl Feedback {
         self.changed.filter(|changed| now.since(*changed) < MEASURED_WITHIN).map(|_| self.utilization + FLOOR)
     }
 
-    /// Moves the factor by the time since `last`; `mean` is that of all measured utilizations.
-    pub(crate) fn correct(&mut self, now: Timestamp, last: Timestamp, mean: f64, time_constant: Duration) {
-        match self.measured(now) {
-            Some(utilization) => {
+    /// Moves the factor by the time since `last`; `mean` is that of all measured utilizations, if there are any.
+    pub(crate) fn correct(&mut self, now: Timestamp, last: Timestamp, mean: Option<f64>, time_constant: Duration) {
+        match self.measured(now).zip(mean) {
+            Some((utilization, mean)) => {
                 let share = (now.since(last).as_secs_f64() / time_constant.as_secs_f64()).min(1.0);
                 let step = 1.0 + share * ((mean / utilization).clamp(STEP.0, STEP.1) - 1.0);
                 self.factor = (self.factor * step).clamp(LIMITS.0, LIMITS.1);
@@ -105,6 +131,10 @@ mod tests {
         Timestamp::from_origin(Duration::from_secs(secs))
     }
 
+    fn free_of_failures(utilization: f64) -> Utilization {
+        Utilization { reported: utilization, charged: utilization, qps: 100.0 }
+    }
+
     /// Runs `backends` for a minute: each second its utilization is what its factor and its excess make it, and reported with a
     /// little noise. Returns the factors.
     fn run<const N: usize>(excess: [f64; N], noise: f64) -> [f64; N] {
@@ -113,11 +143,10 @@ mod tests {
             let now = secs(second);
             for (i, (backend, excess)) in backends.iter_mut().zip(excess).enumerate() {
                 let noise = if (second + i as u64).is_multiple_of(2) { 1.0 + noise } else { 1.0 - noise };
-                backend.on_report(now, 0.5 * excess * backend.factor() * noise, 0.8);
+                backend.on_report(now, free_of_failures(0.5 * excess * backend.factor() * noise), 0.8);
             }
-            if let Some(mean) = mean(backends.iter().filter_map(|backend| backend.measured(now))) {
-                backends.iter_mut().for_each(|backend| backend.correct(now, secs(second - 1), mean, T));
-            }
+            let mean = mean(backends.iter().filter_map(|backend| backend.measured(now)));
+            backends.iter_mut().for_each(|backend| backend.correct(now, secs(second - 1), mean, T));
         }
         backends.map(|backend| backend.factor())
     }
@@ -142,18 +171,33 @@ mod tests {
     fn a_utilization_that_never_changes_is_no_measurement() {
         let mut backend = Feedback::default();
         for second in 1..100 {
-            backend.on_report(secs(second), 0.9, 0.8);
-            backend.correct(secs(second), secs(second - 1), 0.3, T);
+            // Nor do the failures that come and go make it one, nor its rate.
+            let rates = Utilization { charged: 0.9 + second as f64 * 1e-3, qps: 100.0 + second as f64, reported: 0.9 };
+            backend.on_report(secs(second), rates, 0.8);
+            backend.correct(secs(second), secs(second - 1), Some(0.3), T);
         }
         assert_eq!((backend.measured(secs(100)), backend.factor()), (None, 1.0));
+    }
+
+    #[test]
+    fn a_full_backend_that_cannot_say_how_full_gets_less() {
+        let mut backend = Feedback::default();
+        for second in 1..30 {
+            let full = Utilization { qps: 100.0 + (second % 3) as f64, ..free_of_failures(1.0) };
+            backend.on_report(secs(second), full, 0.8);
+            backend.correct(secs(second), secs(second - 1), Some(0.5), T);
+        }
+        assert!(backend.factor() < 0.5, "{}", backend.factor());
     }
 
     #[test]
     fn the_correction_is_forgotten_when_reports_stand_still() {
         let mut backend = Feedback::default();
         for second in 1..200 {
-            backend.on_report(secs(second), if second < 60 { 0.9 + second as f64 * 1e-3 } else { 0.9 }, 0.8);
-            backend.correct(secs(second), secs(second - 1), 0.3, T);
+            let utilization = if second < 60 { 0.9 + second as f64 * 1e-3 } else { 0.9 };
+            backend.on_report(secs(second), free_of_failures(utilization), 0.8);
+            // Nor has any other backend a measurement, in the end.
+            backend.correct(secs(second), secs(second - 1), (second < 100).then_some(0.3), T);
             if second == 60 {
                 assert_eq!(backend.factor(), 0.25);
             }

@@ -151,6 +151,12 @@ pub(crate) trait Policy {
 
     /// The load of a usable backend changed.
     fn on_load(&mut self, _slot: u32, _candidate: &Candidate) {}
+
+    /// Active requests that a unit of the penalty for recent failures counts for. More than one where a policy compares
+    /// loads that are greater than those of this client alone.
+    fn penalty_unit(&self) -> u32 {
+        1
+    }
 }
 
 /// One of the policies.
@@ -209,6 +215,10 @@ impl Policy for AnyPolicy {
 
     fn on_load(&mut self, slot: u32, candidate: &Candidate) {
         each!(self, policy => policy.on_load(slot, candidate));
+    }
+
+    fn penalty_unit(&self) -> u32 {
+        each!(self, policy => policy.penalty_unit())
     }
 }
 

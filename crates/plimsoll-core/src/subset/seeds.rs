@@ -3,7 +3,6 @@
 //! Everything here is a function of its arguments, specified outside this crate (XXH64, PCG), so that a client built next
 //! year shuffles as one that runs today. Changing any of it moves connections all over a fleet.
 
-use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use twox_hash::XxHash64;
 
@@ -21,7 +20,10 @@ pub(super) fn mix(seed: u64, value: u64) -> u64 {
 
 /// The generator of the `number`-th of something under `seed`.
 pub(super) fn generator(seed: u64, number: u64) -> Pcg64Mcg {
-    Pcg64Mcg::seed_from_u64(mix(seed, number))
+    // The state itself: how a generator makes one out of a shorter seed is its library's affair, and may change.
+    let high = mix(seed, number);
+    let low = mix(high, number);
+    Pcg64Mcg::new(u128::from(high) << 64 | u128::from(low))
 }
 
 /// Puts `items` in random order, each as likely.

@@ -2,7 +2,8 @@
 //!
 //! Apart from reading the file, because it asks the network: `check` must give the same answer on a
 //! laptop as on the machine that the file is for. A name with several addresses stands for as many
-//! backends, as headless services of Kubernetes mean it.
+//! backends, as headless services of Kubernetes mean it, in the order of these addresses: resolvers rotate them, and
+//! proxies that number the same backends differently would take subsets that do not fit together.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -40,7 +41,8 @@ impl Config {
                     None => look_up(address.host(), address.port()),
                 };
                 let reason = match found {
-                    Ok(found) if !found.is_empty() => {
+                    Ok(mut found) if !found.is_empty() => {
+                        found.sort_unstable();
                         for found in found {
                             // Two names of one machine would make it look like two.
                             if !backends.iter().any(|known| known.address == found) {
@@ -75,9 +77,9 @@ mod tests {
     const FILE: &str = "[[listeners]]\naddress = \":80\"\n[[routes]]\ncluster = \"a\"\n[clusters.a]\nbackends = [\"10.0.0.1:80\", \"pair:81\", \"alias:81\", \"gone:1\"]\n";
 
     #[test]
-    fn a_name_is_as_many_backends_as_it_has_addresses_and_an_unknown_one_is_named() {
+    fn a_name_is_as_many_backends_as_it_has_addresses_in_their_order_and_an_unknown_one_is_named() {
         let look_up = |host: &str, port| match host {
-            "pair" => Ok(vec![SocketAddr::from(([10, 0, 0, 2], port)), SocketAddr::from(([10, 0, 0, 3], port))]),
+            "pair" => Ok(vec![SocketAddr::from(([10, 0, 0, 3], port)), SocketAddr::from(([10, 0, 0, 2], port))]),
             "alias" => Ok(vec![SocketAddr::from(([10, 0, 0, 3], port))]),
             _ => Err(io::Error::other("no such host")),
         };

@@ -142,6 +142,21 @@ fn a_default_gives_way_to_what_is_set_but_two_settings_contradict() {
 }
 
 #[test]
+fn weights_follow_utilization_more_slowly_than_it_is_known() {
+    let weighted = |settings: &str| format!("{MINIMAL}[clusters.web.weighted]\n{settings}");
+    let feedback = |settings: &str| {
+        let config = Config::parse("test.toml", &weighted(settings)).unwrap();
+        config.clusters()["web"].balancer.weighted.feedback.as_secs()
+    };
+    assert_eq!((feedback(""), feedback("smoothing = \"20s\"\n"), feedback("feedback = \"off\"\n")), (15, 41, 0));
+    assert_eq!(
+        problems(&weighted("feedback = \"3s\"\n")),
+        ["clusters.web.weighted.feedback: the weights would swing: 3s is less than twice smoothing, and update (7s)"]
+    );
+    assert_eq!(problems(&weighted("feedback = \"3s\"\nsmoothing = 1\n")).len(), 1, "no echo");
+}
+
+#[test]
 fn a_problem_has_no_echo() {
     let unreadable_backends = MINIMAL.replace("10.0.0.1:80", "10.0.0.1");
     assert_eq!(problems(&unreadable_backends), ["clusters.web.backends[0]: \"10.0.0.1\" has no port"]);

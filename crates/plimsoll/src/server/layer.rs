@@ -195,10 +195,15 @@ where
             FutureKindProj::Own { answer } => ready!(answer.as_mut().poll(cx)).map(ReportBody::own),
             FutureKindProj::Service { inner, arrival, in_flight } => {
                 let result = ready!(inner.poll(cx));
-                this.reporter.answered(*arrival);
+                this.reporter.answered();
                 let in_flight = in_flight.take().expect("a future is not polled after it was ready");
                 match result {
-                    Ok(response) => attach(response, this.reporter, in_flight),
+                    Ok(response) => {
+                        if !has_failed(&response) {
+                            this.reporter.took(*arrival);
+                        }
+                        attach(response, this.reporter, in_flight)
+                    }
                     Err(error) => {
                         this.reporter.failed();
                         return Poll::Ready(Err(error));
@@ -214,6 +219,12 @@ where
         }
         Poll::Ready(Ok(response))
     }
+}
+
+/// Whether the head of a response says that the request failed or was shed.
+fn has_failed<B>(response: &Response<B>) -> bool {
+    let by_grpc = || matches!(Code::read(response.headers()), Some(code) if code != Code::Ok);
+    response.status().is_server_error() || response.headers().contains_key(X_PLIMSOLL_SHED) || by_grpc()
 }
 
 /// Puts the report where a client will look for it, and judges what can be judged by the head.

@@ -16,12 +16,15 @@
 //! would come to hold what nobody wants. With fewer than two answers the choice is uniform.
 //!
 //! The paper leaves open what keeps a backend that fails at once, and so has nothing in flight and no latency, from drawing
-//! everything. Here recent failures count as requests in flight, as in the other policies, so it is hot.
+//! everything. Here recent failures count as requests in flight, as in the other policies. Since those of all clients count,
+//! of which there may be thousands, so does a failure for the more the more there are: with a share e of failures for
+//! 100·e² as elsewhere, and 4·e² of the threshold on top ([`Policy::penalty_unit`]). So one that fails more than half is hot.
 //!
 //! Where backends answer no probes ([`ProbeSource::Responses`]), as many as would be probed are drawn for each pick, and the
-//! same rule chooses among them by what this client's own requests have told: the load reports of responses
-//! where these name requests in flight, else the client's own count. Nothing has to be kept ahead of need then, so there is
-//! no pool.
+//! same rule chooses among them by the load reports of the responses that this client got. Where one of those drawn has not
+//! lately named its requests in flight, the fewest of this client's own decide among them: a count of one client's beside one
+//! of all clients' would make the silent backend look empty, and all would send to it. Nothing has to be kept ahead of need,
+//! so there is no pool.
 
 pub(crate) mod notes;
 mod pool;
@@ -35,17 +38,20 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use super::{Candidate, Policy, View};
-use crate::{Ratio, Timestamp, rng};
+use crate::{Ratio, rng};
 use notes::Notes;
 use pool::{Entry, Pool};
 use quantile::RunningQuantile;
 pub use rule::ProbeRule;
-use rule::Score;
+use rule::{Score, fullness};
 
 /// With fewer answers there is no choice to make.
 const FEWEST: usize = 2;
 /// Probes for one pick, at most: more say the same again.
 const MOST_PROBES: usize = 8;
+/// Requests in flight at the threshold that count as another unit of the penalty for failures: a backend that fails half of
+/// its requests has 25 units.
+const IN_FLIGHT_PER_UNIT: u32 = 25;
 /// Uses of an answer where the formula has no bound: with a pool as large as the set of backends, answers are replaced by
 /// newer ones long before they are used up.
 const UNBOUNDED_USES: f64 = 1e6;
@@ -125,7 +131,9 @@ impl PrequalConfig {
     fn uses(&self, n: usize) -> f64 {
         let share_in_pool = f64::from(self.pool.get()) / n as f64;
         let surplus = (1.0 - share_in_pool) * self.probes_per_pick - self.removals_per_pick;
-        if surplus <= 0.0 { UNBOUNDED_USES } else { ((1.0 + self.reuse_delta) / surplus).clamp(1.0, UNBOUNDED_USES) }
+        let uses = (1.0 + self.reuse_delta) / surplus;
+        // Written so that what is not a number, of settings that make no sense, is unbounded too.
+        if surplus > 0.0 && uses < UNBOUNDED_USES { uses.max(1.0) } else { UNBOUNDED_USES }
     }
 }
 
@@ -192,14 +200,19 @@ impl Prequal {
         Some(usable[place])
     }
 
-    /// A backend answered a probe.
-    pub(crate) fn on_answer(&mut self, now: Timestamp, slot: u32, answer: ProbeAnswer, inverse_weight: f32, n: usize) {
-        let uses = self.config.uses(n) + self.uses_left_over;
+    /// A usable backend answered a probe.
+    pub(crate) fn on_answer(&mut self, view: &View<'_>, slot: u32, answer: ProbeAnswer) {
+        let uses = self.config.uses(view.usable.len()) + self.uses_left_over;
         let uses_left = uses as u32;
         self.uses_left_over = uses - f64::from(uses_left);
-        self.threshold.insert(relative(answer.in_flight, inverse_weight));
+        self.sample(view, slot, answer.in_flight);
         let latency_s = answer.latency.map_or(0.0, |latency| latency.as_secs_f32());
-        self.pool.insert(Entry { slot, in_flight: answer.in_flight, latency_s, at: now, uses_left });
+        self.pool.insert(Entry { slot, in_flight: answer.in_flight, latency_s, at: view.now, uses_left });
+    }
+
+    fn sample(&mut self, view: &View<'_>, slot: u32, in_flight: u32) {
+        let inverse_weight = view.candidates[slot as usize].inverse_weight;
+        self.threshold.insert(fullness(in_flight, inverse_weight, view.least_inverse_weight));
     }
 
     /// The pick from the pool.
@@ -218,6 +231,8 @@ impl Prequal {
 
     fn thin_out(&mut self, view: &View<'_>) {
         self.removals_due += self.config.removals_per_pick;
+        // More than all there are is no different from all.
+        self.removals_due = self.removals_due.min(self.pool.entries().len() as f64 + 1.0);
         while self.removals_due >= 1.0 {
             self.removals_due -= 1.0;
             let oldest = (!self.pool.entries().is_empty()).then_some(0);
@@ -232,27 +247,26 @@ impl Prequal {
 
     /// The pick from what is noted of those drawn.
     fn choose_noted(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
+        while self.next_probe(view.usable, rng).is_some() {}
+        let Some(first) = self.probed.first().copied() else {
+            return view.usable[rng::below(rng, view.usable.len())];
+        };
         let threshold = self.threshold.value();
-        let mut best: Option<(Score, u32)> = None;
-        while let Some(slot) = self.next_probe(view.usable, rng) {
-            let candidate = &view.candidates[slot as usize];
-            let entry = self.notes.entry(view.now, slot, candidate, self.config.max_age);
-            if best.is_none() {
-                // The first is drawn uniformly; one sample a pick is enough.
-                self.threshold.insert(relative(entry.in_flight, candidate.inverse_weight));
-            }
-            let score = self.config.rule.score(&entry, view, threshold);
-            if best.is_none_or(|(least, _)| score < least) {
-                best = Some((score, slot));
-            }
+        let heard = |slot: u32| self.notes.entry(view.now, slot, &view.candidates[slot as usize], self.config.max_age);
+        let of_first = heard(first);
+        let by_report = |slot| heard(slot).map(|entry| (self.config.rule.score(&entry, view, threshold), slot));
+        let by_own = |slot: u32| (Score::new(view.candidates[slot as usize].relative_load(), 0.0), slot);
+        // Of equals the one drawn first, and so any: there is no order among those drawn.
+        let fewer = |best: (Score, u32), other: (Score, u32)| if other.0 < best.0 { other } else { best };
+        let mut drawn = self.probed.iter().copied();
+        let reported = drawn.clone().map(by_report).reduce(|best, other| Some(fewer(best?, other?))).flatten();
+        let chosen = reported.or_else(|| drawn.by_ref().map(by_own).reduce(fewer));
+        if let Some(entry) = of_first {
+            // The first is drawn uniformly; one sample a pick is enough.
+            self.sample(view, first, entry.in_flight);
         }
-        best.map_or_else(|| view.usable[rng::below(rng, view.usable.len())], |(_, slot)| slot)
+        chosen.map_or(first, |(_, slot)| slot)
     }
-}
-
-/// Requests in flight in terms of an ordinary backend, in whole numbers.
-fn relative(in_flight: u32, inverse_weight: f32) -> u32 {
-    (in_flight as f32 * inverse_weight + 0.5) as u32
 }
 
 impl Policy for Prequal {
@@ -267,9 +281,14 @@ impl Policy for Prequal {
 
     fn on_usable(&mut self, slot: u32, _candidate: &Candidate) {
         self.notes.reserve(slot);
+        self.pool.reserve(slot as usize + 1);
     }
 
     fn on_unusable(&mut self, slot: u32) {
         self.pool.forget(slot);
+    }
+
+    fn penalty_unit(&self) -> u32 {
+        1 + self.threshold.value() / IN_FLIGHT_PER_UNIT
     }
 }

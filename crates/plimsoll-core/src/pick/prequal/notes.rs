@@ -1,8 +1,9 @@
 //! What the client's own requests have told of each backend: what `prequal` goes by where there is nobody to ask.
 //!
 //! The last load report that named requests in flight, and those that this client has sent there since, less those that came
-//! back; without one, or when it is too old, the client's own count of active requests. The latency that the client
-//! saw is no substitute for the one that a backend names: it comes late, and does not say with how many in flight.
+//! back; nothing, when it is too old. The client's own count of active requests is no substitute, since it is a part of what
+//! all clients have there; nor is the latency that the client saw one for that which a backend names: it comes late, and
+//! does not say with how many in flight.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -50,12 +51,10 @@ impl Notes {
         }
     }
 
-    /// What the backend in `slot` would answer, as far as is known.
-    pub(super) fn entry(&self, now: Timestamp, slot: u32, candidate: &Candidate, max_age: Duration) -> Entry {
-        let note = self.notes.get(slot as usize).copied().flatten().filter(|note| now.since(note.at) < max_age);
-        let (in_flight, latency_s) = note.map_or((candidate.load, 0.0), |note| {
-            (note.in_flight.saturating_add(candidate.load).saturating_sub(note.load), note.latency_s)
-        });
-        Entry { slot, in_flight, latency_s, at: now, uses_left: 1 }
+    /// What the backend in `slot` would answer; `None` when nothing was heard of it within `max_age`.
+    pub(super) fn entry(&self, now: Timestamp, slot: u32, candidate: &Candidate, max_age: Duration) -> Option<Entry> {
+        let note = self.notes.get(slot as usize).copied().flatten().filter(|note| now.since(note.at) < max_age)?;
+        let in_flight = note.in_flight.saturating_add(candidate.load).saturating_sub(note.load);
+        Some(Entry { slot, in_flight, latency_s: note.latency_s, at: now, uses_left: 1 })
     }
 }

@@ -30,7 +30,12 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, entries: Vec::with_capacity(capacity) }
+        Self { capacity, entries: Vec::new() }
+    }
+
+    /// Makes room for the answers of `backends`, so that taking them in does not allocate.
+    pub(super) fn reserve(&mut self, backends: usize) {
+        self.entries.reserve(backends.min(self.capacity).saturating_sub(self.entries.len()));
     }
 
     pub(super) fn entries(&self) -> &[Entry] {
@@ -68,8 +73,8 @@ impl Pool {
     /// The answer in `place` has decided a pick.
     pub(super) fn use_up(&mut self, place: usize) {
         let entry = &mut self.entries[place];
-        entry.in_flight += 1;
-        entry.uses_left -= 1;
+        entry.in_flight = entry.in_flight.saturating_add(1);
+        entry.uses_left = entry.uses_left.saturating_sub(1);
         if entry.uses_left == 0 {
             self.remove(place);
         }
@@ -104,6 +109,14 @@ mod tests {
         assert_eq!(pool.entries()[0].in_flight, 1);
         pool.use_up(0);
         assert!(pool.entries().is_empty());
+    }
+
+    #[test]
+    fn the_fullest_backend_that_can_be_named_does_not_become_the_emptiest() {
+        let mut pool = Pool::new(1);
+        pool.insert(Entry { in_flight: u32::MAX, ..entry(1, 1) });
+        pool.use_up(0);
+        assert_eq!(pool.entries()[0].in_flight, u32::MAX);
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub enum ProbeRule {
 pub(super) struct Score(u64);
 
 impl Score {
-    fn new(first: f32, second: f32) -> Self {
+    pub(super) fn new(first: f32, second: f32) -> Self {
         Self(u64::from(first.max(0.0).to_bits()) << 31 | u64::from(second.max(0.0).to_bits() >> 1))
     }
 
@@ -68,6 +68,19 @@ impl Score {
 pub(super) fn in_flight(entry: &Entry, view: &View<'_>) -> f32 {
     let candidate = candidate(entry, view);
     entry.in_flight.max(candidate.load) as f32 * candidate.inverse_weight
+}
+
+/// Whether more are in flight there than `threshold`, in the measure of the samples that this is a quantile of: one at the
+/// threshold itself must not be hot for a rounding.
+fn is_hot(entry: &Entry, view: &View<'_>, threshold: u32) -> bool {
+    let candidate = candidate(entry, view);
+    fullness(entry.in_flight.max(candidate.load), candidate.inverse_weight, view.least_inverse_weight) > threshold
+}
+
+/// Requests in flight in terms of the heaviest backend, in whole numbers: to it each is one, and to others more, so
+/// that nothing is lost by rounding whatever weights are written.
+pub(super) fn fullness(in_flight: u32, inverse_weight: f32, least_inverse_weight: f32) -> u32 {
+    (in_flight as f32 * (inverse_weight / least_inverse_weight) + 0.5) as u32
 }
 
 fn candidate<'v>(entry: &Entry, view: &'v View<'_>) -> &'v Candidate {
@@ -101,7 +114,7 @@ impl ProbeRule {
     pub(super) fn score(&self, entry: &Entry, view: &View<'_>, threshold: u32) -> Score {
         let in_flight = in_flight(entry, view);
         match *self {
-            Self::HotCold if in_flight > threshold as f32 => Score::new(in_flight, entry.latency_s).last(),
+            Self::HotCold if is_hot(entry, view, threshold) => Score::new(in_flight, entry.latency_s).last(),
             Self::HotCold => Score::new(entry.latency_s, in_flight),
             Self::LeastInFlight | Self::TwoChoices => Score::new(in_flight, entry.latency_s),
             Self::Linear { in_flight_share, per_request } => {

@@ -175,6 +175,20 @@ impl Machine {
         self.resubset(now)
     }
 
+    /// Takes a backend out of use, or gives it back, whether it is a member now or not. `None` when it is not known.
+    pub(super) fn set_drained(&mut self, now: Timestamp, address: SocketAddr, drained: bool) -> Option<News> {
+        if !self.membership.set_drained(address, drained) {
+            return None;
+        }
+        let member = self.ids().find(|(_, backend)| backend.address() == address).map(|(id, _)| id);
+        Some(member.map_or_else(News::default, |id| {
+            self.tell(|balancer, _, mut observer| match drained {
+                true => balancer.drain(now, id, &mut observer),
+                false => balancer.undrain(now, id, &mut observer),
+            })
+        }))
+    }
+
     /// Backends that are known, members or not.
     pub(super) fn known(&self) -> usize {
         self.membership.known()
@@ -204,7 +218,7 @@ impl Machine {
         for slot in &mut self.members {
             let Some(member) = slot else { continue };
             match index.get(&member.backend.address()) {
-                Some(&at) if wanted[at] == *member.backend.endpoint() => kept[at] = true,
+                Some(&at) if is_same(&wanted[at], member.backend.endpoint()) => kept[at] = true,
                 _ => {
                     self.balancer.remove(now, member.id, &mut observe);
                     *slot = None;
@@ -213,6 +227,9 @@ impl Machine {
         }
         for (endpoint, _) in wanted.into_iter().zip(kept).filter(|(_, kept)| !kept) {
             let id = self.balancer.add(now, endpoint.weight, &mut observe);
+            if self.membership.is_drained(endpoint.address) {
+                self.balancer.drain(now, id, &mut observe);
+            }
             if self.members.len() <= id.slot() {
                 self.members.resize_with(id.slot() + 1, || None);
             }
@@ -279,6 +296,13 @@ impl Machine {
             Event::PanicEnded { .. } => None,
         }
     }
+}
+
+/// Whether a member goes on as it is. Where it stands is for the subset to know: a cluster that is given zones must not
+/// lose all of its connections by it.
+fn is_same(wanted: &Endpoint, member: &Endpoint) -> bool {
+    let Endpoint { address, weight, authority, zone: _ } = wanted;
+    (address, weight, authority) == (&member.address, &member.weight, &member.authority)
 }
 
 impl Done {

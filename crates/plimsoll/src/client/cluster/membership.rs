@@ -3,9 +3,8 @@
 //! Whom to take, and who replaces one that is of no use, is decided by [`plimsoll_core::subset`]; here endpoints are put in
 //! its terms, and its members back in theirs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use plimsoll_core::health::State;
 use plimsoll_core::subset::{Backend, Subset};
@@ -22,6 +21,8 @@ pub(super) struct Membership {
     choice: Option<SubsetChoice>,
     /// Of `known`, by number; `None`: all of them are members.
     subset: Option<Subset>,
+    /// Taken out by hand. Whoever leaves the subset meanwhile must not come back as if nothing had been said.
+    drained: HashSet<SocketAddr>,
 }
 
 impl Membership {
@@ -35,7 +36,24 @@ impl Membership {
                 self.known.push(endpoint);
             }
         }
+        self.drained.retain(|address| self.numbers.contains_key(address));
         self.choose();
+    }
+
+    /// Remembers that a backend was taken out by hand, or given back. `false` when it is not known.
+    pub(super) fn set_drained(&mut self, address: SocketAddr, drained: bool) -> bool {
+        let known = self.numbers.contains_key(&address);
+        if known && drained {
+            self.drained.insert(address);
+        } else {
+            self.drained.remove(&address);
+        }
+        known
+    }
+
+    /// Whether a backend was taken out by hand.
+    pub(super) fn is_drained(&self, address: SocketAddr) -> bool {
+        self.drained.contains(&address)
     }
 
     /// Takes a subset, or all, from now on.
@@ -71,18 +89,20 @@ impl Membership {
 
     fn choose(&mut self) {
         self.subset = self.choice.map(|choice| {
-            let mut zones: HashMap<Option<&Arc<str>>, u32> = HashMap::new();
             let backends: Vec<Backend> = (self.known.iter())
-                .map(|endpoint| {
-                    let next = zones.len() as u32;
-                    Backend {
-                        key: Backend::key_of(&endpoint.address.to_string()),
-                        domain: *zones.entry(endpoint.zone.as_ref()).or_insert(next),
-                        weight: endpoint.weight,
-                    }
+                .map(|endpoint| Backend {
+                    key: Backend::key_of(&endpoint.address.to_string()),
+                    domain: endpoint.zone.as_deref().map_or(0, domain_of),
+                    weight: endpoint.weight,
                 })
                 .collect();
             Subset::new(choice.order(&backends), choice.config().size)
         });
     }
+}
+
+/// The number of a zone: made from its name, and not in the order in which zones are met, or one backend that comes first in
+/// a new list would number all of them anew, and every client would turn to others.
+fn domain_of(zone: &str) -> u32 {
+    Backend::key_of(zone) as u32
 }

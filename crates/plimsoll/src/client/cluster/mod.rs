@@ -160,12 +160,12 @@ impl Cluster {
     /// Gives the backend at `address` no new requests until [`Cluster::undrain`]. `false` when there
     /// is no such backend.
     pub fn drain(&self, address: SocketAddr) -> bool {
-        self.0.with_address(address, |machine, now, id| machine.tell(|b, _, mut obs| b.drain(now, id, &mut obs)))
+        self.0.set_drained(address, true)
     }
 
     /// Takes the backend at `address` back after [`Cluster::drain`], by way of a check.
     pub fn undrain(&self, address: SocketAddr) -> bool {
-        self.0.with_address(address, |machine, now, id| machine.tell(|b, _, mut obs| b.undrain(now, id, &mut obs)))
+        self.0.set_drained(address, false)
     }
 }
 
@@ -263,16 +263,10 @@ impl Shared {
         self.machine.lock().counts.replayed += 1;
     }
 
-    fn with_address(&self, address: SocketAddr, act: impl FnOnce(&mut Machine, Timestamp, BackendId) -> News) -> bool {
+    fn set_drained(&self, address: SocketAddr, drained: bool) -> bool {
         let now = self.now();
-        let mut machine = self.machine.lock();
-        let Some(id) = machine.ids().find(|(_, b)| b.address() == address).map(|(id, _)| id) else {
-            return false;
-        };
-        let news = act(&mut machine, now, id);
-        drop(machine);
-        self.publish(news);
-        true
+        let news = self.machine.lock().set_drained(now, address, drained);
+        news.map(|news| self.publish(news)).is_some()
     }
 
     /// After a change from outside: whoever waits looks again.
