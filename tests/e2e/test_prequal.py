@@ -4,6 +4,7 @@ import base64
 import math
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from xds.data.orca.v3 import orca_load_report_pb2 as orca
@@ -16,6 +17,15 @@ PREQUAL = 'policy = "prequal"'
 OUTLIERS_OFF = '[clusters.main.outlier]\nconsecutive_failures = "off"\nsuccess_rate_stdev = "off"'
 QUICK = ("--cost", "fixed:100us", "--wait", "fixed:4ms", "--cores", "64")
 SLOW = ("--cost", "fixed:100us", "--wait", "fixed:60ms", "--cores", "64")
+
+
+@pytest.fixture(autouse=True)
+def end_at_once(fleet: Fleet) -> Iterator[None]:
+    """Ends what a test started without the seconds in which each says goodbye, since nobody sends to it any more."""
+    yield
+    for process in fleet.processes:
+        if process.exit_code is None:
+            process.kill()
 
 
 def report_of(connection: Connection) -> orca.OrcaLoadReport:
@@ -56,32 +66,32 @@ def test_quick_backends_are_preferred_and_nothing_fails(fleet: Fleet, protocol: 
     assert cluster["policy"] == "prequal"
     counted = fleet.load_now(proxy.url, "--protocol", protocol, "--rate", "300", "--warmup", "2s", "--duration", "6s")
     assert counted.failed == 0, counted.raw
-    # Equal shares would be a quarter each.
+    # Equal shares would be a quarter each. How the quick ones share the rest is another matter: of two that are equally
+    # quick, whoever seems a trifle quicker at the time gets more.
     for address in slow:
         assert counted.share(address) < 0.10, counted.by_backend
-    for address in quick:
-        assert counted.share(address) > 0.30, counted.by_backend
+    assert sum(counted.share(address) for address in quick) > 0.85, counted.by_backend
 
 
 def test_backend_that_becomes_slow_is_left_and_found_again(fleet: Fleet) -> None:
-    backends = [fleet.backend(*QUICK) for _ in range(3)]
-    proxy = fleet.proxy([backend.address for backend in backends], cluster=PREQUAL)
+    moody = fleet.backend(*QUICK)
+    # Slower than it at its best and quicker than at its worst, so that who should get most is never a tie.
+    others = [fleet.backend("--cost", "fixed:100us", "--wait", "fixed:25ms", "--cores", "64").address for _ in range(2)]
+    proxy = fleet.proxy([moody.address, *others], cluster=PREQUAL)
     proxy.admin.wait_for_healthy(3)
-    moody = backends[0]
 
-    def share(warmup: str = "2s") -> float:
+    def share(wait: str, warmup: str) -> float:
+        with Connection.to(moody.port) as connection:
+            assert connection.request("/control", "POST", body=f'{{"wait": "{wait}"}}'.encode()).status == 200
         counted = fleet.load_now(proxy.url, "--rate", "200", "--warmup", warmup, "--duration", "3s")
         assert counted.failed == 0, counted.raw
         return counted.share(moody.address)
 
-    assert share() > 0.2
-    with Connection.to(moody.port) as connection:
-        assert connection.request("/control", "POST", body=b'{"wait": "fixed:80ms"}').status == 200
-    assert share() < 0.15
-    with Connection.to(moody.port) as connection:
-        assert connection.request("/control", "POST", body=b'{"wait": "fixed:4ms"}').status == 200
+    # A third would be equal.
+    assert share("fixed:4ms", "2s") > 0.5
+    assert share("fixed:120ms", "2s") < 0.15
     # What it says of its latency is a median over up to 5 s, and the few requests that it still gets are all that bring news.
-    assert share("8s") > 0.12, "a backend that is well again has to be found"
+    assert share("fixed:4ms", "8s") > 0.5, "a backend that is well again has to be found"
 
 
 @pytest.mark.parametrize("ejection", ["ejection", "no-ejection"])

@@ -107,7 +107,7 @@ def test_report_is_one_page_with_all_that_was_asked_for(tmp_path: pathlib.Path) 
     assert code == 1
     assert out.strip() == str(tmp_path / "index.html")
     page = (tmp_path / "index.html").read_text()
-    for part in ('id="subset-small"', 'id="two-speeds"', 'id="failing"', "✗ off", "✓ ok", "<svg "):
+    for part in ('id="subset-small"', 'id="two-speeds"', 'id="failing"', "✗ fail", "✓ ok", "<svg "):
         assert part in page, part
 
 

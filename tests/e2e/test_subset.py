@@ -5,7 +5,7 @@ import pathlib
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -25,10 +25,13 @@ def subset(algorithm: str, size: int | str, index: int | None = None, count: int
     return "\n".join(["[client]", *client, "[clusters.main.subset]", f'algorithm = "{algorithm}"', f"size = {size}"])
 
 
-def end(processes: Iterable[Proxy]) -> None:
-    """Ends proxies that nobody sends to, without the second in which they announce their end."""
-    for process in processes:
-        process.kill()
+@pytest.fixture(autouse=True)
+def end_at_once(fleet: Fleet) -> Iterator[None]:
+    """Ends what a test started without the seconds in which each says goodbye, since nobody sends to it any more."""
+    yield
+    for process in fleet.processes:
+        if process.exit_code is None:
+            process.kill()
 
 
 def reload(fleet: Fleet, proxy: Proxy, addresses: list[str], **settings: str) -> None:
@@ -102,7 +105,6 @@ def test_deterministic_subsets_reach_all_backends_evenly(fleet: Fleet, backends:
         # In turn, so all of them were asked, and nobody else.
         assert counted.by_backend == dict.fromkeys(members(proxy), 30 // size)
         reached.update(counted.by_backend.keys())
-    end(started)
     least, rest = divmod(size * count, backends)
     assert sorted(reached[address] for address in addresses) == [least] * (backends - rest) + [least + 1] * rest
 
@@ -119,11 +121,10 @@ def test_each_algorithm_connects_to_as_many_as_are_asked_for(fleet: Fleet, algor
     # The same proxy, started again, is where it was.
     again = fleet.proxy(addresses, further=subset(algorithm, 2, 1, 3))
     assert members(again) == members(started[1])
-    end([*started, again])
 
 
 def test_without_a_number_proxies_of_other_names_take_other_subsets(fleet: Fleet) -> None:
-    addresses = [f"127.0.0.1:{free_port()}" for _ in range(8)]
+    addresses = [fleet.backend().address for _ in range(8)]
 
     def start(name: str) -> Proxy:
         tables = f'[client]\nid = "{name}"\n[clusters.main.subset]\nsize = 3'
@@ -135,7 +136,6 @@ def test_without_a_number_proxies_of_other_names_take_other_subsets(fleet: Fleet
     # The ports are drawn, so this is chance: four alike, of 56 possible subsets, once in 175,000 runs.
     assert len(set(taken)) > 1
     assert taken[4] == taken[0]
-    end(started)
 
 
 def test_more_wanted_than_there_are_is_all(fleet: Fleet) -> None:
@@ -266,7 +266,6 @@ def test_subset_has_its_share_of_each_zone_and_outlives_one(fleet: Fleet) -> Non
     assert fleet.load_now(proxy.url, "--requests", "200").failed == 0
     counted = load.result()
     assert counted.failed <= 8, f"more failed than were in flight: {counted.raw}"
-    end(started)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-//! Holds the import table of the workspace, and the purity of the core.
+//! Holds the import table of the workspace, the purity of the core, and that the simulator asks it for every decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use cargo_metadata::{DependencyKind, MetadataCommand};
+use cargo_metadata::{DepKindInfo, DependencyKind, Metadata, MetadataCommand};
 
 /// Each crate, and which of ours it may import. A crate that is not here has no place in the workspace yet.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -142,36 +143,199 @@ fn naming(folder: &str, words: &[&str]) -> Vec<String> {
     faults
 }
 
-/// What a simulator with decisions of its own would have: a policy, or a branch for one. The core's `PolicyKind` and
-/// `Algorithm` know their names and make the machines, so nothing else has to tell them apart.
+/// What the simulator is made of, all the way down: nothing that waits, listens or keeps threads of its own.
+const ABSENT_FROM_SIM: &[&str] = &["tokio", "mio", "hyper", "h2", "tonic", "axum", "async-io", "smol", "rayon"];
+/// All that the core is made of.
+const CORE_IS_MADE_OF: &[&str] = &["plimsoll-core", "rand_core", "rand_pcg", "twox-hash"];
+
 #[test]
-fn the_simulator_holds_no_decision_of_its_own() {
-    let names = policy_and_algorithm_names();
-    assert!(names.contains(&"round-robin") && names.contains(&"rocksteadier"), "{names:?}");
-    let mut faults = Vec::new();
-    for file in rust_files(&workspace_root().join("crates/plimsoll-sim/src")) {
-        if file.file_name().is_some_and(|name| name == "tests.rs") {
-            continue;
+fn neither_core_nor_simulator_brings_a_runtime_along() {
+    let metadata = MetadataCommand::new()
+        .current_dir(workspace_root())
+        .other_options(vec!["--offline".into(), "--filter-platform".into(), host()])
+        .exec()
+        .expect("cargo metadata runs");
+    let parts = |name: &str| parts(&metadata, name);
+    let sim = parts("plimsoll-sim");
+    assert!(sim.contains("plotters") && sim.contains("plimsoll-core"), "what is there is seen: {sim:?}");
+    let found: Vec<&str> = ABSENT_FROM_SIM.iter().copied().filter(|name| sim.contains(*name)).collect();
+    assert!(found.is_empty(), "plimsoll-sim depends on {found:?}, if by way of others");
+    assert_eq!(parts("plimsoll-core"), CORE_IS_MADE_OF.iter().map(ToString::to_string).collect(), "the core's parts");
+    // That the test can see what it looks for.
+    assert!(parts("plimsoll-proxy").contains("tokio"));
+}
+
+/// A package and all that it is built from, tests and build scripts left out.
+fn parts(metadata: &Metadata, name: &str) -> BTreeSet<String> {
+    let nodes = &metadata.resolve.as_ref().expect("dependencies are resolved").nodes;
+    let start = metadata.packages.iter().find(|package| package.name.as_str() == name).expect("it is in the workspace");
+    let (mut seen, mut pending) = (BTreeSet::new(), vec![&start.id]);
+    while let Some(id) = pending.pop() {
+        if seen.insert(id) {
+            let node = nodes.iter().find(|node| node.id == *id).expect("each package has a node");
+            let is_normal = |kinds: &[DepKindInfo]| kinds.iter().any(|kind| kind.kind == DependencyKind::Normal);
+            pending.extend(node.deps.iter().filter(|dep| is_normal(&dep.dep_kinds)).map(|dep| &dep.pkg));
         }
-        let text = fs::read_to_string(&file).expect("source is readable");
-        let source = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        for (number, line) in source.lines().enumerate() {
-            let code = line.split("//").next().unwrap_or_default();
-            let mut fault = |what: &str| faults.push(format!("{}:{}: {what}", file.display(), number + 1));
-            let branches =
-                |name: &&&str| [format!("\"{name}\" =>"), format!("== \"{name}\"")].iter().any(|it| code.contains(it));
-            for name in names.iter().filter(branches) {
-                fault(&format!("a branch for \"{name}\", which is the core's part"));
-            }
-            for decision in ["fn pick", "fn choose", "impl Policy", "match policy", "match algorithm"]
-                .iter()
-                .filter(|decision| code.contains(**decision))
-            {
-                fault(&format!("`{decision}` decides, which is the core's part"));
+    }
+    seen.into_iter().map(|id| metadata[id].name.to_string()).collect()
+}
+
+/// The platform that this is built on, without which packages of others, which nobody has fetched, would be looked for.
+fn host() -> String {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let said = Command::new(rustc).arg("-vV").output().expect("rustc runs").stdout;
+    let said = String::from_utf8(said).expect("rustc speaks UTF-8");
+    said.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc names its host").to_owned()
+}
+
+/// What the simulator may say of policies, algorithms and states, by file, and why that decides nothing. Whoever needs
+/// another line here should ask first whether the core can answer the question.
+const MAY_NAME: &[(&str, &str)] = &[
+    // The worked example is one of this policy.
+    ("experiment/worked/mod.rs", "PolicyKind::LeastLoaded"),
+    // The ledger is another machine, which has to be held and told of who comes and goes.
+    ("experiment/subset/assign.rs", "Algorithm::Ledger"),
+    ("experiment/subset/measure.rs", "Algorithm::Ledger"),
+    ("experiment/fleet/world/build.rs", "Algorithm::Ledger"),
+    // Backends that nobody asks for their latency are not made to work it out.
+    ("experiment/fleet/world/build.rs", "PolicyKind::Prequal"),
+    // Which setting differs from arm to arm, for the axis of a figure.
+    ("experiment/fleet/sweep.rs", "PolicyKind::Prequal"),
+    ("experiment/fleet/sweep.rs", "ProbeRule::HotCold"),
+    ("experiment/fleet/sweep.rs", "ProbeRule::Linear"),
+    // What stands in a field until the file is read.
+    ("scenario/fleet.rs", "Algorithm::Rocksteadier"),
+    ("scenario/subset.rs", "Algorithm::Random"),
+    // A request that has no backend yet.
+    ("model/request.rs", "BackendId::new"),
+];
+/// What is the core's to tell apart, or to make.
+const CORE_DECIDES_BY: &[&str] = &["PolicyKind::", "Algorithm::", "ProbeRule::", "State::", "BackendId::"];
+/// Of these, what names no variant: lists, defaults, constructors from a name.
+const NAMES_NOTHING: &[&str] = &["ALL", "default", "from_str"];
+
+/// A simulator with decisions of its own would tell policies, algorithms or states of backends apart, or make up which
+/// backend is meant. So it may name none of them, but where [`MAY_NAME`] says why.
+#[test]
+fn the_simulator_tells_no_policy_algorithm_or_state_apart() {
+    let mut found = BTreeSet::new();
+    for (file, line) in code_of_the_simulator() {
+        for part in CORE_DECIDES_BY {
+            for (at, _) in line.match_indices(part) {
+                let is_whole = !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+                let rest = &line[at + part.len()..];
+                let name = &rest[..rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len())];
+                if is_whole && !NAMES_NOTHING.contains(&name) {
+                    found.insert((file.clone(), format!("{part}{name}")));
+                }
             }
         }
     }
+    let allowed: BTreeSet<(String, String)> =
+        MAY_NAME.iter().map(|(file, code)| (file.to_string(), code.to_string())).collect();
+    let beyond: Vec<_> = found.difference(&allowed).collect();
+    assert!(beyond.is_empty(), "the core tells these apart, not the simulator: {beyond:?}");
+    let stale: Vec<_> = allowed.difference(&found).collect();
+    assert!(stale.is_empty(), "these are allowed and not there any more: {stale:?}");
+}
+
+/// Wherever a request goes, and whoever is connected to, the core said so.
+#[test]
+fn the_simulator_takes_every_backend_from_the_core() {
+    let code = code_of_the_simulator();
+    let places = |wanted: &dyn Fn(&str) -> bool| -> BTreeSet<(&str, &str)> {
+        code.iter().filter(|(_, line)| wanted(line)).map(|(file, line)| (file.as_str(), line.trim())).collect()
+    };
+    // The one place where a request gets its backend, out of a pick.
+    let requests = "experiment/fleet/world/requests.rs";
+    assert_eq!(
+        places(&|line| line.contains("request.backend =") || line.contains("request.id =")),
+        BTreeSet::from([(requests, "request.backend = client.backend(id);"), (requests, "request.id = id;"),])
+    );
+    for (asked, file) in [
+        ("balancer.pick(", requests),
+        ("balancer.pick_except(", requests),
+        ("balancer.poll_probe(", "experiment/fleet/world/upkeep.rs"),
+        ("subset::order(", "experiment/fleet/world/build.rs"),
+        (".order(", "experiment/fleet/world/build.rs"),
+        ("order(&self.config", "experiment/subset/assign.rs"),
+        ("subset.members()", "model/client.rs"),
+        ("subset.on_state(", "model/client.rs"),
+        ("balancer.pick(", "experiment/worked/mod.rs"),
+        ("rejection_probability(", "experiment/worked/mod.rs"),
+        ("cover(", "experiment/worked/mod.rs"),
+    ] {
+        let calls = |line: &str| line.contains(asked);
+        assert!(places(&calls).iter().any(|(at, _)| *at == file), "{file} does not ask the core by `{asked}`");
+    }
+}
+
+/// No function, branch or implementation by the name of a decision.
+#[test]
+fn the_simulator_defines_nothing_that_decides() {
+    let names = policy_and_algorithm_names();
+    assert!(names.contains(&"round-robin") && names.contains(&"rocksteadier"), "{names:?}");
+    let mut faults = Vec::new();
+    for (file, line) in code_of_the_simulator() {
+        let branches =
+            |name: &&&str| [format!("\"{name}\" =>"), format!("== \"{name}\"")].iter().any(|it| line.contains(it));
+        for name in names.iter().filter(branches) {
+            faults.push(format!("{file}: a branch for \"{name}\", which is the core's part: {line}"));
+        }
+        let defines =
+            ["fn pick", "fn choose", "fn is_usable", "fn is_healthy", "impl Policy", "match policy", "match algorithm"];
+        for decision in defines.iter().filter(|decision| line.contains(**decision)) {
+            faults.push(format!("{file}: `{decision}` decides, which is the core's part"));
+        }
+    }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// A scenario names policies and algorithms, and says nothing of how they work: data alone, and only names of the core.
+#[test]
+fn scenarios_name_decisions_of_the_core_and_hold_none() {
+    let names = policy_and_algorithm_names();
+    let folder = workspace_root().join("scenarios");
+    let (mut files, mut named) = (0, BTreeSet::new());
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let file = entry.expect("a readable entry").path();
+        assert!(file.extension().is_some_and(|extension| extension == "toml"), "{} is no data", file.display());
+        files += 1;
+        let text = fs::read_to_string(&file).expect("a scenario is readable");
+        for line in text.lines().filter(|line| !line.trim_start().starts_with('#')) {
+            for key in ["policy = \"", "algorithm = \""] {
+                for (at, _) in line.match_indices(key) {
+                    let name = line[at + key.len()..].split('"').next().unwrap_or_default();
+                    assert!(names.contains(&name), "{}: {name} is no policy or algorithm of the core", file.display());
+                    named.insert(name.to_owned());
+                }
+            }
+        }
+    }
+    assert!(files > 0);
+    let tried = |name: &&str| named.contains(*name);
+    let policies: Vec<&str> = plimsoll_core::pick::PolicyKind::ALL.iter().map(|policy| policy.name()).collect();
+    assert!(policies.iter().all(tried), "each policy is tried by some scenario: {named:?} of {policies:?}");
+}
+
+/// The simulator's code, by file: lines without comments and without tests.
+fn code_of_the_simulator() -> Vec<(String, String)> {
+    let mut code = Vec::new();
+    for folder in ["crates/plimsoll-sim/src", "crates/plimsoll-cli/src/sim"] {
+        let folder = workspace_root().join(folder);
+        for file in rust_files(&folder) {
+            let name =
+                file.strip_prefix(&folder).expect("it is in the folder").to_str().expect("plain names").to_owned();
+            if name.ends_with("tests.rs") || name.contains("tests/") {
+                continue;
+            }
+            let text = fs::read_to_string(&file).expect("source is readable");
+            let source = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let lines = source.lines().map(|line| line.split("//").next().unwrap_or_default().trim_end());
+            code.extend(lines.filter(|line| !line.is_empty()).map(|line| (name.clone(), line.to_owned())));
+        }
+    }
+    code
 }
 
 fn policy_and_algorithm_names() -> Vec<&'static str> {

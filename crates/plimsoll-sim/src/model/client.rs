@@ -60,9 +60,7 @@ impl Client {
     /// Takes the backends of a subset as its own, from now on.
     pub(crate) fn set_subset(&mut self, now: Timestamp, mut subset: Subset, weights: &[Weight]) {
         for known in self.balancer.snapshot(now) {
-            if !is_usable(known.state) {
-                subset.on_usable(self.backend(known.id), false);
-            }
+            subset.on_state(self.backend(known.id), known.state);
         }
         let wanted = subset.members().to_vec();
         self.subset = Some(subset);
@@ -97,7 +95,7 @@ impl Client {
             if !self.balancer.contains(id) {
                 continue;
             }
-            if subset.on_usable(self.by_slot[id.slot()], is_usable(state)) {
+            if subset.on_state(self.by_slot[id.slot()], state) {
                 let wanted = subset.members().to_vec();
                 self.set_members(now, &wanted, weights);
             }
@@ -125,9 +123,4 @@ impl Client {
     pub(crate) fn members(&self) -> Vec<u32> {
         self.members.iter().map(|(backend, _)| *backend).collect()
     }
-}
-
-/// Whether a subset should count a backend in; one that has just been added is not known to be ill.
-fn is_usable(state: State) -> bool {
-    matches!(state, State::Healthy | State::Connecting)
 }

@@ -157,7 +157,9 @@ impl World<'_> {
             handled = true;
             let backend = &mut self.backends[number as usize];
             let Request { found, reached, .. } = self.requests[request];
-            backend.learn(self.now, found, reached);
+            if !failed {
+                backend.learn(self.now, found, reached);
+            }
             if backend.conduct == Conduct::Hang {
                 self.requests[request].away = false;
                 self.release(request);
