@@ -94,7 +94,12 @@ fn draw(
     let xs = all().flat_map(|(x, _)| [x - half, x + half]);
     // Bars stand on zero.
     let ys = all().map(|(_, y)| *y).chain(bars.then_some(0.0));
-    let (x, y) = (Ruler::horizontal(xs, figure.x.scale), Ruler::vertical(ys, figure.y.scale));
+    let (mut x, y) = (Ruler::horizontal(xs, figure.x.scale), Ruler::vertical(ys, figure.y.scale));
+    if bars {
+        // Between two bars there is nothing to be marked.
+        x.marks.retain(|(at, _)| all().any(|(x, _)| (x - at).abs() < 1e-9));
+        x.marks.iter_mut().for_each(|(at, text)| *text = at.to_string());
+    }
     let mut chart = ChartBuilder::on(&below)
         .margin_left(6)
         .margin_right(24)

@@ -36,12 +36,17 @@ fn over_phases(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
             figures.push(latency(measured, window, format!("latency-phase-{window}"), title));
         }
     }
+    // Levels of load make a curve; a few other phases are told apart better by their distributions.
+    let is_curve = base_load(plan).is_some() || plan.phases.len() > MOST_PHASES_BY_THEMSELVES;
     for (id, title, q) in [
         ("p50-by-phase", "Median latency", 0.5),
         ("p90-by-phase", "90th percentile of latency", 0.9),
         ("p99-by-phase", "99th percentile of latency", 0.99),
         ("p99-9-by-phase", "99.9th percentile of latency", 0.999),
-    ] {
+    ]
+    .into_iter()
+    .filter(|_| is_curve)
+    {
         let latency = |tally: &Tally| quantile_ms(tally, q);
         figures.push(by_phase(plan, measured, id, title, Axis::logarithmic("latency", "ms"), &latency));
     }
@@ -121,6 +126,15 @@ fn latency(measured: &[Measured<'_>], window: usize, id: String, title: String) 
     }
 }
 
+/// Where phases are levels of load, rising, that is what one wants to see them by: the load that theirs are multiples of.
+fn base_load(plan: &Plan) -> Option<f64> {
+    let rises = plan.phases.is_sorted_by(|a, b| a.load < b.load);
+    match plan.arrivals {
+        Arrivals::Open { rate: Rate::OfCapacity(base) } if rises => Some(base),
+        _ => None,
+    }
+}
+
 fn by_phase(
     plan: &Plan,
     measured: &[Measured<'_>],
@@ -129,16 +143,12 @@ fn by_phase(
     y: Axis,
     value: &dyn Fn(&Tally) -> f64,
 ) -> Figure {
-    // Where phases are levels of load, rising, that is what one wants to see them by.
-    let rises = plan.phases.is_sorted_by(|a, b| a.load < b.load);
-    let base = match plan.arrivals {
-        Arrivals::Open { rate: Rate::OfCapacity(base) } if rises => Some(base),
-        _ => None,
-    };
+    let base = base_load(plan);
+    let kind = if base.is_some() { SeriesKind::Line } else { SeriesKind::Bars };
     let x_of = |place: usize| base.map_or((place + 1) as f64, |base| 100.0 * base * plan.phases[place].load);
     let series = measured.iter().map(|of| {
         let points = of.tallies[1..].iter().enumerate().map(|(place, tally)| (x_of(place), value(tally))).collect();
-        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points }
+        Series { name: of.arm.name.clone(), kind, points }
     });
     Figure {
         id: id.to_owned(),
