@@ -222,8 +222,18 @@ impl Members {
                 member.occupied && members.is_in_scope(slot as u32) && member.warming.share(now, slow_start) >= 1.0;
             has_its_share && member.capability.known(now, weighted).is_some()
         };
-        let utilization = |slot: usize| counts(self, slot).then(|| self.slots[slot].capability.feedback.measured(now));
-        let mean = feedback::mean((0..self.slots.len()).filter_map(|slot| utilization(slot).flatten()));
+        // Another policy was in force meanwhile.
+        let interrupted = now.since(last) > weighted.update * 2;
+        for slot in 0..self.slots.len() {
+            let has_its_share = counts(self, slot);
+            let feedback = &mut self.slots[slot].capability.feedback;
+            if interrupted {
+                feedback.settle(now, false, weighted.smoothing);
+            }
+            feedback.settle(now, has_its_share, weighted.smoothing);
+        }
+        let measured = self.slots.iter().filter_map(|member| member.capability.feedback.measured(now));
+        let mean = feedback::mean(measured);
         for slot in 0..self.slots.len() {
             if counts(self, slot) {
                 self.slots[slot].capability.feedback.correct(now, last, mean, weighted.feedback);

@@ -29,8 +29,8 @@ impl Balancer {
 
     /// Corrects weights by what utilization has come to since the last time.
     pub(super) fn feed_back(&mut self, now: Timestamp) {
-        let last = core::mem::replace(&mut self.last_feedback, now);
         if matches!(self.policy, AnyPolicy::Weighted(_)) && !self.config.weighted.feedback.is_zero() {
+            let last = core::mem::replace(&mut self.last_feedback, now);
             self.members.feed_back(now, last, &self.config);
         }
     }

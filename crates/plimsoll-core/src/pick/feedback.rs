@@ -21,7 +21,10 @@
 //! is full, and cannot say how much more than full.
 //!
 //! A backend in slow start is left out. It gets less than its weight says, whatever that is: its factor would only wind up,
-//! and all of it come down on the backend when slow start ends.
+//! and all of it come down on the backend when slow start ends. And when a backend begins to get what its weight says (slow
+//! start is over, its reports are believed, the policy came into force), what is known of its utilization is still of
+//! the time before. Until an eighth of that is left, after three half-lives of the smoothing, nothing is corrected: it would be corrected
+//! for what capability has mended already.
 
 use core::time::Duration;
 
@@ -34,6 +37,8 @@ const MEASURED_WITHIN: Duration = Duration::from_secs(5);
 const FLOOR: f64 = 0.01;
 /// Limits of the factor: what is further from its share than that is not for clients to mend.
 const LIMITS: (f64, f64) = (0.25, 4.0);
+/// Half-lives of the smoothing after which what was before does not count.
+const SETTLING: u32 = 3;
 /// Limits of ū/u in one step.
 const STEP: (f64, f64) = (0.5, 2.0);
 
@@ -64,12 +69,16 @@ pub(crate) struct Feedback {
     changed: Option<Timestamp>,
     /// Smoothed.
     utilization: f64,
+    /// Since when it gets what its weight says; `None` while it does not.
+    share_since: Option<Timestamp>,
+    /// That was long enough ago for its utilization to show it.
+    settled: bool,
     factor: f64,
 }
 
 impl Default for Feedback {
     fn default() -> Self {
-        Self { reported: None, changed: None, utilization: 0.0, factor: 1.0 }
+        Self { reported: None, changed: None, utilization: 0.0, share_since: None, settled: false, factor: 1.0 }
     }
 }
 
@@ -93,9 +102,17 @@ impl Feedback {
         self.factor
     }
 
-    /// The utilization to compare with others', if it is measured.
+    /// The backend gets what its weight says, or does not; `smoothing` is the half-life of what earlier reports said.
+    pub(crate) fn settle(&mut self, now: Timestamp, has_its_share: bool, smoothing: Duration) {
+        let since = has_its_share.then(|| self.share_since.unwrap_or(now));
+        self.share_since = since;
+        self.settled = since.is_some_and(|since| now.since(since) >= smoothing * SETTLING);
+    }
+
+    /// The utilization to compare with others', if it is measured, and what weights have made of it.
     pub(crate) fn measured(&self, now: Timestamp) -> Option<f64> {
-        self.changed.filter(|changed| now.since(*changed) < MEASURED_WITHIN).map(|_| self.utilization + FLOOR)
+        let changed = self.changed.filter(|changed| self.settled && now.since(*changed) < MEASURED_WITHIN);
+        changed.map(|_| self.utilization + FLOOR)
     }
 
     /// Moves the factor by the time since `last`; `mean` is that of all measured utilizations, if there are any.
@@ -144,6 +161,7 @@ mod tests {
             for (i, (backend, excess)) in backends.iter_mut().zip(excess).enumerate() {
                 let noise = if (second + i as u64).is_multiple_of(2) { 1.0 + noise } else { 1.0 - noise };
                 backend.on_report(now, free_of_failures(0.5 * excess * backend.factor() * noise), 0.8);
+                backend.settle(now, true, Duration::ZERO);
             }
             let mean = mean(backends.iter().filter_map(|backend| backend.measured(now)));
             backends.iter_mut().for_each(|backend| backend.correct(now, secs(second - 1), mean, T));
@@ -161,6 +179,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_known_of_the_time_before_corrects_nothing() {
+        let mut backend = Feedback::default();
+        for second in 1..40 {
+            let now = secs(second);
+            backend.on_report(now, free_of_failures(0.9 + second as f64 * 1e-3), 0.8);
+            // From 10 s on it gets what its weight says, but for a moment at 25 s.
+            backend.settle(now, second >= 10 && second != 25, Duration::from_secs(3));
+            let settled = (19..25).contains(&second) || second >= 35;
+            assert_eq!(backend.measured(now).is_some(), settled, "{second} s");
+        }
+    }
+
+    #[test]
     fn equal_backends_are_left_alone() {
         for factor in run([1.0; 4], 0.1) {
             assert!((factor - 1.0).abs() < 0.03, "{factor}");
@@ -174,6 +205,7 @@ mod tests {
             // Nor do the failures that come and go make it one, nor its rate.
             let rates = Utilization { charged: 0.9 + second as f64 * 1e-3, qps: 100.0 + second as f64, reported: 0.9 };
             backend.on_report(secs(second), rates, 0.8);
+            backend.settle(secs(second), true, Duration::ZERO);
             backend.correct(secs(second), secs(second - 1), Some(0.3), T);
         }
         assert_eq!((backend.measured(secs(100)), backend.factor()), (None, 1.0));
@@ -185,6 +217,7 @@ mod tests {
         for second in 1..30 {
             let full = Utilization { qps: 100.0 + (second % 3) as f64, ..free_of_failures(1.0) };
             backend.on_report(secs(second), full, 0.8);
+            backend.settle(secs(second), true, Duration::ZERO);
             backend.correct(secs(second), secs(second - 1), Some(0.5), T);
         }
         assert!(backend.factor() < 0.5, "{}", backend.factor());
@@ -196,6 +229,7 @@ mod tests {
         for second in 1..200 {
             let utilization = if second < 60 { 0.9 + second as f64 * 1e-3 } else { 0.9 };
             backend.on_report(secs(second), free_of_failures(utilization), 0.8);
+            backend.settle(secs(second), true, Duration::ZERO);
             // Nor has any other backend a measurement, in the end.
             backend.correct(secs(second), secs(second - 1), (second < 100).then_some(0.3), T);
             if second == 60 {
