@@ -45,7 +45,7 @@ const SETTINGS: [Setting; 3] = [
         level: |arm| arm.balancer.prequal.hot_quantile = Ratio::ONE,
     },
     Setting {
-        label: "weight of requests in flight against latency",
+        label: "weight of requests in flight, of 1",
         scale: Scale::Linear,
         value: |arm| match arm.balancer.prequal.rule {
             ProbeRule::Linear { in_flight_share, .. } if prequal(arm) => Some(in_flight_share.as_f64()),
@@ -195,7 +195,7 @@ mod tests {
                 prequal.rule = ProbeRule::Linear { in_flight_share: Ratio::from_percent(share), per_request };
             })
         };
-        assert_eq!(of(&[linear(0), linear(50), linear(100)]), Some("weight of requests in flight against latency"));
+        assert_eq!(of(&[linear(0), linear(50), linear(100)]), Some("weight of requests in flight, of 1"));
         assert_eq!(of(&[linear(0), linear(50), linear(50)]), None, "two of one value");
     }
 }
