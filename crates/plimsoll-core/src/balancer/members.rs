@@ -213,8 +213,8 @@ impl Members {
     }
 
     /// Corrects the weights of those that may be chosen and get all of their share, for the time since `last`, by their
-    /// utilization.
-    pub(super) fn feed_back(&mut self, now: Timestamp, last: Timestamp, config: &BalancerConfig) {
+    /// utilization; `None`: weights have just come into force.
+    pub(super) fn feed_back(&mut self, now: Timestamp, last: Option<Timestamp>, config: &BalancerConfig) {
         let BalancerConfig { weighted, slow_start, .. } = config;
         let counts = |members: &Self, slot: usize| {
             let member = &members.slots[slot];
@@ -222,12 +222,10 @@ impl Members {
                 member.occupied && members.is_in_scope(slot as u32) && member.warming.share(now, slow_start) >= 1.0;
             has_its_share && member.capability.known(now, weighted).is_some()
         };
-        // Another policy was in force meanwhile.
-        let interrupted = now.since(last) > weighted.update * 2;
         for slot in 0..self.slots.len() {
             let has_its_share = counts(self, slot);
             let feedback = &mut self.slots[slot].capability.feedback;
-            if interrupted {
+            if last.is_none() {
                 feedback.settle(now, false, weighted.smoothing);
             }
             feedback.settle(now, has_its_share, weighted.smoothing);
@@ -236,7 +234,7 @@ impl Members {
         let mean = feedback::mean(measured);
         for slot in 0..self.slots.len() {
             if counts(self, slot) {
-                self.slots[slot].capability.feedback.correct(now, last, mean, weighted.feedback);
+                self.slots[slot].capability.feedback.correct(now, last.unwrap_or(now), mean, weighted.feedback);
             }
         }
     }

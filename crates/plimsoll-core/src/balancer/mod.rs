@@ -103,8 +103,8 @@ pub struct Balancer {
     penalised: Vec<u32>,
     penalised_next: usize,
     next_update: Timestamp,
-    /// When weights were last corrected.
-    last_feedback: Timestamp,
+    /// When weights were last corrected; `None` while they are not in force.
+    last_feedback: Option<Timestamp>,
     next_outlier_sweep: Timestamp,
 }
 
@@ -124,7 +124,7 @@ impl Balancer {
             penalised: Vec::new(),
             penalised_next: 0,
             next_update: Timestamp::ZERO,
-            last_feedback: Timestamp::ZERO,
+            last_feedback: None,
             next_outlier_sweep: Timestamp::ZERO,
         }
     }

@@ -29,8 +29,9 @@ impl Balancer {
 
     /// Corrects weights by what utilization has come to since the last time.
     pub(super) fn feed_back(&mut self, now: Timestamp) {
-        if matches!(self.policy, AnyPolicy::Weighted(_)) && !self.config.weighted.feedback.is_zero() {
-            let last = core::mem::replace(&mut self.last_feedback, now);
+        let in_force = matches!(self.policy, AnyPolicy::Weighted(_)) && !self.config.weighted.feedback.is_zero();
+        let last = core::mem::replace(&mut self.last_feedback, in_force.then_some(now));
+        if in_force {
             self.members.feed_back(now, last, &self.config);
         }
     }
