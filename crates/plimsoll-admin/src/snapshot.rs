@@ -23,6 +23,23 @@ pub struct FleetSnapshot {
     pub reloads_taken: u64,
     /// Configurations that were refused.
     pub reloads_refused: u64,
+    /// Lines of the access log that were dropped.
+    pub access_log_dropped: u64,
+    /// How short memory and descriptors are.
+    pub pressure: PressureSnapshot,
+}
+
+/// How short the process is of memory and descriptors.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PressureSnapshot {
+    /// 0 is normal, 1 is that it holds less, 2 that it takes nothing new.
+    pub level: u8,
+    /// The most memory that it may use, in bytes; `None` for any.
+    pub max_memory_bytes: Option<u64>,
+    /// File descriptors that are open; `None` where the system does not say.
+    pub open_descriptors: Option<u64>,
+    /// File descriptors that may be open; `None` for any number.
+    pub max_descriptors: Option<u64>,
 }
 
 /// One cluster.
@@ -146,7 +163,7 @@ pub struct Histogram {
 }
 
 /// A listener.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ListenerSnapshot {
     /// Its name.
     pub name: String,
@@ -154,6 +171,16 @@ pub struct ListenerSnapshot {
     pub connections: usize,
     /// Connections accepted.
     pub accepted: u64,
+    /// Connections that were closed as soon as they were accepted, by reason.
+    pub turned_away: Vec<(&'static str, u64)>,
+    /// Connections that ended before a request could come, by reason.
+    pub failed_handshakes: Vec<(&'static str, u64)>,
+    /// TLS handshakes, by kind.
+    pub tls_handshakes: Vec<(&'static str, u64)>,
+    /// Connections that the proxy ended because of what their client did or did not do, by reason.
+    pub ended: Vec<(&'static str, u64)>,
+    /// HTTP/2 streams that were ended because their client took nothing.
+    pub stalled_streams: u64,
     /// Requests that were answered without a cluster, by reason.
     pub refusals: Vec<(&'static str, u64)>,
 }

@@ -1,38 +1,43 @@
-//! `plimsoll check`: all problems of a config at once, each with its place and what to do about it.
+//! `plimsoll check`: all problems of a config at once, each with its place and what to do about it; or what a reload of it
+//! would change.
 //!
-//! Says the same wherever it is run: it reads the file and asks neither the network nor the machine.
+//! Says the same wherever it is run: it reads files and asks neither the network nor the machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use plimsoll_proxy::config::Config;
+use plimsoll_proxy::config::{Change, Config, What};
 
 use crate::exit::{Outcome, Verdict};
 
 /// Arguments of `plimsoll check`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  plimsoll check -c plimsoll.toml           say all that is wrong; exit 1 if anything is
-  plimsoll check -c plimsoll.toml --print   the effective config, with every default")]
+  plimsoll check -c plimsoll.toml                    say all that is wrong; exit 1 if anything is
+  plimsoll check -c plimsoll.toml --print            the effective config, with every default
+  plimsoll check -c plimsoll.toml --diff old.toml    what a proxy that runs by old.toml would do about it on SIGHUP;
+                                                     exit 1 if a change needs a restart")]
 pub(crate) struct Args {
     /// The config to check
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
     /// Print the effective config with every default, as TOML, on stdout
-    #[arg(long)]
+    #[arg(long, conflicts_with = "diff")]
     print: bool,
+    /// Say what is different from this config, and what a reload does about it
+    #[arg(long, value_name = "OLD")]
+    diff: Option<PathBuf>,
+    /// Say it as JSON
+    #[arg(long, requires = "diff")]
+    json: bool,
 }
 
 /// Checks the config.
 pub(crate) fn run(args: Args) -> Outcome {
-    let config = match Config::load(&args.config) {
-        Ok(config) => config,
-        Err(error) => {
-            eprintln!("{error}");
-            let count = error.problems().len();
-            eprintln!("\n{count} {}", if count == 1 { "problem" } else { "problems" });
-            return Ok(Verdict::Bad);
-        }
-    };
+    let Some(config) = load(&args.config) else { return Ok(Verdict::Bad) };
+    if let Some(file) = &args.diff {
+        let Some(old) = load(file) else { return Ok(Verdict::Bad) };
+        return Ok(diff(&config.changes_since(&old), args.json));
+    }
     if args.print {
         print!("{}", config.print());
     } else {
@@ -45,4 +50,51 @@ pub(crate) fn run(args: Args) -> Outcome {
         );
     }
     Ok(Verdict::Good)
+}
+
+/// The config; `None` when it was said what is wrong with it.
+fn load(file: &Path) -> Option<Config> {
+    Config::load(file)
+        .inspect_err(|error| {
+            eprintln!("{error}");
+            let count = error.problems().len();
+            eprintln!("\n{count} {}", if count == 1 { "problem" } else { "problems" });
+        })
+        .ok()
+}
+
+/// Says what changes; bad when a reload is not enough.
+fn diff(changes: &[Change], json: bool) -> Verdict {
+    let restarts = changes.iter().filter(|change| change.needs_restart).count();
+    if json {
+        let changes: Vec<_> = changes.iter().map(to_json).collect();
+        println!("{:#}", serde_json::json!({ "changes": changes, "needs_restart": restarts > 0 }));
+    } else {
+        for change in changes {
+            println!("{change}");
+        }
+        match (changes.len(), restarts) {
+            (0, _) => println!("nothing changes"),
+            (_, 0) => println!("\na reload brings all of it into force"),
+            (all, _) => println!("\na reload is not enough: {restarts} of {all} need a restart"),
+        }
+    }
+    if restarts == 0 { Verdict::Good } else { Verdict::Bad }
+}
+
+fn to_json(change: &Change) -> serde_json::Value {
+    let (what, setting, old, new) = match &change.what {
+        What::Added => ("added", None, None, None),
+        What::Removed => ("removed", None, None, None),
+        What::Setting { path, old, new } => ("changed", Some(path), old.as_ref(), new.as_ref()),
+    };
+    serde_json::json!({
+        "part": change.part,
+        "change": what,
+        "setting": setting,
+        "old": old,
+        "new": new,
+        "effect": change.effect,
+        "needs_restart": change.needs_restart,
+    })
 }

@@ -1,7 +1,11 @@
 //! `plimsoll proxy`: balanced traffic, from a config or from `--from` and `--to`.
 
+mod admin;
 mod fleet;
+mod handover;
+mod notify;
 mod serve;
+mod upgrade;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -25,7 +29,9 @@ const PROTOCOLS: [(&str, Protocol); 3] =
   plimsoll proxy -c plimsoll.toml
 
 SIGHUP reads the config again; what did not change in it goes on undisturbed, and a config with a
-problem changes nothing. SIGTERM drains: requests in flight are answered, then the process ends.")]
+problem changes nothing. SIGUSR1 opens the access log again. SIGUSR2 starts this program again, hands its
+sockets over to it, and leaves when it serves. SIGTERM drains: requests in flight are answered, then the
+process ends. Sockets that systemd passes (LISTEN_FDS) are used for the listeners at their addresses.")]
 pub(crate) struct Args {
     /// The config; instead of all other options
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["from", "to", "policy", "protocol", "admin", "threads"])]

@@ -17,6 +17,7 @@
 
 mod balancer;
 mod check;
+mod flat;
 mod print;
 mod problem;
 mod read;
@@ -26,6 +27,7 @@ mod variants;
 
 pub use balancer::{check_balancer, span_or_off};
 pub use check::Checker;
+pub use flat::flat;
 pub use print::{Setting, inline, print, settings};
 pub use problem::{ConfigError, Flaw, Position, Problem, did_you_mean, mend_name};
 pub use read::{OFF, Places, Read, Reading, kind, load, read};

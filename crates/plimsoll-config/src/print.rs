@@ -77,6 +77,12 @@ impl Visitor for Printer {
         self.section(key, ["[", "]"], table);
     }
 
+    fn optional_table<T: Table + Default>(&mut self, key: &'static str, table: &mut Option<T>) {
+        if let Some(table) = table {
+            self.table(key, table);
+        }
+    }
+
     fn tables<T: Table + Default>(&mut self, key: &'static str, tables: &mut Vec<T>) {
         for table in tables {
             self.section(key, ["[[", "]]"], table);
@@ -171,6 +177,10 @@ impl Visitor for Lister {
 
     fn table<T: Table>(&mut self, key: &'static str, table: &mut T) {
         self.section(key, false, table);
+    }
+
+    fn optional_table<T: Table + Default>(&mut self, key: &'static str, _table: &mut Option<T>) {
+        self.section(key, false, &mut T::default());
     }
 
     fn tables<T: Table + Default>(&mut self, key: &'static str, _tables: &mut Vec<T>) {

@@ -278,6 +278,15 @@ impl Visitor for Reader<'_, '_, '_> {
         self.at(key, |reading, found| reading.fill_from(found, table));
     }
 
+    fn optional_table<T: Table + Default>(&mut self, key: &'static str, table: &mut Option<T>) {
+        self.at(key, |reading, found| {
+            let mut read = table.take().unwrap_or_default();
+            reading.fill_from(found, &mut read);
+            // What is no table says nothing, so that rules about its settings would only echo.
+            *table = matches!(found.get_ref(), DeValue::Table(_)).then_some(read);
+        });
+    }
+
     fn tables<T: Table + Default>(&mut self, key: &'static str, tables: &mut Vec<T>) {
         self.at(key, |reading, found| {
             let DeValue::Array(items) = found.get_ref() else {

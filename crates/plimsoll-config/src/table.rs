@@ -48,6 +48,9 @@ pub trait Visitor {
     /// A table within.
     fn table<T: Table>(&mut self, key: &'static str, table: &mut T);
 
+    /// A table within that may be left out, which says something by itself.
+    fn optional_table<T: Table + Default>(&mut self, key: &'static str, table: &mut Option<T>);
+
     /// A list of tables, `[[key]]`.
     fn tables<T: Table + Default>(&mut self, key: &'static str, tables: &mut Vec<T>);
 

@@ -190,6 +190,10 @@ values! {
     usize: |v| whole(v, 0), usize::to_string;
     NonZeroU32: |v| whole::<u32>(v, 1).map(|number| NonZeroU32::new(number).expect("at least 1")), NonZeroU32::to_string;
     NonZeroUsize: |v| whole::<usize>(v, 1).map(|number| NonZeroUsize::new(number).expect("at least 1")), NonZeroUsize::to_string;
+    bool: |v| match v {
+        DeValue::Boolean(value) => Ok(*value),
+        other => Err(Flaw::new(format!("expected true or false, found {}", kind(other)), "write true or false, without quotes")),
+    }, bool::to_string;
     String: |v| text(v, "text", "text in quotes").map(str::to_owned), |text| quoted(text);
     PolicyKind: |v| {
         let choices: Vec<_> = PolicyKind::ALL.iter().map(|policy| (policy.name(), *policy)).collect();

@@ -9,6 +9,7 @@
 //! - [`health`] keeps the state of each backend and the rules that change it.
 //! - [`pick`] holds the policies that choose among the usable backends.
 //! - [`subset`] decides which of many backends one client connects to.
+//! - [`queue`] decides who of the requests that wait gets the next place.
 //! - [`LoadReport`] is what backends say of themselves, [`probe`] what they answer when asked; [`spread`] measures how even the result is.
 //!
 //! ```
@@ -35,6 +36,7 @@ pub mod health;
 mod id;
 pub mod pick;
 pub mod probe;
+pub mod queue;
 mod ratio;
 mod report;
 mod rng;

@@ -48,6 +48,7 @@ fn facts() -> impl Strategy<Value = Vec<Fact>> {
         1 => Just(CheckOutcome::NotServing),
         2 => Just(CheckOutcome::Failed),
         1 => Just(CheckOutcome::Unreachable),
+        1 => Just(CheckOutcome::NotMade),
     ];
     let fact = prop_oneof![
         3 => (1..4_u32).prop_map(Fact::Add),

@@ -1,4 +1,4 @@
-//! The socket of a listener, and the loop that accepts.
+//! The loop that accepts connections at one socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,79 +6,139 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use crate::clients::Admitted;
 use crate::connection;
+use crate::handshake;
 use crate::listener::{ListenerState, Seat};
 use crate::phase::Phase;
+use crate::pressure::descriptors::{self, Reserve};
+use crate::sockets::BACKLOG;
+use crate::turned_away::TurnedAway;
 
-/// Connections that the kernel may hold before they are accepted: enough for a burst during a reload.
-const BACKLOG: i32 = 4096;
 /// Pause after a failed accept, such as for want of descriptors: nothing gets better by trying at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// Connections that are taken from the queue of a socket that is about to close. More cannot have been in it; whoever comes
+/// later comes to a successor that has the same socket.
+const MOST_QUEUED: i32 = BACKLOG;
 
-/// A socket that listens at `address`, on which several threads, and a successor of this process, may listen as
-/// well: the kernel spreads connections over them.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+/// Open for as long as it is held: when it is dropped, the loops of its listener accept what has connected so far, and end.
+#[derive(Debug)]
+pub(crate) struct Door(watch::Sender<()>);
+
+impl Door {
+    pub(crate) fn open() -> Self {
+        Self(watch::Sender::new(()))
+    }
+
+    /// For one loop.
+    pub(crate) fn watch(&self) -> Doorway {
+        Doorway(self.0.subscribe())
+    }
+}
+
+/// A loop's end of a [`Door`].
+#[derive(Debug)]
+pub(crate) struct Doorway(watch::Receiver<()>);
+
+impl Doorway {
+    async fn closed(&mut self) {
+        // Nothing is ever sent: an error is all that can come.
+        while self.0.changed().await.is_ok() {}
+    }
 }
 
 /// Accepts connections until the listener closes, and then those that had connected before.
 ///
 /// A seat is taken for a connection that is there, not for one that may come: a thread that waits for one must not
 /// keep the last seat from another thread that has one. So each thread may hold one connection that waits for a seat.
-pub(crate) async fn accept(listener: TcpListener, state: Arc<ListenerState>) {
+pub(crate) async fn accept(listener: TcpListener, state: Arc<ListenerState>, mut door: Doorway) {
     let mut phases = state.life.watch();
+    let mut reserve = Reserve::hold();
     loop {
         let accepted = tokio::select! {
             biased;
-            () = closing(&mut phases) => break,
+            () = closing(&mut phases, &mut door) => break,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if descriptors::is_shortage(&error) => {
+                if turn_away(&listener, &mut reserve, &state).await == 0 {
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+                continue;
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
+        let Some(admitted) = admit(&state, address) else { continue };
         let seat = tokio::select! {
             biased;
             seat = Seat::take(&state) => seat,
-            () = closing(&mut phases) => Seat::take_anyway(&state.shared),
+            () = closing(&mut phases, &mut door) => Seat::take_anyway(&state.shared),
         };
-        begin(stream, seat, &state);
+        begin(stream, address, (seat, admitted), &state);
     }
     // Those who wait in the kernel's queue have connected already, as far as they know.
     let Ok(listener) = listener.into_std() else { return };
-    while let Ok((stream, _)) = listener.accept() {
-        if stream.set_nonblocking(true).is_ok()
-            && let Ok(stream) = TcpStream::from_std(stream)
+    for _ in 0..MOST_QUEUED {
+        let Ok((stream, address)) = listener.accept() else { return };
+        if let Some(admitted) = admit(&state, address)
+            && let Ok(stream) = registered(stream)
         {
-            begin(stream, Seat::take_anyway(&state.shared), &state);
+            begin(stream, address, (Seat::take_anyway(&state.shared), admitted), &state);
         }
     }
 }
 
-async fn closing(phases: &mut watch::Receiver<Phase>) {
-    // An error means that the listener is gone altogether.
-    let _ = phases.wait_for(|phase| *phase == Phase::Closing).await;
+fn registered(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+    stream.set_nonblocking(true)?;
+    TcpStream::from_std(stream)
 }
 
-fn begin(stream: TcpStream, seat: Seat, state: &Arc<ListenerState>) {
+async fn closing(phases: &mut watch::Receiver<Phase>, door: &mut Doorway) {
+    tokio::select! {
+        // An error means that the listener is gone altogether.
+        _ = phases.wait_for(|phase| *phase == Phase::Closing) => {}
+        () = door.closed() => {}
+    }
+}
+
+/// Closes those that wait in the queue when there is no descriptor for them; says how many.
+async fn turn_away(listener: &TcpListener, reserve: &mut Reserve, state: &ListenerState) -> u64 {
+    let count = reserve.turn_away(listener).await;
+    state.shared.turned_away.add(TurnedAway::Descriptors, count);
+    state.shared.pressure.on_shortage(count);
+    count
+}
+
+/// Counts a connection for its client; `None` when it is to be closed, as the client has too many or memory is nearly used up.
+fn admit(state: &ListenerState, address: SocketAddr) -> Option<Admitted> {
+    if state.shared.pressure.refuses() {
+        state.shared.turned_away.add(TurnedAway::Memory, 1);
+        return None;
+    }
+    let limits = state.limits.load();
+    // Behind a proxy whose connections begin with the client's address, that is counted, once it is known.
+    let most = if limits.proxy_protocol.is_none() { limits.max_connections_per_client } else { None };
+    state.shared.clients.admit(address.ip(), most)
+}
+
+fn begin(stream: TcpStream, address: SocketAddr, held: (Seat, Admitted), state: &Arc<ListenerState>) {
     state.shared.accepted.fetch_add(1, Ordering::Relaxed);
     let state = Arc::clone(state);
     tokio::spawn(async move {
-        connection::serve(stream, state).await;
-        drop(seat);
+        let _held = held;
+        let Ok((stream, peer)) = handshake::open(stream, address, &state).await else { return };
+        let behind = state.limits.load().proxy_protocol.is_some();
+        let most = if behind { state.limits.load().max_connections_per_client } else { None };
+        let Some(_admitted) = state.shared.clients.admit(peer.address.ip(), most) else { return };
+        connection::serve(stream, peer, state).await;
     });
 }

@@ -1,89 +1,182 @@
 //! What happens on a client connection, as its requests and its time limits see it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use http::Request;
+
+use crate::access_log::Entry;
+use crate::ended::Ended;
+use crate::forwarded::Marks;
 use crate::listener::{Limits, ListenerState};
+use crate::peer::Peer;
 
 /// A connection, as its requests see it.
 pub(crate) struct Connection {
     pub(crate) listener: Arc<ListenerState>,
     /// As they were when it came.
     pub(crate) limits: Arc<Limits>,
+    pub(crate) peer: Peer,
+    /// What backends are told of it.
+    pub(crate) marks: Marks,
     pub(crate) activity: Activity,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    /// For the client's next request.
+    Idle,
+    /// For the rest of a head.
+    Head,
+    /// For us, or for a backend.
+    Busy,
+    /// For more of a request's body.
+    Body,
 }
 
 /// What happens on a connection, for whoever keeps its time limits.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     /// Requests begun so far, wrapping.
-    pub(crate) begun: AtomicU32,
-    pub(crate) active: AtomicU32,
-    /// Bytes came in while no request was active.
-    pub(crate) partial_head: AtomicBool,
-    pub(crate) http2: AtomicBool,
-    /// Writes that got something out so far, wrapping.
-    pub(crate) written: AtomicU32,
+    begun: AtomicU32,
+    active: AtomicU32,
+    stage: AtomicU8,
+    /// Bytes of bodies that came in so far.
+    received: AtomicU64,
+    /// Bytes that went out so far.
+    sent: AtomicU64,
     /// The last write got nothing out: the client does not read.
-    pub(crate) write_blocked: AtomicBool,
+    write_blocked: AtomicBool,
+    /// Ends with what it is doing.
+    closing: AtomicBool,
+    /// Has overstayed a time limit.
+    overdue: AtomicBool,
 }
 
 // One thread drives a connection, so that plain loads and stores would do; relaxed atomics are the same instructions
 // and need no promise to the compiler.
 impl Activity {
     pub(crate) fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.begun.store(self.begun().wrapping_add(1), Ordering::Relaxed);
         self.active.fetch_add(1, Ordering::Relaxed);
-        self.partial_head.store(false, Ordering::Relaxed);
+        self.enter(Stage::Busy);
     }
 
     pub(crate) fn end(&self) {
-        self.active.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_http2(&self) {
-        self.http2.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed) > 0 || self.http2.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn on_read(&self) {
-        if self.active.load(Ordering::Relaxed) == 0 {
-            self.partial_head.store(true, Ordering::Relaxed);
+        if self.active.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.enter(Stage::Idle);
         }
     }
 
-    pub(crate) fn on_write(&self, poll: &Poll<std::io::Result<usize>>) {
-        self.write_blocked.store(poll.is_pending(), Ordering::Relaxed);
-        if poll.is_ready() {
-            self.written.fetch_add(1, Ordering::Relaxed);
-            // An HTTP/2 server speaks before it is asked. (An HTTP/1 server only to refuse what it cannot read.)
-            if self.begun.load(Ordering::Relaxed) == 0 {
-                self.is_http2();
-            }
+    pub(crate) fn begun(&self) -> u32 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Relaxed) {
+            0 => Stage::Idle,
+            1 => Stage::Head,
+            2 => Stage::Busy,
+            _ => Stage::Body,
         }
+    }
+
+    pub(crate) fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn on_received(&self, bytes: usize) {
+        self.received.store(self.received() + bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn on_sent(&self, bytes: usize) {
+        self.sent.store(self.sent() + bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_write_blocked(&self) -> bool {
+        self.write_blocked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn write_is_blocked(&self, blocked: bool) {
+        self.write_blocked.store(blocked, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn overstay(&self) {
+        self.overdue.store(true, Ordering::Relaxed);
     }
 }
 
-/// A request that its connection counts as active until this is dropped.
-pub(crate) struct ActiveRequest(Arc<Connection>);
-
-impl ActiveRequest {
-    pub(crate) fn begin(connection: Arc<Connection>) -> Self {
-        connection.activity.begin();
-        Self(connection)
+impl Connection {
+    /// One that begins now.
+    pub(crate) fn new(listener: Arc<ListenerState>, peer: Peer) -> Self {
+        let limits = listener.limits.load_full();
+        let marks = Marks::new(&peer, &limits.forwarding);
+        Self { listener, limits, peer, marks, activity: Activity::default() }
     }
 
-    pub(crate) fn connection(&self) -> &Connection {
-        &self.0
+    /// Ends for a reason that is not its own; counted, and said once.
+    pub(crate) fn end_for(&self, ended: Ended) {
+        self.listener.shared.ended.count(ended);
+        tracing::debug!(client = %self.peer.address, listener = %self.limits.name, reason = ended.name(), "connection ended");
+    }
+}
+
+/// A request that its connection counts as active, and that goes into the log, until this is dropped.
+pub(crate) struct ActiveRequest {
+    connection: Arc<Connection>,
+    /// Its line in the log, if it gets one.
+    pub(crate) entry: Option<Box<Entry>>,
+    /// Bytes of its body, counted only for the log.
+    bytes_in: Option<Arc<AtomicU64>>,
+}
+
+impl ActiveRequest {
+    /// `request` is as the client sent it.
+    pub(crate) fn begin<B>(connection: &Arc<Connection>, request: &Request<B>) -> Self {
+        connection.activity.begin();
+        let entry = connection.listener.access_log.begin(&connection.peer, &connection.limits.name, request);
+        let bytes_in = entry.as_ref().map(|_| Arc::default());
+        Self { connection: Arc::clone(connection), entry, bytes_in }
+    }
+
+    /// Where the bytes of its body are to be counted.
+    pub(crate) fn bytes_in(&self) -> Option<Arc<AtomicU64>> {
+        self.bytes_in.clone()
     }
 }
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.0.activity.end();
+        self.connection.activity.end();
+        if let Some(mut entry) = self.entry.take() {
+            entry.bytes_in = self.bytes_in.as_ref().map_or(0, |bytes| bytes.load(Ordering::Relaxed));
+            self.connection.listener.access_log.write(&entry);
+        }
     }
 }

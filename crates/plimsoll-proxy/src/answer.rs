@@ -4,22 +4,49 @@
 //! trailers that say so, see `response_body`: a client makes less of a stream that was reset.)
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use plimsoll::client;
+use plimsoll_http1::{Framing, write};
 use plimsoll_wire::grpc::{self, Code};
 
+use crate::date;
 use crate::reason::{self, Refusal};
 use crate::response_body::ResponseBody;
 
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
 /// The answer to a request that the proxy refuses.
 pub(crate) fn for_refusal(refusal: Refusal, is_grpc: bool) -> Response<ResponseBody> {
-    let (_, status, code, message) = refusal.row();
-    let mut response = plain(is_grpc, status, code, message);
-    if refusal == Refusal::Connect {
+    let (_, status, code, _) = refusal.row();
+    let mut response = plain(is_grpc, status, code, &refusal.text());
+    if status == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
     }
+    if refusal == Refusal::Memory {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
     response
+}
+
+/// An answer to `HEAD`: one of the proxy's own says how long its body would be.
+pub(crate) fn without_body(mut answer: Response<ResponseBody>) -> Response<ResponseBody> {
+    if let Some(length) = answer.body_mut().drop_if_local() {
+        answer.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    answer
+}
+
+/// Appends the answer to what came on an HTTP/1 connection and is no request that could be served; the connection ends with
+/// it.
+pub(crate) fn write_refusal(into: &mut Vec<u8>, refusal: Refusal) {
+    let (_, status, _, _) = refusal.row();
+    let text = refusal.text() + "\n";
+    let mut headers = HeaderMap::with_capacity(2);
+    headers.insert(CONTENT_TYPE, TEXT);
+    headers.insert(DATE, date::now());
+    write::response_head(into, status, &headers, Framing::Length(text.len() as u64), write::Connection::Close);
+    into.extend_from_slice(text.as_bytes());
 }
 
 /// The answer to a request that the client side could not get served.
@@ -39,7 +66,13 @@ pub(crate) fn for_switch(is_grpc: bool) -> Response<ResponseBody> {
     plain(is_grpc, StatusCode::BAD_GATEWAY, Code::Internal, message)
 }
 
-fn plain(is_grpc: bool, status: StatusCode, code: Code, message: &'static str) -> Response<ResponseBody> {
+/// The answer in place of one that looks like the switch to another protocol and is none.
+pub(crate) fn for_no_switch() -> Response<ResponseBody> {
+    let message = "bad-response: the backend answered and did not switch protocols";
+    plain(false, StatusCode::BAD_GATEWAY, Code::Internal, message)
+}
+
+fn plain(is_grpc: bool, status: StatusCode, code: Code, message: &str) -> Response<ResponseBody> {
     let mut head = Response::new(());
     if is_grpc {
         let headers = head.headers_mut();
@@ -53,9 +86,9 @@ fn plain(is_grpc: bool, status: StatusCode, code: Code, message: &'static str) -
     }
 }
 
-fn with_text(mut head: Response<()>, is_grpc: bool, text: &'static str) -> Response<ResponseBody> {
+fn with_text(mut head: Response<()>, is_grpc: bool, text: &str) -> Response<ResponseBody> {
     if !is_grpc {
-        head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        head.headers_mut().insert(CONTENT_TYPE, TEXT);
     }
     let body = if text.is_empty() { Bytes::new() } else { Bytes::from(format!("{text}\n")) };
     head.map(|()| ResponseBody::local(body))

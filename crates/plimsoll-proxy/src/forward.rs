@@ -1,67 +1,145 @@
 //! One request: its route, its way to a backend, and the answer's way back.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use http::header::{CONNECTION, HOST};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::header::{EXPECT, HOST, UPGRADE};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
-use hyper::body::Incoming;
+use plimsoll::client::{self, Informational, Upgraded};
+use plimsoll_http1::Fault;
 use plimsoll_wire::grpc;
 
+use crate::access_log::Entry;
 use crate::activity::{ActiveRequest, Connection};
 use crate::answer;
 use crate::hop;
+use crate::http2;
 use crate::listener::Target;
-use crate::phase::Phase;
 use crate::reason::Refusal;
-use crate::request_body::RequestBody;
+use crate::request_body::{RequestBody, RequestBodyError};
 use crate::response_body::ResponseBody;
+use crate::route::Asked;
+use crate::upgrade::Upgrade;
+
+/// What becomes of a request.
+#[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
+pub(crate) enum Outcome {
+    /// An answer, by a backend or by the proxy.
+    Answer(Response<ResponseBody>),
+    /// The backend speaks the protocol that the client asked for, from here on.
+    Switched(Box<Switched>),
+}
+
+/// What is needed to go on with another protocol.
+pub(crate) struct Switched {
+    /// The head of the answer that said so.
+    pub(crate) response: Response<()>,
+    /// The backend's side.
+    pub(crate) backend: Upgraded,
+    /// The request, which lasts as long as the protocol is spoken.
+    pub(crate) active: ActiveRequest,
+}
+
+/// What a client could be told, or get, beyond an answer.
+#[derive(Default)]
+pub(crate) struct Beyond {
+    /// It would like another protocol.
+    pub(crate) upgrade: Option<Upgrade>,
+    /// It understands interim responses.
+    pub(crate) informational: Option<Informational>,
+}
 
 /// Answers a request, by a backend or here.
 pub(crate) async fn forward(
-    connection: Arc<Connection>,
-    request: Request<Incoming>,
-) -> Result<Response<ResponseBody>, Infallible> {
-    let active = ActiveRequest::begin(connection);
-    let connection = active.connection();
-    let version = request.version();
+    connection: &Connection,
+    mut request: Request<RequestBody>,
+    beyond: Beyond,
+    mut active: ActiveRequest,
+) -> Outcome {
+    request.body_mut().count_in(active.bytes_in());
     let is_grpc = grpc::is_grpc(request.headers());
-    if version == Version::HTTP_2 {
-        connection.activity.is_http2();
-    }
-    let admitted = admit(connection, &request);
-    let request = RequestBody::of(request, connection.limits.max_body);
-    let mut response = match admitted {
-        Ok(target) => send(connection, &target, request, is_grpc).await,
-        Err(refusal) => refuse(connection, refusal, is_grpc),
+    let is_head = request.method() == Method::HEAD;
+    let admitted = match admit(connection, &request) {
+        // A client that waits to be told to go on sends nothing before the backend was asked.
+        Ok(target) if request.headers().contains_key(EXPECT) => Ok(target),
+        Ok(target) => match request.body_mut().first_part().await {
+            Ok(()) => Ok(target),
+            Err(_) => Err(Refusal::SlowBody),
+        },
+        Err(refusal) => Err(refusal),
     };
-    if version < Version::HTTP_2 && connection.listener.life.phase() != Phase::Serving {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    let answer = match admitted {
+        Err(refusal) => refuse(connection, refusal, is_grpc, &mut active),
+        Ok(target) => {
+            let Beyond { upgrade, informational } = beyond;
+            let asks_to_switch = upgrade.is_some();
+            prepare(connection, &target, &mut request, upgrade);
+            if let Some(entry) = &mut active.entry {
+                entry.cluster = Some(target.cluster_name().into());
+            }
+            let http2 = request.version() == Version::HTTP_2;
+            let failure = request.body().failure();
+            match target.send(request, informational).await {
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    if let Some(entry) = &mut active.entry {
+                        log_head(entry, &response);
+                    }
+                    match switch(connection, response, asks_to_switch) {
+                        Some((response, backend)) => {
+                            return Outcome::Switched(Box::new(Switched { response, backend, active }));
+                        }
+                        None => answer::for_switch(is_grpc),
+                    }
+                }
+                Ok(response) => pass_on(connection, response, is_grpc && http2, &mut active),
+                Err(error) => match failure.and_then(|failure| refusal_of(*failure.get()?)) {
+                    Some(refusal) => refuse(connection, refusal, is_grpc, &mut active),
+                    None => fail(&target, &error, is_grpc, &mut active),
+                },
+            }
+        }
+    };
+    if let Some(entry) = &mut active.entry {
+        entry.status = Some(answer.status());
     }
-    // The versions of the two sides have nothing to do with each other. An HTTP/1.0 client is hyper's business: told of
-    // 1.1 it says in the old way that the connection stays, told of 1.0 it closes it.
-    *response.version_mut() = version.max(Version::HTTP_11);
-    Ok(response.map(|body| body.holding(active)))
+    let answer = if is_head { answer::without_body(answer) } else { answer };
+    Outcome::Answer(answer.map(|body| body.holding(active)))
 }
 
-fn refuse(connection: &Connection, refusal: Refusal, is_grpc: bool) -> Response<ResponseBody> {
+fn refuse(
+    connection: &Connection,
+    refusal: Refusal,
+    is_grpc: bool,
+    active: &mut ActiveRequest,
+) -> Response<ResponseBody> {
     connection.listener.shared.refusals.count(refusal);
+    if let Some(entry) = &mut active.entry {
+        entry.reason = Some(refusal.name());
+    }
     answer::for_refusal(refusal, is_grpc)
 }
 
 /// Where the request is to go, before anything of its body is read.
-fn admit(connection: &Connection, request: &Request<Incoming>) -> Result<Arc<Target>, Refusal> {
+fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<Target>, Refusal> {
+    if connection.listener.shared.pressure.refuses() {
+        return Err(Refusal::Memory);
+    }
     if request.method() == Method::CONNECT {
         return Err(Refusal::Connect);
+    }
+    if request.method() == Method::TRACE {
+        return Err(Refusal::Trace);
     }
     if connection.limits.max_body.is_some_and(|most| request.body().size_hint().lower() > most) {
         return Err(Refusal::BodyTooLarge);
     }
-    let host = host(request).ok_or(Refusal::BadHost)?;
-    let routes = connection.listener.routes.load();
-    routes.find(host, request.uri().path(), request.method()).cloned().ok_or(Refusal::NoRoute)
+    if request.version() == Version::HTTP_2 {
+        http2::check(request, &connection.limits).map_err(Refusal::Malformed)?;
+    }
+    let host = host(request).ok_or(Refusal::Malformed(Fault::Host))?;
+    let client_names = connection.peer.client_names();
+    let asked = Asked { host, path: request.uri().path(), method: request.method(), client_names };
+    connection.listener.routes.load().find(&asked).cloned().ok_or(Refusal::NoRoute)
 }
 
 /// The host that a request is for; `None` where that is not clear, empty where an old client or HTTP/2 names none.
@@ -81,31 +159,78 @@ fn host<B>(request: &Request<B>) -> Option<&str> {
     })
 }
 
-async fn send(
-    connection: &Connection,
-    target: &Target,
-    mut request: Request<RequestBody>,
-    is_grpc: bool,
-) -> Response<ResponseBody> {
-    let http2 = request.version() == Version::HTTP_2;
+/// Makes the client's request one of the proxy's.
+fn prepare(connection: &Connection, target: &Target, request: &mut Request<RequestBody>, upgrade: Option<Upgrade>) {
+    if request.version() == Version::HTTP_2 {
+        // hyper cannot tell an HTTP/2 client to go on, so that it goes on by itself after a while; nobody need be asked.
+        request.headers_mut().remove(EXPECT);
+    }
     hop::strip_request(request.headers_mut());
+    connection.marks.request(&connection.limits.forwarding, request);
+    target.prepare(request, &connection.peer);
     if request.uri().authority().is_some() {
         // What the request was routed by is what the backend gets to see, whatever the field beside it says.
         request.headers_mut().remove(HOST);
     }
-    let overrun = request.body().overrun();
-    match target.send(request).await {
-        Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => answer::for_switch(is_grpc),
-        Ok(mut response) => {
-            hop::strip_response(response.headers_mut());
-            response.map(if is_grpc && http2 { ResponseBody::backend_call } else { ResponseBody::backend })
-        }
-        Err(_) if overrun.is_some_and(|overrun| overrun.load(Ordering::Relaxed)) => {
-            refuse(connection, Refusal::BodyTooLarge, is_grpc)
-        }
-        Err(error) => {
-            tracing::debug!(cluster = target.cluster_name(), %error, "request failed");
-            answer::for_error(&error, is_grpc)
-        }
+    if let Some(upgrade) = upgrade {
+        upgrade.ask(request.headers_mut());
     }
+}
+
+/// What the client is told of a body that it sent and that broke off; nothing of its own if it has gone.
+fn refusal_of(failure: RequestBodyError) -> Option<Refusal> {
+    match failure {
+        RequestBodyError::TooLong => Some(Refusal::BodyTooLarge),
+        RequestBodyError::TooSlow => Some(Refusal::SlowBody),
+        RequestBodyError::Malformed(Fault::CutOff) | RequestBodyError::CutOff => None,
+        RequestBodyError::Malformed(fault) => Some(Refusal::Malformed(fault)),
+    }
+}
+
+/// The head that tells the client of the switch, and the backend's side; `None` if the client had not asked for one.
+fn switch(
+    connection: &Connection,
+    mut response: Response<client::ResponseBody>,
+    was_asked_for: bool,
+) -> Option<(Response<()>, Upgraded)> {
+    let backend = Upgraded::take(&mut response).filter(|_| was_asked_for)?;
+    let version = response.version();
+    let headers = response.headers_mut();
+    // Which protocol it is has to be said on the client's connection, too.
+    let protocol = headers.remove(UPGRADE);
+    hop::strip_response(headers);
+    headers.extend(protocol.map(|protocol| (UPGRADE, protocol)));
+    connection.limits.forwarding.mark_response(headers, version);
+    Some((response.map(drop), backend))
+}
+
+/// Makes the backend's answer one of the proxy's. `is_call`: its client reads in trailers how it ended.
+fn pass_on(
+    connection: &Connection,
+    mut response: Response<client::ResponseBody>,
+    is_call: bool,
+    active: &mut ActiveRequest,
+) -> Response<ResponseBody> {
+    if let Some(entry) = &mut active.entry {
+        log_head(entry, &response);
+    }
+    let version = response.version();
+    hop::strip_response(response.headers_mut());
+    connection.limits.forwarding.mark_response(response.headers_mut(), version);
+    response.map(if is_call { ResponseBody::backend_call } else { ResponseBody::backend })
+}
+
+fn fail(target: &Target, error: &client::Error, is_grpc: bool, active: &mut ActiveRequest) -> Response<ResponseBody> {
+    tracing::debug!(cluster = target.cluster_name(), %error, "request failed");
+    if let Some(entry) = &mut active.entry {
+        entry.reason = Some(error.reason());
+        entry.backend = error.backend_address();
+    }
+    answer::for_error(error, is_grpc)
+}
+
+fn log_head(entry: &mut Entry, response: &Response<client::ResponseBody>) {
+    entry.on_head(response.status());
+    entry.backend = Some(response.body().backend_address());
+    entry.attempts = response.body().attempts();
 }

@@ -10,27 +10,63 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use plimsoll_wire::orca;
 
 /// Fields that are dropped wherever they stand.
-const ALWAYS: [HeaderName; 6] = [
+const ALWAYS: [HeaderName; 7] = [
     header::CONNECTION,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     header::PROXY_AUTHENTICATE,
+    // A client's wish for HTTP/2, with which a backend might agree.
+    HeaderName::from_static("http2-settings"),
 ];
 
 /// Removes what concerns only the connection that the request came on.
 pub(crate) fn strip_request(headers: &mut HeaderMap) {
-    let trailers = headers.contains_key(header::TE) && accepts_trailers(headers);
-    strip(headers);
-    headers.remove(header::PROXY_AUTHORIZATION);
-    if trailers {
-        headers.insert(header::TE, HeaderValue::from_static("trailers"));
-    } else {
-        headers.remove(header::TE);
+    let found = Found::among(headers);
+    if found.of_connection {
+        let trailers = headers.contains_key(header::TE) && accepts_trailers(headers);
+        strip(headers);
+        headers.remove(header::PROXY_AUTHORIZATION);
+        if trailers {
+            headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        } else {
+            headers.remove(header::TE);
+        }
     }
-    if headers.contains_key(header::COOKIE) {
+    if found.cookies {
         join_cookies(headers);
+    }
+}
+
+/// Whether there is anything to do, so that where there is nothing it costs one pass over the names and no look-up of any.
+#[derive(Default)]
+struct Found {
+    /// Fields that concern one connection.
+    of_connection: bool,
+    /// Cookies, which on HTTP/2 may come in pieces.
+    cookies: bool,
+}
+
+impl Found {
+    fn among(headers: &HeaderMap) -> Self {
+        let mut found = Self::default();
+        for name in headers.keys() {
+            match name.as_str() {
+                "cookie" => found.cookies = true,
+                "connection"
+                | "transfer-encoding"
+                | "upgrade"
+                | "te"
+                | "keep-alive"
+                | "proxy-connection"
+                | "proxy-authenticate"
+                | "proxy-authorization"
+                | "http2-settings" => found.of_connection = true,
+                _ => {}
+            }
+        }
+        found
     }
 }
 
@@ -50,7 +86,9 @@ fn join_cookies(headers: &mut HeaderMap) {
 /// would take it for the proxy's, balance proxies by the load of a backend, and leave a proxy one of whose backends is a
 /// lame duck.
 pub(crate) fn strip_response(headers: &mut HeaderMap) {
-    strip(headers);
+    if Found::among(headers).of_connection {
+        strip(headers);
+    }
     orca::strip(headers);
 }
 

@@ -9,24 +9,49 @@
 //! - [`config`]: the file, checked as a whole; [`route`]: which route a request takes.
 //! - [`Proxy`]: starts, reloads, drains; owns what the threads share.
 //! - `worker`: one thread, one runtime; `accept`: its sockets; `listener`: what holds for all connections of an address.
-//! - `connection`: one client, its protocol and time limits; `activity`: what happens on it.
-//! - `forward`: one request; `request_body`, `response_body`: what streams through; `hop`: fields that are not passed on.
-//! - `reason`: why a request was not served; `answer`: the answer that says so.
+//! - `handshake`: what comes before requests: `proxy_protocol`, `tls`; `peer`: who the client is, `forwarded`: what backends
+//!   are told of it.
+//! - `connection`: one client; `http1`, [`http2`]: its protocol, and what a connection may cost; `activity`: what happens on it,
+//!   `time_limits`: for how long; `clients`: how many from one address.
+//! - `forward`: one request; `request_body` (and `silence`), `response_body`: what streams through; `hop`: fields that are not
+//!   passed on; `upgrade`: what follows when both sides leave HTTP; `date`; `access_log`: what is written of it.
+//! - `sockets`: those that listen, and that a successor takes over; `pressure`: what happens when memory or descriptors run out.
+//! - `reason`: why a request was not served; `answer`: the answer that says so; `ended`, `turned_away`: why a connection was ended,
+//!   or not taken.
 
 mod accept;
+mod access_log;
 mod activity;
 mod answer;
+mod clients;
 pub mod config;
 mod connection;
+mod date;
+mod ended;
 mod forward;
+mod forwarded;
+mod handshake;
 mod hop;
+mod http1;
+pub mod http2;
 mod listener;
+mod peer;
 mod phase;
+mod pressure;
 mod proxy;
+mod proxy_protocol;
 mod reason;
 mod request_body;
 mod response_body;
 pub mod route;
+mod silence;
+mod sockets;
+mod time_limits;
+mod tls;
+mod turned_away;
+mod upgrade;
 mod worker;
 
+pub use pressure::PressureView;
 pub use proxy::{Error, ListenerView, Proxy, Reloads};
+pub use sockets::Sockets;

@@ -1,41 +1,71 @@
 //! One listening address on one thread: its limits, its routes, and what the threads share of it.
 
+use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::{Request, Response};
-use plimsoll::client::{self, Client};
+use plimsoll::client::{self, Client, Informational, Terms};
 use tokio::sync::Notify;
 
+use crate::access_log::AccessLog;
+use crate::clients::Clients;
 use crate::config;
+use crate::ended::EndedCounts;
+use crate::forwarded::{self, HostRewrite};
+use crate::handshake::Handshakes;
+use crate::http2::{Allowance, Stalled};
+use crate::peer::Peer;
 use crate::phase::Life;
+use crate::pressure::Pressure;
 use crate::reason::Refusals;
 use crate::request_body::RequestBody;
 use crate::route::RouteTable;
+use crate::tls::ServerTls;
+use crate::turned_away::TurnedAwayCounts;
 
 /// What a client may take of a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Limits {
+    /// The listener's name.
+    pub(crate) name: Arc<str>,
     pub(crate) header_read_timeout: Duration,
     pub(crate) idle_timeout: Duration,
     pub(crate) max_headers: usize,
     pub(crate) max_header_size: usize,
     pub(crate) max_connections: usize,
+    pub(crate) max_connections_per_client: Option<NonZeroUsize>,
     pub(crate) max_body: Option<u64>,
+    pub(crate) max_uri: usize,
+    /// Bytes a second; zero when off.
+    pub(crate) min_body_rate: u64,
+    pub(crate) upgrade_idle_timeout: Duration,
+    pub(crate) http2: Allowance,
+    /// Which header of the PROXY protocol connections begin with.
+    pub(crate) proxy_protocol: Option<config::ProxyProtocol>,
+    pub(crate) forwarding: forwarded::Rules,
 }
 
 impl From<&config::Listener> for Limits {
     fn from(listener: &config::Listener) -> Self {
         Self {
+            name: listener.name.as_str().into(),
             header_read_timeout: listener.header_read_timeout,
             idle_timeout: listener.idle_timeout,
             max_headers: listener.max_headers.get() as usize,
             max_header_size: listener.max_header_size.bytes(),
             max_connections: listener.max_connections.get(),
+            max_connections_per_client: listener.max_connections_per_client,
             max_body: listener.max_body.map(|size| size.bytes() as u64),
+            max_uri: listener.max_uri.bytes(),
+            min_body_rate: listener.min_body_rate.map_or(0, |size| size.bytes() as u64),
+            upgrade_idle_timeout: listener.upgrade_idle_timeout,
+            http2: listener.http2,
+            proxy_protocol: listener.proxy_protocol,
+            forwarding: forwarded::Rules::from(listener),
         }
     }
 }
@@ -44,11 +74,30 @@ impl From<&config::Listener> for Limits {
 pub(crate) struct Target {
     client: Client<RequestBody>,
     request_timeout: Option<Duration>,
+    host_rewrite: Option<HostRewrite>,
+    /// Backends are told of clients by the PROXY protocol.
+    tells_address: bool,
 }
 
 impl Target {
-    pub(crate) fn new(client: Client<RequestBody>, request_timeout: Option<Duration>) -> Self {
-        Self { client, request_timeout }
+    pub(crate) fn new(client: Client<RequestBody>, route: &config::Route) -> Self {
+        Self {
+            tells_address: client.cluster().config().proxy_protocol.is_some(),
+            client,
+            request_timeout: route.request_timeout,
+            host_rewrite: route.host_rewrite.as_ref().map(|host| HostRewrite::new(&host.0)),
+        }
+    }
+
+    /// Changes a request of `peer` as the route has it.
+    pub(crate) fn prepare<B>(&self, request: &mut Request<B>, peer: &Peer) {
+        if let Some(host) = &self.host_rewrite {
+            host.apply(request);
+        }
+        if self.tells_address {
+            let address = client::ClientAddress { source: peer.address, destination: peer.local };
+            request.extensions_mut().insert(address);
+        }
     }
 
     pub(crate) fn cluster_name(&self) -> &str {
@@ -58,11 +107,11 @@ impl Target {
     pub(crate) async fn send(
         &self,
         request: Request<RequestBody>,
+        informational: Option<Informational>,
     ) -> Result<Response<client::ResponseBody>, client::Error> {
-        match self.request_timeout {
-            None => self.client.send(request).await,
-            Some(timeout) => self.client.send_within(request, timeout).await,
-        }
+        let mut terms = Terms::default();
+        (terms.timeout, terms.informational) = (self.request_timeout, informational);
+        self.client.send_with(request, terms).await
     }
 }
 
@@ -70,20 +119,52 @@ impl Target {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) refusals: Refusals,
+    pub(crate) ended: EndedCounts,
+    pub(crate) turned_away: TurnedAwayCounts,
+    /// HTTP/2 streams that were ended because their client took nothing.
+    pub(crate) stalled_streams: AtomicU64,
+    /// How short the process is of memory and descriptors.
+    pub(crate) pressure: Arc<Pressure>,
+    pub(crate) clients: Arc<Clients>,
+    /// TLS of connections that come from now on; none for plain ones.
+    pub(crate) tls: ArcSwapOption<ServerTls>,
+    pub(crate) handshakes: Handshakes,
     connections: AtomicUsize,
     pub(crate) accepted: AtomicU64,
     room: Notify,
 }
 
 impl Shared {
+    /// Of a listener that begins.
+    pub(crate) fn new(pressure: Arc<Pressure>) -> Self {
+        Self { pressure, ..Self::default() }
+    }
+
+    /// Speaks TLS like this from now on, or none.
+    pub(crate) fn set_tls(&self, tls: Option<&ServerTls>) {
+        let earlier = self.tls.load();
+        self.tls.store(tls.map(|tls| Arc::new(tls.continuing(earlier.as_deref()))));
+    }
+
     /// Connections that are open now.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
+    /// Connections that were not taken, by reason.
+    pub(crate) fn turned_away(&self) -> Vec<(&'static str, u64)> {
+        self.turned_away.counts().chain([("client", self.clients.refused())]).collect()
+    }
+
     /// The limit may be another now: those who wait for room look again.
     pub(crate) fn limits_changed(&self) {
         self.room.notify_waiters();
+    }
+}
+
+impl Stalled for Shared {
+    fn on_stalled_stream(&self) {
+        self.stalled_streams.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -128,4 +209,5 @@ pub(crate) struct ListenerState {
     pub(crate) routes: ArcSwap<RouteTable<Arc<Target>>>,
     pub(crate) life: Life,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) access_log: AccessLog,
 }

@@ -5,6 +5,9 @@
 //! a client may be writing a request to one at that very moment. Closing comes when nothing is in flight any
 //! more, or when the time for it is over: listeners first, then connections.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tokio::sync::watch;
 
 /// Where in its life the proxy, or one of its listeners, is.
@@ -20,15 +23,22 @@ pub(crate) enum Phase {
 
 /// Tells all who listen how far it is. A phase never goes back.
 #[derive(Clone, Debug)]
-pub(crate) struct Life(watch::Sender<Phase>);
+pub(crate) struct Life {
+    phases: watch::Sender<Phase>,
+    /// Whether it has left the first phase, for those who ask with each request.
+    is_leaving: Arc<AtomicBool>,
+}
 
 impl Life {
     pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(Phase::Serving))
+        Self { phases: watch::Sender::new(Phase::Serving), is_leaving: Arc::default() }
     }
 
     pub(crate) fn advance(&self, to: Phase) {
-        self.0.send_if_modified(|phase| {
+        if to > Phase::Serving {
+            self.is_leaving.store(true, Ordering::Release);
+        }
+        self.phases.send_if_modified(|phase| {
             let later = to > *phase;
             *phase = to.max(*phase);
             later
@@ -36,10 +46,15 @@ impl Life {
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        *self.0.borrow()
+        *self.phases.borrow()
+    }
+
+    /// Whether it is not serving any more: the cheap question.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Acquire)
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<Phase> {
-        self.0.subscribe()
+        self.phases.subscribe()
     }
 }

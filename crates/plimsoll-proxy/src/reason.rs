@@ -1,12 +1,13 @@
 //! Why a request was not served, in the words of HTTP and of gRPC.
 //!
-//! Reasons of overload protection are in the one table of the wire crate. Those here are the rest: what the
-//! proxy refuses by itself, and what befalls it between two connections.
+//! Reasons of overload protection are in the one table of the wire crate, what can be wrong with an HTTP/1 message is
+//! in its codec. Those here are the rest: what the proxy refuses by itself, and what befalls it between two connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, StatusCode};
 use plimsoll::client;
+use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::{self, Code};
 
 /// Why the proxy answers itself.
@@ -16,41 +17,90 @@ pub(crate) enum Refusal {
     NoRoute,
     /// `CONNECT`: this is no forward proxy.
     Connect,
+    /// `TRACE`: it shows a client what proxies add to its requests, credentials included.
+    Trace,
     /// The body is longer than the listener allows.
     BodyTooLarge,
-    /// No host in HTTP/1.1, or more than one: whoever stands behind might take another than was routed by.
-    BadHost,
+    /// The head took too long.
+    SlowHead,
+    /// The body came too slowly.
+    SlowBody,
+    /// Memory is nearly used up.
+    Memory,
+    /// The message is none that could be read in one way.
+    Malformed(Fault),
 }
 
+/// How a reason is said in metrics, in HTTP, in gRPC, and to a person.
+type Row = (&'static str, StatusCode, Code, &'static str);
+
 impl Refusal {
-    /// All of them, in the order in which they are counted: that of their declaration.
-    const ALL: [Self; 4] = [Self::NoRoute, Self::Connect, Self::BodyTooLarge, Self::BadHost];
+    /// Those of the proxy itself, in the order in which they are counted: that of their declaration.
+    const OWN: [Self; 7] =
+        [Self::NoRoute, Self::Connect, Self::Trace, Self::BodyTooLarge, Self::SlowHead, Self::SlowBody, Self::Memory];
+
+    /// All that can be counted.
+    const COUNT: usize = Self::OWN.len() + Fault::ALL.len();
+
+    /// Its place among the counters.
+    fn index(self) -> usize {
+        match self {
+            Self::NoRoute => 0,
+            Self::Connect => 1,
+            Self::Trace => 2,
+            Self::BodyTooLarge => 3,
+            Self::SlowHead => 4,
+            Self::SlowBody => 5,
+            Self::Memory => 6,
+            Self::Malformed(fault) => Self::OWN.len() + fault as usize,
+        }
+    }
 
     /// Its name in metrics, and how it is said in HTTP, in gRPC, and to a person.
-    pub(crate) fn row(self) -> (&'static str, StatusCode, Code, &'static str) {
+    pub(crate) fn row(self) -> Row {
         match self {
-            Self::NoRoute => {
-                ("no-route", StatusCode::NOT_FOUND, Code::Unimplemented, "no-route: no route matches this request")
-            }
+            Self::NoRoute => ("no-route", StatusCode::NOT_FOUND, Code::Unimplemented, "no route matches this request"),
             Self::Connect => (
                 "connect",
                 StatusCode::METHOD_NOT_ALLOWED,
                 Code::Unimplemented,
-                "connect: this is a reverse proxy, it opens no tunnels",
+                "this is a reverse proxy, it opens no tunnels",
+            ),
+            Self::Trace => (
+                "trace",
+                StatusCode::METHOD_NOT_ALLOWED,
+                Code::Unimplemented,
+                "requests are not sent back to whoever sends them",
             ),
             Self::BodyTooLarge => (
                 "body-too-large",
                 StatusCode::PAYLOAD_TOO_LARGE,
                 Code::ResourceExhausted,
-                "body-too-large: the body is longer than this listener allows",
+                "the body is longer than this listener allows",
             ),
-            Self::BadHost => (
-                "bad-host",
-                StatusCode::BAD_REQUEST,
-                Code::InvalidArgument,
-                "bad-host: a request has one host field, neither none nor several",
+            Self::SlowHead => (
+                "slow-head",
+                StatusCode::REQUEST_TIMEOUT,
+                Code::DeadlineExceeded,
+                "the head of the request took too long",
             ),
+            Self::SlowBody => (
+                "slow-body",
+                StatusCode::REQUEST_TIMEOUT,
+                Code::DeadlineExceeded,
+                "the body of the request came too slowly",
+            ),
+            Self::Memory => {
+                ("memory", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "the proxy has hardly any memory left")
+            }
+            Self::Malformed(fault) => (fault.name(), fault.status(), Code::InvalidArgument, fault.message()),
         }
+    }
+
+    /// What the client is told, in words.
+    pub(crate) fn text(self) -> String {
+        let (name, _, _, message) = self.row();
+        format!("{name}: {message}")
     }
 
     /// The word for it in metrics.
@@ -60,16 +110,23 @@ impl Refusal {
 }
 
 /// Requests that the proxy answered itself, by reason.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals([AtomicU64; Refusal::ALL.len()]);
+#[derive(Debug)]
+pub(crate) struct Refusals([AtomicU64; Refusal::COUNT]);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; Refusal::COUNT])
+    }
+}
 
 impl Refusals {
     pub(crate) fn count(&self, refusal: Refusal) {
-        self.0[refusal as usize].fetch_add(1, Ordering::Relaxed);
+        self.0[refusal.index()].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Refusal::ALL.into_iter().map(|refusal| (refusal.name(), self.0[refusal as usize].load(Ordering::Relaxed)))
+        let all = Refusal::OWN.into_iter().chain(Fault::ALL.into_iter().map(Refusal::Malformed));
+        all.map(|refusal| (refusal.name(), self.0[refusal.index()].load(Ordering::Relaxed)))
     }
 }
 
@@ -96,4 +153,22 @@ pub(crate) fn trailers_for(error: &client::Error) -> HeaderMap {
         _ => (Code::Unavailable, "closed: the backend closed the connection before its answer was complete"),
     };
     grpc::trailers(code, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_counted_in_a_place_of_its_own() {
+        let refusals = Refusals::default();
+        let all = || Refusal::OWN.into_iter().chain(Fault::ALL.into_iter().map(Refusal::Malformed));
+        for (times, refusal) in (1..).zip(all()) {
+            (0..times).for_each(|_| refusals.count(refusal));
+        }
+        let counts: Vec<u64> = refusals.counts().map(|(_, count)| count).collect();
+        assert_eq!(counts, (1..=Refusal::COUNT as u64).collect::<Vec<_>>());
+        let names: std::collections::BTreeSet<_> = refusals.counts().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), Refusal::COUNT);
+    }
 }

@@ -1,128 +1,225 @@
 //! The body of a request on its way to a backend: within its limit, and whole or known not to be.
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::EXPECT;
-use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tokio::runtime::Handle;
+use plimsoll_http1::{Fault, strip_forbidden_trailers};
 
-/// How long the rest of a body that nobody wants is read and thrown away. A client that still sends when its
-/// connection is closed gets a reset, which may overtake the answer that says why; nginx lingers likewise.
-const LINGER: Duration = Duration::from_secs(1);
+use crate::http1::Reader;
+use crate::listener::Limits;
+use crate::silence::Silence;
+
+/// How much of a body is read before a backend is asked for, where its length is known: nearly all forms and API calls whole.
+const FIRST_PART: u64 = 16 * 1024;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of a request on its way to a backend, cut off with an error where it is longer than allowed.
 pub(crate) struct RequestBody {
-    /// Until it has ended.
-    incoming: Option<Incoming>,
+    source: Source,
+    /// Read before a backend was asked for.
+    first: VecDeque<Frame<Bytes>>,
     left: u64,
-    overrun: Option<Arc<AtomicBool>>,
-    http2: bool,
-    lingers: bool,
+    /// Why it broke off, also for those who ask when it is gone: whoever sent it on may know only that it did.
+    failure: Option<Arc<OnceLock<RequestBodyError>>>,
+    /// Where its bytes are counted, if anywhere.
+    counter: Option<Arc<AtomicU64>>,
+}
+
+enum Source {
+    /// There is none, or it has ended.
+    Empty,
+    Http1(Reader),
+    Http2(Incoming, Silence),
+    /// It broke off, which is still to be told.
+    Broken(RequestBodyError),
 }
 
 /// Why the body of a request cannot be passed on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestBodyError {
     TooLong,
+    TooSlow,
     CutOff,
+    Malformed(Fault),
 }
 
 impl fmt::Display for RequestBodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooLong => "the body of the request is longer than this listener allows",
-            Self::CutOff => "the client gave the request up in the middle of its body",
-        })
+        match self {
+            Self::TooLong => f.write_str("the body of the request is longer than this listener allows"),
+            Self::TooSlow => f.write_str("the client sent too little of the request's body for too long"),
+            Self::CutOff => f.write_str("the client gave the request up in the middle of its body"),
+            Self::Malformed(fault) => fault.fmt(f),
+        }
     }
 }
 
 impl std::error::Error for RequestBodyError {}
 
 impl RequestBody {
-    /// The body of `request`, of `limit` bytes at most.
-    pub(crate) fn of(request: Request<Incoming>, limit: Option<u64>) -> Request<Self> {
-        let http2 = request.version() == Version::HTTP_2;
-        // A client that waits to be told to go on has sent nothing that would have to be read.
-        let lingers = !http2 && !request.headers().contains_key(EXPECT);
-        request.map(|incoming| {
-            let length_is_open = incoming.size_hint().exact().is_none();
-            let overrun = limit.filter(|_| length_is_open).map(|_| Arc::default());
-            Self { incoming: Some(incoming), left: limit.unwrap_or(u64::MAX), overrun, http2, lingers }
-        })
+    /// None.
+    pub(crate) fn empty() -> Self {
+        Self::new(Source::Empty, None)
     }
 
-    /// Tells, also when the body is gone, whether it was too long; `None` if its length was known beforehand.
-    pub(crate) fn overrun(&self) -> Option<Arc<AtomicBool>> {
-        self.overrun.clone()
+    /// One that comes over HTTP/1.
+    pub(crate) fn http1(reader: Reader, limits: &Limits) -> Self {
+        Self::new(Source::Http1(reader), limits.max_body)
+    }
+
+    /// One that comes over HTTP/2.
+    pub(crate) fn http2(incoming: Incoming, limits: &Limits) -> Self {
+        if incoming.is_end_stream() {
+            return Self::empty();
+        }
+        let silence = Silence::new(limits.idle_timeout, limits.min_body_rate);
+        Self::new(Source::Http2(incoming, silence), limits.max_body)
+    }
+
+    fn new(source: Source, limit: Option<u64>) -> Self {
+        let failure = if matches!(source, Source::Empty) { None } else { Some(Arc::default()) };
+        Self { source, first: VecDeque::new(), left: limit.unwrap_or(u64::MAX), failure, counter: None }
+    }
+
+    /// Counts its bytes, as they pass, in `counter`.
+    pub(crate) fn count_in(&mut self, counter: Option<Arc<AtomicU64>>) {
+        self.counter = counter;
+    }
+
+    /// Where it will stand why the body broke off, should it; `None` if there is no body.
+    pub(crate) fn failure(&self) -> Option<Arc<OnceLock<RequestBodyError>>> {
+        self.failure.clone()
+    }
+
+    /// Reads the first part of a body whose length is known, before a backend is asked for.
+    ///
+    /// A request at a backend takes up one of the few that it may have at once. Clients that send a head and then a byte now
+    /// and then would take them all; here they take nothing but their own connection. Bodies whose length is not known are
+    /// passed on as they come: whoever sends them may wait for an answer to their first words.
+    ///
+    /// # Errors
+    /// What became of the body meanwhile, if it was the client's doing that has an answer of its own.
+    pub(crate) async fn first_part(&mut self) -> Result<(), RequestBodyError> {
+        let Some(length) = self.size_hint().exact() else { return Ok(()) };
+        let mut wanted = length.min(FIRST_PART);
+        while wanted > 0 {
+            match poll_fn(|cx| self.poll_limited(cx)).await {
+                Some(Ok(frame)) => {
+                    wanted = wanted.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
+                    self.first.push_back(frame);
+                }
+                Some(Err(RequestBodyError::TooSlow)) => return Err(RequestBodyError::TooSlow),
+                Some(Err(error)) => {
+                    self.source = Source::Broken(error);
+                    break;
+                }
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_limited(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
+        let mut frame = match ready!(self.poll_source(cx)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Poll::Ready(Some(Err(self.fail(error)))),
+            None => {
+                self.source = Source::Empty;
+                return Poll::Ready(None);
+            }
+        };
+        if let Some(data) = frame.data_ref() {
+            if let Some(counter) = &self.counter {
+                counter.fetch_add(data.len() as u64, Ordering::Relaxed);
+            }
+            match self.left.checked_sub(data.len() as u64) {
+                Some(left) => self.left = left,
+                None => return Poll::Ready(Some(Err(self.fail(RequestBodyError::TooLong)))),
+            }
+        } else if let Some(trailers) = frame.trailers_mut() {
+            strip_forbidden_trailers(trailers);
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn fail(&mut self, error: RequestBodyError) -> RequestBodyError {
+        if let Some(failure) = &self.failure {
+            // The first is the cause of all others.
+            let _ = failure.set(error);
+        }
+        self.source = Source::Empty;
+        error
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
+        match &mut self.source {
+            Source::Empty => Poll::Ready(None),
+            Source::Broken(error) => Poll::Ready(Some(Err(*error))),
+            Source::Http1(reader) => {
+                let frame = ready!(Pin::new(reader).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyError::Malformed)))
+            }
+            Source::Http2(incoming, silence) => match Pin::new(&mut *incoming).poll_frame(cx) {
+                Poll::Pending => {
+                    ready!(silence.poll(cx));
+                    Poll::Ready(Some(Err(RequestBodyError::TooSlow)))
+                }
+                Poll::Ready(Some(frame)) => {
+                    let data = frame.as_ref().ok().and_then(Frame::data_ref);
+                    silence.on_bytes(data.map_or(0, Bytes::len));
+                    Poll::Ready(Some(frame.map_err(|_| RequestBodyError::CutOff)))
+                }
+                // hyper takes a stream that was reset without an error for an ended one. A backend must not see a whole
+                // request where the client sent half of one.
+                Poll::Ready(None) if !incoming.is_end_stream() => Poll::Ready(Some(Err(RequestBodyError::CutOff))),
+                Poll::Ready(None) => Poll::Ready(None),
+            },
+        }
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let this = &mut *self;
-        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
-        let Some(frame) = ready!(Pin::new(&mut *incoming).poll_frame(cx)) else {
-            // hyper takes a stream that was reset without an error for an ended one. A backend must not see a whole
-            // request where the client sent half of one.
-            let cut_off = this.http2 && !incoming.is_end_stream();
-            this.incoming = None;
-            return Poll::Ready(cut_off.then(|| Err(RequestBodyError::CutOff.into())));
-        };
-        let frame = match frame {
-            Ok(frame) => frame,
-            Err(error) => {
-                this.incoming = None;
-                return Poll::Ready(Some(Err(error.into())));
-            }
-        };
-        if let Some(data) = frame.data_ref() {
-            match this.left.checked_sub(data.len() as u64) {
-                Some(left) => this.left = left,
-                None => {
-                    if let Some(overrun) = &this.overrun {
-                        overrun.store(true, Ordering::Relaxed);
-                    }
-                    return Poll::Ready(Some(Err(RequestBodyError::TooLong.into())));
-                }
-            }
+        if let Some(frame) = self.first.pop_front() {
+            return Poll::Ready(Some(Ok(frame)));
         }
-        Poll::Ready(Some(Ok(frame)))
+        self.poll_limited(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+        self.first.is_empty()
+            && match &self.source {
+                Source::Empty => true,
+                Source::Broken(_) => false,
+                Source::Http1(reader) => reader.is_end_stream(),
+                Source::Http2(incoming, _) => incoming.is_end_stream(),
+            }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
-    }
-}
-
-impl Drop for RequestBody {
-    fn drop(&mut self) {
-        if let Some(incoming) = self.incoming.take()
-            && self.lingers
-            && !incoming.is_end_stream()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            runtime.spawn(tokio::time::timeout(LINGER, discard(incoming)));
+        let first: u64 = self.first.iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum();
+        let rest = match &self.source {
+            Source::Empty => SizeHint::with_exact(0),
+            // More was announced than came; how much is of no use any more.
+            Source::Broken(_) => SizeHint::default(),
+            Source::Http1(reader) => reader.size_hint(),
+            Source::Http2(incoming, _) => incoming.size_hint(),
+        };
+        match rest.exact() {
+            Some(rest) => SizeHint::with_exact(first + rest),
+            None => rest,
         }
     }
-}
-
-/// Reads `incoming` to its end, for nobody.
-async fn discard(mut incoming: Incoming) {
-    while let Some(Ok(_)) = incoming.frame().await {}
 }

@@ -1,6 +1,7 @@
 //! The body of a response on its way to the client: a backend's, or one of the proxy's own.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -10,13 +11,27 @@ use plimsoll::client;
 use plimsoll_wire::orca;
 
 use crate::activity::ActiveRequest;
+use crate::http2::Flow;
 use crate::reason;
 
 /// The body of a response on its way to the client.
 pub(crate) struct ResponseBody {
     source: Source,
-    /// Ends the request at its connection when the body is dropped.
-    _activity: Option<ActiveRequest>,
+    /// What ends with it.
+    hold: Option<Hold>,
+    /// The rest of a piece that goes out in several frames.
+    rest: Bytes,
+}
+
+/// The longest frame on an HTTP/2 stream. What is handed over counts as taken when the next one is asked for, so that one long
+/// piece would make a slow client look like one that takes nothing; and it would stand in the stream's buffer as a whole.
+const STREAM_FRAME: usize = 16 * 1024;
+
+/// What lasts for as long as the body of its response does.
+struct Hold {
+    active: ActiveRequest,
+    /// On an HTTP/2 stream: who is waited for.
+    flow: Option<Arc<Flow>>,
 }
 
 enum Source {
@@ -30,22 +45,42 @@ enum Source {
 impl ResponseBody {
     /// A body of the proxy's own.
     pub(crate) fn local(body: Bytes) -> Self {
-        Self { source: Source::Local(Full::new(body)), _activity: None }
+        Self { source: Source::Local(Full::new(body)), hold: None, rest: Bytes::new() }
     }
 
     /// A backend's.
     pub(crate) fn backend(body: client::ResponseBody) -> Self {
-        Self { source: Source::Backend(body), _activity: None }
+        Self { source: Source::Backend(body), hold: None, rest: Bytes::new() }
     }
 
     /// That of a gRPC call over HTTP/2, whose client reads in trailers how it ended.
     pub(crate) fn backend_call(body: client::ResponseBody) -> Self {
-        Self { source: Source::BackendCall(body), _activity: None }
+        Self { source: Source::BackendCall(body), hold: None, rest: Bytes::new() }
     }
 
-    /// Keeps `request` active until this body is done with.
-    pub(crate) fn holding(mut self, request: ActiveRequest) -> Self {
-        self._activity = Some(request);
+    /// Drops what there is of a body of the proxy's own, and returns how long it was.
+    pub(crate) fn drop_if_local(&mut self) -> Option<u64> {
+        let Source::Local(body) = &self.source else { return None };
+        let length = body.size_hint().exact();
+        self.source = Source::Ended;
+        length
+    }
+
+    /// Keeps `active` until this is done with.
+    pub(crate) fn holding(mut self, mut active: ActiveRequest) -> Self {
+        if let Some(entry) = &mut active.entry {
+            entry.complete = self.is_end_stream();
+        }
+        self.hold = Some(Hold { active, flow: None });
+        self
+    }
+
+    /// Goes out on an HTTP/2 stream: tells `flow` who is waited for.
+    pub(crate) fn on_stream(mut self, flow: Arc<Flow>) -> Self {
+        flow.give();
+        if let Some(hold) = &mut self.hold {
+            hold.flow = Some(flow);
+        }
         self
     }
 }
@@ -58,11 +93,80 @@ fn without_report<E>(mut frame: Result<Frame<Bytes>, E>) -> Result<Frame<Bytes>,
     frame
 }
 
+impl Hold {
+    fn see(&mut self, polled: &Poll<Option<Result<Frame<Bytes>, client::Error>>>, is_end: bool) {
+        if let Some(flow) = &self.flow {
+            match polled {
+                Poll::Pending => flow.wait_for_backend(),
+                Poll::Ready(_) => flow.give(),
+            }
+        }
+        let (Some(entry), Poll::Ready(frame)) = (&mut self.active.entry, polled) else { return };
+        match frame {
+            None => entry.complete = true,
+            Some(Err(error)) => entry.reason = Some(error.reason()),
+            Some(Ok(frame)) => {
+                entry.bytes_out += frame.data_ref().map_or(0, |data| data.len() as u64);
+                entry.complete = is_end || frame.is_trailers();
+            }
+        }
+    }
+}
+
 impl Body for ResponseBody {
     type Data = Bytes;
     type Error = client::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let polled = self.poll_piece(cx);
+        let is_end = self.is_end_stream();
+        if let Some(hold) = &mut self.hold {
+            hold.see(&polled, is_end);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        if !self.rest.is_empty() {
+            return false;
+        }
+        match &self.source {
+            Source::Backend(body) | Source::BackendCall(body) => body.is_end_stream(),
+            Source::Ended => true,
+            Source::Local(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let hint = match &self.source {
+            Source::Backend(body) | Source::BackendCall(body) => body.size_hint(),
+            Source::Ended => SizeHint::with_exact(0),
+            Source::Local(body) => body.size_hint(),
+        };
+        hint.exact().map_or(hint, |left| SizeHint::with_exact(left + self.rest.len() as u64))
+    }
+}
+
+impl ResponseBody {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, client::Error>>> {
+        if self.hold.as_ref().is_none_or(|hold| hold.flow.is_none()) {
+            return self.poll_source(cx);
+        }
+        if self.rest.is_empty() {
+            let frame = match ready!(self.poll_source(cx)) {
+                Some(Ok(frame)) => frame,
+                end => return Poll::Ready(end),
+            };
+            match frame.into_data() {
+                Ok(data) => self.rest = data,
+                Err(frame) => return Poll::Ready(Some(Ok(frame))),
+            }
+        }
+        let piece = self.rest.split_to(self.rest.len().min(STREAM_FRAME));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, client::Error>>> {
         match &mut self.source {
             Source::Backend(body) => Pin::new(body).poll_frame(cx).map(|frame| frame.map(without_report)),
             Source::BackendCall(body) => {
@@ -77,22 +181,6 @@ impl Body for ResponseBody {
             }
             Source::Ended => Poll::Ready(None),
             Source::Local(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.source {
-            Source::Backend(body) | Source::BackendCall(body) => body.is_end_stream(),
-            Source::Ended => true,
-            Source::Local(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            Source::Backend(body) | Source::BackendCall(body) => body.size_hint(),
-            Source::Ended => SizeHint::with_exact(0),
-            Source::Local(body) => body.size_hint(),
         }
     }
 }

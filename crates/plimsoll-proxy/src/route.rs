@@ -3,10 +3,12 @@
 //! Of all routes that match, the winner is the one with, in this order of weight:
 //! 1. the most specific host: an exact one, then `*.domain` with the longest domain, then any;
 //! 2. the longest path prefix;
-//! 3. methods listed rather than any;
-//! 4. the earlier place in the file.
+//! 3. clients listed (by the names in their certificates) rather than any;
+//! 4. methods listed rather than any;
+//! 5. the earlier place in the file.
 //!
-//! These are the rules of the Kubernetes Gateway API. Order of the file alone, as Envoy and nginx's regular
+//! These are the rules of the Kubernetes Gateway API, which has no clients. They come before methods, because a route
+//! for one client is an exception made for it: a route that lists methods, for anybody, must not take its requests away. Order of the file alone, as Envoy and nginx's regular
 //! expressions have it, makes a route that is added at the end silently dead, or one at the front
 //! silently greedy; here the order matters only between routes for the same host and path.
 //!
@@ -22,7 +24,7 @@ use std::collections::HashMap;
 
 use http::Method;
 
-use crate::config::{HostPattern, Route};
+use crate::config::{ClientName, HostPattern, Route};
 
 /// The routes of one listener, ready for lookups; each leads to a `T`.
 #[derive(Clone, Debug)]
@@ -47,25 +49,37 @@ impl<T> RouteTable<T> {
         table
     }
 
-    /// Where a request goes; `None` when no route matches. `host` is the request's authority, with or without a
-    /// port, empty when it names none; `path` is without the query.
+    /// Where a request goes; `None` when no route matches.
     #[must_use]
-    pub fn find(&self, host: &str, path: &str, method: &Method) -> Option<&T> {
+    pub fn find(&self, request: &Asked<'_>) -> Option<&T> {
         if self.exact.is_empty() && self.below.is_empty() {
-            return self.any.find(path, method);
+            return self.any.find(request);
         }
         let mut buffer = [0; MAX_HOST];
-        normal_host(host, &mut buffer)
-            .and_then(|host| self.find_by_host(host, path, method))
-            .or_else(|| self.any.find(path, method))
+        normal_host(request.host, &mut buffer)
+            .and_then(|host| self.find_by_host(host, request))
+            .or_else(|| self.any.find(request))
     }
 
-    fn find_by_host(&self, host: &str, path: &str, method: &Method) -> Option<&T> {
-        let exact = self.exact.get(host).and_then(|paths| paths.find(path, method));
+    fn find_by_host(&self, host: &str, request: &Asked<'_>) -> Option<&T> {
+        let exact = self.exact.get(host).and_then(|paths| paths.find(request));
         // The first dot leaves the longest domain.
         let mut domains = host.match_indices('.').map(|(dot, _)| &host[dot + 1..]);
-        exact.or_else(|| domains.find_map(|domain| self.below.get(domain)?.find(path, method)))
+        exact.or_else(|| domains.find_map(|domain| self.below.get(domain)?.find(request)))
     }
+}
+
+/// What of a request decides where it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'r> {
+    /// The request's authority, with or without a port; empty when it names none.
+    pub host: &'r str,
+    /// Without the query.
+    pub path: &'r str,
+    /// The method.
+    pub method: &'r Method,
+    /// The names in the client's certificate; empty without one.
+    pub client_names: &'r [Box<str>],
 }
 
 /// The longest name that a host can have (RFC 1035), in characters.
@@ -100,6 +114,8 @@ struct Paths<T> {
 #[derive(Clone, Debug)]
 struct Rule<T> {
     /// Empty for any.
+    clients: Box<[ClientName]>,
+    /// Empty for any.
     methods: Box<[Method]>,
     target: T,
 }
@@ -114,23 +130,23 @@ impl<T> Paths<T> {
     fn add(&mut self, route: &Route, target: T) {
         let prefix = route.path_prefix.as_str();
         let rules = if prefix.is_empty() { &mut self.root } else { self.prefixes.entry(prefix.into()).or_default() };
-        let rule = Rule { methods: route.methods.clone().into(), target };
-        // Those with methods stand before those for any, each kind in the order of the file.
-        let place =
-            if rule.methods.is_empty() { rules.len() } else { rules.partition_point(|rule| !rule.methods.is_empty()) };
+        let rule = Rule { clients: route.client_names.clone().into(), methods: route.methods.clone().into(), target };
+        // By rank, those of one rank in the order of the file.
+        let place = rules.partition_point(|other| other.rank() <= rule.rank());
         rules.insert(place, rule);
         self.longest = self.longest.max(prefix.len());
     }
 
-    fn find(&self, path: &str, method: &Method) -> Option<&T> {
+    fn find(&self, request: &Asked<'_>) -> Option<&T> {
+        let path = request.path;
         let mut end = self.last_segment_end(path);
         while end > 0 {
-            if let Some(target) = self.prefixes.get(&path[..end]).and_then(|rules| Rule::find(rules, method)) {
+            if let Some(target) = self.prefixes.get(&path[..end]).and_then(|rules| Rule::find(rules, request)) {
                 return Some(target);
             }
             end = path[..end].rfind('/').unwrap_or(0);
         }
-        Rule::find(&self.root, method)
+        Rule::find(&self.root, request)
     }
 
     /// Where the last segment ends that the longest prefix can reach to.
@@ -143,8 +159,19 @@ impl<T> Paths<T> {
 }
 
 impl<T> Rule<T> {
-    fn find<'r>(rules: &'r [Self], method: &Method) -> Option<&'r T> {
-        rules.iter().find(|rule| rule.methods.is_empty() || rule.methods.contains(method)).map(|rule| &rule.target)
+    /// Its place among those for the same host and path: lower ones are asked first.
+    fn rank(&self) -> (bool, bool) {
+        (self.clients.is_empty(), self.methods.is_empty())
+    }
+
+    fn takes(&self, request: &Asked<'_>) -> bool {
+        let is_client = |pattern: &ClientName| request.client_names.iter().any(|name| pattern.matches(name));
+        (self.methods.is_empty() || self.methods.contains(request.method))
+            && (self.clients.is_empty() || self.clients.iter().any(is_client))
+    }
+
+    fn find<'r>(rules: &'r [Self], request: &Asked<'_>) -> Option<&'r T> {
+        rules.iter().find(|rule| rule.takes(request)).map(|rule| &rule.target)
     }
 }
 
@@ -155,7 +182,8 @@ mod tests {
     use super::*;
     use crate::config::PathPrefix;
 
-    /// Routes from `host path methods` lines; the target is the line's index.
+    /// Routes from `host path conditions` lines, a condition being a method or, after `@`, a client; the target is the line's
+    /// index.
     fn table(lines: &[&str]) -> RouteTable<usize> {
         let routes: Vec<Route> = lines
             .iter()
@@ -167,15 +195,25 @@ mod tests {
                     None => (host != "any").then(|| HostPattern::Exact(host.to_owned())),
                 };
                 let path_prefix = PathPrefix::parse_text(words.next().unwrap()).unwrap();
-                let methods = words.map(|method| method.parse().unwrap()).collect();
-                Route { host, path_prefix, methods, ..Route::default() }
+                let (mut methods, mut client_names) = (Vec::new(), Vec::new());
+                for word in words {
+                    match word.strip_prefix('@') {
+                        Some(client) => client_names.push(ClientName::Host(client.to_owned())),
+                        None => methods.push(word.parse().unwrap()),
+                    }
+                }
+                Route { host, path_prefix, methods, client_names, ..Route::default() }
             })
             .collect();
         RouteTable::new(routes.iter().zip(0..))
     }
 
     fn get(table: &RouteTable<usize>, host: &str, path: &str) -> Option<usize> {
-        table.find(host, path, &Method::GET).copied()
+        find(table, host, path, &Method::GET)
+    }
+
+    fn find(table: &RouteTable<usize>, host: &str, path: &str, method: &Method) -> Option<usize> {
+        table.find(&Asked { host, path, method, client_names: &[] }).copied()
     }
 
     #[test]
@@ -220,10 +258,29 @@ mod tests {
     #[test]
     fn listed_methods_win_over_any_and_what_they_leave_goes_on() {
         let table = table(&["any /a", "any /a POST", "any /a/b PUT", "any / DELETE"]);
-        assert_eq!(table.find("h", "/a", &Method::POST), Some(&1));
-        assert_eq!(table.find("h", "/a", &Method::GET), Some(&0));
-        assert_eq!(table.find("h", "/a/b", &Method::GET), Some(&0));
-        assert_eq!(table.find("h", "/", &Method::GET), None);
+        assert_eq!(find(&table, "h", "/a", &Method::POST), Some(1));
+        assert_eq!(find(&table, "h", "/a", &Method::GET), Some(0));
+        assert_eq!(find(&table, "h", "/a/b", &Method::GET), Some(0));
+        assert_eq!(find(&table, "h", "/", &Method::GET), None);
+    }
+
+    #[test]
+    fn listed_clients_win_over_methods_and_take_nobody_else() {
+        let table = table(&["any /a", "any /a GET", "any /a @x", "any /a PUT @x @y", "any /b @y"]);
+        let of = |path: &str, method: Method, names: &[&str]| {
+            let client_names: Vec<Box<str>> = names.iter().map(|name| (*name).into()).collect();
+            table.find(&Asked { host: "h", path, method: &method, client_names: &client_names }).copied()
+        };
+        assert_eq!(of("/a", Method::GET, &[]), Some(1));
+        assert_eq!(of("/a", Method::GET, &["x"]), Some(2));
+        assert_eq!(of("/a", Method::PUT, &["x"]), Some(3));
+        assert_eq!(of("/a", Method::PUT, &["z", "y"]), Some(3));
+        assert_eq!(of("/a", Method::GET, &["y"]), Some(1));
+        assert_eq!(of("/a", Method::POST, &["z"]), Some(0));
+        assert_eq!(
+            (of("/b", Method::GET, &["y"]), of("/b", Method::GET, &["x"]), of("/b", Method::GET, &[])),
+            (Some(4), None, None)
+        );
     }
 
     #[test]
@@ -234,19 +291,22 @@ mod tests {
     }
 
     /// The rules at the top of this file, over a plain list.
-    fn reference(lines: &[String], host: &str, path: &str, method: &str) -> Option<usize> {
+    fn reference(lines: &[String], host: &str, path: &str, method: &str, client: &str) -> Option<usize> {
         let matching = lines.iter().enumerate().filter_map(|(i, line)| {
             let words: Vec<&str> = line.split(' ').collect();
-            let (pattern, prefix, methods) = (words[0], words[1].trim_end_matches('/'), &words[2..]);
+            let (pattern, prefix) = (words[0], words[1].trim_end_matches('/'));
+            let (clients, methods): (Vec<&str>, Vec<&str>) = words[2..].iter().partition(|word| word.starts_with('@'));
             let host_rank = match pattern.strip_prefix("*.") {
                 _ if pattern == "any" => Some(0),
                 Some(domain) => host.ends_with(&format!(".{domain}")).then_some(domain.len()),
                 None => (host == pattern).then_some(usize::MAX),
             }?;
             let below = path.strip_prefix(prefix)?;
-            let matches =
-                (below.is_empty() || below.starts_with('/')) && (methods.is_empty() || methods.contains(&method));
-            matches.then_some(((host_rank, prefix.len(), !methods.is_empty()), std::cmp::Reverse(i)))
+            let matches = (below.is_empty() || below.starts_with('/'))
+                && (methods.is_empty() || methods.contains(&method))
+                && (clients.is_empty() || clients.iter().any(|name| name[1..] == *client));
+            let rank = (host_rank, prefix.len(), !clients.is_empty(), !methods.is_empty());
+            matches.then_some((rank, std::cmp::Reverse(i)))
         });
         matching.max().map(|(_, std::cmp::Reverse(i))| i)
     }
@@ -261,19 +321,22 @@ mod tests {
 
     fn line() -> impl Strategy<Value = String> {
         let pattern = prop_oneof![Just("any".to_owned()), host(), host().prop_map(|host| format!("*.{host}"))];
-        (pattern, path(), "( GET)?( PUT)?").prop_map(|(pattern, path, methods)| format!("{pattern} {path}{methods}"))
+        (pattern, path(), "( GET)?( PUT)?( @x)?( @y)?")
+            .prop_map(|(pattern, path, methods)| format!("{pattern} {path}{methods}"))
     }
 
     proptest! {
         #[test]
         fn lookups_agree_with_the_rules_over_a_plain_list(
             lines in prop::collection::vec(line(), 0..12),
-            requests in prop::collection::vec((host(), path(), prop_oneof![Just("GET"), Just("PUT"), Just("POST")]), 1..20),
+            requests in prop::collection::vec((host(), path(), "GET|PUT|POST", "x|y|z"), 1..20),
         ) {
             let table = table(&lines.iter().map(String::as_str).collect::<Vec<_>>());
-            for (host, path, method) in requests {
-                let found = table.find(&host, &path, &method.parse().unwrap()).copied();
-                prop_assert_eq!(found, reference(&lines, &host, &path, method), "{} {} {}", method, host, path);
+            for (host, path, method, client) in requests {
+                let (parsed, names) = (method.parse().unwrap(), [client.as_str().into()]);
+                let found = table.find(&Asked { host: &host, path: &path, method: &parsed, client_names: &names }).copied();
+                let expected = reference(&lines, &host, &path, &method, &client);
+                prop_assert_eq!(found, expected, "{} {} {} {}", method, host, path, client);
             }
         }
     }

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use std::{io, thread};
 
 use arc_swap::ArcSwap;
@@ -13,7 +14,8 @@ use plimsoll::client::{Client, Cluster};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::accept;
+use crate::accept::{self, Door};
+use crate::access_log::AccessLog;
 use crate::config::Config;
 use crate::listener::{Limits, ListenerState, Shared, Target};
 use crate::phase::{Life, Phase};
@@ -25,6 +27,7 @@ pub(crate) struct Plan {
     pub(crate) config: Arc<Config>,
     pub(crate) clusters: HashMap<String, Cluster>,
     pub(crate) listeners: Vec<ListenerPlan>,
+    pub(crate) access_log: AccessLog,
     /// Told when the plan is in force.
     pub(crate) done: oneshot::Sender<()>,
 }
@@ -35,14 +38,16 @@ pub(crate) struct ListenerPlan {
     pub(crate) address: SocketAddr,
     pub(crate) limits: Limits,
     pub(crate) shared: Arc<Shared>,
-    /// The worker's own socket, where the listener is new.
-    pub(crate) socket: Option<std::net::TcpListener>,
+    /// The worker's own sockets where the listener is new, at least one; else none.
+    pub(crate) sockets: Vec<std::net::TcpListener>,
 }
 
 /// What the control thread says to a worker.
 pub(crate) enum Order {
     Serve(Plan),
     Advance(Phase),
+    /// Accept what has connected so far, and no more.
+    CloseDoors,
 }
 
 /// The control thread's end of a worker. The worker closes when this is dropped.
@@ -67,11 +72,22 @@ impl Worker {
     }
 }
 
+/// How often a listener that was removed looks whether its connections have ended.
+const LEAVE_LOOK: Duration = Duration::from_millis(50);
+
 /// What a worker serves now.
 #[derive(Default)]
 struct Serving {
-    listeners: HashMap<SocketAddr, Arc<ListenerState>>,
+    listeners: HashMap<SocketAddr, Listening>,
+    /// Removed, with connections that may not have ended yet.
+    leaving: Vec<Weak<ListenerState>>,
     clients: HashMap<String, Client<RequestBody>>,
+}
+
+/// A listener, and what keeps it accepting.
+struct Listening {
+    state: Arc<ListenerState>,
+    door: Option<Door>,
 }
 
 impl Serving {
@@ -79,67 +95,92 @@ impl Serving {
         while let Some(order) = orders.recv().await {
             match order {
                 Order::Serve(plan) => self.serve(plan),
-                Order::Advance(phase) => {
-                    for listener in self.listeners.values() {
-                        listener.life.advance(phase);
-                    }
-                }
+                Order::Advance(phase) => self.advance(phase),
+                Order::CloseDoors => self.listeners.values_mut().for_each(|listening| listening.door = None),
             }
         }
     }
 
+    fn advance(&self, phase: Phase) {
+        for listening in self.listeners.values() {
+            listening.state.life.advance(phase);
+        }
+        for state in self.leaving.iter().filter_map(Weak::upgrade) {
+            state.life.advance(phase);
+        }
+    }
+
     fn serve(&mut self, plan: Plan) {
-        let Plan { config, clusters, listeners, done } = plan;
+        let Plan { config, clusters, listeners, access_log, done } = plan;
         self.clients.retain(|name, client| clusters.get(name) == Some(client.cluster()));
         for (name, cluster) in clusters {
             self.clients.entry(name).or_insert_with(|| Client::new(&cluster));
         }
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
         for listener in listeners {
-            self.listen(&config, listener);
+            self.listen(&config, &access_log, listener);
         }
-        self.listeners.retain(|address, listener| {
-            let kept = addresses.contains(address);
-            if !kept {
-                listener.life.advance(Phase::Closing);
-            }
-            kept
-        });
+        self.leaving.retain(|state| state.strong_count() > 0);
+        for (_, removed) in self.listeners.extract_if(|address, _| !addresses.contains(address)) {
+            self.leaving.push(Arc::downgrade(&removed.state));
+            tokio::spawn(leave(removed, config.drain().timeout));
+        }
         // The control thread may have stopped waiting; the plan is in force all the same.
         let _ = done.send(());
     }
 
-    fn listen(&mut self, config: &Config, plan: ListenerPlan) {
+    fn listen(&mut self, config: &Config, access_log: &AccessLog, plan: ListenerPlan) {
         let routes = Arc::new(self.routes(config, &plan.name));
         let limits = Arc::new(plan.limits);
-        let Some(socket) = plan.socket else {
-            if let Some(listener) = self.listeners.get(&plan.address) {
-                listener.routes.store(routes);
-                listener.limits.store(limits);
-                listener.shared.limits_changed();
+        if plan.sockets.is_empty() {
+            if let Some(Listening { state, .. }) = self.listeners.get(&plan.address) {
+                state.routes.store(routes);
+                state.limits.store(limits);
+                state.shared.limits_changed();
             }
             return;
-        };
+        }
         let state = Arc::new(ListenerState {
             limits: ArcSwap::new(limits),
             routes: ArcSwap::new(routes),
             life: Life::new(),
             shared: plan.shared,
+            access_log: access_log.clone(),
         });
-        match TcpListener::from_std(socket) {
-            Ok(socket) => {
-                tokio::spawn(accept::accept(socket, Arc::clone(&state)));
-                self.listeners.insert(plan.address, state);
+        let door = Door::open();
+        for socket in plan.sockets {
+            match TcpListener::from_std(socket) {
+                Ok(socket) => drop(tokio::spawn(accept::accept(socket, Arc::clone(&state), door.watch()))),
+                Err(error) => tracing::error!(%error, address = %plan.address, "cannot listen"),
             }
-            Err(error) => tracing::error!(%error, address = %plan.address, "cannot listen"),
         }
+        self.listeners.insert(plan.address, Listening { state, door: Some(door) });
     }
 
     fn routes(&self, config: &Config, listener: &str) -> RouteTable<Arc<Target>> {
         RouteTable::new(config.routes_of(listener).filter_map(|route| {
             // A config names no route to a cluster that it does not have.
             let client = self.clients.get(&route.cluster)?.clone();
-            Some((route, Arc::new(Target::new(client, route.request_timeout))))
+            Some((route, Arc::new(Target::new(client, route))))
         }))
     }
+}
+
+/// Ends a listener that was removed: it accepts no more, its clients are told to go with their next answer, and those who
+/// are still there after `patience` are closed.
+async fn leave(removed: Listening, patience: Duration) {
+    let Listening { state, door } = removed;
+    drop(door);
+    state.life.advance(Phase::LameDuck);
+    let emptied = async {
+        loop {
+            // After a pause, so that what waits in the queues has been accepted.
+            tokio::time::sleep(LEAVE_LOOK).await;
+            if state.shared.connections() == 0 {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(patience, emptied).await;
+    state.life.advance(Phase::Closing);
 }

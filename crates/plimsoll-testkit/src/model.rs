@@ -139,15 +139,18 @@ impl Model {
     pub fn check(&mut self, id: BackendId, outcome: CheckOutcome) {
         let checks = self.config.checks;
         let Some(backend) = self.backends.get_mut(&id).filter(|backend| !backend.drained) else { return };
+        if outcome == CheckOutcome::NotMade {
+            return;
+        }
         backend.passes = if outcome == CheckOutcome::Passed { backend.passes + 1 } else { 0 };
         backend.check_failures = match outcome {
-            CheckOutcome::Passed | CheckOutcome::NotServing => 0,
+            CheckOutcome::Passed | CheckOutcome::NotServing | CheckOutcome::NotMade => 0,
             CheckOutcome::Failed | CheckOutcome::Unreachable => backend.check_failures + 1,
         };
         match (outcome, backend.state) {
             (CheckOutcome::Passed, State::Connecting | State::LameDuck) => backend.heal(),
             (CheckOutcome::Passed, State::Refusing) if backend.passes >= checks.passes_to_heal.get() => backend.heal(),
-            (CheckOutcome::Passed, _) => {}
+            (CheckOutcome::Passed | CheckOutcome::NotMade, _) => {}
             (CheckOutcome::NotServing, _) => backend.state = State::LameDuck,
             (CheckOutcome::Unreachable, _) => {
                 backend.state = State::Refusing;

@@ -12,8 +12,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-core", &[]),
     ("plimsoll-config", &["plimsoll-core"]),
     ("plimsoll-wire", &["plimsoll-core"]),
-    ("plimsoll", &["plimsoll-core", "plimsoll-wire"]),
-    ("plimsoll-proxy", &["plimsoll", "plimsoll-config", "plimsoll-core", "plimsoll-wire"]),
+    ("plimsoll-http1", &[]),
+    ("plimsoll", &["plimsoll-core", "plimsoll-http1", "plimsoll-wire"]),
+    ("plimsoll-proxy", &["plimsoll", "plimsoll-config", "plimsoll-core", "plimsoll-http1", "plimsoll-wire"]),
     ("plimsoll-sim", &["plimsoll-config", "plimsoll-core"]),
     ("plimsoll-admin", &["plimsoll-core", "plimsoll-wire"]),
     (

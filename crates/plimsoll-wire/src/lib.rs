@@ -9,6 +9,7 @@
 //! - [`shed`]: the one table of answers without service.
 //! - [`grpc`]: status codes, framing, and what makes a request a gRPC request.
 //! - [`mod@health`]: the messages of `grpc.health.v1`.
+//! - [`proxy_protocol`]: whose connection a proxy passes on.
 //! - [`headers`]: the names of the headers.
 
 pub mod grpc;
@@ -16,4 +17,5 @@ pub mod headers;
 pub mod health;
 pub mod orca;
 pub mod orca_service;
+pub mod proxy_protocol;
 pub mod shed;

@@ -5,6 +5,7 @@
 //! - [`discover`]: where the list of backends comes from.
 //! - [`server`]: what a backend does for its clients: it reports its load, and says in time when it
 //!   is about to go away.
+//! - [`tls`]: certificates, and how backends are spoken to in TLS.
 //!
 //! The decisions themselves are made by the state machines of `plimsoll-core`; this crate gives them
 //! sockets, a clock and threads.
@@ -12,6 +13,8 @@
 pub mod client;
 pub mod discover;
 pub mod server;
+pub mod stream;
+pub mod tls;
 
 /// The state machines, whose configuration and values appear in this crate's interface.
 pub use plimsoll_core as core;

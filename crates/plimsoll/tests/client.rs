@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
-use plimsoll::client::{Client, Cluster, ClusterCounts, Error, Protocol};
+use plimsoll::client::{Client, Cluster, ClusterCounts, Error, Protocol, Terms};
 use plimsoll::discover::Endpoint;
 use plimsoll_core::LoadReport;
 use plimsoll_core::health::{Reason, State};
@@ -388,7 +388,7 @@ async fn a_late_head_and_a_stalled_body_are_errors_that_name_the_limit() {
     config.requests.body_idle_timeout = limit;
     let cluster = running(config, &[&server]).await;
     let client = Plain::new(&cluster);
-    let error = client.send_within(get("/late"), limit).await.unwrap_err();
+    let error = client.send_with(get("/late"), Terms::default().within(limit)).await.unwrap_err();
     assert!(matches!(error, Error::Timeout { after } if after == limit), "{error}");
 
     let mut body = client.send(get("/stalled")).await.unwrap().into_body();

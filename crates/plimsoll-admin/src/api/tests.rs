@@ -12,7 +12,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::snapshot::{
-    AttemptCounts, BackendSnapshot, FleetSnapshot, Histogram, ListenerSnapshot, Reported, Transition,
+    AttemptCounts, BackendSnapshot, FleetSnapshot, Histogram, ListenerSnapshot, PressureSnapshot, Reported, Transition,
 };
 
 /// A fleet of one cluster `web` with four backends: healthy and loaded, a lame duck, healthy and half as loaded,
@@ -56,9 +56,29 @@ pub(crate) fn fleet() -> Still {
         transitions: vec![Transition { to: Health::LameDuck, reason: Reason::Reported, count: 1 }],
         ..ClusterSnapshot::default()
     };
-    let listener =
-        ListenerSnapshot { name: "public".to_owned(), connections: 4, accepted: 40, refusals: vec![("no-route", 7)] };
-    let snapshot = FleetSnapshot { clusters: vec![cluster], listeners: vec![listener], ..FleetSnapshot::default() };
+    let listener = ListenerSnapshot {
+        name: "public".to_owned(),
+        connections: 4,
+        accepted: 40,
+        turned_away: vec![("memory", 3)],
+        failed_handshakes: vec![("tls", 2)],
+        tls_handshakes: vec![("full", 30), ("resumed", 8)],
+        ended: vec![("resets", 1)],
+        stalled_streams: 5,
+        refusals: vec![("no-route", 7)],
+    };
+    let snapshot = FleetSnapshot {
+        clusters: vec![cluster],
+        listeners: vec![listener],
+        access_log_dropped: 6,
+        pressure: PressureSnapshot {
+            level: 1,
+            max_memory_bytes: Some(1 << 30),
+            open_descriptors: Some(70),
+            max_descriptors: Some(1024),
+        },
+        ..FleetSnapshot::default()
+    };
     Still { snapshot: Mutex::new(snapshot), readiness: Readiness::Ready }
 }
 

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll::client::{BackendView, Cluster, Latencies};
 use plimsoll_admin::{
     AttemptCounts, BackendSnapshot, ClusterSnapshot, Fleet, FleetSnapshot, Histogram, ListenerSnapshot, Missing,
-    Readiness, Reported, Transition,
+    PressureSnapshot, Readiness, Reported, Transition,
 };
 use plimsoll_core::Timestamp;
 use plimsoll_core::health::State;
-use plimsoll_proxy::Proxy;
+use plimsoll_proxy::{PressureView, Proxy};
 
 /// A running proxy.
 pub(super) struct ProxyFleet {
@@ -69,11 +69,18 @@ impl Fleet for ProxyFleet {
                     name: listener.name,
                     connections: listener.connections,
                     accepted: listener.accepted,
+                    turned_away: listener.turned_away,
+                    failed_handshakes: listener.failed_handshakes,
+                    tls_handshakes: listener.tls_handshakes,
+                    ended: listener.ended,
+                    stalled_streams: listener.stalled_streams,
                     refusals: listener.refusals,
                 })
                 .collect(),
             reloads_taken: self.proxy.reloads().taken(),
             reloads_refused: self.proxy.reloads().refused(),
+            access_log_dropped: self.proxy.access_log_dropped(),
+            pressure: pressure(self.proxy.pressure()),
         }
     }
 
@@ -83,6 +90,15 @@ impl Fleet for ProxyFleet {
 
     fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
         self.switch(cluster, backend, Cluster::undrain)
+    }
+}
+
+fn pressure(view: PressureView) -> PressureSnapshot {
+    PressureSnapshot {
+        level: view.level,
+        max_memory_bytes: view.max_bytes,
+        open_descriptors: view.open_descriptors,
+        max_descriptors: view.max_descriptors,
     }
 }
 

@@ -1,79 +1,236 @@
 //! Runs the proxy: starts it, obeys signals, ends it.
 //!
-//! `SIGHUP` reads the config again, `SIGTERM` and `SIGINT` drain, a second one of these ends at once. This
-//! thread only controls: it checks backends and answers on the admin port; requests are the workers' business.
+//! `SIGHUP` reads the config again, `SIGUSR1` opens the access log again, `SIGUSR2` hands over to a successor, `SIGTERM` and
+//! `SIGINT` drain, a second one of these ends at once. This thread only controls: it checks backends and answers on the
+//! admin port; requests are the workers' business.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use listenfd::ListenFd;
 use plimsoll::server::EndSignals;
-use plimsoll_proxy::Proxy;
+use plimsoll_admin::{Fleet as _, Readiness};
 use plimsoll_proxy::config::Config;
-use tokio::net::TcpListener;
+use plimsoll_proxy::{Proxy, Sockets};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
+use super::admin::{self, Admin, Move};
 use super::fleet::ProxyFleet;
+use super::handover::Channel;
+use super::notify;
+use super::upgrade::Program;
 use crate::exit::Verdict;
+
+/// How long a predecessor is kept when no backend gets healthy: they may all be away, and it could serve no better.
+const HEALTHY_PATIENCE: Duration = Duration::from_secs(10);
+/// How often a successor looks whether a backend is healthy.
+const HEALTHY_LOOK: Duration = Duration::from_millis(20);
 
 /// Serves until drained, or told twice to end. `file` is what a reload reads; `None` where there is no file.
 pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Verdict> {
+    let program = Program::of_this_process().context("cannot tell by which path this program was started")?;
+    let predecessor = Channel::to_predecessor().context("cannot talk to the predecessor")?;
+    let mut given = match &predecessor {
+        Some(predecessor) => predecessor.receive().context("cannot take over the predecessor's sockets")?,
+        None => activated().context("cannot take the sockets that were passed by LISTEN_FDS")?,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
         let mut signals = Signals::new().context("cannot listen for signals")?;
-        let admin = match config.admin() {
-            Some(address) => Some(TcpListener::bind(address).await.with_context(|| {
-                format!(
-                    "cannot listen at the admin address {address}: choose another with --admin or [admin] listen, or \
-                     turn it off with \"off\""
-                )
-            })?),
-            None => None,
-        };
-        let proxy = Arc::new(Proxy::start(config).await?);
+        let bound = config.admin().map(|address| admin::Bound::new(address, &mut given)).transpose()?;
+        let proxy = Arc::new(Proxy::start_with(config, &mut given).await?);
         for listener in proxy.listeners() {
             tracing::info!(listener = listener.name, address = %listener.address, "listening");
         }
-        if let Some(admin) = admin {
-            tracing::info!(address = %admin.local_addr()?, "admin listening");
-            let fleet = Arc::new(ProxyFleet::new(Arc::clone(&proxy)));
-            tokio::spawn(async move {
-                if let Err(error) = plimsoll_admin::serve(admin, fleet, std::future::pending()).await {
-                    tracing::error!(%error, "the admin port stopped");
-                }
-            });
+        for address in given.addresses().filter(|_| predecessor.is_none()) {
+            tracing::warn!(%address, "a socket was passed that no listener of the config is for: it is closed");
         }
-        Ok(control(&proxy, &mut signals, file.as_deref()).await)
+        // What no listener wants: its predecessor answers those who have connected there.
+        drop(given);
+        let fleet = Arc::new(ProxyFleet::new(Arc::clone(&proxy)));
+        let mut server = Server { proxy, fleet, admin: Admin::default(), file, program };
+        server.admin.go(bound.map_or(Move::Stay, Move::To), &server.fleet).context("cannot serve the admin port")?;
+        if let Some(predecessor) = predecessor {
+            server.take_over(&predecessor).await;
+        }
+        notify::ready();
+        Ok(server.control(&mut signals).await)
     })
+}
+
+/// Sockets that systemd, or another program of its manners, listens at for this one.
+fn activated() -> std::io::Result<Sockets> {
+    let mut passed = ListenFd::from_env();
+    let mut sockets = Sockets::default();
+    for i in 0..passed.len() {
+        if let Some(socket) = passed.take_tcp_listener(i)? {
+            sockets.add(socket)?;
+        }
+    }
+    Ok(sockets)
 }
 
 struct Signals {
     hangup: Signal,
+    reopen: Signal,
+    upgrade: Signal,
     end: EndSignals,
 }
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
-        Ok(Self { hangup: signal(SignalKind::hangup())?, end: EndSignals::new()? })
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            reopen: signal(SignalKind::user_defined1())?,
+            upgrade: signal(SignalKind::user_defined2())?,
+            end: EndSignals::new()?,
+        })
     }
 }
 
-async fn control(proxy: &Proxy, signals: &mut Signals, file: Option<&Path>) -> Verdict {
-    loop {
-        tokio::select! {
-            _ = signals.hangup.recv() => {
-                // A look-up of names may take long, and must not keep the end waiting.
-                tokio::select! {
-                    () = reload(proxy, file) => {}
+/// A proxy, and what surrounds it in this process.
+struct Server {
+    proxy: Arc<Proxy>,
+    fleet: Arc<ProxyFleet>,
+    admin: Admin,
+    file: Option<PathBuf>,
+    program: Program,
+}
+
+impl Server {
+    async fn control(&mut self, signals: &mut Signals) -> Verdict {
+        loop {
+            // A look-up of names or a successor may take long, and must not keep the end waiting.
+            tokio::select! {
+                _ = signals.hangup.recv() => tokio::select! {
+                    () = self.reload() => {}
                     _ = signals.end.next() => break,
+                },
+                _ = signals.reopen.recv() => {
+                    tracing::info!("opening the access log again");
+                    self.proxy.reopen_access_log();
                 }
+                _ = signals.upgrade.recv() => tokio::select! {
+                    handed_over = self.hand_over() => if handed_over {
+                        return self.leave(signals).await;
+                    },
+                    _ = signals.end.next() => break,
+                },
+                _ = signals.end.next() => break,
             }
-            _ = signals.end.next() => break,
+        }
+        notify::stopping();
+        self.drain(signals).await
+    }
+
+    async fn drain(&self, signals: &mut Signals) -> Verdict {
+        tracing::info!("draining; a second signal ends at once");
+        ends_before(self.proxy.drain(), signals).await
+    }
+
+    /// Ends once the clients have gone to the successor; drains when told to end before.
+    async fn leave(&mut self, signals: &mut Signals) -> Verdict {
+        // Whoever asks from now on is answered by the successor.
+        self.admin.close();
+        tokio::select! {
+            () = self.proxy.leave_to_successor() => {
+                tracing::info!("left to the successor");
+                Verdict::Good
+            }
+            _ = signals.end.next() => self.drain(signals).await,
         }
     }
-    tracing::info!("draining; a second signal ends at once");
+
+    async fn reload(&mut self) {
+        let Some(file) = &self.file else {
+            tracing::warn!(
+                "SIGHUP without effect: the proxy was started with --from and --to, there is no config to read again"
+            );
+            return;
+        };
+        notify::reloading();
+        match self.put_in_force(file).await {
+            Ok(plan) => {
+                if let Err(error) = self.admin.go(plan, &self.fleet) {
+                    tracing::error!(%error, "the admin port cannot be served");
+                }
+                tracing::info!(file = %self.file.as_deref().unwrap_or(Path::new("")).display(), "config reloaded");
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(file = %file.display(), error, "config refused, nothing has changed");
+            }
+        }
+        notify::ready();
+    }
+
+    /// Brings what is in the file into force; says what is left to do about the admin port.
+    async fn put_in_force(&self, file: &Path) -> anyhow::Result<Move> {
+        let prepared = || -> anyhow::Result<(Config, Move)> {
+            let config = Config::load(file)?;
+            let plan = self.admin.plan(config.admin())?;
+            Ok((config, plan))
+        };
+        let (config, plan) = prepared().inspect_err(|_| self.proxy.reloads().refuse())?;
+        let changes = config.changes_since(&self.proxy.config());
+        self.proxy.reload(config).await?;
+        for change in changes {
+            if change.needs_restart {
+                tracing::warn!("{change}");
+            } else {
+                tracing::info!("{change}");
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Starts a successor with all sockets; whether it serves.
+    async fn hand_over(&self) -> bool {
+        let sockets = self.proxy.sockets().and_then(|mut sockets| {
+            sockets.extend(self.admin.socket()?);
+            Ok(sockets)
+        });
+        let handed_over = match sockets {
+            Ok(sockets) => self.program.hand_over(sockets).await,
+            Err(error) => Err(error.into()),
+        };
+        match handed_over {
+            Ok(process) => {
+                notify::succeeded_by(process);
+                tracing::info!(
+                    pid = process,
+                    "handed over to the successor; this process ends when its clients have left"
+                );
+                true
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(error, "no upgrade: this process goes on");
+                false
+            }
+        }
+    }
+
+    /// Waits until this process can serve as well as its predecessor, and tells it so.
+    async fn take_over(&self, predecessor: &Channel) {
+        let until = Instant::now() + HEALTHY_PATIENCE;
+        while self.fleet.readiness() != Readiness::Ready && Instant::now() < until {
+            tokio::time::sleep(HEALTHY_LOOK).await;
+        }
+        match predecessor.say_serving() {
+            Ok(()) => tracing::info!("took over from the predecessor"),
+            Err(error) => tracing::warn!(%error, "the predecessor is gone"),
+        }
+    }
+}
+
+async fn ends_before(end: impl Future<Output = ()>, signals: &mut Signals) -> Verdict {
     tokio::select! {
-        () = proxy.drain() => {
+        () = end => {
             tracing::info!("drained");
             Verdict::Good
         }
@@ -81,37 +238,5 @@ async fn control(proxy: &Proxy, signals: &mut Signals, file: Option<&Path>) -> V
             tracing::warn!("ended before it was drained: requests may have been cut off");
             Verdict::Bad
         }
-    }
-}
-
-async fn reload(proxy: &Proxy, file: Option<&Path>) {
-    let Some(file) = file else {
-        tracing::warn!(
-            "SIGHUP without effect: the proxy was started with --from and --to, there is no config to read again"
-        );
-        return;
-    };
-    let config = match Config::load(file) {
-        Ok(config) => config,
-        Err(error) => {
-            proxy.reloads().refuse();
-            tracing::error!(file = %file.display(), %error, "config refused, nothing has changed");
-            return;
-        }
-    };
-    warn_of_restart(&proxy.config(), &config);
-    match proxy.reload(config).await {
-        Ok(()) => tracing::info!(file = %file.display(), "config reloaded"),
-        Err(error) => tracing::error!(file = %file.display(), %error, "config refused, nothing has changed"),
-    }
-}
-
-/// Says what only a restart can change.
-fn warn_of_restart(old: &Config, new: &Config) {
-    if old.threads() != new.threads() {
-        tracing::warn!("threads: takes effect at the next start");
-    }
-    if old.admin() != new.admin() {
-        tracing::warn!("admin.listen: takes effect at the next start");
     }
 }

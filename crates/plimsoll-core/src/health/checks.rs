@@ -49,4 +49,6 @@ pub enum CheckOutcome {
     Failed,
     /// It did not accept the connection.
     Unreachable,
+    /// It could not be made, since this process lacked something for it: says nothing of the backend.
+    NotMade,
 }

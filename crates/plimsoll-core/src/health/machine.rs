@@ -18,6 +18,10 @@ const LAME_DUCK_CHECK: Duration = Duration::from_secs(1);
 /// How soon a lame duck that nothing can ask is tried again, the first time.
 const LAME_DUCK_TRIAL: Duration = Duration::from_secs(5);
 
+/// How soon a check that could not be made is tried again: what this process lacked may be there when others have given
+/// it back, and asking more often would not bring that about.
+const NOT_MADE_CHECK: Duration = Duration::from_secs(1);
+
 /// A change of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
@@ -158,6 +162,7 @@ impl Health {
             CheckOutcome::Passed => (self.passes + 1, 0),
             CheckOutcome::NotServing => (0, 0),
             CheckOutcome::Failed | CheckOutcome::Unreachable => (0, self.failures + 1),
+            CheckOutcome::NotMade => (self.passes, self.failures),
         };
         let change = match outcome {
             CheckOutcome::Passed => self.on_passed(now, checks, backoff, rng),
@@ -170,6 +175,7 @@ impl Health {
                 }
                 _ => None,
             },
+            CheckOutcome::NotMade => self.not_made(now, checks),
         };
         if self.check_due.is_none() && checks.active {
             self.check_due = Some(now + checks.interval);
@@ -192,6 +198,13 @@ impl Health {
             }
             State::Connecting | State::LameDuck | State::Refusing => self.heal(now, Reason::CheckPassed, checks),
         }
+    }
+
+    /// Nothing was learnt; whoever needs a check still does.
+    fn not_made(&mut self, now: Timestamp, checks: &CheckConfig) -> Option<Change> {
+        let needs_check = checks.active || !matches!(self.state, State::Healthy | State::Ejected);
+        self.check_due = self.check_due.or(needs_check.then(|| now + NOT_MADE_CHECK));
+        None
     }
 
     /// Leaves the backend out until `until`. Only a healthy one can be ejected.
@@ -319,6 +332,32 @@ mod tests {
         let mut health = Health::new(at(0));
         assert_eq!(health.on_connected(at(0), &ACTIVE), None);
         assert_eq!(health.on_connected(at(0), &PASSIVE).map(|c| c.to), Some(State::Healthy));
+    }
+
+    #[test]
+    fn a_check_that_could_not_be_made_changes_nothing_and_is_made_up_for() {
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        for checks in [ACTIVE, PASSIVE] {
+            let mut begun = Health::new(at(0));
+            assert!(begun.take_check(at(0)));
+            assert_eq!(check(&mut begun, 0, CheckOutcome::NotMade, &checks), None);
+            assert_eq!((begun.state(), begun.wake_at()), (State::Connecting, Some(at(1))));
+
+            let mut refusing = healthy(&checks);
+            refusing.on_connect_failed(at(1), &BackoffConfig::default(), &mut rng);
+            assert!(refusing.take_check(at(2)));
+            assert_eq!(check(&mut refusing, 2, CheckOutcome::NotMade, &checks), None);
+            assert_eq!((refusing.state(), refusing.wake_at()), (State::Refusing, Some(at(3))));
+        }
+        let mut health = healthy(&ACTIVE);
+        for secs in [10, 20, 30, 40] {
+            let outcome = if secs == 30 { CheckOutcome::NotMade } else { CheckOutcome::Failed };
+            assert!(health.take_check(at(secs)));
+            assert_eq!(check(&mut health, secs, outcome, &ACTIVE).is_some(), secs == 40, "the third failure in a row");
+        }
+        let mut unchecked = healthy(&PASSIVE);
+        assert_eq!(check(&mut unchecked, 9, CheckOutcome::NotMade, &PASSIVE), None);
+        assert_eq!(unchecked.wake_at(), None);
     }
 
     #[test]

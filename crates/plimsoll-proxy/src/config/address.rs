@@ -43,8 +43,8 @@ impl BackendAddress {
             let rest = rest.trim_end_matches('/');
             return Err(match scheme {
                 "https" | "wss" => Flaw::new(
-                    "backends are spoken to without TLS",
-                    format!("write \"{rest}\", a port where the backend takes plain HTTP"),
+                    format!("\"{address}\" is a URL, not an address"),
+                    format!("write \"{rest}\", and add [clusters.NAME.tls] for TLS"),
                 ),
                 _ => Flaw::new(
                     format!("\"{address}\" is a URL, not an address"),
@@ -190,7 +190,7 @@ mod tests {
     fn what_is_no_address_says_what_to_write() {
         let reasons = [
             ("http://10.0.0.1:80/", "is a URL"),
-            ("https://a:443", "without TLS"),
+            ("https://a:443", "is a URL"),
             ("10.0.0.1", "has no port"),
             ("a:0", "is not a port"),
             ("a:b", "is not a port"),

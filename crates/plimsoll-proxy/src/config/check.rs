@@ -13,10 +13,11 @@ use plimsoll_core::subset::{Algorithm, SubsetConfig};
 use super::Problem;
 use super::cluster::Cluster;
 use super::health::Kind;
-use super::listener::LEAST_MAX_HEADER_SIZE;
+use super::listener::{LEAST_MAX_HEADER_SIZE, Listener};
 use super::raw::RawConfig;
 use super::route::Route;
 use super::subset::Identity;
+use super::tls::ClientCertificate;
 
 /// How to mend a name.
 const NAME_MEND: &str = "use letters, digits, \"-\", \"_\" and \".\": the name stands in URLs and metrics";
@@ -114,6 +115,11 @@ impl Rules<'_> {
                 let reason = format!("{} is the address of the admin API", listener.address);
                 self.report(format!("{path}.address"), reason, "choose another port here or for admin.listen");
             }
+            if listener.proxy_protocol.is_some() && listener.trusted_proxies.is_empty() {
+                let reason = "nobody is trusted to say who a client is, so every connection would be closed";
+                let mend = "add trusted_proxies = [\"10.0.0.0/8\"], with the addresses of the balancers in front";
+                self.report(format!("{path}.proxy_protocol"), reason, mend);
+            }
             if listener.max_header_size < LEAST_MAX_HEADER_SIZE {
                 let reason = "is too small for the heads of ordinary requests";
                 self.report(format!("{path}.max_header_size"), reason, "write at least \"8KiB\"");
@@ -148,6 +154,15 @@ impl Rules<'_> {
                     "remove one of them",
                 );
             }
+        }
+        let asks = |listener: &&Listener| {
+            route.applies_to(&listener.name)
+                && listener.tls.as_ref().is_some_and(|tls| tls.client_certificate != ClientCertificate::Off)
+        };
+        if !route.client_names.is_empty() && raw.listeners.iter().find(asks).is_none() {
+            let reason = "no listener of this route asks clients for certificates";
+            let mend = "add client_ca and client_certificate = \"required\" to the [listeners.tls] of one";
+            self.report(format!("{path}.client_names"), reason, mend);
         }
         if let Some(j) = shadowing(raw, i, route) {
             let reason = format!("no request gets here: routes[{j}] takes all for {route}");
@@ -192,6 +207,15 @@ impl Rules<'_> {
                 self.report(path, reason, "lower it, or raise max_idle_connections");
             } else {
                 cluster.pool.min_connections = cluster.pool.max_idle_connections.get();
+            }
+        }
+        if cluster.proxy_protocol.is_some() && cluster.requests.protocol != Protocol::Http1 {
+            if self.checker.is_set(&format!("{path}.protocol")) {
+                let reason = "a connection that names its client cannot be shared, as those of HTTP/2 are";
+                let mend = "write protocol = \"http1\" in the cluster, or remove this";
+                self.report(format!("{path}.proxy_protocol"), reason, mend);
+            } else {
+                cluster.requests.protocol = Protocol::Http1;
             }
         }
         self.times(&path, cluster);
@@ -256,11 +280,11 @@ impl Rules<'_> {
         let health = &cluster.health;
         if health.kind == Kind::Grpc && cluster.requests.protocol == Protocol::Http1 {
             let reason = "gRPC needs HTTP/2, which this cluster does not speak";
-            self.report(
-                format!("{path}.check"),
-                reason,
-                "write protocol = \"auto\" or \"http2\" in the cluster, or another check",
-            );
+            let mend = match cluster.proxy_protocol {
+                Some(_) => "remove proxy_protocol, which goes with HTTP/1 only, or write another check",
+                None => "write protocol = \"auto\" or \"http2\" in the cluster, or another check",
+            };
+            self.report(format!("{path}.check"), reason, mend);
         }
         if !self.checker.is_readable(&format!("{path}.check")) {
             return;
@@ -299,20 +323,22 @@ fn reaches(to: SocketAddr, at: SocketAddr) -> bool {
 /// The earlier route that takes all requests of route `i`, if there is one.
 ///
 /// The most specific route wins, whatever the order, so only routes for the very same host and path
-/// compete: between those a list of methods comes before "any", and then the earlier one wins.
+/// compete: between those a list of clients comes before "any", then a list of methods, and then the earlier one wins.
 fn shadowing(raw: &RawConfig, i: usize, route: &Route) -> Option<usize> {
     let takes_all = |other: &Route| {
         other.host == route.host
             && other.path_prefix == route.path_prefix
-            && match (other.methods.is_empty(), route.methods.is_empty()) {
-                (true, true) => true,
-                (true, false) | (false, true) => false,
-                (false, false) => route.methods.iter().all(|method| other.methods.contains(method)),
-            }
+            && takes_all_of(&other.client_names, &route.client_names)
+            && takes_all_of(&other.methods, &route.methods)
             && (other.listeners.is_empty()
                 || !route.listeners.is_empty() && route.listeners.iter().all(|name| other.applies_to(name)))
     };
     raw.routes[..i].iter().position(takes_all)
+}
+
+/// Whether a condition takes all that another of the same rank takes; an empty one takes any, and has another rank.
+fn takes_all_of<T: PartialEq>(condition: &[T], other: &[T]) -> bool {
+    condition.is_empty() == other.is_empty() && other.iter().all(|one| condition.contains(one))
 }
 
 /// Puts the problems that the command line's arguments cause at the arguments.

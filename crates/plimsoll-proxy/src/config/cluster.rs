@@ -7,10 +7,12 @@ use plimsoll::client::{CheckTimeout, ClusterConfig, PoolConfig, Protocol, Reques
 use plimsoll_config::{Table, Visitor, choice, quoted, values};
 use plimsoll_core::BalancerConfig;
 use plimsoll_core::pick::PrequalConfig;
+use plimsoll_wire::proxy_protocol::Version;
 
 use super::address::Backend;
 use super::health::{Health, HealthTable};
 use super::subset::{Identity, Subset};
+use super::tls::ClusterTls;
 
 /// The protocols, by their names in the file.
 pub(super) const PROTOCOLS: [(&str, Protocol); 3] =
@@ -19,7 +21,18 @@ pub(super) const PROTOCOLS: [(&str, Protocol); 3] =
 /// A protocol, as the file writes it.
 struct ProtocolName(Protocol);
 
+/// The versions of the PROXY protocol, by their names in the file.
+const PROXY_HEADERS: [(&str, Version); 2] = [("v1", Version::V1), ("v2", Version::V2)];
+
+/// The version of the PROXY protocol that connections begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProxyHeader(pub Version);
+
 values! {
+    ProxyHeader: |v| choice(v, "a version of the PROXY protocol", &PROXY_HEADERS).map(Self), |header| {
+        let named = PROXY_HEADERS.into_iter().find(|(_, known)| *known == header.0);
+        quoted(named.expect("all are listed").0)
+    };
     ProtocolName: |v| choice(v, "a protocol", &PROTOCOLS).map(Self), |protocol| {
         let named = PROTOCOLS.into_iter().find(|(_, known)| *known == protocol.0);
         quoted(named.expect("all are listed").0)
@@ -42,6 +55,10 @@ pub struct Cluster {
     pub health: Health,
     /// Which of the backends are connected to.
     pub subset: Subset,
+    /// TLS; `None` for plain connections.
+    pub tls: Option<ClusterTls>,
+    /// Whether connections begin with a header of the PROXY protocol, and which.
+    pub proxy_protocol: Option<ProxyHeader>,
 }
 
 impl Cluster {
@@ -54,6 +71,9 @@ impl Cluster {
             requests: self.requests,
             pool: self.pool,
             subset: self.subset.choice(name, identity),
+            proxy_protocol: self.proxy_protocol.map(|header| header.0),
+            // Made of files, which are read with the configuration.
+            tls: None,
         }
     }
 }
@@ -75,7 +95,9 @@ impl Table for Cluster {
         visitor.value("max_idle_connections", &mut self.pool.max_idle_connections);
         visitor.value("inactive_after", &mut self.pool.inactive_after);
         visitor.value("max_streams", &mut self.pool.max_streams);
+        visitor.switch("proxy_protocol", &mut self.proxy_protocol);
         visitor.value("panic_threshold", &mut self.balancer.panic_threshold);
+        visitor.optional_table("tls", &mut self.tls);
         visitor.table("subset", &mut self.subset);
         visitor.table("health", &mut HealthTable { health: &mut self.health, checks: &mut self.balancer.checks });
         visitor.table("outlier", &mut self.balancer.outlier);

@@ -9,7 +9,11 @@ use std::time::Duration;
 
 use plimsoll_config::{ByteSize, Table, Visitor};
 
+use super::forwarded::{Forwarded, Network, ProxyProtocol, Pseudonym};
+use super::http2::Http2;
+use super::tls::ListenerTls;
 use super::value::ListenAddress;
+use crate::http2::Allowance;
 
 /// The whole head of a request. Long enough for a bad mobile link, short enough that slow clients cannot
 /// pile up connections (slowloris); nginx allows 60 s, hyper 30 s.
@@ -23,9 +27,19 @@ const DEFAULT_MAX_HEADERS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 const DEFAULT_MAX_HEADER_SIZE: ByteSize = ByteSize::kib(64);
 /// What the HTTP/1 parser needs to start with.
 pub(super) const LEAST_MAX_HEADER_SIZE: ByteSize = ByteSize::kib(8);
+/// Twice what nginx and most servers take, and four times what old browsers could send.
+const DEFAULT_MAX_URI: ByteSize = ByteSize::kib(16);
+/// A second's worth of the slowest modem that anybody ever had, as Kestrel has it. Whoever is slower than this for as long as
+/// `idle_timeout` while we wait for it is not slow but hostile.
+const DEFAULT_MIN_BODY_RATE: ByteSize = ByteSize::from_bytes(NonZeroUsize::new(240).expect("not zero"));
+/// WebSocket clients and servers say at least a ping each minute or so; an hour of silence is a peer that is gone.
+const DEFAULT_UPGRADE_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// At some 20 KiB each 200 MiB, and below the 20,000 descriptors that a service is commonly allowed once
 /// each has its counterpart at a backend.
 const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
+/// Half of that: a balancer in front of the proxy, or an office behind one address, has room, and no single client can keep
+/// out all others.
+const DEFAULT_MAX_CONNECTIONS_PER_CLIENT: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
 
 /// One address that requests come in at. HTTP/1.1 and HTTP/2 (prior knowledge) are told apart by
 /// the first bytes of a connection.
@@ -44,10 +58,30 @@ pub struct Listener {
     pub max_headers: NonZeroU32,
     /// Size of the head of a request.
     pub max_header_size: ByteSize,
+    /// Size of the target in it.
+    pub max_uri: ByteSize,
+    /// Bytes a second that a body, and an answer, move at least while the client is waited for; `None` for any but none.
+    pub min_body_rate: Option<ByteSize>,
+    /// Time after which a WebSocket, or another upgraded connection, without any byte is closed.
+    pub upgrade_idle_timeout: Duration,
     /// Connections at once, all threads together; further ones wait in the kernel's queue.
     pub max_connections: NonZeroUsize,
+    /// Connections at once from one client, by its address; `None` for any number.
+    pub max_connections_per_client: Option<NonZeroUsize>,
     /// Size of the body of a request; `None` for any.
     pub max_body: Option<ByteSize>,
+    /// Whose word is taken for who a client is.
+    pub trusted_proxies: Vec<Network>,
+    /// Which header of the PROXY protocol connections begin with; `None` for none.
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// In which fields backends are told of the client.
+    pub forwarded: Forwarded,
+    /// What the proxy calls itself in `Via`; `None` for no such field.
+    pub via: Option<Pseudonym>,
+    /// TLS; `None` for plain connections.
+    pub tls: Option<ListenerTls>,
+    /// What a client may do on one HTTP/2 connection.
+    pub http2: Allowance,
 }
 
 impl Listener {
@@ -59,8 +93,18 @@ impl Listener {
             idle_timeout: DEFAULT_IDLE_TIMEOUT,
             max_headers: DEFAULT_MAX_HEADERS,
             max_header_size: DEFAULT_MAX_HEADER_SIZE,
+            max_uri: DEFAULT_MAX_URI,
+            min_body_rate: Some(DEFAULT_MIN_BODY_RATE),
+            upgrade_idle_timeout: DEFAULT_UPGRADE_IDLE_TIMEOUT,
             max_connections: DEFAULT_MAX_CONNECTIONS,
+            max_connections_per_client: Some(DEFAULT_MAX_CONNECTIONS_PER_CLIENT),
             max_body: None,
+            trusted_proxies: Vec::new(),
+            proxy_protocol: None,
+            forwarded: Forwarded::default(),
+            via: Some(Pseudonym::of_product()),
+            tls: None,
+            http2: Http2::default().0,
         }
     }
 }
@@ -84,7 +128,19 @@ impl Table for Listener {
         visitor.value("idle_timeout", &mut self.idle_timeout);
         visitor.value("max_headers", &mut self.max_headers);
         visitor.value("max_header_size", &mut self.max_header_size);
+        visitor.value("max_uri", &mut self.max_uri);
+        visitor.switch("min_body_rate", &mut self.min_body_rate);
+        visitor.value("upgrade_idle_timeout", &mut self.upgrade_idle_timeout);
         visitor.value("max_connections", &mut self.max_connections);
+        visitor.switch("max_connections_per_client", &mut self.max_connections_per_client);
         visitor.switch("max_body", &mut self.max_body);
+        visitor.value("trusted_proxies", &mut self.trusted_proxies);
+        visitor.switch("proxy_protocol", &mut self.proxy_protocol);
+        visitor.value("forwarded", &mut self.forwarded);
+        visitor.switch("via", &mut self.via);
+        visitor.optional_table("tls", &mut self.tls);
+        let mut http2 = Http2(self.http2);
+        visitor.table("http2", &mut http2);
+        self.http2 = http2.0;
     }
 }

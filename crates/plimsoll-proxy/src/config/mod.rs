@@ -10,41 +10,60 @@
 //! Whatever is wrong with a file is reported at once, each problem with its path, place, reason and mend. The parts
 //! of a config have public fields to be read; they cannot be put back into a config.
 
+mod access_log;
 mod address;
 mod check;
+mod client_name;
 mod cluster;
+mod diff;
+mod files;
+mod forwarded;
 mod health;
+mod http2;
 mod listener;
+mod pressure;
 mod raw;
 mod resolve;
 mod route;
 mod simple;
 mod subset;
+mod tls;
 mod value;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 
+pub use access_log::{AccessLog, LogFormat, LogPath};
 pub use address::{Backend, BackendAddress};
-pub use cluster::Cluster;
+pub use client_name::ClientName;
+pub use cluster::{Cluster, ProxyHeader};
+pub use diff::{Change, What};
+pub use forwarded::{Forwarded, Network, ProxyProtocol, Pseudonym};
 pub use health::Health;
 pub use listener::Listener;
 pub use plimsoll_config::{ByteSize, ConfigError, Position, Problem};
+pub use pressure::MemoryLimit;
 pub use raw::Drain;
-pub use route::{HostPattern, PathPrefix, Route};
+pub use route::{HostName, HostPattern, PathPrefix, Route};
 pub use simple::Simple;
 pub use subset::{Identity, Subset};
+pub use tls::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, ListenerTls, ServerNameText, TlsVersion};
 
+use files::Files;
 use plimsoll::client::ClusterConfig;
 use plimsoll_config::{Places, Read};
 use raw::RawConfig;
+
+use crate::tls::ServerTls;
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     raw: RawConfig,
+    files: Files,
     source_name: String,
     places: Places,
 }
@@ -63,22 +82,26 @@ impl Config {
     /// That the file cannot be read, or all that is wrong with it.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let name = file.display().to_string();
-        Self::parse(&name, &plimsoll_config::load(file)?)
+        let folder = file.parent().unwrap_or(Path::new(""));
+        Self::build(&name, folder, plimsoll_config::read(&plimsoll_config::load(file)?))
     }
 
-    /// Reads and checks the text of a file; `source_name` is what messages call it.
+    /// Reads and checks the text of a file; `source_name` is what messages call it. Other files that it names are looked for
+    /// from the working directory.
     ///
     /// # Errors
     /// All that is wrong with it.
     pub fn parse(source_name: &str, text: &str) -> Result<Self, ConfigError> {
-        Self::build(source_name, plimsoll_config::read(text))
+        Self::build(source_name, Path::new(""), plimsoll_config::read(text))
     }
 
-    fn build(source_name: &str, read: Read<RawConfig>) -> Result<Self, ConfigError> {
+    /// `folder` is where the paths in it begin.
+    fn build(source_name: &str, folder: &Path, read: Read<RawConfig>) -> Result<Self, ConfigError> {
         let Read { root: mut raw, places, problems } = read;
         let problems = check::check(&mut raw, &places, problems);
+        let (files, problems) = files::read(&raw, folder, &places, problems);
         if problems.is_empty() {
-            Ok(Self { raw, source_name: source_name.to_owned(), places })
+            Ok(Self { raw, files, source_name: source_name.to_owned(), places })
         } else {
             Err(ConfigError::new(source_name, problems))
         }
@@ -100,6 +123,18 @@ impl Config {
     #[must_use]
     pub fn admin(&self) -> Option<SocketAddr> {
         self.raw.admin.listen
+    }
+
+    /// Whether there is a line for each request, and where.
+    #[must_use]
+    pub fn access_log(&self) -> &AccessLog {
+        &self.raw.access_log
+    }
+
+    /// The most memory that the proxy may use; `None` for any.
+    #[must_use]
+    pub fn max_memory(&self) -> Option<MemoryLimit> {
+        self.raw.max_memory
     }
 
     /// How the proxy ends.
@@ -131,7 +166,13 @@ impl Config {
     /// When there is no such cluster.
     #[must_use]
     pub fn client(&self, cluster: &str) -> ClusterConfig {
-        self.raw.clusters[cluster].client(cluster, &self.raw.client)
+        let tls = self.files.clusters.get(cluster).cloned();
+        ClusterConfig { tls, ..self.raw.clusters[cluster].client(cluster, &self.raw.client) }
+    }
+
+    /// How the listener of this name speaks TLS; `None` when it does not.
+    pub(crate) fn server_tls(&self, listener: &str) -> Option<&Arc<ServerTls>> {
+        self.files.listeners.get(listener)
     }
 
     /// The clusters, by name; at least one.

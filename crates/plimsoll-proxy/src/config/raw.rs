@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use plimsoll_config::{Table, Visitor, span_or_off};
 
+use super::access_log::AccessLog;
 use super::cluster::Cluster;
 use super::listener::Listener;
+use super::pressure::MemoryLimit;
 use super::route::Route;
 use super::subset::Identity;
 use super::value::ListenAddress;
@@ -25,7 +27,9 @@ const DEFAULT_DRAIN_ANNOUNCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RawConfig {
     pub(super) threads: NonZeroUsize,
+    pub(super) max_memory: Option<MemoryLimit>,
     pub(super) admin: Admin,
+    pub(super) access_log: AccessLog,
     pub(super) drain: Drain,
     pub(super) client: Identity,
     pub(super) listeners: Vec<Listener>,
@@ -38,7 +42,9 @@ impl Default for RawConfig {
         Self {
             // One thread for each core: requests stay on their thread, and more threads would only take turns.
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            max_memory: Some(MemoryLimit::default()),
             admin: Admin::default(),
+            access_log: AccessLog::default(),
             drain: Drain::default(),
             client: Identity::default(),
             listeners: Vec::new(),
@@ -51,7 +57,9 @@ impl Default for RawConfig {
 impl Table for RawConfig {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.value("threads", &mut self.threads);
+        visitor.switch("max_memory", &mut self.max_memory);
         visitor.table("admin", &mut self.admin);
+        visitor.table("access_log", &mut self.access_log);
         visitor.table("drain", &mut self.drain);
         visitor.table("client", &mut self.client);
         visitor.tables("listeners", &mut self.listeners);

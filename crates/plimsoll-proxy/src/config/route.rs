@@ -5,9 +5,11 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use http::Method;
+use http::uri::Authority;
 use plimsoll_config::{Flaw, Table, Visitor, quoted, text, values};
 
 use super::address::is_host_name;
+use super::client_name::ClientName;
 use super::value::methods;
 
 /// The hosts that a route is for.
@@ -103,7 +105,24 @@ impl fmt::Display for PathPrefix {
 
 values! {
     HostPattern: |v| HostPattern::parse(text(v, "a host", "a name in quotes, such as \"example.com\"")?), |host| quoted(host);
+    HostName: |v| HostName::parse(text(v, "a host", "a name in quotes, such as \"web.internal\"")?), |host| quoted(&host.0);
     PathPrefix: |v| PathPrefix::parse(text(v, "a path", "a path in quotes, such as \"/api\"")?), |path| quoted(path);
+}
+
+/// A host, with a port or without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName(pub(crate) Authority);
+
+impl HostName {
+    fn parse(host: &str) -> Result<Self, Flaw> {
+        let parsed = host.parse().ok().filter(|_| !host.contains('@'));
+        parsed.map(Self).ok_or_else(|| {
+            Flaw::new(
+                format!("\"{host}\" is not a host"),
+                "write a name, such as \"web.internal\" or \"web.internal:8080\"",
+            )
+        })
+    }
 }
 
 /// Sends some requests to a cluster.
@@ -116,10 +135,14 @@ pub struct Route {
     pub path_prefix: PathPrefix,
     /// Methods; empty for any.
     pub methods: Vec<Method>,
+    /// Clients, by the names in their certificates; empty for any, with a certificate or without.
+    pub client_names: Vec<ClientName>,
     /// The cluster that answers, by name; it exists.
     pub cluster: String,
     /// Time to the head of the response, in place of the cluster's.
     pub request_timeout: Option<Duration>,
+    /// The host that backends are asked for, in place of the one that clients name.
+    pub host_rewrite: Option<HostName>,
     /// Listeners whose requests are looked at, by name; empty for all. They exist.
     pub listeners: Vec<String>,
 }
@@ -129,8 +152,10 @@ impl Table for Route {
         visitor.optional("host", &mut self.host);
         visitor.value("path_prefix", &mut self.path_prefix);
         methods(visitor, "methods", &mut self.methods);
+        visitor.value("client_names", &mut self.client_names);
         visitor.required("cluster", &mut self.cluster);
         visitor.optional("request_timeout", &mut self.request_timeout);
+        visitor.optional("host_rewrite", &mut self.host_rewrite);
         visitor.value("listeners", &mut self.listeners);
     }
 }
@@ -152,6 +177,9 @@ impl fmt::Display for Route {
         }
         for method in &self.methods {
             write!(f, " {method}")?;
+        }
+        for name in &self.client_names {
+            write!(f, " {name}")?;
         }
         Ok(())
     }

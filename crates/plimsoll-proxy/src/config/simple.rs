@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::Path;
 
 use plimsoll::client::Protocol;
 use plimsoll_config::{Flaw, OFF, Places, Read};
@@ -69,9 +70,9 @@ impl Config {
         cluster.balancer.policy = simple.policy.unwrap_or(cluster.balancer.policy);
         raw.routes.push(Route { cluster: CLUSTER.to_owned(), ..Route::default() });
         raw.clusters.insert(CLUSTER.to_owned(), cluster);
-        Self::build("command line", Read { root: raw, places: Places::default(), problems }).map_err(|error| {
-            ConfigError::new("command line", error.problems().iter().cloned().map(at_arguments).collect())
-        })
+        Self::build("command line", Path::new(""), Read { root: raw, places: Places::default(), problems }).map_err(
+            |error| ConfigError::new("command line", error.problems().iter().cloned().map(at_arguments).collect()),
+        )
     }
 }
 

@@ -12,6 +12,7 @@ use http::StatusCode;
 use plimsoll_core::{BackendId, LoadReport, Outcome, Timestamp};
 
 use super::cluster::{Done, Ending, Report, Shared};
+use super::http1::Connection;
 use super::pool::ConnectionId;
 
 /// Where a connection goes when its request is over: its client's pool.
@@ -19,7 +20,12 @@ use super::pool::ConnectionId;
 /// A trait, so that the body of a response need not carry the type of the request's body.
 pub(crate) trait Home: Send + Sync {
     fn cluster(&self) -> &Shared;
+    /// A request on an HTTP/2 connection is over.
     fn give_back(&self, connection: ConnectionId, now: Timestamp);
+    /// An HTTP/1 connection may serve again; it is returned if its backend has closed it.
+    fn give_back_http1(&self, backend: BackendId, connection: Box<Connection>) -> Result<(), Box<Connection>>;
+    /// An HTTP/1 connection was closed while it was in use, after so many requests.
+    fn closed_http1(self: Arc<Self>, backend: BackendId, requests: u64);
 }
 
 /// One attempt at one backend.
@@ -121,6 +127,11 @@ impl Attempt {
             self.latency = self.latency.or(Some(waited));
         }
         self.end(outcome, ending);
+    }
+
+    /// The attempt failed for a reason that says nothing of the backend.
+    pub(crate) fn fail_without_blame(&mut self, ending: Ending) {
+        self.end(Outcome::Cancelled, ending);
     }
 
     fn end(&mut self, outcome: Outcome, ending: Ending) {

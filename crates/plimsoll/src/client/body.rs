@@ -1,6 +1,6 @@
 //! The body of a response, which knows when its request is over.
 //!
-//! It passes hyper's frames through and watches for their end: then the attempt is finished, with the
+//! It passes frames through and watches for their end: then the attempt is finished, with the
 //! code and the load report of the trailers if there are any, and the connection goes back to the
 //! pool. Dropped earlier, the attempt counts as cancelled.
 
@@ -11,7 +11,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Version;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use plimsoll_core::Outcome;
@@ -22,17 +21,64 @@ use super::attempt::Attempt;
 use super::classify;
 use super::cluster::Ending;
 use super::error::Error;
+use super::http1;
 
 /// The body of a response. Reading it to its end, or dropping it, ends the request.
-pub struct ResponseBody {
-    incoming: Incoming,
-    attempt: Attempt,
+///
+/// Boxed, because a response is handed on many times before its body is looked at.
+pub struct ResponseBody(Box<Inner>);
+
+struct Inner {
+    // Before the attempt, so that the connection is back when those who wait hear that the request is over.
+    source: Source,
+    /// `None` for a body that ends nothing.
+    attempt: Option<Attempt>,
     address: SocketAddr,
+    /// Backends that were tried before that one.
+    tried_before: u32,
     is_grpc: bool,
-    http2: bool,
     /// Its end was no end, and that was told.
     cut_off: bool,
     idle: Idle,
+}
+
+/// Where its bytes come from.
+pub(super) enum Source {
+    /// Nowhere.
+    Empty,
+    Http1(http1::Incoming),
+    Http2(Incoming),
+}
+
+impl Source {
+    fn poll_frame(&mut self, cx: &mut Context<'_>, address: SocketAddr) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match self {
+            Self::Empty => Poll::Ready(None),
+            Self::Http1(incoming) => {
+                incoming.poll_frame(cx).map(|frame| frame.map(|f| f.map_err(|cause| Error::from_http1(address, cause))))
+            }
+            Self::Http2(incoming) => {
+                let frame = Pin::new(incoming).poll_frame(cx);
+                frame.map(|frame| frame.map(|f| f.map_err(|cause| Error::from_hyper(address, cause))))
+            }
+        }
+    }
+
+    pub(super) fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Http1(incoming) => incoming.is_end_stream(),
+            Self::Http2(incoming) => incoming.is_end_stream(),
+        }
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Http1(incoming) => incoming.size_hint(),
+            Self::Http2(incoming) => incoming.size_hint(),
+        }
+    }
 }
 
 /// Notices when a reader has waited too long. No timer exists until a read finds nothing.
@@ -43,23 +89,101 @@ struct Idle {
 }
 
 impl ResponseBody {
-    /// `version` is that of the response.
     pub(super) fn new(
-        incoming: Incoming,
-        version: Version,
+        source: Source,
         attempt: Attempt,
         address: SocketAddr,
         is_grpc: bool,
         idle_limit: Duration,
     ) -> Self {
         let idle = Idle { limit: idle_limit, last: None, timer: None };
-        Self { incoming, attempt, address, is_grpc, http2: version == Version::HTTP_2, cut_off: false, idle }
+        Self(Box::new(Inner {
+            source,
+            attempt: Some(attempt),
+            address,
+            tried_before: 0,
+            is_grpc,
+            cut_off: false,
+            idle,
+        }))
+    }
+
+    /// One without anything in it, whose end is not that of its request.
+    pub(super) fn empty(address: SocketAddr) -> Self {
+        let idle = Idle { limit: Duration::MAX, last: None, timer: None };
+        let source = Source::Empty;
+        Self(Box::new(Inner { source, attempt: None, address, tried_before: 0, is_grpc: false, cut_off: false, idle }))
     }
 
     /// The backend that the response comes from.
     #[must_use]
     pub fn backend_address(&self) -> SocketAddr {
-        self.address
+        self.0.address
+    }
+
+    /// Backends that were tried, the one that answered included.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.0.tried_before + 1
+    }
+
+    pub(super) fn set_tried_before(&mut self, backends: usize) {
+        self.0.tried_before = backends as u32;
+    }
+}
+
+impl Inner {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let frame = match self.source.poll_frame(cx, self.address) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                ready!(self.idle.poll(cx));
+                self.fail(Ending::TimedOut);
+                return Poll::Ready(Some(Err(Error::BodyIdle { after: self.idle.limit })));
+            }
+        };
+        self.idle.progress();
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    if let Some(attempt) = &mut self.attempt {
+                        attempt.reported(orca::read_load(trailers));
+                    }
+                    self.complete(if self.is_grpc { classify::trailers(trailers) } else { Outcome::Success });
+                } else if self.source.is_end_stream() {
+                    self.complete(classify::bare_end(self.is_grpc));
+                }
+                Some(Ok(frame))
+            }
+            Some(Err(error)) => {
+                self.fail(error.ending());
+                Some(Err(error))
+            }
+            // hyper takes a stream that was reset without an error for an ended one.
+            None if matches!(&self.source, Source::Http2(incoming) if !incoming.is_end_stream())
+                && !std::mem::replace(&mut self.cut_off, true) =>
+            {
+                let error = Error::CutOff { address: self.address };
+                self.fail(error.ending());
+                Some(Err(error))
+            }
+            None => {
+                self.complete(classify::bare_end(self.is_grpc));
+                None
+            }
+        })
+    }
+
+    fn complete(&mut self, outcome: Outcome) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.complete(outcome);
+        }
+    }
+
+    fn fail(&mut self, ending: Ending) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.fail(ending);
+        }
     }
 }
 
@@ -90,57 +214,21 @@ impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let this = self.get_mut();
-        let frame = match Pin::new(&mut this.incoming).poll_frame(cx) {
-            Poll::Ready(frame) => frame,
-            Poll::Pending => {
-                ready!(this.idle.poll(cx));
-                this.attempt.fail(Ending::TimedOut);
-                return Poll::Ready(Some(Err(Error::BodyIdle { after: this.idle.limit })));
-            }
-        };
-        this.idle.progress();
-        Poll::Ready(match frame {
-            Some(Ok(frame)) => {
-                if let Some(trailers) = frame.trailers_ref() {
-                    this.attempt.reported(orca::read_load(trailers));
-                    let outcome = if this.is_grpc { classify::trailers(trailers) } else { Outcome::Success };
-                    this.attempt.complete(outcome);
-                } else if this.incoming.is_end_stream() {
-                    this.attempt.complete(classify::bare_end(this.is_grpc));
-                }
-                Some(Ok(frame))
-            }
-            Some(Err(cause)) => {
-                let error = Error::from_hyper(this.address, cause);
-                this.attempt.fail(error.ending());
-                Some(Err(error))
-            }
-            // hyper takes a stream that was reset without an error for an ended one.
-            None if this.http2 && !this.incoming.is_end_stream() && !std::mem::replace(&mut this.cut_off, true) => {
-                let error = Error::CutOff { address: this.address };
-                this.attempt.fail(error.ending());
-                Some(Err(error))
-            }
-            None => {
-                this.attempt.complete(classify::bare_end(this.is_grpc));
-                None
-            }
-        })
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        self.0.poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.0.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.0.source.size_hint()
     }
 }
 
 impl std::fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ResponseBody").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("ResponseBody").field("address", &self.0.address).finish_non_exhaustive()
     }
 }

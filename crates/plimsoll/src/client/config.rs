@@ -6,12 +6,15 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use http::uri::{Authority, PathAndQuery};
+use http::uri::{Authority, PathAndQuery, Scheme};
 use plimsoll_core::BalancerConfig;
 use plimsoll_core::subset::{self, Client, Lack, SubsetConfig};
+use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
+
+use crate::tls::TlsConfig;
 
 /// All that can be set of a cluster and of the clients that send to it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterConfig {
     /// The machine: policy, flow control, health rules. [`Check::None`] switches its active checks off,
     /// every other check switches them on.
@@ -26,6 +29,11 @@ pub struct ClusterConfig {
     pub pool: PoolConfig,
     /// Which of the backends this process connects to; `None`: all.
     pub subset: Option<SubsetChoice>,
+    /// TLS; `None`: plain connections.
+    pub tls: Option<TlsConfig>,
+    /// The header of the PROXY protocol that connections begin with; `None`: none. A connection then serves the one client
+    /// that its first request names by a [`ClientAddress`](super::ClientAddress) among its extensions.
+    pub proxy_protocol: Option<ProxyProtocol>,
 }
 
 /// How this process takes a subset of a cluster's backends. All processes that send to the cluster should have the same
@@ -73,7 +81,7 @@ pub enum Check {
         /// The `host` to send; without, the backend's own.
         host: Option<Authority>,
     },
-    /// `grpc.health.v1.Health/Check` over HTTP/2 without TLS.
+    /// `grpc.health.v1.Health/Check` over HTTP/2.
     Grpc {
         /// The service to ask after; empty for the server as a whole.
         service: String,
@@ -192,6 +200,11 @@ impl Default for PoolConfig {
 }
 
 impl ClusterConfig {
+    /// The scheme of the URIs that backends are asked for.
+    pub(crate) fn scheme(&self) -> Scheme {
+        if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
+    }
+
     /// The machine's configuration, with its active checks as [`ClusterConfig::check`] says.
     pub(crate) fn machine(&self) -> BalancerConfig {
         let mut balancer = self.balancer;

@@ -3,14 +3,18 @@
 //! One enum for all that can go wrong between the call and the last byte of the body. Each reason says
 //! whether anything was sent, because that decides whether a caller may safely send the request again.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_http1::Fault;
 use plimsoll_wire::shed::ShedReason;
+use rustix::io::Errno;
 
 use super::cluster::Ending;
+use super::pool::BoxError;
 
 /// Why there is no (further) response.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -48,15 +52,15 @@ pub enum Error {
     },
     /// The request's own body failed while it was being sent: the caller's side, not the backend's.
     #[error("the request's body failed: {0}")]
-    RequestBody(Arc<hyper::Error>),
+    RequestBody(Cause),
     /// The connection closed, or was reset, before the response was complete. The request may have been
     /// carried out.
     #[error("connection to {address} closed: {cause}")]
     Closed {
         /// Which backend.
         address: SocketAddr,
-        /// What hyper says.
-        cause: Arc<hyper::Error>,
+        /// Why.
+        cause: Cause,
     },
     /// The backend reset the response in its middle, though without an error.
     #[error("{address} cut its response off")]
@@ -69,9 +73,78 @@ pub enum Error {
     BadResponse {
         /// Which backend.
         address: SocketAddr,
-        /// What hyper says.
-        cause: Arc<hyper::Error>,
+        /// Why.
+        cause: Cause,
     },
+}
+
+/// What was wrong with a message or its connection.
+#[derive(Clone, Debug)]
+pub struct Cause(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// HTTP/2.
+    Hyper(Arc<hyper::Error>),
+    /// HTTP/1: bytes that are no response, or only half of one.
+    Fault(Fault),
+    /// HTTP/1: bytes that are one, in a place where none may be.
+    OutOfTurn(&'static str),
+    /// HTTP/1: the connection broke, or ended.
+    Io(Arc<io::Error>),
+    /// The caller's own error.
+    Body(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl Cause {
+    pub(crate) fn out_of_turn(what: &'static str) -> Self {
+        Self(Kind::OutOfTurn(what))
+    }
+
+    /// Whether the connection went, and not the message was bad.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        matches!(self.0, Kind::Io(_))
+    }
+
+    pub(crate) fn body(error: BoxError) -> Self {
+        Self(Kind::Body(error.into()))
+    }
+}
+
+impl From<Fault> for Cause {
+    fn from(fault: Fault) -> Self {
+        Self(Kind::Fault(fault))
+    }
+}
+
+impl From<io::Error> for Cause {
+    fn from(error: io::Error) -> Self {
+        Self(Kind::Io(Arc::new(error)))
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Hyper(error) => error.fmt(f),
+            Kind::Fault(fault) => fault.fmt(f),
+            Kind::OutOfTurn(what) => f.write_str(what),
+            Kind::Io(error) => error.fmt(f),
+            Kind::Body(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0 {
+            Kind::Hyper(error) => Some(&**error),
+            Kind::Fault(fault) => Some(fault),
+            Kind::OutOfTurn(_) => None,
+            Kind::Io(error) => Some(&**error),
+            Kind::Body(error) => Some(&**error),
+        }
+    }
 }
 
 /// Why a connection could not be opened.
@@ -80,6 +153,9 @@ pub enum ConnectError {
     /// The system said no.
     #[error("{0}")]
     Io(Arc<io::Error>),
+    /// TLS could not be agreed on, or the backend is not who it should be.
+    #[error("TLS: {0}")]
+    Tls(Arc<io::Error>),
     /// Nothing was said for too long.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -91,7 +167,29 @@ pub enum ConnectError {
     Handshake(Arc<hyper::Error>),
 }
 
+impl ConnectError {
+    /// Whether this process, or its machine, lacked a descriptor, a port or memory for a connection. Says nothing of the
+    /// backend.
+    pub(crate) fn is_own_shortage(&self) -> bool {
+        let Self::Io(error) = self else { return false };
+        let shortages = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM];
+        Errno::from_io_error(error).is_some_and(|errno| shortages.contains(&errno))
+    }
+}
+
 impl Error {
+    /// The backend that it is about, where it is about one.
+    #[must_use]
+    pub fn backend_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Connect { address, .. }
+            | Self::Closed { address, .. }
+            | Self::CutOff { address }
+            | Self::BadResponse { address, .. } => Some(*address),
+            _ => None,
+        }
+    }
+
     /// The word for it in metrics and logs.
     #[must_use]
     pub fn reason(&self) -> &'static str {
@@ -137,14 +235,25 @@ impl Error {
 
     /// Sorts an error of hyper's, met on a connection to `address`.
     pub(crate) fn from_hyper(address: SocketAddr, cause: hyper::Error) -> Self {
-        let cause = Arc::new(cause);
-        // On HTTP/2 a failed request body shows as a stream that this side reset.
-        if cause.is_user() || h2_error(&cause).is_some_and(|e| e.is_reset() && !e.is_remote()) {
+        let is_bad = cause.is_parse();
+        // A failed request body shows as a stream that this side reset.
+        let is_own = cause.is_user() || h2_error(&cause).is_some_and(|e| e.is_reset() && !e.is_remote());
+        let cause = Cause(Kind::Hyper(Arc::new(cause)));
+        if is_own {
             Self::RequestBody(cause)
-        } else if cause.is_parse() {
+        } else if is_bad {
             Self::BadResponse { address, cause }
         } else {
             Self::Closed { address, cause }
+        }
+    }
+
+    /// Sorts what went wrong on an HTTP/1 connection to `address`.
+    pub(crate) fn from_http1(address: SocketAddr, cause: Cause) -> Self {
+        match &cause.0 {
+            Kind::Body(_) => Self::RequestBody(cause),
+            Kind::Hyper(_) | Kind::Io(_) | Kind::Fault(Fault::CutOff) => Self::Closed { address, cause },
+            Kind::Fault(_) | Kind::OutOfTurn(_) => Self::BadResponse { address, cause },
         }
     }
 }

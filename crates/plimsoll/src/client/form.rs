@@ -32,15 +32,16 @@ pub(super) fn http1<B>(request: &mut Request<B>, backend: &Backend, lent: &mut b
     }
 }
 
-/// Puts `request` into the form of HTTP/2.
-pub(super) fn http2<B>(request: &mut Request<B>, backend: &Backend, lent: &mut bool) {
+/// Puts `request` into the form of HTTP/2. `scheme` is that of the connection: a client's own may have come over another.
+pub(super) fn http2<B>(request: &mut Request<B>, backend: &Backend, scheme: &Scheme, lent: &mut bool) {
     *request.version_mut() = Version::HTTP_2;
     if request.method() == Method::CONNECT {
         return;
     }
     let host = request.headers_mut().remove(HOST);
     let names_user = request.uri().authority().is_some_and(|authority| authority.as_str().contains('@'));
-    if request.uri().authority().is_some() && request.uri().scheme().is_some() && !*lent && !names_user {
+    let uri = request.uri();
+    if uri.authority().is_some() && uri.scheme() == Some(scheme) && !*lent && !names_user {
         return;
     }
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
@@ -49,7 +50,7 @@ pub(super) fn http2<B>(request: &mut Request<B>, backend: &Backend, lent: &mut b
     let own = if names_user { own.and_then(|own| Authority::try_from(host_of(&own)).ok()) } else { own }.or(named);
     *lent = own.is_none();
     parts.authority = Some(own.unwrap_or_else(|| backend.authority().clone()));
-    parts.scheme = Some(parts.scheme.unwrap_or(Scheme::HTTP));
+    parts.scheme = Some(scheme.clone());
     parts.path_and_query = Some(parts.path_and_query.unwrap_or(PathAndQuery::from_static("/")));
     *request.uri_mut() = Uri::from_parts(parts).expect("scheme, authority and path are all there");
 }
@@ -85,13 +86,13 @@ mod tests {
             ("/a?b", None, "/a?b", "10.0.0.1:80", "http://10.0.0.1:80/a?b"),
             ("http://u@h.example:8/a", None, "/a", "h.example:8", "http://h.example:8/a"),
             ("http://h.example", None, "/", "h.example", "http://h.example/"),
-            ("https://h.example/a", None, "/a", "h.example", "https://h.example/a"),
+            ("https://h.example/a", None, "/a", "h.example", "http://h.example/a"),
         ] {
             let mut one = request(uri, host);
             http1(&mut one, &backend(80), &mut false);
             assert_eq!((one.uri().to_string().as_str(), &one.headers()[HOST]), (want1, &want_host.parse().unwrap()));
             let mut two = request(uri, host);
-            http2(&mut two, &backend(80), &mut false);
+            http2(&mut two, &backend(80), &Scheme::HTTP, &mut false);
             assert_eq!(two.uri().to_string(), want2, "from {uri} {host:?}");
             assert!(!two.headers().contains_key(HOST));
         }
@@ -104,8 +105,9 @@ mod tests {
         http1(&mut one, &backend(81), &mut lent);
         assert_eq!(one.headers()[HOST], "10.0.0.1:81");
         lent = false;
-        http2(&mut two, &backend(80), &mut lent);
-        http2(&mut two, &backend(81), &mut lent);
+        http2(&mut two, &backend(80), &Scheme::HTTPS, &mut lent);
+        http2(&mut two, &backend(81), &Scheme::HTTPS, &mut lent);
+        assert_eq!(two.uri().scheme(), Some(&Scheme::HTTPS));
         assert_eq!(two.uri().authority().unwrap(), "10.0.0.1:81");
     }
 

@@ -38,6 +38,7 @@ mod cluster;
 mod config;
 mod error;
 mod form;
+mod http1;
 mod outgoing;
 mod pool;
 mod replay;
@@ -59,9 +60,39 @@ use tower_service::Service;
 pub use self::body::ResponseBody;
 pub use self::cluster::{Backend, BackendCounts, BackendView, Cluster, ClusterCounts, Ending, Latencies, Notice};
 pub use self::config::{Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, SubsetChoice};
-pub use self::error::{ConnectError, Error};
+pub use self::error::{Cause, ConnectError, Error};
+pub use self::http1::{Informational, Upgraded};
 use self::pool::Pool;
 pub use self::pool::RequestBody;
+/// Whose request it is, where backends are told by the PROXY protocol: an extension of the request.
+pub use plimsoll_wire::proxy_protocol::Addresses as ClientAddress;
+pub use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
+
+/// On what terms a request is sent.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Terms {
+    /// Time to the head of the response; `None` for the configured one.
+    pub timeout: Option<Duration>,
+    /// Who is told of interim responses, as over HTTP/1.1 they come; `None` for nobody.
+    pub informational: Option<Informational>,
+}
+
+impl Terms {
+    /// With another time to the head of the response.
+    #[must_use]
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Telling `informational` of interim responses.
+    #[must_use]
+    pub fn telling(mut self, informational: Informational) -> Self {
+        self.informational = Some(informational);
+        self
+    }
+}
 
 /// Sends requests to the backends of a cluster. Clones share their connections.
 pub struct Client<B> {
@@ -101,19 +132,21 @@ impl<B: RequestBody> Client<B> {
     /// # Errors
     ///
     /// See [`Error`]; [`Error::nothing_sent`] tells whether the request is known not to have been seen.
-    pub async fn send(&self, request: Request<B>) -> Result<Response<ResponseBody>, Error> {
-        self.keep_pool_once();
-        send::send(&self.inner.pool, request, None).await
+    pub fn send(&self, request: Request<B>) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
+        send::send(self, request, Terms::default())
     }
 
-    /// The same, with another limit on the time to the head of the response than the configured one.
+    /// The same, on other terms than the configured ones.
     ///
     /// # Errors
     ///
     /// As [`Client::send`].
-    pub async fn send_within(&self, request: Request<B>, timeout: Duration) -> Result<Response<ResponseBody>, Error> {
-        self.keep_pool_once();
-        send::send(&self.inner.pool, request, Some(timeout)).await
+    pub fn send_with(
+        &self,
+        request: Request<B>,
+        terms: Terms,
+    ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
+        send::send(self, request, terms)
     }
 
     fn keep_pool_once(&self) {
@@ -127,7 +160,7 @@ impl<B: RequestBody> Client<B> {
         if !self.inner.kept.swap(true, Ordering::Relaxed) {
             let pool = &self.inner.pool;
             let changes = self.inner.cluster.0.changes();
-            runtime.spawn(pool::keep(Arc::downgrade(pool), pool.wake().clone(), changes));
+            runtime.spawn(pool::keep(Arc::downgrade(pool), pool.alarm().clone(), changes));
         }
     }
 }

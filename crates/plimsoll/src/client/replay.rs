@@ -7,15 +7,16 @@
 //! never sent again, with one exception: a server may say that it did not look at a request, which then
 //! may be sent again whatever its method, if its body is still whole because there was none.
 //!
-//! The copy is made before sending, since hyper keeps what it was given; it shares the bytes of all
+//! On HTTP/1 the request is still there when it fails, so this is decided then, by what has happened to it
+//! (`Exchange::fate`). For HTTP/2 a copy is made before sending, since hyper keeps what it was given; it shares the bytes of all
 //! header values.
 
-use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
+use http::{Extensions, HeaderMap, Method, Request, Uri};
 use http_body::Body;
 
 use super::outgoing::Outgoing;
 
-/// What a request without a body consists of.
+/// What an HTTP/2 request without a body consists of.
 pub(super) struct Copy {
     method: Method,
     uri: Uri,
@@ -30,9 +31,7 @@ impl Copy {
     /// may just be ending.
     pub(super) fn of<B: Body>(request: &Request<B>, may_end: bool) -> Option<Self> {
         let only_if_refused = !may_end || !request.method().is_idempotent();
-        // HTTP/1 has no way to say so.
-        let can_be_refused = request.version() == Version::HTTP_2;
-        if !request.body().is_end_stream() || only_if_refused && !can_be_refused {
+        if !request.body().is_end_stream() {
             return None;
         }
         Some(Self {

@@ -1,7 +1,8 @@
-//! `grpc.health.v1.Health/Check`, over HTTP/2 without TLS.
+//! `grpc.health.v1.Health/Check`, over HTTP/2.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, TE};
+use http::uri::Scheme;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http2;
@@ -9,20 +10,20 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_core::health::CheckOutcome;
 use plimsoll_wire::grpc::{self, CONTENT_TYPE_GRPC, Code};
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus};
-use tokio::net::TcpStream;
 
 use crate::client::cluster::Backend;
+use crate::stream::Stream;
 
 /// The answer has one number in it; more than this is not an answer.
 const MAX_ANSWER_BYTES: usize = 1024;
 
-pub(super) async fn check(stream: TcpStream, backend: &Backend, service: &str) -> CheckOutcome {
+pub(super) async fn check(stream: Stream, backend: &Backend, scheme: Scheme, service: &str) -> CheckOutcome {
     let handshake = http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream));
     let Ok((mut sender, connection)) = handshake.await else {
         return CheckOutcome::Failed;
     };
     let answer = async {
-        let response = sender.send_request(request(backend, service)?).await.ok()?;
+        let response = sender.send_request(request(backend, scheme, service)?).await.ok()?;
         if response.status() != StatusCode::OK {
             return None;
         }
@@ -47,9 +48,9 @@ pub(super) async fn check(stream: TcpStream, backend: &Backend, service: &str) -
     }
 }
 
-fn request(backend: &Backend, service: &str) -> Option<Request<Full<Bytes>>> {
+fn request(backend: &Backend, scheme: Scheme, service: &str) -> Option<Request<Full<Bytes>>> {
     let uri =
-        Uri::builder().scheme("http").authority(backend.authority().clone()).path_and_query(CHECK_PATH).build().ok()?;
+        Uri::builder().scheme(scheme).authority(backend.authority().clone()).path_and_query(CHECK_PATH).build().ok()?;
     let message = grpc::frame(&HealthCheckRequest { service: service.to_owned() });
     let mut request = Request::new(Full::new(message));
     *request.method_mut() = Method::POST;

@@ -9,19 +9,14 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use plimsoll_core::health::CheckOutcome;
 use plimsoll_wire::orca;
-use tokio::net::TcpStream;
 
 use super::Finding;
 use crate::client::cluster::Backend;
+use crate::stream::Stream;
 
 const AGENT: HeaderValue = HeaderValue::from_static("plimsoll-check");
 
-pub(super) async fn check(
-    stream: TcpStream,
-    backend: &Backend,
-    path: &PathAndQuery,
-    host: Option<&Authority>,
-) -> Finding {
+pub(super) async fn check(stream: Stream, backend: &Backend, path: &PathAndQuery, host: Option<&Authority>) -> Finding {
     let Ok((mut sender, connection)) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await else {
         return CheckOutcome::Failed.into();
     };

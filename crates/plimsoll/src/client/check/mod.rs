@@ -12,11 +12,14 @@ use std::time::Duration;
 
 use plimsoll_core::LoadReport;
 use plimsoll_core::health::CheckOutcome;
-use tokio::net::TcpStream;
 
 pub(crate) use self::vigil::vigil;
 use super::cluster::Backend;
-use super::config::{Check, ClusterConfig};
+use super::config::{Check, ClusterConfig, Protocol};
+use super::error::ConnectError;
+use super::pool;
+use crate::stream::Stream;
+use crate::tls::Alpn;
 
 /// What a check found, and the load report that came with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,26 +34,37 @@ impl From<CheckOutcome> for Finding {
     }
 }
 
-/// Checks `backend` once, as `config` says.
-pub(crate) async fn check(backend: Arc<Backend>, config: Arc<ClusterConfig>) -> Finding {
+/// Checks `backend` once, as `config` says. An error says nothing of it: the check could not be made.
+pub(crate) async fn check(backend: Arc<Backend>, config: Arc<ClusterConfig>) -> Result<Finding, ConnectError> {
     let limit = config.check_timeout.0;
-    let connect = connect(&backend, limit.min(config.requests.connect_timeout));
+    let connect = connect(&backend, &config, limit.min(config.requests.connect_timeout));
     tokio::time::timeout(limit, async {
-        let Ok(stream) = connect.await else {
-            return CheckOutcome::Unreachable.into();
+        let stream = match connect.await {
+            Ok(stream) => stream,
+            Err(ConnectError::Tls(error)) => {
+                // Somebody is there. Nobody but the owner can mend what is wrong, so that it must be seen.
+                tracing::warn!(backend = backend.label(), %error, "TLS with a backend failed");
+                return Ok(CheckOutcome::Failed.into());
+            }
+            Err(error) if error.is_own_shortage() => return Err(error),
+            Err(_) => return Ok(CheckOutcome::Unreachable.into()),
         };
-        match &config.check {
+        Ok(match &config.check {
             Check::None | Check::Tcp => CheckOutcome::Passed.into(),
             Check::Http { path, host } => http::check(stream, &backend, path, host.as_ref()).await,
-            Check::Grpc { service } => grpc::check(stream, &backend, service).await.into(),
-        }
+            Check::Grpc { service } => grpc::check(stream, &backend, config.scheme(), service).await.into(),
+        })
     })
     .await
-    .unwrap_or(CheckOutcome::Failed.into())
+    .unwrap_or(Ok(CheckOutcome::Failed.into()))
 }
 
-async fn connect(backend: &Backend, limit: Duration) -> std::io::Result<TcpStream> {
-    let stream = tokio::time::timeout(limit, TcpStream::connect(backend.address())).await??;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+/// A connection of the kind that a check needs, or requests where the check needs none.
+async fn connect(backend: &Backend, config: &ClusterConfig, limit: Duration) -> Result<Stream, ConnectError> {
+    let alpn = match (&config.check, config.requests.protocol) {
+        (Check::Grpc { .. }, _) => Alpn::Http2,
+        (Check::None | Check::Tcp, Protocol::Http2) => Alpn::Http2,
+        _ => Alpn::Http1,
+    };
+    pool::connect(backend, config, limit, alpn, None).await
 }

@@ -7,6 +7,7 @@
 //! still there, and the watch begins again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::oneshot;
@@ -15,12 +16,19 @@ use super::connect;
 use crate::client::cluster::Backend;
 use crate::client::config::ClusterConfig;
 
+/// Until a watch is begun again for which this process lacked a descriptor or a port: that says nothing of the backend.
+const SHORTAGE_DELAY: Duration = Duration::from_secs(1);
+
 /// Resolves to `true` when the process behind `backend` has ended, to `false` when `released` (its
 /// sender was dropped: the backend is a lame duck no more).
 pub(crate) async fn vigil(backend: Arc<Backend>, config: Arc<ClusterConfig>, released: oneshot::Receiver<()>) -> bool {
     let watch = async {
-        let Ok(mut stream) = connect(&backend, config.requests.connect_timeout).await else {
-            return;
+        let mut stream = loop {
+            match connect(&backend, &config, config.requests.connect_timeout).await {
+                Ok(stream) => break stream,
+                Err(error) if error.is_own_shortage() => tokio::time::sleep(SHORTAGE_DELAY).await,
+                Err(_) => return,
+            }
         };
         let mut junk = [0_u8; 64];
         // A server may speak first (HTTP/2 settings); only an end or an error counts.

@@ -13,11 +13,13 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use plimsoll_core::BackendId;
+use plimsoll_core::health::CheckOutcome;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::Shared;
 use crate::client::check::{Finding, check, vigil};
+use crate::client::error::ConnectError;
 
 /// Checks in flight at once: enough that ten thousand backends, each answering within 100 ms, are checked
 /// in four seconds, few enough that sockets and packets do not come in one burst.
@@ -30,7 +32,7 @@ const MAX_SLEEP: Duration = Duration::from_secs(1);
 type Job = Pin<Box<dyn Future<Output = Result> + Send>>;
 
 enum Result {
-    Checked(BackendId, Finding),
+    Checked(BackendId, std::result::Result<Finding, ConnectError>),
     Gone(BackendId),
     Released,
 }
@@ -67,7 +69,7 @@ impl Driver {
     fn turn(&mut self, shared: &Shared) -> Instant {
         let now = shared.now();
         let mut machine = shared.machine.lock();
-        let news = machine.tell(|b, _, mut obs| b.handle_timeout(now, &mut obs));
+        let news = machine.tell(now, |b, _, mut obs| b.handle_timeout(now, &mut obs));
         while let Some(id) = machine.balancer.poll_check() {
             self.queue.push_back(id);
         }
@@ -108,11 +110,15 @@ impl Driver {
 
     fn take_in(&mut self, shared: &Shared, result: Result) {
         let now = shared.now();
-        let mut machine = shared.machine.lock();
         let news = match result {
             Result::Checked(id, finding) => {
                 self.checks_running -= 1;
-                machine.tell(|b, rng, mut obs| {
+                let finding = finding.unwrap_or_else(|error| {
+                    shared.ran_short(now, &error);
+                    CheckOutcome::NotMade.into()
+                });
+                let mut machine = shared.machine.lock();
+                machine.tell(now, |b, rng, mut obs| {
                     b.on_check(now, id, finding.outcome, rng, &mut obs);
                     if let Some(report) = &finding.report {
                         b.on_report(now, id, report, &mut obs);
@@ -121,11 +127,10 @@ impl Driver {
             }
             Result::Gone(id) => {
                 self.vigils.remove(&id);
-                machine.tell(|b, _, mut obs| b.on_gone(now, id, &mut obs))
+                shared.machine.lock().tell(now, |b, _, mut obs| b.on_gone(now, id, &mut obs))
             }
             Result::Released => return,
         };
-        drop(machine);
         shared.publish(news);
     }
 }

@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use plimsoll_core::health::State;
+use plimsoll_core::queue::{Hand, Queue};
 use plimsoll_core::{BackendId, BackendSnapshot, Balancer, Completion, Event, LoadReport, Outcome, Pick, Timestamp};
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -71,6 +73,8 @@ pub(super) struct News {
     pub(super) notices: Vec<Notice>,
     /// There are other members than before.
     pub(super) members_changed: bool,
+    /// Requests whose turn has come. One at most as a rule, for which nothing need be allocated.
+    pub(super) served: (Option<Waker>, Vec<Waker>),
 }
 
 struct Member {
@@ -87,7 +91,7 @@ pub(super) struct Machine {
     events: Vec<(Timestamp, Event)>,
     pub(super) config: Arc<ClusterConfig>,
     pub(super) counts: ClusterCounts,
-    pub(super) waiting: usize,
+    pub(super) queue: Queue<Waker>,
 }
 
 impl Machine {
@@ -102,7 +106,7 @@ impl Machine {
             events: Vec::new(),
             config: Arc::new(config),
             counts: ClusterCounts::default(),
-            waiting: 0,
+            queue: Queue::default(),
         }
     }
 
@@ -124,11 +128,12 @@ impl Machine {
     /// Tells the machine what happened, and returns what that changed.
     pub(super) fn tell(
         &mut self,
+        now: Timestamp,
         fact: impl FnOnce(&mut Balancer, &mut Pcg64Mcg, &mut dyn FnMut(Timestamp, Event)),
     ) -> News {
         let events = &mut self.events;
         fact(&mut self.balancer, &mut self.rng, &mut |at, event| events.push((at, event)));
-        self.news()
+        self.news(now)
     }
 
     pub(super) fn finish(&mut self, now: Timestamp, id: BackendId, done: &Done, bucket: usize) -> News {
@@ -141,7 +146,7 @@ impl Machine {
         self.report(now, id, &done.report);
         let (events, completion) = (&mut self.events, Completion { outcome: done.outcome, latency: done.latency });
         self.balancer.finish(now, id, completion, &mut |at, event| events.push((at, event)));
-        self.news()
+        self.news(now)
     }
 
     pub(super) fn report(&mut self, now: Timestamp, id: BackendId, report: &Report) {
@@ -182,7 +187,7 @@ impl Machine {
         }
         let member = self.ids().find(|(_, backend)| backend.address() == address).map(|(id, _)| id);
         Some(member.map_or_else(News::default, |id| {
-            self.tell(|balancer, _, mut observer| match drained {
+            self.tell(now, |balancer, _, mut observer| match drained {
                 true => balancer.drain(now, id, &mut observer),
                 false => balancer.undrain(now, id, &mut observer),
             })
@@ -200,7 +205,7 @@ impl Machine {
             self.membership.on_state(address, state);
         }
         self.reconcile(now);
-        News { members_changed: true, ..self.news() }
+        News { members_changed: true, ..self.news(now) }
     }
 
     fn states(&self, now: Timestamp) -> Vec<(SocketAddr, State)> {
@@ -263,8 +268,9 @@ impl Machine {
         self.members.get(id.slot())?.as_ref().filter(|member| member.id == id)
     }
 
-    /// What was observed since the last call, and what followed from it. Allocates only if there is something.
-    pub(super) fn news(&mut self) -> News {
+    /// What was observed since the last call, and what followed from it: places that are free now go to those who wait.
+    /// Allocates only if there is something.
+    pub(super) fn news(&mut self, now: Timestamp) -> News {
         let mut news = News::default();
         // Members that follow may bring further events.
         while !self.events.is_empty() {
@@ -277,6 +283,15 @@ impl Machine {
                     news.members_changed = true;
                 }
                 news.notices.push(Notice { at, backend, event });
+            }
+        }
+        while let Some((waker, hand)) = self.queue.serve(now, &mut self.balancer, &mut self.rng) {
+            if hand == Hand::NoBackend {
+                self.counts.no_backend += 1;
+            }
+            match &mut news.served {
+                (first @ None, _) => *first = Some(waker),
+                (_, others) => others.push(waker),
             }
         }
         news

@@ -17,6 +17,8 @@ use std::future::Future;
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll_core::health::State;
@@ -29,14 +31,18 @@ pub(crate) use self::machine::{Done, Found, Report};
 use self::machine::{Machine, News};
 pub use self::tally::{BackendCounts, ClusterCounts, Ending, Latencies};
 pub(crate) use self::wait::NoTurn;
-use self::wait::Waiters;
 use super::clock::Clock;
 use super::config::ClusterConfig;
+use super::error::ConnectError;
 use crate::discover::{Discover, Endpoint};
 
 /// A handle to a cluster; clones are the same cluster.
 #[derive(Clone)]
 pub struct Cluster(pub(crate) Arc<Shared>);
+
+/// Least time between two lines in the log that this process cannot open connections: each request might write one, just
+/// when the process is in need.
+const SHORTAGE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a cluster's user has called for each [`Notice`].
 type Hook = Box<dyn Fn(&Notice) + Send + Sync>;
@@ -46,7 +52,6 @@ pub(crate) struct Shared {
     name: Box<str>,
     clock: Clock,
     machine: Mutex<Machine>,
-    waiters: Waiters,
     /// Wakes the task that checks backends.
     driver: Arc<Notify>,
     /// Counts changes of membership and configuration, for the pools.
@@ -54,6 +59,8 @@ pub(crate) struct Shared {
     /// Lame ducks that came or went, not yet seen by the driver.
     lame_ducks: Mutex<Vec<(BackendId, bool)>>,
     hook: OnceLock<Hook>,
+    /// When it was last logged that this process could not open a connection.
+    shortage_told: Mutex<Option<Timestamp>>,
 }
 
 impl Cluster {
@@ -65,11 +72,11 @@ impl Cluster {
             name: name.into(),
             clock: Clock::start(),
             machine: Mutex::new(Machine::new(config, seed)),
-            waiters: Waiters::default(),
             driver: Arc::new(Notify::new()),
             changed: watch::Sender::new(0),
             lame_ducks: Mutex::default(),
             hook: OnceLock::new(),
+            shortage_told: Mutex::default(),
         }));
         cluster.update(endpoints.into_iter().map(Into::into).collect());
         cluster
@@ -148,7 +155,7 @@ impl Cluster {
     /// Requests that wait now because all backends are at their limit.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.0.machine.lock().waiting
+        self.0.machine.lock().queue.len()
     }
 
     /// The time that the timestamps of snapshots are to be read against.
@@ -214,11 +221,7 @@ impl Shared {
         let bucket = done.bucket();
         let mut machine = self.machine.lock();
         let news = machine.finish(now, id, done, bucket);
-        let waiting = machine.waiting > 0;
         drop(machine);
-        if waiting {
-            self.waiters.wake();
-        }
         self.publish(news);
     }
 
@@ -226,7 +229,7 @@ impl Shared {
     pub(crate) fn report(&self, now: Timestamp, id: BackendId, report: &Report) {
         let mut machine = self.machine.lock();
         machine.report(now, id, report);
-        let news = machine.news();
+        let news = machine.news(now);
         drop(machine);
         self.publish(news);
     }
@@ -237,20 +240,34 @@ impl Shared {
         if let Some(counts) = machine.counts_of(id) {
             counts.connections_opened += 1;
         }
-        let news = machine.tell(|b, _, mut obs| b.on_connected(now, id, &mut obs));
+        let news = machine.tell(now, |b, _, mut obs| b.on_connected(now, id, &mut obs));
         drop(machine);
         self.publish(news);
     }
 
-    pub(crate) fn connect_failed(&self, id: BackendId) {
+    pub(crate) fn connect_failed(&self, id: BackendId, error: &ConnectError) {
         let now = self.now();
         let mut machine = self.machine.lock();
         if let Some(counts) = machine.counts_of(id) {
             counts.connections_failed += 1;
         }
-        let news = machine.tell(|b, rng, mut obs| b.on_connect_failed(now, id, rng, &mut obs));
+        if error.is_own_shortage() {
+            drop(machine);
+            return self.ran_short(now, error);
+        }
+        let news = machine.tell(now, |b, rng, mut obs| b.on_connect_failed(now, id, rng, &mut obs));
         drop(machine);
         self.publish(news);
+    }
+
+    /// No connection could be opened, for a reason that is this process's: says so now and then, and blames no backend.
+    fn ran_short(&self, now: Timestamp, error: &ConnectError) {
+        let mut told = self.shortage_told.lock();
+        if told.is_none_or(|at| now.since(at) >= SHORTAGE_LOG_INTERVAL) {
+            *told = Some(now);
+            drop(told);
+            tracing::warn!(cluster = &*self.name, %error, "this process cannot open connections; no backend is blamed");
+        }
     }
 
     pub(crate) fn connection_closed(&self, id: BackendId) {
@@ -269,15 +286,16 @@ impl Shared {
         news.map(|news| self.publish(news)).is_some()
     }
 
-    /// After a change from outside: whoever waits looks again.
+    /// After a change from outside.
     fn reconsider(&self) {
         self.changed.send_modify(|count| *count += 1);
-        self.waiters.wake();
         self.driver.notify_one();
     }
 
-    /// Logs events and passes them on. Costs nothing when there are none.
+    /// Calls those who have waited, logs events and passes them on. Costs nothing when there is nobody and nothing.
     fn publish(&self, news: News) {
+        let (first, others) = news.served;
+        first.into_iter().chain(others).for_each(Waker::wake);
         if news.members_changed {
             self.changed.send_modify(|count| *count += 1);
         } else if news.notices.is_empty() {
@@ -295,7 +313,6 @@ impl Shared {
                 self.lame_ducks.lock().push((backend, to == State::LameDuck));
             }
         }
-        self.waiters.wake();
         self.driver.notify_one();
     }
 

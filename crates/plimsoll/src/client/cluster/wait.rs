@@ -1,17 +1,22 @@
-//! The queue of requests that wait while every backend is at its limit of active requests.
+//! How requests wait while every backend is at its limit of active requests.
 //!
-//! First come, first served: a request that arrives while others wait goes to the end even if a
-//! backend has just become free, because otherwise those who wait could starve. Only the one at the
-//! head of the queue looks for a backend; it is woken by each request that finishes and by each backend
-//! that becomes usable, and when it has one the next takes its place and looks at once. The number
-//! that may wait is bounded, and the caller bounds the time.
+//! Who gets the next place is decided by [`plimsoll_core::queue`], under the cluster's lock and by whoever frees the place:
+//! a waiter is woken with its backend in its hands, counted as active there. One that goes away, or whose time is up,
+//! with a backend in its hands gives it back, and it goes to the next. The number that may wait is bounded, and the
+//! caller bounds the time.
 
-use plimsoll_core::{BackendId, Timestamp};
-use tokio::sync::{Mutex, Notify};
+use std::task::{Context, Poll, Waker};
 
-use super::Shared;
-use super::machine::Found;
+use plimsoll_core::queue::{Hand, Ticket};
+use plimsoll_core::{BackendId, Outcome, Timestamp};
+
+use super::machine::{Done, Found, Machine, Report};
+use super::{Ending, Shared};
 use crate::client::config::RequestConfig;
+
+/// How an attempt ends that was never made.
+const GIVEN_BACK: Done =
+    Done { outcome: Outcome::Cancelled, ending: Ending::Cancelled, latency: None, report: Report::None };
 
 /// Why a wait ended without a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,26 +27,15 @@ pub(crate) enum NoTurn {
     NoBackend,
 }
 
-/// Requests that wait, in order.
-#[derive(Default)]
-pub(super) struct Waiters {
-    /// Held by the head of the queue. tokio's mutex is given on in the order in which it was asked for.
-    head: Mutex<()>,
-    /// Wakes the head. A call while there is none counts for the next.
-    look: Notify,
-}
-
-impl Waiters {
-    pub(super) fn wake(&self) {
-        self.look.notify_one();
-    }
-}
+/// What a wait has come to.
+type Turn = Result<(BackendId, RequestConfig), NoTurn>;
 
 impl Shared {
     /// A backend for a request that has just arrived.
     pub(crate) fn pick(&self, now: Timestamp) -> Found {
         let mut machine = self.machine.lock();
-        if machine.waiting > 0 {
+        if !machine.queue.is_empty() {
+            // Were there a place, who waits would have it.
             return Found::Wait(machine.config.requests);
         }
         machine.pick(now, &[])
@@ -55,17 +49,9 @@ impl Shared {
     }
 
     /// Waits for a turn, for as long as it is polled.
-    pub(crate) async fn wait_turn(&self, tried: &[BackendId]) -> Result<(BackendId, RequestConfig), NoTurn> {
-        let _place = Place::take(self).ok_or(NoTurn::Full)?;
-        let _head = self.waiters.head.lock().await;
-        loop {
-            match self.machine.lock().pick(self.now(), tried) {
-                Found::Backend(id, requests) => return Ok((id, requests)),
-                Found::NoBackend => return Err(NoTurn::NoBackend),
-                Found::Wait(..) => {}
-            }
-            self.waiters.look.notified().await;
-        }
+    pub(crate) async fn wait_turn(&self, tried: &[BackendId]) -> Turn {
+        let mut wait = Wait { shared: self, tried, ticket: None };
+        std::future::poll_fn(|cx| wait.poll(cx)).await
     }
 
     pub(crate) fn count_saturated(&self) {
@@ -73,24 +59,88 @@ impl Shared {
     }
 }
 
-/// A place in the queue, given back when dropped.
-struct Place<'a>(&'a Shared);
+/// A request that waits. Its seat, and what is in its hands, are given back when this is dropped.
+///
+/// No waker is dropped under the lock: that may be the end of a task, with requests of its own.
+struct Wait<'a> {
+    shared: &'a Shared,
+    tried: &'a [BackendId],
+    ticket: Option<Ticket>,
+}
 
-impl<'a> Place<'a> {
-    fn take(shared: &'a Shared) -> Option<Self> {
-        let mut machine = shared.machine.lock();
-        if machine.waiting >= machine.config.requests.max_pending {
-            return None;
+impl Wait<'_> {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Turn> {
+        let now = self.shared.now();
+        let mut guard = self.shared.machine.lock();
+        let machine = &mut *guard;
+        let Some(ticket) = &self.ticket else { return self.begin(machine, now, cx) };
+        match machine.queue.look(ticket) {
+            (Hand::Empty, Some(waker)) if !waker.will_wake(cx.waker()) => {
+                let former = std::mem::replace(waker, cx.waker().clone());
+                drop(guard);
+                drop(former);
+                Poll::Pending
+            }
+            (Hand::Empty, _) => Poll::Pending,
+            (Hand::Backend(id), _) if !machine.balancer.contains(id) => {
+                // It was removed before this task ran: that is nobody's fault, and no reason to lose one's turn.
+                self.begin(machine, now, cx)
+            }
+            (Hand::Backend(id), _) => {
+                self.leave(machine);
+                Poll::Ready(Ok((id, machine.config.requests)))
+            }
+            (Hand::NoBackend, _) => {
+                self.leave(machine);
+                Poll::Ready(Err(NoTurn::NoBackend))
+            }
         }
-        machine.waiting += 1;
-        machine.counts.waited += 1;
-        drop(machine);
-        Some(Self(shared))
+    }
+
+    /// Takes a seat, unless there is a place by now and nobody to have it first.
+    fn begin(&mut self, machine: &mut Machine, now: Timestamp, cx: &Context<'_>) -> Poll<Turn> {
+        let comes_again = self.ticket.is_some();
+        if !comes_again {
+            if machine.queue.len() >= machine.config.requests.max_pending {
+                return Poll::Ready(Err(NoTurn::Full));
+            }
+            machine.counts.waited += 1;
+        }
+        if comes_again || machine.queue.is_empty() {
+            let turn = match machine.pick(now, self.tried) {
+                Found::Backend(id, requests) => Some(Ok((id, requests))),
+                Found::NoBackend => Some(Err(NoTurn::NoBackend)),
+                Found::Wait(_) => None,
+            };
+            if let Some(turn) = turn {
+                self.leave(machine);
+                return Poll::Ready(turn);
+            }
+        }
+        match &self.ticket {
+            Some(ticket) => machine.queue.rejoin(ticket, cx.waker().clone()),
+            None => self.ticket = Some(machine.queue.join(self.tried.to_vec(), cx.waker().clone())),
+        }
+        Poll::Pending
+    }
+
+    /// Gives the seat back. Whoever was served has no waker there any more.
+    fn leave(&mut self, machine: &mut Machine) -> Option<(Hand, Option<Waker>)> {
+        Some(machine.queue.leave(self.ticket.take()?))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.0.machine.lock().waiting -= 1;
+        if self.ticket.is_none() {
+            return;
+        }
+        let left = self.leave(&mut self.shared.machine.lock());
+        if let Some((Hand::Backend(id), _)) = left {
+            self.shared.finish(self.shared.now(), id, &GIVEN_BACK);
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,25 +1,87 @@
-//! Opening one connection.
+//! Opening one connection: TCP, the PROXY protocol's header where the cluster wants one, TLS where it wants that.
+//!
+//! In this order on the wire as well: the header is outside TLS, as HAProxy and nginx read it. All of it must be done
+//! within one limit, since a request waits for the whole.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
+use plimsoll_wire::proxy_protocol::{self, Addresses};
+use rustls::pki_types::ServerName;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, TlsStream};
 
+use crate::client::cluster::Backend;
+use crate::client::config::ClusterConfig;
 use crate::client::error::ConnectError;
+use crate::stream::Stream;
+use crate::tls::{Alpn, TlsConfig};
 
-/// A TCP connection to `address`, within `limit`.
+/// A connection to `backend` for the protocol `alpn`, within `limit`. `client` is who it is for, in a cluster whose
+/// backends are told so; without, they are told that it is this program's own.
 ///
-/// Nagle's algorithm is off: a request must leave at once, and hyper writes whole messages anyway.
-pub(super) async fn connect(address: SocketAddr, limit: Duration) -> Result<TokioIo<TcpStream>, ConnectError> {
-    let io = |cause| ConnectError::Io(Arc::new(cause));
-    match tokio::time::timeout(limit, TcpStream::connect(address)).await {
-        Err(_) => Err(ConnectError::Timeout(limit)),
-        Ok(Err(cause)) => Err(io(cause)),
-        Ok(Ok(stream)) => {
-            stream.set_nodelay(true).map_err(io)?;
-            Ok(TokioIo::new(stream))
+/// Nagle's algorithm is off: a request must leave at once, and whole messages are written anyway.
+pub(crate) async fn connect(
+    backend: &Backend,
+    config: &ClusterConfig,
+    limit: Duration,
+    alpn: Alpn,
+    client: Option<Addresses>,
+) -> Result<Stream, ConnectError> {
+    let connecting = async {
+        let io = |cause| ConnectError::Io(Arc::new(cause));
+        let mut tcp = TcpStream::connect(backend.address()).await.map_err(io)?;
+        tcp.set_nodelay(true).map_err(io)?;
+        if let Some(version) = config.proxy_protocol {
+            tcp.write_all(&proxy_protocol::encode(version, client)).await.map_err(io)?;
         }
+        match &config.tls {
+            None => Ok(Stream::Tcp(tcp)),
+            Some(tls) => handshake(tcp, backend, tls, alpn).await.map_err(|cause| ConnectError::Tls(Arc::new(cause))),
+        }
+    };
+    tokio::time::timeout(limit, connecting).await.unwrap_or(Err(ConnectError::Timeout(limit)))
+}
+
+async fn handshake(tcp: TcpStream, backend: &Backend, tls: &TlsConfig, alpn: Alpn) -> io::Result<Stream> {
+    let name = match tls.server_name() {
+        Some(name) => name.clone(),
+        None => server_name(backend)?,
+    };
+    let stream = TlsConnector::from(Arc::clone(tls.rustls(alpn))).connect(name, tcp).await?;
+    Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
+}
+
+/// The host of `backend` as its source names it, or its address.
+fn server_name(backend: &Backend) -> io::Result<ServerName<'static>> {
+    let host = backend.authority().host();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    match bare.parse::<IpAddr>() {
+        Ok(ip) => Ok(ServerName::from(ip)),
+        Err(_) => {
+            ServerName::try_from(bare.to_owned()).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::Endpoint;
+
+    #[test]
+    fn a_backend_is_asked_for_by_its_host_or_else_by_its_address() {
+        let named = |authority: Option<&str>, address: &str| {
+            let mut endpoint = Endpoint::new(address.parse().unwrap());
+            endpoint.authority = authority.map(|authority| authority.parse().unwrap());
+            server_name(&Backend::new(endpoint)).unwrap().to_str().into_owned()
+        };
+        assert_eq!(named(Some("web.internal:443"), "10.0.0.1:443"), "web.internal");
+        assert_eq!(named(Some("my_svc:443"), "10.0.0.1:443"), "my_svc");
+        assert_eq!(named(None, "10.0.0.1:443"), "10.0.0.1");
+        assert_eq!(named(None, "[fd00::1]:443"), "fd00::1");
     }
 }

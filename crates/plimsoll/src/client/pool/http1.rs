@@ -1,138 +1,100 @@
 //! The HTTP/1.1 connections to one backend: one request at a time on each.
 //!
-//! Idle ones are a stack: the last used goes first, so that under little load few connections do all the
-//! work and the others grow old and are closed. A connection is put on the stack as soon as its
-//! response is complete, although hyper may need a moment more before it takes the next request (it
-//! may still be sending the last one's body). One that is not ready is passed over; so no task has
-//! to be started to wait for it.
+//! Idle ones are a stack: the last used goes first, so that under little load few connections do all the work and the
+//! others grow old and are closed. One in use is owned by its request; here it is only counted.
 
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
-use hyper::client::conn::http1::SendRequest;
+#![expect(clippy::vec_box, reason = "a connection moves between here and its request, and is large")]
+
 use plimsoll_core::Timestamp;
-use slab::Slab;
 
-use crate::client::outgoing::Outgoing;
-
-struct Connection<B> {
-    send: SendRequest<Outgoing<B>>,
-    serial: u64,
-    /// Requests that it was used for.
-    requests: u64,
-    /// It was opened to be there when it is needed.
-    spare: bool,
-    idle_since: Option<Timestamp>,
-}
+use crate::client::http1::Connection;
 
 /// The connections to one backend.
-pub(super) struct Http1<B> {
-    connections: Slab<Connection<B>>,
-    /// Keys of idle connections, the one idle for longest first.
-    idle: Vec<usize>,
+#[derive(Default)]
+pub(super) struct Http1 {
+    /// The one idle for longest first.
+    idle: Vec<Box<Connection>>,
+    in_use: usize,
+    /// The backend is no member any more.
+    is_retired: bool,
 }
 
-impl<B> Default for Http1<B> {
-    fn default() -> Self {
-        Self { connections: Slab::new(), idle: Vec::new() }
-    }
+/// What became of a connection that was offered to the pool.
+#[must_use]
+pub(super) enum Kept {
+    Yes,
+    /// It is to be closed, without anybody waiting for another in its place.
+    No(Box<Connection>),
+    /// The backend has closed it.
+    Closed(Box<Connection>),
 }
 
-impl<B> Http1<B> {
+impl Http1 {
     pub(super) fn len(&self) -> usize {
-        self.connections.len()
+        self.idle.len() + self.in_use
     }
 
-    /// Takes in a new connection. It is idle at once if `idle_since` says since when.
-    pub(super) fn insert(
-        &mut self,
-        send: SendRequest<Outgoing<B>>,
-        serial: u64,
-        idle_since: Option<Timestamp>,
-    ) -> usize {
-        let key =
-            self.connections.insert(Connection { send, serial, requests: 0, spare: idle_since.is_some(), idle_since });
-        if idle_since.is_some() {
-            self.idle.push(key);
-        }
-        key
-    }
-
-    /// An idle connection that is ready for a request; it counts as in use from here.
-    pub(super) fn take_ready(&mut self) -> Option<(usize, u64)> {
-        let at = self.idle.iter().rposition(|key| self.connections[*key].send.is_ready())?;
-        let key = self.idle.remove(at);
-        let connection = &mut self.connections[key];
-        connection.idle_since = None;
-        Some((key, connection.serial))
-    }
-
-    /// Whether the connection was idle before, so that its end may cross a request.
-    pub(super) fn was_idle(&self, key: usize) -> bool {
-        self.connections.get(key).is_some_and(|connection| connection.spare || connection.requests > 0)
-    }
-
-    pub(super) fn has(&self, key: usize, serial: u64) -> bool {
-        self.connections.get(key).is_some_and(|connection| connection.serial == serial)
-    }
-
-    /// Sends on a connection that was taken.
-    pub(super) fn send(
-        &mut self,
-        key: usize,
-        request: Request<Outgoing<B>>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Outgoing<B>>>>> + use<B>
-    where
-        B: http_body::Body + 'static,
-        Outgoing<B>: http_body::Body,
-    {
-        let connection = &mut self.connections[key];
-        connection.requests += 1;
-        connection.send.try_send_request(request)
-    }
-
-    /// The request on it is over: it is idle now, or closed if `max_idle` already are.
-    pub(super) fn give_back(&mut self, key: usize, serial: u64, now: Timestamp, max_idle: usize) {
-        let has_room = self.idle.len() < max_idle;
-        let Some(connection) = self.connections.get_mut(key).filter(|c| c.serial == serial) else {
-            return;
-        };
-        if !has_room || connection.send.is_closed() {
-            // Only a full pool removes it here: of one that closed, its task tells.
-            if !has_room {
-                self.connections.remove(key);
+    /// An idle connection that is ready for a request; it counts as in use from here. Those that had ended go into
+    /// `ended`.
+    pub(super) fn take(&mut self, ended: &mut Vec<Box<Connection>>) -> Option<Box<Connection>> {
+        while let Some(mut connection) = self.idle.pop() {
+            if connection.is_silent() {
+                self.in_use += 1;
+                return Some(connection);
             }
-            return;
+            ended.push(connection);
         }
-        if connection.idle_since.is_none() {
-            connection.idle_since = Some(now);
-            self.idle.push(key);
-        }
+        None
     }
 
-    /// The connection has closed. Returns how many requests it served, if it was still here.
-    pub(super) fn remove(&mut self, key: usize, serial: u64) -> Option<u64> {
-        if !self.has(key, serial) {
-            return None;
-        }
-        self.idle.retain(|idle| *idle != key);
-        Some(self.connections.remove(key).requests)
+    /// A connection is there that is in use at once.
+    pub(super) fn lend(&mut self) {
+        self.in_use += 1;
     }
 
-    /// Closes what has been idle since `before` or longer.
-    pub(super) fn close_idle(&mut self, before: Timestamp) {
-        let connections = &mut self.connections;
-        let old = self.idle.iter().take_while(|key| connections[**key].idle_since.is_some_and(|at| at <= before));
-        let old = old.count();
-        for key in self.idle.drain(..old) {
-            connections.remove(key);
-        }
+    /// A connection that was in use is closed.
+    pub(super) fn closed(&mut self) {
+        self.in_use -= 1;
     }
 
-    /// The backend is no member any more: everything goes, what is in use when its request is over
-    /// (hyper serves a request to its end after its sender was dropped).
-    pub(super) fn retire(&mut self) {
-        self.idle.clear();
-        self.connections.clear();
+    /// Takes in a connection that is in use no more, unless `max_idle` others are idle. One that was closed counts as in
+    /// use until [`Http1::closed`].
+    pub(super) fn give_back(&mut self, connection: Box<Connection>, now: Timestamp, max_idle: usize) -> Kept {
+        let kept = self.put(connection, now, max_idle);
+        if !matches!(kept, Kept::Closed(_)) {
+            self.in_use -= 1;
+        }
+        kept
+    }
+
+    /// Takes in a connection that nobody waits for.
+    pub(super) fn put(&mut self, mut connection: Box<Connection>, now: Timestamp, max_idle: usize) -> Kept {
+        if self.is_retired || self.idle.len() >= max_idle {
+            return Kept::No(connection);
+        }
+        connection.idle_since = now;
+        if !connection.watch_silence() {
+            return Kept::Closed(connection);
+        }
+        self.idle.push(connection);
+        Kept::Yes
+    }
+
+    /// Looks at an idle connection on which something has happened. Returns it if it is of no more use.
+    pub(super) fn look(&mut self, serial: u64) -> Option<Box<Connection>> {
+        let at = self.idle.iter().rposition(|connection| connection.serial == serial)?;
+        (!self.idle[at].watch_silence()).then(|| self.idle.remove(at))
+    }
+
+    /// Takes out what has been idle since `before` or longer.
+    pub(super) fn take_old(&mut self, before: Timestamp) -> impl Iterator<Item = Box<Connection>> {
+        let old = self.idle.iter().take_while(|connection| connection.idle_since <= before).count();
+        self.idle.drain(..old)
+    }
+
+    /// The backend is no member any more: returns what is idle; what is in use ends with its request.
+    pub(super) fn retire(&mut self) -> Vec<Box<Connection>> {
+        self.is_retired = true;
+        std::mem::take(&mut self.idle)
     }
 }

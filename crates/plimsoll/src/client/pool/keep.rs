@@ -2,14 +2,15 @@
 //!
 //! It opens the connections that should be there from the start, drops those to backends that are
 //! members no more, takes over a new configuration, and closes what has been idle for too long. It
-//! wakes when membership changes and a few times per idle period.
+//! wakes when membership changes, when an idle connection ends, and a few times per idle period.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use plimsoll_core::{BackendId, Timestamp};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
+use super::alarm::Alarm;
 use super::{Pool, RequestBody, Version};
 use crate::client::config::Protocol;
 
@@ -19,7 +20,7 @@ const ROUNDS: u32 = 4;
 const MIN_ROUND: Duration = Duration::from_millis(10);
 
 /// Runs until the pool is gone.
-pub(crate) async fn keep<B: RequestBody>(pool: Weak<Pool<B>>, wake: Arc<Notify>, mut changes: watch::Receiver<u64>) {
+pub(crate) async fn keep<B: RequestBody>(pool: Weak<Pool<B>>, alarm: Arc<Alarm>, mut changes: watch::Receiver<u64>) {
     // What was there at the start counts as a change.
     changes.mark_changed();
     loop {
@@ -27,7 +28,7 @@ pub(crate) async fn keep<B: RequestBody>(pool: Weak<Pool<B>>, wake: Arc<Notify>,
             return;
         };
         tokio::select! {
-            () = wake.notified() => {}
+            () = alarm.raised() => {}
             changed = changes.changed() => match changed {
                 // `round` looks at it itself.
                 Ok(()) => changes.mark_changed(),
@@ -41,20 +42,41 @@ pub(crate) async fn keep<B: RequestBody>(pool: Weak<Pool<B>>, wake: Arc<Notify>,
 impl<B: RequestBody> Pool<B> {
     /// One round; returns the time until the next.
     fn round(self: &Arc<Self>, changes: &mut watch::Receiver<u64>) -> Duration {
+        self.look();
         let now = self.cluster.now();
         if changes.has_changed().unwrap_or(false) {
             changes.mark_unchanged();
             self.follow_cluster();
         }
+        let mut closed = Vec::new();
         let mut state = self.state.lock();
+        state.looked = now;
         let inactive_after = state.config.inactive_after;
         if let Some(before) = earlier(now, inactive_after) {
             for slot in &mut state.slots {
-                slot.http1.close_idle(before);
+                let id = slot.id;
+                closed.extend(slot.http1.take_old(before).map(|connection| (id, connection)));
                 slot.http2.close_idle(before);
             }
         }
+        drop(state);
+        for (id, connection) in closed {
+            drop(connection);
+            self.cluster.connection_closed(id);
+        }
         (inactive_after / ROUNDS).max(MIN_ROUND)
+    }
+
+    /// Looks at the idle connections on which something has happened.
+    fn look(self: &Arc<Self>) {
+        for (id, serial) in self.alarm.take() {
+            let ended = self.state.lock().existing(id).and_then(|slot| slot.http1.look(serial));
+            if let Some(connection) = ended {
+                let requests = connection.requests;
+                drop(connection);
+                self.on_closed_http1(id, requests);
+            }
+        }
     }
 
     /// Takes over membership and configuration.
@@ -67,6 +89,10 @@ impl<B: RequestBody> Pool<B> {
         };
         let mut state = self.state.lock();
         state.config = config.pool;
+        state.scheme = config.scheme();
+        state.is_single_use = config.proxy_protocol.is_some();
+        // Nobody knows yet whose the next one will be.
+        let spare = if state.is_single_use { 0 } else { config.pool.min_connections };
         let mut to_open: Vec<BackendId> = Vec::new();
         let mut is_member = vec![false; state.slots.len()];
         for (id, _) in members {
@@ -77,18 +103,21 @@ impl<B: RequestBody> Pool<B> {
                 if first_http2 && slot.http2.wait_for_opening(None) {
                     to_open.push(id);
                 } else if version == Version::Http1 {
-                    to_open.extend(std::iter::repeat_n(id, config.pool.min_connections));
+                    to_open.extend(std::iter::repeat_n(id, spare));
                 }
             }
             is_member.resize(is_member.len().max(id.slot() + 1), false);
             is_member[id.slot()] = true;
         }
+        let mut closed = Vec::new();
         for (slot, _) in state.slots.iter_mut().zip(is_member).filter(|(_, is_member)| !is_member) {
             // Idle connections end here, those in use with their request.
-            slot.http1.retire();
+            closed.extend(slot.http1.retire());
             slot.http2.retire();
         }
         drop(state);
+        // Their backends are known no more, and nobody counts what happens to them.
+        drop(closed);
         for id in to_open {
             self.open_in_background(id, version);
         }

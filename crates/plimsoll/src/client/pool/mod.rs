@@ -1,15 +1,15 @@
 //! Long-lived connections of one client to the backends of its cluster.
 //!
 //! Own connections instead of a general pool, for three reasons: a connection that breaks tells the
-//! cluster's health machine something, connections are opened before they are needed, and hyper's
-//! connection-level API costs a quarter less CPU per request than the pool of `hyper-util`.
+//! cluster's health machine something, connections are opened before they are needed, and a general pool costs
+//! CPU per request (that of `hyper-util` a quarter of the whole).
 //!
-//! A connection's sender stays in the pool while a request is on it; what travels with the request is
-//! only its [`ConnectionId`]. So nothing has to be handed back that could be lost, and the pool knows of
-//! every connection at any time. Each connection runs on a task of its own, which tells the pool when it
-//! ends. The lock is held to find a connection and queue the request on it; a client that is used on one
-//! thread (as the proxy's are) never waits for it.
+//! An HTTP/1 connection is taken out of the pool by the request that uses it, and given back after it; it is counted here
+//! all the while. The sender of an HTTP/2 connection stays, and what travels with a request is its [`ConnectionId`]; each of
+//! these connections runs on a task of its own. The lock is held to find a connection and to put it back; a client that is
+//! used on one thread (as the proxy's are) never waits for it.
 
+mod alarm;
 mod connect;
 mod http1;
 mod http2;
@@ -18,23 +18,26 @@ mod open;
 
 use std::sync::Arc;
 
+use http::uri::Scheme;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use parking_lot::Mutex;
 use plimsoll_core::{BackendId, Timestamp};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
-use self::http1::Http1;
+use self::alarm::Alarm;
+pub(crate) use self::connect::connect;
+use self::http1::{Http1, Kept};
 use self::http2::Http2;
 pub(crate) use self::keep::keep;
-pub(crate) use self::open::Purpose;
 use super::attempt::Home;
 use super::cluster::{Backend, Shared};
 use super::config::PoolConfig;
 use super::error::ConnectError;
 use super::form;
+use super::http1::{Connection, Lease};
 use super::outgoing::Outgoing;
 use super::replay::Copy;
 
@@ -45,11 +48,10 @@ pub(crate) enum Version {
     Http2,
 }
 
-/// A connection of this pool. Never used again for another one.
+/// An HTTP/2 connection of this pool. Never used again for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionId {
     backend: BackendId,
-    version: Version,
     key: usize,
     serial: u64,
 }
@@ -67,46 +69,47 @@ pub(crate) struct Pool<B> {
     cluster: Arc<Shared>,
     state: Mutex<State<B>>,
     /// Wakes the task that keeps the pool in order, at the latest when the pool is dropped.
-    wake: Arc<Notify>,
+    alarm: Arc<Alarm>,
 }
 
 struct State<B> {
     slots: Vec<Slot<B>>,
     config: PoolConfig,
+    scheme: Scheme,
+    /// Connections tell their backend whose they are, so that each carries one request.
+    is_single_use: bool,
     serial: u64,
+    /// When the task that keeps the pool last looked: near enough for how long a connection is idle, and read without a
+    /// clock.
+    looked: Timestamp,
 }
 
 /// Connections to the backend that has this slot of the cluster.
 struct Slot<B> {
     id: BackendId,
     backend: Arc<Backend>,
-    http1: Http1<B>,
+    http1: Http1,
     http2: Http2<B>,
 }
 
-/// What became of a request that was to be sent.
-pub(crate) enum Sending<B, F1, F2> {
-    /// It is on an HTTP/1.1 connection; with a copy if it may be sent again.
-    Http1(F1, ConnectionId, Arc<Backend>, Option<Copy>),
-    /// It is on an HTTP/2 connection; with a copy if it may be sent again.
-    Http2(F2, ConnectionId, Arc<Backend>, Option<Copy>),
+/// What the pool has for an HTTP/1 request.
+pub(crate) enum Taken {
+    /// An idle connection.
+    Ready(Lease, Arc<Backend>),
     /// A connection has to be opened first.
-    Open(Request<B>, Arc<Backend>),
+    Open(Arc<Backend>),
+    /// The backend is no member any more.
+    Gone,
+}
+
+/// What became of an HTTP/2 request that was to be sent.
+pub(crate) enum Sending<B, F> {
+    /// It is on a connection; with a copy if it may be sent again.
+    Sent(F, ConnectionId, Arc<Backend>, Option<Copy>),
     /// Somebody opens a connection; wait for it, then try again.
     Wait(Request<B>, Arc<Backend>, oneshot::Receiver<Result<(), ConnectError>>),
     /// The backend is no member any more.
     Gone(Request<B>),
-}
-
-/// Which connection a request may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// Any that is ready.
-    Any,
-    /// This one, which was opened for it.
-    Only(ConnectionId),
-    /// A new one.
-    New,
 }
 
 /// What hyper's future yields.
@@ -114,65 +117,73 @@ type Answer<B> = Result<Response<Incoming>, TrySendError<Request<B>>>;
 
 impl<B: RequestBody> Pool<B> {
     pub(crate) fn new(cluster: Arc<Shared>) -> Arc<Self> {
-        let config = cluster.config().pool;
-        let state = Mutex::new(State { slots: Vec::new(), config, serial: 0 });
-        Arc::new(Self { cluster, state, wake: Arc::new(Notify::new()) })
+        let config = cluster.config();
+        let state = State {
+            slots: Vec::new(),
+            scheme: config.scheme(),
+            is_single_use: config.proxy_protocol.is_some(),
+            config: config.pool,
+            serial: 0,
+            looked: cluster.now(),
+        };
+        let state = Mutex::new(state);
+        Arc::new(Self { cluster, state, alarm: Arc::default() })
     }
 
-    pub(crate) fn wake(&self) -> &Arc<Notify> {
-        &self.wake
+    pub(crate) fn alarm(&self) -> &Arc<Alarm> {
+        &self.alarm
     }
 
-    /// Puts `request` on a connection to `id` if one is ready.
-    pub(crate) fn send(
+    /// An HTTP/1 connection to `id`: an idle one if there is one and it `may_be_used`.
+    pub(crate) fn take_http1(self: &Arc<Self>, id: BackendId, may_be_used: bool) -> Taken {
+        let mut ended = Vec::new();
+        let mut state = self.state.lock();
+        let may_be_used = may_be_used && !state.is_single_use;
+        let Some(slot) = state.slot(id, &self.cluster) else { return Taken::Gone };
+        let backend = slot.backend.clone();
+        let taken = if may_be_used { slot.http1.take(&mut ended) } else { None };
+        drop(state);
+        self.count_closed(id, ended.len());
+        match taken {
+            Some(connection) => Taken::Ready(Lease::new(self.clone(), id, connection), backend),
+            None => Taken::Open(backend),
+        }
+    }
+
+    /// Puts `request` on an HTTP/2 connection to `id` if one has room.
+    pub(crate) fn send_http2(
         self: &Arc<Self>,
         id: BackendId,
-        version: Version,
-        which: Use,
         mut request: Request<Outgoing<B>>,
         lent_host: &mut bool,
-    ) -> Sending<
-        Outgoing<B>,
-        impl Future<Output = Answer<Outgoing<B>>> + use<B>,
-        impl Future<Output = Answer<Outgoing<B>>> + use<B>,
-    > {
+    ) -> Sending<Outgoing<B>, impl Future<Output = Answer<Outgoing<B>>> + use<B>> {
         let mut state = self.state.lock();
-        let max_streams = state.config.max_streams.get();
+        let (max_streams, scheme) = (state.config.max_streams.get(), state.scheme.clone());
         let Some(slot) = state.slot(id, &self.cluster) else {
             return Sending::Gone(request);
         };
         let backend = slot.backend.clone();
-        match version {
-            Version::Http1 => {
-                let found = match which {
-                    Use::Any => slot.http1.take_ready(),
-                    Use::New => None,
-                    Use::Only(c) => slot.http1.has(c.key, c.serial).then_some((c.key, c.serial)),
-                };
-                let Some((key, serial)) = found else {
-                    return Sending::Open(request, backend);
-                };
-                form::http1(&mut request, &backend, lent_host);
-                let copy = Copy::of(&request, slot.http1.was_idle(key));
-                let answer = slot.http1.send(key, request);
-                Sending::Http1(answer, ConnectionId { backend: id, version, key, serial }, backend, copy)
+        match slot.http2.with_room(max_streams) {
+            Some((key, serial)) => {
+                form::http2(&mut request, &backend, &scheme, lent_host);
+                let copy = Copy::of(&request, slot.http2.was_idle(key));
+                let answer = slot.http2.send(key, request);
+                Sending::Sent(answer, ConnectionId { backend: id, key, serial }, backend, copy)
             }
-            Version::Http2 => match slot.http2.with_room(max_streams) {
-                Some((key, serial)) => {
-                    form::http2(&mut request, &backend, lent_host);
-                    let copy = Copy::of(&request, slot.http2.was_idle(key));
-                    let answer = slot.http2.send(key, request);
-                    Sending::Http2(answer, ConnectionId { backend: id, version, key, serial }, backend, copy)
+            None => {
+                let (opened, receiver) = oneshot::channel();
+                if slot.http2.wait_for_opening(Some(opened)) {
+                    drop(state);
+                    self.open_in_background(id, Version::Http2);
                 }
-                None => {
-                    let (opened, receiver) = oneshot::channel();
-                    if slot.http2.wait_for_opening(Some(opened)) {
-                        drop(state);
-                        self.open_in_background(id, Version::Http2);
-                    }
-                    Sending::Wait(request, backend, receiver)
-                }
-            },
+                Sending::Wait(request, backend, receiver)
+            }
+        }
+    }
+
+    fn count_closed(&self, id: BackendId, connections: usize) {
+        for _ in 0..connections {
+            self.cluster.connection_closed(id);
         }
     }
 }
@@ -228,18 +239,41 @@ impl<B: RequestBody> Home for Pool<B> {
 
     fn give_back(&self, connection: ConnectionId, now: Timestamp) {
         let mut state = self.state.lock();
-        let max_idle = state.config.max_idle_connections.get();
-        let Some(slot) = state.existing(connection.backend) else { return };
-        match connection.version {
-            Version::Http1 => slot.http1.give_back(connection.key, connection.serial, now, max_idle),
-            Version::Http2 => slot.http2.give_back(connection.key, connection.serial, now),
+        if let Some(slot) = state.existing(connection.backend) {
+            slot.http2.give_back(connection.key, connection.serial, now);
         }
+    }
+
+    fn give_back_http1(&self, backend: BackendId, connection: Box<Connection>) -> Result<(), Box<Connection>> {
+        let mut state = self.state.lock();
+        let (looked, max_idle) = (state.looked, state.config.max_idle_connections.get());
+        let kept = match state.existing(backend) {
+            Some(slot) => slot.http1.give_back(connection, looked, max_idle),
+            None => Kept::No(connection),
+        };
+        drop(state);
+        match kept {
+            Kept::Yes => Ok(()),
+            Kept::No(connection) => {
+                drop(connection);
+                self.cluster.connection_closed(backend);
+                Ok(())
+            }
+            Kept::Closed(connection) => Err(connection),
+        }
+    }
+
+    fn closed_http1(self: Arc<Self>, backend: BackendId, requests: u64) {
+        if let Some(slot) = self.state.lock().existing(backend) {
+            slot.http1.closed();
+        }
+        self.on_closed_http1(backend, requests);
     }
 }
 
 impl<B> Drop for Pool<B> {
     /// Ends the task that keeps the pool, which holds no handle to it.
     fn drop(&mut self) {
-        self.wake.notify_one();
+        self.alarm.ring();
     }
 }

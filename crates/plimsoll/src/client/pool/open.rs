@@ -2,63 +2,92 @@
 
 use std::sync::{Arc, Weak};
 
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::TokioExecutor;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_core::BackendId;
 
+use super::alarm::Watch;
 use super::connect::connect;
+use super::http1::Kept;
 use super::http2::StreamLimit;
 use super::{ConnectionId, Pool, RequestBody, Version};
+use crate::client::ClientAddress;
 use crate::client::error::ConnectError;
+use crate::client::http1::{Connection, Lease};
 use crate::client::outgoing::Outgoing;
+use crate::tls::Alpn;
 
-/// What a new connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// One request, which is waiting for it.
-    Request,
-    /// To be there when it is needed.
-    Spare,
-}
+/// Streams that were given up and for which frames may still come. Callers go away; with hyper's ten, what their backends
+/// had already sent counts as errors of the peer, which end the connection that others share once there are enough.
+const MAX_RESET_STREAMS: usize = 1024;
 
 impl<B: RequestBody> Pool<B> {
-    /// Opens an HTTP/1.1 connection. For a request it counts as in use at once.
+    /// Opens an HTTP/1 connection for a request; `None` when the backend is no member any more.
+    /// `client` is who it is for, in a cluster whose backends are told so.
     pub(crate) async fn open_http1(
         self: &Arc<Self>,
         id: BackendId,
-        purpose: Purpose,
-    ) -> Result<Option<ConnectionId>, ConnectError> {
-        let Some(backend) = self.cluster.backend(id) else { return Ok(None) };
-        let limit = self.cluster.config().requests.connect_timeout;
-        let (send, connection) = async {
-            let io = connect(backend.address(), limit).await?;
-            http1::handshake::<_, Outgoing<B>>(io).await.map_err(|e| ConnectError::Handshake(Arc::new(e)))
-        }
-        .await
-        .inspect_err(|_| self.cluster.connect_failed(id))?;
-        self.cluster.connected(id);
-
+        client: Option<ClientAddress>,
+    ) -> Result<Option<Lease>, ConnectError> {
+        let Some(connection) = self.connect_http1(id, client).await? else { return Ok(None) };
         let mut state = self.state.lock();
-        let serial = state.next_serial();
         let Some(slot) = state.slot(id, &self.cluster) else {
             drop(state);
             self.cluster.connection_closed(id);
             return Ok(None);
         };
-        let idle_since = (purpose == Purpose::Spare).then(|| self.cluster.now());
-        let key = slot.http1.insert(send, serial, idle_since);
+        slot.http1.lend();
         drop(state);
-        let connection_id = ConnectionId { backend: id, version: Version::Http1, key, serial };
-        let pool = Arc::downgrade(self);
-        tokio::spawn(async move {
-            let mut connection = connection.with_upgrades();
-            let result = (&mut connection).await;
-            trace_end(connection_id, result);
-            // Told before the connection is dropped: a request that is still queued on it is given
-            // back by the drop, and must not find it in the pool again.
-            closed(&pool, connection_id);
-        });
-        Ok(Some(connection_id))
+        Ok(Some(Lease::new(self.clone(), id, connection)))
+    }
+
+    /// Opens an HTTP/1 connection to be there when it is needed.
+    async fn open_spare_http1(self: &Arc<Self>, id: BackendId) {
+        // What fails here was told to the cluster; nobody else waits for it.
+        let Ok(Some(mut connection)) = self.connect_http1(id, None).await else { return };
+        connection.is_spare = true;
+        let mut state = self.state.lock();
+        let (looked, max_idle) = (state.looked, state.config.max_idle_connections.get());
+        let kept = match state.slot(id, &self.cluster) {
+            Some(slot) => slot.http1.put(connection, looked, max_idle),
+            None => Kept::No(connection),
+        };
+        drop(state);
+        self.settle(id, kept);
+    }
+
+    async fn connect_http1(
+        self: &Arc<Self>,
+        id: BackendId,
+        client: Option<ClientAddress>,
+    ) -> Result<Option<Box<Connection>>, ConnectError> {
+        let Some(backend) = self.cluster.backend(id) else { return Ok(None) };
+        let config = self.cluster.config();
+        let limit = config.requests.connect_timeout;
+        let opened = connect(&backend, &config, limit, Alpn::Http1, client).await;
+        let stream = opened.inspect_err(|error| self.cluster.connect_failed(id, error))?;
+        self.cluster.connected(id);
+        let serial = self.state.lock().next_serial();
+        let watch = Watch { alarm: self.alarm.clone(), backend: id, serial };
+        let mut connection = Connection::new(stream, serial, Arc::new(watch));
+        connection.is_single_use = config.proxy_protocol.is_some();
+        Ok(Some(connection))
+    }
+
+    /// A connection was put into the pool, or not.
+    pub(super) fn settle(self: &Arc<Self>, id: BackendId, kept: Kept) {
+        match kept {
+            Kept::Yes => {}
+            Kept::No(connection) => {
+                drop(connection);
+                self.cluster.connection_closed(id);
+            }
+            Kept::Closed(connection) => {
+                let requests = connection.requests;
+                drop(connection);
+                self.on_closed_http1(id, requests);
+            }
+        }
     }
 
     /// Opens an HTTP/2 connection, and tells those who wait for it.
@@ -73,16 +102,19 @@ impl<B: RequestBody> Pool<B> {
 
     async fn try_open_http2(self: &Arc<Self>, id: BackendId) -> Result<(), ConnectError> {
         let Some(backend) = self.cluster.backend(id) else { return Ok(()) };
-        let limit = self.cluster.config().requests.connect_timeout;
+        let config = self.cluster.config();
+        let limit = config.requests.connect_timeout;
         let (send, mut connection) = async {
-            let io = connect(backend.address(), limit).await?;
+            let io = TokioIo::new(connect(&backend, &config, limit, Alpn::Http2, None).await?);
             http2::Builder::new(TokioExecutor::new())
+                .max_concurrent_reset_streams(MAX_RESET_STREAMS)
+                .max_local_error_reset_streams(None)
                 .handshake::<_, Outgoing<B>>(io)
                 .await
                 .map_err(|e| ConnectError::Handshake(Arc::new(e)))
         }
         .await
-        .inspect_err(|_| self.cluster.connect_failed(id))?;
+        .inspect_err(|error| self.cluster.connect_failed(id, error))?;
         self.cluster.connected(id);
 
         let (stream_limit, now) = (StreamLimit::unknown(), self.cluster.now());
@@ -95,7 +127,7 @@ impl<B: RequestBody> Pool<B> {
         };
         let key = slot.http2.insert(send, serial, stream_limit.clone(), now);
         drop(state);
-        let connection_id = ConnectionId { backend: id, version: Version::Http2, key, serial };
+        let connection_id = ConnectionId { backend: id, key, serial };
         let pool = Arc::downgrade(self);
         tokio::spawn(async move {
             let result = std::future::poll_fn(|cx| {
@@ -107,7 +139,8 @@ impl<B: RequestBody> Pool<B> {
             })
             .await;
             trace_end(connection_id, result);
-            // Before the drop, as above.
+            // Told before the connection is dropped: a request that is still queued on it is given
+            // back by the drop, and must not find it in the pool again.
             closed(&pool, connection_id);
         });
         Ok(())
@@ -119,29 +152,42 @@ impl<B: RequestBody> Pool<B> {
         tokio::spawn(async move {
             let Some(pool) = pool.upgrade() else { return };
             match version {
-                // What fails here was told to the cluster; nobody else waits for it.
-                Version::Http1 => drop(pool.open_http1(id, Purpose::Spare).await),
+                Version::Http1 => pool.open_spare_http1(id).await,
                 Version::Http2 => pool.open_http2(id).await,
             }
         });
     }
 
+    /// An HTTP/2 connection has ended.
+    fn on_closed_http2(self: &Arc<Self>, connection: ConnectionId) {
+        let id = connection.backend;
+        self.cluster.connection_closed(id);
+        let requests = {
+            let mut state = self.state.lock();
+            state.existing(id).and_then(|slot| slot.http2.remove(connection.key, connection.serial))
+        };
+        self.replace(id, Version::Http2, requests.unwrap_or(0));
+    }
+
+    /// An HTTP/1 connection has ended that was used for `requests`, by the backend or before its request was over.
+    pub(super) fn on_closed_http1(self: &Arc<Self>, id: BackendId, requests: u64) {
+        self.cluster.connection_closed(id);
+        self.replace(id, Version::Http1, requests);
+    }
+
     /// A connection has ended. If it was the backend's last and had been of use, one is opened in its
     /// place: if that is refused, the backend is known to be gone before a request finds out.
-    fn on_closed(self: &Arc<Self>, connection: ConnectionId) {
-        let (id, version) = (connection.backend, connection.version);
-        self.cluster.connection_closed(id);
-        let mut state = self.state.lock();
-        let Some(slot) = state.existing(id) else { return };
-        let requests = match version {
-            Version::Http1 => slot.http1.remove(connection.key, connection.serial),
-            Version::Http2 => slot.http2.remove(connection.key, connection.serial),
-        };
-        let was_last = slot.http1.len() + slot.http2.len() == 0;
-        if !was_last || requests.is_none_or(|requests| requests == 0) {
+    fn replace(self: &Arc<Self>, id: BackendId, version: Version, requests: u64) {
+        if requests == 0 {
             return;
         }
-        if version == Version::Http2 && !slot.http2.wait_for_opening(None) {
+        let mut state = self.state.lock();
+        if version == Version::Http1 && state.is_single_use {
+            return;
+        }
+        let Some(slot) = state.existing(id) else { return };
+        let is_last = slot.http1.len() + slot.http2.len() == 0;
+        if !is_last || version == Version::Http2 && !slot.http2.wait_for_opening(None) {
             return;
         }
         drop(state);
@@ -151,7 +197,7 @@ impl<B: RequestBody> Pool<B> {
 
 fn closed<B: RequestBody>(pool: &Weak<Pool<B>>, connection: ConnectionId) {
     if let Some(pool) = pool.upgrade() {
-        pool.on_closed(connection);
+        pool.on_closed_http2(connection);
     }
 }
 

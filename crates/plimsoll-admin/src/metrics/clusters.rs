@@ -1,0 +1,241 @@
+//! Clusters and their backends, in the order in which a request meets what is counted.
+
+use plimsoll_core::health::State;
+use prometheus_client::metrics::MetricType;
+
+use super::{Metric, Scrape};
+use crate::snapshot::{BackendSnapshot, ClusterSnapshot};
+use crate::view::utilization_spread;
+
+const CLUSTER: &[&str] = &["cluster"];
+const BACKEND: &[&str] = &["cluster", "backend"];
+
+/// A metric of each cluster.
+fn clusters(scrape: &Scrape, mut each: impl FnMut(&ClusterSnapshot)) {
+    scrape.snapshot.clusters.iter().for_each(&mut each);
+}
+
+/// A metric of each backend, with its labels.
+fn backends(scrape: &Scrape, mut each: impl FnMut([&str; 2], &BackendSnapshot)) {
+    for cluster in &scrape.snapshot.clusters {
+        for backend in &cluster.backends {
+            each([&cluster.name, &backend.address.to_string()], backend);
+        }
+    }
+}
+
+/// The table.
+pub(super) static CLUSTERS: [Metric; 27] = [
+    Metric {
+        name: "unserved_requests_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "reason"],
+        help: "Requests that no backend was asked for, as all were at their limit (saturated) or none was usable",
+        fill: |s, out| {
+            clusters(s, |c| {
+                out.count(&[&c.name, "saturated"], c.saturated);
+                out.count(&[&c.name, "no-backend"], c.no_backend);
+            });
+        },
+    },
+    Metric {
+        name: "known_backends",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "Backends that the cluster has; with a subset, more than those that this process is connected to",
+        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.known as f64)),
+    },
+    Metric {
+        name: "waiting_requests",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "Requests that wait now because all backends are at their limit of active requests",
+        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.waiting as f64)),
+    },
+    Metric {
+        name: "flow_control_waits_total",
+        kind: MetricType::Counter,
+        labels: CLUSTER,
+        help: "Requests that had to wait because all backends were at their limit of active requests",
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.waited)),
+    },
+    Metric {
+        name: "requests_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "backend", "result"],
+        help: "Attempts at backends by how they ended: class of status, or why there was no response",
+        fill: |s, out| {
+            backends(s, |[cluster, backend], b| {
+                b.attempts.by_result().for_each(|(result, count)| out.count(&[cluster, backend, result], count));
+            });
+        },
+    },
+    Metric {
+        name: "failures_total",
+        kind: MetricType::Counter,
+        labels: BACKEND,
+        help: "Requests that count as failed for balancing, gRPC status included",
+        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.failures)),
+    },
+    Metric {
+        name: "further_attempts_total",
+        kind: MetricType::Counter,
+        labels: CLUSTER,
+        help: "Attempts at another backend after one of which nothing was sent",
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.further_attempts)),
+    },
+    Metric {
+        name: "replayed_requests_total",
+        kind: MetricType::Counter,
+        labels: CLUSTER,
+        help: "Requests sent again because a kept-alive connection had just closed",
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.replayed)),
+    },
+    Metric {
+        name: "latency_seconds",
+        kind: MetricType::Histogram,
+        labels: CLUSTER,
+        help: "Time from choosing a backend to the head of its response",
+        fill: |s, out| clusters(s, |c| out.histogram(&[&c.name], &c.latency)),
+    },
+    Metric {
+        name: "in_flight_requests",
+        kind: MetricType::Gauge,
+        labels: BACKEND,
+        help: "Requests that a backend has now",
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, f64::from(b.in_flight))),
+    },
+    Metric {
+        name: "backend_state",
+        kind: MetricType::Gauge,
+        labels: &["cluster", "backend", "state"],
+        help: "1 for the state that a backend is in, 0 for the others",
+        fill: |s, out| {
+            backends(s, |[cluster, backend], b| {
+                for state in State::ALL {
+                    out.gauge(&[cluster, backend, state.name()], f64::from(u8::from(state == b.state)));
+                }
+            });
+        },
+    },
+    Metric {
+        name: "backend_transitions_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "state", "reason"],
+        help: "Changes of state of backends, by the state that they came into and why",
+        fill: |s, out| {
+            clusters(s, |c| {
+                for t in &c.transitions {
+                    out.count(&[&c.name, t.to.name(), t.reason.name()], t.count);
+                }
+            });
+        },
+    },
+    Metric {
+        name: "panics_total",
+        kind: MetricType::Counter,
+        labels: CLUSTER,
+        help: "Times that too few backends were healthy, so that those ejected or failing their checks were chosen as well",
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.panics)),
+    },
+    Metric {
+        name: "backend_weight_ratio",
+        kind: MetricType::Gauge,
+        labels: BACKEND,
+        help: "Share of requests that the policy means a backend to get, relative to the mean",
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.weight)),
+    },
+    Metric {
+        name: "backend_utilization_ratio",
+        kind: MetricType::Gauge,
+        labels: BACKEND,
+        help: "Utilization that a backend reports, 1 is full",
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.report.and_then(|r| r.load.utilization()))),
+    },
+    Metric {
+        name: "backend_qps",
+        kind: MetricType::Gauge,
+        labels: BACKEND,
+        help: "Requests per second that a backend reports, all of its clients together",
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.report.map(|r| r.load.qps))),
+    },
+    Metric {
+        name: "backend_eps",
+        kind: MetricType::Gauge,
+        labels: BACKEND,
+        help: "Failures per second that a backend reports, all of its clients together",
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.report.map(|r| r.load.eps))),
+    },
+    Metric {
+        name: "backend_latency_seconds",
+        kind: MetricType::Gauge,
+        labels: BACKEND,
+        help: "Recent peak of the time to the head of a response, fading by half in 7 s, as `peak-ewma` sees it",
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.latency.map(|latency| latency.as_secs_f64()))),
+    },
+    Metric {
+        name: "backend_error_ratio",
+        kind: MetricType::Gauge,
+        labels: BACKEND,
+        help: "Share of failures among the recent requests of a backend",
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.error_share)),
+    },
+    Metric {
+        name: "utilization_max_over_mean_ratio",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "Spread: largest reported utilization of a healthy backend over the mean, 1 is even",
+        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).map(|spread| spread.max_over_mean))),
+    },
+    Metric {
+        name: "utilization_max_over_min_ratio",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "Spread: largest reported utilization of a healthy backend over the smallest, 1 is even",
+        fill: |s, out| {
+            clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).and_then(|spread| spread.max_over_min)));
+        },
+    },
+    Metric {
+        name: "utilization_waste_backends",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "Waste: what all others could still do when the most loaded healthy backend is full, in backends",
+        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).map(|spread| spread.waste))),
+    },
+    Metric {
+        name: "load_reports_total",
+        kind: MetricType::Counter,
+        labels: BACKEND,
+        help: "Load reports read",
+        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.reports)),
+    },
+    Metric {
+        name: "malformed_load_reports_total",
+        kind: MetricType::Counter,
+        labels: BACKEND,
+        help: "Load reports that could not be read, and were dropped",
+        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.malformed_reports)),
+    },
+    Metric {
+        name: "backend_connections",
+        kind: MetricType::Gauge,
+        labels: BACKEND,
+        help: "Connections to a backend open now",
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.connections as f64)),
+    },
+    Metric {
+        name: "backend_connections_opened_total",
+        kind: MetricType::Counter,
+        labels: BACKEND,
+        help: "Connections to a backend opened",
+        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.connections_opened)),
+    },
+    Metric {
+        name: "backend_connections_failed_total",
+        kind: MetricType::Counter,
+        labels: BACKEND,
+        help: "Connections to a backend that could not be opened",
+        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.connections_failed)),
+    },
+];

@@ -1,0 +1,156 @@
+//! How listening sockets pass from a process to its successor.
+//!
+//! The successor's standard input is one end of a pair of Unix sockets: its predecessor sends the listening sockets through it
+//! (`SCM_RIGHTS`), and is told through it when the successor serves; the end of the stream says that it has died before. Descriptors
+//! that are merely inherited would have to be known by number, kept clear of others', and taken on trust; these arrive as what they are.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::TcpListener;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use plimsoll_proxy::Sockets;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// Tells a process that its standard input is such a channel: holds the process id of its parent.
+const VARIABLE: &str = "PLIMSOLL_SUCCESSOR_OF";
+/// Sockets in one message; the kernel takes 253.
+const SOCKETS_AT_ONCE: usize = 64;
+/// How long the successor waits for sockets that its predecessor has already begun to send.
+const SEND_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a message is about: its one byte.
+const SOCKETS: u8 = b's';
+const THAT_IS_ALL: u8 = b'e';
+const SERVING: u8 = b'r';
+
+/// One end of the channel.
+#[derive(Debug)]
+pub(super) struct Channel(OwnedFd);
+
+impl Channel {
+    /// The predecessor's end, and what is to be the successor's standard input.
+    pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(ours), theirs))
+    }
+
+    /// What the successor must find in its environment.
+    pub(super) fn variable() -> (&'static str, String) {
+        (VARIABLE, std::process::id().to_string())
+    }
+
+    /// The successor's end, when this process is one.
+    pub(super) fn to_predecessor() -> io::Result<Option<Self>> {
+        let is_meant = std::env::var(VARIABLE).is_ok_and(|pid| pid == std::os::unix::process::parent_id().to_string());
+        if !is_meant {
+            return Ok(None);
+        }
+        let channel = Self(io::stdin().as_fd().try_clone_to_owned()?);
+        // A child of this process must not find it.
+        rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+        Ok(Some(channel))
+    }
+
+    /// Sends all sockets; the successor holds them from then on, whatever becomes of these.
+    pub(super) fn send(&self, sockets: &[TcpListener]) -> io::Result<()> {
+        for some in sockets.chunks(SOCKETS_AT_ONCE) {
+            let some: Vec<BorrowedFd<'_>> = some.iter().map(std::os::fd::AsFd::as_fd).collect();
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_AT_ONCE))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            control.push(SendAncillaryMessage::ScmRights(&some));
+            sendmsg(&self.0, &[IoSlice::new(&[SOCKETS])], &mut control, SendFlags::NOSIGNAL)?;
+        }
+        self.say(THAT_IS_ALL)
+    }
+
+    /// Receives what the predecessor sends.
+    pub(super) fn receive(&self) -> io::Result<Sockets> {
+        set_socket_timeout(&self.0, Timeout::Recv, Some(SEND_PATIENCE))?;
+        let mut sockets = Sockets::default();
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_AT_ONCE))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            match self.hear(&mut control)? {
+                SOCKETS => {}
+                THAT_IS_ALL => return Ok(sockets),
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                    for descriptor in descriptors {
+                        sockets.add(TcpListener::from(descriptor))?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the predecessor that its successor serves.
+    pub(super) fn say_serving(&self) -> io::Result<()> {
+        self.say(SERVING)
+    }
+
+    /// Waits until the successor serves. An error of the kind `UnexpectedEof` says that it has ended.
+    pub(super) fn wait_until_serving(&self, patience: Duration) -> io::Result<()> {
+        set_socket_timeout(&self.0, Timeout::Recv, Some(patience))?;
+        match self.hear(&mut RecvAncillaryBuffer::new(&mut []))? {
+            SERVING => Ok(()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn say(&self, what: u8) -> io::Result<()> {
+        sendmsg(&self.0, &[IoSlice::new(&[what])], &mut SendAncillaryBuffer::new(&mut []), SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    fn hear(&self, control: &mut RecvAncillaryBuffer<'_>) -> io::Result<u8> {
+        let mut what = [0];
+        let received = rustix::io::retry_on_intr(|| {
+            recvmsg(&self.0, &mut [IoSliceMut::new(&mut what)], control, RecvFlags::CMSG_CLOEXEC)
+        })?;
+        if received.bytes == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(what[0]) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_arrive_with_their_queues_however_many_they_are() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let sockets: Vec<TcpListener> =
+            (0..SOCKETS_AT_ONCE + 3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let address = sockets[5].local_addr().unwrap();
+        let _waiting = std::net::TcpStream::connect(address).unwrap();
+        ours.send(&sockets).unwrap();
+        drop(sockets);
+        let theirs = Channel(theirs);
+        let mut received = theirs.receive().unwrap();
+        assert_eq!(received.addresses().count(), SOCKETS_AT_ONCE + 3);
+        assert!(received.take(address).remove(0).accept().is_ok());
+        theirs.say_serving().unwrap();
+        ours.wait_until_serving(SEND_PATIENCE).unwrap();
+    }
+
+    #[test]
+    fn a_successor_that_ends_or_is_silent_is_noticed() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let error = ours.wait_until_serving(Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        drop(theirs);
+        assert_eq!(ours.wait_until_serving(SEND_PATIENCE).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn an_ordinary_process_has_no_predecessor() {
+        assert!(Channel::to_predecessor().unwrap().is_none());
+    }
+}

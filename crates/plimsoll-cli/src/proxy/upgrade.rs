@@ -1,0 +1,103 @@
+//! Replaces the running binary without losing a connection: a successor is started, takes over the listening sockets, and
+//! this process leaves when it serves.
+//!
+//! Until then nothing has changed: a successor that does not come to serve (a file that it cannot read, a binary that does
+//! not run) is named in the log, and this process goes on. While both run both accept from the same queues.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use tokio::process::{Child, Command};
+
+use super::handover::Channel;
+
+/// Time for the successor to read its config, look up names, and find a backend.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How this process was started, and so how its successor is.
+#[derive(Debug)]
+pub(super) struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// Of this process. To be called at its start: a relative path may lead elsewhere later.
+    ///
+    /// The path as it was given, not where it led: an upgrade by another file at that path, or by another target of a
+    /// symbolic link, is what is to be started.
+    pub(super) fn of_this_process() -> io::Result<Self> {
+        let mut arguments = std::env::args_os();
+        let name = PathBuf::from(arguments.next().unwrap_or_default());
+        let named =
+            if name.components().count() > 1 { Some(std::path::absolute(&name)?) } else { in_search_path(&name) };
+        let path = named.filter(|path| path.is_file()).map_or_else(std::env::current_exe, Ok)?;
+        Ok(Self { path, arguments: arguments.collect() })
+    }
+
+    /// Starts a successor, gives it `sockets`, and waits until it serves. Gives its process id. Dropping the future
+    /// ends the successor.
+    pub(super) async fn hand_over(&self, sockets: Vec<TcpListener>) -> anyhow::Result<u32> {
+        let (channel, theirs) = Channel::pair().context("cannot open a channel to the successor")?;
+        let (variable, value) = Channel::variable();
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).env(variable, value).stdin(Stdio::from(theirs)).kill_on_drop(true);
+        let child = command.spawn().with_context(|| format!("cannot start {}", self.path.display()))?;
+        // Its end of the channel is in the command, too: the channel must end with the child.
+        drop(command);
+        let mut child = Successor(Some(child));
+        let id = child.id().ok_or_else(|| anyhow!("the successor ended at once"))?;
+        tracing::info!(program = %self.path.display(), pid = id, sockets = sockets.len(), "successor started");
+        let talk = tokio::task::spawn_blocking(move || {
+            channel.send(&sockets)?;
+            channel.wait_until_serving(PATIENCE)
+        });
+        match talk.await.context("cannot talk to the successor")? {
+            Ok(()) => {
+                child.let_live();
+                Ok(id)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                bail!("the successor did not serve within {}", humantime::format_duration(PATIENCE))
+            }
+            Err(_) => bail!("the successor did not come to serve: {}", child.end().await),
+        }
+    }
+}
+
+/// Ends the successor when dropped, unless it has been let live.
+struct Successor(Option<Child>);
+
+impl Successor {
+    fn id(&self) -> Option<u32> {
+        self.0.as_ref().and_then(Child::id)
+    }
+
+    fn let_live(&mut self) {
+        // Not to be killed with the handle: it outlives this process.
+        if let Some(child) = self.0.take() {
+            std::mem::forget(child);
+        }
+    }
+
+    /// How it ended; ends it if it has not.
+    async fn end(&mut self) -> String {
+        let Some(child) = &mut self.0 else { return "it is gone".to_owned() };
+        match tokio::time::timeout(Duration::from_secs(1), child.wait()).await {
+            Ok(Ok(status)) => status.to_string(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it broke off the conversation".to_owned(),
+        }
+    }
+}
+
+/// Where a shell would find `name`.
+fn in_search_path(name: &Path) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}

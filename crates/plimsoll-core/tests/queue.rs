@@ -1,0 +1,268 @@
+//! The queue of those who wait, against a plain list of them: any arrivals, ends, departures, changes of backends and limits.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
+
+use plimsoll_core::queue::{Hand, Queue, Ticket};
+use plimsoll_core::{BackendId, Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
+use plimsoll_testkit::seeded;
+use proptest::prelude::*;
+use rand_pcg::Pcg64Mcg;
+
+const NOW: Timestamp = Timestamp::ZERO;
+const CANCELLED: Completion = Completion { outcome: Outcome::Cancelled, latency: None };
+
+/// Numbers name backends, requests or waiters modulo how many there are.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A request comes that has tried this many of the backends.
+    Arrive {
+        tried: usize,
+    },
+    Finish(usize),
+    /// A waiter looks, and goes on with what it has got.
+    Look(usize),
+    /// A waiter goes away, whatever it has got.
+    Leave(usize),
+    Add,
+    Remove(usize),
+    Refuse(usize),
+    Heal(usize),
+    Limit(u32),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let who = 0..32_usize;
+    let step = prop_oneof![
+        16 => prop_oneof![3 => Just(0_usize), 1 => 1..4_usize].prop_map(|tried| Step::Arrive { tried }),
+        12 => who.clone().prop_map(Step::Finish),
+        8 => who.clone().prop_map(Step::Look),
+        5 => who.clone().prop_map(Step::Leave),
+        1 => Just(Step::Add),
+        1 => who.clone().prop_map(Step::Remove),
+        1 => who.clone().prop_map(Step::Refuse),
+        3 => who.prop_map(Step::Heal),
+        1 => (1..5_u32).prop_map(Step::Limit),
+    ];
+    prop::collection::vec(step, 1..300)
+}
+
+struct World {
+    balancer: Balancer,
+    queue: Queue<u64>,
+    rng: Pcg64Mcg,
+    config: BalancerConfig,
+    backends: Vec<BackendId>,
+    /// Requests at their backends.
+    held: Vec<BackendId>,
+    arrivals: u64,
+    /// All who have a seat, by their number.
+    seats: BTreeMap<u64, Ticket>,
+    /// Those of them who wait, in order.
+    waiting: VecDeque<u64>,
+    /// Those of them who were called, and with what.
+    called: BTreeMap<u64, Hand>,
+}
+
+impl World {
+    fn new() -> Self {
+        let config = BalancerConfig { max_active_requests: NonZeroU32::MIN, ..BalancerConfig::default() };
+        let mut world = Self {
+            balancer: Balancer::new(config),
+            queue: Queue::default(),
+            rng: seeded(1),
+            config,
+            backends: Vec::new(),
+            held: Vec::new(),
+            arrivals: 0,
+            seats: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            called: BTreeMap::new(),
+        };
+        (0..2).for_each(|_| world.add());
+        world
+    }
+
+    fn add(&mut self) {
+        let id = self.balancer.add(NOW, Weight::ONE, &mut ());
+        self.balancer.on_connected(NOW, id, &mut ());
+        self.backends.push(id);
+    }
+
+    fn finish(&mut self, id: BackendId) {
+        self.balancer.finish(NOW, id, CANCELLED, &mut ());
+    }
+
+    fn step(&mut self, step: &Step) {
+        let at = |number: usize, count: usize| number.checked_rem(count);
+        let backend = |world: &Self, number| at(number, world.backends.len()).map(|at| world.backends[at]);
+        match *step {
+            Step::Arrive { tried } => {
+                let tried: Vec<_> = self.backends.iter().copied().take(tried).collect();
+                self.arrive(tried);
+            }
+            Step::Finish(number) => {
+                if let Some(at) = at(number, self.held.len()) {
+                    let id = self.held.swap_remove(at);
+                    self.finish(id);
+                }
+            }
+            Step::Look(number) | Step::Leave(number) => {
+                let Some(at) = at(number, self.seats.len()) else { return };
+                let who = *self.seats.keys().nth(at).expect("counted");
+                self.visit(who, matches!(step, Step::Leave(_)));
+            }
+            Step::Add => self.add(),
+            Step::Remove(number) => {
+                if let Some(at) = at(number, self.backends.len()) {
+                    let id = self.backends.remove(at);
+                    self.balancer.remove(NOW, id, &mut ());
+                }
+            }
+            Step::Refuse(number) => {
+                if let Some(id) = backend(self, number) {
+                    self.balancer.on_connect_failed(NOW, id, &mut self.rng, &mut ());
+                }
+            }
+            Step::Heal(number) => {
+                if let Some(id) = backend(self, number) {
+                    self.balancer.on_connected(NOW, id, &mut ());
+                }
+            }
+            Step::Limit(limit) => {
+                self.config.max_active_requests = NonZeroU32::new(limit).expect("from one up");
+                self.balancer.set_config(NOW, self.config);
+            }
+        }
+    }
+
+    fn arrive(&mut self, tried: Vec<BackendId>) {
+        if self.queue.is_empty() {
+            match self.balancer.pick_except(NOW, &mut self.rng, &tried) {
+                Pick::Backend(id) => return self.held.push(id),
+                Pick::NoBackend => return,
+                Pick::Wait(_) => {}
+            }
+        }
+        self.arrivals += 1;
+        self.seats.insert(self.arrivals, self.queue.join(tried, self.arrivals));
+        self.waiting.push_back(self.arrivals);
+    }
+
+    fn visit(&mut self, who: u64, goes: bool) {
+        let (hand, call) = self.queue.look(&self.seats[&who]);
+        assert_eq!(call.copied(), (hand == Hand::Empty).then_some(who));
+        assert_eq!(hand, self.called.get(&who).copied().unwrap_or(Hand::Empty), "nobody gets anything uncalled");
+        match hand {
+            Hand::Backend(id) if !goes && !self.balancer.contains(id) => {
+                self.queue.rejoin(&self.seats[&who], who);
+                self.called.remove(&who);
+                self.waiting.push_front(who);
+                return;
+            }
+            Hand::Backend(id) if goes => self.finish(id),
+            Hand::Backend(id) => self.held.push(id),
+            Hand::Empty if !goes => return,
+            Hand::Empty | Hand::NoBackend => {}
+        }
+        let ticket = self.seats.remove(&who).expect("it was looked up");
+        assert_eq!(self.queue.leave(ticket), (hand, (hand == Hand::Empty).then_some(who)));
+        self.called.remove(&who);
+        self.waiting.retain(|waiter| *waiter != who);
+    }
+
+    fn serve(&mut self) {
+        let before: BTreeMap<_, _> = self.balancer.snapshot(NOW).iter().map(|it| (it.id, it.active)).collect();
+        while let Some((who, hand)) = self.queue.serve(NOW, &mut self.balancer, &mut self.rng) {
+            assert_eq!(self.waiting.pop_front(), Some(who), "first come, first served");
+            self.called.insert(who, hand);
+        }
+        for backend in self.balancer.snapshot(NOW) {
+            let limit = self.config.max_active_requests.get();
+            assert!(backend.active <= limit || backend.active <= before[&backend.id], "{backend:?} of {limit}");
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(self.queue.len(), self.waiting.len());
+        assert_eq!(self.queue.is_empty(), self.waiting.is_empty());
+        let in_hands = self.called.values().filter_map(|hand| match hand {
+            Hand::Backend(id) => Some(id),
+            _ => None,
+        });
+        let mut active: BTreeMap<BackendId, u32> = self.backends.iter().map(|id| (*id, 0)).collect();
+        for id in self.held.iter().chain(in_hands) {
+            active.entry(*id).and_modify(|count| *count += 1);
+        }
+        for backend in self.balancer.snapshot(NOW) {
+            assert_eq!(backend.active, active[&backend.id], "every pick is held by one, and finished once");
+        }
+        if !self.waiting.is_empty() {
+            let found = self.balancer.clone().pick(NOW, &mut self.rng.clone());
+            assert!(matches!(found, Pick::Wait(_)), "somebody waits, and yet {found:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nobody_waits_while_there_is_a_place_and_no_place_is_lost(steps in steps()) {
+        let mut world = World::new();
+        for step in &steps {
+            world.step(step);
+            world.serve();
+            world.check();
+        }
+        let seats: Vec<u64> = world.seats.keys().copied().collect();
+        for who in seats {
+            world.visit(who, true);
+            world.serve();
+        }
+        for id in std::mem::take(&mut world.held) {
+            world.finish(id);
+        }
+        world.check();
+        prop_assert!(world.balancer.snapshot(NOW).iter().all(|backend| backend.active == 0));
+    }
+}
+
+#[test]
+fn a_waiter_that_has_tried_the_only_free_backend_takes_it_again_rather_than_hold_up_those_behind_it() {
+    let mut world = World::new();
+    world.arrive(Vec::new());
+    world.arrive(Vec::new());
+    let [a, b] = world.held[..] else { panic!("two places, two requests") };
+    world.arrive(vec![a]);
+    world.arrive(Vec::new());
+    world.finish(a);
+    world.serve();
+    assert_eq!(world.called, BTreeMap::from([(1, Hand::Backend(a))]));
+    world.finish(b);
+    world.serve();
+    assert_eq!(world.called[&2], Hand::Backend(b));
+}
+
+#[test]
+fn a_waiter_gets_a_backend_that_it_has_not_tried_where_two_are_free() {
+    let mut world = World::new();
+    world.arrive(Vec::new());
+    world.arrive(Vec::new());
+    let [a, b] = world.held[..] else { panic!("two places, two requests") };
+    world.arrive(vec![a]);
+    world.finish(a);
+    world.finish(b);
+    world.serve();
+    assert_eq!(world.called, BTreeMap::from([(1, Hand::Backend(b))]));
+}
+
+#[test]
+fn seats_are_used_again() {
+    let mut queue = Queue::default();
+    for _ in 0..1000 {
+        let tickets = [queue.join(Vec::new(), ()), queue.join(Vec::new(), ())];
+        for ticket in tickets {
+            assert!(["Ticket(0)", "Ticket(1)"].contains(&format!("{ticket:?}").as_str()));
+            let _ = queue.leave(ticket);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! How an entry is written: as a JSON object, or for a person.
+//!
+//! Whatever a client sent stands in quotes, with quotes, backslashes, control characters and the line ends of Unicode
+//! escaped and bytes that are no UTF-8 replaced, and cut where it is too long: no request can forge a line, a field, or what a
+//! terminal does. What is not known is left out.
+
+use std::cell::RefCell;
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use http::Version;
+
+use super::entry::Entry;
+
+/// Of a path with its query. Longer ones are attacks or tracking; the cut is marked.
+const MAX_PATH: usize = 2048;
+/// Of any other text that a client chose.
+const MAX_TEXT: usize = 512;
+/// Stands where something was cut.
+const CUT: &str = "…";
+
+/// Makes the line of `entry`, which took `duration`, and hands it to `take`.
+pub(super) fn with<T>(entry: &Entry, duration: Duration, human: bool, take: impl FnOnce(&str) -> T) -> T {
+    thread_local! {
+        /// Kept, so that a line costs no allocation.
+        static LINE: RefCell<String> = const { RefCell::new(String::new()) };
+    }
+    LINE.with_borrow_mut(|line| {
+        line.clear();
+        let written = if human { for_people(line, entry, duration) } else { json(line, entry, duration) };
+        written.expect("writing to a string does not fail");
+        take(line)
+    })
+}
+
+fn json(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Result {
+    write!(line, "{{\"time\":\"{}\"", humantime::format_rfc3339_millis(entry.at))?;
+    write!(line, ",\"client\":\"{}\"", entry.client)?;
+    text(line, ",\"listener\":", entry.listener.as_bytes(), MAX_TEXT)?;
+    optional(line, ",\"cluster\":", entry.cluster.as_deref().map(str::as_bytes))?;
+    text(line, ",\"method\":", entry.method.as_str().as_bytes(), MAX_TEXT)?;
+    write!(line, ",\"scheme\":\"{}\"", entry.scheme)?;
+    text(line, ",\"authority\":", entry.authority(), MAX_TEXT)?;
+    text(line, ",\"path\":", path(entry).as_bytes(), MAX_PATH)?;
+    write!(line, ",\"protocol\":\"{}\"", protocol(entry.protocol))?;
+    if let Some(status) = entry.status {
+        write!(line, ",\"status\":{}", status.as_u16())?;
+    }
+    write!(line, ",\"bytes_in\":{},\"bytes_out\":{}", entry.bytes_in, entry.bytes_out)?;
+    write!(line, ",\"duration_ms\":{}", Millis(duration))?;
+    if let Some(after) = entry.head_after {
+        write!(line, ",\"head_ms\":{}", Millis(after))?;
+    }
+    if let Some(backend) = entry.backend {
+        write!(line, ",\"backend\":\"{backend}\"")?;
+    }
+    if entry.attempts > 0 {
+        write!(line, ",\"attempts\":{}", entry.attempts)?;
+    }
+    write!(line, ",\"complete\":{}", entry.complete)?;
+    optional(line, ",\"reason\":", entry.reason.map(str::as_bytes))?;
+    optional(line, ",\"request_id\":", entry.request_id.as_ref().map(|value| value.as_bytes()))?;
+    optional(line, ",\"trace_parent\":", entry.trace_parent.as_ref().map(|value| value.as_bytes()))?;
+    optional(line, ",\"user_agent\":", entry.user_agent.as_ref().map(|value| value.as_bytes()))?;
+    optional(line, ",\"tls\":", entry.tls_version.map(str::as_bytes))?;
+    optional(line, ",\"server_name\":", entry.server_name.as_deref().map(str::as_bytes))?;
+    line.write_str("}\n")
+}
+
+fn for_people(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Result {
+    write!(line, "{} {}", humantime::format_rfc3339_millis(entry.at), entry.client)?;
+    text(line, " listener=", entry.listener.as_bytes(), MAX_TEXT)?;
+    line.write_str(" \"")?;
+    escape(line, entry.method.as_str().as_bytes(), MAX_TEXT)?;
+    write!(line, " {}://", entry.scheme)?;
+    escape(line, entry.authority(), MAX_TEXT)?;
+    escape(line, path(entry).as_bytes(), MAX_PATH)?;
+    write!(line, " {}\"", protocol(entry.protocol))?;
+    match entry.status {
+        Some(status) => write!(line, " {}", status.as_u16())?,
+        None => line.write_str(" -")?,
+    }
+    write!(line, " in={}B out={}B took={}ms", entry.bytes_in, entry.bytes_out, Millis(duration))?;
+    if let Some(after) = entry.head_after {
+        write!(line, " head={}ms", Millis(after))?;
+    }
+    optional(line, " cluster=", entry.cluster.as_deref().map(str::as_bytes))?;
+    if let Some(backend) = entry.backend {
+        write!(line, " backend={backend}")?;
+    }
+    if entry.attempts > 1 {
+        write!(line, " attempts={}", entry.attempts)?;
+    }
+    if !entry.complete {
+        line.write_str(" incomplete")?;
+    }
+    optional(line, " reason=", entry.reason.map(str::as_bytes))?;
+    optional(line, " id=", entry.request_id.as_ref().map(|value| value.as_bytes()))?;
+    optional(line, " trace=", entry.trace_parent.as_ref().map(|value| value.as_bytes()))?;
+    optional(line, " agent=", entry.user_agent.as_ref().map(|value| value.as_bytes()))?;
+    optional(line, " tls=", entry.tls_version.map(str::as_bytes))?;
+    optional(line, " server_name=", entry.server_name.as_deref().map(str::as_bytes))?;
+    line.write_str("\n")
+}
+
+/// Path and query. `CONNECT` has none, and `OPTIONS *` no slash.
+fn path(entry: &Entry) -> &str {
+    entry.uri.path_and_query().map_or("", |path| path.as_str())
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "HTTP/0.9",
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2",
+        Version::HTTP_3 => "HTTP/3",
+        _ => "HTTP/1.1",
+    }
+}
+
+/// To the microsecond.
+struct Millis(Duration);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}", self.0.as_millis(), self.0.subsec_micros() % 1000)
+    }
+}
+
+fn optional(line: &mut String, label: &str, value: Option<&[u8]>) -> fmt::Result {
+    value.map_or(Ok(()), |value| text(line, label, value, MAX_TEXT))
+}
+
+fn text(line: &mut String, label: &str, value: &[u8], most: usize) -> fmt::Result {
+    line.write_str(label)?;
+    line.write_char('"')?;
+    escape(line, value, most)?;
+    line.write_char('"')
+}
+
+/// Writes what may stand between the quotes of a JSON string.
+fn escape(line: &mut String, value: &[u8], most: usize) -> fmt::Result {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if value.len() <= most
+        && value.iter().all(is_plain)
+        && let Ok(plain) = str::from_utf8(value)
+    {
+        // Nearly all of them, at once.
+        return line.write_str(plain);
+    }
+    let cut = value.len() > most;
+    // Not within a character.
+    let end = if cut { (0..=most).rev().find(|at| value[*at] & 0xc0 != 0x80).unwrap_or(0) } else { value.len() };
+    for chunk in value[..end].utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '"' => line.write_str("\\\"")?,
+                '\\' => line.write_str("\\\\")?,
+                // All of them are in the plane where four digits are enough.
+                c if c.is_control() || is_invisible(c) => write!(line, "\\u{:04x}", u32::from(c))?,
+                c => line.write_char(c)?,
+            }
+        }
+        if !chunk.invalid().is_empty() {
+            line.write_char(char::REPLACEMENT_CHARACTER)?;
+        }
+    }
+    if cut { line.write_str(CUT) } else { Ok(()) }
+}
+
+/// Ends of lines to some readers, and what turns the direction of text round.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use http::{HeaderValue, Request, StatusCode};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::peer::{Peer, Tls};
+
+    fn entry() -> Entry {
+        let peer = Peer {
+            address: ([10, 0, 0, 9], 51312).into(),
+            local: ([10, 0, 0, 1], 443).into(),
+            tls: Some(Tls {
+                server_name: Some("shop.example".into()),
+                client_names: Box::default(),
+                version: "TLSv1.3",
+                is_http2: false,
+            }),
+            is_unnamed: false,
+        };
+        let request = Request::get("/a?b=1")
+            .header("host", "shop.example")
+            .header("user-agent", "curl/8.1")
+            .header("x-request-id", "7f3a")
+            .header("traceparent", "00-4bf9-00f0-01")
+            .body(())
+            .unwrap();
+        let mut entry = Entry::new(&peer, &Arc::from("public"), &request);
+        entry.at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+        entry
+    }
+
+    fn line(entry: &Entry, human: bool) -> String {
+        with(entry, Duration::from_micros(12_034), human, str::to_owned)
+    }
+
+    #[test]
+    fn a_served_request_is_one_line_in_both_formats() {
+        let mut entry = entry();
+        entry.cluster = Some("web".into());
+        entry.status = Some(StatusCode::OK);
+        entry.head_after = Some(Duration::from_micros(9_001));
+        entry.backend = Some(([10, 0, 0, 2], 80).into());
+        (entry.attempts, entry.bytes_in, entry.bytes_out, entry.complete) = (2, 7, 512, true);
+        insta::assert_snapshot!(line(&entry, false), @r#"{"time":"2023-11-14T22:13:20.123Z","client":"10.0.0.9:51312","listener":"public","cluster":"web","method":"GET","scheme":"https","authority":"shop.example","path":"/a?b=1","protocol":"HTTP/1.1","status":200,"bytes_in":7,"bytes_out":512,"duration_ms":12.034,"head_ms":9.001,"backend":"10.0.0.2:80","attempts":2,"complete":true,"request_id":"7f3a","trace_parent":"00-4bf9-00f0-01","user_agent":"curl/8.1","tls":"TLSv1.3","server_name":"shop.example"}"#);
+        insta::assert_snapshot!(line(&entry, true), @r#"2023-11-14T22:13:20.123Z 10.0.0.9:51312 listener="public" "GET https://shop.example/a?b=1 HTTP/1.1" 200 in=7B out=512B took=12.034ms head=9.001ms cluster="web" backend=10.0.0.2:80 attempts=2 id="7f3a" trace="00-4bf9-00f0-01" agent="curl/8.1" tls="TLSv1.3" server_name="shop.example""#);
+    }
+
+    #[test]
+    fn a_refused_request_says_why_and_one_that_was_left_has_no_status() {
+        let mut refused = entry();
+        (refused.status, refused.reason, refused.complete) = (Some(StatusCode::NOT_FOUND), Some("no-route"), true);
+        assert!(
+            line(&refused, false).contains("\"status\":404")
+                && line(&refused, false).contains("\"reason\":\"no-route\"")
+        );
+        assert!(line(&entry(), true).contains("HTTP/1.1\" - in=0B") && line(&entry(), true).contains(" incomplete "));
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_marked() {
+        let mut long = entry();
+        long.user_agent = Some(HeaderValue::from_str(&"a".repeat(60_000)).unwrap());
+        let line = line(&long, false);
+        assert!(line.len() < 2 * MAX_TEXT + MAX_PATH && line.contains("a…\""), "{line}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn no_field_forges_a_line_or_leaves_its_quotes(value in proptest::collection::vec(any::<u8>(), 0..700)) {
+            let value: Vec<u8> = value.into_iter().filter(|b| *b == b'\t' || *b >= 32 && *b != 127).collect();
+            let mut forged = entry();
+            forged.user_agent = HeaderValue::from_bytes(&value).ok();
+            forged.host = forged.user_agent.clone();
+            for human in [false, true] {
+                let line = line(&forged, human);
+                prop_assert_eq!(line.chars().filter(|c| c.is_control()).count(), 1, "{}", line);
+                prop_assert!(line.ends_with('\n'));
+                let bare = line.replace("\\\\", "").replace("\\\"", "");
+                prop_assert_eq!(bare.matches('"').count() % 2, 0, "{}", line);
+            }
+        }
+    }
+
+    #[test]
+    fn line_ends_of_unicode_and_bytes_that_are_no_text_are_escaped() {
+        let mut line = String::new();
+        escape(&mut line, "a\u{2028}b\u{85}c\u{202e}\n\r\0\"\\".as_bytes(), 100).unwrap();
+        escape(&mut line, b"\xff\x1b[2J", 100).unwrap();
+        assert_eq!(line, "a\\u2028b\\u0085c\\u202e\\u000a\\u000d\\u0000\\\"\\\\\u{fffd}\\u001b[2J");
+    }
+}

@@ -1,0 +1,204 @@
+//! The access log: one line per request, written by a thread of its own.
+//!
+//! A worker never waits for a disk or a pipe. It formats its line, takes a lock for as long as it takes to copy some
+//! hundred bytes, and goes on; one thread writes what has gathered, many lines at once. What gathers is
+//! bounded in bytes: when the disk is full or nobody reads the pipe, lines are dropped and counted, and writing goes on where
+//! it stopped as soon as there is room. (A channel of entries would be bounded in entries, which clients make as large as
+//! they like, and would wake the writer for each.)
+//!
+//! While it is off a request costs one branch ([`AccessLog::begin`]).
+
+mod entry;
+mod line;
+mod queue;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use http::Request;
+use plimsoll_core::Ratio;
+
+pub(crate) use self::entry::Entry;
+use self::queue::Queue;
+use self::writer::Output;
+use crate::config;
+use crate::peer::Peer;
+
+/// How often one who waits for the last lines looks whether they are written.
+const FLUSH_LOOK: Duration = Duration::from_millis(5);
+
+/// A handle to the log of this process; clones are the same log.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AccessLog(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    on: AtomicBool,
+    human: AtomicBool,
+    sample: Sample,
+    queue: Queue,
+    has_writer: AtomicBool,
+}
+
+/// A setting for which all that can fail has been done.
+#[derive(Debug)]
+pub(crate) struct Prepared(Option<(config::LogFormat, Ratio, Output)>);
+
+impl AccessLog {
+    /// The entry of a request that begins now; `None` when it is not to be logged.
+    #[inline]
+    pub(crate) fn begin<B>(&self, peer: &Peer, listener: &Arc<str>, request: &Request<B>) -> Option<Box<Entry>> {
+        if !self.0.on.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.0.sample.take().then(|| Box::new(Entry::new(peer, listener, request)))
+    }
+
+    /// Hands over the entry of a request that is over.
+    pub(crate) fn write(&self, entry: &Entry) {
+        let human = self.0.human.load(Ordering::Relaxed);
+        line::with(entry, entry.begun.elapsed(), human, |line| self.0.queue.push(line));
+    }
+
+    /// Opens what `config` names.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or the thread that writes cannot be started.
+    pub(crate) fn prepare(&self, config: &config::AccessLog) -> io::Result<Prepared> {
+        let Some(destination) = &config.path else { return Ok(Prepared(None)) };
+        let output = Output::open(destination)?;
+        if !self.0.has_writer.swap(true, Ordering::Relaxed) {
+            let shared = Arc::clone(&self.0);
+            let started =
+                thread::Builder::new().name("access-log".to_owned()).spawn(move || writer::run(&shared.queue));
+            if let Err(error) = started {
+                self.0.has_writer.store(false, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(Prepared(Some((config.format, config.sample, output))))
+    }
+
+    /// Logs as was prepared from now on.
+    pub(crate) fn put_in_force(&self, prepared: Prepared) {
+        let Prepared(Some((format, sample, output))) = prepared else {
+            self.0.on.store(false, Ordering::Relaxed);
+            return;
+        };
+        self.0.human.store(format == config::LogFormat::Human, Ordering::Relaxed);
+        self.0.sample.set(sample);
+        self.0.queue.switch_to(output);
+        self.0.on.store(true, Ordering::Relaxed);
+    }
+
+    /// Opens the file again, which may have been moved away.
+    pub(crate) fn reopen(&self) {
+        self.0.queue.reopen();
+    }
+
+    /// Lines that were dropped for want of room.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.0.queue.dropped()
+    }
+
+    /// Waits until all lines are written, or for `patience`.
+    pub(crate) async fn flush(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        while self.0.queue.is_behind() && Instant::now() < until {
+            tokio::time::sleep(FLUSH_LOOK).await;
+        }
+    }
+}
+
+/// Which requests are logged where not all are: evenly spread ones, so that a share of a tenth is each tenth request, and
+/// two runs log as many.
+#[derive(Debug, Default)]
+struct Sample {
+    /// The share, in parts of 2⁶⁴; zero for all.
+    step: AtomicU64,
+    /// What the requests so far add up to; whoever carries over is logged.
+    sum: AtomicU64,
+}
+
+impl Sample {
+    fn set(&self, share: Ratio) {
+        let step = if share.as_f64() >= 1.0 { 0 } else { ((share.as_f64() * (u64::MAX as f64)) as u64).max(1) };
+        self.step.store(step, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> bool {
+        match self.step.load(Ordering::Relaxed) {
+            0 => true,
+            step => self.sum.fetch_add(step, Ordering::Relaxed).checked_add(step).is_none(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_requests_is_logged_evenly() {
+        let sample = Sample::default();
+        let taken = |n: usize| (0..n).filter(|_| sample.take()).count();
+        assert_eq!(taken(100), 100);
+        sample.set(Ratio::new(0.1).unwrap());
+        for _ in 0..10 {
+            assert!((9..=11).contains(&taken(100)));
+        }
+        sample.set(Ratio::ZERO);
+        assert_eq!(taken(1000), 0);
+    }
+
+    #[test]
+    fn a_log_that_is_off_begins_no_entry() {
+        let peer = Peer {
+            address: ([10, 0, 0, 9], 5).into(),
+            local: ([10, 0, 0, 1], 80).into(),
+            tls: None,
+            is_unnamed: false,
+        };
+        let log = AccessLog::default();
+        assert!(log.begin(&peer, &Arc::from("main"), &Request::new(())).is_none());
+    }
+
+    #[test]
+    fn lines_reach_the_file_and_its_successor_after_it_was_moved_away() {
+        let folder = std::env::temp_dir().join(format!("plimsoll-access-log-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (path, moved) = (folder.join("access.log"), folder.join("access.log.1"));
+        let config = config::AccessLog {
+            path: Some(config::LogPath::File(path.clone())),
+            format: config::LogFormat::Json,
+            sample: Ratio::ONE,
+        };
+        let log = AccessLog::default();
+        log.put_in_force(log.prepare(&config).unwrap());
+        let peer = Peer {
+            address: ([10, 0, 0, 9], 5).into(),
+            local: ([10, 0, 0, 1], 80).into(),
+            tls: None,
+            is_unnamed: false,
+        };
+        let write = || {
+            let entry = log.begin(&peer, &Arc::from("main"), &Request::new(())).unwrap();
+            log.write(&entry);
+            while log.0.queue.is_behind() {
+                thread::yield_now();
+            }
+        };
+        write();
+        std::fs::rename(&path, &moved).unwrap();
+        log.reopen();
+        write();
+        let lines = |path| std::fs::read_to_string(path).unwrap().lines().count();
+        assert_eq!((lines(&moved), lines(&path), log.dropped()), (1, 1, 0));
+        log.put_in_force(Prepared(None));
+        assert!(log.begin(&peer, &Arc::from("main"), &Request::new(())).is_none());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,195 @@
+//! The thread that writes the access log.
+//!
+//! It writes many lines at once: woken by the first, it lets others gather for a moment. A write that fails (disk full, reader
+//! gone) is tried again at the very byte where it stopped, so that no line is torn; meanwhile the queue
+//! fills up and drops. It says so at most every ten seconds.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use super::queue::{Order, Queue};
+use crate::config::LogPath;
+
+/// For so long lines gather: at most 50 wake-ups a second, and no person sees the delay.
+const GATHER: Duration = Duration::from_millis(20);
+/// Between two tries to write where the last one failed.
+const RETRY: Duration = Duration::from_millis(250);
+/// Memory that is kept for the next batch.
+const KEEP: usize = 256 << 10;
+
+/// Where lines go.
+#[derive(Debug)]
+pub(crate) enum Output {
+    Stdout,
+    Stderr,
+    File(PathBuf, File),
+}
+
+impl Output {
+    /// Opens a file to be added to; makes it if there is none.
+    pub(super) fn open(path: &LogPath) -> io::Result<Self> {
+        Ok(match path {
+            LogPath::Stdout => Self::Stdout,
+            LogPath::Stderr => Self::Stderr,
+            LogPath::File(path) => Self::File(path.clone(), append(path)?),
+        })
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        if let Self::File(path, file) = self {
+            *file = append(path)?;
+        }
+        Ok(())
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    // To open one waits until somebody reads it, which would hold up a reload.
+    if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe, which \"stdout\" may be, but no file"));
+    }
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            // Past the buffers of the standard library, which would keep what could not be written.
+            Self::Stdout => Ok(rustix::io::write(io::stdout(), bytes)?),
+            Self::Stderr => Ok(rustix::io::write(io::stderr(), bytes)?),
+            Self::File(_, file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes what comes into the queue, for as long as the process lives.
+pub(super) fn run(queue: &Queue) {
+    let mut output: Option<Output> = None;
+    let mut batch = Vec::new();
+    let mut trouble = Trouble::default();
+    loop {
+        queue.wait();
+        thread::sleep(GATHER);
+        let (order, before) = match queue.take(&mut batch) {
+            Some((order, before)) => (Some(order), before),
+            None => (None, batch.len()),
+        };
+        let (before, after) = batch.split_at(before);
+        write_all(&mut output, before, queue, &mut trouble);
+        obey(order, &mut output, queue, &mut trouble);
+        write_all(&mut output, after, queue, &mut trouble);
+        batch.clear();
+        batch.shrink_to(KEEP);
+    }
+}
+
+fn obey(order: Option<Order>, output: &mut Option<Output>, queue: &Queue, trouble: &mut Trouble) {
+    match order {
+        Some(Order::SwitchTo(next)) => *output = Some(next),
+        Some(Order::Reopen) => {
+            if let Some(Err(error)) = output.as_mut().map(Output::reopen) {
+                trouble.failed(&error, queue);
+            }
+        }
+        None => {}
+    }
+}
+
+/// Writes `batch` to its end, however long that takes; obeys orders meanwhile.
+fn write_all(output: &mut Option<Output>, batch: &[u8], queue: &Queue, trouble: &mut Trouble) {
+    let mut rest = batch;
+    while let (Some(open), false) = (output.as_mut(), rest.is_empty()) {
+        match open.write(rest) {
+            Ok(0) => trouble.failed(&io::ErrorKind::WriteZero.into(), queue),
+            Ok(written) => {
+                rest = &rest[written..];
+                trouble.succeeded(queue);
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => trouble.failed(&error, queue),
+        }
+        thread::sleep(RETRY);
+        let Some(order) = queue.take_order() else { continue };
+        let torn = rest.len() < batch.len() && batch[batch.len() - rest.len() - 1] != b'\n';
+        if torn {
+            // The begin of this line stays behind in the file that is left.
+            queue.count_lost();
+            let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+            rest = &rest[end..];
+        }
+        obey(Some(order), output, queue, trouble);
+    }
+}
+
+/// Whether it was said that writing fails, and not yet that it works again.
+#[derive(Debug, Default)]
+struct Trouble {
+    said: bool,
+}
+
+impl Trouble {
+    fn failed(&mut self, error: &io::Error, queue: &Queue) {
+        if queue.may_say() {
+            self.said = true;
+            tracing::error!(
+                %error,
+                dropped = queue.dropped(),
+                "the access log cannot be written: lines wait, and are dropped when they are too many"
+            );
+        }
+    }
+
+    fn succeeded(&mut self, queue: &Queue) {
+        if std::mem::take(&mut self.said) {
+            tracing::info!(dropped = queue.dropped(), "the access log is written again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_that_nobody_reads_tears_no_line_and_what_it_cannot_hold_waits() {
+        let (mut reader, pipe) = io::pipe().unwrap();
+        let file = File::from(OwnedFd::from(pipe));
+        // As a disk that is full for a while: a write fails, or stops in the middle of a line.
+        rustix::io::ioctl_fionbio(&file, true).unwrap();
+        let queue = Arc::new(Queue::default());
+        queue.switch_to(Output::File(PathBuf::new(), file));
+        let line = format!("{}\n", "x".repeat(999));
+        for _ in 0..300 {
+            queue.push(&line);
+        }
+        let writing = Arc::clone(&queue);
+        thread::spawn(move || run(&writing));
+        let mut text = vec![0; 300_000];
+        io::Read::read_exact(&mut reader, &mut text).unwrap();
+        assert!(text.split(|byte| *byte == b'\n').all(|line| line.len() == 999 || line.is_empty()));
+        assert_eq!(queue.dropped(), 0);
+    }
+
+    #[test]
+    fn trouble_is_told_once_in_a_while_and_its_end_is_told() {
+        let (mut trouble, queue) = (Trouble::default(), Queue::default());
+        trouble.failed(&io::ErrorKind::StorageFull.into(), &queue);
+        assert!(trouble.said && !queue.may_say());
+        trouble.succeeded(&queue);
+        assert!(!trouble.said);
+        trouble.failed(&io::ErrorKind::StorageFull.into(), &queue);
+        assert!(!trouble.said, "so soon it is not said again, and its end will not be either");
+    }
+}

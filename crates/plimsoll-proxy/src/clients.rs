@@ -1,0 +1,117 @@
+//! How many connections each client has open at a listener, by its address.
+//!
+//! An IPv6 client is its /64: whoever has one address of it has all of them. Only addresses with open connections are
+//! known, so memory is bounded by the listener's own limit. One short lock per connection that comes or goes, none per request.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// The clients of a listener that have connections open.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    open: Mutex<HashMap<Client, usize>>,
+    refused: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Client {
+    V4(u32),
+    /// The first half of the address.
+    V6(u64),
+}
+
+impl From<IpAddr> for Client {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address.to_bits()),
+            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+impl Clients {
+    /// Counts a connection from `address`, or refuses it when `most` are open already. Without a limit nothing is counted:
+    /// one that is set later is for those who come later.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, most: Option<NonZeroUsize>) -> Option<Admitted> {
+        let Some(most) = most else { return Some(Admitted(None)) };
+        let client = Client::from(address);
+        {
+            let mut open = self.open.lock();
+            let count = open.entry(client).or_default();
+            // A client that has none is never refused, so none is left at zero.
+            if *count < most.get() {
+                *count += 1;
+                return Some(Admitted(Some((Arc::clone(self), client))));
+            }
+        }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    /// Connections that were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection that counts for its client until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Admitted(Option<(Arc<Clients>, Client)>);
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let Some((clients, client)) = self.0.take() else { return };
+        let mut open = clients.open.lock();
+        if let Some(count) = open.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: Option<NonZeroUsize> = NonZeroUsize::new(2);
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_client_has_so_many_connections_and_others_are_not_disturbed() {
+        let clients = Arc::new(Clients::default());
+        let held: Vec<_> = (0..2).map(|_| clients.admit(ip("10.0.0.1"), TWO).unwrap()).collect();
+        assert!(clients.admit(ip("10.0.0.1"), TWO).is_none());
+        let other = clients.admit(ip("10.0.0.2"), TWO).unwrap();
+        drop(held);
+        assert!(clients.admit(ip("10.0.0.1"), TWO).is_some());
+        drop(other);
+        assert_eq!((clients.refused(), clients.open.lock().len()), (1, 0), "nobody is remembered");
+    }
+
+    #[test]
+    fn an_ipv6_client_is_its_network_and_a_mapped_one_its_ipv4_address() {
+        let same = |a: &str, b: &str| Client::from(ip(a)) == Client::from(ip(b));
+        assert!(same("2001:db8:0:1::1", "2001:db8:0:1:ffff::2"));
+        assert!(!same("2001:db8:0:1::1", "2001:db8:0:2::1"));
+        assert!(same("::ffff:10.0.0.1", "10.0.0.1"));
+        assert!(!same("10.0.0.1", "10.0.0.2"));
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_counted() {
+        let clients = Arc::new(Clients::default());
+        let held: Vec<_> = (0..100).map(|_| clients.admit(ip("10.0.0.1"), None).unwrap()).collect();
+        assert!(clients.open.lock().is_empty());
+        drop(held);
+    }
+}

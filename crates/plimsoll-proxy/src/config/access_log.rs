@@ -1,0 +1,87 @@
+//! Whether there is a line for each request, where, and in which form.
+
+use std::path::PathBuf;
+
+use plimsoll_config::{Flaw, Table, Visitor, choice, quoted, text, values};
+use plimsoll_core::Ratio;
+
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
+
+/// The access log.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct AccessLog {
+    /// Where lines go; `None` for no log. Off by default, since a line costs more than the request itself may.
+    pub path: Option<LogPath>,
+    /// How an entry is written.
+    pub format: LogFormat,
+    /// The share of the requests that are logged.
+    pub sample: Ratio,
+}
+
+impl Default for AccessLog {
+    fn default() -> Self {
+        Self { path: None, format: LogFormat::Json, sample: Ratio::ONE }
+    }
+}
+
+impl Table for AccessLog {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.switch("path", &mut self.path);
+        visitor.value("format", &mut self.format);
+        visitor.value("sample", &mut self.sample);
+    }
+}
+
+/// Where the lines of the access log go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogPath {
+    /// To the process's standard output.
+    Stdout,
+    /// To where the process's own log goes.
+    Stderr,
+    /// To the end of this file.
+    File(PathBuf),
+}
+
+/// How an entry of the access log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// One line for a person.
+    Human,
+}
+
+const FORMATS: [(&str, LogFormat); 2] = [("json", LogFormat::Json), ("human", LogFormat::Human)];
+
+impl LogPath {
+    fn parse(path: &str) -> Result<Self, Flaw> {
+        match path {
+            STDOUT => Ok(Self::Stdout),
+            STDERR => Ok(Self::Stderr),
+            path if path.starts_with('/') => Ok(Self::File(path.into())),
+            // Where a relative one is depends on who starts the process.
+            path => Err(Flaw::new(
+                format!("\"{path}\" is not a place for a log"),
+                "write \"stdout\", \"stderr\", a path that begins with \"/\", or \"off\"",
+            )),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Stdout => STDOUT.to_owned(),
+            Self::Stderr => STDERR.to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+}
+
+values! {
+    LogPath: |v| LogPath::parse(text(v, "a path", "\"stdout\", \"stderr\", a file's path, or \"off\"")?), |path| quoted(path.name());
+    LogFormat: |v| choice(v, "a format of the access log", &FORMATS), |format| {
+        quoted(FORMATS.into_iter().find(|(_, known)| known == format).expect("all are listed").0)
+    };
+}

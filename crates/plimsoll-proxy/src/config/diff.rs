@@ -1,0 +1,340 @@
+//! What a reload would change, for a person who is about to do it: each difference, and what it does to traffic.
+//!
+//! Differences are found in the settings as they are printed, with every default written out, so that a setting that exists is
+//! compared without being named here. Only what must be told apart by more than its path is known: listeners
+//! are the same when they have the same address, clusters by their name, backends by their address, routes when they
+//! take the same requests.
+//!
+//! It asks neither the network nor the running proxy: that a name has other addresses now, or a certificate's file other
+//! contents, is not seen here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use plimsoll_config::{Table, flat};
+
+use super::Config;
+use super::raw::RawConfig;
+use super::route::Route;
+
+/// A difference between two configurations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What it is about, such as `cluster "web"`; empty for a setting that stands for itself.
+    pub part: String,
+    /// What is different.
+    pub what: What,
+    /// What it does to traffic.
+    pub effect: &'static str,
+    /// A reload does not bring it into force.
+    pub needs_restart: bool,
+}
+
+/// What is different.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The part is only in the newer one.
+    Added,
+    /// The part is only in the older one.
+    Removed,
+    /// A setting has another value; `None` where it is not set.
+    Setting {
+        /// Its path within the part.
+        path: String,
+        /// Its value before, as TOML.
+        old: Option<String>,
+        /// Its value now.
+        new: Option<String>,
+    },
+}
+
+/// `listener "public": max_connections 10000 -> 500: open connections stay`
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unset = "(not set)";
+        match &self.what {
+            What::Added => write!(f, "{} added", self.part)?,
+            What::Removed => write!(f, "{} removed", self.part)?,
+            What::Setting { path, old, new } => {
+                if !self.part.is_empty() {
+                    write!(f, "{}: ", self.part)?;
+                }
+                let [old, new] = [old, new].map(|value| value.as_deref().unwrap_or(unset));
+                write!(f, "{path} {old} -> {new}")?;
+            }
+        }
+        write!(f, ": {}", self.effect)
+    }
+}
+
+impl Config {
+    /// What is different from `old`, and what a proxy that runs by `old` and reloads this would do about it.
+    #[must_use]
+    pub fn changes_since(&self, old: &Self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        top(&mut changes, &old.raw, &self.raw);
+        listeners(&mut changes, &old.raw, &self.raw);
+        routes(&mut changes, &old.raw, &self.raw);
+        clusters(&mut changes, &old.raw, &self.raw);
+        if changes.is_empty() && self != old {
+            let what = What::Setting { path: "order of the file".to_owned(), old: None, new: None };
+            let effect = "of routes that are equally specific, another may be first now";
+            changes.push(Change { part: String::new(), what, effect, needs_restart: false });
+        }
+        changes
+    }
+}
+
+fn top(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
+    let alone = |raw: &RawConfig| {
+        let mut raw = raw.clone();
+        raw.listeners.clear();
+        raw.routes.clear();
+        raw.clusters.clear();
+        raw
+    };
+    settings(changes, "", &alone(old), &alone(new), |path| match path.split('.').next().unwrap_or(path) {
+        "threads" => (RESTART, true),
+        "admin" => ("the admin API moves there: who scrapes it has to follow", false),
+        "access_log" => ("from the next line on", false),
+        "drain" => ("for the next drain", false),
+        "client" => ("subsets are chosen anew: backends that are left finish their requests", false),
+        _ => ("at once", false),
+    });
+}
+
+const RESTART: &str = "needs a restart (SIGUSR2 does it without loss)";
+
+fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
+    let by_address = |raw: &RawConfig| raw.listeners.iter().map(|l| (l.address.to_string(), l.clone())).collect();
+    let added = "it listens; nothing else is disturbed";
+    let removed = "no connections from now on; requests finish, clients are told to close, what is left after drain.timeout is closed";
+    parts(changes, "listener", by_address(old), by_address(new), [added, removed], |changes, part, old, new| {
+        settings(changes, part, old, new, |path| match path {
+            "name" => ("routes and metrics call it so", false),
+            "max_connections" | "max_connections_per_client" => ("open connections stay", false),
+            path if path.starts_with("tls") => ("for handshakes from now on; open connections stay", false),
+            _ => ("for connections that come from now on; open ones stay as they are", false),
+        });
+    });
+}
+
+/// What a route does, rather than which requests it takes.
+const DEEDS: [&str; 3] = ["cluster", "request_timeout", "host_rewrite"];
+
+fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
+    let by_condition = |raw: &RawConfig| {
+        let label = |route: &Route| {
+            let conditions: Vec<String> = (flat(route).into_iter())
+                .filter(|(path, value)| !DEEDS.contains(&path.as_str()) && value != "[]")
+                .map(|(path, value)| format!("{path} = {value}"))
+                .collect();
+            format!("{{ {} }}", conditions.join(", "))
+        };
+        raw.routes.iter().map(|route| (label(route), route.clone())).collect()
+    };
+    let (added, removed) = ("requests that match go there from the next one on", "requests in flight finish");
+    parts(changes, "route", by_condition(old), by_condition(new), [added, removed], |changes, part, old, new| {
+        settings(changes, part, old, new, |_| {
+            ("from the next request on; those in flight finish where they are", false)
+        });
+    });
+}
+
+fn clusters(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
+    let added = "its backends are connected to and checked; they get a growing share";
+    let removed = "its requests finish, then its connections close";
+    let [old, new] = [old, new].map(|raw| raw.clusters.clone());
+    parts(changes, "cluster", old, new, [added, removed], |changes, part, old, new| {
+        let by_address = |cluster: &super::Cluster| {
+            cluster.backends.iter().map(|backend| (backend.address.to_string(), backend.clone())).collect()
+        };
+        let added = "it is connected to, checked, and gets a growing share; the others are not disturbed";
+        let removed = "no requests from now on; its requests finish, then its connections close";
+        let kind = format!("{part}: backend");
+        parts(changes, &kind, by_address(old), by_address(new), [added, removed], |changes, part, old, new| {
+            settings(changes, part, old, new, |path| match path {
+                "zone" => ("a subset may be chosen anew; otherwise nothing", false),
+                _ => ("it starts anew: requests finish, connections are opened again, its share grows again", false),
+            });
+        });
+        let alone = |cluster: &super::Cluster| super::Cluster { backends: Vec::new(), ..cluster.clone() };
+        settings(changes, part, &alone(old), &alone(new), cluster_effect);
+    });
+}
+
+fn cluster_effect(path: &str) -> (&'static str, bool) {
+    let effect = match path.split('.').next().unwrap_or(path) {
+        "policy" => {
+            "from the next request on; what the policy has learned is learned anew, states and connections stay"
+        }
+        "protocol" | "tls" | "proxy_protocol" => "for connections to backends that are opened from now on",
+        "min_connections" | "max_idle_connections" | "inactive_after" | "max_streams" => {
+            "for connections to backends; those with requests stay"
+        }
+        "health" => "from the next check on; states stay",
+        "subset" => "the subset is chosen anew: backends that are left finish their requests",
+        "prequal" => "from the next request on; under policy prequal what it has learned is learned anew",
+        _ => "from the next request on; states and connections stay",
+    };
+    (effect, false)
+}
+
+/// Compares parts by name: those that only one side has, and those that both have by `compare`.
+fn parts<T>(
+    changes: &mut Vec<Change>,
+    kind: &str,
+    old: BTreeMap<String, T>,
+    mut new: BTreeMap<String, T>,
+    [added, removed]: [&'static str; 2],
+    compare: impl Fn(&mut Vec<Change>, &str, &T, &T),
+) {
+    let alone =
+        |name: &str, what, effect| Change { part: format!("{kind} {name}"), what, effect, needs_restart: false };
+    for (name, old) in old {
+        match new.remove(&name) {
+            Some(new) => compare(changes, &format!("{kind} {name}"), &old, &new),
+            None => changes.push(alone(&name, What::Removed, removed)),
+        }
+    }
+    changes.extend(new.into_keys().map(|name| alone(&name, What::Added, added)));
+}
+
+/// Compares two tables setting by setting. `effect` says for a path what a change there does, and whether it takes a restart.
+fn settings<T: Table + Clone>(
+    changes: &mut Vec<Change>,
+    part: &str,
+    old: &T,
+    new: &T,
+    effect: impl Fn(&str) -> (&'static str, bool),
+) {
+    let old = flat(old);
+    let new = flat(new);
+    let find = |settings: &[(String, String)], path: &str| {
+        settings.iter().find(|(known, _)| known == path).map(|(_, value)| value.clone())
+    };
+    let gone = old.iter().filter(|(path, _)| find(&new, path).is_none());
+    for (path, _) in new.iter().chain(gone) {
+        let [before, now] = [find(&old, path), find(&new, path)];
+        if before == now {
+            continue;
+        }
+        let (effect, needs_restart) = effect(path);
+        let what = What::Setting { path: path.clone(), old: before, new: now };
+        changes.push(Change { part: part.to_owned(), what, effect, needs_restart });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = r#"
+        threads = 4
+        [[listeners]]
+        address = "127.0.0.1:8080"
+        name = "public"
+        [[listeners]]
+        address = "127.0.0.1:8081"
+        [[routes]]
+        cluster = "web"
+        [[routes]]
+        path_prefix = "/api"
+        methods = ["GET"]
+        cluster = "api"
+        [clusters.web]
+        backends = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"]
+        [clusters.api]
+        backends = ["10.0.1.1:80"]
+    "#;
+
+    fn changes(from: &[(&str, &str)]) -> Vec<String> {
+        let mut text = OLD.to_owned();
+        for (old, new) in from {
+            assert!(text.contains(old), "{old}");
+            text = text.replacen(old, new, 1);
+        }
+        let parse = |text: &str| Config::parse("test", text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        parse(&text).changes_since(&parse(OLD)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn equal_files_have_no_changes_and_layout_is_none() {
+        assert!(changes(&[]).is_empty());
+        assert!(changes(&[("threads = 4", "# text\nthreads = 4")]).is_empty());
+        assert!(
+            changes(&[("name = \"public\"", "name = \"public\"\nmax_connections = 10000")]).is_empty(),
+            "the default"
+        );
+    }
+
+    #[test]
+    fn settings_are_told_with_both_values_and_what_they_do() {
+        assert_eq!(
+            changes(&[
+                ("threads = 4", "threads = 8"),
+                ("name = \"public\"", "name = \"public\"\nmax_connections = 500")
+            ]),
+            [
+                "threads 4 -> 8: needs a restart (SIGUSR2 does it without loss)",
+                "listener 127.0.0.1:8080: max_connections 10000 -> 500: open connections stay",
+            ]
+        );
+        assert_eq!(
+            changes(&[("cluster = \"api\"", "cluster = \"web\"\nrequest_timeout = \"5s\"")]),
+            [
+                "route { path_prefix = \"/api\", methods = [\"GET\"] }: cluster \"api\" -> \"web\": from the next request on; those in flight finish where they are",
+                "route { path_prefix = \"/api\", methods = [\"GET\"] }: request_timeout (not set) -> \"5s\": from the next request on; those in flight finish where they are",
+            ]
+        );
+    }
+
+    #[test]
+    fn backends_are_known_by_their_address_wherever_they_stand() {
+        assert_eq!(
+            changes(&[(
+                "\"10.0.0.1:80\", \"10.0.0.2:80\", \"10.0.0.3:80\"",
+                "\"10.0.0.2:80\", { address = \"10.0.0.1:80\", weight = 2 }, \"10.0.0.4:80\""
+            )]),
+            [
+                "cluster web: backend 10.0.0.1:80: weight 1 -> 2: it starts anew: requests finish, connections are opened again, its share grows again",
+                "cluster web: backend 10.0.0.3:80 removed: no requests from now on; its requests finish, then its connections close",
+                "cluster web: backend 10.0.0.4:80 added: it is connected to, checked, and gets a growing share; the others are not disturbed",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_listener_at_another_address_is_another_listener() {
+        let told = changes(&[("127.0.0.1:8081", "127.0.0.1:8082")]);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("listener 127.0.0.1:8081 removed: no connections from now on"), "{told:?}");
+        assert!(told[1].starts_with("listener 127.0.0.1:8082 added: it listens"), "{told:?}");
+    }
+
+    #[test]
+    fn a_route_that_takes_other_requests_is_another_route() {
+        let told = changes(&[("[\"GET\"]", "[\"GET\", \"PUT\"]")]);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told.iter().any(|line| line.contains("methods = [\"GET\"] } removed")), "{told:?}");
+    }
+
+    #[test]
+    fn another_order_alone_is_told_as_such() {
+        let told = changes(&[("[\"10.0.0.1:80\", \"10.0.0.2:80\",", "[\"10.0.0.2:80\", \"10.0.0.1:80\",")]);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("order of the file"), "{told:?}");
+    }
+
+    #[test]
+    fn every_setting_that_exists_is_compared() {
+        let text = std::fs::read_to_string(
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/several-clusters.toml"),
+        )
+        .unwrap();
+        let all = Config::parse("all", &text).unwrap();
+        let old = Config::parse("old", OLD).unwrap();
+        assert!(!all.changes_since(&old).is_empty());
+        assert!(all.changes_since(&all.clone()).is_empty());
+    }
+}

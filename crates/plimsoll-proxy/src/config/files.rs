@@ -1,0 +1,218 @@
+//! The files that a configuration names: certificates, keys, authorities.
+//!
+//! They are read with the configuration, and what is wrong with one is a problem of the setting that names it. So a
+//! configuration that was taken has all that it needs, `check` finds what a start would, and a reload that cannot read a
+//! certificate changes nothing. A certificate that has run out is no problem but a warning: refusing to start, or to
+//! reload for another reason, would make an outage of what some clients may bear.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use plimsoll::tls::{Identity, IdentityError, RootCertStore, TlsConfig, Trust, file};
+use plimsoll_config::{Checker, Places};
+
+use super::Problem;
+use super::cluster::Cluster;
+use super::raw::RawConfig;
+use super::tls::{ClientCertificate, ClusterTls, FilePath, ListenerTls};
+use crate::tls::{ClientAuth, ServerTls};
+
+/// A certificate is warned of while there is time to get another: those of ACME live 90 days and are renewed after 60.
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// What the files hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Files {
+    /// By the listener's name.
+    pub(super) listeners: BTreeMap<String, Arc<ServerTls>>,
+    /// By the cluster's name.
+    pub(super) clusters: BTreeMap<String, TlsConfig>,
+}
+
+/// Reads the files that `raw` names, as seen from `folder`, and adds to `problems` what is wrong with them.
+pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Vec<Problem>) -> (Files, Vec<Problem>) {
+    let mut reader = Reader { checker: Checker::new(places, problems), folder };
+    let mut files = Files::default();
+    for (i, listener) in raw.listeners.iter().enumerate() {
+        if let Some(tls) = &listener.tls {
+            let server = reader.listener(&format!("listeners[{i}].tls"), tls);
+            files.listeners.extend(server.map(|server| (listener.name.clone(), Arc::new(server))));
+        }
+    }
+    for (name, cluster) in &raw.clusters {
+        if let Cluster { tls: Some(tls), .. } = cluster {
+            let client = reader.cluster(&format!("clusters.{name}.tls"), tls);
+            files.clusters.extend(client.map(|client| (name.clone(), client)));
+        }
+    }
+    (files, reader.checker.into_problems())
+}
+
+struct Reader<'p> {
+    checker: Checker<'p>,
+    folder: &'p Path,
+}
+
+impl Reader<'_> {
+    fn listener(&mut self, path: &str, tls: &ListenerTls) -> Option<ServerTls> {
+        if tls.certificates.is_empty() {
+            let mend = "list at least one, such as { certificate = \"a.pem\", key = \"a.key\" }";
+            self.checker.report(format!("{path}.certificates"), "there is no certificate", mend);
+        }
+        let identities: Vec<Option<Identity>> = tls
+            .certificates
+            .iter()
+            .enumerate()
+            .map(|(k, files)| {
+                let path = format!("{path}.certificates[{k}]");
+                let settings = [format!("{path}.certificate"), format!("{path}.key")];
+                self.identity(settings, &files.certificate, &files.key)
+            })
+            .collect();
+        let client_auth = self.client_auth(path, tls)?;
+        let identities: Vec<Identity> = identities.into_iter().collect::<Option<_>>()?;
+        if identities.is_empty() {
+            return None;
+        }
+        Some(ServerTls::new(&identities, client_auth, tls.min_version))
+    }
+
+    /// Whether and how clients are asked; `None` after a problem.
+    fn client_auth(&mut self, path: &str, tls: &ListenerTls) -> Option<ClientAuth> {
+        let setting = format!("{path}.client_ca");
+        match (tls.client_certificate, &tls.client_ca) {
+            (ClientCertificate::Off, None) => Some(ClientAuth::None),
+            (ClientCertificate::Off, Some(_)) => {
+                let mend = "write client_certificate = \"required\" or \"optional\", or remove it";
+                self.checker.report(setting, "is not looked at while client_certificate is \"off\"", mend);
+                None
+            }
+            (_, None) => {
+                let mend = "add client_ca = \"...\", a file with the certificates of the authorities that sign clients";
+                self.checker.report(
+                    format!("{path}.client_certificate"),
+                    "needs to know by whom clients are vouched for",
+                    mend,
+                );
+                None
+            }
+            (rule, Some(ca)) => {
+                let roots = Arc::new(self.authorities(setting, ca)?);
+                Some(match rule {
+                    ClientCertificate::Required => ClientAuth::Required(roots),
+                    _ => ClientAuth::Optional(roots),
+                })
+            }
+        }
+    }
+
+    fn cluster(&mut self, path: &str, tls: &ClusterTls) -> Option<TlsConfig> {
+        let identity = match (&tls.certificate, &tls.key) {
+            (None, None) => Some(None),
+            (Some(certificate), Some(key)) => {
+                let settings = [format!("{path}.certificate"), format!("{path}.key")];
+                self.identity(settings, certificate, key).map(Some)
+            }
+            (Some(_), None) => {
+                self.checker.report(format!("{path}.certificate"), "has no key beside it", "add key = \"...\"");
+                None
+            }
+            (None, Some(_)) => {
+                let mend = "add certificate = \"...\"";
+                self.checker.report(format!("{path}.key"), "has no certificate beside it", mend);
+                None
+            }
+        };
+        let trust = self.trust(path, tls);
+        let server_name = tls.server_name.as_ref().map(|name| name.0.clone());
+        Some(TlsConfig::new(trust?, identity?, server_name))
+    }
+
+    fn trust(&mut self, path: &str, tls: &ClusterTls) -> Option<Trust> {
+        let setting = format!("{path}.ca");
+        match &tls.ca {
+            Some(_) if tls.insecure_accept_any_certificate => {
+                let mend = "remove insecure_accept_any_certificate, or this";
+                self.checker.report(setting, "is not looked at while any certificate is accepted", mend);
+                None
+            }
+            Some(ca) => self.authorities(setting, ca).map(|roots| Trust::Authorities(Arc::new(roots))),
+            None if tls.insecure_accept_any_certificate => {
+                tracing::warn!(setting = path, "certificates of backends are not verified: anybody may pose as one");
+                Some(Trust::Anybody)
+            }
+            None => {
+                let mend = "add ca = \"...\", a file with the certificate of the authority that signs backends";
+                Trust::system().map_err(|error| self.checker.report(setting, error.to_string(), mend)).ok()
+            }
+        }
+    }
+
+    fn authorities(&mut self, setting: String, path: &FilePath) -> Option<RootCertStore> {
+        let at = path.within(self.folder);
+        file::authorities(&at).map_err(|error| self.report(setting, &at, &error)).ok()
+    }
+
+    fn identity(
+        &mut self,
+        [certificate_setting, key_setting]: [String; 2],
+        certificate: &FilePath,
+        key: &FilePath,
+    ) -> Option<Identity> {
+        let (certificate, key) = (certificate.within(self.folder), key.within(self.folder));
+        let chain = file::certificates(&certificate).map_err(|error| {
+            self.report(certificate_setting.clone(), &certificate, &error);
+        });
+        let private = file::private_key(&key).map_err(|error| self.report(key_setting.clone(), &key, &error));
+        match Identity::new(chain.ok()?, private.ok()?) {
+            Ok(identity) => {
+                warn_of_dates(&identity, &certificate);
+                Some(identity)
+            }
+            Err(IdentityError::KeyDoesNotMatch) => {
+                let reason = format!("{} is not the key of {}", key.display(), certificate.display());
+                self.checker.report(key_setting, reason, "name the key that the certificate was made for");
+                None
+            }
+            Err(error @ IdentityError::BadKey(_)) => {
+                let mend = "use an ECDSA key of P-256 or P-384, an RSA key of 2048 to 4096 bits, or an Ed25519 key";
+                self.checker.report(key_setting, format!("{} {error}", key.display()), mend);
+                None
+            }
+            Err(error) => {
+                let mend = "use an X.509 certificate of version 3";
+                self.checker.report(certificate_setting, format!("{} {error}", certificate.display()), mend);
+                None
+            }
+        }
+    }
+
+    fn report(&mut self, setting: String, path: &Path, error: &file::FileError) {
+        let mend = match error {
+            file::FileError::Unreadable(_) => {
+                "name a file that this user may read; a path is as seen from the folder of this file"
+            }
+            file::FileError::EncryptedKey => "take the password off: openssl pkey -in KEY -out PLAIN",
+            file::FileError::NoKey => "name the file that has -----BEGIN PRIVATE KEY-----",
+            file::FileError::NoCertificate => "name the file that has -----BEGIN CERTIFICATE-----",
+            _ => "name a file in PEM",
+        };
+        self.checker.report(setting, format!("{} {error}", path.display()), mend);
+    }
+}
+
+fn warn_of_dates(identity: &Identity, path: &Path) {
+    let Some(validity) = identity.validity() else { return };
+    let (now, file) = (SystemTime::now(), path.display());
+    let until = humantime::format_rfc3339_seconds(validity.not_after);
+    if now > validity.not_after {
+        tracing::warn!(%file, %until, "the certificate has run out");
+    } else if now < validity.not_before {
+        let from = humantime::format_rfc3339_seconds(validity.not_before);
+        tracing::warn!(%file, %from, "the certificate is not good yet");
+    } else if now + EXPIRY_WARNING > validity.not_after {
+        tracing::warn!(%file, %until, "the certificate runs out soon");
+    }
+}

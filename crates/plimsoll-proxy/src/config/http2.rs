@@ -1,0 +1,39 @@
+//! What a client may do on one HTTP/2 connection.
+
+use std::num::NonZeroU32;
+
+use plimsoll_config::{Table, Visitor};
+
+use crate::http2::Allowance;
+
+/// What RFC 9113 recommends as the least is 100; nginx has 128, Envoy recommends 100. More would let one client hold more,
+/// and clients that need more open a further connection.
+const DEFAULT_MAX_STREAMS: NonZeroU32 = NonZeroU32::new(128).expect("not zero");
+/// A page that is left, or a deadline that strikes all calls of a process, takes back a hundred requests at once, not
+/// every second. Beyond it half of all requests may be taken back.
+const DEFAULT_MAX_RESETS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
+/// An idle client sends a PING every few seconds, a busy one as many frames as requests and responses bring with them, which
+/// do not count. What a hundred cost is a ten-thousandth of a core.
+const DEFAULT_MAX_CONTROL_FRAMES: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
+
+/// What a client may do on one HTTP/2 connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Http2(pub(super) Allowance);
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Self(Allowance {
+            max_streams: DEFAULT_MAX_STREAMS,
+            max_resets_per_second: DEFAULT_MAX_RESETS,
+            max_control_frames_per_second: DEFAULT_MAX_CONTROL_FRAMES,
+        })
+    }
+}
+
+impl Table for Http2 {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("max_streams", &mut self.0.max_streams);
+        visitor.value("max_resets_per_second", &mut self.0.max_resets_per_second);
+        visitor.value("max_control_frames_per_second", &mut self.0.max_control_frames_per_second);
+    }
+}

@@ -1,0 +1,288 @@
+//! What backends are told of a client: `X-Forwarded-*`, `Forwarded` (RFC 7239), `Via` (RFC 9110, 7.6.3).
+//!
+//! A backend can only believe these fields when nobody but trusted proxies can set them. So of a peer that is not trusted
+//! every such field is dropped, whichever the listener is told to send: `X-Forwarded-` with whatever follows, `Forwarded`,
+//! and `X-Real-IP`, which as many backends believe. Underscores count as dashes, since servers that hand fields on as
+//! variables (CGI, WSGI) make no difference. What a trusted proxy sends is gone on with: addresses are appended to its list,
+//! and its word for the scheme, the host and the port stays. A form that the listener is not told to send is dropped from
+//! trusted proxies too: one that knows nothing of `Forwarded` passes on what its clients wrote there.
+//!
+//! Whom to trust is asked of the client's address, after the PROXY protocol: a balancer that passes connections on
+//! knows nothing of what is in them.
+//!
+//! All that is the same for the requests of a connection is written once ([`Marks`]).
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, VIA};
+use http::uri::Authority;
+use http::{Request, Uri, Version};
+use ipnet::IpNet;
+
+use crate::config;
+use crate::peer::Peer;
+
+const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const AT_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+
+/// What a listener is told of all this.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rules {
+    trusted: Box<[IpNet]>,
+    x_forwarded: bool,
+    rfc7239: bool,
+    /// `None` for no such field.
+    via: Option<Via>,
+}
+
+/// The field for each version that a message came in.
+#[derive(Clone, Debug, PartialEq)]
+struct Via {
+    http10: HeaderValue,
+    http11: HeaderValue,
+    http2: HeaderValue,
+}
+
+impl Via {
+    fn new(name: &str) -> Self {
+        let of = |version| {
+            HeaderValue::from_str(&format!("{version} {name}")).expect("a pseudonym is a token, and a token is a value")
+        };
+        Self { http10: of("1.0"), http11: of("1.1"), http2: of("2.0") }
+    }
+
+    fn add(&self, headers: &mut HeaderMap, version: Version) {
+        let value = match version {
+            Version::HTTP_2 => &self.http2,
+            Version::HTTP_10 => &self.http10,
+            _ => &self.http11,
+        };
+        headers.append(VIA, value.clone());
+    }
+}
+
+impl From<&config::Listener> for Rules {
+    fn from(listener: &config::Listener) -> Self {
+        use config::Forwarded::{Both, Rfc7239, XForwarded};
+        Self {
+            trusted: listener.trusted_proxies.iter().map(|network| network.addresses()).collect(),
+            x_forwarded: matches!(listener.forwarded, XForwarded | Both),
+            rfc7239: matches!(listener.forwarded, Rfc7239 | Both),
+            via: listener.via.as_ref().map(|name| Via::new(name.as_str())),
+        }
+    }
+}
+
+impl Rules {
+    /// Whether the word of whoever has this address is taken.
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted.iter().any(|network| network.contains(&address))
+    }
+
+    /// Marks a response, which came from its backend in `version`.
+    pub(crate) fn mark_response(&self, headers: &mut HeaderMap, version: Version) {
+        if let Some(via) = &self.via {
+            via.add(headers, version);
+        }
+    }
+}
+
+/// What the requests of one connection are marked with.
+#[derive(Clone, Debug)]
+pub(crate) struct Marks {
+    trusted: bool,
+    x_forwarded: Option<XForwarded>,
+    /// The beginning of an element of `Forwarded`, with the client and the scheme; the host follows.
+    element: Option<Box<str>>,
+}
+
+#[derive(Clone, Debug)]
+struct XForwarded {
+    address: HeaderValue,
+    proto: HeaderValue,
+    port: HeaderValue,
+}
+
+impl Marks {
+    pub(crate) fn new(peer: &Peer, rules: &Rules) -> Self {
+        let ip = peer.address.ip();
+        let proto = if peer.tls.is_some() { "https" } else { "http" };
+        let text = |text: String| HeaderValue::from_str(&text).expect("addresses and numbers are visible ASCII");
+        Self {
+            trusted: rules.trusts(ip) && !peer.is_unnamed,
+            x_forwarded: rules.x_forwarded.then(|| XForwarded {
+                address: text(ip.to_string()),
+                proto: HeaderValue::from_static(proto),
+                port: text(peer.local.port().to_string()),
+            }),
+            element: rules.rfc7239.then(|| match ip {
+                IpAddr::V4(ip) => format!("for={ip};proto={proto}").into(),
+                IpAddr::V6(ip) => format!("for=\"[{ip}]\";proto={proto}").into(),
+            }),
+        }
+    }
+
+    /// Marks a request on its way to a backend. To be called after what concerns only the client's connection was taken off,
+    /// or a client could name these fields in `Connection` and be rid of them; and before the host is rewritten.
+    pub(crate) fn request<B>(&self, rules: &Rules, request: &mut Request<B>) {
+        let version = request.version();
+        let host = host(request);
+        let headers = request.headers_mut();
+        self.drop_claims(headers);
+        if let Some(x_forwarded) = &self.x_forwarded {
+            x_forwarded.set(headers, host.as_ref(), self.trusted);
+        }
+        if let Some(element) = &self.element {
+            let element = with_host(element, host.as_ref());
+            set_list(headers, FORWARDED, &element, self.trusted);
+        }
+        if let Some(via) = &rules.via {
+            via.add(headers, version);
+        }
+    }
+
+    /// Drops what must not be believed.
+    fn drop_claims(&self, headers: &mut HeaderMap) {
+        let is_bad = |name: &HeaderName| match Claim::of(name) {
+            None => false,
+            Some(_) if !self.trusted => true,
+            // Where nothing is sent, a trusted proxy's word goes through as it is.
+            Some(_) if self.x_forwarded.is_none() && self.element.is_none() => false,
+            Some(Claim::XForwarded) => self.x_forwarded.is_none(),
+            Some(Claim::Rfc7239) => self.element.is_none(),
+            Some(Claim::Other) => false,
+        };
+        if headers.keys().any(is_bad) {
+            let bad: Vec<HeaderName> = headers.keys().filter(|name| is_bad(name)).cloned().collect();
+            for name in bad {
+                headers.remove(name);
+            }
+        }
+    }
+}
+
+/// A field that says who a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    XForwarded,
+    Rfc7239,
+    Other,
+}
+
+impl Claim {
+    fn of(name: &HeaderName) -> Option<Self> {
+        let name = name.as_str().as_bytes();
+        // Most fields are none by their first letter.
+        match name.first() {
+            Some(b'x') if begins_as(name, b"x-forwarded") => Some(Self::XForwarded),
+            Some(b'x') if begins_as(name, b"x-real-ip") => Some(Self::Other),
+            Some(b'f') if begins_as(name, b"forwarded") => Some(Self::Rfc7239),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a name, in lower case as the map has all names, begins as `prefix` does, an underscore being as good as a dash.
+fn begins_as(name: &[u8], prefix: &[u8]) -> bool {
+    name.len() >= prefix.len()
+        && name.iter().zip(prefix).all(|(byte, wanted)| byte == wanted || *byte == b'_' && *wanted == b'-')
+}
+
+impl XForwarded {
+    fn set(&self, headers: &mut HeaderMap, host: Option<&HeaderValue>, trusted: bool) {
+        if trusted && headers.contains_key(FOR) {
+            // The address is visible ASCII, having been written here.
+            set_list(headers, FOR, self.address.to_str().unwrap_or_default(), true);
+        } else {
+            headers.insert(FOR, self.address.clone());
+        }
+        let mut keep_or_set = |name: HeaderName, value: &HeaderValue| {
+            if !(trusted && headers.contains_key(&name)) {
+                headers.insert(name, value.clone());
+            }
+        };
+        keep_or_set(PROTO, &self.proto);
+        keep_or_set(PORT, &self.port);
+        if let Some(host) = host {
+            keep_or_set(AT_HOST, host);
+        }
+    }
+}
+
+/// Sets the list `name` to `last`, after what it has in one line or several if `extend`.
+fn set_list(headers: &mut HeaderMap, name: HeaderName, last: &str, extend: bool) {
+    let mut list = Vec::new();
+    if extend {
+        for value in headers.get_all(&name) {
+            list.extend_from_slice(value.as_bytes());
+            list.extend_from_slice(b", ");
+        }
+    }
+    list.extend_from_slice(last.as_bytes());
+    let list = HeaderValue::from_bytes(&list).expect("each piece was a value, and so is what joins them");
+    headers.insert(name, list);
+}
+
+/// The element of `Forwarded` with the host that was asked for, in quotes where it is no token.
+fn with_host(element: &str, host: Option<&HeaderValue>) -> String {
+    let mut whole = element.to_owned();
+    let Some(host) = host.and_then(|host| host.to_str().ok()) else { return whole };
+    let is_token = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
+    if is_token {
+        write!(whole, ";host={host}").expect("writing to a string does not fail");
+    } else {
+        whole.push_str(";host=\"");
+        for character in host.chars() {
+            if matches!(character, '"' | '\\') {
+                whole.push('\\');
+            }
+            whole.push(character);
+        }
+        whole.push('"');
+    }
+    whole
+}
+
+/// The host that the request is for, as it was written.
+fn host<B>(request: &Request<B>) -> Option<HeaderValue> {
+    match request.uri().authority() {
+        Some(authority) => HeaderValue::from_str(without_user(authority)).ok(),
+        None => request.headers().get(HOST).cloned(),
+    }
+}
+
+fn without_user(authority: &Authority) -> &str {
+    authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host)
+}
+
+/// The host that the requests of a route are sent for, in place of the one that clients name.
+#[derive(Clone, Debug)]
+pub(crate) struct HostRewrite {
+    authority: Authority,
+    field: HeaderValue,
+}
+
+impl HostRewrite {
+    pub(crate) fn new(authority: &Authority) -> Self {
+        let field = HeaderValue::from_str(authority.as_str()).expect("an authority is visible ASCII");
+        Self { authority: authority.clone(), field }
+    }
+
+    /// Rewrites the host wherever the request has it.
+    pub(crate) fn apply<B>(&self, request: &mut Request<B>) {
+        if request.uri().authority().is_none() {
+            request.headers_mut().insert(HOST, self.field.clone());
+            return;
+        }
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        parts.authority = Some(self.authority.clone());
+        *request.uri_mut() = Uri::from_parts(parts).expect("one authority in place of another changes no form");
+        request.headers_mut().remove(HOST);
+    }
+}
+
+#[cfg(test)]
+mod tests;

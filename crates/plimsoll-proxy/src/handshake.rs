@@ -1,0 +1,226 @@
+//! What comes before the first request of a connection: the header of the PROXY protocol, and TLS.
+//!
+//! A listener with neither costs nothing here. With either, all of it must be done within the time that a request's head
+//! may take, since to a client that stalls one is as good as the other. A connection that does not come through is closed
+//! and counted; it is no request, and says nothing of a backend. The log names the reason at `debug`: whatever scans the
+//! internet's ports comes by here.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use plimsoll::stream::Stream;
+use plimsoll::tls::names;
+use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsStream};
+
+use crate::listener::{Limits, ListenerState};
+use crate::peer::{Peer, Tls};
+use crate::proxy_protocol;
+use crate::tls::{HTTP2, ServerTls};
+
+/// What a client gets that speaks HTTP where TLS is spoken, in its own language.
+const USE_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 43\r\n\
+connection: close\r\n\r\nplain-http: this port speaks TLS; use https";
+/// How much of a request for plain HTTP is taken in before it is answered: a close with bytes unread resets the connection,
+/// and the answer is lost. Longer than nearly every head.
+const PLAIN_HEAD: usize = 8192;
+
+/// Why a connection did not come to its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The listener takes connections of trusted proxies only, and this is none.
+    Untrusted,
+    /// It does not begin with the header of the PROXY protocol that the listener asks for.
+    ProxyHeader,
+    /// Plain HTTP, where TLS is spoken.
+    PlainHttp,
+    /// The client's certificate is missing, or not good.
+    ClientCertificate,
+    /// TLS could not be agreed on.
+    Tls,
+    /// It was not done in time.
+    Timeout,
+    /// The client went away, or the connection broke.
+    Closed,
+}
+
+impl Failure {
+    /// All of them, in the order in which they are counted: that of their declaration.
+    const ALL: [Self; 7] = [
+        Self::Untrusted,
+        Self::ProxyHeader,
+        Self::PlainHttp,
+        Self::ClientCertificate,
+        Self::Tls,
+        Self::Timeout,
+        Self::Closed,
+    ];
+
+    /// The word for it in metrics and logs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Untrusted => "untrusted",
+            Self::ProxyHeader => "proxy-header",
+            Self::PlainHttp => "plain-http",
+            Self::ClientCertificate => "client-certificate",
+            Self::Tls => "tls",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// How the connections of a listener began.
+#[derive(Debug, Default)]
+pub(crate) struct Handshakes {
+    failed: [AtomicU64; Failure::ALL.len()],
+    full: AtomicU64,
+    resumed: AtomicU64,
+}
+
+impl Handshakes {
+    /// Connections that came to no request, by reason.
+    pub(crate) fn failed(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Failure::ALL.into_iter().map(|failure| (failure.name(), self.failed[failure as usize].load(Ordering::Relaxed)))
+    }
+
+    /// TLS handshakes that came to their end: those with a certificate, and those that went on with an earlier session.
+    pub(crate) fn done(&self) -> [(&'static str, u64); 2] {
+        [("full", self.full.load(Ordering::Relaxed)), ("resumed", self.resumed.load(Ordering::Relaxed))]
+    }
+
+    fn count(&self, connection: &ServerConnection) {
+        let kind = match connection.handshake_kind() {
+            Some(HandshakeKind::Resumed) => &self.resumed,
+            _ => &self.full,
+        };
+        kind.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Makes of an accepted connection one on which requests may come, and says who is at its other end. `address` is the
+/// socket's other end.
+pub(crate) async fn open(
+    tcp: TcpStream,
+    address: SocketAddr,
+    listener: &ListenerState,
+) -> Result<(Stream, Peer), Failure> {
+    let peer = Peer::of_socket(&tcp, address);
+    let tls = listener.shared.tls.load_full();
+    if tls.is_none() && listener.limits.load().proxy_protocol.is_none() {
+        return Ok((Stream::Tcp(tcp), peer));
+    }
+    let limits = listener.limits.load_full();
+    // In a box, so that connections which are past it, or never had one, do not hold room for a handshake.
+    let shaken = Box::pin(shake(tcp, peer, &limits, tls, &listener.shared.handshakes));
+    let result = tokio::time::timeout(limits.header_read_timeout, shaken).await;
+    let (failure, cause) = match result {
+        Ok(Ok(opened)) => return Ok(opened),
+        Ok(Err(failed)) => failed,
+        Err(_) => (Failure::Timeout, None),
+    };
+    listener.shared.handshakes.failed[failure as usize].fetch_add(1, Ordering::Relaxed);
+    let cause = cause.map(tracing::field::display);
+    tracing::debug!(%address, reason = failure.name(), cause, "a connection ended before its first request");
+    Err(failure)
+}
+
+/// A failure, and what was said of it.
+type Failed = (Failure, Option<Box<dyn std::error::Error + Send + Sync>>);
+
+async fn shake(
+    mut tcp: TcpStream,
+    mut peer: Peer,
+    limits: &Limits,
+    tls: Option<Arc<ServerTls>>,
+    handshakes: &Handshakes,
+) -> Result<(Stream, Peer), Failed> {
+    if let Some(version) = limits.proxy_protocol {
+        if !limits.forwarding.trusts(peer.address.ip()) {
+            return Err((Failure::Untrusted, None));
+        }
+        let said = proxy_protocol::read(&mut tcp, version).await;
+        match said.map_err(|error| (error.failure(), Some(error.into())))? {
+            Some(addresses) => peer.is_for(addresses),
+            // The proxy's own connection, such as a check, or a client of which it can say nothing: whoever it is, the trust in
+            // the proxy is not for them.
+            None => peer.is_unnamed = true,
+        }
+    }
+    let Some(tls) = tls else { return Ok((Stream::Tcp(tcp), peer)) };
+    if is_plain_http(&tcp).await.map_err(closed)? {
+        // Whether it arrives is the client's concern.
+        let _ = refuse_plain_http(&mut tcp).await;
+        return Err((Failure::PlainHttp, None));
+    }
+    let stream = TlsAcceptor::from(Arc::clone(tls.rustls())).accept(tcp).await.map_err(tls_failed)?;
+    let connection = stream.get_ref().1;
+    handshakes.count(connection);
+    peer.tls = Some(what_tls_says(connection));
+    Ok((Stream::Tls(Box::new(TlsStream::Server(stream))), peer))
+}
+
+fn closed(error: io::Error) -> Failed {
+    (Failure::Closed, Some(error.into()))
+}
+
+fn tls_failed(error: io::Error) -> Failed {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let failure = match cause {
+        Some(rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_)) => {
+            Failure::ClientCertificate
+        }
+        Some(_) => Failure::Tls,
+        None => Failure::Closed,
+    };
+    (failure, Some(error.into()))
+}
+
+fn what_tls_says(connection: &ServerConnection) -> Tls {
+    Tls {
+        server_name: connection.server_name().map(Into::into),
+        client_names: connection.peer_certificates().and_then(<[_]>::first).map(names).unwrap_or_default(),
+        version: match connection.protocol_version() {
+            Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+            _ => "TLSv1.2",
+        },
+        is_http2: connection.alpn_protocol() == Some(HTTP2),
+    }
+}
+
+/// Whether the first byte is one of a request in plain HTTP: all methods begin with a capital letter, no record of TLS
+/// does.
+async fn is_plain_http(tcp: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    let seen = tcp.peek(&mut first).await?;
+    Ok(seen > 0 && first[0].is_ascii_uppercase())
+}
+
+async fn refuse_plain_http(tcp: &mut TcpStream) -> io::Result<()> {
+    let _ = tcp.try_read(&mut vec![0; PLAIN_HEAD])?;
+    tcp.write_all(USE_HTTPS).await?;
+    tcp.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_counted_in_the_order_of_their_declaration() {
+        for (i, failure) in Failure::ALL.into_iter().enumerate() {
+            assert_eq!(failure as usize, i);
+        }
+    }
+
+    #[test]
+    fn the_answer_to_plain_http_has_the_length_that_it_says() {
+        let text = std::str::from_utf8(USE_HTTPS).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())));
+    }
+}

@@ -1,0 +1,217 @@
+//! One HTTP/1 connection of a client: a request, its answer, the next request.
+//!
+//! ```text
+//! bytes ──Input──▶ RequestHead ─────────▶ forward ─────▶ Response
+//!          └──▶ Decoder ──▶ pipe ──▶ RequestBody ┘           │
+//! bytes ◀──Output── write ◀──────────────────────────────────┘
+//! ```
+//!
+//! All of it is one task, and one future drives both directions of an exchange: what a backend answers early is passed
+//! on while the body still comes in, and a request costs no wake-up but those by its two sockets. While it waits for a
+//! request it holds no buffer.
+
+mod exchange;
+mod interim;
+mod pipe;
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use plimsoll::stream::{Input, Output, Stream};
+use plimsoll_http1::{Fault, Limits, RequestHead, Scan};
+use tokio::io::AsyncWrite as _;
+
+use self::interim::Interim;
+pub(crate) use self::pipe::Reader;
+use crate::activity::{Connection, Stage};
+use crate::answer;
+use crate::forward::Switched;
+use crate::reason::Refusal;
+use crate::upgrade::Said;
+
+/// How an HTTP/2 connection begins whose client knows beforehand that this is spoken (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How long, and how much, is read of what a client still sends after its last answer. One that sends when its connection
+/// is closed gets a reset, which may overtake the answer; nginx lingers likewise.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 1024 * 1024;
+
+/// How the HTTP/1 part of a connection ended.
+pub(crate) enum End {
+    /// It is closed.
+    Closed,
+    /// It speaks HTTP/2, as its first bytes say, which are handed back.
+    Http2(Said),
+    /// It left HTTP; the client's side, and the rest.
+    Upgraded(Said, Box<Switched>),
+}
+
+/// A connection that speaks HTTP/1, or has not spoken yet.
+pub(crate) struct Http1 {
+    stream: Stream,
+    input: Input,
+    output: Output,
+    scan: Scan,
+    interim: Interim,
+    connection: Arc<Connection>,
+    head_limits: Limits,
+    /// Whether the first bytes may be those of HTTP/2.
+    may_be_http2: bool,
+}
+
+/// What a client wants next.
+enum Next {
+    Request(Box<RequestHead>),
+    Malformed(Fault),
+    /// It took too long over its head.
+    TooSlow,
+    Http2,
+    Closed,
+}
+
+/// What becomes of a connection after an exchange.
+enum After {
+    Next,
+    /// It ends; `unread`: the client may still be sending.
+    Close {
+        unread: bool,
+    },
+    Broken,
+    Refuse(Refusal),
+    Upgraded(Box<Switched>),
+}
+
+impl Http1 {
+    pub(crate) fn new(stream: Stream, connection: Arc<Connection>) -> Self {
+        let limits = &connection.limits;
+        let head_limits =
+            Limits { max_size: limits.max_header_size, max_fields: limits.max_headers, max_target: limits.max_uri };
+        Self {
+            stream,
+            input: Input::default(),
+            output: Output::default(),
+            scan: Scan::default(),
+            interim: Interim::default(),
+            connection,
+            head_limits,
+            may_be_http2: true,
+        }
+    }
+
+    /// Serves until the connection ends or speaks something else.
+    pub(crate) async fn serve(mut self) -> End {
+        loop {
+            let refusal = match poll_fn(|cx| self.poll_next(cx)).await {
+                Next::Request(head) => match self.exchange(head).await {
+                    After::Next => continue,
+                    After::Close { unread } => {
+                        self.close(unread).await;
+                        return End::Closed;
+                    }
+                    After::Broken => return End::Closed,
+                    After::Refuse(refusal) => refusal,
+                    After::Upgraded(switched) => return End::Upgraded(self.said(), switched),
+                },
+                Next::Http2 => return End::Http2(self.said()),
+                Next::Closed => return End::Closed,
+                Next::Malformed(fault) => Refusal::Malformed(fault),
+                Next::TooSlow => Refusal::SlowHead,
+            };
+            self.refuse(refusal).await;
+            return End::Closed;
+        }
+    }
+
+    /// The connection as it is handed on.
+    fn said(mut self) -> Said {
+        Said { first: std::mem::take(self.input.bytes()).freeze(), stream: self.stream }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        let activity = &self.connection.activity;
+        loop {
+            if !self.input.is_empty() {
+                activity.enter(Stage::Head);
+                if self.may_be_http2 {
+                    match preface(self.input.bytes()) {
+                        Some(true) => return Poll::Ready(Next::Http2),
+                        Some(false) => self.may_be_http2 = false,
+                        None => {}
+                    }
+                }
+                if !self.may_be_http2 {
+                    match RequestHead::parse(self.input.bytes(), &mut self.scan, &self.head_limits) {
+                        Ok(Some(head)) => {
+                            activity.enter(Stage::Busy);
+                            return Poll::Ready(Next::Request(Box::new(head)));
+                        }
+                        Ok(None) => {}
+                        Err(fault) => return Poll::Ready(Next::Malformed(fault)),
+                    }
+                }
+            }
+            if self.input.is_empty() {
+                activity.enter(Stage::Idle);
+                if activity.is_closing() {
+                    return Poll::Ready(Next::Closed);
+                }
+            }
+            match self.input.poll_head(&mut self.stream, cx) {
+                Poll::Ready(Ok(read)) if read > 0 => {}
+                Poll::Ready(_) => return Poll::Ready(Next::Closed),
+                Poll::Pending if activity.is_overdue() => return Poll::Ready(self.overdue()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Whoever has said something is told why it ends.
+    fn overdue(&self) -> Next {
+        if self.input.is_empty() { Next::Closed } else { Next::TooSlow }
+    }
+
+    /// Answers what is no request that could be served, and closes.
+    async fn refuse(&mut self, refusal: Refusal) {
+        self.connection.listener.shared.refusals.count(refusal);
+        answer::write_refusal(self.output.buffer(), refusal);
+        if poll_fn(|cx| self.poll_write(cx)).await.is_ok() {
+            self.close(true).await;
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let activity = &self.connection.activity;
+        let polled = self.output.poll_write(&mut self.stream, cx, |written| activity.on_sent(written));
+        activity.write_is_blocked(polled.is_pending());
+        polled
+    }
+
+    /// Ends the connection so that the client gets all that was written to it.
+    async fn close(&mut self, unread: bool) {
+        let mut dropped = 0;
+        let _ = tokio::time::timeout(LINGER, poll_fn(|cx| self.poll_close(cx, unread, &mut dropped))).await;
+    }
+
+    fn poll_close(&mut self, cx: &mut Context<'_>, unread: bool, dropped: &mut usize) -> Poll<()> {
+        if ready!(Pin::new(&mut self.stream).poll_shutdown(cx)).is_err() || !unread && self.input.is_empty() {
+            return Poll::Ready(());
+        }
+        loop {
+            *dropped += std::mem::take(self.input.bytes()).len();
+            if *dropped > LINGER_BYTES || !matches!(ready!(self.input.poll_head(&mut self.stream, cx)), Ok(1..)) {
+                return Poll::Ready(());
+            }
+        }
+    }
+}
+
+/// Whether the first bytes of a connection are HTTP/2's; `None` if more are needed to know.
+fn preface(bytes: &[u8]) -> Option<bool> {
+    let common = bytes.len().min(PREFACE.len());
+    if bytes[..common] != PREFACE[..common] { Some(false) } else { (common == PREFACE.len()).then_some(true) }
+}

@@ -1,0 +1,58 @@
+//! A budget: so many per second, so many at once, and more for those who earn it.
+//!
+//! A token bucket. It holds at most `burst` tokens, gains `per_second` of them with time and others by [`Budget::earn`];
+//! each deed spends. A fixed count per connection, the usual limit, ends honest connections that merely live long; a bare
+//! rate ends those that are busy.
+
+use plimsoll_core::Timestamp;
+
+/// What a client may still do of one kind.
+#[derive(Clone, Debug)]
+pub(super) struct Budget {
+    per_second: f64,
+    burst: f64,
+    left: f64,
+    as_of: Timestamp,
+}
+
+impl Budget {
+    /// A full one.
+    pub(super) fn new(now: Timestamp, per_second: u32, burst: u32) -> Self {
+        let burst = f64::from(burst);
+        Self { per_second: f64::from(per_second), burst, left: burst, as_of: now }
+    }
+
+    /// Spends `cost`; says whether there was as much.
+    #[must_use]
+    pub(super) fn spend(&mut self, now: Timestamp, cost: f64) -> bool {
+        let gained = now.since(self.as_of).as_secs_f64() * self.per_second;
+        self.as_of = self.as_of.max(now);
+        self.left = (self.left + gained).min(self.burst) - cost;
+        self.left >= 0.0
+    }
+
+    /// Adds `amount`, as far as there is room.
+    pub(super) fn earn(&mut self, amount: f64) {
+        self.left = (self.left + amount).min(self.burst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_from_then_on_the_rate_or_what_is_earned() {
+        let mut budget = Budget::new(Timestamp::ZERO, 10, 3);
+        let mut spend_at = |millis| budget.spend(Timestamp::ZERO + Duration::from_millis(millis), 1.0);
+        assert_eq!([0, 0, 0].map(&mut spend_at), [true; 3]);
+        assert!(!spend_at(0));
+        // One short, so two tokens' time for the next.
+        assert_eq!([200, 250, 1_000_000, 1_000_000].map(&mut spend_at), [true, false, true, true]);
+        budget.earn(100.0);
+        let now = Timestamp::ZERO + Duration::from_secs(1000);
+        assert_eq!([(); 4].map(|()| budget.spend(now, 1.0)), [true, true, true, false]);
+    }
+}

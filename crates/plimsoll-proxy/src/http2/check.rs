@@ -1,0 +1,93 @@
+//! What of a request on HTTP/2 would be refused on HTTP/1, and is refused here alike.
+//!
+//! hyper and h2 see to the protocol: framing, pseudo-fields, lengths. The rest of what `plimsoll-http1` looks at they let pass,
+//! and two clients that ask for the same in two protocols must not get two answers. Some of it could not even be said on
+//! HTTP/1, where a blank ends a word; so it is how one would smuggle a request through a proxy that translates.
+
+use http::header::{HOST, HeaderName, HeaderValue};
+use http::{Method, Request};
+use plimsoll_http1::{Fault, is_host};
+
+use crate::listener::Limits;
+
+/// Whether a request may be passed on.
+pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), Fault> {
+    check_target(request, limits.max_uri)?;
+    check_host(request)?;
+    if request.headers().len() > limits.max_headers {
+        return Err(Fault::TooManyFields);
+    }
+    let is_good = |(name, value): (&HeaderName, &HeaderValue)| {
+        // The type for names takes a quote on HTTP/2.
+        !name.as_str().contains('"') && value.as_bytes().trim_ascii().len() == value.len()
+    };
+    if request.headers().iter().all(is_good) { Ok(()) } else { Err(Fault::Field) }
+}
+
+fn check_target<B>(request: &Request<B>, max_uri: usize) -> Result<(), Fault> {
+    let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+    if target.len() > max_uri {
+        return Err(Fault::TargetTooLong);
+    }
+    let is_path = target.starts_with('/');
+    let is_asterisk = target == "*" && request.method() == Method::OPTIONS;
+    let is_absent = target.is_empty() && request.method() == Method::CONNECT;
+    let is_good = (is_path || is_asterisk || is_absent) && target.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_good { Ok(()) } else { Err(Fault::Target) }
+}
+
+/// Whether it names one host (RFC 9113, 8.3.1).
+fn check_host<B>(request: &Request<B>) -> Result<(), Fault> {
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let mut fields = request.headers().get_all(HOST).iter();
+    let is_one = match (authority, fields.next(), fields.next()) {
+        (_, _, Some(_)) | (None, None, None) => false,
+        (Some(authority), field, None) => {
+            let is_same = |field: &HeaderValue| field.as_bytes().eq_ignore_ascii_case(authority.as_bytes());
+            is_host(authority.as_bytes()) && field.is_none_or(is_same)
+        }
+        (None, Some(field), None) => is_host(field.as_bytes()),
+    };
+    if is_one { Ok(()) } else { Err(Fault::Host) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn faults(uri: &str, fields: &[(&'static str, &'static str)]) -> Option<Fault> {
+        let mut request = Request::new(());
+        *request.uri_mut() = uri.parse().unwrap();
+        for (name, value) in fields {
+            request.headers_mut().append(*name, HeaderValue::from_static(value));
+        }
+        let limits = Limits { max_uri: 100, max_headers: 3, ..Limits::from(&config::Listener::default()) };
+        check(&request, &limits).err()
+    }
+
+    #[test]
+    fn what_http1_refuses_is_refused() {
+        for (uri, fields, fault) in [
+            ("http://a/x?y", &[][..], None),
+            ("/x", &[("host", "a")], None),
+            ("http://a/x", &[("host", "A")], None),
+            ("http://a/x", &[("host", "b")], Some(Fault::Host)),
+            ("http://u@a/x", &[], Some(Fault::Host)),
+            ("/x", &[], Some(Fault::Host)),
+            ("/x", &[("host", "a b")], Some(Fault::Host)),
+            ("/x", &[("host", "a,b")], Some(Fault::Host)),
+            ("/x", &[("host", "a/../b?c")], Some(Fault::Host)),
+            ("/x", &[("host", "[::1]x")], Some(Fault::Host)),
+            ("/x", &[("host", "")], Some(Fault::Host)),
+            ("/x", &[("host", "a"), ("host", "a")], Some(Fault::Host)),
+            ("http://a/\u{e4}", &[], Some(Fault::Target)),
+            ("http://a/x", &[("x", " y")], Some(Fault::Field)),
+            ("http://a/x", &[("x", "y ")], Some(Fault::Field)),
+            ("http://a/x", &[("a", ""), ("b", ""), ("c", ""), ("d", "")], Some(Fault::TooManyFields)),
+        ] {
+            assert_eq!(faults(uri, fields), fault, "{uri} {fields:?}");
+        }
+        assert_eq!(faults(&format!("http://a/{}", "x".repeat(100)), &[]), Some(Fault::TargetTooLong));
+    }
+}

@@ -1,0 +1,341 @@
+//! When an HTTP/2 client abuses its connection, so that the connection must end.
+//!
+//! HTTP/2 lets a client cause work with a few bytes: open a request and take it back, have things acknowledged, send frames
+//! that mean nothing. Each is lawful, and each has been a flood (CVE-2023-44487 rapid reset, CVE-2025-8671 "MadeYouReset",
+//! CVE-2019-9511 to 9518). What makes the difference is how much, relative to what the client lets us do for it. So two
+//! budgets ([`Budget`]), in tokens:
+//!
+//! ```text
+//! resets    gains  max_resets_per_second  + ½ per request                holds 2 · max_streams, or a second's
+//!           pays   1 per RST_STREAM of the client, or of ours for an error of the client
+//! control   gains  max_control_frames_per_second + 2 per request + 4 per DATA frame sent       holds 10 seconds'
+//!           pays   1 per frame that is neither a request nor data; PING 2, SETTINGS 4
+//! ```
+//!
+//! From them follows when an attacker is ended: one that takes back each request at once after twice what `resets` holds
+//! (512 by default, plus two for each one gained by time), one that floods with PING after 500, with SETTINGS after 250,
+//! with anything else after 1,000. And honest clients are not: who serves its users through one connection may give up
+//! half of all its requests however many they are; who acknowledges each DATA frame with two window updates and a PING,
+//! as some gRPC clients do to measure the path, pays 4 and has earned 4.
+//!
+//! Not here, as h2 has it already: CONTINUATION frames in a row (h2 takes what `max_header_list_size` needs and a quarter
+//! more, but at least 5), size of a header block, updates of zero, settings acknowledged unasked, more streams than
+//! allowed, requests taken back before they were looked at (`max_pending_accept_reset_streams`). What h2 has only
+//! a total for (1,024 resets for errors in the life of a connection, which bounds their memory) has a rate here.
+//!
+//! When streams stand still for want of window is in `streams`.
+
+use std::io::IoSlice;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use plimsoll_core::Timestamp;
+
+use super::budget::Budget;
+use super::frames::{Field, Head, Kind, Piece, Walker};
+use super::streams::Streams;
+
+/// A reset is earned by two requests: who hedges each request takes back one of two. Envoy draws the line there, too.
+const RESETS_PER_REQUEST: f64 = 0.5;
+/// All streams at once, twice: a browser that leaves a page, and the next one.
+const RESET_BURST_STREAMS: u32 = 2;
+/// What comes with a request: PRIORITY or PRIORITY_UPDATE, trailers, a frame that means nothing (GREASE).
+const CONTROL_PER_REQUEST: f64 = 2.0;
+/// What an eager client says to each DATA frame: two window updates and a PING that measures the path.
+const CONTROL_PER_DATA: f64 = 4.0;
+/// A DATA frame earns from this length on, that of an empty gRPC message, in bytes. A client could live on shorter
+/// ones, which it causes itself by windows of one byte.
+const LEAST_EARNING_DATA: u32 = 5;
+/// How many seconds' worth of control frames may come at once: those of a connection that begins, or wakes up.
+const CONTROL_BURST_SECONDS: u32 = 10;
+/// A PING has to be answered.
+const PING_COST: f64 = 2.0;
+/// SETTINGS have to be answered, and may touch each stream.
+const SETTINGS_COST: f64 = 4.0;
+/// From this length on a CONTINUATION frame costs nothing but its bytes, which h2 limits.
+const FREE_CONTINUATION: u32 = 1024;
+/// After so many idle timeouts without window a stream ends its connection. One is too early: the stream itself is ended
+/// then, where that is still possible, and others go on.
+const STALL_PATIENCE: u32 = 2;
+/// The setting for a stream's window (RFC 9113, 6.5.2).
+const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
+/// Codes of RST_STREAM by which we answer an error of the client (RFC 9113, 7): PROTOCOL_ERROR, FLOW_CONTROL_ERROR,
+/// STREAM_CLOSED, FRAME_SIZE_ERROR, REFUSED_STREAM. Others tell of the backend.
+const CODES_OF_CLIENT_ERRORS: [u32; 5] = [1, 3, 5, 6, 7];
+/// ENHANCE_YOUR_CALM (RFC 9113, 7).
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// How much a client may do on one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Streams at once.
+    pub max_streams: NonZeroU32,
+    /// Requests taken back, beyond half of all.
+    pub max_resets_per_second: NonZeroU32,
+    /// Frames that are neither requests nor data, beyond what requests and responses bring with them.
+    pub max_control_frames_per_second: NonZeroU32,
+}
+
+/// What a client did too much of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abuse {
+    /// It took requests back, or made us do so.
+    Resets,
+    /// It sent frames that ask for nothing.
+    ControlFrames,
+    /// It let responses stand still.
+    Stall,
+}
+
+/// Looks at the bytes of one HTTP/2 client connection, as they are without TLS.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    read: Walker,
+    reading: Frame,
+    written: Walker,
+    writing: Frame,
+    resets: Budget,
+    control: Budget,
+    streams: Streams,
+    /// A block of headers has begun to come and is not complete.
+    headers_since: Option<Timestamp>,
+    /// When the last bytes came.
+    as_of: Timestamp,
+    has_greeted: bool,
+    verdict: Option<Abuse>,
+}
+
+/// The frame that a direction is at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Frame {
+    head: Option<Head>,
+    field: Field,
+    is_field_read: bool,
+}
+
+impl Frame {
+    fn begin(head: Head) -> Self {
+        Self { head: Some(head), ..Self::default() }
+    }
+
+    /// The number of `N` bytes that the payload begins with, once.
+    fn first<const N: usize>(&mut self, mut payload: &[u8]) -> Option<[u8; N]> {
+        if self.is_field_read {
+            return None;
+        }
+        let field = self.field.take(&mut payload);
+        self.is_field_read = field.is_some();
+        field
+    }
+}
+
+impl Guard {
+    /// For a connection that is to begin with the client's preface.
+    #[must_use]
+    pub fn new(now: Timestamp, allowance: Allowance) -> Self {
+        let Allowance { max_streams, max_resets_per_second, max_control_frames_per_second } = allowance;
+        let reset_burst = max_streams.get().saturating_mul(RESET_BURST_STREAMS).max(max_resets_per_second.get());
+        let control_burst = max_control_frames_per_second.get().saturating_mul(CONTROL_BURST_SECONDS);
+        Self {
+            read: Walker::of_client(),
+            reading: Frame::default(),
+            written: Walker::of_server(),
+            writing: Frame::default(),
+            resets: Budget::new(now, max_resets_per_second.get(), reset_burst),
+            control: Budget::new(now, max_control_frames_per_second.get(), control_burst),
+            // Twice as many: a stream is refused only after it was opened.
+            streams: Streams::new(max_streams.get() as usize * 2),
+            headers_since: None,
+            as_of: now,
+            has_greeted: false,
+            verdict: None,
+        }
+    }
+
+    /// To be called with all bytes that were read, in their order, before they are made use of.
+    ///
+    /// # Errors
+    /// What the client does too much of; the connection is to end.
+    pub fn on_read(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), Abuse> {
+        self.as_of = now;
+        // Taken out, so that what the walk finds can be told to all the rest.
+        let mut walker = std::mem::replace(&mut self.read, Walker::of_server());
+        for piece in walker.walk(bytes) {
+            match piece {
+                Piece::Head(head) => self.on_head(head),
+                Piece::Payload(payload) => self.on_payload(payload),
+                Piece::End => self.on_end(),
+            }
+        }
+        self.read = walker;
+        self.verdict.map_or(Ok(()), Err)
+    }
+
+    fn on_head(&mut self, head: Head) {
+        self.reading = Frame::begin(head);
+        match head.kind {
+            Kind::Headers => {
+                self.headers_since.get_or_insert(self.as_of);
+                if self.streams.on_headers(head.stream) {
+                    self.resets.earn(RESETS_PER_REQUEST);
+                    self.control.earn(CONTROL_PER_REQUEST);
+                } else {
+                    self.pay_control(1.0);
+                }
+            }
+            Kind::Reset => {
+                self.streams.on_end(head.stream);
+                self.pay_reset();
+            }
+            Kind::Data if head.length == 0 && !head.is_end_of_stream() => self.pay_control(1.0),
+            Kind::Data => {}
+            Kind::Continuation if head.length >= FREE_CONTINUATION => {}
+            Kind::Ping if !head.is_ack() => self.pay_control(PING_COST),
+            Kind::Settings if !head.is_ack() => self.pay_control(SETTINGS_COST),
+            Kind::Continuation
+            | Kind::Ping
+            | Kind::Settings
+            | Kind::Priority
+            | Kind::PushPromise
+            | Kind::GoAway
+            | Kind::WindowUpdate
+            | Kind::Unknown => self.pay_control(1.0),
+        }
+    }
+
+    fn on_payload(&mut self, mut payload: &[u8]) {
+        let Some(head) = self.reading.head else { return };
+        match head.kind {
+            Kind::WindowUpdate => {
+                if let Some(increment) = self.reading.first(payload) {
+                    self.streams.on_window_update(head.stream, u32::from_be_bytes(increment) & 0x7fff_ffff);
+                }
+            }
+            Kind::Data if head.is_padded() => {
+                // Nothing but padding is as empty as nothing at all.
+                if let Some([padding]) = self.reading.first(payload)
+                    && head.length == 1 + u32::from(padding)
+                    && !head.is_end_of_stream()
+                {
+                    self.pay_control(1.0);
+                }
+            }
+            Kind::Settings => {
+                while let Some([i0, i1, v0, v1, v2, v3]) = self.reading.field.take(&mut payload) {
+                    if u16::from_be_bytes([i0, i1]) == SETTINGS_INITIAL_WINDOW_SIZE {
+                        self.streams.on_initial_window(u32::from_be_bytes([v0, v1, v2, v3]));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_end(&mut self) {
+        if self.reading.head.take().is_some_and(Head::is_end_of_headers) {
+            self.headers_since = None;
+        }
+    }
+
+    fn pay_control(&mut self, cost: f64) {
+        if !self.control.spend(self.as_of, cost) {
+            self.verdict.get_or_insert(Abuse::ControlFrames);
+        }
+    }
+
+    fn pay_reset(&mut self) {
+        if !self.resets.spend(self.as_of, 1.0) {
+            self.verdict.get_or_insert(Abuse::Resets);
+        }
+    }
+
+    /// To be called with all bytes that were written, in their order.
+    pub fn on_written(&mut self, bytes: &[u8]) {
+        self.has_greeted |= !bytes.is_empty();
+        let mut walker = std::mem::replace(&mut self.written, Walker::of_server());
+        for piece in walker.walk(bytes) {
+            match piece {
+                Piece::Head(head) => self.on_written_head(head),
+                Piece::Payload(payload) => self.on_written_payload(payload),
+                Piece::End => {}
+            }
+        }
+        self.written = walker;
+    }
+
+    /// The same for a write from several places, of which the first `written` bytes went out.
+    pub fn on_written_vectored(&mut self, slices: &[IoSlice<'_>], mut written: usize) {
+        for slice in slices {
+            let part = &slice[..written.min(slice.len())];
+            self.on_written(part);
+            written -= part.len();
+        }
+    }
+
+    fn on_written_head(&mut self, head: Head) {
+        self.writing = Frame::begin(head);
+        match head.kind {
+            Kind::Headers => self.streams.on_answer(head.stream),
+            Kind::Data => {
+                self.streams.on_data(head.stream, head.length);
+                if head.length >= LEAST_EARNING_DATA {
+                    self.control.earn(CONTROL_PER_DATA);
+                }
+            }
+            Kind::Reset => self.streams.on_end(head.stream),
+            _ => {}
+        }
+        if head.is_end_of_stream() {
+            self.streams.on_end(head.stream);
+        }
+    }
+
+    fn on_written_payload(&mut self, payload: &[u8]) {
+        if self.writing.head.is_some_and(|head| head.kind == Kind::Reset)
+            && let Some(code) = self.writing.first(payload)
+            && CODES_OF_CLIENT_ERRORS.contains(&u32::from_be_bytes(code))
+        {
+            self.pay_reset();
+        }
+    }
+
+    /// Whether there are streams that have not ended.
+    #[must_use]
+    pub fn has_streams(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
+    /// Since when a block of headers is coming that is not complete. None of the connection's other streams
+    /// gets on meanwhile.
+    #[must_use]
+    pub fn headers_since(&self) -> Option<Timestamp> {
+        self.headers_since
+    }
+
+    /// To be called a few times per `idle_timeout`, with the listener's.
+    ///
+    /// # Errors
+    /// That the client held up too many streams, or all that are open, for twice as long.
+    pub fn look(&mut self, now: Timestamp, idle_timeout: Duration) -> Result<(), Abuse> {
+        if self.streams.are_held(now, idle_timeout * STALL_PATIENCE) {
+            self.verdict.get_or_insert(Abuse::Stall);
+        }
+        self.verdict.map_or(Ok(()), Err)
+    }
+
+    /// The frame (GOAWAY, ENHANCE_YOUR_CALM) that tells the client why its connection ends; `None` while another frame
+    /// is half written, or none was yet, so that it would be no frame.
+    #[must_use]
+    pub fn farewell(&self) -> Option<[u8; 17]> {
+        if !self.has_greeted || !self.written.is_between_frames() {
+            return None;
+        }
+        let mut frame = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        frame[9..13].copy_from_slice(&self.streams.highest().to_be_bytes());
+        frame[13..].copy_from_slice(&ENHANCE_YOUR_CALM.to_be_bytes());
+        Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests;

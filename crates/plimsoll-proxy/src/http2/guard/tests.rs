@@ -1,0 +1,365 @@
+//! Attackers are ended within a stated number of frames, honest clients never.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::http2::frames::tests::{PREFACE, frame};
+
+const ALLOWANCE: Allowance = Allowance {
+    max_streams: NonZeroU32::new(128).unwrap(),
+    max_resets_per_second: NonZeroU32::new(100).unwrap(),
+    max_control_frames_per_second: NonZeroU32::new(100).unwrap(),
+};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const PRIORITY_UPDATE: u8 = 16;
+
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+
+/// A connection in virtual time.
+struct Client {
+    guard: Guard,
+    nanos: u64,
+    next_stream: u32,
+    verdict: Result<(), Abuse>,
+}
+
+impl Client {
+    fn new() -> Self {
+        let mut client =
+            Self { guard: Guard::new(Timestamp::ZERO, ALLOWANCE), nanos: 0, next_stream: 1, verdict: Ok(()) };
+        client.send(PREFACE);
+        client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0xff, 0xff, 0xff]));
+        client.take(&frame(SETTINGS, 0, 0, &[]));
+        client.send(&frame(SETTINGS, ACK, 0, &[]));
+        client
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.nanos)
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.nanos += u64::try_from(time.as_nanos()).unwrap();
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let verdict = self.guard.on_read(self.now(), bytes);
+        self.verdict = self.verdict.and(verdict);
+    }
+
+    /// The server writes.
+    fn take(&mut self, bytes: &[u8]) {
+        self.guard.on_written(bytes);
+    }
+
+    fn request(&mut self) -> u32 {
+        let stream = self.next_stream;
+        self.next_stream += 2;
+        self.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, b"head"));
+        stream
+    }
+
+    /// The server answers with so many bytes in DATA frames of 16 KiB.
+    fn answer(&mut self, stream: u32, mut length: usize) {
+        self.take(&frame(HEADERS, END_HEADERS, stream, b"head"));
+        while length > 0 {
+            let part = length.min(16_384);
+            length -= part;
+            self.take(&frame(DATA, 0, stream, &vec![0; part]));
+        }
+        self.take(&frame(DATA, END_STREAM, stream, &[]));
+    }
+
+    fn reset(&mut self, stream: u32) {
+        self.send(&frame(RESET, 0, stream, &[0, 0, 0, 8]));
+    }
+}
+
+/// How often `attack` can be done, as fast as can be, before the connection ends.
+fn rounds_until(abuse: Abuse, mut attack: impl FnMut(&mut Client)) -> u32 {
+    let mut client = Client::new();
+    for round in 1..20_000 {
+        attack(&mut client);
+        if let Err(found) = client.verdict {
+            assert_eq!(found, abuse);
+            return round;
+        }
+    }
+    panic!("never ended");
+}
+
+#[test]
+fn requests_taken_back_at_once_end_the_connection() {
+    let rapid_reset = |client: &mut Client| {
+        let stream = client.request();
+        client.reset(stream);
+    };
+    assert!((500..=513).contains(&rounds_until(Abuse::Resets, rapid_reset)));
+    // The server is made to reset by an error of the client's.
+    let made_to_reset = |client: &mut Client| {
+        let stream = client.request();
+        client.take(&frame(RESET, 0, stream, &[0, 0, 0, 1]));
+    };
+    assert!((500..=514).contains(&rounds_until(Abuse::Resets, made_to_reset)));
+}
+
+#[test]
+fn a_backend_that_fails_is_not_held_against_the_client() {
+    let mut client = Client::new();
+    for _ in 0..100_000 {
+        let stream = client.request();
+        client.take(&frame(RESET, 0, stream, &[0, 0, 0, 2]));
+    }
+    assert_eq!(client.verdict, Ok(()));
+}
+
+#[test]
+fn floods_of_frames_that_ask_for_nothing_end_the_connection() {
+    let floods: [(&str, Vec<u8>, u32); 12] = [
+        ("ping", frame(PING, 0, 0, &[0; 8]), 500),
+        ("answers to pings that nobody sent", frame(PING, ACK, 0, &[0; 8]), 1000),
+        ("settings", frame(SETTINGS, 0, 0, &[]), 250),
+        ("priority", frame(PRIORITY, 0, 1, &[0; 5]), 1000),
+        ("priority updates", frame(PRIORITY_UPDATE, 0, 0, &[0; 5]), 1000),
+        ("window updates", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), 1000),
+        ("window updates of closed streams", frame(WINDOW_UPDATE, 0, 99, &[0, 0, 0, 0]), 1000),
+        ("empty data", frame(DATA, 0, 1, &[]), 1000),
+        ("data that is padding", frame(DATA, PADDED, 1, &[3, 0, 0, 0]), 1000),
+        ("continuations of nothing", frame(CONTINUATION, 0, 1, &[]), 1000),
+        ("headers of one stream again and again", frame(HEADERS, 0, 0, &[]), 1000),
+        ("frames unknown", frame(0xee, 0xff, 7, &[1, 2, 3]), 1000),
+    ];
+    for (name, flood, most) in floods {
+        let rounds = rounds_until(Abuse::ControlFrames, |client| client.send(&flood));
+        assert!((most - 5..=most + 1).contains(&rounds), "{name}: {rounds}");
+    }
+}
+
+#[test]
+fn a_response_drawn_byte_by_byte_ends_the_connection() {
+    let dribble = |client: &mut Client| {
+        client.send(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]));
+        client.take(&frame(DATA, 0, 1, &[0]));
+    };
+    assert!(rounds_until(Abuse::ControlFrames, dribble) <= 1001);
+}
+
+#[test]
+fn what_is_kept_up_beyond_the_rate_ends_the_connection_in_time() {
+    let mut client = Client::new();
+    let mut seconds = 0;
+    while client.verdict.is_ok() && seconds < 60 {
+        // Three tenths above the rate, PING counting twice.
+        for _ in 0..65 {
+            client.send(&frame(PING, 0, 0, &[0; 8]));
+        }
+        client.wait(Duration::from_secs(1));
+        seconds += 1;
+    }
+    assert!((30..=40).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn responses_that_may_not_flow_end_the_connection() {
+    let mut client = Client::new();
+    client.send(&frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]));
+    let stream = client.request();
+    client.take(&frame(HEADERS, END_HEADERS, stream, b"head"));
+    let idle_timeout = Duration::from_secs(75);
+    for (seconds, expected) in [(0, Ok(())), (149, Ok(())), (1, Err(Abuse::Stall))] {
+        client.wait(Duration::from_secs(seconds));
+        assert_eq!(client.guard.look(Timestamp::from_nanos(client.nanos), idle_timeout), expected);
+    }
+}
+
+#[test]
+fn a_head_that_does_not_come_to_its_end_is_seen() {
+    let mut client = Client::new();
+    client.wait(Duration::from_secs(1));
+    let begun = client.now();
+    let whole = [frame(HEADERS, END_STREAM, 1, b"he"), frame(CONTINUATION, END_HEADERS, 1, b"ad")].concat();
+    for byte in &whole[..whole.len() - 1] {
+        client.send(&[*byte]);
+        client.wait(Duration::from_millis(100));
+    }
+    // Since the ninth byte, which says what the frame is.
+    assert_eq!(client.guard.headers_since(), Some(begun + Duration::from_millis(800)));
+    client.send(&whole[whole.len() - 1..]);
+    assert_eq!(client.guard.headers_since(), None);
+}
+
+#[test]
+fn the_farewell_is_a_frame_of_its_own() {
+    let mut guard = Guard::new(Timestamp::ZERO, ALLOWANCE);
+    assert_eq!(guard.farewell(), None);
+    guard.on_read(Timestamp::ZERO, PREFACE).unwrap();
+    guard.on_read(Timestamp::ZERO, &frame(HEADERS, 5, 0x0102_0305, b"head")).unwrap();
+    let settings = frame(SETTINGS, 0, 0, &[0; 6]);
+    guard.on_written_vectored(&[IoSlice::new(&settings[..5]), IoSlice::new(&settings[5..])], 12);
+    assert_eq!(guard.farewell(), None);
+    guard.on_written(&settings[12..]);
+    let farewell = guard.farewell().unwrap();
+    assert_eq!(&farewell[..], frame(7, 0, 0, &[1, 2, 3, 5, 0, 0, 0, 11]));
+}
+
+/// As `h2load -c1 -m100`, at a million requests per second.
+#[test]
+fn many_small_requests_at_once_are_honest() {
+    let mut client = Client::new();
+    client.send(&frame(WINDOW_UPDATE, 0, 0, &[0x3f, 0, 0, 0]));
+    for _ in 0..2_000 {
+        let streams: Vec<u32> = (0..100).map(|_| client.request()).collect();
+        for stream in streams {
+            client.answer(stream, 100);
+        }
+        client.send(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0x27, 0x10]));
+        client.wait(Duration::from_micros(100));
+    }
+    assert_eq!(client.verdict, Ok(()));
+}
+
+/// As gRPC for Go, which sends a window update and a PING to data that come, and a client that acknowledges each frame
+/// on its stream besides: 100,000 messages of ten bytes a second.
+#[test]
+fn a_stream_of_tiny_messages_is_honest() {
+    let mut client = Client::new();
+    let stream = client.request();
+    client.take(&frame(HEADERS, END_HEADERS, stream, b"head"));
+    for _ in 0..200_000 {
+        client.take(&frame(DATA, 0, stream, &[0; 15]));
+        for updated in [0, stream] {
+            client.send(&frame(WINDOW_UPDATE, 0, updated, &[0, 0, 0, 15]));
+        }
+        client.send(&frame(PING, 0, 0, &[0; 8]));
+        client.take(&frame(PING, ACK, 0, &[0; 8]));
+        client.send(&frame(DATA, 0, stream, &[0; 7]));
+        client.wait(Duration::from_micros(10));
+    }
+    assert_eq!(client.verdict, Ok(()));
+}
+
+#[test]
+fn a_client_that_hedges_each_request_is_honest() {
+    let mut client = Client::new();
+    for _ in 0..50_000 {
+        let (lost, won) = (client.request(), client.request());
+        client.answer(won, 50);
+        client.reset(lost);
+    }
+    assert_eq!(client.verdict, Ok(()));
+}
+
+/// Frames of priority at the start, one more with each request, an unknown frame besides, all requests given up when the
+/// page is left, and another page at once.
+#[test]
+fn a_browser_that_leaves_pages_is_honest() {
+    let mut client = Client::new();
+    for stream in [3, 5, 7, 9, 11] {
+        client.send(&frame(PRIORITY, 0, stream, &[0; 5]));
+    }
+    client.next_stream = 13;
+    for _ in 0..50 {
+        for _ in 0..2 {
+            let streams: Vec<u32> = (0..128)
+                .map(|_| {
+                    let stream = client.request();
+                    client.send(&frame(PRIORITY_UPDATE, 0, 0, &[0; 8]));
+                    client.send(&frame(0x0b, 0, stream, b"grease"));
+                    stream
+                })
+                .collect();
+            for stream in streams {
+                client.reset(stream);
+            }
+        }
+        client.wait(Duration::from_secs(2));
+    }
+    assert_eq!(client.verdict, Ok(()));
+}
+
+#[test]
+fn a_connection_that_is_only_kept_alive_is_honest_for_days() {
+    let mut client = Client::new();
+    for _ in 0..3 * 24 * 3600 {
+        client.send(&frame(PING, 0, 0, &[0; 8]));
+        client.wait(Duration::from_secs(1));
+    }
+    assert_eq!(client.verdict, Ok(()));
+}
+
+#[test]
+fn large_bodies_and_large_heads_are_honest() {
+    let mut client = Client::new();
+    for _ in 0..2_000 {
+        let stream = client.request();
+        for _ in 0..100 {
+            client.send(&frame(DATA, 0, stream, &[0; 16_384]));
+        }
+        client.send(&frame(DATA, END_STREAM, stream, &[]));
+        client.answer(stream, 100_000);
+        client.send(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0x27, 0x10]));
+        let stream = client.next_stream;
+        client.next_stream += 2;
+        client.send(&frame(HEADERS, END_STREAM, stream, &[0; 16_384]));
+        for end in [0, 0, END_HEADERS] {
+            client.send(&frame(CONTINUATION, end, stream, &[0; 16_384]));
+        }
+        client.answer(stream, 10);
+    }
+    assert_eq!(client.verdict, Ok(()));
+}
+
+proptest! {
+    #[test]
+    fn how_the_bytes_come_makes_no_difference(
+        frames in prop::collection::vec((0_u8..12, any::<u8>(), 0_u32..6, prop::collection::vec(any::<u8>(), 0..20)), 0..1500),
+        cut in 1_usize..60,
+    ) {
+        let bytes: Vec<u8> = frames.iter().flat_map(|(kind, flags, stream, payload)| frame(*kind, *flags, *stream, payload)).collect();
+        let (mut whole, mut cut_up) = (Client::new(), Client::new());
+        whole.send(&bytes);
+        bytes.chunks(cut).for_each(|part| cut_up.send(part));
+        prop_assert_eq!(whole.verdict, cut_up.verdict);
+        prop_assert_eq!(whole.guard.headers_since(), cut_up.guard.headers_since());
+    }
+
+    /// Whatever a client does in whatever order: with at most two control frames per request, four per data frame, and
+    /// half of its requests taken back, it stays.
+    #[test]
+    fn a_client_within_its_means_stays(deeds in prop::collection::vec(0_u8..4, 1..2000)) {
+        let mut client = Client::new();
+        for deed in deeds {
+            match deed {
+                0 => {
+                    let (back, stays) = (client.request(), client.request());
+                    client.reset(back);
+                    client.answer(stays, 0);
+                }
+                1 => {
+                    let stream = client.request();
+                    client.send(&frame(PRIORITY, 0, stream, &[0; 5]));
+                    client.send(&frame(HEADERS, END_HEADERS, stream, b"trailers"));
+                    client.answer(stream, 10);
+                }
+                2 => {
+                    let stream = client.request();
+                    client.take(&frame(DATA, 0, stream, &[0; 5]));
+                    (0..2).for_each(|_| client.send(&frame(PING, 0, 0, &[0; 8])));
+                }
+                _ => client.wait(Duration::from_micros(1)),
+            }
+        }
+        prop_assert_eq!(client.verdict, Ok(()));
+    }
+}

@@ -1,0 +1,151 @@
+//! File descriptors: how many there may be, and what happens when there are no more.
+//!
+//! `accept` fails for want of a descriptor and leaves the connection in the queue, so that the socket stays readable: a loop
+//! that tries again spins, one that waits lets clients hang until they time out. One descriptor is kept
+//! in reserve for that: given up, it lets a connection be accepted and closed at once, so that its client knows.
+
+use std::fs::{self, File};
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+
+use crate::config::Config;
+
+/// Connections that are turned away in one go. The accept loop has other things to look at in between.
+const MOST_AT_ONCE: usize = 64;
+/// Descriptors beyond those of connections: standard streams, the admin API, logs, and some of each thread.
+const BESIDES: u64 = 64;
+const PER_THREAD: u64 = 8;
+
+/// Whether an error says that descriptors have run out, of the process or of the system.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// A descriptor that is held so that there is one to give up.
+#[derive(Debug)]
+pub(crate) struct Reserve(Option<File>);
+
+impl Reserve {
+    pub(crate) fn hold() -> Self {
+        Self(File::open("/dev/null").ok())
+    }
+
+    /// Accepts connections that wait in the queue and closes them, by means of the descriptor in reserve; says how many.
+    pub(crate) async fn turn_away(&mut self, listener: &TcpListener) -> u64 {
+        let mut count = 0;
+        for _ in 0..MOST_AT_ONCE {
+            drop(self.0.take());
+            let accepted = poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await;
+            let was_turned_away = matches!(accepted, Poll::Ready(Ok(_)));
+            drop(accepted);
+            *self = Self::hold();
+            // Another thread may have been quicker to take what was given up.
+            if !was_turned_away {
+                break;
+            }
+            count += 1;
+        }
+        count
+    }
+}
+
+/// Lets this process have as many descriptors as `config` may come to need, as far as it may; says so where that is too
+/// few. The soft limit, 1,024 for the sake of programs that use `select`, says nothing about what a server should have.
+pub(crate) fn raise_limit_for(config: &Config) {
+    let needed = needed(config);
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let Some(mut limit) = current.filter(|current| *current < needed) else { return };
+    let raised = maximum.map_or(needed, |maximum| maximum.min(needed));
+    if raised > limit && setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).is_ok() {
+        limit = raised;
+    }
+    if limit < needed {
+        tracing::warn!(
+            limit,
+            needed,
+            "fewer file descriptors than max_connections of the listeners may need, two each: raise the limit \
+             (LimitNOFILE= in systemd, ulimit -n) or lower max_connections"
+        );
+    }
+}
+
+/// Descriptors that `config` may come to need: two for each connection of a client, as each may have one to a backend.
+pub(crate) fn needed(config: &Config) -> u64 {
+    let connections: u64 = config.listeners().iter().map(|listener| listener.max_connections.get() as u64).sum();
+    connections.saturating_mul(2).saturating_add(BESIDES + PER_THREAD * config.threads().get() as u64)
+}
+
+/// Descriptors that are open; `None` where the system does not say.
+pub(crate) fn open_count() -> Option<u64> {
+    // Linux 6.2 and later say it as the size; before that it is 0.
+    let size = fs::metadata("/proc/self/fd").ok()?.len();
+    if size > 0 { Some(size) } else { Some(fs::read_dir("/proc/self/fd").ok()?.count() as u64) }
+}
+
+/// Descriptors that may be open; `None` for any number.
+pub(crate) fn limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn those_who_wait_in_the_queue_are_closed_and_the_reserve_is_held_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut clients = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
+        let mut reserve = Reserve::hold();
+        let mut count = 0;
+        while count < 2 {
+            listener.ready_to_accept().await;
+            count += reserve.turn_away(&listener).await;
+        }
+        for client in &mut clients {
+            assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+        }
+        assert_eq!(reserve.turn_away(&listener).await, 0);
+        assert!(reserve.0.is_some());
+    }
+
+    trait ReadyToAccept {
+        async fn ready_to_accept(&self);
+    }
+
+    impl ReadyToAccept for TcpListener {
+        /// Gives the runtime a turn, in which it learns of connections.
+        async fn ready_to_accept(&self) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn only_a_want_of_descriptors_is_one() {
+        assert!(is_shortage(&Errno::MFILE.into()) && is_shortage(&Errno::NFILE.into()));
+        assert!(!is_shortage(&Errno::CONNABORTED.into()) && !is_shortage(&io::Error::other("else")));
+    }
+
+    #[test]
+    fn two_descriptors_are_needed_for_each_connection() {
+        let text = "threads = 2\n[[listeners]]\naddress = \"127.0.0.1:8080\"\nmax_connections = 300\n[[routes]]\ncluster = \"web\"\n[clusters.web]\nbackends = [\"10.0.0.1:80\"]\n";
+        assert_eq!(needed(&Config::parse("test.toml", text).unwrap()), 680);
+    }
+
+    #[test]
+    fn open_descriptors_are_counted() {
+        let before = open_count().unwrap();
+        let _files: Vec<File> = (0..50).map(|_| File::open("/dev/null").unwrap()).collect();
+        // Other tests of this process open and close some meanwhile.
+        assert!(open_count().unwrap() > before + 20);
+        assert!(limit().is_none_or(|limit| limit >= open_count().unwrap()));
+    }
+}

@@ -1,0 +1,93 @@
+//! How the proxy ends without losing a request.
+//!
+//! A proxy that is told to end closes idle connections once nothing is in flight: whoever waits for its end waits for no idle
+//! client. One that has handed its sockets to a successor is waited for by nobody, and leaves each connection to its
+//! client until `drain.timeout`: a client that writes a request to an idle connection at the moment in which it is closed
+//! would lose it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Proxy;
+use crate::phase::Phase;
+use crate::worker::Order;
+
+/// How often a draining proxy looks whether it is idle.
+pub(super) const DRAIN_LOOK: Duration = Duration::from_millis(50);
+/// How long it must be idle to end: a client that has just been told to go may have one more request on its way.
+const DRAIN_QUIET: Duration = Duration::from_millis(500);
+/// Time for connections to end by themselves once the listeners are closed, even if the time to drain is over.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+/// Time for the last lines of the access log to be written.
+const FLUSH_GRACE: Duration = Duration::from_secs(1);
+
+impl Proxy {
+    /// Ends the proxy without losing a request: says that it goes, waits until nothing is in flight (or for the
+    /// config's `drain.timeout`), closes listeners, then connections.
+    pub async fn drain(&self) {
+        self.life.advance(Phase::LameDuck);
+        let _no_reload = self.changing.lock().await;
+        self.advance(Phase::LameDuck);
+        let drain = self.config().drain().clone();
+        let begun = Instant::now();
+        let mut idle_since = None;
+        loop {
+            tokio::time::sleep(DRAIN_LOOK).await;
+            if self.active_requests() > 0 {
+                idle_since = None;
+            }
+            let idle_for = idle_since.get_or_insert_with(Instant::now).elapsed();
+            let done = self.active_requests() == 0 && idle_for >= DRAIN_QUIET && begun.elapsed() >= drain.announce;
+            if done || begun.elapsed() >= drain.timeout {
+                break;
+            }
+        }
+        self.close(begun + drain.timeout).await;
+    }
+
+    /// Ends the proxy when a successor has all of its sockets: takes no connection from now on, and ends when its clients
+    /// have left, at the latest after the config's `drain.timeout`.
+    pub async fn leave_to_successor(&self) {
+        self.life.advance(Phase::LameDuck);
+        let _no_reload = self.changing.lock().await;
+        self.close_doors();
+        self.advance(Phase::LameDuck);
+        let until = Instant::now() + self.config().drain().timeout;
+        self.wait_for_clients(until).await;
+        self.close(until).await;
+    }
+
+    /// Closes listeners, then connections as soon as each has nothing to answer, at the latest `until` or a little later.
+    async fn close(&self, until: Instant) {
+        self.close_doors();
+        self.advance(Phase::Closing);
+        // A response may have left its backend and still be on its way to a slow client.
+        self.wait_for_clients(until.max(Instant::now() + CLOSE_GRACE)).await;
+        self.access_log.flush(FLUSH_GRACE).await;
+    }
+
+    async fn wait_for_clients(&self, until: Instant) {
+        while self.connections() > 0 && Instant::now() < until {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+    }
+
+    /// Has the threads accept what has connected so far, and no more.
+    fn close_doors(&self) {
+        // While these copies are open the queues of the sockets would go on growing.
+        for listener in self.running.lock().listeners.values_mut() {
+            listener.sockets.clear();
+        }
+        for worker in &self.workers {
+            worker.order(Order::CloseDoors);
+        }
+    }
+
+    fn advance(&self, phase: Phase) {
+        self.life.advance(phase);
+        for worker in &self.workers {
+            worker.order(Order::Advance(phase));
+        }
+    }
+}

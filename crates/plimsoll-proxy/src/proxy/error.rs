@@ -1,0 +1,55 @@
+//! Why the proxy did not start, or did not take a config.
+
+use std::net::SocketAddr;
+use std::{fmt, io};
+
+use crate::config::ConfigError;
+
+/// Why the proxy did not start, or did not take a config.
+#[derive(Debug)]
+pub enum Error {
+    /// A backend's name could not be looked up.
+    Config(ConfigError),
+    /// An address cannot be listened at.
+    Listen {
+        /// The listener's name.
+        listener: String,
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        cause: io::Error,
+    },
+    /// The access log cannot be written where the config says.
+    AccessLog(io::Error),
+    /// A thread could not be started.
+    Thread(io::Error),
+    /// It is ending.
+    Draining,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Listen { listener, address, cause } => {
+                let mend = match cause.kind() {
+                    io::ErrorKind::AddrInUse => ": end the program that listens there, or choose another port",
+                    io::ErrorKind::PermissionDenied => ": ports below 1024 need root or CAP_NET_BIND_SERVICE",
+                    io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
+                    _ => "",
+                };
+                write!(f, "listener {listener:?} cannot listen at {address}: {cause}{mend}")
+            }
+            Self::AccessLog(cause) => {
+                write!(
+                    f,
+                    "access_log.path cannot be opened: {cause}: choose another path, or let this user write there"
+                )
+            }
+            Self::Thread(cause) => write!(f, "cannot start a thread: {cause}"),
+            Self::Draining => f.write_str("the proxy is draining and takes no new config"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

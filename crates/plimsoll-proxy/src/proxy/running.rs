@@ -1,0 +1,191 @@
+//! What runs now: clusters, which all threads share, and listeners.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use plimsoll::client::Cluster;
+use plimsoll::discover::Endpoint;
+use tokio::sync::oneshot;
+
+use super::ListenerView;
+use crate::access_log::AccessLog;
+use crate::config::Config;
+use crate::listener::{Limits, Shared};
+use crate::pressure::Pressure;
+use crate::sockets::Bound;
+use crate::worker::{ListenerPlan, Order, Plan, Worker};
+
+/// All that a config has brought about.
+pub(super) struct Running {
+    pub(super) config: Arc<Config>,
+    pub(super) clusters: BTreeMap<String, Cluster>,
+    /// By the address in the config, whose port may be 0.
+    pub(super) listeners: HashMap<SocketAddr, RunningListener>,
+    /// Removed, with connections that have not ended yet.
+    leaving: Vec<Arc<Shared>>,
+    pressure: Arc<Pressure>,
+}
+
+/// A listener, on all threads.
+pub(super) struct RunningListener {
+    name: String,
+    bound: SocketAddr,
+    pub(super) shared: Arc<Shared>,
+    /// Copies of what the threads accept from, for a successor of this process.
+    pub(super) sockets: Vec<TcpListener>,
+}
+
+impl Running {
+    pub(super) fn new(config: Arc<Config>, pressure: Arc<Pressure>) -> Self {
+        Self { config, clusters: BTreeMap::new(), listeners: HashMap::new(), leaving: Vec::new(), pressure }
+    }
+
+    /// Brings clusters and listeners in line with `config`; hands back the threads' sockets of listeners that come.
+    pub(super) fn update(
+        &mut self,
+        config: Arc<Config>,
+        endpoints: BTreeMap<String, Vec<Endpoint>>,
+        bound: HashMap<SocketAddr, Bound>,
+    ) -> HashMap<SocketAddr, Vec<TcpListener>> {
+        self.update_clusters(&config, endpoints);
+        let copies = self.update_listeners(&config, bound);
+        self.config = config;
+        copies
+    }
+
+    fn update_clusters(&mut self, config: &Config, mut endpoints: BTreeMap<String, Vec<Endpoint>>) {
+        // One that is removed lives on, checks included, until the last request and the last connection that can bring
+        // one are gone: the task that checks it holds no handle.
+        self.clusters.retain(|name, _| config.clusters().contains_key(name));
+        for name in config.clusters().keys() {
+            let endpoints = endpoints.remove(name).unwrap_or_default();
+            match self.clusters.get(name) {
+                Some(cluster) => {
+                    let settings = config.client(name);
+                    if *cluster.config() != settings {
+                        cluster.set_config(settings);
+                    }
+                    cluster.update(endpoints);
+                }
+                None => {
+                    let cluster = Cluster::new(name, config.client(name), endpoints);
+                    tokio::spawn(cluster.run());
+                    self.clusters.insert(name.clone(), cluster);
+                }
+            }
+        }
+    }
+
+    fn update_listeners(
+        &mut self,
+        config: &Config,
+        mut bound: HashMap<SocketAddr, Bound>,
+    ) -> HashMap<SocketAddr, Vec<TcpListener>> {
+        self.leaving.retain(|shared| shared.connections() > 0);
+        let stays = |address: &SocketAddr| config.listeners().iter().any(|listener| listener.address == *address);
+        // Their copies of the sockets are closed here, so that the threads close what is left.
+        let removed = self.listeners.extract_if(|address, _| !stays(address));
+        self.leaving.extend(removed.map(|(_, listener)| listener.shared));
+        let mut copies = HashMap::new();
+        for listener in config.listeners() {
+            if let Some(running) = self.listeners.get_mut(&listener.address) {
+                running.name.clone_from(&listener.name);
+                continue;
+            }
+            let Bound { sockets, copies: given } =
+                bound.remove(&listener.address).expect("what is not running yet was bound before");
+            let running = RunningListener {
+                name: listener.name.clone(),
+                bound: sockets[0].local_addr().unwrap_or(listener.address),
+                shared: Arc::new(Shared::new(Arc::clone(&self.pressure))),
+                sockets,
+            };
+            self.listeners.insert(listener.address, running);
+            copies.insert(listener.address, given);
+        }
+        for listener in config.listeners() {
+            let shared = &self.listeners[&listener.address].shared;
+            shared.set_tls(config.server_tls(&listener.name).map(Arc::as_ref));
+        }
+        copies
+    }
+
+    /// Connections of clients, at listeners that were removed as well.
+    pub(super) fn connections(&self) -> usize {
+        let shared = self.listeners.values().map(|listener| &listener.shared).chain(&self.leaving);
+        shared.map(|shared| shared.connections()).sum()
+    }
+
+    /// Has `worker`, the one of this number among `workers`, serve what runs now; the receiver is told when it does.
+    pub(super) fn serve(
+        &self,
+        worker: &Worker,
+        sockets: &mut HashMap<SocketAddr, Vec<TcpListener>>,
+        workers_left: usize,
+        access_log: &AccessLog,
+    ) -> oneshot::Receiver<()> {
+        let (done, receiver) = oneshot::channel();
+        let listeners = self.config.listeners().iter().map(|listener| {
+            let sockets = sockets.get_mut(&listener.address).map(|left| share(left, workers_left)).unwrap_or_default();
+            ListenerPlan {
+                name: listener.name.clone(),
+                address: listener.address,
+                limits: Limits::from(listener),
+                shared: Arc::clone(&self.listeners[&listener.address].shared),
+                sockets,
+            }
+        });
+        let plan = Plan {
+            config: Arc::clone(&self.config),
+            clusters: self.clusters.clone().into_iter().collect(),
+            listeners: listeners.collect(),
+            access_log: access_log.clone(),
+            done,
+        };
+        worker.order(Order::Serve(plan));
+        receiver
+    }
+}
+
+/// One worker's share of what is left for it and those after it.
+fn share<T>(left: &mut Vec<T>, workers_left: usize) -> Vec<T> {
+    let share = left.len().div_ceil(workers_left);
+    left.split_off(left.len() - share)
+}
+
+impl RunningListener {
+    pub(super) fn view(&self) -> ListenerView {
+        ListenerView {
+            name: self.name.clone(),
+            address: self.bound,
+            connections: self.shared.connections(),
+            accepted: self.shared.accepted.load(Ordering::Relaxed),
+            refusals: self.shared.refusals.counts().collect(),
+            ended: self.shared.ended.counts().collect(),
+            turned_away: self.shared.turned_away(),
+            stalled_streams: self.shared.stalled_streams.load(Ordering::Relaxed),
+            failed_handshakes: self.shared.handshakes.failed().collect(),
+            tls_handshakes: self.shared.handshakes.done().to_vec(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_dealt_out_evenly_and_none_is_left() {
+        let deal = |sockets: usize, workers: usize| -> Vec<usize> {
+            let mut left: Vec<usize> = (0..sockets).collect();
+            let dealt = (0..workers).map(|i| share(&mut left, workers - i).len()).collect();
+            assert!(left.is_empty());
+            dealt
+        };
+        assert_eq!(deal(4, 4), [1, 1, 1, 1]);
+        assert_eq!(deal(4, 3), [2, 1, 1]);
+        assert_eq!(deal(8, 3), [3, 3, 2]);
+    }
+}

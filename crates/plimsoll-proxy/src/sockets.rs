@@ -1,0 +1,148 @@
+//! Sockets that listen: bound here, or taken over from whoever started this process.
+//!
+//! Each thread has sockets of its own at the same address (`SO_REUSEPORT`), and each socket a queue of connections
+//! that nobody has accepted yet. Whoever closes a socket loses its queue, so a successor takes over every one of its
+//! predecessor's sockets, however many threads either has: a thread may accept from several. What systemd passes is
+//! one socket for an address, as a rule without `SO_REUSEPORT`; then the threads share its one queue.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+/// Connections that the kernel may hold before they are accepted: enough for a burst during a reload.
+pub(crate) const BACKLOG: i32 = 4096;
+
+/// Listening sockets that were handed over, by their address.
+#[derive(Debug, Default)]
+pub struct Sockets(HashMap<SocketAddr, Vec<TcpListener>>);
+
+impl Sockets {
+    /// Adds a socket.
+    ///
+    /// # Errors
+    /// When it is no socket that listens at an address of IP.
+    pub fn add(&mut self, socket: TcpListener) -> io::Result<()> {
+        let address = socket.local_addr()?;
+        if !SockRef::from(&socket).is_listener()? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
+        }
+        socket.set_nonblocking(true)?;
+        self.0.entry(address).or_default().push(socket);
+        Ok(())
+    }
+
+    /// Takes out the sockets at `address`; none when there are none.
+    pub fn take(&mut self, address: SocketAddr) -> Vec<TcpListener> {
+        self.0.remove(&address).unwrap_or_default()
+    }
+
+    /// The addresses of the sockets that nobody has taken.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.0.keys().copied()
+    }
+}
+
+/// The sockets of one listener.
+pub(crate) struct Bound {
+    /// At least one for each thread.
+    pub(crate) sockets: Vec<TcpListener>,
+    /// The same ones again, for the threads.
+    pub(crate) copies: Vec<TcpListener>,
+}
+
+/// Sockets for `threads` threads at `address`: those `given`, and as many more as it takes.
+pub(crate) fn open(address: SocketAddr, mut given: Vec<TcpListener>, threads: usize) -> io::Result<Bound> {
+    if given.is_empty() {
+        given.push(bind(address)?);
+    }
+    // The first decides the port where the config leaves it open.
+    let address = given[0].local_addr()?;
+    let had = given.len();
+    while given.len() < threads {
+        let next = match bind(address) {
+            Ok(socket) => socket,
+            // Whoever made the first one keeps the address to itself: its queue is shared.
+            Err(_) if had > 0 => given[given.len() % had].try_clone()?,
+            Err(error) => return Err(error),
+        };
+        given.push(next);
+    }
+    for socket in &given {
+        // What is accepted has it from here, which saves system calls for each.
+        let socket = SockRef::from(socket);
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new().with_time(SILENCE).with_interval(PROBES).with_retries(MAX_PROBES),
+        )?;
+    }
+    let copies = given.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
+    Ok(Bound { sockets: given, copies })
+}
+
+/// How long nothing comes from a client before the system asks whether it is still there, and how often it asks then. A tunnel,
+/// or a client that waits for a slow answer, may be silent for long; one whose machine is gone would be so for ever.
+const SILENCE: Duration = Duration::from_secs(60);
+const PROBES: Duration = Duration::from_secs(10);
+const MAX_PROBES: u32 = 5;
+
+/// A socket that listens at `address`, on which several threads, and a successor of this process, may listen as
+/// well: the kernel spreads connections over them.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+    #[test]
+    fn each_thread_has_a_socket_at_the_one_port_that_was_free() {
+        let bound = open(ANY, Vec::new(), 3).unwrap();
+        let ports: Vec<_> = bound.sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
+        assert_eq!((ports.len(), bound.copies.len()), (3, 3));
+        assert!(ports.iter().all(|port| *port == ports[0] && *port != 0), "{ports:?}");
+    }
+
+    #[test]
+    fn a_socket_that_keeps_its_address_to_itself_is_shared_by_the_threads() {
+        let alone = TcpListener::bind(ANY).unwrap();
+        let address = alone.local_addr().unwrap();
+        let mut sockets = Sockets::default();
+        sockets.add(alone).unwrap();
+        let bound = open(address, sockets.take(address), 2).unwrap();
+        assert_eq!(bound.sockets.len(), 2);
+        let _client = TcpStream::connect(address).unwrap();
+        let accepted = || bound.sockets.iter().rev().find_map(|socket| socket.accept().ok());
+        assert!(accepted().is_some() && accepted().is_none(), "one queue");
+        assert_eq!(sockets.take(address).len(), 0);
+    }
+
+    #[test]
+    fn what_is_accepted_sends_at_once_and_notices_that_its_peer_is_gone() {
+        let bound = open(ANY, vec![TcpListener::bind(ANY).unwrap()], 1).unwrap();
+        let _client = TcpStream::connect(bound.sockets[0].local_addr().unwrap()).unwrap();
+        let accepted = bound.sockets[0].accept().unwrap().0;
+        assert!(accepted.nodelay().unwrap());
+        assert!(SockRef::from(&accepted).keepalive().unwrap());
+    }
+
+    #[test]
+    fn more_sockets_than_threads_are_all_kept() {
+        let first = open(ANY, Vec::new(), 4).unwrap();
+        let address = first.sockets[0].local_addr().unwrap();
+        assert_eq!(open(address, first.copies, 2).unwrap().sockets.len(), 4);
+    }
+}

@@ -1,0 +1,63 @@
+//! Memory for what is read and written, lent for as long as it is needed.
+//!
+//! A connection that waits (idle, or for an answer) holds no buffer: the many that wait share the few of their thread.
+//! What is read becomes slices of the buffer, which goes back with the rest of its room; once the slices are gone
+//! its memory is used again from the start, so that in steady state nothing is allocated for reading.
+
+use std::cell::RefCell;
+
+use bytes::BytesMut;
+use plimsoll_http1::write;
+
+/// Size of a buffer for reading: a head and most bodies in one read, as HAProxy has it. Few are in use at a time.
+pub(super) const INPUT: usize = 16 * 1024;
+
+/// A buffer for reading that was made larger than this is not kept: a body made it so.
+pub(super) const MAX_INPUT: usize = 64 * 1024;
+
+/// Buffers of each kind that a thread keeps. Those in use at the same time are on loan within one poll, or hold what
+/// could not be written at once; more than a few is a burst.
+const MAX_KEPT: usize = 8;
+
+/// A buffer for writing that has grown beyond this is not kept: the body that made it grow was an exception.
+const MAX_OUTPUT: usize = 64 * 1024;
+
+thread_local! {
+    static INPUTS: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+    static OUTPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty buffer to read into.
+pub(super) fn input() -> BytesMut {
+    // A thread that ends has none left.
+    INPUTS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten().unwrap_or_default()
+}
+
+/// Gives back what [`input`] gave, and is empty again.
+pub(super) fn return_input(buffer: BytesMut) {
+    let _ = INPUTS.try_with(|kept| {
+        let mut kept = kept.borrow_mut();
+        if kept.len() < MAX_KEPT {
+            kept.push(buffer);
+        }
+    });
+}
+
+/// An empty buffer to write a head into.
+pub(super) fn output() -> Vec<u8> {
+    let kept = OUTPUTS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
+    kept.unwrap_or_else(|| Vec::with_capacity(2 * write::TYPICAL_HEAD))
+}
+
+/// Gives back what [`output`] gave.
+pub(super) fn return_output(mut buffer: Vec<u8>) {
+    if (1..=MAX_OUTPUT).contains(&buffer.capacity()) {
+        buffer.clear();
+        let _ = OUTPUTS.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < MAX_KEPT {
+                kept.push(buffer);
+            }
+        });
+    }
+}

@@ -1,0 +1,57 @@
+//! A connection on loan from its pool.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use plimsoll_core::BackendId;
+
+use super::Connection;
+use crate::client::attempt::Home;
+
+/// A connection that is in use. Its pool counts it until it is given back, or dropped and so closed.
+pub(crate) struct Lease {
+    home: Arc<dyn Home>,
+    backend: BackendId,
+    /// There until it is given back.
+    connection: Option<Box<Connection>>,
+}
+
+impl Lease {
+    pub(crate) fn new(home: Arc<dyn Home>, backend: BackendId, connection: Box<Connection>) -> Self {
+        Self { home, backend, connection: Some(connection) }
+    }
+
+    /// The request on it is over, well or not: back to the pool if it may serve another, closed otherwise.
+    pub(super) fn end(mut self) {
+        if let Some(mut connection) = self.connection.take_if(|connection| connection.is_reusable) {
+            let kept =
+                if connection.end() { self.home.give_back_http1(self.backend, connection) } else { Err(connection) };
+            self.connection = kept.err();
+        }
+    }
+}
+
+impl Deref for Lease {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.connection.as_ref().expect("it is there until the lease ends")
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect("it is there until the lease ends")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            let (serial, requests) = (connection.serial, connection.requests);
+            drop(connection);
+            tracing::trace!(backend = %self.backend, serial, requests, "connection to a backend closed");
+            self.home.clone().closed_http1(self.backend, requests);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A request at one backend over HTTP/1.1.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use plimsoll_core::{BackendId, Timestamp};
+use plimsoll_http1::ResponseHead;
+
+use super::{Call, MAX_CLOSED, Tried, connect_error, gone};
+use crate::client::ClientAddress;
+use crate::client::attempt::{Attempt, Home as _};
+use crate::client::body::{ResponseBody, Source};
+use crate::client::cluster::Backend;
+use crate::client::error::{ConnectError, Error};
+use crate::client::form;
+use crate::client::http1::{After, Exchange, Fate, Lease, Upgraded};
+use crate::client::outgoing::Outgoing;
+use crate::client::pool::{RequestBody, Taken};
+use crate::client::timer::{Limit, TooLate};
+
+impl<B: RequestBody> Call<'_, B> {
+    /// Offers the request to the backend `id`, which was chosen at `picked_at`.
+    pub(super) async fn over_http1(
+        &mut self,
+        mut limit: Pin<&mut Limit>,
+        id: BackendId,
+        picked_at: Timestamp,
+        request: &mut Request<Outgoing<B>>,
+    ) -> Tried {
+        let mut attempt = Attempt::new(self.pool.clone(), id, picked_at);
+        let mut closed = 0;
+        loop {
+            let client = request.extensions().get().copied();
+            let (lease, backend) = match self.lease(limit.as_mut(), &mut attempt, client, &mut closed).await {
+                Ok(lease) => lease,
+                Err(error) => return Tried::NotSent(error),
+            };
+            form::http1(request, &backend, &mut self.lent_host);
+            let mut exchange = Exchange::new(lease, request, self.informational.as_ref());
+            let answer = std::future::poll_fn(|cx| exchange.poll_answer(cx, self.deadline));
+            let cause = match answer.await {
+                Ok(Ok(head)) => {
+                    let after = exchange.answered(&head);
+                    return Tried::Answered(self.answered_http1(attempt, head, after, &backend));
+                }
+                Ok(Err(cause)) => cause,
+                Err(TooLate) => return Tried::Failed(self.too_late(&mut attempt)),
+            };
+            let fate = exchange.fate(&cause);
+            drop(exchange);
+            closed += 1;
+            if fate == Fate::Failed || closed >= MAX_CLOSED {
+                let error = Error::from_http1(backend.address(), cause);
+                attempt.fail(error.ending());
+                return if fate == Fate::NotSent { Tried::NotSent(error) } else { Tried::Failed(error) };
+            }
+            if fate == Fate::Replay {
+                self.pool.cluster().count_replay();
+            }
+        }
+    }
+
+    /// A connection for the request, on behalf of `client`. After one that was found closed it is a new one, which has no idle
+    /// time that could end. With an error nothing was sent, and the attempt is over.
+    async fn lease(
+        &self,
+        mut limit: Pin<&mut Limit>,
+        attempt: &mut Attempt,
+        client: Option<ClientAddress>,
+        closed: &mut usize,
+    ) -> Result<(Lease, Arc<Backend>), Error> {
+        loop {
+            let backend = match self.pool.take_http1(attempt.id(), *closed == 0) {
+                Taken::Ready(lease, backend) => return Ok((lease, backend)),
+                Taken::Open(backend) => backend,
+                Taken::Gone => return Err(gone(attempt)),
+            };
+            // Boxed, because it is rare and large (it has TLS in it), and would make the future of every request so.
+            let opening = Box::pin(self.pool.open_http1(attempt.id(), client));
+            match limit.as_mut().wait(self.deadline, opening).await {
+                Ok(Ok(Some(mut lease))) => {
+                    if lease.is_silent() {
+                        return Ok((lease, backend));
+                    }
+                    *closed += 1;
+                    if *closed >= MAX_CLOSED {
+                        return Err(connect_error(attempt, &backend, ConnectError::ClosedAtOnce));
+                    }
+                }
+                Ok(Ok(None)) => return Err(gone(attempt)),
+                Ok(Err(cause)) => return Err(connect_error(attempt, &backend, cause)),
+                Err(TooLate) => return Err(connect_error(attempt, &backend, ConnectError::Timeout(self.timeout))),
+            }
+        }
+    }
+
+    fn answered_http1(
+        &self,
+        mut attempt: Attempt,
+        head: ResponseHead,
+        after: After,
+        backend: &Backend,
+    ) -> Response<ResponseBody> {
+        self.read_head(&mut attempt, head.status, &head.headers);
+        let (body, upgraded) = match after {
+            After::Body(incoming) => (self.body(attempt, Source::Http1(incoming), backend), None),
+            After::Tunnel(lease) => {
+                let empty = ResponseBody::empty(backend.address());
+                (empty, Some(Upgraded::new(lease, attempt)))
+            }
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = head.status;
+        *response.version_mut() = head.version;
+        *response.headers_mut() = head.headers;
+        if let Some(upgraded) = upgraded {
+            upgraded.put_into(&mut response);
+        }
+        response
+    }
+}

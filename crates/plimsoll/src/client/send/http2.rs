@@ -1,0 +1,111 @@
+//! A request at one backend over HTTP/2.
+
+use std::pin::Pin;
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use plimsoll_core::{BackendId, Timestamp};
+
+use super::{Call, MAX_CLOSED, Tried, connect_error, gone};
+use crate::client::attempt::{Attempt, Home as _};
+use crate::client::body::Source;
+use crate::client::cluster::{Backend, Ending};
+use crate::client::error::{Cause, ConnectError, Error, refused, was_reset};
+use crate::client::outgoing::Outgoing;
+use crate::client::pool::{RequestBody, Sending};
+use crate::client::replay::Copy;
+use crate::client::timer::{Limit, TooLate};
+
+/// Connections that a request may see opened without getting room on one. Others who waited were
+/// quicker; or the peer closes each at once, and that must not go on for the whole of the request's time.
+const MAX_OPENINGS: usize = 100;
+
+impl<B: RequestBody> Call<'_, B> {
+    /// Offers the request to the backend `id`, which was chosen at `picked_at`.
+    pub(super) async fn over_http2(
+        &mut self,
+        mut limit: Pin<&mut Limit>,
+        id: BackendId,
+        picked_at: Timestamp,
+        request: &mut Request<Outgoing<B>>,
+    ) -> Tried {
+        let mut attempt = Attempt::new(self.pool.clone(), id, picked_at);
+        let mut closed = 0;
+        let mut openings = 0;
+        loop {
+            let taken = std::mem::replace(request, Request::new(Outgoing::empty()));
+            let (answer, backend, copy) = match self.pool.send_http2(id, taken, &mut self.lent_host) {
+                Sending::Sent(answer, connection, backend, copy) => {
+                    attempt.sent_on(connection);
+                    (limit.as_mut().wait(self.deadline, answer).await, backend, copy)
+                }
+                Sending::Wait(returned, backend, opened) => {
+                    *request = returned;
+                    match limit.as_mut().wait(self.deadline, opened).await {
+                        Ok(Ok(Ok(()))) if openings < MAX_OPENINGS => {
+                            openings += 1;
+                            continue;
+                        }
+                        Ok(Ok(Ok(()))) => {
+                            return Tried::NotSent(connect_error(&mut attempt, &backend, ConnectError::ClosedAtOnce));
+                        }
+                        Ok(Ok(Err(cause))) => return Tried::NotSent(connect_error(&mut attempt, &backend, cause)),
+                        // The opening was dropped with its backend.
+                        Ok(Err(_)) => return Tried::NotSent(gone(&mut attempt)),
+                        Err(TooLate) => return Tried::Failed(self.too_late(&mut attempt)),
+                    }
+                }
+                Sending::Gone(returned) => {
+                    *request = returned;
+                    return Tried::NotSent(gone(&mut attempt));
+                }
+            };
+            let mut failure = match answer {
+                Ok(Ok(response)) => return self.answered_http2(attempt, response, &backend),
+                Ok(Err(failure)) => failure,
+                Err(TooLate) => return Tried::Failed(self.too_late(&mut attempt)),
+            };
+            attempt.leave_connection();
+            closed += 1;
+            match (failure.take_message(), copy) {
+                (Some(returned), _) if closed < MAX_CLOSED => *request = returned,
+                (Some(returned), _) => {
+                    *request = returned;
+                    attempt.fail(Ending::Broken);
+                    return Tried::NotSent(Error::from_hyper(backend.address(), failure.into_error()));
+                }
+                (None, Some(copy)) if closed < MAX_CLOSED && may_replay(&copy, &failure) => {
+                    self.pool.cluster().count_replay();
+                    *request = copy.into_request();
+                }
+                (None, _) => {
+                    let error = Error::from_hyper(backend.address(), failure.into_error());
+                    attempt.fail(error.ending());
+                    return Tried::Failed(error);
+                }
+            }
+        }
+    }
+
+    fn answered_http2(&self, mut attempt: Attempt, response: Response<Incoming>, backend: &Backend) -> Tried {
+        let (head, incoming) = response.into_parts();
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            // HTTP/2 has no such response (RFC 9113, 8.6).
+            let cause = Cause::out_of_turn("it switches protocols unasked");
+            let error = Error::BadResponse { address: backend.address(), cause };
+            attempt.fail(error.ending());
+            return Tried::Failed(error);
+        }
+        self.read_head(&mut attempt, head.status, &head.headers);
+        let body = self.body(attempt, Source::Http2(incoming), backend);
+        Tried::Answered(Response::from_parts(head, body))
+    }
+}
+
+/// Whether the connection may just have been closed as an idle one, or the peer did not look.
+fn may_replay<B>(copy: &Copy, failure: &TrySendError<Request<Outgoing<B>>>) -> bool {
+    let error = failure.error();
+    refused(error)
+        || !(copy.only_if_refused() || error.is_user() || error.is_parse() || error.is_timeout() || was_reset(error))
+}

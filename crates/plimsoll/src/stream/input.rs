@@ -1,0 +1,121 @@
+//! What was read from a connection and not yet taken.
+//!
+//! A connection that waits for a message holds no memory for it: heads are read into a buffer that the thread's connections
+//! share, and as much as came is copied out, which is a few hundred bytes. Bodies are read where they stay: into a buffer
+//! that is handed on as it is, and grows while the sender fills it, so that a long body takes few system calls.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead as _, AsyncReadExt as _, ReadBuf};
+
+use super::Stream;
+
+/// The shared buffer, for each thread: more than nearly all heads, and short bodies with them.
+const SCRATCH: usize = 16 * 1024;
+/// The first buffer for a body, and the largest. The largest holds what a socket usually does.
+const FIRST_BODY: usize = 16 * 1024;
+const LARGEST_BODY: usize = 256 * 1024;
+
+thread_local! {
+    static SHARED: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
+}
+
+/// Bytes that were read and not yet taken.
+#[derive(Debug)]
+pub struct Input {
+    bytes: BytesMut,
+    /// How much to make room for at the next read of a body.
+    room: usize,
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Self { bytes: BytesMut::new(), room: FIRST_BODY }
+    }
+}
+
+impl Input {
+    /// The bytes, to be taken from the front.
+    pub fn bytes(&mut self) -> &mut BytesMut {
+        &mut self.bytes
+    }
+
+    /// Whether all that was read is taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Reads where a head may be next. Returns how much came; zero at the end of the stream.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub fn poll_head(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        SHARED.with_borrow_mut(|shared| {
+            let mut buf = ReadBuf::new(shared);
+            ready!(Pin::new(stream).poll_read(cx, &mut buf))?;
+            let read = buf.filled();
+            if self.bytes.is_empty() {
+                self.bytes = BytesMut::from(read);
+            } else {
+                self.bytes.extend_from_slice(read);
+            }
+            Poll::Ready(Ok(read.len()))
+        })
+    }
+
+    /// Reads where data of a body is next, of which `left` bytes are to come as far as is known. Returns how much came; zero at
+    /// the end of the stream.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub fn poll_body(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+        left: Option<u64>,
+    ) -> Poll<io::Result<usize>> {
+        let known = left.and_then(|left| usize::try_from(left).ok()).unwrap_or(usize::MAX);
+        // One byte more than is known to come: a read that fills its buffer has to be followed by another, to learn that
+        // there is no more.
+        let room = self.room.min(known.saturating_add(1));
+        if self.bytes.is_empty() {
+            self.bytes = BytesMut::with_capacity(room);
+        } else {
+            self.bytes.reserve(room);
+        }
+        let room = self.bytes.capacity() - self.bytes.len();
+        match pin!(stream.read_buf(&mut self.bytes)).poll(cx) {
+            Poll::Pending => {
+                if self.bytes.is_empty() {
+                    self.bytes = BytesMut::new();
+                }
+                Poll::Pending
+            }
+            Poll::Ready(result) => {
+                if matches!(result, Ok(read) if read == room) {
+                    self.room = (self.room * 2).min(LARGEST_BODY);
+                }
+                Poll::Ready(result)
+            }
+        }
+    }
+
+    /// The message is over: the next one begins with small buffers again.
+    pub fn end_message(&mut self) {
+        self.room = FIRST_BODY;
+        if self.bytes.is_empty() {
+            self.bytes = BytesMut::new();
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What is to be written to a connection and not yet was.
+//!
+//! A head, framing and short data are put into one buffer; long data is not copied, and leaves together with what stands
+//! before it in one vectored write.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, Bytes};
+use tokio::io::AsyncWrite as _;
+
+use super::Stream;
+
+/// Data up to this long is copied into the buffer. Copying costs less than a further part of a vectored write up to about
+/// here.
+const SHORT: usize = 4 * 1024;
+
+/// The buffer that is kept for the next message; a larger one is given back.
+const KEPT: usize = 1024;
+
+/// Bytes to be written.
+#[derive(Debug, Default)]
+pub struct Output {
+    buffer: Vec<u8>,
+    /// How much of the buffer is written.
+    written: usize,
+    /// Data that follows the buffer.
+    long: Bytes,
+    /// What follows the data.
+    tail: &'static [u8],
+}
+
+impl Output {
+    /// The buffer, to append to.
+    ///
+    /// # Panics
+    /// When long data is waiting, behind which nothing can be put.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        assert!(self.has_room(), "long data is written before anything is put behind it");
+        &mut self.buffer
+    }
+
+    /// Whether something can be added before the next write.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.long.is_empty() && self.tail.is_empty()
+    }
+
+    /// Appends data, and `tail` behind it.
+    pub fn data(&mut self, data: Bytes, tail: &'static [u8]) {
+        if data.len() <= SHORT {
+            let buffer = self.buffer();
+            buffer.extend_from_slice(&data);
+            buffer.extend_from_slice(tail);
+        } else {
+            assert!(self.has_room(), "long data is written before anything is put behind it");
+            (self.long, self.tail) = (data, tail);
+        }
+    }
+
+    /// How many bytes are to be written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.buffer.len() - self.written + self.long.len() + self.tail.len()
+    }
+
+    /// Whether all is written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes; ready when all is written. `progress` is told how much each write got out.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub fn poll_write(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+        mut progress: impl FnMut(usize),
+    ) -> Poll<io::Result<()>> {
+        while !self.is_empty() {
+            let before = &self.buffer[self.written..];
+            let written = match (before, &self.long[..], self.tail) {
+                (only, [], b"") | ([], only, b"") => ready!(Pin::new(&mut *stream).poll_write(cx, only))?,
+                parts => {
+                    let parts = [parts.0, parts.1, parts.2].map(IoSlice::new);
+                    let parts = if self.tail.is_empty() { &parts[..2] } else { &parts[..] };
+                    ready!(Pin::new(&mut *stream).poll_write_vectored(cx, parts))?
+                }
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            progress(written);
+            self.advance(written);
+        }
+        if let Stream::Tls(_) = stream {
+            ready!(Pin::new(stream).poll_flush(cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn advance(&mut self, written: usize) {
+        let of_buffer = written.min(self.buffer.len() - self.written);
+        self.written += of_buffer;
+        let of_long = (written - of_buffer).min(self.long.len());
+        self.long.advance(of_long);
+        self.tail = &self.tail[written - of_buffer - of_long..];
+        if self.written == self.buffer.len() {
+            self.buffer.clear();
+            self.written = 0;
+        }
+    }
+
+    /// Gives memory back that an idle connection does not need.
+    pub fn end_message(&mut self) {
+        self.long = Bytes::new();
+        if self.buffer.capacity() > KEPT {
+            self.buffer = Vec::new();
+        }
+    }
+}

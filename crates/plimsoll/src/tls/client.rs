@@ -1,0 +1,183 @@
+//! How a client speaks TLS with backends: whom it trusts, what it shows, which protocol it asks for.
+//!
+//! There is one configuration of rustls for each HTTP version, since a connection is opened for one of them: a client that
+//! offered both would get a connection of the other kind than it has a request for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::{Identity, provider};
+
+/// Sessions remembered for each protocol: eight tickets for each of a thousand backends, the most that a cluster is
+/// commonly large; the oldest go first.
+const SESSIONS: usize = 8 * 1024;
+
+/// Which protocol a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alpn {
+    Http1,
+    Http2,
+}
+
+impl Alpn {
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+}
+
+/// Whose certificates are believed.
+#[derive(Clone, Debug)]
+pub enum Trust {
+    /// Those that one of these authorities vouches for.
+    Authorities(Arc<RootCertStore>),
+    /// Anybody's: whoever gets between can read and change everything. For tries only.
+    Anybody,
+}
+
+/// The system has no authorities that it trusts.
+#[derive(Debug, thiserror::Error)]
+#[error("the system has no certificates of authorities that it trusts")]
+pub struct NoSystemRoots;
+
+impl Trust {
+    /// The authorities that the system trusts, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name in their place.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn system() -> Result<Self, NoSystemRoots> {
+        let mut roots = RootCertStore::empty();
+        // Among hundreds of roots there are some that cannot be used; who needs one of those finds out.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() { Err(NoSystemRoots) } else { Ok(Self::Authorities(Arc::new(roots))) }
+    }
+}
+
+impl PartialEq for Trust {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Authorities(a), Self::Authorities(b)) => a.roots == b.roots,
+            (Self::Anybody, Self::Anybody) => true,
+            _ => false,
+        }
+    }
+}
+
+/// How a cluster's backends are spoken to in TLS. A clone shares sessions with its original.
+#[derive(Clone)]
+pub struct TlsConfig {
+    http1: Arc<ClientConfig>,
+    http2: Arc<ClientConfig>,
+    told: Arc<Told>,
+}
+
+/// What a configuration was made of.
+#[derive(Debug, PartialEq)]
+struct Told {
+    trust: Trust,
+    identity: Option<Identity>,
+    server_name: Option<ServerName<'static>>,
+}
+
+/// Equal when they trust and show the same; that their sessions differ does not count.
+impl PartialEq for TlsConfig {
+    fn eq(&self, other: &Self) -> bool {
+        self.told == other.told
+    }
+}
+
+impl TlsConfig {
+    /// Trusts `trust`, and shows `identity` to backends that ask. `server_name` is what backends are asked for (SNI) and
+    /// what their certificates must say; without it that is the host of each, as its [`Endpoint`](crate::discover::Endpoint)
+    /// names it, or its address.
+    #[must_use]
+    pub fn new(trust: Trust, identity: Option<Identity>, server_name: Option<ServerName<'static>>) -> Self {
+        let config = |alpn: Alpn| {
+            let builder = ClientConfig::builder_with_provider(provider())
+                .with_safe_default_protocol_versions()
+                .expect("the cipher suites of ring are for both versions");
+            let builder = match &trust {
+                Trust::Authorities(roots) => builder.with_root_certificates(Arc::clone(roots)),
+                Trust::Anybody => builder.dangerous().with_custom_certificate_verifier(Arc::new(Gullible)),
+            };
+            let mut config = match &identity {
+                None => builder.with_no_client_auth(),
+                Some(identity) => {
+                    let certified = rustls::sign::CertifiedKey::clone(identity.certified());
+                    builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
+                }
+            };
+            config.alpn_protocols = vec![alpn.name().to_vec()];
+            config.resumption = Resumption::in_memory_sessions(SESSIONS);
+            Arc::new(config)
+        };
+        let (http1, http2) = (config(Alpn::Http1), config(Alpn::Http2));
+        Self { http1, http2, told: Arc::new(Told { trust, identity, server_name }) }
+    }
+
+    pub(crate) fn rustls(&self, alpn: Alpn) -> &Arc<ClientConfig> {
+        match alpn {
+            Alpn::Http1 => &self.http1,
+            Alpn::Http2 => &self.http2,
+        }
+    }
+
+    /// The name that every backend is asked for; `None` when each is by its own.
+    pub(crate) fn server_name(&self) -> Option<&ServerName<'static>> {
+        self.told.server_name.as_ref()
+    }
+}
+
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsConfig").field("server_name", &self.told.server_name).finish_non_exhaustive()
+    }
+}
+
+/// Believes every certificate, though not that somebody has its key who has not.
+#[derive(Debug)]
+struct Gullible;
+
+impl ServerCertVerifier for Gullible {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &provider().signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &provider().signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}

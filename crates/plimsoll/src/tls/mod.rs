@@ -1,0 +1,113 @@
+//! TLS: certificates from files, and how a client speaks it with backends.
+//!
+//! rustls with ring does the protocol; here is what it needs to be told. Versions 1.2 and 1.3 and the cipher suites of
+//! rustls are all there is: each has forward secrecy and authenticated encryption, so there is no list of ciphers to get
+//! wrong.
+//!
+//! - [`file`](mod@file): certificates and keys in PEM, with what is wrong with them in words.
+//! - [`Identity`]: a certificate with its key, as a server or a client shows it.
+//! - [`names`], [`Validity`]: what a certificate says of itself.
+//! - [`TlsConfig`]: whom a client trusts, and what it shows.
+
+mod certificate;
+mod client;
+pub mod file;
+mod identity;
+
+use std::sync::{Arc, LazyLock};
+
+use rustls::crypto::{CryptoProvider, ring};
+
+pub use self::certificate::{Validity, names};
+pub(crate) use self::client::Alpn;
+pub use self::client::{NoSystemRoots, TlsConfig, Trust};
+pub use self::identity::{Identity, IdentityError};
+
+/// The types of rustls that stand in this interface.
+pub use rustls::RootCertStore;
+pub use rustls::pki_types::ServerName;
+
+/// The cryptography of every connection. Named wherever a configuration is made, rather than set for the process: a
+/// program that uses this library may have set another.
+#[must_use]
+pub fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(ring::default_provider()));
+    Arc::clone(&PROVIDER)
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Certificates made for a test.
+
+    use std::path::{Path, PathBuf};
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    /// An authority that signs what a test asks for.
+    pub(crate) struct Authority {
+        issuer: Issuer<'static, KeyPair>,
+    }
+
+    impl Authority {
+        pub(crate) fn new() -> Self {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let key = KeyPair::generate().unwrap();
+            Self { issuer: Issuer::new(params, key) }
+        }
+
+        /// A certificate for these names and its key, in PEM.
+        pub(crate) fn sign(&self, names: &[&str]) -> (String, String) {
+            self.sign_with(names, |_| {})
+        }
+
+        pub(crate) fn sign_with(
+            &self,
+            names: &[&str],
+            change: impl FnOnce(&mut CertificateParams),
+        ) -> (String, String) {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.subject_alt_names = names
+                .iter()
+                .map(|name| {
+                    let text = (*name).try_into().unwrap();
+                    match name.parse() {
+                        Ok(ip) => rcgen::SanType::IpAddress(ip),
+                        Err(_) if name.contains("://") => rcgen::SanType::URI(text),
+                        Err(_) => rcgen::SanType::DnsName(text),
+                    }
+                })
+                .collect();
+            change(&mut params);
+            let key = KeyPair::generate().unwrap();
+            (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+        }
+    }
+
+    /// A folder that goes with the test.
+    pub(crate) struct Folder(PathBuf);
+
+    impl Folder {
+        pub(crate) fn new(test: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("plimsoll-{test}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+            let path = self.0.join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        }
+
+        pub(crate) fn path(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
