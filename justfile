@@ -19,6 +19,10 @@ fast:
 demo *ARGS:
     cargo run --release -- demo {{ARGS}}
 
+# Every shape of traffic beside nginx, HAProxy and Envoy, and a page with plots; writes bench/results/
+bench *ARGS: build
+    bench/run {{ARGS}}
+
 # CPU per request beside nginx and HAProxy; writes bench/results/
 bench-proxy *ARGS: build
     bench/proxy {{ARGS}}

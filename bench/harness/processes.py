@@ -9,6 +9,7 @@ import ctypes
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -48,6 +49,32 @@ def find_program(name: str) -> str:
     return found
 
 
+def first_line(*command: str) -> str:
+    """The first line a program prints, wherever it prints it: most often its version."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (done.stdout.strip() or done.stderr.strip() or "unknown").splitlines()[0]
+
+
+def settle_on(cores: set[int]) -> None:
+    """This process and all it starts: on these cores, and with as many descriptors as the system allows."""
+    os.sched_setaffinity(0, cores)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class StartFailed(Exception):
+    """A process of the benchmark ended, or does not listen where it should."""
+
+
+@dataclass
+class Site:
+    """Where a benchmark puts its files, and on which cores."""
+
+    directory: pathlib.Path
+    proxy_cores: set[int]
+    load_cores: set[int]
+
+
 def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -67,7 +94,8 @@ class Cpu:
         return Cpu(self.user - earlier.user, self.system - earlier.system)
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """The process and all that it started and that still lives."""
     found, queue = [], [pid]
     while queue:
         current = queue.pop()
@@ -80,7 +108,7 @@ def _descendants(pid: int) -> list[int]:
 def cpu_of_tree(pid: int) -> Cpu:
     """User and system time so far of a process and its living descendants, all threads."""
     user = system = 0
-    for member in _descendants(pid):
+    for member in descendants(pid):
         # The name in parentheses may hold spaces; the fields after it do not.
         fields = pathlib.Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
         user += int(fields[11])
@@ -90,8 +118,24 @@ def cpu_of_tree(pid: int) -> Cpu:
 
 def resident_bytes_of_tree(pid: int) -> int:
     """Resident memory of a process and its living descendants."""
-    pages = sum(int(pathlib.Path(f"/proc/{member}/statm").read_text().split()[1]) for member in _descendants(pid))
+    pages = sum(int(pathlib.Path(f"/proc/{member}/statm").read_text().split()[1]) for member in descendants(pid))
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def forget_peak_of_tree(pid: int) -> None:
+    """Makes the kernel count the peak of resident memory anew, from what is resident now."""
+    for member in descendants(pid):
+        pathlib.Path(f"/proc/{member}/clear_refs").write_text("5")
+
+
+def peak_resident_bytes_of_tree(pid: int) -> int:
+    """The most that was resident since `forget_peak_of_tree`; with several processes, as if all peaked at once."""
+    total = 0
+    for member in descendants(pid):
+        for line in pathlib.Path(f"/proc/{member}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                total += int(line.split()[1]) * 1024
+    return total
 
 
 class Process:
@@ -113,18 +157,18 @@ class Process:
     def pid(self) -> int:
         return self._child.pid
 
-    def wait_for_port(self, port: int, seconds: float = 10) -> None:
+    def wait_for_port(self, port: int, seconds: float = 10, host: str = "127.0.0.1") -> None:
         """Returns once the port accepts a connection."""
         deadline = time.monotonic() + seconds
         while True:
             if self._child.poll() is not None:
-                raise SystemExit(f"{self.name} ended with {self._child.returncode}:\n{self.log.read_text()}")
+                raise StartFailed(f"{self.name} ended with {self._child.returncode}:\n{self.log.read_text()}")
             try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                socket.create_connection((host, port), timeout=1).close()
                 return
             except OSError:
                 if time.monotonic() > deadline:
-                    raise SystemExit(
+                    raise StartFailed(
                         f"{self.name} does not listen on port {port} after {seconds} s:\n{self.log.read_text()}"
                     ) from None
                 time.sleep(0.02)
