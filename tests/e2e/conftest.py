@@ -32,10 +32,21 @@ def fleet(tmp_path: pathlib.Path) -> Iterator[Fleet]:
         fleet.stop()
 
 
+@pytest.fixture(scope="module")
+def module_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Starts processes for all tests of a module: for those that leave a proxy as they found it."""
+    fleet = Fleet(tmp_path_factory.mktemp("fleet"))
+    try:
+        yield fleet
+    finally:
+        fleet.stop()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
-    fleet = getattr(item, "funcargs", {}).get("fleet")
+    arguments = getattr(item, "funcargs", {})
+    fleet = arguments.get("fleet") or arguments.get("module_fleet")
     if report.failed and isinstance(fleet, Fleet):
         for log in sorted(fleet.directory.glob("*.log")):
             text = log.read_text(errors="replace").splitlines()

@@ -49,21 +49,6 @@ def test_fields_of_one_hop_end_at_the_proxy(fleet: Fleet) -> None:
         assert response.get(name) is None, f"{name} came back to the client: {response.fields}"
 
 
-def test_upgrade_is_not_passed_on(fleet: Fleet) -> None:
-    seen: list[Message] = []
-
-    def handler(connection: Connection, request: Message) -> None:
-        seen.append(request)
-        answer(connection)
-
-    proxy = fleet.proxy_to([fleet.origin(handler)])
-    with Connection.to(proxy.port) as client:
-        assert client.request("/up", fields="connection: upgrade\r\nupgrade: example/1\r\n").status == 200
-    request = next(r for r in seen if r.start.startswith("GET /up"))
-    assert request.get("upgrade") is None
-    assert "upgrade" not in (request.get("connection") or "").lower()
-
-
 def test_response_trailers_reach_a_client_that_wants_them(fleet: Fleet) -> None:
     def handler(connection: Connection, request: Message) -> None:
         del request

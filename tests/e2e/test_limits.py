@@ -1,11 +1,15 @@
 """What the proxy does not put up with: slow heads, large heads, answers that never come. And what it must: long queues."""
 
+import socket
 import threading
 import time
 
-from harness.fleet import Fleet
+from harness.fleet import Fleet, Proxy, config
 from harness.http1 import Closed, Connection, Message, answer
-from harness.process import wait_until
+from harness.process import free_port, wait_until
+
+LEAST_MEMORY = "32MiB"
+LEAST_MEMORY_BYTES = 32 << 20
 
 
 def always(connection: Connection, request: Message) -> None:
@@ -35,6 +39,121 @@ def test_large_head_is_refused_and_the_proxy_goes_on(fleet: Fleet) -> None:
             pass
     with Connection.to(proxy.port) as client:
         assert client.request("/").status == 200
+
+
+def test_long_target_is_refused(fleet: Fleet) -> None:
+    proxy = fleet.proxy([fleet.origin(always)], listener='max_uri = "1KiB"')
+    for length, status in ((1_000, 200), (1_100, 414)):
+        with Connection.to(proxy.port) as client:
+            assert client.request("/" + "a" * length).status == status
+    assert proxy.admin.metric("plimsoll_refused_requests_total") == 1
+
+
+def test_body_that_trickles_is_ended(fleet: Fleet) -> None:
+    """Never silent for long, but slower than the least rate for as long as `idle_timeout`."""
+    proxy = fleet.proxy([fleet.origin(always)], listener='min_body_rate = "100B"\nidle_timeout = "1s"')
+    with Connection.to(proxy.port) as client:
+        began = time.monotonic()
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n")
+        try:
+            while time.monotonic() - began < 10:
+                client.send("x")
+                time.sleep(0.1)  # the trickle itself
+        except OSError:
+            pass
+        assert 0.9 < time.monotonic() - began < 5
+        try:
+            assert client.read_response("POST").status == 408
+        except (Closed, ConnectionError):
+            pass
+    wait_until("it is counted", lambda: proxy.admin.metric("plimsoll_ended_connections_total", reason="slow-body") == 1)
+
+
+def test_answer_that_is_taken_in_a_trickle_is_ended(fleet: Fleet) -> None:
+    def big(connection: Connection, request: Message) -> None:
+        answer(connection, bytes(32 << 20))
+
+    proxy = fleet.proxy([fleet.origin(big)], listener='min_body_rate = "100kB"\nidle_timeout = "1s"')
+    with Connection.to(proxy.port) as client:
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+
+        def ended() -> bool:
+            client.sock.recv(100)
+            return proxy.admin.metric("plimsoll_ended_connections_total", reason="slow-answer") == 1
+
+        wait_until("it is ended and counted", ended, 15, every=0.1)
+
+
+def test_one_client_cannot_take_all_connections(fleet: Fleet) -> None:
+    proxy = fleet.proxy([fleet.origin(always)], listener="max_connections_per_client = 5")
+    proxy.admin.wait_for_healthy(1)
+    wait_until("nobody is connected", lambda: proxy.admin.metric("plimsoll_listener_connections") == 0)
+    clients = [Connection.to(proxy.port) for _ in range(5)]
+    for client in clients:
+        assert client.request("/").status == 200
+    for _ in range(3):
+        with Connection.to(proxy.port) as client:
+            assert client.at_end()
+    assert proxy.admin.metric("plimsoll_refused_connections_total", reason="client") == 3
+    clients.pop().close()
+
+    def served() -> bool:
+        with Connection.to(proxy.port) as client:
+            try:
+                return client.request("/").status == 200
+            except (Closed, ConnectionError):
+                return False
+
+    wait_until("there is room again", served)
+    for client in clients:
+        assert client.request("/").status == 200
+        client.close()
+
+
+def test_proxy_short_of_memory_refuses_what_is_new_and_goes_on(fleet: Fleet) -> None:
+    """Heads that do not end, more of them than fit into the least memory that can be set."""
+    port, admin_port = free_port(), free_port()
+    path = fleet.directory / "memory.toml"
+    settings = 'header_read_timeout = "1m"\nmax_header_size = "128KiB"'
+    path.write_text(f'max_memory = "{LEAST_MEMORY}"\n' + config(port, admin_port, [fleet.origin(always)], listener=settings))
+    proxy = Proxy("memory", ["-c", str(path)], port, admin_port, fleet.directory)
+    fleet.processes.append(proxy)
+    proxy.wait_for_port(port)
+    proxy.admin.wait_for_healthy(1)
+
+    def status() -> int:
+        try:
+            with Connection.to(port, 2) as client:
+                return client.request("/").status
+        except (Closed, OSError):
+            return 0
+
+    kept = Connection.to(port)
+    assert kept.request("/").status == 200
+    crowd: list[Connection] = []
+
+    def short_of_memory() -> bool:
+        try:
+            crowd.append(Connection.to(port))
+            crowd[-1].send("GET / HTTP/1.1\r\nhost: a\r\n" + f"x-fill: {'a' * 4_000}\r\n" * 25)
+        except OSError:
+            pass  # turned away already
+        # Memory is looked at four times a second; loopback could bring any amount in between.
+        time.sleep(0.002)
+        return len(crowd) % 50 == 0 and proxy.admin.metric("plimsoll_pressure_level") == 2
+
+    wait_until("memory is short", short_of_memory, 30, every=0)
+    assert status() in (0, 503)
+    wait_until(
+        "it is counted",
+        lambda: status() in (0, 503) and proxy.admin.metric("plimsoll_refused_connections_total", reason="memory") > 0,
+    )
+    assert proxy.resident_bytes() < 2 * LEAST_MEMORY_BYTES
+    for connection in (*crowd, kept):
+        connection.close()
+    wait_until("it serves again", lambda: status() == 200, 30)
+    assert proxy.exit_code is None
 
 
 def test_large_body_is_refused(fleet: Fleet) -> None:

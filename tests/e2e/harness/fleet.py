@@ -4,10 +4,13 @@ import json
 import os
 import pathlib
 import re
+import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import TypeVar
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from .http1 import Handler, Origin
 from .process import Process, find_program, free_port, run, wait_until
@@ -39,6 +42,16 @@ class Admin:
 
     def post(self, path: str) -> tuple[int, str]:
         return http(self.url + path, method="POST", body=b"")
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of the samples of a metric that carry these labels."""
+        families = text_string_to_metric_families(self.get("/metrics")[1])
+        return sum(
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
 
     def json(self, path: str) -> dict | list:
         status, text = self.get(path)
@@ -161,7 +174,8 @@ class Fleet:
             origin.stop()
 
     def nginx(self) -> str:
-        """An nginx with one worker that answers every request with its own address. Returns that address."""
+        """An nginx with one worker that answers every request with its own address; below `/upload` only after it has read the
+        whole body. Returns that address."""
         name, port = self._name("nginx"), free_port()
         home = self.directory / name
         home.mkdir()
@@ -179,6 +193,7 @@ class Fleet:
                     listen 127.0.0.1:{port};
                     add_header x-backend 127.0.0.1:{port} always;
                     location / {{ return 200 "127.0.0.1:{port}\\n"; }}
+                    location /upload {{ proxy_pass http://127.0.0.1:{port}/; }}
                 }}
             }}
         """)
@@ -186,10 +201,10 @@ class Fleet:
         self._keep(Process(name, command, self.directory)).wait_for_port(port)
         return f"127.0.0.1:{port}"
 
-    def origin(self, handler: Handler) -> str:
-        """A server in this process that answers byte by byte. Returns its address."""
+    def origin(self, handler: Handler, context: ssl.SSLContext | None = None) -> str:
+        """A server in this process that answers byte by byte, by TLS with a `context`. Returns its address."""
         port = free_port()
-        self._origins.append(Origin(handler, port))
+        self._origins.append(Origin(handler, port, context))
         return f"127.0.0.1:{port}"
 
     def backend(self, *arguments: str) -> Backend:

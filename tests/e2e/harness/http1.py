@@ -1,6 +1,7 @@
 """HTTP/1.1 byte by byte, both ends: what ordinary libraries hide is what these tests look at."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,6 +42,12 @@ class Connection:
     @classmethod
     def to(cls, port: int, timeout: float = 10) -> "Connection":
         return cls(socket.create_connection(("127.0.0.1", port), timeout=timeout))
+
+    @classmethod
+    def secure(cls, port: int, context: ssl.SSLContext, name: str | None, timeout: float = 10) -> "Connection":
+        """By TLS, to the server of this name (SNI)."""
+        plain = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        return cls(context.wrap_socket(plain, server_hostname=name))
 
     def __enter__(self) -> "Connection":
         return self
@@ -141,10 +148,14 @@ Handler = Callable[[Connection, Message], None]
 
 
 class Origin:
-    """An HTTP/1.1 server whose handler gets the connection and the head, and writes the answer's bytes itself."""
+    """An HTTP/1.1 server whose handler gets the connection and the head, and writes the answer's bytes itself.
 
-    def __init__(self, handler: Handler, port: int):
+    With a `context` it speaks TLS.
+    """
+
+    def __init__(self, handler: Handler, port: int, context: ssl.SSLContext | None = None):
         self._handler = handler
+        self._context = context
         self.port = port
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", port), backlog=256)
@@ -157,10 +168,13 @@ class Origin:
             except OSError:
                 return
             self._open.append(sock)
-            threading.Thread(target=self._serve, args=(Connection(sock),), daemon=True).start()
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, sock: socket.socket) -> None:
+        connection = Connection(sock)
         try:
+            if self._context is not None:
+                connection.sock = self._context.wrap_socket(sock, server_side=True)
             while True:
                 self._handler(connection, connection.read_head())
         except (Closed, OSError, ValueError):

@@ -1,0 +1,156 @@
+"""Attackers that hold on to what they get, each while `wrk` runs through the proxy: the honest load sees no error, memory is
+bounded, the attackers' connections are ended and counted.
+"""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from harness import attack, http2
+from harness.fleet import Fleet, Proxy, Wrk, wrk
+from harness.http1 import Connection, Message, answer
+from harness.process import wait_until
+from harness.slowhttptest import MODES, SlowHttpTest
+
+MIB = 1 << 20
+SLOW_CONNECTIONS = 2_000
+SLOW_SECONDS = 10
+FLOOD_SECONDS = 4
+FLOODERS = 4
+# A connection in the midst of a body holds what was read and is not taken yet, as much as nginx holds by default.
+SLOW_MEMORY = SLOW_CONNECTIONS * 64 * 1024
+FLOOD_MEMORY = 32 * MIB
+# What a slow client gets before it is ended.
+LIMITS = 'header_read_timeout = "2s"\nidle_timeout = "2s"'
+BIG = bytes(MIB)
+
+
+def big(connection: Connection, request: Message) -> None:
+    connection.read_body(request, to_close=False)
+    answer(connection, BIG)
+
+
+class Target:
+    """A proxy with an ordinary site at `/`, and big answers at `/big`."""
+
+    def __init__(self, fleet: Fleet):
+        self.fleet = fleet
+        more = f"""
+[[routes]]
+path_prefix = "/big"
+cluster = "big"
+
+[clusters.big]
+backends = ["{fleet.origin(big)}"]
+"""
+        self.proxy: Proxy = fleet.proxy([fleet.nginx() for _ in range(2)], listener=LIMITS, further=more)
+        wait_until("ready", lambda: self.proxy.admin.get("/readyz")[0] == 200)
+        wrk(self.proxy.url, 1)
+
+    def ended(self) -> float:
+        """Connections that the proxy ended, for whatever a client did."""
+        return self.proxy.admin.metric("plimsoll_ended_connections_total")
+
+    def connections(self) -> float:
+        return self.proxy.admin.metric("plimsoll_listener_connections")
+
+
+@pytest.fixture(scope="module")
+def target(module_fleet: Fleet) -> Iterator[Target]:
+    yield Target(module_fleet)
+
+
+class Memory:
+    """The most that the proxy held while it was watched."""
+
+    def __init__(self, proxy: Proxy):
+        self.proxy = proxy
+        self.before = self.most = proxy.resident_bytes()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.05):
+            self.most = max(self.most, self.proxy.resident_bytes())
+
+    def __enter__(self) -> "Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def grown(self) -> int:
+        return self.most - self.before
+
+
+def honest(target: Target, seconds: int) -> Wrk:
+    return wrk(target.proxy.url, seconds)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_slow_clients_hurt_nobody_else(target: Target, mode: str) -> None:
+    before = target.ended()
+    url = target.proxy.url + {"slow-read": "/big", "slow-body": "/upload"}.get(mode, "/")
+    with Memory(target.proxy) as memory:
+        slow = SlowHttpTest(mode, url, SLOW_CONNECTIONS, SLOW_SECONDS, target.fleet.directory)
+        target.fleet.processes.append(slow)
+        counted = honest(target, SLOW_SECONDS - 2)
+        slow.wait(SLOW_SECONDS + 20)
+    assert counted.errors == "" and counted.requests > 1_000, counted
+    assert memory.grown < SLOW_MEMORY, f"{memory.grown / MIB:.0f} MiB more for {SLOW_CONNECTIONS} connections"
+    # Ranges are no attack on a proxy that passes them on.
+    if mode != "range":
+        assert target.ended() - before > SLOW_CONNECTIONS / 2, f"{target.ended() - before} of {SLOW_CONNECTIONS} were ended"
+    wait_until("all of them are gone", lambda: target.connections() < 50, 10)
+    assert target.proxy.exit_code is None
+
+
+@pytest.mark.parametrize("name", attack.FLOODS)
+def test_flood_of_frames_is_ended(target: Target, name: str) -> None:
+    before = target.ended()
+    with ThreadPoolExecutor(FLOODERS + 1) as pool, Memory(target.proxy) as memory:
+        load = pool.submit(honest, target, FLOOD_SECONDS + 1)
+        floods = [pool.submit(attack.flood, target.proxy.port, attack.FLOODS[name], FLOOD_SECONDS) for _ in range(FLOODERS)]
+        ended = [flood.result() for flood in floods]
+        counted = load.result()
+    assert counted.errors == "" and counted.requests > 500, counted
+    assert memory.grown < FLOOD_MEMORY, f"{memory.grown / MIB:.0f} MiB more"
+    assert all(end.by_peer for end in ended), ended
+    assert target.ended() >= before + FLOODERS
+    assert target.proxy.exit_code is None
+
+
+def test_client_that_gives_no_window_loses_its_streams(target: Target) -> None:
+    with ThreadPoolExecutor(FLOODERS + 1) as pool, Memory(target.proxy) as memory:
+        load = pool.submit(honest, target, 6)
+        stalls = [pool.submit(attack.stall, target.proxy.port, b"/big", 10) for _ in range(FLOODERS)]
+        ended = [stall.result() for stall in stalls]
+        counted = load.result()
+    assert counted.errors == "", counted
+    # 400 answers of 1 MiB were asked for.
+    assert memory.grown < 64 * MIB, f"{memory.grown / MIB:.0f} MiB more"
+    assert all(end.by_peer for end in ended), ended
+    assert target.proxy.admin.metric("plimsoll_stalled_streams_total") + target.ended() > 0
+    assert target.proxy.exit_code is None
+
+
+def test_honest_http2_client_is_not_taken_for_an_attacker(target: Target) -> None:
+    """Much of everything that attackers do too, beside requests that are served: PINGs, SETTINGS, small window updates, resets."""
+    with http2.Connection.to(target.proxy.port) as client:
+        stream = 1
+        for _ in range(100):
+            client.send(http2.frame(http2.PING, 0, 0, b"are you?"))
+            for _ in range(5):
+                assert client.fetch(stream, http2.request()).status == 200
+                stream += 2
+            # One in six is given up.
+            client.send(http2.headers(stream, http2.request()) + http2.frame(http2.RST_STREAM, 0, stream, bytes(3) + b"\x08"))
+            stream += 2
+        client.send(http2.settings(s4=1 << 20))
+        assert client.fetch(stream, http2.request()).status == 200
+        assert client.goaway is None
