@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use plimsoll::client::{Check, Client, Cluster, ClusterConfig};
+use plimsoll::client::{Check, Client, Cluster, ClusterConfig, Protocol};
 use plimsoll_core::LoadReport;
 use plimsoll_core::health::{Reason, State};
 use plimsoll_wire::grpc::{self, Code};
@@ -68,6 +68,43 @@ async fn the_status_of_an_http_check_decides() {
     assert_eq!(state_of(&cluster, server.address), State::Refusing);
     answer.store(200, Ordering::SeqCst);
     until(|| state_of(&cluster, server.address) == State::Healthy).await;
+}
+
+#[tokio::test]
+async fn an_http_check_speaks_http2_where_the_cluster_does() {
+    let answer = Arc::new(AtomicU16::new(204));
+    let told = answer.clone();
+    let server = Server::start(Speaks::Http2(100), move |request| {
+        let authority = request.uri().authority().map(|authority| authority.as_str());
+        let is_as_asked = authority == Some("web.internal") && request.uri().path() == "/healthz";
+        status(if is_as_asked { told.load(Ordering::SeqCst) } else { 400 })
+    })
+    .await;
+    let check = Check::Http { path: "/healthz".parse().unwrap(), host: Some("web.internal".parse().unwrap()) };
+    let mut config = checked_by(check);
+    config.requests.protocol = Protocol::Http2;
+    let cluster = start(config, &server);
+    let reason = || view_of(&cluster, server.address).snapshot.reason;
+    until(|| reason() == Reason::CheckPassed).await;
+    answer.store(503, Ordering::SeqCst);
+    until(|| reason() == Reason::NotServing).await;
+    answer.store(500, Ordering::SeqCst);
+    until(|| reason() == Reason::CheckFailed).await;
+    answer.store(200, Ordering::SeqCst);
+    until(|| state_of(&cluster, server.address) == State::Healthy).await;
+}
+
+#[tokio::test]
+async fn an_http_check_without_a_host_names_the_backend_on_http2() {
+    let server = Server::start(Speaks::Http2(100), |request| {
+        let is_named = request.uri().authority().is_some_and(|authority| authority.as_str().starts_with("127.0.0.1:"));
+        status(if is_named { 200 } else { 400 })
+    })
+    .await;
+    let mut config = checked_by(http_check());
+    config.requests.protocol = Protocol::Http2;
+    let cluster = start(config, &server);
+    until(|| view_of(&cluster, server.address).snapshot.reason == Reason::CheckPassed).await;
 }
 
 #[tokio::test]

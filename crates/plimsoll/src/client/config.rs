@@ -73,8 +73,8 @@ pub enum Check {
     None,
     /// A connection is opened and closed.
     Tcp,
-    /// `GET path`: 2xx passes, 503 says not serving, anything else fails. A load report in the answer
-    /// is read, its lame-duck flag obeyed.
+    /// `GET path`, over HTTP/2 with [`Protocol::Http2`] and else over HTTP/1.1: 2xx passes, 503 says not serving, anything
+    /// else fails. A load report in the answer is read, its lame-duck flag obeyed.
     Http {
         /// What to ask for.
         path: PathAndQuery,

@@ -11,6 +11,7 @@ use plimsoll_core::health::CheckOutcome;
 use plimsoll_wire::grpc::{self, CONTENT_TYPE_GRPC, Code};
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus};
 
+use super::beside;
 use crate::client::cluster::Backend;
 use crate::stream::Stream;
 
@@ -34,13 +35,7 @@ pub(super) async fn check(stream: Stream, backend: &Backend, scheme: Scheme, ser
         }
         Some((code?, grpc::unframe::<HealthCheckResponse>(&body.to_bytes())))
     };
-    let mut answer = std::pin::pin!(answer);
-    let answer = tokio::select! {
-        answer = &mut answer => answer,
-        // A server may go away with its answer: what the connection read is there.
-        _ = connection => answer.await,
-    };
-    match answer {
+    match beside(connection, answer).await {
         Some((Code::Ok, Some(health))) if health.status() == ServingStatus::Serving => CheckOutcome::Passed,
         Some((Code::Ok, Some(health))) if health.status() == ServingStatus::NotServing => CheckOutcome::NotServing,
         Some((Code::Unavailable, _)) => CheckOutcome::NotServing,

@@ -2,37 +2,33 @@
 
 use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
-use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Request, StatusCode, Uri};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::Empty;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_core::health::CheckOutcome;
 use plimsoll_wire::orca;
 
-use super::Finding;
+use super::{Finding, beside};
 use crate::client::cluster::Backend;
+use crate::client::form;
+use crate::client::pool::Version;
 use crate::stream::Stream;
 
 const AGENT: HeaderValue = HeaderValue::from_static("plimsoll-check");
 
-pub(super) async fn check(stream: Stream, backend: &Backend, path: &PathAndQuery, host: Option<&Authority>) -> Finding {
-    let Ok((mut sender, connection)) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await else {
-        return CheckOutcome::Failed.into();
-    };
-    let host = host.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
-    let mut request = Request::new(Empty::new());
-    *request.uri_mut() = Uri::from(path.clone());
-    request.headers_mut().insert(HOST, host.unwrap_or_else(|| backend.host().clone()));
-    request.headers_mut().insert(USER_AGENT, AGENT);
-    // The connection runs here instead of on a task of its own, so that it ends with the check.
-    let mut response = std::pin::pin!(sender.send_request(request));
-    let response = tokio::select! {
-        response = &mut response => response,
-        // A server may close with its answer: what the connection read is there.
-        _ = connection => response.await,
-    };
-    let Ok(response) = response else {
+/// What is asked for, and how.
+pub(super) struct Asked<'a> {
+    pub(super) path: &'a PathAndQuery,
+    pub(super) host: Option<&'a Authority>,
+    pub(super) version: Version,
+    pub(super) scheme: Scheme,
+}
+
+pub(super) async fn check(stream: Stream, backend: &Backend, asked: Asked<'_>) -> Finding {
+    let Some(response) = ask(stream, backend, asked).await else {
         return CheckOutcome::Failed.into();
     };
     let report = orca::read_load(response.headers()).and_then(Result::ok);
@@ -43,4 +39,25 @@ pub(super) async fn check(stream: Stream, backend: &Backend, path: &PathAndQuery
         _ => CheckOutcome::Failed,
     };
     Finding { outcome, report }
+}
+
+async fn ask(stream: Stream, backend: &Backend, asked: Asked<'_>) -> Option<Response<Incoming>> {
+    let io = TokioIo::new(stream);
+    let mut request = Request::new(Empty::<Bytes>::new());
+    *request.uri_mut() = Uri::from(asked.path.clone());
+    let host = asked.host.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    request.headers_mut().extend(host.map(|host| (HOST, host)));
+    request.headers_mut().insert(USER_AGENT, AGENT);
+    match asked.version {
+        Version::Http1 => {
+            form::http1(&mut request, backend, &mut false);
+            let (mut sender, connection) = http1::handshake(io).await.ok()?;
+            beside(connection, sender.send_request(request)).await.ok()
+        }
+        Version::Http2 => {
+            form::http2(&mut request, backend, &asked.scheme, &mut false);
+            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.ok()?;
+            beside(connection, sender.send_request(request)).await.ok()
+        }
+    }
 }

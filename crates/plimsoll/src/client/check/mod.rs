@@ -17,7 +17,7 @@ pub(crate) use self::vigil::vigil;
 use super::cluster::Backend;
 use super::config::{Check, ClusterConfig, Protocol};
 use super::error::ConnectError;
-use super::pool;
+use super::pool::{self, Version};
 use crate::stream::Stream;
 use crate::tls::Alpn;
 
@@ -51,7 +51,10 @@ pub(crate) async fn check(backend: Arc<Backend>, config: Arc<ClusterConfig>) -> 
         };
         Ok(match &config.check {
             Check::None | Check::Tcp => CheckOutcome::Passed.into(),
-            Check::Http { path, host } => http::check(stream, &backend, path, host.as_ref()).await,
+            Check::Http { path, host } => {
+                let (version, scheme) = (version(&config), config.scheme());
+                http::check(stream, &backend, http::Asked { path, host: host.as_ref(), version, scheme }).await
+            }
             Check::Grpc { service } => grpc::check(stream, &backend, config.scheme(), service).await.into(),
         })
     })
@@ -59,12 +62,30 @@ pub(crate) async fn check(backend: Arc<Backend>, config: Arc<ClusterConfig>) -> 
     .unwrap_or(Ok(CheckOutcome::Failed.into()))
 }
 
+/// What a check speaks: the protocol of the cluster, as a backend may know no other.
+fn version(config: &ClusterConfig) -> Version {
+    match (&config.check, config.requests.protocol) {
+        (Check::Grpc { .. }, _) | (_, Protocol::Http2) => Version::Http2,
+        (_, Protocol::Auto | Protocol::Http1) => Version::Http1,
+    }
+}
+
 /// A connection of the kind that a check needs, or requests where the check needs none.
 async fn connect(backend: &Backend, config: &ClusterConfig, limit: Duration) -> Result<Stream, ConnectError> {
-    let alpn = match (&config.check, config.requests.protocol) {
-        (Check::Grpc { .. }, _) => Alpn::Http2,
-        (Check::None | Check::Tcp, Protocol::Http2) => Alpn::Http2,
-        _ => Alpn::Http1,
+    let alpn = match version(config) {
+        Version::Http1 => Alpn::Http1,
+        Version::Http2 => Alpn::Http2,
     };
     pool::connect(backend, config, limit, alpn, None).await
+}
+
+/// What `answer` yields, with `connection` driven meanwhile: here instead of on a task of its own, so that it ends with the
+/// check.
+async fn beside<T>(connection: impl Future, answer: impl Future<Output = T>) -> T {
+    let mut answer = std::pin::pin!(answer);
+    tokio::select! {
+        answer = &mut answer => answer,
+        // A server may close with its answer: what the connection read is there.
+        _ = connection => answer.await,
+    }
 }
