@@ -16,7 +16,8 @@ pub struct RequestHead {
     pub uri: Uri,
     /// HTTP/1.0 or 1.1; a minor version above is read as 1.1 (RFC 9110, 2.5).
     pub version: Version,
-    /// All fields, those of the connection included.
+    /// All fields, those of the connection included, but for an `Expect` that means nothing: an old client's, or one of a
+    /// request without a body.
     pub headers: HeaderMap,
     /// How its body is delimited.
     pub framing: Framing,
@@ -56,12 +57,15 @@ impl RequestHead {
         }
         let method = Method::from_bytes(method).map_err(|_| Fault::StartLine)?;
         let uri = target::read(head.slice(first + 1..last), &method)?;
-        let (headers, present) = fields::read(head, line_len + 1, limits.max_fields)?;
+        let (mut headers, present) = fields::read(head, line_len + 1, limits.max_fields)?;
         target::check_host(&headers, version)?;
         let framing = Framing::of_request(&headers, present, version)?;
         let keep_alive = fields::keep_alive(&headers, present, version);
         let is_1_1 = version == Version::HTTP_11;
         let expects_continue = is_1_1 && present.expect && expects_continue(&headers)? && !framing.is_empty();
+        if present.expect && !expects_continue {
+            headers.remove(EXPECT);
+        }
         let wants_upgrade = is_1_1 && present.upgrade && fields::has_connection_option(&headers, "upgrade");
         Ok(Self { method, uri, version, headers, framing, keep_alive, expects_continue, wants_upgrade })
     }

@@ -61,7 +61,7 @@ pub(crate) async fn forward(
     let is_head = request.method() == Method::HEAD;
     let admitted = match admit(connection, &request) {
         // A client that waits to be told to go on sends nothing before the backend was asked.
-        Ok(target) if request.headers().contains_key(EXPECT) => Ok(target),
+        Ok(target) if request.body().is_end_stream() || request.headers().contains_key(EXPECT) => Ok(target),
         Ok(target) => match request.body_mut().first_part().await {
             Ok(()) => Ok(target),
             Err(_) => Err(Refusal::SlowBody),

@@ -9,8 +9,9 @@
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use plimsoll_wire::orca;
 
-/// Fields that are dropped wherever they stand.
-const ALWAYS: [HeaderName; 7] = [
+/// Fields that concern one connection, whether or not `Connection` names them. Those after [`FOR_RESPONSES`] may stand in a
+/// response without concerning its connection.
+const LISTED: [HeaderName; 9] = [
     header::CONNECTION,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
@@ -19,19 +20,22 @@ const ALWAYS: [HeaderName; 7] = [
     header::PROXY_AUTHENTICATE,
     // A client's wish for HTTP/2, with which a backend might agree.
     HeaderName::from_static("http2-settings"),
+    header::PROXY_AUTHORIZATION,
+    header::TE,
 ];
+const FOR_RESPONSES: usize = 7;
+const CONNECTION: u16 = 1;
+const TRANSFER_ENCODING: u16 = 1 << 1;
+const TE: u16 = 1 << 8;
 
 /// Removes what concerns only the connection that the request came on.
 pub(crate) fn strip_request(headers: &mut HeaderMap) {
     let found = Found::among(headers);
-    if found.of_connection {
-        let trailers = headers.contains_key(header::TE) && accepts_trailers(headers);
-        strip(headers);
-        headers.remove(header::PROXY_AUTHORIZATION);
+    if found.listed > 0 {
+        let trailers = found.has(TE) && accepts_trailers(headers);
+        strip(headers, found, &LISTED);
         if trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
-        } else {
-            headers.remove(header::TE);
         }
     }
     if found.cookies {
@@ -39,11 +43,11 @@ pub(crate) fn strip_request(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether there is anything to do, so that where there is nothing it costs one pass over the names and no look-up of any.
-#[derive(Default)]
+/// What there is to do, so that it costs one pass over the names, and no look-up of any that is not there.
+#[derive(Clone, Copy, Default)]
 struct Found {
-    /// Fields that concern one connection.
-    of_connection: bool,
+    /// Which of [`LISTED`] are there, by their places in it.
+    listed: u16,
     /// Cookies, which on HTTP/2 may come in pieces.
     cookies: bool,
 }
@@ -52,21 +56,28 @@ impl Found {
     fn among(headers: &HeaderMap) -> Self {
         let mut found = Self::default();
         for name in headers.keys() {
-            match name.as_str() {
-                "cookie" => found.cookies = true,
-                "connection"
-                | "transfer-encoding"
-                | "upgrade"
-                | "te"
-                | "keep-alive"
-                | "proxy-connection"
-                | "proxy-authenticate"
-                | "proxy-authorization"
-                | "http2-settings" => found.of_connection = true,
-                _ => {}
-            }
+            found.listed |= match name.as_str() {
+                "connection" => CONNECTION,
+                "transfer-encoding" => TRANSFER_ENCODING,
+                "upgrade" => 1 << 2,
+                "keep-alive" => 1 << 3,
+                "proxy-connection" => 1 << 4,
+                "proxy-authenticate" => 1 << 5,
+                "http2-settings" => 1 << 6,
+                "proxy-authorization" => 1 << 7,
+                "te" => TE,
+                "cookie" => {
+                    found.cookies = true;
+                    0
+                }
+                _ => 0,
+            };
         }
         found
+    }
+
+    fn has(self, bit: u16) -> bool {
+        self.listed & bit != 0
     }
 }
 
@@ -86,21 +97,21 @@ fn join_cookies(headers: &mut HeaderMap) {
 /// would take it for the proxy's, balance proxies by the load of a backend, and leave a proxy one of whose backends is a
 /// lame duck.
 pub(crate) fn strip_response(headers: &mut HeaderMap) {
-    if Found::among(headers).of_connection {
-        strip(headers);
-    }
+    strip(headers, Found::among(headers), &LISTED[..FOR_RESPONSES]);
     orca::strip(headers);
 }
 
-fn strip(headers: &mut HeaderMap) {
-    if headers.contains_key(header::CONNECTION) {
+fn strip(headers: &mut HeaderMap, found: Found, listed: &[HeaderName]) {
+    if found.has(CONNECTION) {
         strip_named(headers);
     }
-    if headers.contains_key(header::TRANSFER_ENCODING) {
+    if found.has(TRANSFER_ENCODING) {
         headers.remove(header::CONTENT_LENGTH);
     }
-    for name in &ALWAYS {
-        headers.remove(name);
+    for (place, name) in listed.iter().enumerate() {
+        if found.has(1 << place) {
+            headers.remove(name);
+        }
     }
 }
 
@@ -112,7 +123,10 @@ fn strip_named(headers: &mut HeaderMap) {
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
-        .filter_map(|token| HeaderName::from_bytes(token.trim().as_bytes()).ok())
+        .map(str::trim)
+        // Nearly every `Connection` says one of these, which is no field, or goes anyhow.
+        .filter(|token| !["keep-alive", "close"].iter().any(|usual| token.eq_ignore_ascii_case(usual)))
+        .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
         .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH && *name != header::TE)
         .collect();
     for name in named {
@@ -163,6 +177,15 @@ mod tests {
             ("x-end-to-end", "3"),
         ]);
         assert_eq!(kept, ["host: a", "x-end-to-end: 3"]);
+    }
+
+    #[test]
+    fn what_is_found_is_known_by_its_place_in_the_list() {
+        for (place, name) in LISTED.iter().enumerate() {
+            let mut map = HeaderMap::new();
+            map.insert(name, HeaderValue::from_static("1"));
+            assert_eq!(Found::among(&map).listed, 1 << place, "{name}");
+        }
     }
 
     #[test]

@@ -93,11 +93,11 @@ impl Http1 {
         let RequestHead { method, uri, version, mut headers, framing, keep_alive, expects_continue, wants_upgrade } =
             *head;
         // A client that sends on without being told to does not wait for it.
-        let expects_continue = expects_continue && self.input.is_empty();
-        if !expects_continue {
-            // Said by an old client, or of no body, it is nothing that a backend should answer to.
+        let sends_on = expects_continue && !self.input.is_empty();
+        if sends_on {
             headers.remove(EXPECT);
         }
+        let expects_continue = expects_continue && !sends_on;
         let is_head = method == Method::HEAD;
         let (mut upload, body) = if framing.is_empty() {
             (None, RequestBody::empty())

@@ -13,7 +13,7 @@ use plimsoll_http1::{ResponseHead, Scan};
 use tokio::time::{Instant, Sleep};
 
 use super::duplex::Duplex;
-use super::upload::{self, Failure, Upload};
+use super::upload::{Failure, Upload};
 use super::{Incoming, Informational, Lease};
 use crate::client::error::Cause;
 use crate::client::outgoing::Outgoing;
@@ -68,12 +68,12 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
         informational: Option<&'r Informational>,
     ) -> Self {
         lease.begin();
-        let is_last = lease.is_single_use || upload::asks_to_close(request.headers());
+        let upload = Upload::new(request.headers(), lease.is_single_use);
         Self {
             lease,
             request,
             informational,
-            upload: Upload::new(is_last),
+            upload,
             scan: Scan::default(),
             interim: 0,
             answer_begun: false,
@@ -110,7 +110,7 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
                 return Poll::Ready(Ok(head));
             }
             if head.status == StatusCode::SWITCHING_PROTOCOLS {
-                let may_switch = self.upload.is_complete() && upload::asks_for_upgrade(self.request.headers());
+                let may_switch = self.upload.is_complete() && self.upload.asks_for_upgrade(self.request.headers());
                 let unasked = Cause::out_of_turn("it switches protocols unasked");
                 return Poll::Ready(if may_switch { Ok(head) } else { Err(unasked) });
             }

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BufMut as _};
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap};
 use http::{Method, Request};
 use http_body::{Body, Frame};
 use plimsoll_http1::{Framing, write};
@@ -59,6 +59,7 @@ pub(super) struct Upload<B: Body> {
     data: Option<B::Data>,
     tail: &'static [u8],
     needs_flush: bool,
+    facts: Facts,
     /// It is the last request on its connection, and says so.
     is_last: bool,
     /// A part of the body was taken, so that it is no longer whole.
@@ -68,10 +69,12 @@ pub(super) struct Upload<B: Body> {
 }
 
 impl<B: RequestBody> Upload<B> {
-    /// `is_last`: no other request follows on the connection.
-    pub(super) fn new(is_last: bool) -> Self {
+    /// For a request with these fields. `is_last`: no other follows on the connection, whatever they say.
+    pub(super) fn new(headers: &HeaderMap, is_last: bool) -> Self {
+        let facts = Facts::of(headers);
         Self {
-            is_last,
+            facts,
+            is_last: is_last || facts.is(Facts::CONNECTION) && names_option(headers, b"close"),
             state: State::New,
             framing: Framing::Empty,
             owed: 0,
@@ -97,6 +100,11 @@ impl<B: RequestBody> Upload<B> {
 
     pub(super) fn is_last(&self) -> bool {
         self.is_last
+    }
+
+    /// Whether the request, which has these fields, asks for another protocol.
+    pub(super) fn asks_for_upgrade(&self, headers: &HeaderMap) -> bool {
+        self.facts.is(Facts::UPGRADE) && self.facts.is(Facts::CONNECTION) && names_option(headers, b"upgrade")
     }
 
     /// Whether the body waits for [`Upload::go_on`].
@@ -166,9 +174,11 @@ impl<B: RequestBody> Upload<B> {
 
     /// Decides how the body is delimited, and puts the head together.
     fn begin(&mut self, cx: &mut Context<'_>, request: &mut Request<B>) -> Result<(), Failure> {
-        let expects = request.headers().get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        let facts = self.facts;
+        let expects = facts.is(Facts::EXPECT)
+            && request.headers().get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let mut first = None;
-        self.framing = match announced(request) {
+        self.framing = match announced(request, facts) {
             Some(framing) => framing,
             None if expects => Framing::Chunked,
             // Of a body that is already there the length can be told.
@@ -176,7 +186,7 @@ impl<B: RequestBody> Upload<B> {
                 Poll::Pending => Framing::Chunked,
                 Poll::Ready(None) => {
                     self.took_body = true;
-                    without_body(request)
+                    without_body(request.method(), facts)
                 }
                 Poll::Ready(Some(Err(error))) => return Err(Failure::Body(error.into())),
                 Poll::Ready(Some(Ok(frame))) => {
@@ -191,7 +201,7 @@ impl<B: RequestBody> Upload<B> {
         self.out = buffers::output();
         self.written = 0;
         let connection = match self.is_last {
-            _ if asks_for_upgrade(request.headers()) => write::Connection::Upgrade,
+            _ if self.asks_for_upgrade(request.headers()) => write::Connection::Upgrade,
             true => write::Connection::Close,
             false => write::Connection::Unsaid,
         };
@@ -325,25 +335,56 @@ impl<B: RequestBody> Upload<B> {
     }
 }
 
+/// Which of the fields a request has that decide how it is sent: most have none, and to look for each costs more than one pass
+/// over the names.
+#[derive(Clone, Copy, Debug)]
+struct Facts(u8);
+
+impl Facts {
+    const CONNECTION: u8 = 1;
+    const CONTENT_LENGTH: u8 = 1 << 1;
+    const EXPECT: u8 = 1 << 2;
+    const TRANSFER_ENCODING: u8 = 1 << 3;
+    const UPGRADE: u8 = 1 << 4;
+
+    fn of(headers: &HeaderMap) -> Self {
+        Self(headers.keys().fold(0, |facts, name| {
+            facts
+                | match name.as_str() {
+                    "connection" => Self::CONNECTION,
+                    "content-length" => Self::CONTENT_LENGTH,
+                    "expect" => Self::EXPECT,
+                    "transfer-encoding" => Self::TRANSFER_ENCODING,
+                    "upgrade" => Self::UPGRADE,
+                    _ => 0,
+                }
+        }))
+    }
+
+    /// Whether it has one of `fields`.
+    fn is(self, fields: u8) -> bool {
+        self.0 & fields != 0
+    }
+}
+
 /// The framing of a request where it is known without looking at its body.
-fn announced<B: Body>(request: &Request<B>) -> Option<Framing> {
+fn announced<B: Body>(request: &Request<B>, facts: Facts) -> Option<Framing> {
     let body = request.body();
     if body.is_end_stream() {
-        return Some(without_body(request));
+        return Some(without_body(request.method(), facts));
     }
     match body.size_hint().exact() {
-        Some(0) => Some(without_body(request)),
+        Some(0) => Some(without_body(request.method(), facts)),
         Some(length) => Some(Framing::Length(length)),
         None => length(request.headers()).map(Framing::Length),
     }
 }
 
 /// The framing of a request that has no body, whatever its fields say of one.
-fn without_body<B>(request: &Request<B>) -> Framing {
-    let headers = request.headers();
-    let speaks_of_one = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
+fn without_body(method: &Method, facts: Facts) -> Framing {
+    let speaks_of_one = facts.is(Facts::CONTENT_LENGTH | Facts::TRANSFER_ENCODING);
     // A method that has one as a rule says that it is empty (RFC 9110, 8.6).
-    if speaks_of_one || matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) {
+    if speaks_of_one || matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
         Framing::Length(0)
     } else {
         Framing::Empty
@@ -356,18 +397,9 @@ fn length(headers: &HeaderMap) -> Option<u64> {
     only.to_str().ok()?.parse().ok()
 }
 
-/// Whether a request with these fields asks for another protocol.
-pub(super) fn asks_for_upgrade(headers: &HeaderMap) -> bool {
-    headers.contains_key(UPGRADE) && names(headers.get_all(CONNECTION).iter(), b"upgrade")
-}
-
-/// Whether a request with these fields is the last on its connection.
-pub(super) fn asks_to_close(headers: &HeaderMap) -> bool {
-    names(headers.get_all(CONNECTION).iter(), b"close")
-}
-
-fn names<'h>(mut lines: impl Iterator<Item = &'h HeaderValue>, option: &[u8]) -> bool {
-    lines.any(|line| {
+/// Whether `Connection` names `option`.
+fn names_option(headers: &HeaderMap, option: &[u8]) -> bool {
+    headers.get_all(CONNECTION).iter().any(|line| {
         line.as_bytes().split(|byte| *byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(option))
     })
 }
