@@ -55,7 +55,8 @@ pub(crate) async fn serve(
     let service = service_fn(|request| {
         let flow = tasks.begin();
         let active = ActiveRequest::begin(&connection, &request);
-        serve_request(Arc::clone(&connection), request, flow, active)
+        // Boxed, because it is large, and is moved from hyper to tokio in several steps.
+        Box::pin(serve_request(Arc::clone(&connection), request, flow, active))
     });
     let builder = super::builder(settings, tasks.clone());
     let mut serving = pin!(builder.serve_connection(TokioIo::new(io), service));

@@ -11,6 +11,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::SendRequest;
+use hyper::rt::Executor;
 use plimsoll_core::Timestamp;
 use slab::Slab;
 use tokio::sync::oneshot;
@@ -45,6 +46,17 @@ struct Connection<B> {
     active: u32,
     limit: StreamLimit,
     idle_since: Timestamp,
+}
+
+/// Spawns what hyper has to do beside a request. All of that is one type, as large as a connection, although for most
+/// requests there is only an answer to wait for; boxed, it is not copied from place to place on its way into a task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tasks;
+
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        drop(tokio::spawn(Box::pin(task)));
+    }
 }
 
 /// Tells one who waits how the opening of a connection went.

@@ -16,6 +16,7 @@ mod http2;
 mod keep;
 mod open;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use http::uri::Scheme;
@@ -103,13 +104,14 @@ pub(crate) enum Taken {
 }
 
 /// What became of an HTTP/2 request that was to be sent.
-pub(crate) enum Sending<B, F> {
-    /// It is on a connection; with a copy if it may be sent again.
-    Sent(F, ConnectionId, Arc<Backend>, Option<Copy>),
+#[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
+pub(crate) enum Sending<F> {
+    /// It is on a connection; with a copy if it may be sent again. The answer is boxed, as it may hold the request once more.
+    Sent(Pin<Box<F>>, ConnectionId, Arc<Backend>, Option<Copy>),
     /// Somebody opens a connection; wait for it, then try again.
-    Wait(Request<B>, Arc<Backend>, oneshot::Receiver<Result<(), ConnectError>>),
+    Wait(Arc<Backend>, oneshot::Receiver<Result<(), ConnectError>>),
     /// The backend is no member any more.
-    Gone(Request<B>),
+    Gone,
 }
 
 /// What hyper's future yields.
@@ -150,24 +152,25 @@ impl<B: RequestBody> Pool<B> {
         }
     }
 
-    /// Puts `request` on an HTTP/2 connection to `id` if one has room.
+    /// Puts `request` on an HTTP/2 connection to `id` if one has room, and leaves an empty one in its place.
     pub(crate) fn send_http2(
         self: &Arc<Self>,
         id: BackendId,
-        mut request: Request<Outgoing<B>>,
+        request: &mut Request<Outgoing<B>>,
         lent_host: &mut bool,
-    ) -> Sending<Outgoing<B>, impl Future<Output = Answer<Outgoing<B>>> + use<B>> {
+    ) -> Sending<impl Future<Output = Answer<Outgoing<B>>> + use<B>> {
         let mut state = self.state.lock();
         let (max_streams, scheme) = (state.config.max_streams.get(), state.scheme.clone());
         let Some(slot) = state.slot(id, &self.cluster) else {
-            return Sending::Gone(request);
+            return Sending::Gone;
         };
         let backend = slot.backend.clone();
         match slot.http2.with_room(max_streams) {
             Some((key, serial)) => {
-                form::http2(&mut request, &backend, &scheme, lent_host);
-                let copy = Copy::of(&request, slot.http2.was_idle(key));
-                let answer = slot.http2.send(key, request);
+                form::http2(request, &backend, &scheme, lent_host);
+                let copy = Copy::of(request, slot.http2.was_idle(key));
+                let request = std::mem::replace(request, Request::new(Outgoing::empty()));
+                let answer = Box::pin(slot.http2.send(key, request));
                 Sending::Sent(answer, ConnectionId { backend: id, key, serial }, backend, copy)
             }
             None => {
@@ -176,7 +179,7 @@ impl<B: RequestBody> Pool<B> {
                     drop(state);
                     self.open_in_background(id, Version::Http2);
                 }
-                Sending::Wait(request, backend, receiver)
+                Sending::Wait(backend, receiver)
             }
         }
     }

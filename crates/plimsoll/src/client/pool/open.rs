@@ -3,13 +3,13 @@
 use std::sync::{Arc, Weak};
 
 use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use plimsoll_core::BackendId;
 
 use super::alarm::Watch;
 use super::connect::connect;
 use super::http1::Kept;
-use super::http2::StreamLimit;
+use super::http2::{StreamLimit, Tasks};
 use super::{ConnectionId, Pool, RequestBody, Version};
 use crate::client::ClientAddress;
 use crate::client::error::ConnectError;
@@ -106,7 +106,7 @@ impl<B: RequestBody> Pool<B> {
         let limit = config.requests.connect_timeout;
         let (send, mut connection) = async {
             let io = TokioIo::new(connect(&backend, &config, limit, Alpn::Http2, None).await?);
-            http2::Builder::new(TokioExecutor::new())
+            http2::Builder::new(Tasks)
                 .max_concurrent_reset_streams(MAX_RESET_STREAMS)
                 .max_local_error_reset_streams(None)
                 .handshake::<_, Outgoing<B>>(io)

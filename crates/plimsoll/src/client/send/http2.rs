@@ -34,32 +34,25 @@ impl<B: RequestBody> Call<'_, B> {
         let mut closed = 0;
         let mut openings = 0;
         loop {
-            let taken = std::mem::replace(request, Request::new(Outgoing::empty()));
-            let (answer, backend, copy) = match self.pool.send_http2(id, taken, &mut self.lent_host) {
+            let (answer, backend, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
                 Sending::Sent(answer, connection, backend, copy) => {
                     attempt.sent_on(connection);
                     (limit.as_mut().wait(self.deadline, answer).await, backend, copy)
                 }
-                Sending::Wait(returned, backend, opened) => {
-                    *request = returned;
-                    match limit.as_mut().wait(self.deadline, opened).await {
-                        Ok(Ok(Ok(()))) if openings < MAX_OPENINGS => {
-                            openings += 1;
-                            continue;
-                        }
-                        Ok(Ok(Ok(()))) => {
-                            return Tried::NotSent(connect_error(&mut attempt, &backend, ConnectError::ClosedAtOnce));
-                        }
-                        Ok(Ok(Err(cause))) => return Tried::NotSent(connect_error(&mut attempt, &backend, cause)),
-                        // The opening was dropped with its backend.
-                        Ok(Err(_)) => return Tried::NotSent(gone(&mut attempt)),
-                        Err(TooLate) => return Tried::Failed(self.too_late(&mut attempt)),
+                Sending::Wait(backend, opened) => match limit.as_mut().wait(self.deadline, opened).await {
+                    Ok(Ok(Ok(()))) if openings < MAX_OPENINGS => {
+                        openings += 1;
+                        continue;
                     }
-                }
-                Sending::Gone(returned) => {
-                    *request = returned;
-                    return Tried::NotSent(gone(&mut attempt));
-                }
+                    Ok(Ok(Ok(()))) => {
+                        return Tried::NotSent(connect_error(&mut attempt, &backend, ConnectError::ClosedAtOnce));
+                    }
+                    Ok(Ok(Err(cause))) => return Tried::NotSent(connect_error(&mut attempt, &backend, cause)),
+                    // The opening was dropped with its backend.
+                    Ok(Err(_)) => return Tried::NotSent(gone(&mut attempt)),
+                    Err(TooLate) => return Tried::Failed(self.too_late(&mut attempt)),
+                },
+                Sending::Gone => return Tried::NotSent(gone(&mut attempt)),
             };
             let mut failure = match answer {
                 Ok(Ok(response)) => return self.answered_http2(attempt, response, &backend),
