@@ -11,6 +11,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 import pytest  # noqa: E402
 
 from harness.fleet import PLIMSOLL, Fleet  # noqa: E402
+from harness.scenarios import Scenarios  # noqa: E402
 
 # Enough to see what led to a failure, few enough to read.
 LOG_LINES = 60
@@ -20,6 +21,11 @@ def pytest_configure(config: pytest.Config) -> None:
     del config
     if not pathlib.Path(PLIMSOLL).exists():
         raise pytest.UsageError(f"{PLIMSOLL} does not exist; run cargo build --release or set PLIMSOLL_BIN")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # What looks at scenarios comes last: until then they have run beside all else.
+    items.sort(key=lambda item: "scenarios" in item.fixturenames)
 
 
 @pytest.fixture
@@ -40,6 +46,23 @@ def module_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield fleet
     finally:
         fleet.stop()
+
+
+@pytest.fixture(scope="session")
+def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenarios]:
+    """Every scenario, run once."""
+    scenarios = Scenarios(tmp_path_factory.mktemp("scenarios"))
+    try:
+        yield scenarios
+    finally:
+        scenarios.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def scenarios_begin_early(request: pytest.FixtureRequest) -> None:
+    """With the session, if any of its tests looks at them."""
+    if any("scenarios" in item.fixturenames for item in request.session.items):
+        request.getfixturevalue("scenarios")
 
 
 @pytest.hookimpl(wrapper=True)

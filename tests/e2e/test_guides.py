@@ -2,12 +2,12 @@
 
 import pathlib
 import re
-import sys
 
 import pytest
 
 from harness.fleet import PLIMSOLL, ROOT
 from harness.process import run
+from harness.scenarios import WAIT, Scenarios
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SCENARIOS = {file.stem for file in (ROOT / "scenarios").glob("*.toml")}
@@ -19,11 +19,10 @@ def blocks(guide: str) -> list[str]:
     return re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / guide).read_text(), re.DOTALL)
 
 
-@pytest.mark.timeout(600)
-def test_figures_and_tables_are_what_the_scenarios_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLIMSOLL_BIN", PLIMSOLL)
-    done = run([sys.executable, str(ROOT / "scripts" / "figures"), "--check"], seconds=590)
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+@pytest.mark.timeout(WAIT)
+def test_figures_and_tables_are_what_the_scenarios_give(scenarios: Scenarios) -> None:
+    done = scenarios.figures
+    assert done.code == 0, f"{done.out}{done.err}"
 
 
 def test_every_figure_is_shown_and_every_figure_shown_is_there() -> None:

@@ -1,24 +1,21 @@
 """`plimsoll sim`: scenarios are listed, run, checked and reported, and the same run gives the same bytes."""
 
-import concurrent.futures
 import html
 import html.parser
 import json
 import math
 import pathlib
 import re
-import resource
-import time
 import tomllib
 import xml.etree.ElementTree as xml
-from dataclasses import dataclass
 
 import pytest
 
 from harness.fleet import PLIMSOLL, ROOT
 from harness.process import run
+from harness.scenarios import NAMES as SCENARIOS
+from harness.scenarios import WAIT, Scenarios, kind
 
-SCENARIOS = sorted(file.stem for file in (ROOT / "scenarios").glob("*.toml"))
 BAD = sorted((ROOT / "tests" / "bad-scenarios").glob("*.toml"))
 FAILING = """
 name = "failing"
@@ -31,7 +28,7 @@ why = "it is not so"
 """
 
 
-# Seconds for one scenario. The longest takes less than a minute; on a machine that does other things it may be several.
+# Seconds of CPU for one scenario. The longest takes less than a minute.
 LONGEST = 400
 # Seconds of CPU for all of them: four minutes on two cores, which is as long as one likes to wait.
 ALL_OF_THEM = 480
@@ -125,62 +122,13 @@ def test_good_scenario_passes_the_check() -> None:
         assert code == 0 and f"scenario: {file.stem}" in out, err
 
 
-@dataclass
-class Ran:
-    """One run of a scenario by its name, on one thread."""
-
-    code: int
-    out: str
-    err: str
-    seconds: float
-
-
-@dataclass
-class All:
-    """One run of each."""
-
-    runs: dict[str, concurrent.futures.Future[Ran]]
-    # Of all together, whatever else the machine did.
-    cpu_seconds: float
-    # With each one's JSON and figures.
-    folder: pathlib.Path
-
-    def __getitem__(self, name: str) -> Ran:
-        return self.runs[name].result()
-
-
-def cpu_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> All:
-    """Runs every scenario once, two at a time, those with most to say first; tells how long each took."""
-    folder = tmp_path_factory.mktemp("scenarios")
-
-    def run_one(name: str) -> Ran:
-        began = time.monotonic()
-        code, out, err = sim("run", name, "--threads", "1", "--json", "--out", str(folder), seconds=LONGEST)
-        return Ran(code, out, err, time.monotonic() - began)
-
-    before = cpu_of_children()
-    size = {name: (ROOT / "scenarios" / f"{name}.toml").stat().st_size for name in SCENARIOS}
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        runs = {name: pool.submit(run_one, name) for name in sorted(SCENARIOS, key=size.get, reverse=True)}
-    done = All(runs, cpu_of_children() - before, folder)
-    for name in SCENARIOS:
-        if runs[name].exception() is None:
-            print(f"{done[name].seconds:6.1f} s  {name}")
-    print(f"{done.cpu_seconds:6.1f} s of CPU, all together")
-    return done
-
-
-@pytest.mark.timeout(LONGEST + 200)
+@pytest.mark.timeout(WAIT)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_scenario_is_as_expected_and_its_json_is_as_promised(name: str, ran: All) -> None:
+def test_scenario_is_as_expected_and_its_json_is_as_promised(name: str, scenarios: Scenarios) -> None:
     """Each that comes with the binary; what it is expected to show stands in its file."""
-    done = ran[name]
+    done = scenarios[name]
+    assert "panicked" not in done.err, done.err
+    assert done.cpu_seconds < LONGEST
     found = json.loads(done.out)
     off = [check for check in found["checks"] if not check["ok"]]
     assert done.code == 0 and not off, f"{off}\n{done.err}"
@@ -210,9 +158,11 @@ def test_scenario_is_as_expected_and_its_json_is_as_promised(name: str, ran: All
         assert expected["why"].strip()
 
 
-@pytest.mark.timeout(LONGEST + 200)
-def test_all_scenarios_together_take_less_than_four_minutes_of_two_cores(ran: All) -> None:
-    assert ran.cpu_seconds < ALL_OF_THEM
+@pytest.mark.timeout(WAIT)
+def test_all_scenarios_together_take_less_than_four_minutes_of_two_cores(scenarios: Scenarios) -> None:
+    for name in SCENARIOS:
+        print(f"{scenarios[name].cpu_seconds:6.1f} s  {name}")
+    assert sum(scenarios[name].cpu_seconds for name in SCENARIOS) < ALL_OF_THEM
 
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -220,10 +170,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 OF_A_UNIT = re.compile(r"\b(time|latency|CPU|cost|load of|share|duration|memory)\b")
 
 
-@pytest.mark.timeout(LONGEST + 200)
+@pytest.mark.timeout(WAIT)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_figures_are_well_formed_and_their_axes_named(name: str, ran: All) -> None:
-    figures = sorted(ran.folder.glob(f"{name}-*.svg"))
+def test_figures_are_well_formed_and_their_axes_named(name: str, scenarios: Scenarios) -> None:
+    assert scenarios[name].out
+    figures = sorted(scenarios.folder.glob(f"{name}-*.svg"))
     # Of scenarios whose names begin alike, only this one's.
     longer = tuple(f"{other}-" for other in SCENARIOS if other.startswith(f"{name}-"))
     figures = [figure for figure in figures if not longer or not figure.name.startswith(longer)]
@@ -246,18 +197,11 @@ def test_figures_are_well_formed_and_their_axes_named(name: str, ran: All) -> No
         assert any(root.iter(f"{SVG}{shape}") for shape in ("polyline", "circle", "rect")), figure.name
 
 
-@pytest.mark.timeout(LONGEST + 200)
-def test_every_kind_of_scenario_gives_the_same_bytes_again_on_two_threads(ran: All) -> None:
-    def kind(name: str) -> str:
-        return tomllib.loads((ROOT / "scenarios" / f"{name}.toml").read_text())["kind"]
-
-    seen: dict[str, int] = {}
-    for name in sorted(SCENARIOS, key=lambda name: ran[name].seconds, reverse=True):
-        # Of each kind the five longest that are not a matter of minutes.
-        if ran[name].seconds < 12 and seen.get(kind(name), 0) < 5:
-            seen[kind(name)] = seen.get(kind(name), 0) + 1
-            assert sim("run", name, "--threads", "2", "--json", seconds=LONGEST)[1] == ran[name].out, name
-    assert set(seen) == {"fleet", "subset", "worked"}
+@pytest.mark.timeout(WAIT)
+def test_every_kind_of_scenario_gives_the_same_bytes_again_on_two_threads(scenarios: Scenarios) -> None:
+    for name, again in scenarios.again.items():
+        assert again.out == scenarios[name].out, name
+    assert {kind(name) for name in scenarios.again} == {"fleet", "subset", "worked"}
 
 
 def test_other_seed_gives_other_numbers_and_stands_in_the_json() -> None:

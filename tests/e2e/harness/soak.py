@@ -59,8 +59,8 @@ class Report:
 
     @property
     def growth(self) -> tuple[float, float]:
-        """Median memory in bytes in the first and in the last quarter of what comes after the warm-up."""
-        late = [held for at, held in self.memory if at > self.seconds * WARM_UP]
+        """Median memory in bytes in the first and in the last quarter of what comes after the warm-up, or as yet of all."""
+        late = [held for at, held in self.memory if at > self.seconds * WARM_UP] or [held for _, held in self.memory]
         quarter = max(1, len(late) // 4)
         return statistics.median(late[:quarter]), statistics.median(late[-quarter:])
 

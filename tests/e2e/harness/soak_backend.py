@@ -6,6 +6,7 @@ what was sent; `/ready` is 200 until SIGTERM, and 503 from then on. A second lat
 
 import asyncio
 import hashlib
+import os
 import signal
 import sys
 
@@ -76,6 +77,8 @@ class Server:
         await asyncio.sleep(LAME_DUCK_SECONDS)
         server.close()
         await asyncio.sleep(0.3)
+        # What is still open goes with the process. To have each task end by itself can take long on a busy machine.
+        os._exit(0)
 
 
 if __name__ == "__main__":
