@@ -110,7 +110,7 @@ class Wrk:
 
 
 def _milliseconds(output: str, percentile: str) -> float:
-    found = re.search(rf"^\s+{percentile}%\s+([\d.]+)(us|ms|s|m)$", output, re.MULTILINE)
+    found = re.search(rf"^\s+{percentile}%\s+([\d.]+)(us|ms|s|m)\s*$", output, re.MULTILINE)
     if found is None:
         raise LoadFailed(f"no {percentile}% line in what wrk printed:\n{output}")
     return float(found[1]) * _UNITS_MS[found[2]]
