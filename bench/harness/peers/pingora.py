@@ -18,7 +18,7 @@ class Pingora(Peer):
 
     @classmethod
     def missing(cls) -> str | None:
-        return None if _PROGRAM.exists() else f"not built; cargo build --release --manifest-path {_HOME}/Cargo.toml"
+        return None if _PROGRAM.exists() else "not built; cargo build --release --manifest-path bench/peers/pingora/Cargo.toml"
 
     @classmethod
     def version(cls) -> str:
