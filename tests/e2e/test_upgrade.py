@@ -59,11 +59,15 @@ def successors(proxy: Process) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
+    """Whether any thread is left: the first may have ended while others still hold the sockets open."""
+    return any(thread_state(path) not in "ZX" for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
+def thread_state(stat: pathlib.Path) -> str:
     try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
+        return stat.read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 @pytest.fixture
