@@ -110,6 +110,22 @@ def test_slow_clients_hurt_nobody_else(target: Target, mode: str) -> None:
     assert target.proxy.exit_code is None
 
 
+def test_bodies_in_single_bytes_hold_no_more_than_they_have(target: Target) -> None:
+    senders = [Connection.to(target.proxy.port) for _ in range(100)]
+    try:
+        for sender in senders:
+            sender.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n")
+        with Memory(target.proxy) as memory:
+            for _ in range(300):
+                for sender in senders:
+                    sender.send(b"a")
+        # With a buffer of 16 KiB for each byte it would be 470 MiB.
+        assert memory.grown < 16 * MIB
+    finally:
+        for sender in senders:
+            sender.close()
+
+
 @pytest.mark.parametrize("name", attack.FLOODS)
 def test_flood_of_frames_is_ended(target: Target, name: str) -> None:
     before = target.ended()

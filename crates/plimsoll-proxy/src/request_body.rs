@@ -1,6 +1,5 @@
 //! The body of a request on its way to a backend: within its limit, and whole or known not to be.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use plimsoll_http1::{Fault, strip_forbidden_trailers};
@@ -18,7 +17,7 @@ use crate::listener::Limits;
 use crate::silence::Silence;
 
 /// How much of a body is read before a backend is asked for, where its length is known: nearly all forms and API calls whole.
-const FIRST_PART: u64 = 16 * 1024;
+const FIRST_PART: usize = 16 * 1024;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -26,7 +25,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct RequestBody {
     source: Source,
     /// Read before a backend was asked for.
-    first: VecDeque<Frame<Bytes>>,
+    first: Bytes,
     left: u64,
     /// Why it broke off, also for those who ask when it is gone: whoever sent it on may know only that it did.
     failure: Option<Arc<OnceLock<RequestBodyError>>>,
@@ -87,7 +86,7 @@ impl RequestBody {
 
     fn new(source: Source, limit: Option<u64>) -> Self {
         let failure = if matches!(source, Source::Empty) { None } else { Some(Arc::default()) };
-        Self { source, first: VecDeque::new(), left: limit.unwrap_or(u64::MAX), failure, counter: None }
+        Self { source, first: Bytes::new(), left: limit.unwrap_or(u64::MAX), failure, counter: None }
     }
 
     /// Counts its bytes, as they pass, in `counter`.
@@ -110,21 +109,26 @@ impl RequestBody {
     /// What became of the body meanwhile, if it was the client's doing that has an answer of its own.
     pub(crate) async fn first_part(&mut self) -> Result<(), RequestBodyError> {
         let Some(length) = self.size_hint().exact() else { return Ok(()) };
-        let mut wanted = length.min(FIRST_PART);
-        while wanted > 0 {
-            match poll_fn(|cx| self.poll_limited(cx)).await {
-                Some(Ok(frame)) => {
-                    wanted = wanted.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
-                    self.first.push_back(frame);
+        let wanted = usize::try_from(length).map_or(FIRST_PART, |length| length.min(FIRST_PART));
+        // Each piece may hold on to all that was read with it, so what comes in little is put together.
+        let mut pieces = BytesMut::new();
+        while pieces.len() < wanted {
+            match poll_fn(|cx| self.poll_limited(cx)).await.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) if pieces.is_empty() && data.len() >= wanted => {
+                    self.first = data;
+                    return Ok(());
                 }
+                Some(Ok(Ok(data))) => pieces.extend_from_slice(&data),
                 Some(Err(RequestBodyError::TooSlow)) => return Err(RequestBodyError::TooSlow),
                 Some(Err(error)) => {
                     self.source = Source::Broken(error);
                     break;
                 }
-                None => break,
+                // It ended before its length, which whoever sends it on will notice.
+                Some(Ok(Err(_))) | None => break,
             }
         }
+        self.first = pieces.freeze();
         Ok(())
     }
 
@@ -192,8 +196,8 @@ impl Body for RequestBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Some(frame) = self.first.pop_front() {
-            return Poll::Ready(Some(Ok(frame)));
+        if !self.first.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.first)))));
         }
         self.poll_limited(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
     }
@@ -209,7 +213,7 @@ impl Body for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let first: u64 = self.first.iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum();
+        let first = self.first.len() as u64;
         let rest = match &self.source {
             Source::Empty => SizeHint::with_exact(0),
             // More was announced than came; how much is of no use any more.

@@ -1,8 +1,9 @@
 //! What was read from a connection and not yet taken.
 //!
 //! A connection that waits for a message holds no memory for it: heads are read into a buffer that the thread's connections
-//! share, and as much as came is copied out, which is a few hundred bytes. Bodies are read where they stay: into a buffer
-//! that is handed on as it is, and grows while the sender fills it, so that a long body takes few system calls.
+//! share, and as much as came is copied out, which is a few hundred bytes. So are bodies that come in little. One whose sender
+//! fills that buffer is read where it stays: into a buffer that is handed on as it is, and grows while it is filled, so that a
+//! long body takes few system calls. However little comes at a time, it holds no more memory than it has bytes.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,8 +17,7 @@ use super::Stream;
 
 /// The shared buffer, for each thread: more than nearly all heads, and short bodies with them.
 const SCRATCH: usize = 16 * 1024;
-/// The first buffer for a body, and the largest. The largest holds what a socket usually does.
-const FIRST_BODY: usize = 16 * 1024;
+/// The largest buffer for a body: what a socket usually holds.
 const LARGEST_BODY: usize = 256 * 1024;
 
 thread_local! {
@@ -28,13 +28,13 @@ thread_local! {
 #[derive(Debug)]
 pub struct Input {
     bytes: BytesMut,
-    /// How much to make room for at the next read of a body.
+    /// How much the next read of a body may bring.
     room: usize,
 }
 
 impl Default for Input {
     fn default() -> Self {
-        Self { bytes: BytesMut::new(), room: FIRST_BODY }
+        Self { bytes: BytesMut::new(), room: SCRATCH }
     }
 }
 
@@ -86,6 +86,22 @@ impl Input {
         left: Option<u64>,
     ) -> Poll<io::Result<usize>> {
         let known = left.and_then(|left| usize::try_from(left).ok()).unwrap_or(usize::MAX);
+        let polled = if self.room <= SCRATCH || known < SCRATCH {
+            self.poll_head(stream, cx)
+        } else {
+            self.poll_in_place(stream, cx, known)
+        };
+        if let Poll::Ready(Ok(read)) = polled {
+            if read >= self.room {
+                self.room = (self.room * 2).min(LARGEST_BODY);
+            } else if read < SCRATCH {
+                self.room = SCRATCH;
+            }
+        }
+        polled
+    }
+
+    fn poll_in_place(&mut self, stream: &mut Stream, cx: &mut Context<'_>, known: usize) -> Poll<io::Result<usize>> {
         // One byte more than is known to come: a read that fills its buffer has to be followed by another, to learn that
         // there is no more.
         let room = self.room.min(known.saturating_add(1));
@@ -94,26 +110,16 @@ impl Input {
         } else {
             self.bytes.reserve(room);
         }
-        let room = self.bytes.capacity() - self.bytes.len();
-        match pin!(stream.read_buf(&mut self.bytes)).poll(cx) {
-            Poll::Pending => {
-                if self.bytes.is_empty() {
-                    self.bytes = BytesMut::new();
-                }
-                Poll::Pending
-            }
-            Poll::Ready(result) => {
-                if matches!(result, Ok(read) if read == room) {
-                    self.room = (self.room * 2).min(LARGEST_BODY);
-                }
-                Poll::Ready(result)
-            }
+        let read = pin!(stream.read_buf(&mut self.bytes)).poll(cx);
+        if self.bytes.len() < SCRATCH {
+            self.bytes = BytesMut::from(&self.bytes[..]);
         }
+        read
     }
 
     /// The message is over: the next one begins with small buffers again.
     pub fn end_message(&mut self) {
-        self.room = FIRST_BODY;
+        self.room = SCRATCH;
         if self.bytes.is_empty() {
             self.bytes = BytesMut::new();
         }
