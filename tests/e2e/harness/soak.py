@@ -303,8 +303,9 @@ certificates = [{self.certificate.toml()}]
             self.report.wrong.append(f"the proxy ended with {self.proxy.exit_code}")
         counted = load.result(60)
         self.report.right["grpc"] += counted.requests - counted.failed
-        if counted.failed:
-            self.report.errors["grpc"] += counted.failed
+        told = {**counted.raw["failures"], **{f"status {code}": n for code, n in counted.raw["grpc_statuses"].items() if code != "0"}}
+        for reason, count in told.items():
+            self.report.errors[f"grpc: {reason}"] += count
         self.over.set()
         for thread in threads:
             thread.join(30)
