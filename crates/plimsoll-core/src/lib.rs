@@ -9,6 +9,7 @@
 //! - [`health`] keeps the state of each backend and the rules that change it.
 //! - [`pick`] holds the policies that choose among the usable backends.
 //! - [`subset`] decides which of many backends one client connects to.
+//! - [`admit`] decides which requests a server takes on when it cannot take all.
 //! - [`queue`] decides who of the requests that wait gets the next place.
 //! - [`LoadReport`] is what backends say of themselves, [`probe`] what they answer when asked; [`spread`] measures how even the result is.
 //!
@@ -29,7 +30,9 @@
 
 extern crate alloc;
 
+pub mod admit;
 mod balancer;
+mod criticality;
 mod decay;
 mod event;
 pub mod health;
@@ -48,6 +51,7 @@ mod time;
 pub use balancer::{
     BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, Outcome, Pick, WaitReason,
 };
+pub use criticality::Criticality;
 pub use event::{Event, Observe};
 pub use id::BackendId;
 pub use ratio::{Ratio, Weight};

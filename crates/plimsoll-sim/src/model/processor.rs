@@ -117,6 +117,12 @@ impl Processor {
         self.running.len()
     }
 
+    /// What any request that has run since the processor was last empty has had of it, in CPU-seconds of work, up to the time advanced
+    /// to. A request has had the difference since it began.
+    pub(crate) fn work(&self) -> f64 {
+        self.work
+    }
+
     /// CPU-seconds used so far, up to the time advanced to.
     pub(crate) fn cpu(&self) -> f64 {
         self.cpu

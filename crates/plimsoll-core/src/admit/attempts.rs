@@ -1,0 +1,71 @@
+//! Whether a request that is turned away had better be tried elsewhere.
+//!
+//! While few of the requests that come have been tried before, little of the cluster is overloaded, and another backend will take
+//! what this one turns away. Once many have, the others turn away as much, and each retry makes it worse: then the answer is not
+//! to try again (SRE ch. 21, "Deciding to retry"). Clients that keep to their budget, retries of at most a tenth of their requests,
+//! stay below the limit by themselves.
+
+use core::time::Duration;
+
+use super::Retry;
+use crate::{Ratio, Timestamp, decay};
+
+/// As long as it takes to know; requests of a hundredth of a second ago say more than those of ten seconds ago.
+const HALF_LIFE: Duration = Duration::from_secs(1);
+/// Counted as first attempts from the start, so that a retry among the first few requests says nothing yet.
+const PRIOR: f64 = 10.0;
+
+/// Counts first and further attempts, forgetting.
+#[derive(Clone, Debug)]
+pub(super) struct Attempts {
+    most_retries: Ratio,
+    all: f64,
+    retries: f64,
+    at: Timestamp,
+}
+
+impl Attempts {
+    pub(super) fn new(now: Timestamp, most_retries: Ratio) -> Self {
+        Self { most_retries, all: 0.0, retries: 0.0, at: now }
+    }
+
+    /// A request has come.
+    pub(super) fn on_request(&mut self, now: Timestamp, is_retry: bool) {
+        let left = decay::remaining(now, self.at, HALF_LIFE);
+        self.at = self.at.max(now);
+        self.all = self.all * left + 1.0;
+        self.retries = self.retries * left + f64::from(u8::from(is_retry));
+    }
+
+    /// What those are told who are turned away.
+    pub(super) fn advice(&self) -> Retry {
+        let share = self.retries / (self.all + PRIOR);
+        if share > self.most_retries.as_f64() { Retry::Never } else { Retry::Elsewhere }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(is_retry: impl Fn(u64) -> bool, requests: u64) -> Attempts {
+        let mut attempts = Attempts::new(Timestamp::ZERO, Ratio::from_percent(10));
+        for n in 0..requests {
+            attempts.on_request(Timestamp::from_nanos(n * 1_000_000), is_retry(n));
+        }
+        attempts
+    }
+
+    #[test]
+    fn few_retries_go_elsewhere_and_many_go_nowhere() {
+        assert_eq!(after(|n| n % 12 == 0, 5_000).advice(), Retry::Elsewhere);
+        assert_eq!(after(|n| n % 8 == 0, 5_000).advice(), Retry::Never);
+        assert_eq!(after(|_| true, 1).advice(), Retry::Elsewhere, "one says nothing");
+    }
+
+    #[test]
+    fn a_storm_of_retries_is_forgotten() {
+        assert_eq!(after(|n| n < 1_000, 3_000).advice(), Retry::Never);
+        assert_eq!(after(|n| n < 1_000, 6_000).advice(), Retry::Elsewhere);
+    }
+}

@@ -1,0 +1,96 @@
+//! Admission: which requests a server takes on, and what those it turns away are told.
+//!
+//! A server that takes on more than it can do does less than it could: requests wait until nobody wants their answers any more,
+//! and the work on them was for nothing (SRE ch. 21, CRE). So it turns some away while they have cost next to nothing yet, and
+//! it matters which.
+//!
+//! - [`Ranked`] gives up the least important first, knowing what requests cost.
+//! - [`Procrustean`] gives up a share of all alike, knowing nothing of them: the simplest that works, and what the other one is
+//!   measured against.
+
+mod attempts;
+mod backlog;
+mod procrustean;
+mod ranked;
+#[cfg(test)]
+mod tests;
+mod usage;
+
+use crate::{Criticality, Timestamp, Weight};
+
+pub use procrustean::{Procrustean, ProcrusteanConfig};
+pub use ranked::{Ranked, RankedConfig};
+
+/// What is known of a request that asks to be taken on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ask {
+    /// How bad it is to lose it.
+    pub criticality: Criticality,
+    /// Whose it is: any number that is always the same for one customer, and seldom for two, such as a hash of the name.
+    pub customer: u64,
+    /// What its customer is entitled to, beside other customers.
+    pub share: Weight,
+    /// What it is expected to cost, in CPU-seconds; above zero.
+    pub cost: f64,
+    /// After this its answer is of no use.
+    pub deadline: Option<Timestamp>,
+    /// Requests of one cohort, such as a user's session, are taken on or turned away together; `None`: each by itself.
+    pub cohort: Option<u64>,
+    /// Whether it was turned away or failed before, here or elsewhere.
+    pub is_retry: bool,
+}
+
+/// What becomes of a request that asks.
+#[derive(Debug, PartialEq)]
+#[must_use]
+pub enum Verdict {
+    /// It is taken on; once it is over, [`Ranked::finish`] is to be told.
+    Admit(Admission),
+    /// It is turned away.
+    Shed(Shed),
+}
+
+/// A request that was taken on.
+#[derive(Debug, PartialEq)]
+#[must_use]
+pub struct Admission {
+    criticality: Criticality,
+    /// CPU-seconds that it is counted with, and that it is known to have used.
+    counted: f64,
+    used: f64,
+}
+
+/// Why a request is turned away, and what is said of trying again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shed {
+    /// Why.
+    pub reason: Reason,
+    /// Whether to try again.
+    pub retry: Retry,
+}
+
+/// Why a request is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// There is more to do than can be done.
+    Overloaded,
+    /// Its deadline has passed, or will have before it could be answered.
+    Deadline,
+}
+
+/// Whether a request that was turned away may be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// At another backend, at once.
+    Elsewhere,
+    /// Nowhere: others have as much to do, or nobody would want the answer.
+    Never,
+}
+
+impl Shed {
+    const DEADLINE: Self = Self { reason: Reason::Deadline, retry: Retry::Never };
+
+    const fn overloaded(retry: Retry) -> Self {
+        Self { reason: Reason::Overloaded, retry }
+    }
+}

@@ -1,0 +1,88 @@
+//! Sheds a share of all requests alike, by how far one measure of load is between two limits (CRE, "Using load shedding to
+//! survive a success disaster").
+//!
+//! ```text
+//! tenths = ⌈10 · (load − soft) ÷ (hard − soft)⌉, from 0 to 10
+//! ```
+//!
+//! of each ten requests that come one after another. Between the limits ever more, at the hard one all. Nothing needs to be known of
+//! requests or of their costs, any number will do for load, and that is also what is wrong with it: the dearest to lose go as
+//! soon as the cheapest.
+
+use super::{Retry, Shed};
+
+/// Between which limits how much is shed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProcrusteanConfig {
+    soft: f64,
+    hard: f64,
+}
+
+impl ProcrusteanConfig {
+    /// Nothing is shed up to a load of `soft`, everything from `hard` on; `None` unless 0 ≤ `soft` < `hard` and both are finite.
+    #[must_use]
+    pub fn new(soft: f64, hard: f64) -> Option<Self> {
+        (soft >= 0.0 && soft < hard && hard.is_finite()).then_some(Self { soft, hard })
+    }
+}
+
+/// Sheds a share of all requests alike.
+#[derive(Clone, Debug)]
+pub struct Procrustean {
+    config: ProcrusteanConfig,
+    /// Tenths that are owed to be shed, below ten.
+    owed: u8,
+}
+
+impl Procrustean {
+    /// One that begins.
+    #[must_use]
+    pub fn new(config: ProcrusteanConfig) -> Self {
+        Self { config, owed: 0 }
+    }
+
+    /// Whether a request that comes at this load, in the unit of the limits, is shed. Ask once for each.
+    pub fn shed(&mut self, load: f64) -> Option<Shed> {
+        let ProcrusteanConfig { soft, hard } = self.config;
+        let over = ((load - soft) / (hard - soft)).clamp(0.0, 1.0) * 10.0;
+        let whole = over as u8;
+        let tenths = if over > f64::from(whole) { whole + 1 } else { whole };
+        // Spread over the ten, so that a burst of five does not get through whole, or not at all.
+        self.owed += tenths;
+        let shed = self.owed >= 10;
+        if shed {
+            self.owed -= 10;
+        }
+        shed.then_some(Shed::overloaded(Retry::Elsewhere))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ever_more_of_each_ten_is_shed_between_the_limits() {
+        let config = ProcrusteanConfig::new(25.0, 45.0).expect("in order");
+        for (load, tenths) in [(0.0, 0), (25.0, 0), (25.1, 1), (27.0, 1), (35.0, 5), (44.9, 10), (45.0, 10), (1e9, 10)]
+        {
+            let mut shedder = Procrustean::new(config);
+            for _ in 0..5 {
+                assert_eq!((0..10).filter(|_| shedder.shed(load).is_some()).count(), tenths, "{load}");
+            }
+        }
+    }
+
+    #[test]
+    fn half_is_every_other_one() {
+        let mut shedder = Procrustean::new(ProcrusteanConfig::new(0.0, 2.0).expect("in order"));
+        assert_eq!([(); 6].map(|()| shedder.shed(1.0).is_some()), [false, true, false, true, false, true]);
+    }
+
+    #[test]
+    fn limits_that_make_no_sense_cannot_be_built() {
+        for (soft, hard) in [(1.0, 1.0), (2.0, 1.0), (-1.0, 1.0), (0.0, f64::INFINITY), (f64::NAN, 1.0)] {
+            assert_eq!(ProcrusteanConfig::new(soft, hard), None, "{soft} {hard}");
+        }
+    }
+}

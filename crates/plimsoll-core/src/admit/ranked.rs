@@ -1,0 +1,299 @@
+//! Gives up the least important requests first, and takes on as much of the others as there is capacity for.
+//!
+//! # Whom
+//!
+//! In this order: lower criticality first; within one, the customer first that asks for most of what it is entitled to; within one
+//! customer, at random, or by cohort. Each level of criticality has a fluid queue of its own work and all that is more critical
+//! ([`backlog`](super::backlog)), which is f full. While f is below a quarter, everything is taken on; then a request is with the
+//! probability
+//!
+//! ```text
+//! P = min(1, λ ÷ u) · clamp(4 · (1 − f'), 0, 1),    f' = f · clamp(u ÷ û, ½, 1),    dλ/dt = λ · (1 − 2f) ÷ τ
+//! ```
+//!
+//! where u is what its customer asks for ÷ what it is entitled to, and û the mean of u over the level's work. λ is a water level: a customer with u ≤ λ loses nothing, one
+//! above is cut down to λ (Stoica, Shenker, Zhang: "Core-stateless fair queueing", 1998). It falls while the queue is more than half
+//! full and rises while it is less, slowly, so that it does not follow chance. What is to be met at once, the second factor
+//! meets: from three quarters on fewer are taken on, and when it is full, none; but who asks for less than the mean sees the queue
+//! less full than it is, so that chance takes the others. While customers of a more critical level are cut down, less critical ones get
+//! nothing: else they would have what chance leaves.
+//!
+//! Why not a limit on requests in flight, found by watching latency: it cannot tell ten cheap requests from ten dear ones, needs
+//! seconds to find its place, and when it has found it does not know whom to turn away. Why not a priority queue: whoever stands in
+//! it has been read, parsed, and given memory.
+//!
+//! # How much
+//!
+//! Capacity is CPU-seconds per second, known beforehand; what requests cost is measured. Both are wrong at times: a neighbour takes
+//! half of a core, a quota is changed, requests wait for something else than CPU. So the signals of the server itself correct it
+//! ([`Ranked::on_utilization`]): above the load line capacity is believed to be less; below it, while something is being turned
+//! away, more.
+//!
+//! # What may go wrong
+//!
+//! Costs that are wrong by a factor for one kind of request are put right while it runs ([`Ranked::progress`]) and when it ends
+//! ([`Ranked::finish`]), so that they shift who is given up, not how much. A burst of dear requests that were expected to be cheap is
+//! taken on whole: for as long as these take, others wait.
+
+use core::time::Duration;
+
+use rand_core::Rng;
+
+use super::attempts::Attempts;
+use super::backlog::{Backlog, Supply};
+use super::usage::{Usage, spread};
+use super::{Admission, Ask, Shed, Verdict};
+use crate::{Criticality, Ratio, Timestamp, decay, rng};
+
+/// How a server is protected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RankedConfig {
+    capacity: f64,
+    /// The part of the capacity that requests may fill. What is left is for what a server does beside them and nobody tells
+    /// of ([`Ranked::overhead`]).
+    pub load_line: Ratio,
+    /// How long work may wait when more is offered than can be done; longer where requests are so dear that fewer than eight of them
+    /// fill this time.
+    pub target_delay: Duration,
+    /// Retries among the requests that come, above which those turned away are told not to try again.
+    pub most_retries: Ratio,
+    /// Customers that are remembered, at 24 bytes for each; of more than so many, the light ones are forgotten.
+    pub customers: usize,
+}
+
+impl RankedConfig {
+    /// Two per cent for the rest: timers, accepting connections, an allocator.
+    pub const DEFAULT_LOAD_LINE: Ratio = Ratio::from_percent(98);
+    /// A fiftieth of what an interactive request may take as a whole, and more than the slices of a kernel's scheduler. It is shared
+    /// by all in progress, so that one that costs many times the mean waits that many times longer.
+    pub const DEFAULT_TARGET_DELAY: Duration = Duration::from_millis(5);
+    /// What clients with a budget for retries keep to (SRE ch. 21).
+    pub const DEFAULT_MOST_RETRIES: Ratio = Ratio::from_percent(10);
+    /// 200 KiB; only the heavy ones matter.
+    pub const DEFAULT_CUSTOMERS: usize = 8_192;
+
+    /// For a server with so many CPU-seconds a second; `None` unless that is finite and above zero.
+    #[must_use]
+    pub fn new(capacity: f64) -> Option<Self> {
+        (capacity > 0.0 && capacity.is_finite()).then_some(Self {
+            capacity,
+            load_line: Self::DEFAULT_LOAD_LINE,
+            target_delay: Self::DEFAULT_TARGET_DELAY,
+            most_retries: Self::DEFAULT_MOST_RETRIES,
+            customers: Self::DEFAULT_CUSTOMERS,
+        })
+    }
+}
+
+/// Levels of criticality.
+const LEVELS: usize = Criticality::ALL.len();
+/// How full a queue is before anything is turned away.
+const SLACK: f64 = 0.25;
+/// τ: some hundreds of requests even on a small server, so that λ is no noisier than what customers ask for is known.
+const TAU: f64 = 0.5;
+/// λ, in mean u of the level's work: at the one end customers that ask for far more than most are let through, and it is soon down where
+/// it has to be; at the other next to nobody is.
+const LEVEL: core::ops::RangeInclusive<f64> = 1.0 / 256.0..=16.0;
+/// Of the mean of u, which changes as customers come and go.
+const MEAN_HALF_LIFE: Duration = Duration::from_secs(2);
+/// Of what is between belief and capacity, by the signals: slower than these, which are smoothed over some tens of milliseconds.
+const CORRECTION_HALF_LIFE: Duration = Duration::from_millis(250);
+/// Signals that say more than that of capacity are broken.
+const LEAST_CORRECTION: f64 = 0.02;
+const GREATEST_CORRECTION: f64 = 50.0;
+/// A cohort that is in luck today is not for ever.
+const COHORTS_LAST: Duration = Duration::from_secs(3_600);
+
+/// The customers of one level.
+#[derive(Clone, Copy, Debug)]
+struct Water {
+    /// CPU-seconds asked for, and the same times u, decayed.
+    asked: (f64, f64),
+    /// λ, in mean u.
+    level: f64,
+    at: Timestamp,
+}
+
+impl Water {
+    const fn new(now: Timestamp) -> Self {
+        Self { asked: (0.0, 0.0), level: *LEVEL.end(), at: now }
+    }
+
+    /// Time goes by while the level is so full.
+    fn advance(&mut self, now: Timestamp, fill: f64) {
+        let left = decay::remaining(now, self.at, MEAN_HALF_LIFE);
+        self.asked = (self.asked.0 * left, self.asked.1 * left);
+        let step = (now.nanos_since(self.at) as f64 * 1e-9 / TAU).min(0.5);
+        let level = self.level * (1.0 + step * (1.0 - 2.0 * fill).max(-4.0));
+        self.level = level.clamp(*LEVEL.start(), *LEVEL.end());
+        self.at = self.at.max(now);
+    }
+
+    /// A customer that asks for `u` asks for `cost` CPU-seconds more. Returns û.
+    fn on_request(&mut self, u: f64, cost: f64) -> f64 {
+        self.asked = (self.asked.0 + cost, self.asked.1 + cost * u);
+        self.asked.1 / self.asked.0
+    }
+
+    /// Whether customers of the level are cut down: 1 if none are, 0 if they are by a quarter or more. Nothing is left for less
+    /// critical ones then.
+    fn leaves(&self) -> f64 {
+        (4.0 * self.level - 3.0).clamp(0.0, 1.0)
+    }
+}
+
+/// Gives up the least important first.
+#[derive(Clone, Debug)]
+pub struct Ranked {
+    config: RankedConfig,
+    backlog: Backlog<LEVELS>,
+    water: [Water; LEVELS],
+    usage: Usage,
+    attempts: Attempts,
+    /// What the capacity is believed to be, over that of the configuration.
+    pub(super) correction: f64,
+    /// Something was turned away since the last signal.
+    pub(super) is_limiting: bool,
+    at: Timestamp,
+    signalled: Timestamp,
+}
+
+impl Ranked {
+    /// One that begins.
+    #[must_use]
+    pub fn new(now: Timestamp, config: RankedConfig) -> Self {
+        Self {
+            backlog: Backlog::new(now),
+            water: [Water::new(now); LEVELS],
+            usage: Usage::new(config.customers),
+            attempts: Attempts::new(now, config.most_retries),
+            correction: 1.0,
+            is_limiting: false,
+            at: now,
+            signalled: now,
+            config,
+        }
+    }
+
+    /// Whether a request is taken on. Health checks and the like are not to be asked about: they are always.
+    pub fn admit(&mut self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> Verdict {
+        self.advance(now);
+        if ask.deadline.is_some_and(|deadline| self.answered_by(now, ask.cost) > deadline) {
+            return Verdict::Shed(Shed::DEADLINE);
+        }
+        self.attempts.on_request(now, ask.is_retry);
+        let rank = ask.criticality.rank();
+        let share = self.share_taken(now, ask);
+        if share < 1.0 && draw(now, ask, rng) >= share {
+            self.is_limiting = true;
+            return Verdict::Shed(Shed::overloaded(self.attempts.advice()));
+        }
+        self.backlog.add(rank, ask.cost);
+        Verdict::Admit(Admission { criticality: ask.criticality, counted: ask.cost, used: 0.0 })
+    }
+
+    /// A request that was taken on is over, and has used so many CPU-seconds.
+    pub fn finish(&mut self, now: Timestamp, admission: Admission, used: f64) {
+        self.advance(now);
+        let rank = admission.criticality.rank();
+        self.backlog.add(rank, used - admission.counted);
+        self.backlog.done(rank, used - admission.used);
+    }
+
+    /// A request that was taken on has used so many CPU-seconds so far and goes on; to be told in the course of long ones, at least
+    /// each [`RankedConfig::target_delay`].
+    ///
+    /// One that has used up what it is counted with is counted with twice that, for the dearer a request has been, the more is to be
+    /// expected of it. Were it counted only once it is over, the dear ones would gather unseen: cheap ones are over first, and make
+    /// room for more of both.
+    pub fn progress(&mut self, now: Timestamp, admission: &mut Admission, used: f64) {
+        self.advance(now);
+        let rank = admission.criticality.rank();
+        if used >= admission.counted {
+            let counted = 2.0 * used;
+            self.backlog.add(rank, counted - admission.counted);
+            admission.counted = counted;
+        }
+        self.backlog.done(rank, used - admission.used);
+        admission.used = used;
+    }
+
+    /// CPU-seconds went to something else than requests that were taken on: to turning others away, above all. They are not there for
+    /// requests then.
+    pub fn overhead(&mut self, now: Timestamp, used: f64) {
+        self.advance(now);
+        self.backlog.delay(used);
+    }
+
+    /// What the server's signals say, a few times each [`RankedConfig::target_delay`] or rarer: 1 is the load line, more is above it.
+    pub fn on_utilization(&mut self, now: Timestamp, utilization: f64) {
+        let step = 1.0 - decay::remaining(now, self.signalled, CORRECTION_HALF_LIFE);
+        self.signalled = self.signalled.max(now);
+        // Where nothing is turned away, a low load says that little was asked for, and nothing of the capacity.
+        let is_limiting = core::mem::replace(&mut self.is_limiting, false);
+        let room = (1.0 - utilization).clamp(-1.0, 1.0);
+        if utilization.is_finite() && (room < 0.0 || is_limiting) {
+            self.advance(now);
+            self.correction = (self.correction * (1.0 + step * room)).clamp(LEAST_CORRECTION, GREATEST_CORRECTION);
+        }
+    }
+
+    /// How near requests of this criticality are to being given up: 0 far from it, 1 all are. For handlers that could answer at less
+    /// cost.
+    #[must_use]
+    pub fn pressure(&self, criticality: Criticality) -> f64 {
+        let fill = self.backlog.fill(criticality.rank(), &self.supply());
+        ((fill - SLACK) / (1.0 - SLACK)).clamp(0.0, 1.0)
+    }
+
+    /// When a request that is taken on now will be answered, if all is as expected.
+    fn answered_by(&self, now: Timestamp, cost: f64) -> Timestamp {
+        now + Duration::try_from_secs_f64(self.backlog.all() / self.supply().capacity + cost).unwrap_or(Duration::MAX)
+    }
+
+    /// The part of requests such as this one that is taken on.
+    fn share_taken(&mut self, now: Timestamp, ask: &Ask) -> f64 {
+        let rank = ask.criticality.rank();
+        self.backlog.on_request(rank, ask.cost);
+        // A customer's standing in one level is none of the others' business.
+        let asks_for = self.usage.on_request(now, spread(ask.customer).wrapping_add(rank as u64), ask.cost);
+        let u = asks_for / ask.share.as_f64();
+        let supply = self.supply();
+        let mut left = 1.0;
+        for (above, water) in self.water[..rank].iter_mut().enumerate() {
+            water.advance(now, self.backlog.fill(above, &supply));
+            left *= water.leaves();
+        }
+        let fill = self.backlog.fill(rank, &supply);
+        let water = &mut self.water[rank];
+        water.advance(now, fill);
+        let mean = water.on_request(u, ask.cost);
+        let lambda = water.level * mean;
+        if fill < SLACK {
+            return left;
+        }
+        let seen = fill * (u / mean).clamp(0.5, 1.0);
+        left * (lambda / u).min(1.0) * (4.0 * (1.0 - seen)).clamp(0.0, 1.0)
+    }
+
+    fn supply(&self) -> Supply {
+        let RankedConfig { capacity, load_line, target_delay, .. } = self.config;
+        Supply { capacity: capacity * load_line.as_f64() * self.correction, target_delay }
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        if now <= self.at {
+            return;
+        }
+        let supply = self.supply();
+        self.backlog.advance(now, &supply);
+        self.at = now;
+    }
+}
+
+/// A number in [0, 1): the same for all of a cohort.
+fn draw(now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> f64 {
+    let Some(cohort) = ask.cohort else { return rng::unit(rng) };
+    let period = now.as_nanos() / COHORTS_LAST.as_nanos() as u64;
+    (spread(cohort ^ spread(period)) >> 32) as f64 / (f64::from(u32::MAX) + 1.0)
+}

@@ -1,0 +1,109 @@
+//! How much each customer asks for: CPU-seconds a second, forgetting by half-life, in bounded memory.
+//!
+//! A table of fixed size, in sets of eight: a customer's number names its set, and when that is full, whoever asked for least
+//! of it is forgotten. The heavy ones, which are those that matter when something has to give, stay; the light ones, of whom there
+//! may be millions, come back as if they were new, and new is what they nearly are. A look costs eight comparisons however many
+//! customers there are. Why not a hash map: it has to be swept, and grows in just the moment in which there is no time for it.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use crate::{Timestamp, decay};
+
+/// A mean over about three seconds: long enough to tell customers apart who send a few requests a second, short enough that
+/// one who stops sending is no longer held back for it.
+const HALF_LIFE: Duration = Duration::from_secs(2);
+const WAYS: usize = 8;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    customer: u64,
+    /// CPU-seconds, decayed; zero for an entry that nobody has.
+    asked: f64,
+    at: Timestamp,
+}
+
+impl Entry {
+    fn asked(&self, now: Timestamp) -> f64 {
+        if self.asked == 0.0 { 0.0 } else { self.asked * decay::remaining(now, self.at, HALF_LIFE) }
+    }
+}
+
+/// What customers ask for.
+#[derive(Clone, Debug)]
+pub(super) struct Usage {
+    sets: Box<[[Entry; WAYS]]>,
+}
+
+impl Usage {
+    /// Remembers at least so many customers, if their numbers spread evenly.
+    pub(super) fn new(customers: usize) -> Self {
+        let sets = customers.div_ceil(WAYS).next_power_of_two();
+        Self { sets: alloc::vec![[Entry::default(); WAYS]; sets].into() }
+    }
+
+    /// A customer asks for `cost` CPU-seconds more. Returns what it asks for in all, in CPU-seconds a second.
+    pub(super) fn on_request(&mut self, now: Timestamp, customer: u64, cost: f64) -> f64 {
+        let entry = self.entry(now, customer);
+        if entry.customer != customer {
+            *entry = Entry { customer, asked: 0.0, at: now };
+        }
+        entry.asked = entry.asked(now) + cost;
+        entry.at = entry.at.max(now);
+        decay::rate(entry.asked, HALF_LIFE)
+    }
+
+    /// The customer's entry, or the one that it may have.
+    fn entry(&mut self, now: Timestamp, customer: u64) -> &mut Entry {
+        let set = spread(customer) as usize & (self.sets.len() - 1);
+        let set = &mut self.sets[set];
+        let known = set.iter().position(|entry| entry.customer == customer && entry.asked > 0.0);
+        let at = known.unwrap_or_else(|| least(set, now));
+        &mut set[at]
+    }
+}
+
+/// Who asked for least.
+fn least(set: &[Entry; WAYS], now: Timestamp) -> usize {
+    let asked = set.each_ref().map(|entry| entry.asked(now));
+    (1..WAYS).fold(0, |least, at| if asked[at] < asked[least] { at } else { least })
+}
+
+/// Numbers that differ little get sets that differ: a callers' numbers need not be a hash. The finaliser of SplitMix64.
+pub(super) fn spread(number: u64) -> u64 {
+    let x = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn what_is_asked_for_is_known_after_a_few_seconds_and_forgotten_again() {
+        let mut usage = Usage::new(8);
+        let last = (0..20_000).step_by(10).map(|at| usage.on_request(ms(at), 7, 0.004)).last();
+        assert!((last.expect("some") - 0.4).abs() < 0.004, "{last:?}");
+        assert!(usage.on_request(ms(40_000), 7, 0.0) < 0.001);
+    }
+
+    #[test]
+    fn heavy_customers_are_remembered_among_a_million_light_ones() {
+        let mut usage = Usage::new(1_024);
+        let mut rate = 0.0;
+        for at in 0..1_000_000_u64 {
+            let now = Timestamp::from_nanos(at * 20_000);
+            usage.on_request(now, 1_000 + at, 0.001);
+            if at % 50 == 0 {
+                rate = usage.on_request(now, at / 50 % 10, 0.001);
+            }
+        }
+        // Ten share a thousand requests of a millisecond a second.
+        assert!((rate - 0.1).abs() < 0.005, "{rate}");
+    }
+}

@@ -1,0 +1,211 @@
+//! The promises of `admit::ranked`, each kept by it over several seeds, and each broken by the shedders that do not make it.
+//!
+//! Seeds are fixed and the generators portable, so nothing here fails by chance.
+#![allow(clippy::unwrap_used, reason = "a test may fail by it")]
+
+use std::time::Duration;
+
+use plimsoll_core::admit::{ProcrusteanConfig, RankedConfig};
+use plimsoll_core::{Criticality, Weight};
+use plimsoll_sim::experiment::shedding::plan::{Cost, Plan, Shedder, Source};
+use plimsoll_sim::experiment::shedding::{Found, Sample, run};
+
+const SEEDS: [u64; 3] = [1, 2, 3];
+const CORES: f64 = 4.0;
+const MEAN: Duration = Duration::from_millis(2);
+
+/// Four criticalities, three customers in each, at `load` times the capacity.
+fn plan(shedder: Shedder, load: f64) -> Plan {
+    let rate = load * CORES / MEAN.as_secs_f64();
+    let sources = Criticality::ALL
+        .into_iter()
+        .zip([0.1, 0.3, 0.3, 0.3])
+        .flat_map(|(criticality, part)| (0..3).map(move |customer| source(criticality, customer, rate * part / 3.0)));
+    Plan {
+        duration: Duration::from_secs(12),
+        warmup: Duration::from_secs(4),
+        cores: CORES,
+        cost: Cost::LogNormal { mean: MEAN, sigma: 1.0 },
+        rejection: Duration::from_micros(5),
+        patience: Duration::from_millis(250),
+        tells_deadline: false,
+        sources: sources.collect(),
+        loads: Vec::new(),
+        shedder,
+    }
+}
+
+fn source(criticality: Criticality, customer: u64, rate: f64) -> Source {
+    Source { name: format!("{criticality} {customer}"), criticality, customer, share: Weight::ONE, rate }
+}
+
+fn ranked() -> Shedder {
+    Shedder::Ranked(RankedConfig::new(CORES).unwrap())
+}
+
+/// By requests in progress, of which five a core are many, and twenty too many.
+fn procrustean() -> Shedder {
+    Shedder::Procrustean(ProcrusteanConfig::new(5.0 * CORES, 20.0 * CORES).unwrap())
+}
+
+/// Useful and shed shares of each criticality, in the order of [`Criticality::ALL`].
+fn by_criticality(found: &Found) -> [(f64, f64); 4] {
+    std::array::from_fn(|rank| {
+        let of = &found.sources[rank * 3..][..3];
+        let sum = |count: fn(&_) -> u64| of.iter().map(count).sum::<u64>() as f64;
+        let arrived = sum(|tally: &plimsoll_sim::experiment::shedding::Tally| tally.arrived);
+        (sum(|tally| tally.useful) / arrived, sum(|tally| tally.shed + tally.hopeless) / arrived)
+    })
+}
+
+/// A promise that `ranked` keeps with every seed.
+#[track_caller]
+fn kept(promise: impl Fn(Shedder, u64) -> Result<(), String>) {
+    for seed in SEEDS {
+        promise(ranked(), seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+/// And that another does not.
+#[track_caller]
+fn broken_by(shedder: Shedder, promise: impl Fn(Shedder, u64) -> Result<(), String>) {
+    assert!(SEEDS.into_iter().any(|seed| promise(shedder, seed).is_err()), "{shedder:?} keeps it as well");
+}
+
+fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+#[test]
+fn below_the_load_line_nothing_is_shed() {
+    let promise = |shedder, seed| {
+        let found = run(&plan(shedder, 0.8), seed);
+        let shed: u64 = found.sources.iter().map(|tally| tally.shed + tally.hopeless).sum();
+        check(shed == 0, || format!("{shed} of {} requests", found.sources.iter().map(|t| t.arrived).sum::<u64>()))
+    };
+    kept(promise);
+    broken_by(procrustean(), promise);
+}
+
+#[test]
+fn a_criticality_is_touched_only_when_all_lower_ones_are_gone() {
+    let promise = |shedder, seed| {
+        for load in [1.2, 2.0, 4.0, 8.0] {
+            let by = by_criticality(&run(&plan(shedder, load), seed));
+            for pair in by.windows(2) {
+                let ((_, higher), (_, lower)) = (pair[0], pair[1]);
+                check(higher < 0.01 || lower > 0.95, || format!("at {load}: {by:.3?}"))?;
+            }
+        }
+        Ok(())
+    };
+    kept(promise);
+    broken_by(procrustean(), promise);
+    broken_by(Shedder::None, |shedder, seed| {
+        let by = by_criticality(&run(&plan(shedder, 2.0), seed));
+        check(by[0].0 > 0.99, || format!("{by:?}"))
+    });
+}
+
+/// CRE: two customers with equal quotas, X at 150 and Y at 500 requests a second; here with room for 350.
+#[test]
+fn a_customer_is_touched_only_when_all_over_its_share_are_down_to_it() {
+    let promise = |shedder, seed| {
+        let sources = vec![source(Criticality::Critical, 0, 150.0), source(Criticality::Critical, 1, 500.0)];
+        let cost = Cost::LogNormal { mean: Duration::from_secs_f64(CORES / 350.0 * 0.98), sigma: 1.0 };
+        let duration = Duration::from_secs(60);
+        let patience = Duration::from_secs(2);
+        let found = run(&Plan { sources, cost, duration, patience, ..plan(shedder, 1.0) }, seed);
+        let [x, y] = [0, 1].map(|customer| found.sources[customer].shed_share());
+        check(x < 0.05 && (y - 0.6).abs() < 0.04, || format!("{x:.3} of X and {y:.3} of Y shed"))
+    };
+    kept(promise);
+    broken_by(procrustean(), promise);
+}
+
+#[test]
+fn at_ten_times_the_capacity_useful_work_fills_it() {
+    let promise = |shedder, seed| {
+        let found = run(&plan(shedder, 10.0), seed);
+        check(found.goodput >= 0.95, || format!("goodput {:.3}", found.goodput))
+    };
+    kept(promise);
+    broken_by(procrustean(), promise);
+    broken_by(Shedder::None, promise);
+}
+
+#[test]
+fn the_most_critical_alone_under_capacity_get_through() {
+    let promise = |shedder, seed| {
+        // A tenth of seven times the capacity.
+        let (useful, _) = by_criticality(&run(&plan(shedder, 7.0), seed))[0];
+        check(useful >= 0.999, || format!("{useful:.5} of them"))
+    };
+    kept(promise);
+    broken_by(procrustean(), promise);
+    broken_by(Shedder::None, promise);
+}
+
+/// Breakwater's experiment (OSDI 2020): 10 µs, and a step to 1.4 times the capacity.
+fn step(shedder: Shedder, seed: u64) -> Vec<Sample> {
+    let mean = Duration::from_micros(10);
+    let rate = 0.5 * CORES / mean.as_secs_f64();
+    let plan = Plan {
+        duration: Duration::from_millis(700),
+        cost: Cost::Exponential { mean },
+        rejection: Duration::from_nanos(100),
+        sources: vec![source(Criticality::Critical, 0, rate)],
+        loads: vec![(STEP, 2.8)],
+        ..plan(shedder, 1.0)
+    };
+    run(&plan, seed).samples
+}
+
+const STEP: Duration = Duration::from_millis(300);
+
+#[test]
+fn a_step_of_the_load_is_met_within_twenty_milliseconds_and_without_idling() {
+    let promise = |shedder, seed| {
+        let samples = step(shedder, seed);
+        // What requests have left beyond what they are expected to cost is not known, and is as much again.
+        let target = 2 * RankedConfig::DEFAULT_TARGET_DELAY;
+        let late =
+            samples.iter().filter(|sample| sample.at > STEP + Duration::from_millis(20) && sample.delay > target);
+        let worst = late.clone().map(|sample| sample.delay).max();
+        check(worst.is_none(), || format!("{worst:?} in {} samples", late.count()))?;
+        let busy = |pair: &[Sample]| (pair[1].cpu - pair[0].cpu) / (pair[1].at - pair[0].at).as_secs_f64() / CORES;
+        let after: Vec<_> = samples.into_iter().filter(|sample| sample.at > STEP).step_by(20).collect();
+        let least = after.windows(2).map(busy).fold(1.0, f64::min);
+        check(least > 0.93, || format!("idles: {least:.3} busy"))
+    };
+    kept(promise);
+    broken_by(Shedder::None, promise);
+}
+
+#[test]
+fn at_a_constant_overload_utilization_is_steady() {
+    let promise = |shedder, seed| {
+        for load in [1.4, 4.0] {
+            let samples = run(&plan(shedder, load), seed).samples;
+            let every: Vec<_> = samples[4_000..].iter().step_by(200).collect();
+            let busy = every.windows(2).map(|pair| (pair[1].cpu - pair[0].cpu) / 0.2 / CORES);
+            let (least, most) = busy.fold((f64::INFINITY, 0.0_f64), |(least, most), x| (least.min(x), most.max(x)));
+            check(least > 0.93 && most < 1.001, || format!("at {load}: {least:.3} to {most:.3} busy"))?;
+        }
+        Ok(())
+    };
+    kept(promise);
+}
+
+#[test]
+fn requests_that_cannot_be_answered_in_time_are_not_begun() {
+    let promise = |shedder, seed| {
+        let base = plan(shedder, 2.0);
+        // Longer than a mean request, shorter than what waits before it at times.
+        let found = run(&Plan { patience: Duration::from_millis(12), tells_deadline: true, ..base }, seed);
+        let hopeless: u64 = found.sources.iter().map(|tally| tally.hopeless).sum();
+        check(hopeless > 0, || "none was hopeless".to_owned())
+    };
+    kept(promise);
+    broken_by(procrustean(), promise);
+}
