@@ -77,6 +77,8 @@ pub(crate) fn open(address: SocketAddr, mut given: Vec<TcpListener>, threads: us
         socket.set_tcp_keepalive(
             &TcpKeepalive::new().with_time(SILENCE).with_interval(PROBES).with_retries(MAX_PROBES),
         )?;
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_notsent_lowat(MAX_UNSENT)?;
     }
     let copies = given.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
     Ok(Bound { sockets: given, copies })
@@ -87,6 +89,11 @@ pub(crate) fn open(address: SocketAddr, mut given: Vec<TcpListener>, threads: us
 const SILENCE: Duration = Duration::from_secs(60);
 const PROBES: Duration = Duration::from_secs(10);
 const MAX_PROBES: u32 = 5;
+
+/// Bytes that the kernel keeps for a client beside those on their way to it. Without a bound it keeps megabytes for each client that
+/// reads slowly, and some thousands of these take all the memory that it has for TCP, from everybody.
+#[cfg(target_os = "linux")]
+const MAX_UNSENT: u32 = 128 * 1024;
 
 /// A socket that listens at `address`, on which several threads, and a successor of this process, may listen as
 /// well: the kernel spreads connections over them.
