@@ -9,7 +9,8 @@
 //! - [`health`] keeps the state of each backend and the rules that change it.
 //! - [`pick`] holds the policies that choose among the usable backends.
 //! - [`subset`] decides which of many backends one client connects to.
-//! - [`admit`] decides which requests a server takes on when it cannot take all.
+//! - [`classify`] decides how critical a request is, [`meter`] what it is expected to cost, [`admit`] whether a server takes it on
+//!   when it cannot take all; [`signal`] is how busy the server is.
 //! - [`queue`] decides who of the requests that wait gets the next place.
 //! - [`LoadReport`] is what backends say of themselves, [`probe`] what they answer when asked; [`spread`] measures how even the result is.
 //!
@@ -32,17 +33,20 @@ extern crate alloc;
 
 pub mod admit;
 mod balancer;
+pub mod classify;
 mod criticality;
 mod decay;
 mod event;
 pub mod health;
 mod id;
+pub mod meter;
 pub mod pick;
 pub mod probe;
 pub mod queue;
 mod ratio;
 mod report;
 mod rng;
+pub mod signal;
 pub mod spread;
 pub mod subset;
 pub mod throttle;
@@ -51,7 +55,7 @@ mod time;
 pub use balancer::{
     BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, Outcome, Pick, WaitReason,
 };
-pub use criticality::Criticality;
+pub use criticality::{Criticality, Schedule};
 pub use event::{Event, Observe};
 pub use id::BackendId;
 pub use ratio::{Ratio, Weight};

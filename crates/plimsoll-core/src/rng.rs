@@ -14,3 +14,10 @@ pub(crate) fn below(rng: &mut impl Rng, n: usize) -> usize {
 pub(crate) fn unit(rng: &mut impl Rng) -> f64 {
     f64::from(rng.next_u32()) / (f64::from(u32::MAX) + 1.0)
 }
+
+/// Numbers that differ little become numbers that differ much: what callers count by need not be a hash. The finaliser of SplitMix64.
+pub(crate) fn spread(number: u64) -> u64 {
+    let x = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

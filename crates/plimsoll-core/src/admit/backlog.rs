@@ -12,7 +12,7 @@
 //! before all levels below it are. That is strict priority without a queue to sort.
 //!
 //! A fluid queue is right only as far as C is. So B is never more than what the requests in progress have left of what they are
-//! counted with: whatever C is believed to be, a server that has done its work has no backlog. Why not that alone: requests that
+//! counted with: whatever C is believed to be, a server that has done its work has no backlog; unless it used more CPU for that than it should. Why not that alone: requests that
 //! wait for something else than CPU have all of it left, and are no backlog at all.
 //!
 //! How much is too much depends on what is known. Requests come at random, and at a load of 0.8 of one core a backlog of a dozen
@@ -66,6 +66,10 @@ pub(super) struct Supply {
     /// CPU-seconds a second.
     pub(super) capacity: f64,
     pub(super) target_delay: Duration,
+    /// Of the backlog that is tolerable, the part that may be.
+    pub(super) room: f64,
+    /// More CPU is used than the load line allows.
+    pub(super) is_over: bool,
 }
 
 impl<const N: usize> Backlog<N> {
@@ -108,10 +112,13 @@ impl<const N: usize> Backlog<N> {
     }
 
     /// So much of what is in progress is done.
-    pub(super) fn done(&mut self, rank: usize, used: f64) {
+    pub(super) fn done(&mut self, rank: usize, used: f64, supply: &Supply) {
         for level in &mut self.levels[rank..] {
             level.in_progress = (level.in_progress - used).max(0.0);
-            level.backlog = level.backlog.min(level.in_progress);
+            // Above the load line what is done early was done with CPU that is not for requests.
+            if !supply.is_over {
+                level.backlog = level.backlog.min(level.in_progress);
+            }
         }
     }
 
@@ -122,14 +129,28 @@ impl<const N: usize> Backlog<N> {
 
     /// How full a level is: 1 is as much as is tolerable.
     pub(super) fn fill(&self, rank: usize, supply: &Supply) -> f64 {
+        self.levels[rank].backlog / self.limit(rank, supply)
+    }
+
+    /// How many mean requests are as much as is tolerable, of all levels together.
+    pub(super) fn tolerable(&self, supply: &Supply) -> f64 {
+        self.limit(N - 1, supply) / self.mean().max(f64::MIN_POSITIVE)
+    }
+
+    /// CPU-seconds of the mean request.
+    fn mean(&self) -> f64 {
+        self.requests.1 / self.requests.0.max(f64::MIN_POSITIVE)
+    }
+
+    /// How many CPU-seconds of backlog are tolerable.
+    fn limit(&self, rank: usize, supply: &Supply) -> f64 {
         let level = &self.levels[rank];
-        let mean = self.requests.1 / self.requests.0.max(f64::MIN_POSITIVE);
+        let mean = self.mean();
         let tight = (supply.capacity * supply.target_delay.as_secs_f64()).max(TIGHT * mean);
         let loose = tight.max(LOOSE * mean);
         let load = decay::rate(level.offered, HALF_LIFE) / supply.capacity;
         let doubt = ((CERTAIN - load) / (CERTAIN - 1.0)).clamp(0.0, 1.0);
-        let limit = tight + (loose - tight) * doubt;
-        level.backlog / limit
+        (tight + (loose - tight) * doubt) * supply.room
     }
 }
 
@@ -137,7 +158,7 @@ impl<const N: usize> Backlog<N> {
 mod tests {
     use super::*;
 
-    const SUPPLY: Supply = Supply { capacity: 2.0, target_delay: Duration::from_millis(1) };
+    const SUPPLY: Supply = Supply { capacity: 2.0, target_delay: Duration::from_millis(1), room: 1.0, is_over: false };
 
     fn ms(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)
@@ -161,7 +182,7 @@ mod tests {
         let mut backlog = Backlog::<2>::new(ms(0));
         backlog.add(0, 0.1);
         backlog.add(1, 0.1);
-        backlog.done(0, 0.08);
+        backlog.done(0, 0.08, &SUPPLY);
         assert!(backlog.levels.iter().zip([0.02, 0.12]).all(|(level, left)| (level.backlog - left).abs() < 1e-12));
         backlog.delay(0.01);
         assert!((backlog.all() - 0.13).abs() < 1e-12);

@@ -4,12 +4,14 @@
 //! and the work on them was for nothing (SRE ch. 21, CRE). So it turns some away while they have cost next to nothing yet, and
 //! it matters which.
 //!
+//! - [`Gate`] is what a server asks: the first of the following, with what it has to know.
 //! - [`Ranked`] gives up the least important first, knowing what requests cost.
 //! - [`Procrustean`] gives up a share of all alike, knowing nothing of them: the simplest that works, and what the other one is
 //!   measured against.
 
 mod attempts;
 mod backlog;
+mod gate;
 mod procrustean;
 mod ranked;
 #[cfg(test)]
@@ -18,6 +20,7 @@ mod usage;
 
 use crate::{Criticality, Timestamp, Weight};
 
+pub use gate::{Arrival, Entry, Gate, Mode, Seen};
 pub use procrustean::{Procrustean, ProcrusteanConfig};
 pub use ranked::{Ranked, RankedConfig};
 
@@ -85,6 +88,31 @@ pub enum Retry {
     Elsewhere,
     /// Nowhere: others have as much to do, or nobody would want the answer.
     Never,
+}
+
+/// How near requests of some criticality are to being turned away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// Not near.
+    #[default]
+    None,
+    /// Some may soon be, or are: answers that cost less leave room for more.
+    Degrade,
+    /// Most are.
+    Severe,
+}
+
+impl Pressure {
+    /// Of a queue that is full at 1, and at 0 when the first are turned away.
+    fn of(near: f64) -> Self {
+        if near <= 0.0 {
+            Self::None
+        } else if near < 0.5 {
+            Self::Degrade
+        } else {
+            Self::Severe
+        }
+    }
 }
 
 impl Shed {

@@ -24,10 +24,14 @@
 //!
 //! # How much
 //!
-//! Capacity is CPU-seconds per second, known beforehand; what requests cost is measured. Both are wrong at times: a neighbour takes
-//! half of a core, a quota is changed, requests wait for something else than CPU. So the signals of the server itself correct it
-//! ([`Ranked::on_utilization`]): above the load line capacity is believed to be less; below it, while something is being turned
-//! away, more.
+//! Capacity is CPU-seconds per second, known beforehand; what requests cost is measured. The signals of the server itself say where
+//! the one is wrong ([`Ranked::on_signals`]):
+//!
+//! - Requests that could run are twice as many as are in order: there is less CPU than was said, because a neighbour takes half of a
+//!   core, or a quota was changed. Capacity is believed to be less, but never less than what is being used.
+//! - Something is turned away and CPU is left: more again.
+//! - More CPU is used than the load line allows: then work that is done early makes no room for more.
+//! - Something else runs short that the owner knows of: fewer requests are in progress at a time.
 //!
 //! # What may go wrong
 //!
@@ -41,9 +45,11 @@ use rand_core::Rng;
 
 use super::attempts::Attempts;
 use super::backlog::{Backlog, Supply};
-use super::usage::{Usage, spread};
-use super::{Admission, Ask, Shed, Verdict};
-use crate::{Criticality, Ratio, Timestamp, decay, rng};
+use super::usage::Usage;
+use super::{Admission, Ask, Pressure, Shed, Verdict};
+use crate::rng::{self, spread};
+use crate::signal::Signals;
+use crate::{Criticality, Ratio, Timestamp, decay};
 
 /// How a server is protected.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,6 +89,12 @@ impl RankedConfig {
             customers: Self::DEFAULT_CUSTOMERS,
         })
     }
+
+    /// CPU-seconds a second.
+    #[must_use]
+    pub fn capacity(&self) -> f64 {
+        self.capacity
+    }
 }
 
 /// Levels of criticality.
@@ -98,9 +110,10 @@ const LEVEL: core::ops::RangeInclusive<f64> = 1.0 / 256.0..=16.0;
 const MEAN_HALF_LIFE: Duration = Duration::from_secs(2);
 /// Of what is between belief and capacity, by the signals: slower than these, which are smoothed over some tens of milliseconds.
 const CORRECTION_HALF_LIFE: Duration = Duration::from_millis(250);
-/// Signals that say more than that of capacity are broken.
-const LEAST_CORRECTION: f64 = 0.02;
-const GREATEST_CORRECTION: f64 = 50.0;
+/// Of capacity or of room: something has to be taken on, or nothing would ever be learned.
+const LEAST: f64 = 0.02;
+/// A queue that is full is in order; one that is twice as long as it is believed to be is not.
+const QUEUES: f64 = 2.0;
 /// A cohort that is in luck today is not for ever.
 const COHORTS_LAST: Duration = Duration::from_secs(3_600);
 
@@ -150,8 +163,12 @@ pub struct Ranked {
     water: [Water; LEVELS],
     usage: Usage,
     attempts: Attempts,
-    /// What the capacity is believed to be, over that of the configuration.
+    /// What the capacity is believed to be, over that of the configuration; at most 1.
     pub(super) correction: f64,
+    /// Of the backlog that is tolerable, the part that is left by what else runs short.
+    pub(super) room: f64,
+    /// More CPU is used than the load line allows.
+    is_over: bool,
     /// Something was turned away since the last signal.
     pub(super) is_limiting: bool,
     at: Timestamp,
@@ -168,6 +185,8 @@ impl Ranked {
             usage: Usage::new(config.customers),
             attempts: Attempts::new(now, config.most_retries),
             correction: 1.0,
+            room: 1.0,
+            is_over: false,
             is_limiting: false,
             at: now,
             signalled: now,
@@ -197,7 +216,7 @@ impl Ranked {
         self.advance(now);
         let rank = admission.criticality.rank();
         self.backlog.add(rank, used - admission.counted);
-        self.backlog.done(rank, used - admission.used);
+        self.backlog.done(rank, used - admission.used, &self.supply());
     }
 
     /// A request that was taken on has used so many CPU-seconds so far and goes on; to be told in the course of long ones, at least
@@ -214,7 +233,7 @@ impl Ranked {
             self.backlog.add(rank, counted - admission.counted);
             admission.counted = counted;
         }
-        self.backlog.done(rank, used - admission.used);
+        self.backlog.done(rank, used - admission.used, &self.supply());
         admission.used = used;
     }
 
@@ -225,25 +244,33 @@ impl Ranked {
         self.backlog.delay(used);
     }
 
-    /// What the server's signals say, a few times each [`RankedConfig::target_delay`] or rarer: 1 is the load line, more is above it.
-    pub fn on_utilization(&mut self, now: Timestamp, utilization: f64) {
+    /// What the server's signals say, a few times each [`RankedConfig::target_delay`] or rarer. `gauge` is a measure of the owner's own: 0
+    /// is nothing, 1 as much as the server can bear.
+    pub fn on_signals(&mut self, now: Timestamp, signals: Signals, gauge: f64) {
+        self.advance(now);
         let step = 1.0 - decay::remaining(now, self.signalled, CORRECTION_HALF_LIFE);
         self.signalled = self.signalled.max(now);
+        let used = signals.cpus / (self.config.capacity * self.config.load_line.as_f64());
+        let queue = signals.load_average / (QUEUES * self.backlog.tolerable(&self.supply()));
         // Where nothing is turned away, a low load says that little was asked for, and nothing of the capacity.
         let is_limiting = core::mem::replace(&mut self.is_limiting, false);
-        let room = (1.0 - utilization).clamp(-1.0, 1.0);
-        if utilization.is_finite() && (room < 0.0 || is_limiting) {
-            self.advance(now);
-            self.correction = (self.correction * (1.0 + step * room)).clamp(LEAST_CORRECTION, GREATEST_CORRECTION);
+        if queue > 1.0 {
+            self.correction *= toward(queue, step);
+        } else if is_limiting && used < 1.0 {
+            self.correction *= toward(used.max(queue), step);
+        }
+        self.correction = self.correction.clamp(used.clamp(LEAST, 1.0), 1.0);
+        self.is_over = used > 1.0;
+        if !gauge.is_nan() {
+            self.room = (self.room * toward(gauge, step)).clamp(LEAST, 1.0);
         }
     }
 
-    /// How near requests of this criticality are to being given up: 0 far from it, 1 all are. For handlers that could answer at less
-    /// cost.
+    /// How near requests of this criticality are to being turned away, for handlers that could answer at less cost.
     #[must_use]
-    pub fn pressure(&self, criticality: Criticality) -> f64 {
+    pub fn pressure(&self, criticality: Criticality) -> Pressure {
         let fill = self.backlog.fill(criticality.rank(), &self.supply());
-        ((fill - SLACK) / (1.0 - SLACK)).clamp(0.0, 1.0)
+        Pressure::of((fill - SLACK) / (1.0 - SLACK))
     }
 
     /// When a request that is taken on now will be answered, if all is as expected.
@@ -278,7 +305,8 @@ impl Ranked {
 
     fn supply(&self) -> Supply {
         let RankedConfig { capacity, load_line, target_delay, .. } = self.config;
-        Supply { capacity: capacity * load_line.as_f64() * self.correction, target_delay }
+        let capacity = capacity * load_line.as_f64() * self.correction;
+        Supply { capacity, target_delay, room: self.room, is_over: self.is_over }
     }
 
     fn advance(&mut self, now: Timestamp) {
@@ -289,6 +317,11 @@ impl Ranked {
         self.backlog.advance(now, &supply);
         self.at = now;
     }
+}
+
+/// By how much something changes for which this is the load: less above 1, more below it.
+fn toward(load: f64, step: f64) -> f64 {
+    1.0 + step * (1.0 - load).max(-1.0)
 }
 
 /// A number in [0, 1): the same for all of a cohort.

@@ -8,6 +8,7 @@ use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
+use crate::signal::Signals;
 
 const MS: u64 = 1_000_000;
 
@@ -65,22 +66,58 @@ fn as_much_is_taken_on_as_can_be_done() {
     assert!((940..=1_000).contains(&per_second), "{per_second} of 1,000 a second");
 }
 
+/// What the signals say for five seconds. Something is turned away all the time.
+fn tell(ranked: &mut Ranked, from: u64, cpus: f64, load_average: f64, gauge: f64) {
+    for at in (from..from + 5_000).step_by(20) {
+        ranked.is_limiting = true;
+        ranked.on_signals(Timestamp::from_nanos(at * MS), Signals { cpus, load_average }, gauge);
+    }
+}
+
 #[test]
-fn capacity_is_believed_to_be_less_when_the_signals_say_so_and_more_only_while_it_binds() {
+fn capacity_is_believed_to_be_less_while_queues_are_long_and_never_less_than_is_used() {
     let mut ranked = one_core();
-    let tell = |ranked: &mut Ranked, from: u64, utilization| {
-        for at in (from..from + 5_000).step_by(20) {
-            ranked.on_utilization(Timestamp::from_nanos(at * MS), utilization);
-        }
-        ranked.correction
-    };
-    assert_eq!(tell(&mut ranked, 0, 0.3), 1.0, "little was asked for");
-    let less = tell(&mut ranked, 5_000, 1.2);
-    assert!(less < 0.2, "{less}");
-    assert!(tell(&mut ranked, 10_000, f64::NAN) == less, "a broken signal says nothing");
-    ranked.is_limiting = true;
-    ranked.on_utilization(Timestamp::from_nanos(15_000 * MS), 0.5);
-    assert!(ranked.correction > less);
+    overload(&mut ranked, |_| ask());
+    tell(&mut ranked, 10_000, 0.98, 200.0, 0.0);
+    assert_eq!(ranked.correction, 1.0, "all of it is used");
+    tell(&mut ranked, 20_000, 0.49, 200.0, 0.0);
+    assert!((ranked.correction - 0.5).abs() < 0.01, "a neighbour has half: {}", ranked.correction);
+    tell(&mut ranked, 30_000, 0.49, 10.0, 0.0);
+    assert!(ranked.correction > 0.99, "not any more: {}", ranked.correction);
+}
+
+#[test]
+fn little_work_says_nothing_of_capacity() {
+    let mut ranked = one_core();
+    overload(&mut ranked, |_| ask());
+    tell(&mut ranked, 10_000, 0.49, 200.0, 0.0);
+    let less = ranked.correction;
+    ranked.is_limiting = false;
+    ranked.on_signals(Timestamp::from_nanos(16_000 * MS), Signals { cpus: 0.1, load_average: 0.1 }, 0.0);
+    assert_eq!(ranked.correction, less);
+}
+
+#[test]
+fn above_the_load_line_nothing_more_is_taken_on_for_being_quick() {
+    let mut ranked = Ranked::new(Timestamp::ZERO, RankedConfig::new(0.5).expect("above zero"));
+    // The core is twice as fast as it may be used.
+    assert!(admitted(&overload(&mut ranked, |_| ask())) > 900, "nobody says so");
+    let mut ranked = Ranked::new(Timestamp::ZERO, RankedConfig::new(0.5).expect("above zero"));
+    tell(&mut ranked, 0, 0.9, 1.0, 0.0);
+    let per_second = admitted(&overload(&mut ranked, |_| ask()));
+    assert!((450..=500).contains(&per_second), "{per_second} of 500 a second");
+}
+
+#[test]
+fn what_else_runs_short_leaves_room_for_fewer() {
+    let mut ranked = one_core();
+    overload(&mut ranked, |_| ask());
+    tell(&mut ranked, 10_000, 0.98, 1.0, 3.0);
+    assert_eq!(ranked.room, 0.02);
+    tell(&mut ranked, 20_000, 0.98, 1.0, f64::NAN);
+    assert_eq!(ranked.room, 0.02, "a broken gauge says nothing");
+    tell(&mut ranked, 30_000, 0.98, 1.0, 0.5);
+    assert_eq!(ranked.room, 1.0);
 }
 
 #[test]
@@ -109,10 +146,10 @@ fn what_has_no_hope_is_not_begun_and_not_to_be_tried_again() {
 #[test]
 fn pressure_is_there_before_anything_is_shed_and_whole_when_all_is() {
     let mut ranked = one_core();
-    assert_eq!(ranked.pressure(Criticality::Sheddable), 0.0);
+    assert_eq!(ranked.pressure(Criticality::Sheddable), Pressure::None);
     overload(&mut ranked, |_| ask());
     let of = |criticality| ranked.pressure(criticality);
-    assert!(of(Criticality::Critical) > 0.1, "{}", of(Criticality::Critical));
-    assert_eq!(of(Criticality::CriticalPlus), 0.0, "nobody asked for it");
+    assert_ne!(of(Criticality::Critical), Pressure::None);
+    assert_eq!(of(Criticality::CriticalPlus), Pressure::None, "nobody asked for it");
     assert!(of(Criticality::Sheddable) >= of(Criticality::Critical));
 }

@@ -8,6 +8,7 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
+use crate::rng::spread;
 use crate::{Timestamp, decay};
 
 /// A mean over about three seconds: long enough to tell customers apart who send a few requests a second, short enough that
@@ -67,13 +68,6 @@ impl Usage {
 fn least(set: &[Entry; WAYS], now: Timestamp) -> usize {
     let asked = set.each_ref().map(|entry| entry.asked(now));
     (1..WAYS).fold(0, |least, at| if asked[at] < asked[least] { at } else { least })
-}
-
-/// Numbers that differ little get sets that differ: a callers' numbers need not be a hash. The finaliser of SplitMix64.
-pub(super) fn spread(number: u64) -> u64 {
-    let x = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

@@ -1,0 +1,129 @@
+//! What the next request is expected to cost.
+//!
+//! A running mean of what requests of the same route and customer did cost, for which the mean of the route stands in while it
+//! is young, and for that the mean of all:
+//!
+//! ```text
+//! expected = (n · mean + PRIOR · expected above) ÷ (n + PRIOR)
+//! mean += (cost − mean) ÷ min(n, MEMORY)
+//! ```
+//!
+//! Counted in requests and not in time: a route that is called once an hour costs what it did an hour ago. Routes and customers
+//! that are seldom seen are forgotten, so that memory does not depend on how many there are, and then have the mean of what is above
+//! them again.
+
+use core::time::Duration;
+
+use super::recent::Recent;
+use crate::rng::spread;
+
+/// What the first request of all is expected to cost, in CPU-seconds: a middling one. The second is expected to cost mostly what the
+/// first did.
+const FIRST: f64 = 1e-3;
+/// In requests. A mean of four is still mostly chance when costs vary much.
+const PRIOR: f64 = 4.0;
+/// In requests. With costs that vary as much as an exponential does, known to a sixteenth; a lasting change is believed after as
+/// many.
+const MEMORY: f64 = 256.0;
+
+/// Which kind of request: a route, and a customer. Any numbers that are always the same for one and seldom for two, such as hashes of
+/// their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Of what is asked for.
+    pub route: u64,
+    /// Of who asks.
+    pub customer: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    requests: f64,
+    /// CPU-seconds.
+    mean: f64,
+}
+
+impl Mean {
+    fn add(&mut self, cost: f64) {
+        self.requests += 1.0;
+        self.mean += (cost - self.mean) / self.requests.min(MEMORY);
+    }
+
+    fn blend(&self, above: f64) -> f64 {
+        (self.requests * self.mean + PRIOR * above) / (self.requests + PRIOR)
+    }
+}
+
+/// What kinds of requests cost.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    all: Mean,
+    routes: Recent<Mean>,
+    kinds: Recent<Mean>,
+}
+
+impl Costs {
+    /// Kinds of requests that are remembered, at 32 bytes for each route and each pair of route and customer.
+    pub const DEFAULT_KINDS: usize = 4_096;
+
+    /// Remembers about so many routes, and so many pairs of route and customer.
+    #[must_use]
+    pub fn new(kinds: usize) -> Self {
+        Self { all: Mean::default(), routes: Recent::new(kinds), kinds: Recent::new(kinds) }
+    }
+
+    /// What a request of this kind is expected to cost, in CPU-seconds; above zero.
+    #[must_use]
+    pub fn expected(&self, kind: Kind) -> f64 {
+        let all = if self.all.requests > 0.0 { self.all.mean } else { FIRST };
+        let route = self.routes.get(kind.route).map_or(all, |mean| mean.blend(all));
+        let expected = self.kinds.get(pair(kind)).map_or(route, |mean| mean.blend(route));
+        expected.max(Duration::from_nanos(1).as_secs_f64())
+    }
+
+    /// A request of this kind has cost so many CPU-seconds.
+    pub fn observe(&mut self, kind: Kind, cost: f64) {
+        self.all.add(cost);
+        self.routes.entry(kind.route).add(cost);
+        self.kinds.entry(pair(kind)).add(cost);
+    }
+}
+
+fn pair(kind: Kind) -> u64 {
+    kind.route ^ spread(kind.customer.wrapping_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHEAP: Kind = Kind { route: 1, customer: 1 };
+    const DEAR: Kind = Kind { route: 2, customer: 1 };
+
+    #[test]
+    fn routes_and_customers_are_told_apart_once_they_are_known() {
+        let mut costs = Costs::new(64);
+        assert_eq!(costs.expected(CHEAP), FIRST);
+        for _ in 0..1_000 {
+            costs.observe(CHEAP, 0.001);
+            costs.observe(DEAR, 0.1);
+            costs.observe(Kind { customer: 2, ..DEAR }, 0.2);
+        }
+        let near = |kind, cost: f64| {
+            assert!((costs.expected(kind) / cost - 1.0).abs() < 0.1, "{kind:?}: {}", costs.expected(kind));
+        };
+        near(CHEAP, 0.001);
+        near(DEAR, 0.1);
+        near(Kind { customer: 2, ..DEAR }, 0.2);
+        near(Kind { customer: 3, ..DEAR }, 0.15);
+        near(Kind { route: 3, customer: 1 }, 0.1);
+    }
+
+    #[test]
+    fn a_lasting_change_is_believed_after_some_hundreds_of_requests() {
+        let mut costs = Costs::new(64);
+        (0..10_000).for_each(|_| costs.observe(CHEAP, 0.001));
+        (0..1_000).for_each(|_| costs.observe(CHEAP, 0.002));
+        assert!((costs.expected(CHEAP) / 0.002 - 1.0).abs() < 0.05, "{}", costs.expected(CHEAP));
+    }
+}

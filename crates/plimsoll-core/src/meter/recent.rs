@@ -1,0 +1,79 @@
+//! A map of fixed size from numbers to values, that forgets whom it has not seen for longest.
+//!
+//! Sets of eight, as caches have them: a number names its set, and when that is full, the one that was not asked for for longest makes
+//! room. What is asked for often stays, however many others come by; a look costs eight comparisons. Why not a hash map: names of routes
+//! and customers come from outside, and there is no end to them.
+
+use alloc::boxed::Box;
+
+use crate::rng::spread;
+
+const WAYS: usize = 8;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry<V> {
+    key: u64,
+    /// When it was asked for last, counted in accesses; zero if nobody has it.
+    seen: u64,
+    value: V,
+}
+
+/// A map of fixed size.
+#[derive(Clone, Debug)]
+pub(super) struct Recent<V> {
+    sets: Box<[[Entry<V>; WAYS]]>,
+    accesses: u64,
+}
+
+impl<V: Copy + Default> Recent<V> {
+    /// Has room for about so many.
+    pub(super) fn new(entries: usize) -> Self {
+        let sets = entries.div_ceil(WAYS).next_power_of_two();
+        Self { sets: alloc::vec![[Entry::default(); WAYS]; sets].into(), accesses: 0 }
+    }
+
+    /// The value of this key, if it is remembered.
+    pub(super) fn get(&self, key: u64) -> Option<&V> {
+        let set = &self.sets[self.set_of(key)];
+        set.iter().find(|entry| entry.key == key && entry.seen > 0).map(|entry| &entry.value)
+    }
+
+    /// The value of this key, to be changed: a new one if it is not remembered.
+    pub(super) fn entry(&mut self, key: u64) -> &mut V {
+        self.accesses += 1;
+        let seen = self.accesses;
+        let set = self.set_of(key);
+        let set = &mut self.sets[set];
+        let known = set.iter().position(|entry| entry.key == key && entry.seen > 0);
+        let at = known.unwrap_or_else(|| {
+            let oldest = (1..WAYS).fold(0, |oldest, at| if set[at].seen < set[oldest].seen { at } else { oldest });
+            set[oldest] = Entry { key, ..Entry::default() };
+            oldest
+        });
+        set[at].seen = seen;
+        &mut set[at].value
+    }
+
+    fn set_of(&self, key: u64) -> usize {
+        spread(key) as usize & (self.sets.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_often_stays_among_a_million_strangers() {
+        let mut recent = Recent::<u32>::new(64);
+        for stranger in 0..1_000_000_u64 {
+            if stranger % 10 == 0 {
+                *recent.entry(7) += 1;
+            }
+            *recent.entry(1_000 + stranger) += 1;
+        }
+        assert_eq!(recent.get(7), Some(&100_000));
+        assert_eq!(recent.get(1_000), None);
+        assert_eq!(recent.get(1_000_999), Some(&1));
+    }
+}
