@@ -93,3 +93,9 @@ impl Axis {
         Self { scale: Scale::Logarithmic, ..Self::linear(label, unit) }
     }
 }
+
+/// A name as part of a figure's id.
+pub(crate) fn slug(name: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    name.chars().map(letter).collect()
+}

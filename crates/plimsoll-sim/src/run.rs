@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::experiment::fleet;
+use crate::experiment::{fleet, shedding};
 use crate::findings::{Figure, Findings};
 use crate::scenario::{Check, EXTREMES, Experiment, Scenario};
 
@@ -144,6 +144,7 @@ impl std::error::Error for RunError {}
 pub fn run(scenario: &Scenario, threads: NonZeroUsize, progress: Progress<'_>) -> Result<Summary, RunError> {
     let all = run_each(&scenario.seeds, threads, progress, |seed, progress| match &scenario.experiment {
         Experiment::Fleet(plan) => fleet::run(plan, seed, progress),
+        Experiment::Shedding(plan) => shedding::run(plan, seed, progress),
         Experiment::Subset(plan) => plan.run(seed, progress),
         Experiment::Worked(plan) => plan.run(seed),
     });

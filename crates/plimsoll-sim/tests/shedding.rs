@@ -1,14 +1,13 @@
 //! The promises of `admit::ranked`, each kept by it over several seeds, and each broken by the shedders that do not make it.
 //!
 //! Seeds are fixed and the generators portable, so nothing here fails by chance.
-#![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 use std::time::Duration;
 
-use plimsoll_core::admit::{ProcrusteanConfig, RankedConfig};
-use plimsoll_core::{Criticality, Weight};
-use plimsoll_sim::experiment::shedding::plan::{Cost, Plan, Shedder, Source};
-use plimsoll_sim::experiment::shedding::{Found, Sample, run};
+use plimsoll_core::Criticality;
+use plimsoll_core::admit::RankedConfig;
+use plimsoll_sim::experiment::shedding::plan::{Arm, Cost, Phase, Plan, Shedder, Source};
+use plimsoll_sim::experiment::shedding::{Found, Reading, Tally, run_arm};
 
 const SEEDS: [u64; 3] = [1, 2, 3];
 const CORES: f64 = 4.0;
@@ -28,32 +27,31 @@ fn plan(shedder: Shedder, load: f64) -> Plan {
         cost: Cost::LogNormal { mean: MEAN, sigma: 1.0 },
         rejection: Duration::from_micros(5),
         patience: Duration::from_millis(250),
-        tells_deadline: false,
         sources: sources.collect(),
-        loads: Vec::new(),
-        shedder,
+        arms: vec![Arm { name: "only".to_owned(), shedder, ..Arm::default() }],
+        ..Plan::default()
     }
 }
 
-fn source(criticality: Criticality, customer: u64, rate: f64) -> Source {
-    Source { name: format!("{criticality} {customer}"), criticality, customer, share: Weight::ONE, rate }
+fn run(plan: &Plan, seed: u64) -> Found {
+    run_arm(plan, &plan.arms[0], seed)
 }
 
-fn ranked() -> Shedder {
-    Shedder::Ranked(RankedConfig::new(CORES).unwrap())
+fn source(criticality: Criticality, customer: u64, rate: f64) -> Source {
+    Source { name: format!("{criticality} {customer}"), criticality, customer, rate, ..Source::default() }
 }
 
 /// By requests in progress, of which five a core are many, and twenty too many.
 fn procrustean() -> Shedder {
-    Shedder::Procrustean(ProcrusteanConfig::new(5.0 * CORES, 20.0 * CORES).unwrap())
+    Shedder::Procrustean { soft: 5.0 * CORES, hard: 20.0 * CORES }
 }
 
 /// Useful and shed shares of each criticality, in the order of [`Criticality::ALL`].
 fn by_criticality(found: &Found) -> [(f64, f64); 4] {
     std::array::from_fn(|rank| {
         let of = &found.sources[rank * 3..][..3];
-        let sum = |count: fn(&_) -> u64| of.iter().map(count).sum::<u64>() as f64;
-        let arrived = sum(|tally: &plimsoll_sim::experiment::shedding::Tally| tally.arrived);
+        let sum = |count: fn(&Tally) -> u64| of.iter().map(count).sum::<u64>() as f64;
+        let arrived = sum(|tally| tally.arrived);
         (sum(|tally| tally.useful) / arrived, sum(|tally| tally.shed + tally.hopeless) / arrived)
     })
 }
@@ -62,7 +60,7 @@ fn by_criticality(found: &Found) -> [(f64, f64); 4] {
 #[track_caller]
 fn kept(promise: impl Fn(Shedder, u64) -> Result<(), String>) {
     for seed in SEEDS {
-        promise(ranked(), seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        promise(Shedder::RANKED, seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }
 
@@ -147,7 +145,7 @@ fn the_most_critical_alone_under_capacity_get_through() {
 }
 
 /// Breakwater's experiment (OSDI 2020): 10 µs, and a step to 1.4 times the capacity.
-fn step(shedder: Shedder, seed: u64) -> Vec<Sample> {
+fn step(shedder: Shedder, seed: u64) -> Vec<Reading> {
     let mean = Duration::from_micros(10);
     let rate = 0.5 * CORES / mean.as_secs_f64();
     let plan = Plan {
@@ -155,10 +153,10 @@ fn step(shedder: Shedder, seed: u64) -> Vec<Sample> {
         cost: Cost::Exponential { mean },
         rejection: Duration::from_nanos(100),
         sources: vec![source(Criticality::Critical, 0, rate)],
-        loads: vec![(STEP, 2.8)],
+        phases: vec![Phase { name: "step".to_owned(), at: STEP, load: 2.8, ..Phase::default() }],
         ..plan(shedder, 1.0)
     };
-    run(&plan, seed).samples
+    run(&plan, seed).readings
 }
 
 const STEP: Duration = Duration::from_millis(300);
@@ -173,7 +171,7 @@ fn a_step_of_the_load_is_met_within_twenty_milliseconds_and_without_idling() {
             samples.iter().filter(|sample| sample.at > STEP + Duration::from_millis(20) && sample.delay > target);
         let worst = late.clone().map(|sample| sample.delay).max();
         check(worst.is_none(), || format!("{worst:?} in {} samples", late.count()))?;
-        let busy = |pair: &[Sample]| (pair[1].cpu - pair[0].cpu) / (pair[1].at - pair[0].at).as_secs_f64() / CORES;
+        let busy = |pair: &[Reading]| (pair[1].cpu - pair[0].cpu) / (pair[1].at - pair[0].at).as_secs_f64() / CORES;
         let after: Vec<_> = samples.into_iter().filter(|sample| sample.at > STEP).step_by(20).collect();
         let least = after.windows(2).map(busy).fold(1.0, f64::min);
         check(least > 0.93, || format!("idles: {least:.3} busy"))
@@ -186,7 +184,7 @@ fn a_step_of_the_load_is_met_within_twenty_milliseconds_and_without_idling() {
 fn at_a_constant_overload_utilization_is_steady() {
     let promise = |shedder, seed| {
         for load in [1.4, 4.0] {
-            let samples = run(&plan(shedder, load), seed).samples;
+            let samples = run(&plan(shedder, load), seed).readings;
             let every: Vec<_> = samples[4_000..].iter().step_by(200).collect();
             let busy = every.windows(2).map(|pair| (pair[1].cpu - pair[0].cpu) / 0.2 / CORES);
             let (least, most) = busy.fold((f64::INFINITY, 0.0_f64), |(least, most), x| (least.min(x), most.max(x)));

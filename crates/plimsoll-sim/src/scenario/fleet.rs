@@ -293,7 +293,7 @@ const FAILURES: [(&str, Failures); 2] = [("counted", Failures::Counted), ("unsee
 const COURSES: [(&str, ColdCourse); 2] = [("fixed", ColdCourse::Fixed), ("rising", ColdCourse::Rising)];
 
 /// The name of `one` among `all`, in quotes.
-fn name_of<T: PartialEq>(all: &[(&'static str, T)], one: &T) -> String {
+pub(super) fn name_of<T: PartialEq>(all: &[(&'static str, T)], one: &T) -> String {
     quoted(all.iter().find(|(_, known)| known == one).expect("all are listed").0)
 }
 

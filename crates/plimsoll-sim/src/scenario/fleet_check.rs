@@ -1,12 +1,16 @@
 //! What the settings of a fleet's plan say together: names that must exist and be told apart, times within the run.
 
+use std::time::Duration;
+
 use plimsoll_config::{Checker, check_balancer, mend_name};
 
 use super::fleet::{FleetFile, within_reason};
 use super::{Experiment, Kind, Settings};
 use crate::experiment::fleet;
 use crate::experiment::fleet::plan::Antagonist;
-use crate::experiment::fleet::plan::{Arm, Arrivals, BackendGroup, Change, Interference, Plan, Selection, Speed};
+use crate::experiment::fleet::plan::{
+    Arm, Arrivals, BackendGroup, Change, Interference, Phase, Plan, Selection, Speed,
+};
 
 impl From<FleetFile> for Experiment {
     fn from(file: FleetFile) -> Self {
@@ -66,7 +70,7 @@ pub(super) fn unique<'n>(checker: &mut Checker<'_>, path: &str, name: &str, mut 
     }
 }
 
-fn text(duration: std::time::Duration) -> String {
+pub(super) fn text(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
 
@@ -75,20 +79,22 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     if let Err(flaw) = within_reason("the run", duration) {
         checker.report("duration", flaw.reason, flaw.mend);
     }
-    let shortens = |checker: &mut Checker<'_>, key: &str, span: &mut std::time::Duration, part: u32| {
-        if *span < duration {
-            return;
-        }
-        if checker.is_set(key) {
-            let reason = format!("{} leaves nothing of the run ({})", text(*span), text(duration));
-            checker.report(key, reason, "shorten it, or raise duration");
-        } else {
-            *span = duration / part;
-        }
-    };
     // Defaults give way in the proportion that they have to the default duration.
-    shortens(checker, "warmup", &mut plan.warmup, 3);
-    shortens(checker, "sample_every", &mut plan.sample_every, 60);
+    gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
+    gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
+}
+
+/// A span that has to be shorter than the run: as long as it is a default it becomes one part in `parts` of it.
+pub(super) fn gives_way(checker: &mut Checker<'_>, key: &str, span: &mut Duration, duration: Duration, parts: u32) {
+    if *span < duration {
+        return;
+    }
+    if checker.is_set(key) {
+        let reason = format!("{} leaves nothing of the run ({})", text(*span), text(duration));
+        checker.report(key, reason, "shorten it, or raise duration");
+    } else {
+        *span = duration / parts;
+    }
 }
 
 fn backends(plan: &Plan, checker: &mut Checker<'_>) {
@@ -152,33 +158,41 @@ fn clients(plan: &Plan, checker: &mut Checker<'_>) {
 }
 
 fn phases(plan: &Plan, checker: &mut Checker<'_>) {
+    phase_times(&plan.phases, plan.duration, plan.warmup, checker);
     for (i, phase) in plan.phases.iter().enumerate() {
         let path = format!("phases[{i}]");
-        metric_name(checker, &format!("{path}.name"), &phase.name);
-        unique(checker, &format!("{path}.name"), &phase.name, plan.phases[..i].iter().map(|other| other.name.as_str()));
         if phase.name == SHARE {
             let reason = "\"share\" is what shares of backends are called";
             checker.report(format!("{path}.name"), reason, "give it another name");
         }
-        if phase.at >= plan.duration {
-            let reason = format!("{} is beyond the end of the run ({})", text(phase.at), text(plan.duration));
-            checker.report(format!("{path}.at"), reason, "begin it earlier, or raise duration");
-        } else if plan.phases[..i].iter().any(|other| other.at >= phase.at) {
-            let reason = format!("{} is not after the phases before it", text(phase.at));
-            checker.report(format!("{path}.at"), reason, "write phases in the order of their beginnings");
-        } else {
-            let end = plan.phases.get(i + 1).map_or(plan.duration, |next| next.at);
-            if phase.settle >= end.saturating_sub(phase.at) && end > phase.at {
-                let reason = format!("{} leaves nothing of the phase, which ends at {}", text(phase.settle), text(end));
-                checker.report(format!("{path}.settle"), reason, "shorten it, or lengthen the phase");
-            } else if end <= plan.warmup && end > phase.at {
-                let reason = format!("is over at {}, before anything is measured ({})", text(end), text(plan.warmup));
-                checker.report(&path, reason, "lower warmup, or lengthen the phase");
-            }
-        }
         if phase.load != 1.0 && matches!(plan.arrivals, Arrivals::Closed { .. }) {
             let reason = "has no effect where users wait for their answers";
             checker.report(format!("{path}.load"), reason, "remove it, or write arrivals of kind \"load\" or \"rate\"");
+        }
+    }
+}
+
+/// Reports names of phases that cannot be told apart, and phases that are not one after the other within the run.
+pub(super) fn phase_times(phases: &[Phase], duration: Duration, warmup: Duration, checker: &mut Checker<'_>) {
+    for (i, phase) in phases.iter().enumerate() {
+        let path = format!("phases[{i}]");
+        metric_name(checker, &format!("{path}.name"), &phase.name);
+        unique(checker, &format!("{path}.name"), &phase.name, phases[..i].iter().map(|other| other.name.as_str()));
+        if phase.at >= duration {
+            let reason = format!("{} is beyond the end of the run ({})", text(phase.at), text(duration));
+            checker.report(format!("{path}.at"), reason, "begin it earlier, or raise duration");
+        } else if phases[..i].iter().any(|other| other.at >= phase.at) {
+            let reason = format!("{} is not after the phases before it", text(phase.at));
+            checker.report(format!("{path}.at"), reason, "write phases in the order of their beginnings");
+        } else {
+            let end = phases.get(i + 1).map_or(duration, |next| next.at);
+            if phase.settle >= end.saturating_sub(phase.at) && end > phase.at {
+                let reason = format!("{} leaves nothing of the phase, which ends at {}", text(phase.settle), text(end));
+                checker.report(format!("{path}.settle"), reason, "shorten it, or lengthen the phase");
+            } else if end <= warmup && end > phase.at {
+                let reason = format!("is over at {}, before anything is measured ({})", text(end), text(warmup));
+                checker.report(&path, reason, "lower warmup, or lengthen the phase");
+            }
         }
     }
 }

@@ -16,6 +16,8 @@ mod checks;
 mod choices;
 mod fleet;
 mod fleet_check;
+mod shedding;
+mod shedding_check;
 mod subset;
 mod worked;
 
@@ -27,9 +29,11 @@ pub use builtin::built_in;
 pub use checks::{Check, EXTREMES};
 
 use crate::experiment::fleet::Plan as FleetPlan;
+use crate::experiment::shedding::Plan as SheddingPlan;
 use crate::experiment::subset::Plan as SubsetPlan;
 use crate::experiment::worked::Plan as WorkedPlan;
 use fleet::FleetFile;
+use shedding::SheddingFile;
 use subset::SubsetFile;
 use worked::WorkedFile;
 
@@ -61,6 +65,8 @@ pub struct Scenario {
 pub enum Experiment {
     /// A fleet under load, under several ways to balance.
     Fleet(Box<FleetPlan>),
+    /// A server that is asked for more than it can do, under several shedders.
+    Shedding(Box<SheddingPlan>),
     /// Who connects to whom, under several algorithms.
     Subset(SubsetPlan),
     /// Examples from the literature, worked by the shipped code.
@@ -72,12 +78,14 @@ pub enum Experiment {
 enum Kind {
     #[default]
     Fleet,
+    Shedding,
     Subset,
     Worked,
 }
 
 impl Kind {
-    const ALL: [(&'static str, Self); 3] = [("fleet", Self::Fleet), ("subset", Self::Subset), ("worked", Self::Worked)];
+    const ALL: [(&'static str, Self); 4] =
+        [("fleet", Self::Fleet), ("shedding", Self::Shedding), ("subset", Self::Subset), ("worked", Self::Worked)];
 }
 
 values! {
@@ -179,6 +187,7 @@ impl Scenario {
         }
         match kind {
             Kind::Fleet => File::<FleetFile>::parse(source_name, text),
+            Kind::Shedding => File::<SheddingFile>::parse(source_name, text),
             Kind::Subset => File::<SubsetFile>::parse(source_name, text),
             Kind::Worked => File::<WorkedFile>::parse(source_name, text),
         }

@@ -10,6 +10,7 @@ use plimsoll_core::pick::ProbeRule;
 use super::*;
 use crate::experiment::fleet;
 use crate::experiment::fleet::plan::{Antagonist, Arrivals, Conduct, Cost, Happening, Skew};
+use crate::experiment::shedding::plan::Shedder;
 
 /// A folder at the top of the repository.
 fn folder(name: &str) -> PathBuf {
@@ -134,6 +135,7 @@ fn what_is_printed_reads_back_the_same() {
         let Read { root: KindOnly(kind), .. } = read(&text);
         match kind {
             Kind::Fleet => reads_back::<FleetFile>(&name, &text),
+            Kind::Shedding => reads_back::<SheddingFile>(&name, &text),
             Kind::Subset => reads_back::<SubsetFile>(&name, &text),
             Kind::Worked => reads_back::<WorkedFile>(&name, &text),
         }
@@ -175,7 +177,12 @@ fn variant_rows<T: Variants>(rows: &mut BTreeSet<Row>) {
 #[test]
 fn every_setting_is_in_the_documentation_with_its_default() {
     let mut expected = BTreeSet::new();
-    for settings in [settings::<File<FleetFile>>(), settings::<File<SubsetFile>>(), settings::<File<WorkedFile>>()] {
+    for settings in [
+        settings::<File<FleetFile>>(),
+        settings::<File<SheddingFile>>(),
+        settings::<File<SubsetFile>>(),
+        settings::<File<WorkedFile>>(),
+    ] {
         expected.extend(settings.iter().map(|setting| row(&setting.table, setting)));
     }
     let of_groups: BTreeSet<String> =
@@ -187,6 +194,7 @@ fn every_setting_is_in_the_documentation_with_its_default() {
     variant_rows::<Conduct>(&mut expected);
     variant_rows::<Happening>(&mut expected);
     variant_rows::<ProbeRule>(&mut expected);
+    variant_rows::<Shedder>(&mut expected);
     // Of a group that comes later the documentation says that it has the settings of any group.
     let added = format!("{}: add-backends", Happening::WHAT);
     expected.retain(|(table, key, _)| *table != added || !of_groups.contains(key));
@@ -247,6 +255,8 @@ fn section_of(heading: &str) -> Option<Section> {
     let table = heading.split('`').nth(1)?;
     table.starts_with('[').then(|| Section::Table(table.replace(['[', ']'], "")))
 }
+
+mod shedding;
 
 mod any_text {
     use proptest::prelude::*;

@@ -5,7 +5,7 @@ use super::findings::{Measured, loads, quantile, share};
 use super::measure::{Ending, Sample, Tally};
 use super::plan::{Arrivals, Plan, Rate};
 use super::sweep;
-use crate::findings::{Axis, Figure, Series, SeriesKind};
+use crate::findings::{Axis, Figure, Series, SeriesKind, slug};
 
 /// Points of a curve of latencies to each factor of ten.
 const POINTS_PER_DECADE: u32 = 8;
@@ -157,11 +157,6 @@ fn by_phase(
         y,
         series: series.collect(),
     }
-}
-
-fn slug(name: &str) -> String {
-    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    name.chars().map(letter).collect()
 }
 
 #[cfg(test)]

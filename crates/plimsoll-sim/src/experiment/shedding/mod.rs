@@ -1,72 +1,67 @@
 //! Shedding: one server that is asked for more than it can do, and what comes of it.
 //!
 //! The server shares its cores evenly among the requests that it has taken on, as threads and tasks do. Turning a request away
-//! costs CPU, too, which those in progress do not get.
+//! costs CPU, too, which those in progress do not get. What asks are tasks: users' wishes, each of one request or of several in turn,
+//! some of which are sent again when they are turned away. Each arm meets the same tasks, and protects the server in another way.
 
+mod figures;
+mod findings;
+mod measure;
 pub mod plan;
+#[cfg(test)]
+mod tests;
 mod world;
 
-use std::time::Duration;
-
+pub use findings::metric_names;
+pub use measure::{Reading, Tally};
 pub use plan::Plan;
 
-/// What was found.
+use crate::findings::Findings;
+use measure::Measure;
+use plan::Arm;
+use world::World;
+
+/// What was found in one arm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// Of each source, in the order of the plan.
+    /// Of each source, in the order of the plan: tasks that arrived after the warm-up.
     pub sources: Vec<Tally>,
-    /// In time and of use: CPU-seconds of the requests that were answered in time, over those that the server had.
+    /// In time and of use: CPU-seconds of the tasks that were answered in time, over those that the server had.
     pub goodput: f64,
-    /// Samples, a millisecond apart, from the beginning.
-    pub samples: Vec<Sample>,
+    /// One each [`tick`](Plan::tick), from the beginning.
+    pub readings: Vec<Reading>,
 }
 
-/// What became of requests that arrived after the warm-up.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tally {
-    /// How many arrived.
-    pub arrived: u64,
-    /// Of these, turned away as too many.
-    pub shed: u64,
-    /// Turned away because their deadline could not be met.
-    pub hopeless: u64,
-    /// Answered in time.
-    pub useful: u64,
-    /// Answered too late.
-    pub late: u64,
+/// What was measured in one arm.
+struct Measured<'p> {
+    arm: &'p Arm,
+    cores: f64,
+    measure: Measure,
+    events: u64,
 }
 
-impl Tally {
-    /// The part that was answered in time.
-    #[must_use]
-    pub fn useful_share(&self) -> f64 {
-        self.useful as f64 / self.arrived.max(1) as f64
-    }
-
-    /// The part that was turned away.
-    #[must_use]
-    pub fn shed_share(&self) -> f64 {
-        (self.shed + self.hopeless) as f64 / self.arrived.max(1) as f64
-    }
-}
-
-/// How the server was at one moment.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
-    /// Since the beginning.
-    pub at: Duration,
-    /// How long the work that was taken on and is not done takes all cores.
-    pub delay: Duration,
-    /// CPU-seconds used so far.
-    pub cpu: f64,
-    /// By rank of criticality: requests shed so far.
-    pub shed: [u64; 4],
-}
-
-/// Runs a plan.
+/// Runs one arm of a plan.
 ///
-/// Rates, costs and cores are above zero, and loads in the order of their times.
+/// A plan's numbers must be within the bounds that its fields name; the reader of scenario files sees to that.
 #[must_use]
-pub fn run(plan: &Plan, seed: u64) -> Found {
-    world::World::new(plan, seed).run()
+pub fn run_arm(plan: &Plan, arm: &Arm, seed: u64) -> Found {
+    let Measured { cores, measure, .. } = World::new(plan, arm, seed).run(&mut |_| ());
+    let [whole, ..] = measure.counted.as_slice() else { unreachable!("the whole run is always a window") };
+    let sources: Vec<Tally> = whole.iter().map(|counted| counted.tally).collect();
+    let useful: f64 = sources.iter().map(|tally| tally.useful_cpu).sum();
+    let goodput = useful / (measure.windows[0].seconds() * cores);
+    Found { sources, goodput, readings: measure.readings }
+}
+
+/// Runs all arms of a plan, one after the other. `progress` is told now and then which part of it is done.
+///
+/// As for [`run_arm`], numbers must be within their bounds.
+#[must_use]
+pub fn run(plan: &Plan, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
+    let arms = plan.arms.len() as f64;
+    let mut measured = Vec::with_capacity(plan.arms.len());
+    for (place, arm) in plan.arms.iter().enumerate() {
+        measured.push(World::new(plan, arm, seed).run(&mut |part| progress((place as f64 + part) / arms)));
+    }
+    findings::findings(plan, &measured)
 }

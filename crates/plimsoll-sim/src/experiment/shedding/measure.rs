@@ -1,0 +1,223 @@
+//! What is counted while a server runs.
+//!
+//! A task is counted in the part of the run in which it arrived, however late it ends: else an overload would show in the calm that
+//! follows.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use plimsoll_core::Timestamp;
+
+use super::plan::Plan;
+
+/// Longest latency told apart: longer ones are those of work that nobody waits for.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
+
+/// What became of tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// How many arrived.
+    pub arrived: u64,
+    /// Of these, given up because a request was shed as one too many.
+    pub shed: u64,
+    /// Given up because a request was shed whose deadline could not be met.
+    pub hopeless: u64,
+    /// Never sent, or not sent again: too old by their schedule.
+    pub cancelled: u64,
+    /// Answered in time, all of their requests.
+    pub useful: u64,
+    /// Answered too late.
+    pub late: u64,
+    /// Dropped by the server when nobody wanted the answer any more.
+    pub expired: u64,
+    /// Requests that the server was asked to take on.
+    pub requests: u64,
+    /// Of these, shed.
+    pub requests_shed: u64,
+    /// CPU-seconds of those that were answered in time.
+    pub useful_cpu: f64,
+    /// When the last one was answered in time, since the beginning.
+    pub last: Duration,
+}
+
+impl Tally {
+    /// The part that was answered in time; all, where nothing arrived.
+    #[must_use]
+    pub fn useful_share(&self) -> f64 {
+        if self.arrived == 0 { 1.0 } else { self.useful as f64 / self.arrived as f64 }
+    }
+
+    /// The part that was given up for being shed.
+    #[must_use]
+    pub fn shed_share(&self) -> f64 {
+        ratio(self.shed + self.hopeless, self.arrived)
+    }
+}
+
+impl AddAssign<&Self> for Tally {
+    fn add_assign(&mut self, other: &Self) {
+        self.arrived += other.arrived;
+        self.shed += other.shed;
+        self.hopeless += other.hopeless;
+        self.cancelled += other.cancelled;
+        self.useful += other.useful;
+        self.late += other.late;
+        self.expired += other.expired;
+        self.requests += other.requests;
+        self.requests_shed += other.requests_shed;
+        self.useful_cpu += other.useful_cpu;
+        self.last = self.last.max(other.last);
+    }
+}
+
+/// Zero where there is nothing.
+pub(super) fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+/// How the server was at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    /// Since the beginning.
+    pub at: Duration,
+    /// How long the work that was taken on and is not done takes all cores.
+    pub delay: Duration,
+    /// CPU-seconds used so far.
+    pub cpu: f64,
+    /// The most requests in progress since the last reading.
+    pub in_progress: usize,
+}
+
+/// Requests by the time at which they were sent, which may be long after their tasks arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sent {
+    pub(super) requests: u64,
+    /// Of these.
+    pub(super) shed: u64,
+}
+
+/// A part of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Window {
+    /// That of the phase; `None` for the whole.
+    pub(super) name: Option<String>,
+    /// When it begins.
+    pub(super) begins: Duration,
+    /// From when on it is measured.
+    pub(super) from: Duration,
+    /// When it ends.
+    pub(super) to: Duration,
+}
+
+impl Window {
+    pub(super) fn holds(&self, at: Duration) -> bool {
+        self.from <= at && at < self.to
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.to.saturating_sub(self.from).as_secs_f64()
+    }
+}
+
+/// The whole run, then each phase.
+pub(super) fn windows(plan: &Plan) -> Vec<Window> {
+    let whole = Window { name: None, begins: plan.warmup, from: plan.warmup, to: plan.duration };
+    let phases = plan.phases.iter().enumerate().map(|(i, phase)| Window {
+        name: Some(phase.name.clone()),
+        begins: phase.at,
+        from: (phase.at + phase.settle).max(plan.warmup),
+        to: plan.phases.get(i + 1).map_or(plan.duration, |next| next.at),
+    });
+    std::iter::once(whole).chain(phases).collect()
+}
+
+/// What is counted of one source in one part of the run.
+#[derive(Clone, Debug)]
+pub(super) struct Counted {
+    pub(super) tally: Tally,
+    /// Microseconds from arrival to the last answer, of those answered in time.
+    pub(super) latency: Histogram<u64>,
+}
+
+impl Counted {
+    pub(super) fn new() -> Self {
+        let longest = LONGEST.as_micros() as u64;
+        let latency = Histogram::new_with_bounds(1, longest, 3).expect("a day of microseconds to three digits");
+        Self { tally: Tally::default(), latency }
+    }
+}
+
+/// All that is counted.
+#[derive(Clone, Debug)]
+pub(super) struct Measure {
+    pub(super) windows: Vec<Window>,
+    /// By source, of each window.
+    pub(super) counted: Vec<Vec<Counted>>,
+    /// By source, of each point of figures over time.
+    pub(super) samples: Vec<Vec<Tally>>,
+    /// Of each point of figures over time.
+    pub(super) sent: Vec<Sent>,
+    pub(super) readings: Vec<Reading>,
+    sample_every: Duration,
+}
+
+impl Measure {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let windows = windows(plan);
+        let sources = plan.sources.len();
+        let samples = plan.duration.as_nanos().div_ceil(plan.sample_every.as_nanos().max(1)) as usize;
+        Self {
+            counted: windows.iter().map(|_| (0..sources).map(|_| Counted::new()).collect()).collect(),
+            windows,
+            samples: vec![vec![Tally::default(); sources]; samples],
+            sent: vec![Sent::default(); samples],
+            readings: Vec::new(),
+            sample_every: plan.sample_every,
+        }
+    }
+
+    /// Counts something of a task of this source that arrived then.
+    pub(super) fn count(&mut self, arrived: Timestamp, source: usize, count: impl Fn(&mut Tally)) {
+        let arrived = arrived.since(Timestamp::ZERO);
+        for (window, counted) in self.windows.iter().zip(&mut self.counted) {
+            if window.holds(arrived) {
+                count(&mut counted[source].tally);
+            }
+        }
+        let sample = self.sample(arrived);
+        if let Some(sources) = self.samples.get_mut(sample) {
+            count(&mut sources[source]);
+        }
+    }
+
+    /// Counts a request of a task of this source that arrived then.
+    pub(super) fn sent(&mut self, now: Timestamp, arrived: Timestamp, source: usize, is_shed: bool) {
+        let shed = u64::from(is_shed);
+        self.count(arrived, source, |tally| {
+            tally.requests += 1;
+            tally.requests_shed += shed;
+        });
+        let sample = self.sample(now.since(Timestamp::ZERO));
+        if let Some(sent) = self.sent.get_mut(sample) {
+            sent.requests += 1;
+            sent.shed += shed;
+        }
+    }
+
+    /// The point of figures over time that stands for this time.
+    fn sample(&self, at: Duration) -> usize {
+        (at.as_nanos() / self.sample_every.as_nanos().max(1)) as usize
+    }
+
+    /// Notes when a task that arrived then was answered in time.
+    pub(super) fn answered(&mut self, now: Timestamp, arrived: Timestamp, source: usize) {
+        let micros = now.nanos_since(arrived).div_ceil(1_000);
+        let arrived = arrived.since(Timestamp::ZERO);
+        for (window, counted) in self.windows.iter().zip(&mut self.counted) {
+            if window.holds(arrived) {
+                counted[source].latency.saturating_record(micros);
+            }
+        }
+    }
+}

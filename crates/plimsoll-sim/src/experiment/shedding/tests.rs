@@ -1,0 +1,185 @@
+//! What the world of a shedding experiment does, in cases small enough to be reckoned by hand.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use plimsoll_core::Criticality;
+use plimsoll_core::Schedule;
+
+use super::plan::{Abandoned, Arm, Cost, Phase, Plan, Shedder, Source};
+use super::{Found, metric_names, run, run_arm};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// One core, requests of 10 ms, half of what it can do.
+fn plan() -> Plan {
+    let source = Source { name: "users".to_owned(), rate: 50.0, ..Source::default() };
+    Plan {
+        duration: Duration::from_secs(20),
+        warmup: Duration::ZERO,
+        cost: Cost::Fixed { mean: ms(10) },
+        sources: vec![source],
+        arms: vec![Arm { name: "a".to_owned(), ..Arm::default() }],
+        ..Plan::default()
+    }
+}
+
+fn found(plan: &Plan) -> Found {
+    run_arm(plan, &plan.arms[0], 1)
+}
+
+/// A server that takes one request on, which lasts longer than the run, and turns all others away.
+fn taken(plan: Plan) -> Plan {
+    let shedder = Shedder::Procrustean { soft: 0.0, hard: 1e-9 };
+    let arms = vec![Arm { name: "taken".to_owned(), shedder, ..Arm::default() }];
+    Plan { arms, cost: Cost::Fixed { mean: Duration::from_secs(3_600) }, ..plan }
+}
+
+/// Three sources in two phases, under all shedders.
+fn everything() -> Plan {
+    let source = |name: &str| Source { name: name.to_owned(), rate: 40.0, ..Source::default() };
+    let arm = |name: &str, shedder| Arm { name: name.to_owned(), shedder, ..Arm::default() };
+    Plan {
+        duration: Duration::from_secs(4),
+        sources: vec![
+            Source { load: vec![1.0, 0.0], ..source("stops") },
+            Source { calls: NonZeroU32::new(3).unwrap(), retries: 2, ..source("tasks") },
+            Source { age: ms(500), wait: ms(20), retries: 1, ..source("old") },
+        ],
+        phases: [("one", 0), ("two", 2)]
+            .map(|(name, at)| Phase { name: name.to_owned(), at: Duration::from_secs(at), ..Phase::default() })
+            .into(),
+        arms: vec![
+            arm("none", Shedder::None),
+            arm("procrustean", Shedder::Procrustean { soft: 5.0, hard: 20.0 }),
+            arm("ranked", Shedder::RANKED),
+        ],
+        ..plan()
+    }
+}
+
+#[test]
+fn the_metrics_found_are_those_announced_and_numbers() {
+    let findings = run(&everything(), 1, &mut |_| ());
+    assert!(findings.metrics.values().all(|value| value.is_finite()));
+    let mut announced = metric_names(&everything());
+    announced.sort_unstable();
+    assert_eq!(findings.metrics.into_keys().collect::<Vec<_>>(), announced);
+}
+
+#[test]
+fn what_is_plotted_by_phase_is_what_is_checked() {
+    let findings = run(&everything(), 1, &mut |_| ());
+    let figure = findings.figures.iter().find(|figure| figure.id == "useful-by-phase-ranked").unwrap();
+    for (series, source) in figure.series.iter().zip(["stops", "tasks", "old"]) {
+        let metric = |phase: &str| 100.0 * findings.metrics[&format!("ranked.{phase}.{source}.useful_share")];
+        let mut expected = vec![(1.0, metric("one")), (2.0, metric("two"))];
+        // Nothing of it arrives in the second phase, so that there is nothing to draw.
+        expected.truncate(if source == "stops" { 1 } else { 2 });
+        assert_eq!(series.points, expected);
+    }
+}
+
+#[test]
+fn every_task_is_counted_once_and_arms_meet_the_same_tasks() {
+    for arm in &everything().arms {
+        let found = run_arm(&everything(), arm, 3);
+        for (tally, same) in found.sources.iter().zip(found_in_the_first_arm()) {
+            let ended = tally.shed + tally.hopeless + tally.cancelled + tally.useful + tally.late + tally.expired;
+            assert!(ended <= tally.arrived, "{}: {tally:?}", arm.name);
+            assert_eq!(tally.arrived, same, "{}", arm.name);
+        }
+    }
+}
+
+fn found_in_the_first_arm() -> Vec<u64> {
+    run_arm(&everything(), &everything().arms[0], 3).sources.iter().map(|tally| tally.arrived).collect()
+}
+
+#[test]
+fn a_server_below_its_capacity_answers_all_in_time() {
+    let found = found(&plan());
+    // The last second's may still be under way.
+    assert!(found.sources[0].useful_share() > 0.998, "{:?}", found.sources);
+    assert!((found.goodput - 0.5).abs() < 0.06, "{}", found.goodput);
+}
+
+#[test]
+fn a_task_of_several_calls_sends_one_after_the_other() {
+    let mut plan = plan();
+    plan.sources[0].calls = NonZeroU32::new(3).unwrap();
+    plan.sources[0].rate = 1.0;
+    let findings = run(&plan, 1, &mut |_| ());
+    assert!((findings.metrics["a.requests_per_task"] - 3.0).abs() < 0.2);
+    assert!((30.0..45.0).contains(&findings.metrics["a.p50"]), "{}", findings.metrics["a.p50"]);
+}
+
+#[test]
+fn a_request_is_sent_again_so_often_and_no_longer_than_somebody_waits() {
+    let mut plan = taken(plan());
+    let requests = |plan: &Plan| {
+        let tally = found(plan).sources[0];
+        tally.requests_shed as f64 / (tally.arrived - 1) as f64
+    };
+    plan.sources[0].retries = 3;
+    assert_eq!(requests(&plan), 4.0);
+    // Waits of 150 to 450 ms add up to the patience of a second after two to six.
+    plan.sources[0] = Source { retries: 1_000, wait: ms(300), ..plan.sources[0].clone() };
+    let sent = requests(&plan);
+    assert!((3.0..6.0).contains(&sent), "{sent}");
+}
+
+#[test]
+fn what_nobody_waits_for_is_worked_on_to_its_end_or_dropped() {
+    // At twice the capacity and with a patience of five requests nearly all are late.
+    let mut plan = plan();
+    plan.patience = ms(50);
+    plan.sources[0].rate = 200.0;
+    let finished = found(&plan).sources[0];
+    assert!(finished.late > 500 && finished.expired == 0, "{finished:?}");
+    plan.abandoned = Abandoned::Dropped;
+    let dropped = found(&plan).sources[0];
+    assert!(dropped.late == 0 && dropped.expired > 1_000, "{dropped:?}");
+    assert!(dropped.useful > 5 * finished.useful, "{dropped:?} {finished:?}");
+}
+
+#[test]
+fn the_load_of_a_phase_and_of_a_source_in_it_multiply() {
+    let mut plan = plan();
+    plan.phases = vec![
+        Phase { name: "calm".to_owned(), ..Phase::default() },
+        Phase { name: "spike".to_owned(), at: Duration::from_secs(10), load: 2.0, ..Phase::default() },
+    ];
+    plan.sources[0].load = vec![0.5, 3.0];
+    let metrics = run(&plan, 1, &mut |_| ()).metrics;
+    // 250 ± 16 and 3,000 ± 55: four deviations.
+    assert!((metrics["a.calm.tasks"] - 250.0).abs() < 64.0);
+    assert!((metrics["a.spike.tasks"] - 3_000.0).abs() < 220.0);
+}
+
+#[test]
+fn a_task_past_its_schedule_is_cancelled_before_it_costs_anything() {
+    let mut plan = plan();
+    plan.sources[0].age = Duration::from_secs(1);
+    let end = Duration::from_secs(2);
+    let schedule =
+        Schedule { full_until: Duration::from_secs(1), then: Criticality::Sheddable, cancelled_after: Some(end) };
+    plan.arms[0].schedule = Some(schedule);
+    let tally = found(&plan).sources[0];
+    // Of ages with a mean of a second e⁻² are above two, 0.135 ± 0.011; four deviations.
+    let share = tally.cancelled as f64 / tally.arrived as f64;
+    assert!((share - 0.135).abs() < 0.044, "{share}");
+    assert_eq!(tally.requests + tally.cancelled, tally.arrived);
+}
+
+#[test]
+fn cores_of_an_arm_are_its_own() {
+    let mut plan = plan();
+    plan.sources[0].rate = 150.0;
+    plan.arms[0].cores = Some(2.0);
+    assert!(found(&plan).sources[0].useful_share() > 0.99);
+    plan.arms[0].cores = None;
+    assert!(found(&plan).sources[0].useful_share() < 0.5);
+}

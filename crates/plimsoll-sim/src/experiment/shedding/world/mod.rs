@@ -1,0 +1,240 @@
+//! The server at work: what happens, in the order of time. What becomes of a task is in [`tasks`].
+
+mod tasks;
+
+use std::time::Duration;
+
+use plimsoll_core::Timestamp;
+use plimsoll_core::admit::{Procrustean, ProcrusteanConfig, Ranked, RankedConfig};
+use rand_pcg::Pcg64Mcg;
+
+use super::Measured;
+use super::measure::{Measure, Reading};
+use super::plan::{Arm, Plan, Shedder, Source};
+use crate::kernel::NEVER;
+use crate::kernel::queue::{Lane, Queue};
+use crate::kernel::slab::Slab;
+use crate::kernel::streams::Streams;
+use crate::model::arrival;
+use crate::model::cost::Sampler;
+use crate::model::processor::Processor;
+use tasks::Task;
+
+/// What runs in the processor and is no request: the turning away of one.
+const REJECTION: u32 = u32::MAX;
+/// Between two tellings of how far a run is: seldom enough to cost nothing.
+const EVENTS_PER_TELLING: u64 = 1 << 16;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A task of this source.
+    Arrive(u32),
+    /// A task's request is sent again.
+    Retry(u32),
+    /// Nobody wants a task's answer any more.
+    Expire(u32),
+    Phase(u32),
+    Complete,
+    Tick,
+}
+
+/// What decides.
+enum Guard {
+    None,
+    Procrustean(Procrustean),
+    Ranked(Box<Ranked>),
+}
+
+impl Guard {
+    fn new(now: Timestamp, shedder: Shedder, cores: f64) -> Self {
+        match shedder {
+            Shedder::None => Self::None,
+            Shedder::Procrustean { soft, hard } => {
+                let config = ProcrusteanConfig::new(soft, hard).expect("the plan has them in order");
+                Self::Procrustean(Procrustean::new(config))
+            }
+            Shedder::Ranked { load_line, target_delay } => {
+                let mut config = RankedConfig::new(cores).expect("the plan has more than no cores");
+                (config.load_line, config.target_delay) = (load_line, target_delay);
+                Self::Ranked(Box::new(Ranked::new(now, config)))
+            }
+        }
+    }
+}
+
+/// Where the tasks of one source come from.
+struct Origin {
+    arrivals: arrival::Source,
+    costs: Sampler,
+    /// What the server expects, in CPU-seconds.
+    mean_cost: f64,
+    /// Of all requests of a task but the first: which of these are sent depends on the arm, and must not move what the first ones cost.
+    later_costs: Pcg64Mcg,
+    customers: Pcg64Mcg,
+    ages: Pcg64Mcg,
+    patience: Duration,
+    load: f64,
+}
+
+impl Origin {
+    fn new(plan: &Plan, source: &Source, streams: &Streams, number: u64) -> Self {
+        let stream = |label| streams.stream(label, number);
+        let cost = source.cost.unwrap_or(plan.cost);
+        Self {
+            arrivals: arrival::Source::new(stream("arrivals"), stream("costs"), source.rate, 1.0),
+            costs: cost.sampler(),
+            mean_cost: cost.mean().as_secs_f64(),
+            later_costs: stream("later costs"),
+            customers: stream("customers"),
+            ages: stream("ages"),
+            patience: source.patience.unwrap_or(plan.patience),
+            load: 1.0,
+        }
+    }
+}
+
+pub(super) struct World<'p> {
+    plan: &'p Plan,
+    arm: &'p Arm,
+    cores: f64,
+    now: Timestamp,
+    queue: Queue<Event>,
+    ticks: Lane,
+    origins: Vec<Origin>,
+    processor: Processor,
+    /// When the next request is expected to end: an event for another time is void.
+    scheduled: Timestamp,
+    tasks: Slab<Task>,
+    /// Tasks that ever were: the number of a cohort.
+    arrived: u64,
+    /// Requests in progress, and the most there were since the last reading.
+    in_progress: usize,
+    most_in_progress: usize,
+    /// Those of which the shedder is told.
+    metered: Vec<u32>,
+    guard: Guard,
+    rng: Pcg64Mcg,
+    waits: Pcg64Mcg,
+    /// CPU-seconds taken on so far.
+    taken: f64,
+    measure: Measure,
+}
+
+impl<'p> World<'p> {
+    pub(super) fn new(plan: &'p Plan, arm: &'p Arm, seed: u64) -> Self {
+        let streams = Streams::new(seed);
+        let now = Timestamp::ZERO;
+        let cores = arm.cores.unwrap_or(plan.cores);
+        let mut queue = Queue::default();
+        let origins = (0..).zip(&plan.sources).map(|(number, source)| Origin::new(plan, source, &streams, number));
+        let mut origins: Vec<_> = origins.collect();
+        for (number, origin) in (0..).zip(&mut origins) {
+            queue.push(origin.arrivals.advance(now, 1.0), Event::Arrive(number));
+        }
+        for (number, phase) in (0..).zip(&plan.phases) {
+            queue.push(now + phase.at, Event::Phase(number));
+        }
+        let ticks = queue.open_lane();
+        queue.push_lane(ticks, now + plan.tick, Event::Tick);
+        Self {
+            plan,
+            arm,
+            cores,
+            now,
+            queue,
+            ticks,
+            origins,
+            processor: Processor::new(now, cores, 1.0),
+            scheduled: NEVER,
+            tasks: Slab::default(),
+            arrived: 0,
+            in_progress: 0,
+            most_in_progress: 0,
+            metered: Vec::new(),
+            guard: Guard::new(now, arm.shedder, cores),
+            rng: streams.stream("admission", 0),
+            waits: streams.stream("waits", 0),
+            taken: 0.0,
+            measure: Measure::new(plan),
+        }
+    }
+
+    pub(super) fn run(mut self, progress: &mut dyn FnMut(f64)) -> Measured<'p> {
+        let end = Timestamp::from_origin(self.plan.duration);
+        let mut events = 0;
+        while let Some((at, event)) = self.queue.pop_until(end) {
+            self.now = at;
+            events += 1;
+            if events % EVENTS_PER_TELLING == 0 {
+                progress(at.as_nanos() as f64 / end.as_nanos() as f64);
+            }
+            match event {
+                Event::Arrive(source) => self.arrive(source as usize),
+                Event::Retry(task) => self.retry(task),
+                Event::Expire(task) => self.expire(task),
+                Event::Phase(number) => self.begin_phase(number as usize),
+                Event::Complete => self.complete(),
+                Event::Tick => self.tick(),
+            }
+        }
+        progress(1.0);
+        Measured { arm: self.arm, cores: self.cores, measure: self.measure, events }
+    }
+
+    fn begin_phase(&mut self, number: usize) {
+        let phase = &self.plan.phases[number];
+        for (i, (source, origin)) in (0..).zip(self.plan.sources.iter().zip(&mut self.origins)) {
+            let load = phase.load * source.load.get(number).copied().unwrap_or(1.0);
+            let from = std::mem::replace(&mut origin.load, load);
+            self.queue.push(origin.arrivals.change(self.now, from, load), Event::Arrive(i));
+        }
+    }
+
+    fn expect_end(&mut self) {
+        if let Some(at) = self.processor.next()
+            && at < self.scheduled
+        {
+            self.scheduled = at;
+            self.queue.push(at, Event::Complete);
+        }
+    }
+
+    fn complete(&mut self) {
+        if self.scheduled != self.now {
+            return;
+        }
+        self.scheduled = NEVER;
+        self.processor.advance(self.now);
+        while let Some(number) = self.processor.pop_ended() {
+            if number != REJECTION {
+                self.end_request(number);
+            }
+        }
+        self.expect_end();
+    }
+
+    /// Tells the shedder what requests in progress have used so far, as one that times each poll of a request's task knows it.
+    fn meter(&mut self) {
+        let Guard::Ranked(shedder) = &mut self.guard else { return };
+        for number in &self.metered {
+            if let Some(running) = &mut self.tasks[*number].running
+                && let Some(admission) = &mut running.admission
+            {
+                shedder.progress(self.now, admission, self.processor.work() - running.begun);
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        self.processor.advance(self.now);
+        self.meter();
+        let left = (self.taken - self.processor.cpu()).max(0.0) / self.cores;
+        self.measure.readings.push(Reading {
+            at: self.now.since(Timestamp::ZERO),
+            delay: Duration::from_secs_f64(left),
+            cpu: self.processor.cpu(),
+            in_progress: std::mem::replace(&mut self.most_in_progress, self.in_progress),
+        });
+        self.queue.push_lane(self.ticks, self.now + self.plan.tick, Event::Tick);
+    }
+}

@@ -1,0 +1,263 @@
+//! What becomes of a task: it arrives, its requests are taken on or turned away, sent again or given up, answered in time or not.
+
+use std::time::Duration;
+
+use plimsoll_core::admit::{Admission, Ask, Reason, Shed, Verdict};
+use plimsoll_core::{Criticality, Timestamp};
+use rand_core::Rng as _;
+use rand_distr::{Distribution as _, Exp1};
+
+use super::{Event, Guard, REJECTION, World};
+use crate::experiment::shedding::measure::Tally;
+use crate::experiment::shedding::plan::{Abandoned, Cohorts};
+use crate::kernel::NEVER;
+use crate::kernel::streams::unit;
+
+/// A task that is not over.
+#[derive(Debug)]
+pub(super) struct Task {
+    source: usize,
+    arrived: Timestamp,
+    /// How long its user had waited by then.
+    age: Duration,
+    customer: u64,
+    cohort: u64,
+    /// Requests that have not been answered.
+    calls: u32,
+    /// How often the present one may be sent again.
+    retries: u32,
+    /// CPU-seconds of the present one.
+    cost: f64,
+    /// CPU-seconds of those that were answered.
+    used: f64,
+    /// When the present one is sent again, and when the task expires: an event for another time is void.
+    wakes: Timestamp,
+    expires: Timestamp,
+    pub(super) running: Option<Running>,
+}
+
+/// A request in progress.
+#[derive(Debug)]
+pub(super) struct Running {
+    /// The processor's work when it began.
+    pub(super) begun: f64,
+    pub(super) admission: Option<Admission>,
+}
+
+/// How a task is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Useful,
+    Late,
+    Expired,
+    Shed,
+    Hopeless,
+    Cancelled,
+}
+
+impl World<'_> {
+    pub(super) fn arrive(&mut self, number: usize) {
+        let (source, origin) = (&self.plan.sources[number], &mut self.origins[number]);
+        if origin.arrivals.due != self.now {
+            return;
+        }
+        let next = origin.arrivals.advance(self.now, origin.load);
+        let cost = origin.arrivals.cost(&origin.costs);
+        let age = if source.age.is_zero() {
+            Duration::ZERO
+        } else {
+            let means: f64 = Exp1.sample(&mut origin.ages);
+            source.age.mul_f64(means)
+        };
+        let customers = source.customers.get();
+        let other = if customers == 1 { 0 } else { origin.customers.next_u64() % u64::from(customers) };
+        let task = Task {
+            source: number,
+            arrived: self.now,
+            age,
+            customer: source.customer.wrapping_add(other),
+            cohort: self.arrived,
+            calls: source.calls.get(),
+            retries: source.retries,
+            cost,
+            used: 0.0,
+            wakes: NEVER,
+            expires: match self.plan.abandoned {
+                Abandoned::Finished => NEVER,
+                Abandoned::Dropped => self.now + origin.patience.saturating_sub(age),
+            },
+            running: None,
+        };
+        self.arrived += 1;
+        let expires = task.expires;
+        let task = self.tasks.insert(task);
+        self.queue.push(next, Event::Arrive(number as u32));
+        if expires < NEVER {
+            self.queue.push(expires, Event::Expire(task));
+        }
+        self.measure.count(self.now, number, |tally| tally.arrived += 1);
+        self.send(task, false);
+        self.expect_end();
+    }
+
+    pub(super) fn retry(&mut self, number: u32) {
+        if self.tasks[number].wakes == self.now {
+            self.tasks[number].wakes = NEVER;
+            self.send(number, true);
+            self.expect_end();
+        }
+    }
+
+    /// The present request of a task is sent.
+    fn send(&mut self, number: u32, is_retry: bool) {
+        let Task { source, arrived, cost, .. } = self.tasks[number];
+        let base = self.plan.sources[source].criticality;
+        let age = self.age(number);
+        let Some(criticality) = self.arm.schedule.map_or(Some(base), |schedule| schedule.at(base, age)) else {
+            return self.close(number, Ending::Cancelled);
+        };
+        let decided = self.decide(number, criticality, is_retry);
+        self.measure.sent(self.now, arrived, source, decided.is_err());
+        match decided {
+            Ok(admission) => {
+                self.taken += cost;
+                if admission.is_some() {
+                    self.metered.push(number);
+                }
+                self.processor.begin(self.now, cost, number);
+                self.tasks[number].running = Some(Running { begun: self.processor.work(), admission });
+                self.in_progress += 1;
+                self.most_in_progress = self.most_in_progress.max(self.in_progress);
+            }
+            Err(shed) => {
+                let cost = self.plan.rejection.as_secs_f64();
+                if let Guard::Ranked(shedder) = &mut self.guard {
+                    shedder.overhead(self.now, cost);
+                }
+                self.taken += cost;
+                self.processor.begin(self.now, cost, REJECTION);
+                self.turned_away(number, shed);
+            }
+        }
+    }
+
+    fn decide(&mut self, number: u32, criticality: Criticality, is_retry: bool) -> Result<Option<Admission>, Shed> {
+        let age = self.age(number);
+        let task = &self.tasks[number];
+        let (source, origin) = (&self.plan.sources[task.source], &self.origins[task.source]);
+        match &mut self.guard {
+            Guard::None => Ok(None),
+            Guard::Procrustean(shedder) => shedder.shed(self.in_progress as f64).map_or(Ok(None), Err),
+            Guard::Ranked(shedder) => {
+                let is_cohort = self.arm.cohorts == Cohorts::Told && source.takes_several();
+                let ask = Ask {
+                    criticality,
+                    customer: task.customer,
+                    share: source.share,
+                    cost: origin.mean_cost,
+                    deadline: self.plan.tells_deadline.then(|| self.now + origin.patience.saturating_sub(age)),
+                    cohort: is_cohort.then_some(task.cohort),
+                    is_retry,
+                };
+                match shedder.admit(self.now, &ask, &mut self.rng) {
+                    Verdict::Admit(admission) => Ok(Some(admission)),
+                    Verdict::Shed(shed) => Err(shed),
+                }
+            }
+        }
+    }
+
+    /// The present request was turned away: it is sent again, or the task is given up.
+    fn turned_away(&mut self, number: u32, shed: Shed) {
+        let wait = self.plan.sources[self.tasks[number].source].wait;
+        let wait = if wait.is_zero() { wait } else { wait.mul_f64(0.5 + unit(&mut self.waits)) };
+        let is_wanted = self.age(number).saturating_add(wait) < self.patience(number);
+        let task = &mut self.tasks[number];
+        if shed.reason == Reason::Deadline {
+            self.close(number, Ending::Hopeless);
+        } else if task.retries > 0 && is_wanted {
+            task.retries -= 1;
+            task.wakes = self.now + wait;
+            self.queue.push(task.wakes, Event::Retry(number));
+        } else {
+            self.close(number, Ending::Shed);
+        }
+    }
+
+    /// The request of a task that ran has been answered.
+    pub(super) fn end_request(&mut self, number: u32) {
+        let cost = self.tasks[number].cost;
+        self.stop(number, cost);
+        let is_late = self.age(number) > self.patience(number);
+        let task = &mut self.tasks[number];
+        task.used += cost;
+        task.calls -= 1;
+        if is_late {
+            self.close(number, Ending::Late);
+        } else if task.calls == 0 {
+            self.close(number, Ending::Useful);
+        } else {
+            let origin = &mut self.origins[task.source];
+            task.cost = origin.costs.draw(&mut origin.later_costs);
+            task.retries = self.plan.sources[task.source].retries;
+            self.send(number, false);
+        }
+    }
+
+    /// Nobody wants the answer any more, and the server drops what it has of the task.
+    pub(super) fn expire(&mut self, number: u32) {
+        let task = &self.tasks[number];
+        // Whoever waits to send again does so before that, and sees for itself.
+        let (true, Some(Running { begun, .. })) = (task.expires == self.now, &task.running) else { return };
+        let (begun, cost) = (*begun, task.cost);
+        self.processor.cancel(self.now, number);
+        let used = self.processor.work() - begun;
+        self.taken -= (cost - used).max(0.0);
+        self.stop(number, used);
+        self.close(number, Ending::Expired);
+        self.expect_end();
+    }
+
+    /// The request in progress is over, having used so many CPU-seconds.
+    fn stop(&mut self, number: u32, used: f64) {
+        let running = self.tasks[number].running.take();
+        self.in_progress -= 1;
+        if let (Guard::Ranked(shedder), Some(Running { admission: Some(admission), .. })) = (&mut self.guard, running) {
+            shedder.finish(self.now, admission, used);
+            self.metered.retain(|metered| *metered != number);
+        }
+    }
+
+    fn close(&mut self, number: u32, ending: Ending) {
+        let task = &mut self.tasks[number];
+        (task.wakes, task.expires) = (NEVER, NEVER);
+        let (arrived, source, used) = (task.arrived, task.source, task.used);
+        let now = self.now.since(Timestamp::ZERO);
+        self.measure.count(arrived, source, |tally: &mut Tally| match ending {
+            Ending::Useful => {
+                tally.useful += 1;
+                tally.useful_cpu += used;
+                tally.last = now;
+            }
+            Ending::Late => tally.late += 1,
+            Ending::Expired => tally.expired += 1,
+            Ending::Shed => tally.shed += 1,
+            Ending::Hopeless => tally.hopeless += 1,
+            Ending::Cancelled => tally.cancelled += 1,
+        });
+        if ending == Ending::Useful {
+            self.measure.answered(self.now, arrived, source);
+        }
+        self.tasks.free(number);
+    }
+
+    /// How long the user of a task has waited.
+    fn age(&self, number: u32) -> Duration {
+        let task = &self.tasks[number];
+        self.now.since(task.arrived).saturating_add(task.age)
+    }
+
+    fn patience(&self, number: u32) -> Duration {
+        self.origins[self.tasks[number].source].patience
+    }
+}

@@ -1,0 +1,136 @@
+//! What the settings of a shedding plan say together: names that must be told apart, times within the run, rates and cores that
+//! there must be.
+
+use std::time::Duration;
+
+use plimsoll_config::Checker;
+
+use super::fleet::within_reason;
+use super::fleet_check::{gives_way, metric_name, phase_times, text, unique};
+use super::shedding::SheddingFile;
+use super::{Experiment, Kind, Settings};
+use crate::experiment::shedding::metric_names;
+use crate::experiment::shedding::plan::{Arm, Plan, Source};
+
+/// Points of a figure over time, at most: more than there are pixels.
+const MOST_SAMPLES: u128 = 10_000;
+/// Readings of the server, at most: each is kept until the end of the run.
+const MOST_READINGS: u128 = 20_000_000;
+
+impl From<SheddingFile> for Experiment {
+    fn from(file: SheddingFile) -> Self {
+        Self::Shedding(Box::new(file.0))
+    }
+}
+
+impl Settings for SheddingFile {
+    const KIND: Kind = Kind::Shedding;
+
+    fn check(&mut self, checker: &mut Checker<'_>) {
+        let plan = &mut self.0;
+        times(plan, checker);
+        cores(checker, "cores", plan.cores);
+        phase_times(&plan.phases, plan.duration, plan.warmup, checker);
+        sources(plan, checker);
+        phase_names(plan, checker);
+        arms(&plan.arms, checker);
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        metric_names(&self.0)
+    }
+}
+
+fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
+    let duration = plan.duration;
+    if let Err(flaw) = within_reason("the run", duration) {
+        checker.report("duration", flaw.reason, flaw.mend);
+    }
+    gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
+    gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
+    gives_way(checker, "tick", &mut plan.tick, duration, 1_000);
+    for (key, span, most) in [("sample_every", plan.sample_every, MOST_SAMPLES), ("tick", plan.tick, MOST_READINGS)] {
+        let count = duration.as_nanos() / span.as_nanos().max(1);
+        if count > most {
+            let reason = format!("{} is in the run ({}) {count} times", text(span), text(duration));
+            checker.report(key, reason, format!("raise it: {most} times are the most"));
+        }
+    }
+    span(checker, "patience", "patience", plan.patience);
+}
+
+/// Reports a span that is longer than any run.
+fn span(checker: &mut Checker<'_>, path: &str, what: &str, span: Duration) {
+    if let Err(flaw) = within_reason(what, span) {
+        checker.report(path, flaw.reason, flaw.mend);
+    }
+}
+
+fn cores(checker: &mut Checker<'_>, path: &str, cores: f64) {
+    if cores <= 0.0 {
+        checker.report(
+            path,
+            "a server without CPU answers nothing",
+            "write a number above 0; 0.1 is a tenth of a core",
+        );
+    }
+}
+
+fn sources(plan: &Plan, checker: &mut Checker<'_>) {
+    if plan.sources.is_empty() {
+        let mend = "add [[sources]] with name = \"users\" and rate = 100";
+        checker.report("sources", "there is no source, so nothing is asked", mend);
+    }
+    for (i, source) in plan.sources.iter().enumerate() {
+        let Source { name, rate, load, patience, age, wait, .. } = source;
+        let path = |key: &str| format!("sources[{i}].{key}");
+        metric_name(checker, &path("name"), name);
+        unique(checker, &path("name"), name, plan.sources[..i].iter().map(|other| other.name.as_str()));
+        if *rate <= 0.0 {
+            checker.report(path("rate"), "nothing ever arrives", "write a number above 0, in tasks a second");
+        }
+        if !load.is_empty() && load.len() != plan.phases.len() && checker.is_readable("phases") {
+            let (given, phases) = (load.len(), plan.phases.len());
+            let mend = format!("write one number for each phase ({phases}), or remove it");
+            checker.report(path("load"), format!("has {given} numbers for {phases} phases"), mend);
+        }
+        for (key, long) in [("patience", patience.unwrap_or_default()), ("age", *age), ("wait", *wait)] {
+            span(checker, &path(key), key, long);
+        }
+        if source.retries == 0 && !wait.is_zero() {
+            let mend = "remove it, or write retries = 3";
+            checker.report(path("wait"), "has no effect where nothing is sent again", mend);
+        }
+    }
+}
+
+/// A phase's metrics and a source's stand in the same place of a name.
+fn phase_names(plan: &Plan, checker: &mut Checker<'_>) {
+    for (i, phase) in plan.phases.iter().enumerate() {
+        if plan.sources.iter().any(|source| source.name == phase.name) {
+            let reason = format!("\"{}\" is the name of a source", phase.name);
+            checker.report(format!("phases[{i}].name"), reason, "give one of them another name");
+        }
+    }
+}
+
+fn arms(arms: &[Arm], checker: &mut Checker<'_>) {
+    if arms.is_empty() {
+        let mend = "add [[arms]] with name = \"ranked\" and shedder = \"ranked\"";
+        checker.report("arms", "there is no arm, so nothing is tried", mend);
+    }
+    for (i, arm) in arms.iter().enumerate() {
+        let path = format!("arms[{i}]");
+        metric_name(checker, &format!("{path}.name"), &arm.name);
+        unique(checker, &format!("{path}.name"), &arm.name, arms[..i].iter().map(|other| other.name.as_str()));
+        if let Some(own) = arm.cores {
+            cores(checker, &format!("{path}.cores"), own);
+        }
+        if let Some(schedule) = arm.schedule
+            && schedule.cancelled_after.is_some_and(|after| after < schedule.full_until)
+        {
+            let reason = format!("cancelled_after comes before full_until ({})", text(schedule.full_until));
+            checker.report(format!("{path}.schedule"), reason, "swap the two");
+        }
+    }
+}
