@@ -1,9 +1,51 @@
-"""What a result has to say about the machine and the code it was measured on."""
+"""What a result has to say about the machine and the code it was measured on, and how much others took of the machine."""
 
 import os
 import pathlib
 import platform
 import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# The share of the machine's time that others may have during a measurement, and how often is tried for it.
+UNDISTURBED = 0.02
+MOST_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """Of all cores since they started."""
+
+    stolen: int
+    total: int
+
+    def stolen_since(self, earlier: "Ticks") -> float:
+        """The share of the time since then that the hypervisor had for others."""
+        return (self.stolen - earlier.stolen) / max(self.total - earlier.total, 1)
+
+
+def ticks() -> Ticks:
+    """As they are now."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return Ticks(fields[7], sum(fields))
+
+
+def little_stolen(made: dict) -> bool:
+    """Of a measurement that says how much was `stolen`."""
+    return made["stolen"] <= UNDISTURBED
+
+
+def until_undisturbed(attempt: Callable[[], dict], is_undisturbed: Callable[[dict], bool] = little_stolen) -> list[dict]:
+    """Measurements up to the first that was not disturbed, or as many as are allowed."""
+    made = [attempt()]
+    while not is_undisturbed(made[-1]) and len(made) < MOST_ATTEMPTS:
+        made.append(attempt())
+    return made
+
+
+def least_disturbed(made: list[dict]) -> dict:
+    """The one of which least was stolen."""
+    return min(made, key=lambda each: each["stolen"])
 
 
 def describe() -> dict[str, str | int | float]:

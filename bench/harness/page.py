@@ -1,6 +1,6 @@
 """The result as one HTML page with plots, which needs nothing from elsewhere.
 
-A bar is the median, in two parts: user time full, system time pale; the thin line is the range of the rounds. All bars
+A bar is the median, in parts from full to pale (user and system time, say); the thin line is the range of the rounds. All bars
 of a plot start at zero. Plimsoll has its own colour and all others share one, since the question is always the same.
 """
 
@@ -42,7 +42,7 @@ def _colour(label: str) -> str:
     return "var(--own)" if label.startswith(SUBJECT) else "var(--other)"
 
 
-def _bars(rows: list[dict], unit: str, what: str) -> str:
+def bars(rows: list[dict], unit: str, what: str, opacities: tuple[float, ...] = (1, 0.5)) -> str:
     """`rows`: label, the parts of the bar, and the range where there is one."""
     most = max((row.get("high") or sum(row["parts"]) for row in rows), default=1) or 1
     scale = (_WIDTH - _LABEL - _VALUE) / most
@@ -53,7 +53,7 @@ def _bars(rows: list[dict], unit: str, what: str) -> str:
         middle = top + _BAR / 2
         total, left = max(sum(row["parts"]), 0), float(_LABEL)
         marks.append(f'<text x="{_LABEL - 8}" y="{middle + 4}" text-anchor="end">{html.escape(row["label"])}</text>')
-        for part, opacity in zip(row["parts"], (1, 0.5), strict=False):
+        for part, opacity in zip(row["parts"], opacities, strict=False):
             wide = max(part, 0) * scale
             marks.append(
                 f'<rect x="{left:.1f}" y="{top}" width="{wide:.1f}" height="{_BAR}" fill="{_colour(row["label"])}" '
@@ -71,17 +71,17 @@ def _bars(rows: list[dict], unit: str, what: str) -> str:
     return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{html.escape(what)}">{"".join(marks)}</svg>'
 
 
-def _text(said: str) -> str:
+def text(said: str) -> str:
     """The little Markdown that reports hold, as HTML."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", html.escape(said)))
 
 
-def _table(markdown_rows: list[str]) -> str:
+def table(markdown_rows: list[str]) -> str:
     """A table of `report`, which made it once already."""
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in markdown_rows if row.startswith("|")]
     head, body = cells[0], cells[2:]
     lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in body]
+    lines += ["<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in body]
     return f'<div class="table"><table>{"".join(lines)}</table></div>'
 
 
@@ -99,7 +99,7 @@ def _cost_figure(shape: dict) -> str:
         f"{ratio['subject']} costs {ratio['median']:.2f} times {label} ({ratio['low']:.2f}–{ratio['high']:.2f}). "
         for label, ratio in shape["ratios"].items()
     )
-    plot = _bars(rows, "µs of CPU per request: user full, system pale", f"CPU per request, {shape['title']}")
+    plot = bars(rows, "µs of CPU per request: user full, system pale", f"CPU per request, {shape['title']}")
     return f"<figure>{plot}<figcaption>{html.escape(caption)}</figcaption></figure>"
 
 
@@ -108,34 +108,37 @@ def _memory_figures(shape: dict) -> str:
     for key in next(iter(shape["memory"].values()), {}):
         rows = [{"label": name, "parts": (row[key],)} for name, row in shape["memory"].items()]
         unit = f"{key}, {shape['unit']}"
-        plots.append(f"<figure>{_bars(rows, unit, unit)}</figure>")
+        plots.append(f"<figure>{bars(rows, unit, unit)}</figure>")
     return "".join(plots)
 
 
 def _shape(name: str, shape: dict) -> str:
     tables = report.tables(shape)
-    said = [f"<h2 id='{name}'>{html.escape(shape['title'])}</h2>", f"<p>{_text(report.said(shape))}</p>"]
+    said = [f"<h2 id='{name}'>{html.escape(shape['title'])}</h2>", f"<p>{text(report.said(shape))}</p>"]
     if "memory" in shape:
         said.append(_memory_figures(shape))
     elif "summary" in shape:
         said.append(_cost_figure(shape))
-    said.append("<details><summary>figures</summary>" + "".join(_table(table) for table in tables) + "</details>")
+    said.append("<details><summary>figures</summary>" + "".join(table(each) for each in tables) + "</details>")
     said += [f"<p>{peer} has no part in this: {html.escape(reason)}.</p>" for peer, reason in shape["absent"].items()]
     return "\n".join(said)
 
 
 def page(result: dict) -> str:
-    title = html.escape(f"{result['title']}, {result['date']}")
     shapes = "\n".join(_shape(name, shape) for name, shape in result["shapes"].items())
-    tables = "\n".join(_table(table) for table in (report.goals(result), report.overview(result)) if table)
+    tables = "\n".join(table(each) for each in (report.goals(result), report.overview(result)) if each)
+    return document(result, f"<p>{html.escape(report.conditions(result))}</p>\n{tables}\n{shapes}")
+
+
+def document(result: dict, body: str) -> str:
+    """The page around what is said: title, style, and what made the result."""
+    title = html.escape(f"{result['title']}, {result['date']}")
     made_by = "".join(f"<li>{html.escape(line)}</li>" for line in report.provenance(result))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title><style>{_STYLE}</style></head><body>
 <h1>{title}</h1>
-<p>{html.escape(report.conditions(result))}</p>
-{tables}
-{shapes}
+{body}
 <h2>Made by</h2><ul>{made_by}</ul>
 </body></html>
 """

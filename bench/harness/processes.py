@@ -116,6 +116,16 @@ def cpu_of_tree(pid: int) -> Cpu:
     return Cpu(user / TICKS_PER_SECOND, system / TICKS_PER_SECOND)
 
 
+def cpu_of_threads(pid: int, prefix: str) -> float:
+    """Seconds of CPU so far of those threads of a process whose name begins so."""
+    total = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        head, _, fields = (task / "stat").read_text().rpartition(")")
+        if head.partition("(")[2].startswith(prefix):
+            total += sum(int(field) for field in fields.split()[11:13])
+    return total / TICKS_PER_SECOND
+
+
 def resident_bytes_of_tree(pid: int) -> int:
     """Resident memory of a process and its living descendants."""
     pages = sum(int(pathlib.Path(f"/proc/{member}/statm").read_text().split()[1]) for member in descendants(pid))

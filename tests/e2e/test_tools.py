@@ -53,6 +53,27 @@ def test_open_loop_sends_at_its_rate_and_counts_from_the_intended_time(fleet: Fl
     assert counted.by_backend == {backend.address: counted.requests}
 
 
+def test_a_mix_is_sent_and_told_by_group(fleet: Fleet) -> None:
+    def unless_sheddable(connection: Connection, request: Message) -> None:
+        assert request.get("x-customer") in ("web", "batch")
+        assert 0 < int(request.get("x-envoy-expected-rq-timeout-ms") or 0) <= 5_000
+        shed = request.get("x-criticality") == "sheddable"
+        answer(connection, status="503 Service Unavailable" if shed else "200 OK")
+
+    url = f"http://{fleet.origin(unless_sheddable)}/"
+    mix = ["--criticality", "sheddable=1,critical-plus=1", "--customers", "web=3,batch=1"]
+    counted = fleet.load_now(url, *mix, "--useful-within", "5s", "--tell-deadline", "--requests", "200", "--concurrency", "2")
+    groups = counted.raw["groups"]
+    assert groups["useful_within_ms"] == 5_000
+    assert list(groups["by_criticality"]) == ["critical-plus", "sheddable"]
+    served, shed = groups["by_criticality"].values()
+    assert served["useful"] == served["ok"] == served["requests"] and served["useful_p99_ms"] > 0
+    assert shed["shed"] == shed["requests"] and shed["useful_p99_ms"] is None
+    # n = 200 at one half: 60 is 5.7 standard deviations away (two-sided 2e-8); by the default seed it is always the same.
+    assert 60 < served["requests"] < 140
+    assert served["requests"] + shed["requests"] == sum(row["requests"] for row in groups["by_customer"].values()) == 200
+
+
 def test_failures_are_counted_and_exit_1_where_asked(fleet: Fleet) -> None:
     def half(connection: Connection, request: Message) -> None:
         del request

@@ -28,6 +28,14 @@ def _program() -> str | None:
 class Envoy(Peer):
     name = "envoy"
 
+    def further_filters(self) -> list[dict]:
+        """What a request passes before the router."""
+        return []
+
+    def router_options(self) -> dict:
+        """Beside those that make it cheap."""
+        return {}
+
     @classmethod
     def missing(cls) -> str | None:
         return None if _program() else "not installed; bench/run --install brings it"
@@ -64,9 +72,15 @@ class Envoy(Peer):
                 ]
             },
             "http_filters": [
+                *self.further_filters(),
                 {
                     "name": "envoy.filters.http.router",
-                    "typed_config": {"@type": _ROUTER, "dynamic_stats": False, "suppress_envoy_headers": True},
+                    "typed_config": {
+                        "@type": _ROUTER,
+                        "dynamic_stats": False,
+                        "suppress_envoy_headers": True,
+                        **self.router_options(),
+                    },
                 }
             ],
         }

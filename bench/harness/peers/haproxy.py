@@ -7,16 +7,21 @@ from .base import HEALTH_INTERVAL_SECONDS, MAX_CONNECTIONS, Peer
 class HAProxy(Peer):
     name = "haproxy"
 
+    def further(self) -> tuple[str, str, str]:
+        """Lines for the frontend, for the backend, and options of each server."""
+        return "", "", ""
+
     @classmethod
     def version(cls) -> str:
         return first_line(find_program("haproxy"), "-v")
 
     def command(self) -> list[str]:
         setup = self.setup
+        front, back, server = self.further()
         protocol = " proto h2" if setup.http2_backends else ""
         servers = "\n".join(
             f"    server b{number} {address} check inter {HEALTH_INTERVAL_SECONDS}s "
-            f"pool-max-conn {setup.upstream_keepalive}{protocol}"
+            f"pool-max-conn {setup.upstream_keepalive}{protocol} {server}"
             for number, address in enumerate(setup.backends)
         )
         bind = f"127.0.0.1:{self.port} backlog 4096"
@@ -44,10 +49,12 @@ defaults
     http-reuse always
 frontend front
     bind {bind}
+{front}
     default_backend backends
 backend backends
     balance leastconn
     {check}
+{back}
 {servers}
 """,
         )

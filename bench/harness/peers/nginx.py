@@ -22,6 +22,10 @@ _PROXY_GRPC = """
 class Nginx(Peer):
     name = "nginx"
 
+    def further(self) -> tuple[str, str]:
+        """Lines for `http`, and for `location`."""
+        return "", ""
+
     @classmethod
     def version(cls) -> str:
         return first_line(find_program("nginx"), "-v").removeprefix("nginx version: ")
@@ -35,6 +39,7 @@ class Nginx(Peer):
     def command(self) -> list[str]:
         setup = self.setup
         servers = "\n".join(f"server {address};" for address in setup.backends)
+        http, location = self.further()
         listen, tls = "", ""
         if setup.http2_clients:
             listen = "http2"
@@ -65,6 +70,7 @@ class Nginx(Peer):
                 fastcgi_temp_path {self.home}/fastcgi;
                 uwsgi_temp_path {self.home}/uwsgi;
                 scgi_temp_path {self.home}/scgi;
+                {http}
                 upstream backends {{
                     {servers}
                     keepalive {setup.upstream_keepalive};
@@ -76,6 +82,7 @@ class Nginx(Peer):
                     server_name localhost;
                     {tls}
                     location / {{
+                        {location}
                         {_PROXY_GRPC if setup.grpc else _PROXY_HTTP}
                     }}
                 }}

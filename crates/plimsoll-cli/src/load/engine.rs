@@ -8,15 +8,18 @@
 use std::cell::{Cell, RefCell};
 use std::error::Error as _;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use http::{HeaderMap, HeaderName, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use rand_core::SeedableRng;
+use rand_pcg::Pcg64Mcg;
 use tokio::sync::Notify;
 
 use super::arrival::Arrivals;
+use super::mix::Kind;
 use super::pace::Pacer;
 use super::plan::{Arrival, Plan, Protocol, Shape};
 use super::pool::{Loan, Pool};
@@ -28,7 +31,11 @@ const MAX_SENDS: u32 = 4;
 /// Launches in a row, when behind, before answers get their turn.
 const LAUNCHES_PER_TURN: u32 = 16;
 
+/// Makes the seed of the kinds from that of the arrivals. With the same one short gaps would go to the same kinds.
+const KINDS: u64 = 0x6b69_6e64;
+
 const X_BACKEND: HeaderName = HeaderName::from_static("x-backend");
+const X_PLIMSOLL_SHED: HeaderName = HeaderName::from_static("x-plimsoll-shed");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Sends load. Made to be shared by the tasks of one `LocalSet`.
@@ -43,6 +50,18 @@ pub(crate) struct Engine {
     pool: RefCell<Option<Rc<Pool>>>,
     in_flight: Cell<u32>,
     ended: Notify,
+    /// Source of the requests' kinds.
+    kinds: RefCell<Pcg64Mcg>,
+}
+
+/// One request of the load, before it is sent.
+#[derive(Clone, Copy, Debug)]
+struct Intent {
+    /// When it is meant to be sent.
+    due: Instant,
+    /// Whether it is part of the measurement.
+    counts: bool,
+    kind: Kind,
 }
 
 /// Counts a request as in flight for as long as it lives.
@@ -59,6 +78,7 @@ impl Engine {
     /// Ready to [`run`](Self::run).
     pub(crate) fn new(plan: Plan) -> Rc<Self> {
         Rc::new(Self {
+            kinds: RefCell::new(Pcg64Mcg::seed_from_u64(plan.seed ^ KINDS)),
             plan: Rc::new(plan),
             record: RefCell::default(),
             since: Cell::new(None),
@@ -129,8 +149,9 @@ impl Engine {
                 break;
             }
             pacer.until(due).await?;
-            counted += u64::from(course.counts(due));
-            self.launch(pool, course, due);
+            let intent = self.intend(course, due);
+            counted += u64::from(intent.counts);
+            self.launch(pool, intent);
             launches += 1;
             if launches.is_multiple_of(LAUNCHES_PER_TURN) {
                 tokio::task::yield_now().await;
@@ -142,16 +163,22 @@ impl Engine {
         Ok(())
     }
 
-    fn launch(self: &Rc<Self>, pool: &Rc<Pool>, course: &Course, due: Instant) {
-        let counts = course.counts(due);
+    fn intend(&self, course: &Course, due: Instant) -> Intent {
+        let kind = self.plan.target.mix().draw(&mut *self.kinds.borrow_mut());
+        Intent { due, counts: due >= course.measured_from, kind }
+    }
+
+    fn launch(self: &Rc<Self>, pool: &Rc<Pool>, intent: Intent) {
         if self.in_flight.get() >= self.plan.max_in_flight {
-            self.record.borrow_mut().dropped += u64::from(counts);
+            if intent.counts {
+                self.note_dropped(intent.kind);
+            }
             return;
         }
         self.in_flight.set(self.in_flight.get() + 1);
         let in_flight = InFlight(Rc::clone(self));
         let pool = Rc::clone(pool);
-        tokio::task::spawn_local(async move { in_flight.0.request(&pool, due, counts).await });
+        tokio::task::spawn_local(async move { in_flight.0.request(&pool, intent).await });
     }
 
     async fn run_closed(self: &Rc<Self>, pool: &Rc<Pool>, course: &Course, concurrency: u32) {
@@ -165,9 +192,9 @@ impl Engine {
                     if course.end.is_some_and(|end| now >= end) {
                         break;
                     }
-                    let counts = course.counts(now);
-                    counted.set(counted.get() + u64::from(counts));
-                    engine.request(&pool, now, counts).await;
+                    let intent = engine.intend(&course, now);
+                    counted.set(counted.get() + u64::from(intent.counts));
+                    engine.request(&pool, intent).await;
                     // A server that is not there refuses without ever letting this task wait.
                     tokio::task::consume_budget().await;
                 }
@@ -176,11 +203,11 @@ impl Engine {
         while callers.join_next().await.is_some() {}
     }
 
-    /// One request, meant to be sent at `due`, from there to its entry in the record.
-    async fn request(&self, pool: &Pool, due: Instant, counts: bool) {
-        let left = Instant::now();
-        let deadline = due + self.plan.timeout;
-        let result = match tokio::time::timeout_at(deadline.into(), self.exchange(pool, due, counts)).await {
+    /// One request, from the intent to its entry in the record.
+    async fn request(&self, pool: &Pool, intent: Intent) {
+        let lag = intent.due.elapsed();
+        let deadline = intent.due + self.plan.timeout;
+        let failure = match tokio::time::timeout_at(deadline.into(), self.exchange(pool, intent, lag)).await {
             // The connection goes back after the record, for that may have to wait for the server.
             Ok(Ok(Some(loan))) => {
                 let _ = tokio::time::timeout_at(deadline.into(), pool.give_back(loan)).await;
@@ -190,37 +217,51 @@ impl Engine {
             Ok(Err(failure)) => failure,
             Err(_) => Failure::Timeout,
         };
-        if counts {
-            let mut record = self.record.borrow_mut();
-            record.left(left.saturating_duration_since(due));
-            record.ended(due.elapsed(), Err(result));
+        self.note_ended(intent, lag, Err(failure));
+    }
+
+    fn note_ended(&self, intent: Intent, lag: Duration, result: Result<Answer, Failure>) {
+        if !intent.counts {
+            return;
+        }
+        let latency = intent.due.elapsed();
+        let mix = self.plan.target.mix();
+        let mut record = self.record.borrow_mut();
+        record.left(lag);
+        if !mix.is_plain() {
+            record.tallies.ended(intent.kind, latency, mix.fate(latency, &result));
+        }
+        record.ended(latency, result);
+    }
+
+    fn note_dropped(&self, kind: Kind) {
+        let mut record = self.record.borrow_mut();
+        record.dropped += 1;
+        if !self.plan.target.mix().is_plain() {
+            record.tallies.dropped(kind);
         }
     }
 
     /// Sends and reads to the end of the body. Records the answer; gives the connection if it can
     /// carry more.
-    async fn exchange(&self, pool: &Pool, due: Instant, counts: bool) -> Result<Option<Loan>, Failure> {
-        let lag = due.elapsed();
-        let mut request = self.plan.target.request();
+    async fn exchange(&self, pool: &Pool, intent: Intent, lag: Duration) -> Result<Option<Loan>, Failure> {
+        let target = &self.plan.target;
+        let mut request = target.request(intent.kind, lag);
         for _ in 0..MAX_SENDS {
             let mut loan = pool.borrow().await.map_err(|_| Failure::Connect)?;
             match loan.send(request).await {
                 Ok(response) => {
                     let answer = self.read(response).await?;
-                    if counts {
-                        let mut record = self.record.borrow_mut();
-                        record.left(lag);
-                        record.ended(due.elapsed(), Ok(answer));
-                    }
+                    self.note_ended(intent, lag, Ok(answer));
                     return Ok(Some(loan));
                 }
                 Err(mut error) => {
                     request = match error.take_message() {
                         Some(unsent) => unsent,
-                        None if was_refused(error.error()) => self.plan.target.request(),
+                        None if was_refused(error.error()) => target.request(intent.kind, intent.due.elapsed()),
                         None => return Err(self.classify(error.error())),
                     };
-                    self.record.borrow_mut().resent += u64::from(counts);
+                    self.record.borrow_mut().resent += u64::from(intent.counts);
                 }
             }
         }
@@ -230,6 +271,7 @@ impl Engine {
     async fn read(&self, response: Response<Incoming>) -> Result<Answer, Failure> {
         let status = response.status().as_u16();
         let backend = response.headers().get(X_BACKEND).cloned();
+        let marked_shed = response.headers().contains_key(X_PLIMSOLL_SHED);
         // A call without a message may carry its status in the head ("trailers-only").
         let mut grpc = grpc_status(response.headers());
         let mut body = response.into_body();
@@ -243,7 +285,7 @@ impl Engine {
             }
         }
         let grpc = (self.plan.protocol == Protocol::Grpc).then_some(grpc.map_or(GrpcStatus::Missing, GrpcStatus::Code));
-        Ok(Answer { status, grpc, backend, bytes })
+        Ok(Answer { status, grpc, backend, bytes, marked_shed })
     }
 
     fn classify(&self, error: &hyper::Error) -> Failure {
@@ -269,13 +311,6 @@ struct Course {
     start: Instant,
     measured_from: Instant,
     end: Option<Instant>,
-}
-
-impl Course {
-    /// Whether a request meant to be sent at `due` is part of the measurement.
-    fn counts(&self, due: Instant) -> bool {
-        due >= self.measured_from
-    }
 }
 
 /// Whether an HTTP/2 server has said that it did nothing about the request: it stands behind the last

@@ -10,14 +10,20 @@
 //!   slow the arrivals, so queues at the server grow as they would in production.
 //! * **closed loop** (`--concurrency`): each of N callers sends the next request when the last one is
 //!   answered. Finds the highest throughput; says little about latency, since a slow server is asked less.
+//!
+//! Requests may differ in criticality and customer, and their answers be of use for a while only. What
+//! became of each group is then in the result: the throughput of an overloaded server says little,
+//! whom it still serves in time says much.
 
 mod arrival;
 pub(crate) mod engine;
+mod mix;
 mod pace;
 pub(crate) mod plan;
 mod pool;
 pub(crate) mod record;
 mod report;
+mod tally;
 pub(crate) mod target;
 
 use std::time::Duration;
@@ -25,6 +31,7 @@ use std::time::Duration;
 use crate::exit::{Outcome, Verdict};
 use crate::{descriptors, units};
 
+use mix::Parts;
 use plan::{Plan, Protocol};
 
 /// Arguments of `plimsoll load`.
@@ -36,9 +43,17 @@ use plan::{Plan, Protocol};
   plimsoll load http://127.0.0.1:8080/ --protocol grpc --rate 200 --body-size 100
   plimsoll load http://127.0.0.1:8080/ --requests 1000 --fail-on-error  exit 1 if one of them fails
 
+Who is served in time when there is too much for all:
+  plimsoll load http://127.0.0.1:8080/ --rate 2000 --useful-within 250ms --tell-deadline \\
+      --criticality critical-plus=10,critical=30,sheddable-plus=30,sheddable=30 --customers web=3,batch=1
+
 Latency counts from the moment at which a request was meant to be sent to the end of its body, so a
 stall shows in every request that it held up. A request failed if it got no whole answer in time, an
-HTTP status of 400 or more, or a gRPC status other than 0.")]
+HTTP status of 400 or more, or a gRPC status other than 0.
+
+With --criticality, --customers or --useful-within the result also says what became of each group. Useful are
+answers that did not fail and came in time; shed are requests answered with x-plimsoll-shed, HTTP 429 or 503, or
+gRPC RESOURCE_EXHAUSTED or UNAVAILABLE.")]
 pub(crate) struct Args {
     /// Where to: http://HOST:PORT/PATH
     url: String,
@@ -85,7 +100,20 @@ pub(crate) struct Args {
     /// Bytes of body in each request
     #[arg(long, value_name = "N", default_value_t = 0)]
     body_size: u32,
-    /// Seed of the arrivals: the same seed gives the same arrivals
+    /// Criticalities that requests name in `x-criticality`, each with its part of them:
+    /// critical-plus=10,critical=30,sheddable-plus=30,sheddable=30
+    #[arg(long, value_name = "LIST", value_parser = Parts::of_criticalities)]
+    criticality: Option<Parts>,
+    /// Customers that requests name in `x-customer`, each with its part of them: web=3,batch=1
+    #[arg(long, value_name = "LIST", value_parser = Parts::of_customers)]
+    customers: Option<Parts>,
+    /// How long after a request was meant to be sent its answer is of use [default: for ever]
+    #[arg(long, value_name = "D", value_parser = units::positive_duration)]
+    useful_within: Option<Duration>,
+    /// Tell the server how much of --useful-within is left: x-envoy-expected-rq-timeout-ms, or grpc-timeout
+    #[arg(long, requires = "useful_within")]
+    tell_deadline: bool,
+    /// Seed of arrivals, criticalities and customers: the same seed gives the same requests
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print the result as JSON

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::exit::Problem;
 
+use super::mix::{DeadlineHeader, Mix};
 use super::target::Target;
 
 /// The callers when neither a rate nor a number of callers is given: enough to keep a small server
@@ -91,7 +92,7 @@ pub(crate) struct Plan {
     pub(crate) max_in_flight: u32,
     /// Opened at the start.
     pub(crate) connections: u32,
-    /// Of the arrivals.
+    /// Of the arrivals and of what sets requests apart.
     pub(crate) seed: u64,
 }
 
@@ -99,6 +100,12 @@ impl TryFrom<super::Args> for Plan {
     type Error = Problem;
 
     fn try_from(args: super::Args) -> Result<Self, Problem> {
+        let mix = Mix {
+            criticalities: args.criticality,
+            customers: args.customers,
+            useful_within: args.useful_within,
+            deadline: args.tell_deadline.then(|| DeadlineHeader::of(args.protocol)),
+        };
         let target = Target::new(super::target::Params {
             url: &args.url,
             protocol: args.protocol,
@@ -107,6 +114,7 @@ impl TryFrom<super::Args> for Plan {
             headers: &args.headers,
             body_size: args.body_size,
         })
+        .and_then(|target| target.with_mix(mix))
         .map_err(Problem::Usage)?;
         let shape = match args.rate {
             Some(rate) => Shape::Open { rate, arrival: args.arrival.unwrap_or_default() },
@@ -176,6 +184,10 @@ mod tests {
             &["--concurrency", "0"],
             &["--requests", "0"],
             &["--duration", "0s"],
+            &["--tell-deadline"],
+            &["--useful-within", "0s"],
+            &["--criticality", "high=1"],
+            &["--customers", "web"],
         ] {
             let words = ["load", "http://127.0.0.1:1/"].iter().chain(words);
             assert!(Line::try_parse_from(words).is_err());

@@ -12,6 +12,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use http::HeaderValue;
 
+use super::tally::Tallies;
+
 /// The longest latency told apart, microseconds: one hour. Longer ones count as this.
 const LONGEST_US: u64 = 3_600_000_000;
 /// Decimal digits that are exact in a percentile.
@@ -62,6 +64,8 @@ pub(crate) struct Answer {
     pub(crate) backend: Option<HeaderValue>,
     /// Of the body.
     pub(crate) bytes: u64,
+    /// Whether it says by `x-plimsoll-shed` that it comes without service.
+    pub(crate) marked_shed: bool,
 }
 
 /// The end of a gRPC call.
@@ -73,7 +77,23 @@ pub(crate) enum GrpcStatus {
     Missing,
 }
 
+/// HTTP statuses of overload, RFC 6585 (4) and RFC 9110 (15.6.4), and what gRPC has for them.
+const SHED_STATUSES: [u16; 2] = [429, 503];
+const SHED_GRPC_CODES: [u16; 2] = [8, 14]; // RESOURCE_EXHAUSTED, UNAVAILABLE
+
 impl Answer {
+    /// Whether the request was served.
+    pub(crate) fn is_ok(&self) -> bool {
+        self.failure().is_none()
+    }
+
+    /// Whether it was turned away, by a server that says so or in the statuses that others use for it.
+    pub(crate) fn was_shed(&self) -> bool {
+        self.marked_shed
+            || SHED_STATUSES.contains(&self.status)
+            || matches!(self.grpc, Some(GrpcStatus::Code(code)) if SHED_GRPC_CODES.contains(&code))
+    }
+
     fn failure(&self) -> Option<Failure> {
         match (self.status, self.grpc) {
             (400.., _) => Some(Failure::Status),
@@ -106,13 +126,14 @@ pub(crate) struct Record {
     pub(crate) bytes: u64,
     /// How long the stretch was.
     pub(crate) elapsed: Duration,
+    /// What became of each group, where something sets requests apart.
+    pub(crate) tallies: Tallies,
     latency: Histogram<u64>,
     lag: Histogram<u64>,
 }
 
 impl Default for Record {
     fn default() -> Self {
-        let histogram = || Histogram::new_with_bounds(1, LONGEST_US, DIGITS).expect("the bounds are in order");
         Self {
             requests: 0,
             failures: BTreeMap::new(),
@@ -124,6 +145,7 @@ impl Default for Record {
             connections: 0,
             bytes: 0,
             elapsed: Duration::ZERO,
+            tallies: Tallies::default(),
             latency: histogram(),
             lag: histogram(),
         }
@@ -210,12 +232,18 @@ impl Record {
         self.connections += later.connections;
         self.bytes += later.bytes;
         self.elapsed += later.elapsed;
+        self.tallies.append(&later.tallies);
         self.latency.add(&later.latency).expect("all records have the same bounds");
         self.lag.add(&later.lag).expect("all records have the same bounds");
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+/// For latencies in microseconds, at the precision of all that are reported.
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_US, DIGITS).expect("the bounds are in order")
+}
+
+pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -224,7 +252,7 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, grpc: Option<GrpcStatus>) -> Result<Answer, Failure> {
-        Ok(Answer { status, grpc, backend: Some(HeaderValue::from_static("b")), bytes: 10 })
+        Ok(Answer { status, grpc, backend: Some(HeaderValue::from_static("b")), bytes: 10, marked_shed: false })
     }
 
     #[test]
@@ -242,6 +270,22 @@ mod tests {
         let failures = [(Failure::Connect, 1), (Failure::Status, 1), (Failure::GrpcStatus, 2)];
         assert_eq!(record.failures, BTreeMap::from(failures));
         assert_eq!(record.backends[&HeaderValue::from_static("b")], 5);
+    }
+
+    #[test]
+    fn a_call_is_shed_by_its_mark_or_by_the_codes_for_it() {
+        for (status, grpc, shed) in [
+            (200, Some(GrpcStatus::Code(8)), true),
+            (200, Some(GrpcStatus::Code(14)), true),
+            (200, Some(GrpcStatus::Code(4)), false),
+            (200, Some(GrpcStatus::Missing), false),
+            (503, None, true),
+            (500, None, false),
+        ] {
+            let answer = answer(status, grpc).unwrap();
+            assert_eq!(answer.was_shed(), shed, "{answer:?}");
+            assert!(Answer { marked_shed: true, ..answer }.was_shed());
+        }
     }
 
     #[test]

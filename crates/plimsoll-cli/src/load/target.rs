@@ -1,7 +1,10 @@
-//! What each request is: method, URI, headers and body, made once and copied for each send.
+//! What each request is: method, URI, headers and body, made once and copied for each send, and the
+//! headers that set it apart from others.
 //!
 //! HTTP/1 requests carry the path alone and a `host` header, HTTP/2 ones the whole URI; hyper's
 //! connection-level client leaves both to its caller. A gRPC body is one message in its frame.
+
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, TE};
@@ -9,6 +12,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
 use http_body_util::Full;
 
+use super::mix::{Kind, Mix};
 use super::plan::Protocol;
 
 /// Where gRPC calls go when the URL names no path: the method that `plimsoll backend` serves.
@@ -24,6 +28,7 @@ pub(crate) struct Target {
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
+    mix: Mix,
 }
 
 /// What a [`Target`] is made from.
@@ -85,15 +90,31 @@ impl Target {
         // What was asked for takes the place of what would be sent anyway (`host`, say). `extend`
         // replaces on the first value of a name, and appends the further ones.
         headers.extend(given);
-        Ok(Self { authority, method, uri, headers, body: body(params.body_size, grpc) })
+        Ok(Self { authority, method, uri, headers, body: body(params.body_size, grpc), mix: Mix::default() })
     }
 
-    /// One request, ready to be sent.
-    pub(crate) fn request(&self) -> Request<Full<Bytes>> {
+    /// With requests that are not all alike. The error says what to change.
+    pub(crate) fn with_mix(self, mix: Mix) -> Result<Self, String> {
+        let twice = mix.headers().find(|(name, _)| self.headers.contains_key(name));
+        match twice {
+            Some((name, option)) => Err(format!("--header and {option} both set `{name}`; leave one of them out")),
+            None => Ok(Self { mix, ..self }),
+        }
+    }
+
+    /// What sets requests apart.
+    pub(crate) fn mix(&self) -> &Mix {
+        &self.mix
+    }
+
+    /// One request of this kind, ready to be sent `lag` after it was meant to.
+    pub(crate) fn request(&self, kind: Kind, lag: Duration) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
+        let headers = request.headers_mut();
+        *headers = self.headers.clone();
+        self.mix.mark(headers, kind, lag);
         request
     }
 
@@ -134,14 +155,19 @@ mod tests {
     use http_body::Body;
 
     use super::*;
+    use crate::load::mix::Parts;
 
     fn params<'a>(url: &'a str, protocol: Protocol) -> Params<'a> {
         Params { url, protocol, method: None, path: None, headers: &[], body_size: 0 }
     }
 
+    fn first_request(target: &Target) -> Request<Full<Bytes>> {
+        target.request(Kind::default(), Duration::ZERO)
+    }
+
     #[test]
     fn http1_carries_the_path_alone_and_a_host() {
-        let request = Target::new(params("http://localhost:8080/a?b=c", Protocol::Http1)).unwrap().request();
+        let request = first_request(&Target::new(params("http://localhost:8080/a?b=c", Protocol::Http1)).unwrap());
         assert_eq!(request.uri(), "/a?b=c");
         assert_eq!(request.headers()[HOST], "localhost:8080");
         assert_eq!(request.method(), Method::GET);
@@ -149,7 +175,7 @@ mod tests {
 
     #[test]
     fn http2_carries_the_whole_uri_and_no_host() {
-        let request = Target::new(params("http://localhost:8080", Protocol::H2c)).unwrap().request();
+        let request = first_request(&Target::new(params("http://localhost:8080", Protocol::H2c)).unwrap());
         assert_eq!(request.uri(), "http://localhost:8080/");
         assert!(!request.headers().contains_key(HOST));
     }
@@ -157,7 +183,7 @@ mod tests {
     #[test]
     fn grpc_frames_its_message_and_goes_to_the_backend_by_default() {
         let target = Target::new(Params { body_size: 3, ..params("http://[::1]:9", Protocol::Grpc) }).unwrap();
-        let request = target.request();
+        let request = first_request(&target);
         assert_eq!(request.uri().path(), BACKEND_METHOD);
         assert_eq!(request.method(), Method::POST);
         assert_eq!(target.body.as_ref(), b"\0\0\0\0\x03xxx");
@@ -171,6 +197,20 @@ mod tests {
         let target = Target::new(Params { headers: &headers, ..params("http://h/", Protocol::Http1) }).unwrap();
         assert_eq!(target.headers.get_all(HOST).iter().collect::<Vec<_>>(), ["other"]);
         assert_eq!(target.headers.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
+    }
+
+    #[test]
+    fn a_header_that_the_mix_sets_is_refused_as_a_given_one() {
+        let mix = || Mix { customers: Some(Parts::of_customers("web=1").unwrap()), ..Mix::default() };
+        let headers = ["X-Customer: other".to_owned()];
+        let target = Target::new(Params { headers: &headers, ..params("http://h/", Protocol::Http1) }).unwrap();
+        let error = target.with_mix(mix()).unwrap_err();
+        assert!(error.contains("--customers") && error.contains("x-customer"), "{error}");
+
+        let target = Target::new(params("http://h/", Protocol::Http1)).unwrap().with_mix(mix()).unwrap();
+        let request = target.request(Kind { customer: Some(0), ..Kind::default() }, Duration::ZERO);
+        assert_eq!(request.headers()["x-customer"], "web");
+        assert_eq!(request.headers()[HOST], "h");
     }
 
     #[test]

@@ -12,6 +12,8 @@ use tokio::net::TcpListener;
 use tokio::task::LocalSet;
 
 use super::*;
+use crate::load::mix::{Mix, Parts};
+use crate::load::tally::Group;
 use crate::load::target::{Params, Target};
 
 fn plan(address: SocketAddr, protocol: Protocol, shape: Shape, requests: u64) -> Plan {
@@ -50,6 +52,10 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     response.headers_mut().insert("x-backend", "b1".parse().unwrap());
     match request.uri().path() {
         "/close" => drop(response.headers_mut().insert("connection", "close".parse().unwrap())),
+        "/shed" if request.headers().get("x-criticality").is_some_and(|name| name == "sheddable") => {
+            *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+            response.headers_mut().insert("x-plimsoll-shed", "reason=deadline".parse().unwrap());
+        }
         "/fail" => *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE,
         "/plimsoll.backend.v1.Backend/Work" => {
             drop(response.headers_mut().insert("grpc-status", "14".parse().unwrap()));
@@ -86,6 +92,61 @@ async fn answers_are_counted_by_status_and_backend() {
             plan.target = Target::new(params).unwrap();
             let record = measure(plan).await;
             assert_eq!((record.statuses[&503], record.failures[&Failure::Status]), (5, 5));
+        })
+        .await;
+}
+
+/// A target whose server sheds what is sheddable, and serves the rest.
+fn mixed(address: SocketAddr) -> Target {
+    let url = format!("http://{address}/shed");
+    let params = Params { url: &url, protocol: Protocol::Http1, method: None, path: None, headers: &[], body_size: 0 };
+    let criticalities = Parts::of_criticalities("critical=1,sheddable=1").unwrap();
+    let customers = Parts::of_customers("web=1").unwrap();
+    let mix = Mix { criticalities: Some(criticalities), customers: Some(customers), ..Mix::default() };
+    Target::new(params).unwrap().with_mix(mix).unwrap()
+}
+
+#[tokio::test]
+async fn requests_say_what_they_are_and_are_counted_by_it() {
+    LocalSet::new()
+        .run_until(async {
+            let (listener, address) = listen().await;
+            serve_http1(listener);
+            let first =
+                measure(Plan { target: mixed(address), ..plan(address, Protocol::Http1, ONE_CALLER, 40) }).await;
+            let [all, critical, sheddable, web] =
+                [Group::All, Group::Criticality(0), Group::Criticality(1), Group::Customer(0)]
+                    .map(|group| first.tallies.of(group));
+            assert_eq!((all.requests, web.requests, web.ok), (40, 40, critical.requests));
+            assert_eq!((critical.ok, critical.shed), (critical.requests, 0));
+            assert_eq!((sheddable.ok, sheddable.shed), (0, sheddable.requests));
+            // By the seed, with neither of the two missing.
+            assert!(critical.requests > 0 && sheddable.requests > 0);
+            let again =
+                measure(Plan { target: mixed(address), ..plan(address, Protocol::Http1, ONE_CALLER, 40) }).await;
+            assert_eq!(again.tallies.of(Group::Criticality(0)).requests, critical.requests);
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn dropped_requests_count_in_their_groups() {
+    LocalSet::new()
+        .run_until(async {
+            let (_listener, address) = listen().await; // connects, and then nothing
+            let shape = Shape::Open { rate: 10_000.0, arrival: Arrival::Uniform };
+            let plan = Plan {
+                target: mixed(address),
+                timeout: Duration::from_millis(200),
+                max_in_flight: 20,
+                ..plan(address, Protocol::Http1, shape, 100)
+            };
+            let record = measure(plan).await;
+            let of = |group| record.tallies.of(group);
+            assert_eq!((of(Group::All).requests, of(Group::All).dropped), (20, 80));
+            let both = [Group::Criticality(0), Group::Criticality(1)].map(of);
+            assert_eq!(both.iter().map(|tally| tally.dropped).sum::<u64>(), 80);
+            assert_eq!(both.iter().map(|tally| tally.ok + tally.shed).sum::<u64>(), 0);
         })
         .await;
 }
