@@ -12,8 +12,11 @@
 //! Both are smoothed over a fraction of a second, so that a burst which is over by then passes nearly unseen:
 //!
 //! ```text
-//! x = x · 2^(−Δt ÷ half-life) + (total − last total) ÷ Δt · (1 − 2^(−Δt ÷ half-life))
+//! x = x · 2^(−Δt ÷ half-life) + now · (1 − 2^(−Δt ÷ half-life))
 //! ```
+//!
+//! What could run is counted at each look, and not summed up over the time between: a sum would know of those who wait only once they
+//! have waited, and a long queue is seen late by just its own length.
 
 use core::time::Duration;
 
@@ -21,15 +24,6 @@ use crate::{Timestamp, decay};
 
 /// Ten times as long as chance takes to pass on a busy server, and short beside the patience of a user.
 const HALF_LIFE: Duration = Duration::from_millis(100);
-
-/// Running totals since some origin; none of them ever falls.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Totals {
-    /// CPU-seconds that the process has used.
-    pub cpu: f64,
-    /// Seconds during which requests ran or could run, of all requests together.
-    pub runnable: f64,
-}
 
 /// What the signals say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,28 +37,28 @@ pub struct Signals {
 /// Smooths the signals.
 #[derive(Clone, Debug)]
 pub struct Smoothed {
-    last: Totals,
+    /// CPU-seconds that the process had used.
+    cpu: f64,
     at: Timestamp,
     signals: Signals,
 }
 
 impl Smoothed {
-    /// One that begins, with these totals.
+    /// Of a process that has used so many CPU-seconds already.
     #[must_use]
-    pub fn new(now: Timestamp, totals: Totals) -> Self {
-        Self { last: totals, at: now, signals: Signals::default() }
+    pub fn new(now: Timestamp, cpu: f64) -> Self {
+        Self { cpu, at: now, signals: Signals::default() }
     }
 
-    /// What the signals are, with these totals: to be asked every few milliseconds.
-    pub fn sample(&mut self, now: Timestamp, totals: Totals) -> Signals {
+    /// What the signals are, when the process has used so many CPU-seconds since its start and so many requests run or could run now:
+    /// to be asked every few milliseconds.
+    pub fn sample(&mut self, now: Timestamp, cpu: f64, runnable: f64) -> Signals {
         let gone = now.nanos_since(self.at) as f64 * 1e-9;
         if gone > 0.0 {
             let left = decay::remaining(now, self.at, HALF_LIFE);
-            let last = core::mem::replace(&mut self.last, totals);
-            let smooth =
-                |smoothed: f64, now: f64, last: f64| smoothed * left + (now - last).max(0.0) / gone * (1.0 - left);
-            self.signals.cpus = smooth(self.signals.cpus, totals.cpu, last.cpu);
-            self.signals.load_average = smooth(self.signals.load_average, totals.runnable, last.runnable);
+            let cpus = (cpu - core::mem::replace(&mut self.cpu, cpu)).max(0.0) / gone;
+            self.signals.cpus = self.signals.cpus * left + cpus * (1.0 - left);
+            self.signals.load_average = self.signals.load_average * left + runnable * (1.0 - left);
             self.at = now;
         }
         self.signals
@@ -76,31 +70,30 @@ mod tests {
     use super::*;
 
     /// The load average every 10 ms, if so many requests could run in each.
-    fn averages(requests: impl Fn(u64) -> f64, samples: u64) -> impl Iterator<Item = f64> {
-        let mut smoothed = Smoothed::new(Timestamp::ZERO, Totals::default());
-        let mut totals = Totals::default();
-        (0..samples)
-            .map(move |sample| {
-                totals.runnable += requests(sample) * 0.01;
-                smoothed.sample(Timestamp::from_nanos((sample + 1) * 10_000_000), totals).load_average
-            })
-            .collect::<alloc::vec::Vec<_>>()
-            .into_iter()
+    fn averages(requests: impl Fn(u64) -> f64, samples: u64) -> alloc::vec::Vec<f64> {
+        let mut smoothed = Smoothed::new(Timestamp::ZERO, 0.0);
+        let at = |sample| Timestamp::from_nanos((sample + 1) * 10_000_000);
+        (0..samples).map(|sample| smoothed.sample(at(sample), 0.0, requests(sample)).load_average).collect()
     }
 
     #[test]
     fn a_short_burst_is_hardly_seen_and_a_lasting_rise_is() {
         let burst = averages(|sample| if sample == 100 { 50.0 } else { 4.0 }, 300);
-        assert!(burst.fold(0.0, f64::max) < 8.0);
-        let rise: alloc::vec::Vec<_> = averages(|sample| if sample >= 100 { 50.0 } else { 4.0 }, 300).collect();
+        assert!(burst.into_iter().fold(0.0, f64::max) < 8.0);
+        let rise = averages(|sample| if sample >= 100 { 50.0 } else { 4.0 }, 300);
         assert!((rise[99] - 4.0).abs() < 0.1 && rise[130] > 40.0 && (rise[299] - 50.0).abs() < 0.1);
     }
 
     #[test]
-    fn two_looks_at_one_time_say_the_same() {
-        let mut smoothed = Smoothed::new(Timestamp::ZERO, Totals::default());
-        let now = Timestamp::from_nanos(1_000_000);
-        let totals = Totals { cpu: 0.001, runnable: 0.003 };
-        assert_eq!(smoothed.sample(now, totals), smoothed.sample(now, totals));
+    fn cpus_in_use_are_known_after_some_looks_and_two_looks_at_one_time_say_the_same() {
+        let mut smoothed = Smoothed::new(Timestamp::ZERO, 3.0);
+        let mut signals = Signals::default();
+        for look in 1..=100_u32 {
+            let now = Timestamp::from_nanos(u64::from(look) * 10_000_000);
+            let cpu = 3.0 + f64::from(look) * 0.015;
+            signals = smoothed.sample(now, cpu, 0.0);
+            assert_eq!(smoothed.sample(now, cpu, 0.0), signals);
+        }
+        assert!((signals.cpus - 1.5).abs() < 0.01, "{signals:?}");
     }
 }

@@ -25,3 +25,21 @@ pub const X_ENVOY_RATELIMITED: HeaderName = HeaderName::from_static("x-envoy-rat
 
 /// Envoy's mark on answers that it dropped because of overload.
 pub const X_ENVOY_OVERLOADED: HeaderName = HeaderName::from_static("x-envoy-overloaded");
+
+/// How critical a request is: a name of [`plimsoll_core::Criticality`].
+pub const X_CRITICALITY: HeaderName = HeaderName::from_static("x-criticality");
+
+/// Properties that go along with a request through all services (W3C); the member `criticality` is read.
+pub const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
+
+/// How long the sender of a request waits for its answer, in milliseconds: what Envoy and meshes made of it emit.
+pub const X_ENVOY_EXPECTED_RQ_TIMEOUT_MS: HeaderName = HeaderName::from_static("x-envoy-expected-rq-timeout-ms");
+
+/// The same for an RPC, with a unit.
+pub const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// Which attempt a request is, from 1.
+pub const X_ENVOY_ATTEMPT_COUNT: HeaderName = HeaderName::from_static("x-envoy-attempt-count");
+
+/// How many attempts of an RPC were made before (gRFC A6).
+pub const GRPC_PREVIOUS_RPC_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");

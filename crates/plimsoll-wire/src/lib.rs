@@ -10,11 +10,13 @@
 //! - [`grpc`]: status codes, framing, and what makes a request a gRPC request.
 //! - [`mod@health`]: the messages of `grpc.health.v1`.
 //! - [`proxy_protocol`]: whose connection a proxy passes on.
+//! - [`metadata`]: what a request says of itself: criticality, deadline, attempt.
 //! - [`headers`]: the names of the headers.
 
 pub mod grpc;
 pub mod headers;
 pub mod health;
+pub mod metadata;
 pub mod orca;
 pub mod orca_service;
 pub mod proxy_protocol;

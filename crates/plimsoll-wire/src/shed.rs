@@ -71,6 +71,9 @@ pub struct Row {
     pub message: &'static str,
 }
 
+/// A millisecond, because gRPC's C core (1.85, and with it Python, C++, Ruby) takes zero for an answer and never retries.
+const AT_ONCE: Option<&str> = Some("1");
+
 /// The table, in the order of [`ShedReason`].
 pub const TABLE: [Row; 8] = [
     Row {
@@ -79,7 +82,7 @@ pub const TABLE: [Row; 8] = [
         http: StatusCode::SERVICE_UNAVAILABLE,
         grpc: Code::Unavailable,
         retry: Retry::Elsewhere,
-        pushback: Some("0"),
+        pushback: AT_ONCE,
         header: "reason=overloaded, retry=elsewhere",
         message: "overloaded: this backend has more work than it can do",
     },
@@ -287,11 +290,11 @@ impl Shed {
     }
 }
 
-/// Zero: elsewhere at once; more: after that many milliseconds; anything else: never.
+/// Zero, or the one that stands for it: elsewhere at once; more: after that many milliseconds; anything else: never.
 fn pushback_of(value: &HeaderValue) -> Shed {
     let millis = value.to_str().ok().and_then(|text| text.parse::<u32>().ok());
     let (retry, after) = match millis {
-        Some(0) => (Retry::Elsewhere, None),
+        Some(0 | 1) => (Retry::Elsewhere, None),
         Some(millis) => (Retry::After, Some(Duration::from_millis(u64::from(millis)))),
         None => (Retry::Never, None),
     };

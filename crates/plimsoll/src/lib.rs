@@ -11,6 +11,7 @@
 //! sockets, a clock and threads.
 
 pub mod client;
+mod clock;
 pub mod discover;
 pub mod server;
 pub mod stream;

@@ -14,7 +14,7 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use plimsoll::client::{Client, Cluster, Protocol};
-use plimsoll::server::{DrainConfig, Lifecycle, ReportLayer, ServeConfig, serve};
+use plimsoll::server::{DrainConfig, Lifecycle, ServeConfig, ServerLayer, serve};
 use plimsoll_core::health::State;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -83,7 +83,7 @@ impl Process {
             tokio::task::yield_now().await;
             Ok::<_, Infallible>(Response::new(Full::new(body)))
         });
-        let reports = ReportLayer::new(lifecycle.clone());
+        let reports = ServerLayer::new(lifecycle.clone());
         let task = tokio::spawn(async move {
             let _end = serve([listener], echo, reports, config).await;
         });

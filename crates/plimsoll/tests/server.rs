@@ -19,7 +19,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use plimsoll::server::{DrainConfig, DrainEnd, Lifecycle, Phase, ReportLayer, ServeConfig, serve};
+use plimsoll::server::{DrainConfig, DrainEnd, Lifecycle, Phase, ServeConfig, ServerLayer, serve};
 use plimsoll_core::LoadReport;
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus, WATCH_PATH};
@@ -304,7 +304,7 @@ async fn axum_routes_and_fixed_reports_go_together() {
     let lifecycle = Lifecycle::new();
     lifecycle.ready();
     let fixed = |measured| LoadReport { application_utilization: 0.2, qps: 100.0, eps: 0.0, ..measured };
-    let reports = ReportLayer::builder(lifecycle.clone()).source(fixed).build();
+    let reports = ServerLayer::builder(lifecycle.clone()).source(fixed).build();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(serve([listener], app, reports, drain(Duration::ZERO)));
@@ -320,7 +320,7 @@ async fn axum_routes_and_fixed_reports_go_together() {
 struct Server {
     address: SocketAddr,
     lifecycle: Lifecycle,
-    reports: ReportLayer,
+    reports: ServerLayer,
     /// Told when a request to `/wait` has come.
     started: Arc<Notify>,
     /// Lets it go on.
@@ -364,7 +364,7 @@ impl Server {
 
     async fn spawn(config: ServeConfig) -> Self {
         let lifecycle = Lifecycle::new();
-        let reports = ReportLayer::builder(lifecycle.clone()).readiness_path("/readyz").build();
+        let reports = ServerLayer::builder(lifecycle.clone()).readiness_path("/readyz").build();
         let (started, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -21,9 +21,15 @@ PLIMSOLL = os.environ.get("PLIMSOLL_BIN", str(ROOT / "target/release/plimsoll"))
 P = TypeVar("P", bound=Process)
 
 
-def http(url: str, method: str = "GET", body: bytes | None = None, timeout: float = 5) -> tuple[int, str]:
+def http(
+    url: str,
+    method: str = "GET",
+    body: bytes | None = None,
+    timeout: float = 5,
+    headers: dict[str, str] | None = None,
+) -> tuple[int, str]:
     """Status and text of one request by an ordinary client."""
-    request = urllib.request.Request(url, data=body, method=method)
+    request = urllib.request.Request(url, data=body, method=method, headers=headers or {})
     try:
         with urllib.request.urlopen(request, timeout=timeout) as response:
             return response.status, response.read().decode()

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use plimsoll::server::{DrainEnd, Lifecycle, ReportLayer, ServeConfig, serve};
+use http::HeaderName;
+use plimsoll::server::{DrainEnd, Lifecycle, Mode, ServeConfig, ServerLayer, serve};
 use tokio::net::TcpListener;
 
 use crate::exit::{Outcome, Verdict};
@@ -31,6 +32,8 @@ use settings::{Report, Settings};
 
 /// Answers 200 when requests are welcome, 503 in lame duck.
 const READINESS_PATH: &str = "/readyz";
+/// Names the customer of a request.
+const X_CUSTOMER: HeaderName = HeaderName::from_static("x-customer");
 
 /// Arguments of `plimsoll backend`.
 #[derive(Debug, clap::Args)]
@@ -39,6 +42,7 @@ const READINESS_PATH: &str = "/readyz";
   plimsoll backend --listen 127.0.0.1:9002 --cost exp:2ms --speed 4      a machine four times as fast
   plimsoll backend --listen 127.0.0.1:9003 --wait lognormal:20ms,1       a service that waits for others
   plimsoll backend --listen 127.0.0.1:0 --report utilization=.2,rps=100  the same load report always
+  plimsoll backend --listen 127.0.0.1:9004 --cost exp:2ms --protect      one that protects itself
   curl -d '{\"speed\": 0.5, \"error_rate\": 0.1}' 127.0.0.1:9001/control     change it while it runs
 
 Distributions: fixed:D, exp:MEAN, lognormal:MEAN,SIGMA, pareto:LEAST,SHAPE.
@@ -72,6 +76,9 @@ pub(crate) struct Args {
     /// Bytes in the body of an answer
     #[arg(long, value_name = "N", default_value_t = 34)]
     body_size: u32,
+    /// Turn away the least important requests when there are more than can be served; the customer is named by `x-customer`
+    #[arg(long)]
+    protect: bool,
     /// Be a lame duck for so long after the start
     #[arg(long, value_name = "D", value_parser = units::duration, default_value = "0s")]
     start_delay: Duration,
@@ -112,10 +119,13 @@ async fn run_server(args: Args) -> Outcome {
     let lifecycle = Lifecycle::new();
     lifecycle.on_sigterm().context("cannot handle signals")?;
     let reporting = Arc::clone(&backend);
-    let reports = ReportLayer::builder(lifecycle.clone())
+    let reports = ServerLayer::builder(lifecycle.clone())
         .cpus(cpus)
         .source(move |measured| reporting.report().instead_of(measured))
         .readiness_path(READINESS_PATH)
+        .admission(args.protect.then_some(Mode::Protect))
+        .customer_header(X_CUSTOMER)
+        .exempt(|head| control::is_meant(head.uri.path()))
         .build();
     let service = tower::service_fn(move |request| {
         let backend = Arc::clone(&backend);

@@ -46,7 +46,6 @@ mod grpc {
 }
 
 /// A synthetic backend.
-#[derive(Debug)]
 pub(crate) struct Backend {
     listen: SocketAddr,
     name: HeaderValue,

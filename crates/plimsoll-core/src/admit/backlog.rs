@@ -143,7 +143,7 @@ impl<const N: usize> Backlog<N> {
     }
 
     /// How many CPU-seconds of backlog are tolerable.
-    fn limit(&self, rank: usize, supply: &Supply) -> f64 {
+    pub(super) fn limit(&self, rank: usize, supply: &Supply) -> f64 {
         let level = &self.levels[rank];
         let mean = self.mean();
         let tight = (supply.capacity * supply.target_delay.as_secs_f64()).max(TIGHT * mean);

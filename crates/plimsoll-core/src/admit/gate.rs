@@ -17,7 +17,7 @@ use rand_core::Rng;
 
 use super::{Admission, Ask, Pressure, Ranked, RankedConfig, Shed, Verdict};
 use crate::meter::{Costs, Kind, Overhead, Used};
-use crate::signal::{Smoothed, Totals};
+use crate::signal::Smoothed;
 use crate::{Criticality, Timestamp, Weight};
 
 /// What is known of a request at the gate.
@@ -55,14 +55,14 @@ impl Entry {
     }
 }
 
-/// What the server has used since it started; none of it ever falls.
+/// What can be seen of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// CPU-seconds of the process.
+    /// CPU-seconds of the process since its start.
     pub cpu: f64,
-    /// CPU-seconds charged to requests.
+    /// CPU-seconds charged to requests since then.
     pub charged: f64,
-    /// Seconds during which requests ran or could run, of all requests together.
+    /// Requests that run or could run now.
     pub runnable: f64,
 }
 
@@ -96,7 +96,7 @@ impl Gate {
             overhead: Overhead::new(config.capacity(), used(now, seen, 0)),
             ranked: Ranked::new(now, config),
             costs: Costs::new(Costs::DEFAULT_KINDS),
-            smoothed: Smoothed::new(now, Totals { cpu: seen.cpu, runnable: seen.runnable }),
+            smoothed: Smoothed::new(now, seen.cpu),
             requests: 0,
         }
     }
@@ -127,10 +127,15 @@ impl Gate {
         }
     }
 
-    /// A request that goes on has used so many CPU-seconds so far: see [`Ranked::progress`].
-    pub fn progress(&mut self, now: Timestamp, entry: &mut Entry, used: f64) {
-        if let Some(admission) = &mut entry.admission {
-            self.ranked.progress(now, admission, used);
+    /// A request that goes on has used so many CPU-seconds so far: see [`Ranked::progress`], which is to be told again when it has used
+    /// as many as this returns.
+    pub fn progress(&mut self, now: Timestamp, entry: &mut Entry, used: f64) -> f64 {
+        match &mut entry.admission {
+            Some(admission) => {
+                self.ranked.progress(now, admission, used);
+                admission.counted
+            }
+            None => 2.0 * used,
         }
     }
 
@@ -147,11 +152,11 @@ impl Gate {
         self.ranked.overhead(now, used);
     }
 
-    /// What the server has used until now, a few times each 10 ms or rarer. `gauge` is a measure of load of the owner's own, 1 is as much
+    /// What can be seen of the server now, each 10 ms or rarer. `gauge` is a measure of load of the owner's own, 1 is as much
     /// as the server can bear.
     pub fn see(&mut self, now: Timestamp, seen: Seen, gauge: f64) {
         self.overhead.sample(used(now, seen, self.requests));
-        let signals = self.smoothed.sample(now, Totals { cpu: seen.cpu, runnable: seen.runnable });
+        let signals = self.smoothed.sample(now, seen.cpu, seen.runnable);
         // In a dry run what is above the line stays there, and would be taken for a lack of CPU.
         if self.mode == Mode::Protect {
             self.ranked.on_signals(now, signals, gauge);

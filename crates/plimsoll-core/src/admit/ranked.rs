@@ -27,8 +27,9 @@
 //! Capacity is CPU-seconds per second, known beforehand; what requests cost is measured. The signals of the server itself say where
 //! the one is wrong ([`Ranked::on_signals`]):
 //!
-//! - Requests that could run are twice as many as are in order: there is less CPU than was said, because a neighbour takes half of a
-//!   core, or a quota was changed. Capacity is believed to be less, but never less than what is being used.
+//! - Requests that could run are more than are in order: there is less CPU than was said, because a neighbour takes half of a
+//!   core, or a quota was changed. Capacity is believed to be less, down to what is being used, and less than that until they are
+//!   fewer.
 //! - Something is turned away and CPU is left: more again.
 //! - More CPU is used than the load line allows: then work that is done early makes no room for more.
 //! - Something else runs short that the owner knows of: fewer requests are in progress at a time.
@@ -112,8 +113,11 @@ const MEAN_HALF_LIFE: Duration = Duration::from_secs(2);
 const CORRECTION_HALF_LIFE: Duration = Duration::from_millis(250);
 /// Of capacity or of room: something has to be taken on, or nothing would ever be learned.
 const LEAST: f64 = 0.02;
-/// A queue that is full is in order; one that is twice as long as it is believed to be is not.
-const QUEUES: f64 = 2.0;
+/// Of what is tolerable, the part that one request may fill beside what it has used: of a request that starts thousands of small tasks
+/// nobody else is to take notice.
+const ONE: f64 = SLACK;
+/// A queue that is full is in order; one that is longer than that on average is longer than it is believed to be.
+const QUEUES: f64 = 1.25;
 /// A cohort that is in luck today is not for ever.
 const COHORTS_LAST: Duration = Duration::from_secs(3_600);
 
@@ -223,15 +227,15 @@ impl Ranked {
     /// each [`RankedConfig::target_delay`].
     ///
     /// One that has used up what it is counted with is counted with twice that, for the dearer a request has been, the more is to be
-    /// expected of it. Were it counted only once it is over, the dear ones would gather unseen: cheap ones are over first, and make
+    /// expected of it; but never with so much more that it alone would have others turned away. Were it counted only once it is over, the dear ones would gather unseen: cheap ones are over first, and make
     /// room for more of both.
     pub fn progress(&mut self, now: Timestamp, admission: &mut Admission, used: f64) {
         self.advance(now);
         let rank = admission.criticality.rank();
         if used >= admission.counted {
-            let counted = 2.0 * used;
-            self.backlog.add(rank, counted - admission.counted);
-            admission.counted = counted;
+            let left = used.min(ONE * self.backlog.limit(rank, &self.supply()));
+            self.backlog.add(rank, used + left - admission.counted);
+            admission.counted = used + left;
         }
         self.backlog.done(rank, used - admission.used, &self.supply());
         admission.used = used;
@@ -259,7 +263,9 @@ impl Ranked {
         } else if is_limiting && used < 1.0 {
             self.correction *= toward(used.max(queue), step);
         }
-        self.correction = self.correction.clamp(used.clamp(LEAST, 1.0), 1.0);
+        // As much as is used is there; but less must be taken on until a queue that is too long has gone.
+        let least = (used.min(1.0) / queue.max(1.0)).max(LEAST);
+        self.correction = self.correction.clamp(least, 1.0);
         self.is_over = used > 1.0;
         if !gauge.is_nan() {
             self.room = (self.room * toward(gauge, step)).clamp(LEAST, 1.0);

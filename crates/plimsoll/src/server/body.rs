@@ -16,12 +16,13 @@ use pin_project_lite::pin_project;
 use plimsoll_wire::grpc::Code;
 use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
 
-use super::lifecycle::InFlight;
+use super::cost;
+use super::in_progress::InProgress;
 use super::report::Reporter;
 
 pin_project! {
-    /// The body of a response that passed through a [`ReportLayer`](super::ReportLayer).
-    pub struct ReportBody<B> {
+    /// The body of a response that passed through a [`ServerLayer`](super::ServerLayer).
+    pub struct ServerBody<B> {
         #[pin]
         kind: Kind<B>,
     }
@@ -34,7 +35,7 @@ pin_project! {
             #[pin]
             inner: B,
             reporter: Arc<Reporter>,
-            in_flight: Option<InFlight>,
+            in_progress: Option<InProgress>,
             trailers: Trailers,
         },
         Own { own: OwnBody },
@@ -56,9 +57,9 @@ pub(super) enum OwnBody {
     Stream(Pin<Box<dyn Stream<Item = Frame<Bytes>> + Send>>),
 }
 
-impl<B> ReportBody<B> {
-    pub(super) fn service(inner: B, reporter: Arc<Reporter>, in_flight: InFlight, trailers: Trailers) -> Self {
-        Self { kind: Kind::Service { inner, reporter, in_flight: Some(in_flight), trailers } }
+impl<B> ServerBody<B> {
+    pub(super) fn service(inner: B, reporter: Arc<Reporter>, in_progress: InProgress, trailers: Trailers) -> Self {
+        Self { kind: Kind::Service { inner, reporter, in_progress: Some(in_progress), trailers } }
     }
 
     pub(super) fn own(own: OwnBody) -> Self {
@@ -66,16 +67,20 @@ impl<B> ReportBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for ReportBody<B> {
+impl<B: Body<Data = Bytes>> Body for ServerBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let (inner, reporter, in_flight, trailers) = match self.project().kind.project() {
-            KindProj::Service { inner, reporter, in_flight, trailers } => (inner, reporter, in_flight, trailers),
+        let (inner, reporter, in_progress, trailers) = match self.project().kind.project() {
+            KindProj::Service { inner, reporter, in_progress, trailers } => (inner, reporter, in_progress, trailers),
             KindProj::Own { own } => return own.poll(cx).map(|frame| frame.map(Ok)),
         };
-        let frame = match ready!(inner.poll_frame(cx)) {
+        let polled = match in_progress.as_ref().and_then(InProgress::request) {
+            Some(request) => cost::run(request, || inner.poll_frame(cx)),
+            None => inner.poll_frame(cx),
+        };
+        let frame = match ready!(polled) {
             Some(Ok(frame)) if *trailers == Trailers::Awaited => Some(Ok(match frame.into_trailers() {
                 Ok(mut map) => {
                     *trailers = Trailers::Done;
@@ -87,13 +92,13 @@ impl<B: Body<Data = Bytes>> Body for ReportBody<B> {
             Some(Ok(frame)) => Some(Ok(frame)),
             Some(Err(error)) => {
                 // The end of a request counts once.
-                if in_flight.take().is_some() {
+                if in_progress.take().is_some() {
                     reporter.failed();
                 }
                 Some(Err(error))
             }
             None => {
-                if in_flight.take().is_some() && *trailers == Trailers::Awaited {
+                if in_progress.take().is_some() && *trailers == Trailers::Awaited {
                     reporter.failed();
                 }
                 None

@@ -10,7 +10,7 @@
 //! requests either, but connections are welcome, so that clients connect while it warms up.
 //!
 //! Requests are counted by whoever serves them ([`Lifecycle::begin`]; the
-//! [`ReportLayer`](super::ReportLayer) does). Health checks and streams of reports are not counted:
+//! [`ServerLayer`](super::ServerLayer) does). Health checks and streams of reports are not counted:
 //! they would keep a lame duck alive for ever.
 
 use std::io;

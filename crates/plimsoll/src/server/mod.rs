@@ -1,14 +1,18 @@
-//! What a backend does for its clients: reports its load, says whether it is well, and leaves in time.
+//! What a backend does for itself and its clients: turns away what it cannot do, reports its load, says whether it is well, and
+//! leaves in time.
 //!
-//! - [`ReportLayer`] wraps any `http` service. It attaches an ORCA load report to every response, and
-//!   answers gRPC health, load reports out of band, and readiness checks.
+//! - [`ServerLayer`] wraps any `http` service. It measures what CPU each request uses, turns the least important away before there is
+//!   more to do than can be done, attaches an ORCA load report to every response, and answers gRPC health, load reports
+//!   out of band, and readiness checks.
+//! - [`current`] is the request that the calling code serves, [`pressure`] whether to serve it at less cost, and [`spawn`],
+//!   [`spawn_blocking`] and [`bind`] start work that belongs to it.
 //! - [`Lifecycle`] is where the server stands: starting, serving, lame duck, drained.
 //! - [`serve`] is an accept loop that puts both together, and ends without failing a request.
 //!
 //! With axum, or anything else that is a `tower` service:
 //!
 //! ```no_run
-//! use plimsoll::server::{Lifecycle, ReportLayer, ServeConfig, serve};
+//! use plimsoll::server::{Lifecycle, ServerLayer, ServeConfig, serve};
 //!
 //! # async fn warm_up() {}
 //! # #[tokio::main]
@@ -17,7 +21,7 @@
 //!
 //! let lifecycle = Lifecycle::new();
 //! lifecycle.on_sigterm()?;
-//! let reports = ReportLayer::builder(lifecycle.clone()).readiness_path("/readyz").build();
+//! let reports = ServerLayer::builder(lifecycle.clone()).readiness_path("/readyz").build();
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
 //! let server = tokio::spawn(serve([listener], app, reports, ServeConfig::default()));
 //! warm_up().await;
@@ -36,7 +40,7 @@
 //! use http::{Request, Response};
 //! use http_body_util::Full;
 //! use hyper::body::Incoming;
-//! use plimsoll::server::{Lifecycle, ReportLayer, ServeConfig, serve};
+//! use plimsoll::server::{Lifecycle, ServerLayer, ServeConfig, serve};
 //!
 //! async fn hello(_request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
 //!     Ok(Response::new(Full::from("hello")))
@@ -48,7 +52,7 @@
 //! lifecycle.on_sigterm()?;
 //! lifecycle.ready();
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! let end = serve([listener], tower::service_fn(hello), ReportLayer::new(lifecycle), ServeConfig::default()).await;
+//! let end = serve([listener], tower::service_fn(hello), ServerLayer::new(lifecycle), ServeConfig::default()).await;
 //! println!("{end:?}");
 //! # Ok(())
 //! # }
@@ -57,9 +61,14 @@
 //! Under a server of your own, wrap the service in the layer, and end in the order of [`serve`]:
 //! wait for [`Lifecycle::drained`], close the listener, then the connections.
 
+mod admission;
 mod body;
+mod classify;
+mod context;
+mod cost;
 mod cpu;
 mod endpoints;
+mod in_progress;
 mod layer;
 mod lifecycle;
 pub mod meter;
@@ -68,10 +77,15 @@ mod serve;
 #[cfg(unix)]
 mod signals;
 
-pub use body::ReportBody;
+pub use admission::{AdmissionCounts, Decided};
+pub use body::ServerBody;
+pub use context::{Customer, RequestContext, RequestHead, current, pressure, used};
+pub use cost::{bind, spawn, spawn_blocking};
 pub use endpoints::MIN_REPORT_INTERVAL;
-pub use layer::{ReportLayer, ReportLayerBuilder, ReportService, ResponseFuture};
+pub use layer::{ResponseFuture, ServerLayer, ServerLayerBuilder, ServerService};
 pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
+pub use plimsoll_core::admit::{Mode, Pressure};
+pub use plimsoll_core::classify::{Classifier, Trust};
 pub use report::{ENCODE_EVERY, ReportSource};
 pub use serve::{CLOSE_GRACE, ServeConfig, serve};
 #[cfg(unix)]

@@ -79,13 +79,13 @@ impl Reporter {
     pub(super) fn new(
         lifecycle: Lifecycle,
         window: Duration,
-        cpus: Option<f64>,
+        cpus: f64,
         source: Option<Box<dyn ReportSource>>,
     ) -> Arc<Self> {
         let totals = Totals { cpu: cpu::used(), ..Totals::default() };
         let report = OrcaLoadReport::default();
         Arc::new(Self {
-            cpus: cpus.unwrap_or_else(cpu::available),
+            cpus,
             source,
             origin: Instant::now(),
             answered: AtomicU64::new(0),
@@ -190,7 +190,7 @@ mod tests {
     fn reporter(source: Option<Box<dyn ReportSource>>) -> Arc<Reporter> {
         let lifecycle = Lifecycle::new();
         lifecycle.ready();
-        Reporter::new(lifecycle, Duration::from_secs(1), Some(1.0), source)
+        Reporter::new(lifecycle, Duration::from_secs(1), 1.0, source)
     }
 
     fn read(value: &HeaderValue) -> LoadReport {

@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 use tower_layer::Layer as _;
 use tower_service::Service;
 
-use super::layer::{ReportLayer, ReportService};
+use super::layer::{ServerLayer, ServerService};
 use super::lifecycle::{DrainConfig, DrainEnd, Phase};
 
 /// How long connections get to close in good order once nothing is in flight on them: enough to
@@ -99,7 +99,7 @@ enum Stage {
 pub async fn serve<S, B>(
     listeners: impl IntoIterator<Item = TcpListener>,
     service: S,
-    reports: ReportLayer,
+    reports: ServerLayer,
     config: ServeConfig,
 ) -> DrainEnd
 where
@@ -150,7 +150,7 @@ where
 
 /// Takes in the connections of one listener.
 struct Acceptor<S> {
-    service: ReportService<S>,
+    service: ServerService<S>,
     config: ServeConfig,
     stage: watch::Receiver<Stage>,
     alive: mpsc::Sender<()>,
@@ -219,7 +219,7 @@ enum Protocol {
 /// Serves one connection to its end.
 async fn connection<S, B>(
     stream: TcpStream,
-    service: ReportService<S>,
+    service: ServerService<S>,
     config: ServeConfig,
     mut stage: watch::Receiver<Stage>,
 ) -> Result<(), Box<dyn Error + Send + Sync>>

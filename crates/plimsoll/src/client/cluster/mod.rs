@@ -31,9 +31,9 @@ pub(crate) use self::machine::{Done, Found, Report};
 use self::machine::{Machine, News};
 pub use self::tally::{BackendCounts, ClusterCounts, Ending, Latencies};
 pub(crate) use self::wait::NoTurn;
-use super::clock::Clock;
 use super::config::ClusterConfig;
 use super::error::ConnectError;
+use crate::clock::Clock;
 use crate::discover::{Discover, Endpoint};
 
 /// A handle to a cluster; clones are the same cluster.

@@ -23,6 +23,7 @@ use super::cluster::{Backend, Ending, Found, NoTurn};
 use super::config::{Protocol, RequestConfig};
 use super::error::{ConnectError, Error};
 use super::http1::Informational;
+use super::inherit::inherit;
 use super::outgoing::Outgoing;
 use super::pool::{Pool, RequestBody, Version};
 use super::timer::{Limit, TooLate};
@@ -69,6 +70,7 @@ pub(super) fn send<B: RequestBody>(
     terms: Terms,
 ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
     let mut request = request.map(Outgoing::new);
+    let left = inherit(request.headers_mut()).unwrap_or(Duration::MAX);
     async move {
         client.keep_pool_once();
         let pool = &client.inner.pool;
@@ -80,7 +82,7 @@ pub(super) fn send<B: RequestBody>(
             Found::Wait(requests) => (None, requests),
             Found::NoBackend => return Err(Error::NoBackend),
         };
-        let timeout = terms.timeout.unwrap_or(requests.request_timeout);
+        let timeout = terms.timeout.unwrap_or(requests.request_timeout).min(left);
         let deadline = cluster.clock().instant(started + timeout);
         let version = match requests.protocol {
             Protocol::Http2 => Version::Http2,

@@ -1,0 +1,210 @@
+//! What a request says of itself beside what it asks for: how critical it is, whose it is, by when, and which attempt.
+//!
+//! | what | HTTP | gRPC |
+//! |---|---|---|
+//! | criticality | `x-criticality`, else the member `criticality` of W3C `baggage` | the same |
+//! | time left | `x-envoy-expected-rq-timeout-ms` | `grpc-timeout` |
+//! | attempt | `x-envoy-attempt-count`, from 1 | `grpc-previous-rpc-attempts`, from 0 |
+//!
+//! Both columns are read whatever the protocol, the gRPC one first. A value that cannot be read counts as none, and is counted: it
+//! fails no request.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use plimsoll_core::Criticality;
+
+use crate::headers::{
+    BAGGAGE, GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_CRITICALITY, X_ENVOY_ATTEMPT_COUNT,
+    X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
+};
+
+/// What a request says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// How critical its sender says it is.
+    pub criticality: Option<Criticality>,
+    /// After this time from when it was sent nobody wants an answer any more.
+    pub timeout: Option<Duration>,
+    /// How often it was sent, this time included: 1 is the first attempt.
+    pub attempt: Option<u32>,
+    /// Values that could not be read.
+    pub malformed: u8,
+}
+
+impl Metadata {
+    /// Reads it from the headers of a request.
+    #[must_use]
+    pub fn read(headers: &HeaderMap) -> Self {
+        let mut reader = Reader { headers, malformed: 0 };
+        let criticality = reader.first([(X_CRITICALITY, Criticality::from_name)]).or_else(|| reader.baggage());
+        let timeout = reader.first([(GRPC_TIMEOUT, grpc_timeout), (X_ENVOY_EXPECTED_RQ_TIMEOUT_MS, milliseconds)]);
+        let attempt = reader.first([(GRPC_PREVIOUS_RPC_ATTEMPTS, previous_attempts), (X_ENVOY_ATTEMPT_COUNT, attempt)]);
+        Self { criticality, timeout, attempt, malformed: reader.malformed }
+    }
+}
+
+/// The value of `grpc-timeout` for this time, rounded up to what eight digits can say.
+#[must_use]
+pub fn to_grpc_timeout(timeout: Duration) -> HeaderValue {
+    const MOST: u128 = 99_999_999;
+    for (unit, nanos) in [('n', 1), ('u', 1_000), ('m', 1_000_000), ('S', 1_000_000_000), ('M', 60_000_000_000)] {
+        let count = timeout.as_nanos().div_ceil(nanos);
+        if count <= MOST {
+            return value(format!("{count}{unit}"));
+        }
+    }
+    value(format!("{}H", timeout.as_nanos().div_ceil(3_600_000_000_000).min(MOST)))
+}
+
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("digits and a letter")
+}
+
+/// None for what cannot be read.
+type Parse<T> = fn(&str) -> Option<T>;
+
+struct Reader<'a> {
+    headers: &'a HeaderMap,
+    malformed: u8,
+}
+
+impl Reader<'_> {
+    /// The first of the headers that can be read.
+    fn first<T, const N: usize>(&mut self, places: [(HeaderName, Parse<T>); N]) -> Option<T> {
+        for (name, parse) in places {
+            let Some(value) = self.headers.get(name) else { continue };
+            match value.to_str().ok().and_then(|text| parse(text.trim())) {
+                Some(read) => return Some(read),
+                None => self.malformed = self.malformed.saturating_add(1),
+            }
+        }
+        None
+    }
+
+    /// Other members are none of our business, however they look.
+    fn baggage(&mut self) -> Option<Criticality> {
+        for list in self.headers.get_all(BAGGAGE) {
+            let members = list.as_bytes().split(|byte| *byte == b',');
+            for (key, value) in members.filter_map(|member| std::str::from_utf8(member).ok()?.split_once('=')) {
+                if key.trim() != "criticality" {
+                    continue;
+                }
+                let name = value.split(';').next().unwrap_or(value).trim();
+                match Criticality::from_name(name) {
+                    Some(criticality) => return Some(criticality),
+                    None => self.malformed = self.malformed.saturating_add(1),
+                }
+            }
+        }
+        None
+    }
+}
+
+/// At most eight digits, and a unit.
+fn grpc_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let count = number(digits).filter(|_| digits.len() <= 8)?;
+    Some(match unit {
+        "H" => Duration::from_secs(count * 3_600),
+        "M" => Duration::from_secs(count * 60),
+        "S" => Duration::from_secs(count),
+        "m" => Duration::from_millis(count),
+        "u" => Duration::from_micros(count),
+        "n" => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
+/// Zero means none, as Envoy has it.
+fn milliseconds(text: &str) -> Option<Duration> {
+    number(text).filter(|millis| *millis > 0).map(Duration::from_millis)
+}
+
+fn previous_attempts(text: &str) -> Option<u32> {
+    u32::try_from(number(text)?).ok()?.checked_add(1)
+}
+
+fn attempt(text: &str) -> Option<u32> {
+    u32::try_from(number(text)?).ok().filter(|attempt| *attempt > 0)
+}
+
+/// Digits and nothing else: `parse` would take a sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&'static str, &'static [u8])]) -> Metadata {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
+        }
+        Metadata::read(&headers)
+    }
+
+    #[test]
+    fn criticality_stands_in_its_header_or_else_in_the_baggage() {
+        use Criticality::{CriticalPlus, Sheddable};
+        for (pairs, criticality, malformed) in [
+            (&[][..], None, 0),
+            (&[("x-criticality", &b"critical-plus"[..])], Some(CriticalPlus), 0),
+            (&[("x-criticality", b" sheddable ")], Some(Sheddable), 0),
+            (&[("x-criticality", b"CRITICAL")], None, 1),
+            (&[("x-criticality", b"\xff")], None, 1),
+            (&[("baggage", b"user=7,criticality=sheddable;ttl=3")], Some(Sheddable), 0),
+            (&[("baggage", b"a=b"), ("baggage", b" criticality = critical-plus ")], Some(CriticalPlus), 0),
+            (&[("baggage", b"\xff=\xff,,=,criticality=high,criticality=sheddable")], Some(Sheddable), 1),
+            (&[("x-criticality", b"critical-plus"), ("baggage", b"criticality=sheddable")], Some(CriticalPlus), 0),
+            (&[("x-criticality", b"?"), ("baggage", b"criticality=sheddable")], Some(Sheddable), 1),
+        ] {
+            let expected = Metadata { criticality, malformed, ..Metadata::default() };
+            assert_eq!(read(pairs), expected, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn time_left_and_attempt_are_read_in_both_forms() {
+        let ms = |ms| Some(Duration::from_millis(ms));
+        for (name, text, timeout, attempt, malformed) in [
+            ("grpc-timeout", "250m", ms(250), None, 0),
+            ("grpc-timeout", "99999999H", Some(Duration::from_secs(99_999_999 * 3_600)), None, 0),
+            ("grpc-timeout", "0n", ms(0), None, 0),
+            ("grpc-timeout", "100000000n", None, None, 1),
+            ("grpc-timeout", "+5S", None, None, 1),
+            ("grpc-timeout", "S", None, None, 1),
+            ("grpc-timeout", "", None, None, 1),
+            ("grpc-timeout", "5é", None, None, 1),
+            ("x-envoy-expected-rq-timeout-ms", "250", ms(250), None, 0),
+            ("x-envoy-expected-rq-timeout-ms", "0", None, None, 1),
+            ("x-envoy-expected-rq-timeout-ms", "-1", None, None, 1),
+            ("x-envoy-attempt-count", "1", None, Some(1), 0),
+            ("x-envoy-attempt-count", "0", None, None, 1),
+            ("x-envoy-attempt-count", "99999999999", None, None, 1),
+            ("grpc-previous-rpc-attempts", "2", None, Some(3), 0),
+            ("grpc-previous-rpc-attempts", "4294967295", None, None, 1),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_bytes(text.as_bytes()).unwrap());
+            let expected = Metadata { criticality: None, timeout, attempt, malformed };
+            assert_eq!(Metadata::read(&headers), expected, "{name}: {text:?}");
+        }
+    }
+
+    #[test]
+    fn timeouts_are_written_so_that_they_are_never_shorter() {
+        for nanos in [0, 1, 99_999_999, 100_000_000, 123_456_789_012, 8_640_000_000_000_000] {
+            let timeout = Duration::from_nanos(nanos);
+            let written = to_grpc_timeout(timeout);
+            let back = grpc_timeout(written.to_str().unwrap()).unwrap();
+            assert!(
+                back >= timeout && back.as_nanos() <= u128::from(nanos) * 10_001 / 10_000 + 1,
+                "{written:?} for {timeout:?}"
+            );
+        }
+        assert_eq!(to_grpc_timeout(Duration::MAX), "99999999H");
+    }
+}

@@ -1,0 +1,210 @@
+//! Which requests are taken on: the machine that decides, and what it has to be told.
+//!
+//! One gate for a server, whatever threads serve: what can be used up is the CPU of the whole process. Each request passes it twice,
+//! under a lock that is held for some hundred nanoseconds.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use plimsoll_core::admit::{self, Arrival, Entry, Mode, Pressure, RankedConfig, Reason, Retry, Seen, Shed};
+use plimsoll_core::{Criticality, Timestamp, Weight};
+use plimsoll_wire::shed::ShedReason;
+use rand_core::SeedableRng as _;
+use rand_pcg::Pcg64Mcg;
+
+use super::classify::Classified;
+use super::cost::Request;
+use super::cpu;
+use crate::clock::Clock;
+
+/// Between two looks at what the process has used, which cost a microsecond.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What the server says of itself beside its CPU: 1 is as much as it can bear.
+pub(super) type Gauge = Box<dyn Fn() -> f64 + Send + Sync>;
+
+/// Decides which requests are taken on.
+pub(super) struct Gate {
+    clock: Clock,
+    gauge: Option<Gauge>,
+    machine: Mutex<(admit::Gate, Pcg64Mcg)>,
+    /// Requests that run or could run.
+    runnable: AtomicU64,
+    /// In nanoseconds: charged to requests, and when the next look is due.
+    charged: AtomicU64,
+    look_at: AtomicU64,
+    counts: Counts,
+}
+
+/// What became of the requests that asked, since the start.
+#[derive(Debug, Default)]
+struct Counts {
+    admitted: [AtomicU64; Criticality::ALL.len()],
+    shed: [[AtomicU64; Criticality::ALL.len()]; 3],
+    malformed: AtomicU64,
+}
+
+/// What became of the requests that asked a server, since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdmissionCounts {
+    /// By criticality, in the order of [`Criticality::ALL`].
+    pub by_criticality: [Decided; Criticality::ALL.len()],
+    /// Values of criticality, deadline and attempt that could not be read.
+    pub malformed: u64,
+    /// CPU time that requests used themselves.
+    pub charged: Duration,
+}
+
+/// What became of requests of one criticality.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// Taken on.
+    pub admitted: u64,
+    /// Turned away: there was more to do than could be done.
+    pub overloaded: u64,
+    /// The same, and told not to try elsewhere either.
+    pub overloaded_no_retry: u64,
+    /// Turned away: they could not have been answered in time.
+    pub deadline: u64,
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// `config` is for as many CPUs as the process may use.
+    pub(super) fn new(config: RankedConfig, mode: Mode, gauge: Option<Gauge>) -> Arc<Self> {
+        let clock = Clock::start();
+        let now = clock.now();
+        let seen = Seen { cpu: cpu::used().as_secs_f64(), ..Seen::default() };
+        // Nobody gains from knowing who is in luck; servers of one fleet had better not agree.
+        let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
+        Arc::new(Self {
+            clock,
+            gauge,
+            machine: Mutex::new((admit::Gate::new(now, config, mode, seen), rng)),
+            charged: AtomicU64::new(0),
+            runnable: AtomicU64::new(0),
+            look_at: AtomicU64::new(0),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Whether a request is taken on.
+    pub(super) fn ask(self: &Arc<Self>, classified: Classified) -> Result<Arc<Request>, ShedReason> {
+        let Classified { context, left, malformed } = classified;
+        if malformed > 0 {
+            self.counts.malformed.fetch_add(u64::from(malformed), Ordering::Relaxed);
+        }
+        let arrival = Arrival {
+            criticality: context.criticality,
+            kind: context.kind,
+            share: Weight::ONE,
+            timeout: left,
+            cohort: None,
+            is_retry: context.attempt > 1,
+        };
+        let now = self.clock.now();
+        let mut machine = self.machine.lock();
+        let (gate, rng) = &mut *machine;
+        self.look(now, gate);
+        let (entry, shed) = gate.ask(now, &arrival, rng);
+        drop(machine);
+        let rank = context.criticality.rank();
+        let reason = shed.map(reason_of);
+        if let Some(reason) = reason {
+            self.counts.shed[place(reason)][rank].fetch_add(1, Ordering::Relaxed);
+        }
+        let entry = entry.ok_or_else(|| reason.expect("who is not let in is told why"))?;
+        self.counts.admitted[rank].fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Request::new(context, Arc::clone(self), entry)))
+    }
+
+    /// Looks at what the process has used, if it is time.
+    fn look(&self, now: Timestamp, gate: &mut admit::Gate) {
+        if now.as_nanos() < self.look_at.load(Ordering::Relaxed) {
+            return;
+        }
+        self.look_at.store((now + LOOK_EVERY).as_nanos(), Ordering::Relaxed);
+        let seen = Seen {
+            cpu: cpu::used().as_secs_f64(),
+            charged: Duration::from_nanos(self.charged.load(Ordering::Relaxed)).as_secs_f64(),
+            runnable: self.runnable.load(Ordering::Relaxed) as f64,
+        };
+        gate.see(now, seen, self.gauge.as_ref().map_or(0.0, |gauge| gauge()));
+    }
+
+    /// A request could run, or runs.
+    pub(super) fn on_runnable(&self) {
+        self.runnable.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It waits for something else than CPU, or has ended.
+    pub(super) fn on_waiting(&self) {
+        self.runnable.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A request that goes on has used so many CPU-seconds so far. Returns when to say so again.
+    pub(super) fn progress(&self, entry: &mut Entry, used: f64) -> f64 {
+        let now = self.clock.now();
+        self.machine.lock().0.progress(now, entry, used)
+    }
+
+    /// A request has ended, and used so much CPU.
+    pub(super) fn ended(&self, entry: Entry, used: Duration) {
+        let now = self.clock.now();
+        self.machine.lock().0.ended(now, entry, used.as_secs_f64());
+    }
+
+    /// Tasks of a request that had ended before have used so much CPU.
+    pub(super) fn used_late(&self, used: Duration) {
+        let now = self.clock.now();
+        self.machine.lock().0.used_late(now, used.as_secs_f64());
+    }
+
+    /// Requests have used so much CPU more.
+    pub(super) fn charge(&self, used: Duration) {
+        self.charged.fetch_add(u64::try_from(used.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(super) fn pressure(&self, criticality: Criticality) -> Pressure {
+        self.machine.lock().0.pressure(criticality)
+    }
+
+    pub(super) fn counts(&self) -> AdmissionCounts {
+        let Counts { admitted, shed, malformed } = &self.counts;
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        AdmissionCounts {
+            by_criticality: std::array::from_fn(|rank| {
+                let [overloaded, overloaded_no_retry, deadline] = shed.each_ref().map(|of| read(&of[rank]));
+                Decided { admitted: read(&admitted[rank]), overloaded, overloaded_no_retry, deadline }
+            }),
+            malformed: read(malformed),
+            charged: Duration::from_nanos(read(&self.charged)),
+        }
+    }
+}
+
+fn reason_of(shed: Shed) -> ShedReason {
+    match (shed.reason, shed.retry) {
+        (Reason::Deadline, _) => ShedReason::Deadline,
+        (Reason::Overloaded, Retry::Elsewhere) => ShedReason::Overloaded,
+        (Reason::Overloaded, Retry::Never) => ShedReason::OverloadedNoRetry,
+    }
+}
+
+/// In [`Counts`].
+fn place(reason: ShedReason) -> usize {
+    match reason {
+        ShedReason::Overloaded => 0,
+        ShedReason::OverloadedNoRetry => 1,
+        _ => 2,
+    }
+}

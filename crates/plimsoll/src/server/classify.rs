@@ -1,0 +1,66 @@
+//! What is made of the head of a request before it is served.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use http::{HeaderName, Request};
+use plimsoll_core::classify::Classifier;
+use plimsoll_core::meter::Kind;
+use plimsoll_wire::metadata::Metadata;
+use tokio::time::Instant;
+
+use super::context::{Customer, RequestContext, RequestHead};
+
+/// Names the customer of a request.
+type CustomerRule = Box<dyn Fn(RequestHead<'_>) -> Option<Customer> + Send + Sync>;
+/// Names what a request asks for.
+type RouteRule = Box<dyn Fn(RequestHead<'_>) -> u64 + Send + Sync>;
+/// Whether something is so.
+type Rule = Box<dyn Fn(RequestHead<'_>) -> bool + Send + Sync>;
+
+/// The rules by which requests are told apart.
+#[derive(Default)]
+pub(super) struct Rules {
+    pub(super) classifier: Classifier,
+    pub(super) customer_header: Option<HeaderName>,
+    pub(super) customer: Option<CustomerRule>,
+    pub(super) route: Option<RouteRule>,
+    pub(super) exempt: Option<Rule>,
+    hasher: RandomState,
+}
+
+/// What the rules make of a request.
+pub(super) struct Classified {
+    pub(super) context: RequestContext,
+    /// Until its deadline, if it has one.
+    pub(super) left: Option<Duration>,
+    /// Values of its headers that could not be read.
+    pub(super) malformed: u8,
+}
+
+impl Rules {
+    /// `None`: it is served whatever the load.
+    pub(super) fn classify<B>(&self, request: &Request<B>) -> Option<Classified> {
+        let head = RequestHead { method: request.method(), uri: request.uri(), headers: request.headers() };
+        if self.exempt.as_ref().is_some_and(|exempt| exempt(head)) {
+            return None;
+        }
+        let Metadata { criticality, timeout, attempt, malformed } = Metadata::read(head.headers);
+        let by_header = || Customer::read(head.headers, self.customer_header.as_ref()?);
+        let customer = self.customer.as_ref().and_then(|customer| customer(head)).or_else(by_header);
+        let route = match &self.route {
+            Some(route) => route(head),
+            None => self.hasher.hash_one((head.method, head.uri.path())),
+        };
+        let kind =
+            Kind { route, customer: customer.as_ref().map_or(0, |customer| self.hasher.hash_one(customer.name())) };
+        let context = RequestContext {
+            criticality: self.classifier.criticality(criticality),
+            customer,
+            deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            attempt: attempt.unwrap_or(1),
+            kind,
+        };
+        Some(Classified { context, left: timeout, malformed })
+    }
+}

@@ -1,0 +1,89 @@
+//! What is known of the request that is being served.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use plimsoll_core::Criticality;
+use plimsoll_core::admit::Pressure;
+use plimsoll_core::meter::Kind;
+use std::time::Duration;
+use tokio::time::Instant;
+
+use super::cost;
+
+/// What is known of a request: in its extensions, and by [`current`] in all code that serves it.
+#[derive(Clone, Debug)]
+pub struct RequestContext {
+    /// How bad it is to lose it.
+    pub criticality: Criticality,
+    /// Whose it is.
+    pub customer: Option<Customer>,
+    /// After this nobody wants an answer any more.
+    pub deadline: Option<Instant>,
+    /// Which attempt it is; 1 is the first.
+    pub attempt: u32,
+    /// What its cost is remembered by.
+    pub(super) kind: Kind,
+}
+
+/// Whose a request is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Customer {
+    name: HeaderValue,
+    /// The header that said so, which requests made on its behalf carry as well.
+    pub(crate) header: Option<HeaderName>,
+}
+
+impl Customer {
+    /// The customer of this name; `None` if it holds what a header cannot.
+    #[must_use]
+    pub fn new(name: &str) -> Option<Self> {
+        Some(Self { name: HeaderValue::from_str(name).ok()?, header: None })
+    }
+
+    pub(super) fn read(headers: &HeaderMap, header: &HeaderName) -> Option<Self> {
+        let name = headers.get(header)?.clone();
+        Some(Self { name, header: Some(header.clone()) })
+    }
+
+    /// Its name, as bytes: what came from outside need not be text.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    pub(crate) fn header_value(&self) -> &HeaderValue {
+        &self.name
+    }
+}
+
+/// The head of a request, for rules of your own.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RequestHead<'a> {
+    /// Its method.
+    pub method: &'a Method,
+    /// What it asks for.
+    pub uri: &'a Uri,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+}
+
+/// The request that is being served by the code that calls this: in a service within a
+/// [`ServerLayer`](super::ServerLayer), in the body of its response, and in tasks started by [`spawn`](super::spawn) and
+/// [`spawn_blocking`](super::spawn_blocking).
+#[must_use]
+pub fn current() -> Option<RequestContext> {
+    Some(cost::current()?.context.clone())
+}
+
+/// How near the server is to turning away requests as critical as the one that is being served: whoever can answer at less cost
+/// had better do so. [`Pressure::None`] outside of requests.
+#[must_use]
+pub fn pressure() -> Pressure {
+    cost::current().map_or(Pressure::None, |request| request.pressure())
+}
+
+/// CPU time that the request which is being served has used so far, the running section not included.
+#[must_use]
+pub fn used() -> Option<Duration> {
+    Some(cost::current()?.used())
+}

@@ -1,0 +1,118 @@
+//! A request in progress, as the parts of it that run see it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use plimsoll_core::admit::{Entry, Pressure};
+
+use crate::server::admission::Gate;
+use crate::server::context::RequestContext;
+
+/// A request in progress. Held by each of its tasks, and by its response until that has ended.
+#[derive(Debug)]
+pub(in crate::server) struct Request {
+    pub(in crate::server) context: RequestContext,
+    gate: Arc<Gate>,
+    /// CPU that it has used, in nanoseconds.
+    used: AtomicU64,
+    /// When it has used so much, the gate is to be told.
+    tell_at: AtomicU64,
+    /// None once it has ended.
+    entry: Mutex<Option<Entry>>,
+    /// What the gate knows of that.
+    told: AtomicU64,
+    /// Its tasks that run or could run.
+    runnable: AtomicU32,
+}
+
+impl Request {
+    pub(in crate::server) fn new(context: RequestContext, gate: Arc<Gate>, entry: Entry) -> Self {
+        Self {
+            context,
+            gate,
+            used: AtomicU64::new(0),
+            tell_at: AtomicU64::new(nanos(entry.expected())),
+            entry: Mutex::new(Some(entry)),
+            told: AtomicU64::new(0),
+            runnable: AtomicU32::new(0),
+        }
+    }
+
+    /// CPU that it has used so far.
+    pub(in crate::server) fn used(&self) -> Duration {
+        Duration::from_nanos(self.used.load(Ordering::Relaxed))
+    }
+
+    /// How near requests as critical as this one are to being turned away.
+    pub(in crate::server) fn pressure(&self) -> Pressure {
+        self.gate.pressure(self.context.criticality)
+    }
+
+    /// It has used more CPU.
+    pub(super) fn charge(&self, used: Duration) {
+        let nanos = u64::try_from(used.as_nanos()).unwrap_or(u64::MAX);
+        let used = self.used.fetch_add(nanos, Ordering::Relaxed) + nanos;
+        if used >= self.tell_at.load(Ordering::Relaxed) {
+            self.tell(used);
+        }
+    }
+
+    /// It has used as much as was expected, and goes on.
+    fn tell(&self, used: u64) {
+        let again = match self.entry.lock().as_mut() {
+            Some(entry) => nanos(self.gate.progress(entry, seconds(used))),
+            None => u64::MAX,
+        };
+        self.tell_at.store(again, Ordering::Relaxed);
+        self.gate.charge(self.untold());
+    }
+
+    /// Its response has ended, or will never be. Further calls do nothing.
+    pub(in crate::server) fn end(&self) {
+        if let Some(entry) = self.entry.lock().take() {
+            self.gate.ended(entry, self.used());
+            self.gate.charge(self.untold());
+        }
+    }
+
+    /// What it has used since this was asked for last.
+    fn untold(&self) -> Duration {
+        let used = self.used.load(Ordering::Relaxed);
+        Duration::from_nanos(used.saturating_sub(self.told.fetch_max(used, Ordering::Relaxed)))
+    }
+
+    /// One more of its tasks could run.
+    pub(super) fn on_runnable(&self) {
+        if self.runnable.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.gate.on_runnable();
+        }
+    }
+
+    /// One of them waits for something else than CPU, or has ended.
+    pub(super) fn on_waiting(&self) {
+        if self.runnable.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.gate.on_waiting();
+        }
+    }
+}
+
+/// The last of its tasks has ended: what those used that went on after its response is nobody's.
+impl Drop for Request {
+    fn drop(&mut self) {
+        let late = self.untold();
+        if !late.is_zero() {
+            self.gate.charge(late);
+            self.gate.used_late(late);
+        }
+    }
+}
+
+fn nanos(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 * 1e-9
+}
