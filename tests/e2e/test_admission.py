@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -73,38 +72,41 @@ def test_health_checks_and_controls_are_served_whatever_the_load(fleet: Fleet, b
 
 def test_who_is_turned_away_is_told_why(fleet: Fleet, backend: Backend) -> None:
     overload(fleet, backend)
-    status, text = ask(backend, x_criticality="sheddable")
-    assert (status, text) == (503, "overloaded: this backend has more work than it can do")
-    late = ask(backend, x_criticality="critical-plus", x_envoy_expected_rq_timeout_ms="1")
-    assert late[0] == 504, late
+    answers = [ask(backend, x_criticality="sheddable") for _ in range(20)]
+    assert (503, "overloaded: this backend has more work than it can do") in answers
+    status, text = ask(backend, x_criticality="critical-plus", x_envoy_expected_rq_timeout_ms="1")
+    assert (status, text) == (504, "deadline: no answer came in time")
 
 
-def calls_seen(fleet: Fleet, backend: Backend) -> Iterator[tuple[int, float]]:
-    """gRPC calls by a client that retries, each: how many attempts arrived, and how many seconds it all took."""
+def turned_away(fleet: Fleet, backend: Backend) -> tuple[int, float]:
+    """A gRPC call of a client that retries, which failed: how many attempts arrived, and how many seconds it took."""
     proxy = fleet.proxy([backend.address], cluster='protocol = "http2"')
     options = [("grpc.service_config", json.dumps(RETRIES))]
     with grpc.insecure_channel(f"127.0.0.1:{proxy.port}", options=options) as channel:
-        while True:
+        # Now and then there is room for one by chance.
+        for _ in range(50):
             before = proxy.admin.metric("plimsoll_requests_total")
             began = time.monotonic()
-            with pytest.raises(grpc.RpcError) as failed:
+            try:
                 work(channel)(b"x", timeout=30, metadata=SHEDDABLE)
-            assert failed.value.code() == grpc.StatusCode.UNAVAILABLE, failed.value
-            took = time.monotonic() - began
-            seen = wait_until("it is counted", lambda: proxy.admin.metric("plimsoll_requests_total") - before)
-            yield int(seen), took
+            except grpc.RpcError as error:
+                took = time.monotonic() - began
+                assert error.code() == grpc.StatusCode.UNAVAILABLE, error
+                seen = wait_until("it is counted", lambda: proxy.admin.metric("plimsoll_requests_total") - before)
+                return int(seen), took
+    pytest.fail("each of fifty sheddable calls was served")
 
 
 def test_grpcio_retries_at_once_where_it_is_told_to(fleet: Fleet, backend: Backend) -> None:
     overload(fleet, backend)
-    attempts, seconds = next(calls_seen(fleet, backend))
+    attempts, seconds = turned_away(fleet, backend)
     assert attempts == 5 and seconds < AT_ONCE
 
 
 def test_grpcio_does_not_retry_where_it_is_told_not_to(fleet: Fleet, backend: Backend) -> None:
     # Many have been turned away before, so that elsewhere is no better.
     overload(fleet, backend, "-H", "x-envoy-attempt-count: 2")
-    attempts, seconds = next(calls_seen(fleet, backend))
+    attempts, seconds = turned_away(fleet, backend)
     assert attempts == 1 and seconds < AT_ONCE
 
 
