@@ -18,56 +18,38 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderName};
+use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use plimsoll_core::LoadReport;
-use plimsoll_core::admit::{Mode, RankedConfig};
-use plimsoll_core::classify::Classifier;
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::headers::{ENDPOINT_LOAD_METRICS_BIN, X_PLIMSOLL_SHED};
 use plimsoll_wire::shed::ShedReason;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::admission::{AdmissionCounts, Gate, Gauge};
+use super::admission::{AdmissionCounts, Gate};
 use super::body::{OwnBody, ServerBody, Trailers, see_to};
+use super::builder::ServerLayerBuilder;
 use super::classify::Rules;
-use super::context::{Customer, RequestHead};
 use super::cost::{self, Metered};
-use super::cpu;
 use super::endpoints::Endpoint;
 use super::in_progress::InProgress;
 use super::lifecycle::{Lifecycle, Phase};
-use super::meter;
-use super::report::{Arrival, ReportSource, Reporter};
+use super::report::{Arrival, Reporter};
 
 /// Adds admission, load reports, health and lame duck to a service. Clones share one set of counts.
 #[derive(Clone)]
 pub struct ServerLayer {
-    reporter: Arc<Reporter>,
-    readiness_path: Option<Arc<str>>,
-    rules: Arc<Rules>,
+    pub(super) reporter: Arc<Reporter>,
+    pub(super) readiness_path: Option<Arc<str>>,
+    pub(super) rules: Arc<Rules>,
     /// None: everything is taken on, and no cost is measured.
-    gate: Option<Arc<Gate>>,
-}
-
-/// What can be set about a [`ServerLayer`].
-#[must_use]
-pub struct ServerLayerBuilder {
-    lifecycle: Lifecycle,
-    window: Duration,
-    cpus: Option<f64>,
-    source: Option<Box<dyn ReportSource>>,
-    readiness_path: Option<Arc<str>>,
-    rules: Rules,
-    admission: Option<Mode>,
-    gauge: Option<Gauge>,
+    pub(super) gate: Option<Arc<Gate>>,
 }
 
 impl ServerLayer {
@@ -79,16 +61,7 @@ impl ServerLayer {
 
     /// The same, with settings.
     pub fn builder(lifecycle: Lifecycle) -> ServerLayerBuilder {
-        ServerLayerBuilder {
-            lifecycle,
-            window: meter::DEFAULT_WINDOW,
-            cpus: None,
-            source: None,
-            readiness_path: None,
-            rules: Rules::default(),
-            admission: Some(Mode::default()),
-            gauge: None,
-        }
+        ServerLayerBuilder::new(lifecycle)
     }
 
     /// The life of the server that this layer reports on.
@@ -107,94 +80,6 @@ impl ServerLayer {
     #[must_use]
     pub fn admission(&self) -> AdmissionCounts {
         self.gate.as_ref().map_or_else(AdmissionCounts::default, |gate| gate.counts())
-    }
-}
-
-impl ServerLayerBuilder {
-    /// The window over which rates and CPU are averaged: default 1 s, at least 100 ms.
-    pub fn window(mut self, window: Duration) -> Self {
-        self.window = window;
-        self
-    }
-
-    /// The CPUs that 100% utilization stands for: by default all that the process may use. A server
-    /// that can only keep one thread busy is full at 1.0. At least a hundredth of a CPU.
-    pub fn cpus(mut self, cpus: f64) -> Self {
-        self.cpus = Some(if cpus.is_finite() { cpus.max(0.01) } else { cpu::available() });
-        self
-    }
-
-    /// Reports what `source` makes of the measured load.
-    pub fn source(mut self, source: impl ReportSource) -> Self {
-        self.source = Some(Box::new(source));
-        self
-    }
-
-    /// Answers GET and HEAD of `path` (`/readyz`, say): 200 while requests are welcome, else 503. By
-    /// default no path is taken from the service.
-    pub fn readiness_path(mut self, path: impl Into<Arc<str>>) -> Self {
-        self.readiness_path = Some(path.into());
-        self
-    }
-
-    /// What is done about too much load: by default [`Mode::Protect`]. `None`: nothing, and no cost is measured.
-    pub fn admission(mut self, mode: impl Into<Option<Mode>>) -> Self {
-        self.admission = mode.into();
-        self
-    }
-
-    /// How far senders are believed that say how critical their requests are, and what requests are otherwise: by default they are
-    /// believed, and [`Criticality::Critical`](plimsoll_core::Criticality::Critical).
-    pub fn criticality(mut self, classifier: Classifier) -> Self {
-        self.rules.classifier = classifier;
-        self
-    }
-
-    /// The customer of a request is named by this header. Only where those who send it are trusted to: customers that take others'
-    /// names take their shares. By default all requests are of one customer.
-    pub fn customer_header(mut self, header: HeaderName) -> Self {
-        self.rules.customer_header = Some(header);
-        self
-    }
-
-    /// The customer of a request is named by this rule: from a verified token, say. Where it names none, the header does.
-    pub fn customer_by(mut self, rule: impl Fn(RequestHead<'_>) -> Option<Customer> + Send + Sync + 'static) -> Self {
-        self.rules.customer = Some(Box::new(rule));
-        self
-    }
-
-    /// Requests for which `route` gives the same number are expected to cost alike. By default those of the same method and path do;
-    /// where paths hold names without end (`/users/7`), what comes before the name makes a better one.
-    pub fn route_by(mut self, route: impl Fn(RequestHead<'_>) -> u64 + Send + Sync + 'static) -> Self {
-        self.rules.route = Some(Box::new(route));
-        self
-    }
-
-    /// Requests of which this says so are served whatever the load. Health checks, reports and readiness are, in any case.
-    pub fn exempt(mut self, exempt: impl Fn(RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
-        self.rules.exempt = Some(Box::new(exempt));
-        self
-    }
-
-    /// A further measure of how loaded the server is, beside its CPU: 1 is as much as it can bear, from there on requests are turned
-    /// away. Asked about a hundred times a second, on the path of a request: it must not block.
-    pub fn gauge(mut self, gauge: impl Fn() -> f64 + Send + Sync + 'static) -> Self {
-        self.gauge = Some(Box::new(gauge));
-        self
-    }
-
-    /// The layer.
-    #[must_use]
-    pub fn build(self) -> ServerLayer {
-        let cpus = self.cpus.unwrap_or_else(cpu::available);
-        let config = RankedConfig::new(cpus).expect("a hundredth of a CPU or more");
-        let gate = self.admission.map(|mode| Gate::new(config, mode, self.gauge));
-        ServerLayer {
-            reporter: Reporter::new(self.lifecycle, self.window, cpus, self.source),
-            readiness_path: self.readiness_path,
-            rules: Arc::new(self.rules),
-            gate,
-        }
     }
 }
 

@@ -63,6 +63,7 @@
 
 mod admission;
 mod body;
+mod builder;
 mod classify;
 mod context;
 mod cost;
@@ -79,10 +80,11 @@ mod signals;
 
 pub use admission::{AdmissionCounts, Decided};
 pub use body::ServerBody;
+pub use builder::ServerLayerBuilder;
 pub use context::{Customer, RequestContext, RequestHead, current, pressure, used};
 pub use cost::{bind, spawn, spawn_blocking};
 pub use endpoints::MIN_REPORT_INTERVAL;
-pub use layer::{ResponseFuture, ServerLayer, ServerLayerBuilder, ServerService};
+pub use layer::{ResponseFuture, ServerLayer, ServerService};
 pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
 pub use plimsoll_core::admit::{Mode, Pressure};
 pub use plimsoll_core::classify::{Classifier, Trust};
