@@ -1,0 +1,93 @@
+//! What a decision of the gate costs, however many customers there are.
+//!
+//! Requests ask and end, at twice the capacity, from ten customers and from a million, each in turn. A run measures for a while many
+//! times and gives the least and the median: what else the machine does only ever adds.
+//!
+//! ```text
+//! cargo bench -p plimsoll-core --bench admit               a table
+//! cargo bench -p plimsoll-core --bench admit -- --check    exit 1 if a million cost more than twice what ten do
+//! ```
+
+use std::collections::VecDeque;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use plimsoll_core::admit::{Arrival, Entry, Gate, Mode, RankedConfig, Seen};
+use plimsoll_core::meter::Kind;
+use plimsoll_core::{Criticality, Timestamp, Weight};
+use rand_core::SeedableRng as _;
+use rand_pcg::Pcg64Mcg;
+
+const CUSTOMERS: [u64; 3] = [10, 10_000, 1_000_000];
+/// Decisions in one measurement: about a millisecond.
+const DECISIONS: u64 = 5_000;
+const MEASUREMENTS: usize = 300;
+/// Each customer comes by once at least.
+const WARM_UP: u64 = 1_200_000;
+/// A request uses so much, and another comes each half of that.
+const COST: Duration = Duration::from_micros(20);
+const MOST_IN_PROGRESS: usize = 16;
+
+struct Server {
+    gate: Gate,
+    rng: Pcg64Mcg,
+    customers: u64,
+    requests: u64,
+    running: VecDeque<Entry>,
+}
+
+impl Server {
+    fn new(customers: u64) -> Self {
+        let config = RankedConfig::new(1.0).expect("a core");
+        let gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        Self { gate, rng: Pcg64Mcg::seed_from_u64(1), customers, requests: 0, running: VecDeque::with_capacity(64) }
+    }
+
+    /// A request asks, and if it is taken on, another one ends.
+    fn decide(&mut self) {
+        let number = self.requests;
+        self.requests += 1;
+        let now = Timestamp::from_nanos(number * COST.as_nanos() as u64 / 2);
+        let arrival = Arrival {
+            criticality: Criticality::ALL[number as usize % 4],
+            kind: Kind { route: number % 7, customer: number % self.customers },
+            share: Weight::ONE,
+            timeout: None,
+            cohort: None,
+            is_retry: false,
+        };
+        if let (Some(entry), _) = self.gate.ask(now, &arrival, &mut self.rng) {
+            self.running.push_back(entry);
+            if self.running.len() > MOST_IN_PROGRESS
+                && let Some(entry) = self.running.pop_front()
+            {
+                self.gate.ended(now, entry, COST.as_secs_f64());
+            }
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    println!("| customers | least, ns | median, ns |\n|--:|--:|--:|");
+    let medians = CUSTOMERS.map(|customers| {
+        let mut server = Server::new(customers);
+        (0..WARM_UP).for_each(|_| server.decide());
+        let mut found: Vec<f64> = (0..MEASUREMENTS)
+            .map(|_| {
+                let begun = Instant::now();
+                (0..DECISIONS).for_each(|_| server.decide());
+                begun.elapsed().as_secs_f64() * 1e9 / DECISIONS as f64
+            })
+            .collect();
+        found.sort_by(f64::total_cmp);
+        let median = found[MEASUREMENTS / 2];
+        println!("| {customers} | {:.0} | {median:.0} |", found[0]);
+        median
+    });
+    let is_flat = medians[2] <= 2.0 * medians[0];
+    if std::env::args().any(|argument| argument == "--check") && !is_flat {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
