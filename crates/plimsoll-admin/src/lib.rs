@@ -31,7 +31,7 @@ pub use api::{router, serve};
 pub use fleet::{Fleet, Missing, Readiness};
 pub use metrics::encode;
 pub use snapshot::{
-    AttemptCounts, BackendSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, ListenerSnapshot, PressureSnapshot,
-    Reported, Transition, Transitions,
+    AttemptCounts, BackendSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot,
+    PressureSnapshot, Reported, Transition, Transitions,
 };
 pub use view::{BackendView, ClusterView, SpreadView, StateCounts};

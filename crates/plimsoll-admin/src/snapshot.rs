@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plimsoll_core::LoadReport;
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::{Criticality, LoadReport};
 
 /// A whole fleet.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +71,17 @@ pub struct ClusterSnapshot {
     pub latency: Histogram,
     /// Changes of state of its backends.
     pub transitions: Vec<Transition>,
+    /// Its gate; `None` if it has none.
+    pub inbound: Option<InboundSnapshot>,
+}
+
+/// The gate before the process that a cluster's backends are.
+#[derive(Clone, Debug, Default)]
+pub struct InboundSnapshot {
+    /// Requests that it decided upon, by criticality and decision.
+    pub decisions: Vec<(Criticality, &'static str, u64)>,
+    /// CPUs that the process uses; `None` while it cannot be seen.
+    pub cpus: Option<f64>,
 }
 
 /// One backend of a cluster.

@@ -50,6 +50,12 @@ impl Smoothed {
         Self { cpu, at: now, signals: Signals::default() }
     }
 
+    /// What the signals were at the last look.
+    #[must_use]
+    pub fn last(&self) -> Signals {
+        self.signals
+    }
+
     /// What the signals are, when the process has used so many CPU-seconds since its start and so many requests run or could run now:
     /// to be asked every few milliseconds.
     pub fn sample(&mut self, now: Timestamp, cpu: f64, runnable: f64) -> Signals {

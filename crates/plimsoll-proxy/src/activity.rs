@@ -8,6 +8,7 @@ use http::Request;
 use crate::access_log::Entry;
 use crate::ended::Ended;
 use crate::forwarded::Marks;
+use crate::inbound::Passage;
 use crate::listener::{Limits, ListenerState};
 use crate::peer::Peer;
 
@@ -152,6 +153,8 @@ pub(crate) struct ActiveRequest {
     connection: Arc<Connection>,
     /// Its line in the log, if it gets one.
     pub(crate) entry: Option<Box<Entry>>,
+    /// That it was let in where its cluster has a gate.
+    pub(crate) passage: Option<Box<Passage>>,
     /// Bytes of its body, counted only for the log.
     bytes_in: Option<Arc<AtomicU64>>,
 }
@@ -162,7 +165,7 @@ impl ActiveRequest {
         connection.activity.begin();
         let entry = connection.listener.access_log.begin(&connection.peer, &connection.limits.name, request);
         let bytes_in = entry.as_ref().map(|_| Arc::default());
-        Self { connection: Arc::clone(connection), entry, bytes_in }
+        Self { connection: Arc::clone(connection), entry, passage: None, bytes_in }
     }
 
     /// Where the bytes of its body are to be counted.

@@ -9,6 +9,7 @@ use http::{HeaderValue, Response, StatusCode};
 use plimsoll::client;
 use plimsoll_http1::{Framing, write};
 use plimsoll_wire::grpc::{self, Code};
+use plimsoll_wire::shed::ShedReason;
 
 use crate::date;
 use crate::reason::{self, Refusal};
@@ -18,6 +19,9 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// The answer to a request that the proxy refuses.
 pub(crate) fn for_refusal(refusal: Refusal, is_grpc: bool) -> Response<ResponseBody> {
+    if let Refusal::Shed(reason) = refusal {
+        return for_shed(reason, is_grpc);
+    }
     let (_, status, code, _) = refusal.row();
     let mut response = plain(is_grpc, status, code, &refusal.text());
     if status == StatusCode::METHOD_NOT_ALLOWED {
@@ -52,12 +56,16 @@ pub(crate) fn write_refusal(into: &mut Vec<u8>, refusal: Refusal) {
 /// The answer to a request that the client side could not get served.
 pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<ResponseBody> {
     if let Some(reason) = error.shed_reason() {
-        let head = reason.head(is_grpc, None);
-        let message = if is_grpc { "" } else { reason.row().message };
-        return with_text(head, is_grpc, message);
+        return for_shed(reason, is_grpc);
     }
     let (status, code, message) = reason::of_error(error);
     plain(is_grpc, status, code, message)
+}
+
+/// The answer to a request that is turned away.
+fn for_shed(reason: ShedReason, is_grpc: bool) -> Response<ResponseBody> {
+    let message = if is_grpc { "" } else { reason.row().message };
+    with_text(reason.head(is_grpc, None), is_grpc, message)
 }
 
 /// The answer in place of one that speaks another protocol from here on, which nobody had asked the backend for.

@@ -6,6 +6,7 @@ use http::header::{EXPECT, HOST, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use plimsoll::client::{self, Informational, Upgraded};
+use plimsoll_core::Criticality;
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc;
 
@@ -14,7 +15,7 @@ use crate::activity::{ActiveRequest, Connection};
 use crate::answer;
 use crate::hop;
 use crate::http2;
-use crate::listener::Target;
+use crate::listener::{LetIn, Target};
 use crate::reason::Refusal;
 use crate::request_body::{RequestBody, RequestBodyError};
 use crate::response_body::ResponseBody;
@@ -59,24 +60,21 @@ pub(crate) async fn forward(
     request.body_mut().count_in(active.bytes_in());
     let is_grpc = grpc::is_grpc(request.headers());
     let is_head = request.method() == Method::HEAD;
-    let admitted = match admit(connection, &request) {
+    let admitted = match admit(connection, &request).and_then(|target| let_in(target, &request, &mut active)) {
         // A client that waits to be told to go on sends nothing before the backend was asked.
-        Ok(target) if request.body().is_end_stream() || request.headers().contains_key(EXPECT) => Ok(target),
-        Ok(target) => match request.body_mut().first_part().await {
-            Ok(()) => Ok(target),
+        Ok(admitted) if request.body().is_end_stream() || request.headers().contains_key(EXPECT) => Ok(admitted),
+        Ok(admitted) => match request.body_mut().first_part().await {
+            Ok(()) => Ok(admitted),
             Err(_) => Err(Refusal::SlowBody),
         },
         Err(refusal) => Err(refusal),
     };
     let answer = match admitted {
         Err(refusal) => refuse(connection, refusal, is_grpc, &mut active),
-        Ok(target) => {
+        Ok((target, mark)) => {
             let Beyond { upgrade, informational } = beyond;
             let asks_to_switch = upgrade.is_some();
-            prepare(connection, &target, &mut request, upgrade);
-            if let Some(entry) = &mut active.entry {
-                entry.cluster = Some(target.cluster_name().into());
-            }
+            prepare(connection, &target, &mut request, upgrade, mark);
             let http2 = request.version() == Version::HTTP_2;
             let failure = request.body().failure();
             match target.send(request, informational).await {
@@ -86,6 +84,8 @@ pub(crate) async fn forward(
                     }
                     match switch(connection, response, asks_to_switch) {
                         Some((response, backend)) => {
+                            // What follows is no request, and may last for hours.
+                            active.passage = None;
                             return Outcome::Switched(Box::new(Switched { response, backend, active }));
                         }
                         None => answer::for_switch(is_grpc),
@@ -142,6 +142,21 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
     connection.listener.routes.load().find(&asked).cloned().ok_or(Refusal::NoRoute)
 }
 
+/// Whether the process behind the route's cluster can take the request on, before anything of its body is read; and how critical
+/// the request is, if that is to be written on it.
+fn let_in(
+    target: Arc<Target>,
+    request: &Request<RequestBody>,
+    active: &mut ActiveRequest,
+) -> Result<(Arc<Target>, Option<Criticality>), Refusal> {
+    if let Some(entry) = &mut active.entry {
+        entry.cluster = Some(target.cluster_name().into());
+    }
+    let LetIn { passage, mark } = target.let_in(request)?;
+    active.passage = passage;
+    Ok((target, mark))
+}
+
 /// The host that a request is for; `None` where that is not clear, empty where an old client or HTTP/2 names none.
 ///
 /// HTTP/2 has it in the authority, HTTP/1 in a field, unless the target is in absolute form (RFC 9112, 3.2).
@@ -160,14 +175,20 @@ fn host<B>(request: &Request<B>) -> Option<&str> {
 }
 
 /// Makes the client's request one of the proxy's.
-fn prepare(connection: &Connection, target: &Target, request: &mut Request<RequestBody>, upgrade: Option<Upgrade>) {
+fn prepare(
+    connection: &Connection,
+    target: &Target,
+    request: &mut Request<RequestBody>,
+    upgrade: Option<Upgrade>,
+    mark: Option<Criticality>,
+) {
     if request.version() == Version::HTTP_2 {
         // hyper cannot tell an HTTP/2 client to go on, so that it goes on by itself after a while; nobody need be asked.
         request.headers_mut().remove(EXPECT);
     }
     hop::strip_request(request.headers_mut());
     connection.marks.request(&connection.limits.forwarding, request);
-    target.prepare(request, &connection.peer);
+    target.prepare(request, &connection.peer, mark);
     if request.uri().authority().is_some() {
         // What the request was routed by is what the backend gets to see, whatever the field beside it says.
         request.headers_mut().remove(HOST);

@@ -15,6 +15,8 @@
 //!   `time_limits`: for how long; `clients`: how many from one address.
 //! - `forward`: one request; `request_body` (and `silence`), `response_body`: what streams through; `hop`: fields that are not
 //!   passed on; `upgrade`: what follows when both sides leave HTTP; `date`; `access_log`: what is written of it.
+//! - `classify`: how critical a request is; `inbound`: whether the process behind a cluster can take it on; `cgroup`: where
+//!   control groups are.
 //! - `sockets`: those that listen, and that a successor takes over; `pressure`: what happens when memory or descriptors run out.
 //! - `reason`: why a request was not served; `answer`: the answer that says so; `ended`, `turned_away`: why a connection was ended,
 //!   or not taken.
@@ -23,6 +25,8 @@ mod accept;
 mod access_log;
 mod activity;
 mod answer;
+mod cgroup;
+mod classify;
 mod clients;
 pub mod config;
 mod connection;
@@ -34,6 +38,7 @@ mod handshake;
 mod hop;
 mod http1;
 pub mod http2;
+mod inbound;
 mod listener;
 mod peer;
 mod phase;
@@ -52,6 +57,7 @@ mod turned_away;
 mod upgrade;
 mod worker;
 
+pub use inbound::InboundView;
 pub use pressure::PressureView;
 pub use proxy::{Error, ListenerView, Proxy, Reloads};
 pub use sockets::Sockets;

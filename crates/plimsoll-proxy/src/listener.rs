@@ -9,19 +9,22 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::{Request, Response};
 use plimsoll::client::{self, Client, Informational, Terms};
+use plimsoll_core::Criticality;
 use tokio::sync::Notify;
 
 use crate::access_log::AccessLog;
+use crate::classify::{self, Claims};
 use crate::clients::Clients;
 use crate::config;
 use crate::ended::EndedCounts;
 use crate::forwarded::{self, HostRewrite};
 use crate::handshake::Handshakes;
 use crate::http2::{Allowance, Stalled};
+use crate::inbound::{Inbound, Passage};
 use crate::peer::Peer;
 use crate::phase::Life;
 use crate::pressure::Pressure;
-use crate::reason::Refusals;
+use crate::reason::{Refusal, Refusals};
 use crate::request_body::RequestBody;
 use crate::route::RouteTable;
 use crate::tls::ServerTls;
@@ -77,11 +80,30 @@ pub(crate) struct Target {
     host_rewrite: Option<HostRewrite>,
     /// Backends are told of clients by the PROXY protocol.
     tells_address: bool,
+    /// How its requests are told apart; `None` where nothing depends on it.
+    rules: Option<classify::Rules>,
+    gate: Option<RouteGate>,
+}
+
+/// The gate of a route's cluster.
+struct RouteGate {
+    inbound: Arc<Inbound>,
+    /// The route is exempt: all of its requests are let in.
+    is_open: bool,
 }
 
 impl Target {
-    pub(crate) fn new(client: Client<RequestBody>, route: &config::Route) -> Self {
+    /// `claims` are those of the listener, `inbound` the gate of the cluster.
+    pub(crate) fn new(
+        client: Client<RequestBody>,
+        route: &config::Route,
+        claims: &Claims,
+        inbound: Option<Arc<Inbound>>,
+    ) -> Self {
+        let rules = classify::Rules::new(claims, route);
         Self {
+            rules: (rules.marks() || inbound.is_some()).then_some(rules),
+            gate: inbound.map(|inbound| RouteGate { inbound, is_open: route.exempt }),
             tells_address: client.cluster().config().proxy_protocol.is_some(),
             client,
             request_timeout: route.request_timeout,
@@ -89,8 +111,26 @@ impl Target {
         }
     }
 
-    /// Changes a request of `peer` as the route has it.
-    pub(crate) fn prepare<B>(&self, request: &mut Request<B>, peer: &Peer) {
+    /// Lets the request in if the process behind the cluster can take it on, where that is looked at; and says how critical it
+    /// is, where that is to be written on what goes on.
+    pub(crate) fn let_in<B>(&self, request: &Request<B>) -> Result<LetIn, Refusal> {
+        let Some(rules) = &self.rules else { return Ok(LetIn::default()) };
+        let class = rules.classify(request.headers());
+        let passage = match &self.gate {
+            None => None,
+            Some(gate) if gate.is_open => Some(gate.inbound.let_in()),
+            Some(RouteGate { inbound, .. }) => {
+                Some(inbound.ask(&rules.arrival(class, request, inbound)).map_err(Refusal::Shed)?)
+            }
+        };
+        Ok(LetIn { passage, mark: rules.marks().then_some(class.criticality) })
+    }
+
+    /// Changes a request of `peer` as the route has it, and marks it as so critical.
+    pub(crate) fn prepare<B>(&self, request: &mut Request<B>, peer: &Peer, mark: Option<Criticality>) {
+        if let Some(criticality) = mark {
+            classify::mark(request.headers_mut(), criticality);
+        }
         if let Some(host) = &self.host_rewrite {
             host.apply(request);
         }
@@ -113,6 +153,14 @@ impl Target {
         (terms.timeout, terms.informational) = (self.request_timeout, informational);
         self.client.send_with(request, terms).await
     }
+}
+
+/// A request that may go on.
+#[derive(Default)]
+pub(crate) struct LetIn {
+    pub(crate) passage: Option<Box<Passage>>,
+    /// How critical it is, if that is to be written on it.
+    pub(crate) mark: Option<Criticality>,
 }
 
 /// What the threads of one listener share.

@@ -20,6 +20,7 @@ pub use self::error::Error;
 use self::running::{Running, RunningListener};
 use crate::access_log::AccessLog;
 use crate::config::Config;
+use crate::inbound::{Inbound, InboundView};
 use crate::phase::{Life, Phase};
 use crate::pressure::{Pressure, PressureView, descriptors};
 use crate::sockets::{self, Bound, Sockets};
@@ -240,6 +241,12 @@ impl Proxy {
     #[must_use]
     pub fn cluster(&self, name: &str) -> Option<Cluster> {
         self.running.lock().clusters.get(name).cloned()
+    }
+
+    /// What became of the requests of the cluster of this name at its gate; `None` if it has none.
+    #[must_use]
+    pub fn inbound(&self, cluster: &str) -> Option<InboundView> {
+        self.running.lock().inbound.get(cluster).map(|inbound| Inbound::view(inbound))
     }
 
     /// The listeners, by name.

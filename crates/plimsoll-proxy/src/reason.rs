@@ -9,6 +9,9 @@ use http::{HeaderMap, StatusCode};
 use plimsoll::client;
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::{self, Code};
+use plimsoll_wire::shed::ShedReason;
+
+use crate::inbound;
 
 /// Why the proxy answers itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub(crate) enum Refusal {
     SlowBody,
     /// Memory is nearly used up.
     Memory,
+    /// The process behind the cluster has more to do than it can; one of [`inbound::REASONS`].
+    Shed(ShedReason),
     /// The message is none that could be read in one way.
     Malformed(Fault),
 }
@@ -40,7 +45,12 @@ impl Refusal {
         [Self::NoRoute, Self::Connect, Self::Trace, Self::BodyTooLarge, Self::SlowHead, Self::SlowBody, Self::Memory];
 
     /// All that can be counted.
-    const COUNT: usize = Self::OWN.len() + Fault::ALL.len();
+    const COUNT: usize = Self::OWN.len() + inbound::REASONS.len() + Fault::ALL.len();
+
+    fn all() -> impl Iterator<Item = Self> {
+        let shed = inbound::REASONS.into_iter().map(Self::Shed);
+        Self::OWN.into_iter().chain(shed).chain(Fault::ALL.into_iter().map(Self::Malformed))
+    }
 
     /// Its place among the counters.
     fn index(self) -> usize {
@@ -52,7 +62,11 @@ impl Refusal {
             Self::SlowHead => 4,
             Self::SlowBody => 5,
             Self::Memory => 6,
-            Self::Malformed(fault) => Self::OWN.len() + fault as usize,
+            Self::Shed(reason) => {
+                let place = inbound::REASONS.iter().position(|listed| *listed == reason);
+                Self::OWN.len() + place.expect("a gate has no other reasons")
+            }
+            Self::Malformed(fault) => Self::OWN.len() + inbound::REASONS.len() + fault as usize,
         }
     }
 
@@ -93,6 +107,7 @@ impl Refusal {
             Self::Memory => {
                 ("memory", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "the proxy has hardly any memory left")
             }
+            Self::Shed(reason) => (reason.name(), reason.row().http, reason.row().grpc, reason.row().message),
             Self::Malformed(fault) => (fault.name(), fault.status(), Code::InvalidArgument, fault.message()),
         }
     }
@@ -100,7 +115,11 @@ impl Refusal {
     /// What the client is told, in words.
     pub(crate) fn text(self) -> String {
         let (name, _, _, message) = self.row();
-        format!("{name}: {message}")
+        match self {
+            // Those of that table begin with the word.
+            Self::Shed(_) => message.to_owned(),
+            _ => format!("{name}: {message}"),
+        }
     }
 
     /// The word for it in metrics.
@@ -125,8 +144,7 @@ impl Refusals {
     }
 
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let all = Refusal::OWN.into_iter().chain(Fault::ALL.into_iter().map(Refusal::Malformed));
-        all.map(|refusal| (refusal.name(), self.0[refusal.index()].load(Ordering::Relaxed)))
+        Refusal::all().map(|refusal| (refusal.name(), self.0[refusal.index()].load(Ordering::Relaxed)))
     }
 }
 
@@ -162,8 +180,7 @@ mod tests {
     #[test]
     fn each_reason_is_counted_in_a_place_of_its_own() {
         let refusals = Refusals::default();
-        let all = || Refusal::OWN.into_iter().chain(Fault::ALL.into_iter().map(Refusal::Malformed));
-        for (times, refusal) in (1..).zip(all()) {
+        for (times, refusal) in (1..).zip(Refusal::all()) {
             (0..times).for_each(|_| refusals.count(refusal));
         }
         let counts: Vec<u64> = refusals.counts().map(|(_, count)| count).collect();

@@ -16,7 +16,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::accept::{self, Door};
 use crate::access_log::AccessLog;
+use crate::classify::Claims;
 use crate::config::Config;
+use crate::inbound::Inbound;
 use crate::listener::{Limits, ListenerState, Shared, Target};
 use crate::phase::{Life, Phase};
 use crate::request_body::RequestBody;
@@ -26,6 +28,8 @@ use crate::route::RouteTable;
 pub(crate) struct Plan {
     pub(crate) config: Arc<Config>,
     pub(crate) clusters: HashMap<String, Cluster>,
+    /// The gates of those clusters that have one.
+    pub(crate) inbound: HashMap<String, Arc<Inbound>>,
     pub(crate) listeners: Vec<ListenerPlan>,
     pub(crate) access_log: AccessLog,
     /// Told when the plan is in force.
@@ -37,6 +41,7 @@ pub(crate) struct ListenerPlan {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
     pub(crate) limits: Limits,
+    pub(crate) claims: Claims,
     pub(crate) shared: Arc<Shared>,
     /// The worker's own sockets where the listener is new, at least one; else none.
     pub(crate) sockets: Vec<std::net::TcpListener>,
@@ -111,14 +116,14 @@ impl Serving {
     }
 
     fn serve(&mut self, plan: Plan) {
-        let Plan { config, clusters, listeners, access_log, done } = plan;
+        let Plan { config, clusters, inbound, listeners, access_log, done } = plan;
         self.clients.retain(|name, client| clusters.get(name) == Some(client.cluster()));
         for (name, cluster) in clusters {
             self.clients.entry(name).or_insert_with(|| Client::new(&cluster));
         }
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
         for listener in listeners {
-            self.listen(&config, &access_log, listener);
+            self.listen(&config, &inbound, &access_log, listener);
         }
         self.leaving.retain(|state| state.strong_count() > 0);
         for (_, removed) in self.listeners.extract_if(|address, _| !addresses.contains(address)) {
@@ -129,8 +134,14 @@ impl Serving {
         let _ = done.send(());
     }
 
-    fn listen(&mut self, config: &Config, access_log: &AccessLog, plan: ListenerPlan) {
-        let routes = Arc::new(self.routes(config, &plan.name));
+    fn listen(
+        &mut self,
+        config: &Config,
+        inbound: &HashMap<String, Arc<Inbound>>,
+        access_log: &AccessLog,
+        plan: ListenerPlan,
+    ) {
+        let routes = Arc::new(self.routes(config, inbound, &plan));
         let limits = Arc::new(plan.limits);
         if plan.sockets.is_empty() {
             if let Some(Listening { state, .. }) = self.listeners.get(&plan.address) {
@@ -157,11 +168,17 @@ impl Serving {
         self.listeners.insert(plan.address, Listening { state, door: Some(door) });
     }
 
-    fn routes(&self, config: &Config, listener: &str) -> RouteTable<Arc<Target>> {
-        RouteTable::new(config.routes_of(listener).filter_map(|route| {
+    fn routes(
+        &self,
+        config: &Config,
+        inbound: &HashMap<String, Arc<Inbound>>,
+        listener: &ListenerPlan,
+    ) -> RouteTable<Arc<Target>> {
+        RouteTable::new(config.routes_of(&listener.name).filter_map(|route| {
             // A config names no route to a cluster that it does not have.
             let client = self.clients.get(&route.cluster)?.clone();
-            Some((route, Arc::new(Target::new(client, route))))
+            let inbound = inbound.get(&route.cluster).cloned();
+            Some((route, Arc::new(Target::new(client, route, &listener.claims, inbound))))
         }))
     }
 }

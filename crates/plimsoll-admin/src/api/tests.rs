@@ -5,14 +5,15 @@ use std::time::Duration;
 use axum::body::Body;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
-use plimsoll_core::LoadReport;
 use plimsoll_core::health::{Reason, State as Health};
+use plimsoll_core::{Criticality, LoadReport};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
 use crate::snapshot::{
-    AttemptCounts, BackendSnapshot, FleetSnapshot, Histogram, ListenerSnapshot, PressureSnapshot, Reported, Transition,
+    AttemptCounts, BackendSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot, PressureSnapshot,
+    Reported, Transition,
 };
 
 /// A fleet of one cluster `web` with four backends: healthy and loaded, a lame duck, healthy and half as loaded,
@@ -54,6 +55,10 @@ pub(crate) fn fleet() -> Still {
             count: 91,
         },
         transitions: vec![Transition { to: Health::LameDuck, reason: Reason::Reported, count: 1 }],
+        inbound: Some(InboundSnapshot {
+            decisions: vec![(Criticality::Critical, "admitted", 12), (Criticality::Sheddable, "overloaded", 4)],
+            cpus: Some(1.5),
+        }),
         ..ClusterSnapshot::default()
     };
     let listener = ListenerSnapshot {

@@ -4,7 +4,7 @@ use plimsoll_core::health::State;
 use prometheus_client::metrics::MetricType;
 
 use super::{Metric, Scrape};
-use crate::snapshot::{BackendSnapshot, ClusterSnapshot};
+use crate::snapshot::{BackendSnapshot, ClusterSnapshot, InboundSnapshot};
 use crate::view::utilization_spread;
 
 const CLUSTER: &[&str] = &["cluster"];
@@ -24,8 +24,44 @@ fn backends(scrape: &Scrape, mut each: impl FnMut([&str; 2], &BackendSnapshot)) 
     }
 }
 
+/// A metric of each gate.
+fn gates(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot)) {
+    clusters(scrape, |cluster| {
+        if let Some(inbound) = &cluster.inbound {
+            each(&cluster.name, inbound);
+        }
+    });
+}
+
 /// The table.
-pub(super) static CLUSTERS: [Metric; 27] = [
+pub(super) static CLUSTERS: [Metric; 30] = [
+    Metric {
+        name: "admission_requests_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "criticality", "decision"],
+        help: "Requests by what the gate of a cluster with `inbound` decided: admitted, or why they were turned away",
+        fill: |s, out| {
+            gates(s, |cluster, gate| {
+                for (criticality, decision, count) in &gate.decisions {
+                    out.count(&[cluster, criticality.name(), decision], *count);
+                }
+            });
+        },
+    },
+    Metric {
+        name: "inbound_process_seen",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "1 while the process that a cluster with `inbound` protects can be seen",
+        fill: |s, out| gates(s, |cluster, gate| out.gauge(&[cluster], f64::from(u8::from(gate.cpus.is_some())))),
+    },
+    Metric {
+        name: "inbound_process_cpus",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "CPUs that the process uses that a cluster with `inbound` protects, descendants included",
+        fill: |s, out| gates(s, |cluster, gate| out.gauge(&[cluster], gate.cpus)),
+    },
     Metric {
         name: "unserved_requests_total",
         kind: MetricType::Counter,

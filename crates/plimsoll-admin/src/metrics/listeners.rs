@@ -73,7 +73,7 @@ pub(super) static LISTENERS: [Metric; 8] = [
         name: "refused_requests_total",
         kind: MetricType::Counter,
         labels: LISTENER_REASON,
-        help: "Requests that the proxy answered itself for what the client did, or for want of memory",
+        help: "Requests that the proxy answered itself for what the client did, for want of memory, or because a gate turned them away",
         fill: |s, out| by_reason(s, out, |l| &l.refusals),
     },
 ];

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll::client::{BackendView, Cluster, Latencies};
 use plimsoll_admin::{
-    AttemptCounts, BackendSnapshot, ClusterSnapshot, Fleet, FleetSnapshot, Histogram, ListenerSnapshot, Missing,
-    PressureSnapshot, Readiness, Reported, Transition,
+    AttemptCounts, BackendSnapshot, ClusterSnapshot, Fleet, FleetSnapshot, Histogram, InboundSnapshot,
+    ListenerSnapshot, Missing, PressureSnapshot, Readiness, Reported, Transition,
 };
 use plimsoll_core::Timestamp;
 use plimsoll_core::health::State;
-use plimsoll_proxy::{PressureView, Proxy};
+use plimsoll_proxy::{InboundView, PressureView, Proxy};
 
 /// A running proxy.
 pub(super) struct ProxyFleet {
@@ -60,7 +60,7 @@ impl Fleet for ProxyFleet {
 
     fn snapshot(&self) -> FleetSnapshot {
         FleetSnapshot {
-            clusters: self.proxy.clusters().iter().map(cluster).collect(),
+            clusters: self.proxy.clusters().iter().map(|each| cluster(each, self.proxy.inbound(each.name()))).collect(),
             listeners: self
                 .proxy
                 .listeners()
@@ -102,7 +102,7 @@ fn pressure(view: PressureView) -> PressureSnapshot {
     }
 }
 
-fn cluster(cluster: &Cluster) -> ClusterSnapshot {
+fn cluster(cluster: &Cluster, inbound: Option<InboundView>) -> ClusterSnapshot {
     let now = cluster.now();
     let counts = cluster.counts();
     ClusterSnapshot {
@@ -119,6 +119,7 @@ fn cluster(cluster: &Cluster) -> ClusterSnapshot {
         panics: counts.panics,
         latency: histogram(&counts.latency),
         transitions: counts.transitions.iter().map(|&(to, reason, count)| Transition { to, reason, count }).collect(),
+        inbound: inbound.map(|InboundView { decisions, cpus }| InboundSnapshot { decisions, cpus }),
     }
 }
 

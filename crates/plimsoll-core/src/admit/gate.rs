@@ -10,14 +10,16 @@
 //!   ended: what it used ────┴──────▶ Ranked::finish ─────┘  │
 //!   seen: process's CPU ──▶ Overhead, Smoothed ─────────────┘
 //! ```
+//!
+//! Where nobody measures what a request uses, as in front of another process, [`Fitted`] finds it from the CPU of the whole.
 
 use core::time::Duration;
 
 use rand_core::Rng;
 
 use super::{Admission, Ask, Pressure, Ranked, RankedConfig, Shed, Verdict};
-use crate::meter::{Costs, Kind, Overhead, Used};
-use crate::signal::Smoothed;
+use crate::meter::{Costs, Fitted, Kind, Overhead, Used};
+use crate::signal::{Signals, Smoothed};
 use crate::{Criticality, Timestamp, Weight};
 
 /// What is known of a request at the gate.
@@ -83,6 +85,7 @@ pub struct Gate {
     ranked: Ranked,
     costs: Costs,
     overhead: Overhead,
+    fitted: Fitted,
     smoothed: Smoothed,
     requests: u64,
 }
@@ -94,6 +97,7 @@ impl Gate {
         Self {
             mode,
             overhead: Overhead::new(config.capacity(), used(now, seen, 0)),
+            fitted: Fitted::new(now, config.capacity(), seen.cpu),
             ranked: Ranked::new(now, config),
             costs: Costs::new(Costs::DEFAULT_KINDS),
             smoothed: Smoothed::new(now, seen.cpu),
@@ -147,6 +151,15 @@ impl Gate {
         }
     }
 
+    /// A request has ended of which nobody knows what it used: what it is expected to, until more is known of all that ended with it.
+    pub fn ended_unmeasured(&mut self, now: Timestamp, entry: Entry) {
+        let expected = self.costs.expected(entry.kind);
+        self.fitted.ended(entry.kind, expected);
+        if let Some(admission) = entry.admission {
+            self.ranked.finish(now, admission, expected + self.overhead.per_request());
+        }
+    }
+
     /// So many CPU-seconds went to what no request in progress is to be charged with.
     pub fn used_late(&mut self, now: Timestamp, used: f64) {
         self.ranked.overhead(now, used);
@@ -156,11 +169,30 @@ impl Gate {
     /// as the server can bear.
     pub fn see(&mut self, now: Timestamp, seen: Seen, gauge: f64) {
         self.overhead.sample(used(now, seen, self.requests));
+        self.fitted.sample(now, seen.cpu, &mut self.costs);
         let signals = self.smoothed.sample(now, seen.cpu, seen.runnable);
         // In a dry run what is above the line stays there, and would be taken for a lack of CPU.
         if self.mode == Mode::Protect {
             self.ranked.on_signals(now, signals, gauge);
         }
+    }
+
+    /// The process could not be seen until now, and has used so much: what ended meanwhile says nothing of costs.
+    pub fn see_again(&mut self, now: Timestamp, seen: Seen) {
+        self.fitted.restart(now, seen.cpu);
+    }
+
+    /// The process may use as many CPUs as this says from now on; no other setting of it is looked at.
+    pub fn resize(&mut self, now: Timestamp, config: RankedConfig) {
+        self.overhead.resize(config.capacity());
+        self.fitted.resize(config.capacity());
+        self.ranked.resize(now, config);
+    }
+
+    /// What the signals were at the last look.
+    #[must_use]
+    pub fn signals(&self) -> Signals {
+        self.smoothed.last()
     }
 
     /// How near requests of this criticality are to being turned away.
@@ -194,9 +226,16 @@ mod tests {
         is_retry: false,
     };
 
+    /// Who knows what a request used.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Measured {
+        Itself,
+        Nobody,
+    }
+
     /// One core; 2,000 requests a second for ten seconds, each of which uses a millisecond itself and a quarter of one beside, also when
     /// it is turned away. Returns how many were taken on and turned away in the last second.
-    fn overload(mode: Mode) -> (u64, u64) {
+    fn overload(mode: Mode, measured: Measured) -> (u64, u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let mut gate = Gate::new(Timestamp::ZERO, RankedConfig::new(1.0).expect("a core"), mode, Seen::default());
         let mut seen = Seen::default();
@@ -211,10 +250,18 @@ mod tests {
             seen.cpu += step;
             while running.front().is_some_and(|(done, _)| *done <= seen.cpu) {
                 let (_, entry) = running.pop_front().expect("just seen");
-                seen.charged += 0.001;
-                gate.ended(now, entry, 0.001);
+                match measured {
+                    Measured::Itself => {
+                        seen.charged += 0.001;
+                        gate.ended(now, entry, 0.001);
+                    }
+                    Measured::Nobody => gate.ended_unmeasured(now, entry),
+                }
             }
             if n % 20 == 0 {
+                if measured == Measured::Nobody {
+                    seen.charged = seen.cpu;
+                }
                 gate.see(now, seen, 0.0);
             }
             let (entry, turned_away) = gate.ask(now, &ARRIVAL, &mut rng);
@@ -231,14 +278,22 @@ mod tests {
     #[test]
     fn what_is_used_beside_requests_leaves_less_for_them() {
         // 2,000 quarters of a millisecond are half of the core.
-        let (taken, shed) = overload(Mode::Protect);
+        let (taken, shed) = overload(Mode::Protect, Measured::Itself);
         assert!((450..=510).contains(&taken), "{taken}");
         assert_eq!(taken + shed, 2_000);
     }
 
     #[test]
+    fn what_is_used_by_requests_that_nobody_measures_is_laid_upon_those_taken_on() {
+        // The same half of the core goes to turning away, and all of it is taken for what the others cost.
+        let (taken, shed) = overload(Mode::Protect, Measured::Nobody);
+        assert!((400..=510).contains(&taken), "{taken}");
+        assert_eq!(taken + shed, 2_000);
+    }
+
+    #[test]
     fn a_dry_run_lets_all_in_and_says_whom_it_would_not() {
-        let (taken, shed) = overload(Mode::DryRun);
+        let (taken, shed) = overload(Mode::DryRun, Measured::Itself);
         assert_eq!(taken, 2_000);
         assert!(shed > 1_000, "{shed}");
     }

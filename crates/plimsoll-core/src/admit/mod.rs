@@ -5,6 +5,7 @@
 //! it matters which.
 //!
 //! - [`Gate`] is what a server asks: the first of the following, with what it has to know.
+//! - [`Observed`] is what can be told to a gate of a server that is another process.
 //! - [`Ranked`] gives up the least important first, knowing what requests cost.
 //! - [`Procrustean`] gives up a share of all alike, knowing nothing of them: the simplest that works, and what the other one is
 //!   measured against.
@@ -12,6 +13,7 @@
 mod attempts;
 mod backlog;
 mod gate;
+mod outside;
 mod procrustean;
 mod ranked;
 #[cfg(test)]
@@ -21,6 +23,7 @@ mod usage;
 use crate::{Criticality, Timestamp, Weight};
 
 pub use gate::{Arrival, Entry, Gate, Mode, Seen};
+pub use outside::{Observed, Outside};
 pub use procrustean::{Procrustean, ProcrusteanConfig};
 pub use ranked::{Ranked, RankedConfig};
 

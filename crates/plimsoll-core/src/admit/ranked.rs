@@ -198,6 +198,12 @@ impl Ranked {
         }
     }
 
+    /// There are so many CPU-seconds a second from now on.
+    pub fn resize(&mut self, now: Timestamp, config: RankedConfig) {
+        self.advance(now);
+        self.config.capacity = config.capacity;
+    }
+
     /// Whether a request is taken on. Health checks and the like are not to be asked about: they are always.
     pub fn admit(&mut self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> Verdict {
         self.advance(now);

@@ -5,11 +5,14 @@
 //! remember.
 //!
 //! - [`Costs`]: what the next request of a route and a customer is expected to cost.
+//! - [`Fitted`]: what requests cost in a process that says nothing of itself.
 //! - [`Overhead`]: what is used on accepting, reading, and writing, which no request's own code does.
 
 mod costs;
+mod fitted;
 mod overhead;
 mod recent;
 
 pub use costs::{Costs, Kind};
+pub use fitted::Fitted;
 pub use overhead::{Overhead, Used};

@@ -44,6 +44,11 @@ impl Overhead {
         Self { cpus, last: used, requests: 0.0, beside: 0.0 }
     }
 
+    /// The process may use so many CPUs from now on.
+    pub fn resize(&mut self, cpus: f64) {
+        self.cpus = cpus;
+    }
+
     /// What was used up to now; to be told a few times a second.
     pub fn sample(&mut self, used: Used) {
         let last = core::mem::replace(&mut self.last, used);

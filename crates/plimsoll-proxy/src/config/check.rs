@@ -22,6 +22,9 @@ use super::tls::ClientCertificate;
 /// How to mend a name.
 const NAME_MEND: &str = "use letters, digits, \"-\", \"_\" and \".\": the name stands in URLs and metrics";
 
+/// How to mend what only a gate looks at.
+const INBOUND_MEND: &str = "add [clusters.NAME.inbound] with pid_file = \"/run/app.pid\", or remove it";
+
 /// Whether `name` has only characters that a name may have.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
@@ -39,6 +42,9 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
     rules.identity(&raw.client);
     for (name, cluster) in &mut raw.clusters {
         rules.cluster(name, cluster);
+        if let Some(inbound) = &cluster.inbound {
+            inbound.check(&format!("clusters.{name}.inbound"), &mut rules.checker);
+        }
         rules.subset(name, cluster, &raw.client);
     }
     rules.loops(raw);
@@ -120,6 +126,14 @@ impl Rules<'_> {
                 let mend = "add trusted_proxies = [\"10.0.0.0/8\"], with the addresses of the balancers in front";
                 self.report(format!("{path}.proxy_protocol"), reason, mend);
             }
+            let leads_to_gate = |route: &Route| {
+                let cluster = raw.clusters.get(&route.cluster);
+                route.applies_to(&listener.name) && cluster.is_none_or(|cluster| cluster.inbound.is_some())
+            };
+            if listener.customer_header.is_some() && !raw.routes.iter().any(leads_to_gate) {
+                let reason = "is not looked at: no cluster of its routes has a gate, where customers have shares";
+                self.report(format!("{path}.customer_header"), reason, INBOUND_MEND);
+            }
             if listener.max_header_size < LEAST_MAX_HEADER_SIZE {
                 let reason = "is too small for the heads of ordinary requests";
                 self.report(format!("{path}.max_header_size"), reason, "write at least \"8KiB\"");
@@ -154,6 +168,11 @@ impl Rules<'_> {
                     "remove one of them",
                 );
             }
+        }
+        let cluster = raw.clusters.get(&route.cluster);
+        if route.exempt && cluster.is_some_and(|cluster| cluster.inbound.is_none()) {
+            let reason = format!("cluster \"{}\" turns nobody away from whom this could be exempt", route.cluster);
+            self.report(format!("{path}.exempt"), reason, INBOUND_MEND);
         }
         let asks = |listener: &&Listener| {
             route.applies_to(&listener.name)

@@ -11,6 +11,7 @@ use plimsoll_wire::proxy_protocol::Version;
 
 use super::address::Backend;
 use super::health::{Health, HealthTable};
+use super::inbound::Inbound;
 use super::subset::{Identity, Subset};
 use super::tls::ClusterTls;
 
@@ -59,6 +60,8 @@ pub struct Cluster {
     pub tls: Option<ClusterTls>,
     /// Whether connections begin with a header of the PROXY protocol, and which.
     pub proxy_protocol: Option<ProxyHeader>,
+    /// The process that is protected from more than it can do; `None`: none is.
+    pub inbound: Option<Inbound>,
 }
 
 impl Cluster {
@@ -98,6 +101,7 @@ impl Table for Cluster {
         visitor.switch("proxy_protocol", &mut self.proxy_protocol);
         visitor.value("panic_threshold", &mut self.balancer.panic_threshold);
         visitor.optional_table("tls", &mut self.tls);
+        visitor.optional_table("inbound", &mut self.inbound);
         visitor.table("subset", &mut self.subset);
         visitor.table("health", &mut HealthTable { health: &mut self.health, checks: &mut self.balancer.checks });
         visitor.table("outlier", &mut self.balancer.outlier);

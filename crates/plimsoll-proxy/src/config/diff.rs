@@ -113,6 +113,7 @@ fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
         settings(changes, part, old, new, |path| match path {
             "name" => ("routes and metrics call it so", false),
             "max_connections" | "max_connections_per_client" => ("open connections stay", false),
+            "criticality" | "trust_criticality" | "customer_header" => ("from the next request on", false),
             path if path.starts_with("tls") => ("for handshakes from now on; open connections stay", false),
             _ => ("for connections that come from now on; open ones stay as they are", false),
         });
@@ -120,7 +121,7 @@ fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
 }
 
 /// What a route does, rather than which requests it takes.
-const DEEDS: [&str; 3] = ["cluster", "request_timeout", "host_rewrite"];
+const DEEDS: [&str; 5] = ["cluster", "request_timeout", "host_rewrite", "criticality", "exempt"];
 
 fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let by_condition = |raw: &RawConfig| {
@@ -173,6 +174,7 @@ fn cluster_effect(path: &str) -> (&'static str, bool) {
             "for connections to backends; those with requests stay"
         }
         "health" => "from the next check on; states stay",
+        "inbound" => "from the next request on; a changed gate has to learn again what requests cost",
         "subset" => "the subset is chosen anew: backends that are left finish their requests",
         "prequal" => "from the next request on; under policy prequal what it has learned is learned anew",
         _ => "from the next request on; states and connections stay",

@@ -8,7 +8,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use plimsoll_config::{ByteSize, Table, Visitor};
+use plimsoll_core::classify::Classifier;
 
+use super::criticality::{self, Believed, FieldName, Level};
 use super::forwarded::{Forwarded, Network, ProxyProtocol, Pseudonym};
 use super::http2::Http2;
 use super::tls::ListenerTls;
@@ -78,6 +80,12 @@ pub struct Listener {
     pub forwarded: Forwarded,
     /// What the proxy calls itself in `Via`; `None` for no such field.
     pub via: Option<Pseudonym>,
+    /// What requests are that claim no criticality, or are not believed.
+    pub criticality: Option<Level>,
+    /// How far claims of criticality are believed.
+    pub trust_criticality: Option<Believed>,
+    /// The field that names the customer.
+    pub customer_header: Option<FieldName>,
     /// TLS; `None` for plain connections.
     pub tls: Option<ListenerTls>,
     /// What a client may do on one HTTP/2 connection.
@@ -103,9 +111,17 @@ impl Listener {
             proxy_protocol: None,
             forwarded: Forwarded::default(),
             via: Some(Pseudonym::of_product()),
+            criticality: None,
+            trust_criticality: None,
+            customer_header: None,
             tls: None,
             http2: Http2::default().0,
         }
+    }
+
+    /// How critical its requests are, by what they claim.
+    pub(crate) fn classifier(&self) -> Classifier {
+        criticality::classifier(self.criticality, self.trust_criticality)
     }
 }
 
@@ -138,6 +154,9 @@ impl Table for Listener {
         visitor.switch("proxy_protocol", &mut self.proxy_protocol);
         visitor.value("forwarded", &mut self.forwarded);
         visitor.switch("via", &mut self.via);
+        visitor.optional("criticality", &mut self.criticality);
+        visitor.optional("trust_criticality", &mut self.trust_criticality);
+        visitor.optional("customer_header", &mut self.customer_header);
         visitor.optional_table("tls", &mut self.tls);
         let mut http2 = Http2(self.http2);
         visitor.table("http2", &mut http2);

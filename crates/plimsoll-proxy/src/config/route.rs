@@ -10,6 +10,7 @@ use plimsoll_config::{Flaw, Table, Visitor, quoted, text, values};
 
 use super::address::is_host_name;
 use super::client_name::ClientName;
+use super::criticality::Level;
 use super::value::methods;
 
 /// The hosts that a route is for.
@@ -143,6 +144,10 @@ pub struct Route {
     pub request_timeout: Option<Duration>,
     /// The host that backends are asked for, in place of the one that clients name.
     pub host_rewrite: Option<HostName>,
+    /// How critical its requests are, in place of what they claim.
+    pub criticality: Option<Level>,
+    /// Its requests are never turned away by the gate of its cluster.
+    pub exempt: bool,
     /// Listeners whose requests are looked at, by name; empty for all. They exist.
     pub listeners: Vec<String>,
 }
@@ -156,6 +161,8 @@ impl Table for Route {
         visitor.required("cluster", &mut self.cluster);
         visitor.optional("request_timeout", &mut self.request_timeout);
         visitor.optional("host_rewrite", &mut self.host_rewrite);
+        visitor.optional("criticality", &mut self.criticality);
+        visitor.value("exempt", &mut self.exempt);
         visitor.value("listeners", &mut self.listeners);
     }
 }

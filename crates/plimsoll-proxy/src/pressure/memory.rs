@@ -6,7 +6,9 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::cgroup;
 
 /// Reads how much is in use.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ impl Gauge {
 
 /// Bytes that this process can have: the least limit of its control groups, else all that the machine has.
 pub(super) fn total_bytes() -> Option<u64> {
-    let limits = control_group_limit(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").ok()?);
+    let limits = control_group_limit(Path::new(cgroup::ROOT), &fs::read_to_string("/proc/self/cgroup").ok()?);
     let machine = machine_bytes(&fs::read_to_string("/proc/meminfo").ok()?)?;
     Some(limits.map_or(machine, |limit| limit.min(machine)))
 }
@@ -42,26 +44,13 @@ fn machine_bytes(meminfo: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The least memory limit of the group that `groups` (as `/proc/self/cgroup`) names below `root`, and of all above it. Within a
-/// container the named path may not exist; what its root says holds then.
+/// The least memory limit of the group that `groups` (as `/proc/self/cgroup`) names below `root`, and of all above it.
 fn control_group_limit(root: &Path, groups: &str) -> Option<u64> {
-    groups.lines().filter_map(|line| limit_of(root, line)).min()
-}
-
-fn limit_of(root: &Path, line: &str) -> Option<u64> {
-    let (_, rest) = line.split_once(':')?;
-    let (controllers, path) = rest.split_once(':')?;
-    let (base, file): (PathBuf, &str) = if controllers.is_empty() {
-        (root.to_owned(), "memory.max")
-    } else if controllers.split(',').any(|name| name == "memory") {
-        (root.join("memory"), "memory.limit_in_bytes")
-    } else {
-        return None;
-    };
-    let group = base.join(path.trim_start_matches('/'));
-    let groups = group.ancestors().take_while(|group| group.starts_with(&base));
+    let files = ["memory.max", "memory.limit_in_bytes"];
+    let folders = cgroup::folders(root, groups, "memory");
+    let limits = folders.iter().flat_map(|folder| files.map(|file| fs::read_to_string(folder.join(file))));
     // "max" is no number, and no limit.
-    groups.filter_map(|group| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()).min()
+    limits.filter_map(|limit| limit.ok()?.trim().parse().ok()).min()
 }
 
 #[cfg(test)]

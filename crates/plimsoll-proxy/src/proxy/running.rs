@@ -11,7 +11,9 @@ use tokio::sync::oneshot;
 
 use super::ListenerView;
 use crate::access_log::AccessLog;
+use crate::classify::Claims;
 use crate::config::Config;
+use crate::inbound::Inbound;
 use crate::listener::{Limits, Shared};
 use crate::pressure::Pressure;
 use crate::sockets::Bound;
@@ -21,6 +23,8 @@ use crate::worker::{ListenerPlan, Order, Plan, Worker};
 pub(super) struct Running {
     pub(super) config: Arc<Config>,
     pub(super) clusters: BTreeMap<String, Cluster>,
+    /// The gates of those that have one.
+    pub(super) inbound: BTreeMap<String, Arc<Inbound>>,
     /// By the address in the config, whose port may be 0.
     pub(super) listeners: HashMap<SocketAddr, RunningListener>,
     /// Removed, with connections that have not ended yet.
@@ -39,7 +43,14 @@ pub(super) struct RunningListener {
 
 impl Running {
     pub(super) fn new(config: Arc<Config>, pressure: Arc<Pressure>) -> Self {
-        Self { config, clusters: BTreeMap::new(), listeners: HashMap::new(), leaving: Vec::new(), pressure }
+        Self {
+            config,
+            clusters: BTreeMap::new(),
+            inbound: BTreeMap::new(),
+            listeners: HashMap::new(),
+            leaving: Vec::new(),
+            pressure,
+        }
     }
 
     /// Brings clusters and listeners in line with `config`; hands back the threads' sockets of listeners that come.
@@ -50,6 +61,7 @@ impl Running {
         bound: HashMap<SocketAddr, Bound>,
     ) -> HashMap<SocketAddr, Vec<TcpListener>> {
         self.update_clusters(&config, endpoints);
+        self.update_inbound(&config);
         let copies = self.update_listeners(&config, bound);
         self.config = config;
         copies
@@ -74,6 +86,18 @@ impl Running {
                     tokio::spawn(cluster.run());
                     self.clusters.insert(name.clone(), cluster);
                 }
+            }
+        }
+    }
+
+    /// A gate that did not change is kept, with all that it knows.
+    fn update_inbound(&mut self, config: &Config) {
+        let wanted = |name: &str| config.clusters().get(name)?.inbound.as_ref();
+        self.inbound.retain(|name, inbound| wanted(name) == Some(inbound.config()));
+        for name in config.clusters().keys() {
+            if let (Some(wanted), None) = (wanted(name), self.inbound.get(name)) {
+                let inbound = Inbound::new(wanted, self.inbound.values());
+                self.inbound.insert(name.clone(), inbound);
             }
         }
     }
@@ -133,6 +157,7 @@ impl Running {
                 name: listener.name.clone(),
                 address: listener.address,
                 limits: Limits::from(listener),
+                claims: Claims::from(listener),
                 shared: Arc::clone(&self.listeners[&listener.address].shared),
                 sockets,
             }
@@ -140,6 +165,7 @@ impl Running {
         let plan = Plan {
             config: Arc::clone(&self.config),
             clusters: self.clusters.clone().into_iter().collect(),
+            inbound: self.inbound.clone().into_iter().collect(),
             listeners: listeners.collect(),
             access_log: access_log.clone(),
             done,

@@ -1,0 +1,155 @@
+//! Where it is read what the protected process uses.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use plimsoll_core::admit::Outside;
+
+use super::cpus;
+use super::process::Tree;
+use crate::config::{Inbound, InboundProcess};
+
+/// A process that starts anew writes its file anew; quotas are changed by hand.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// What there is to see of the process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Look {
+    pub(super) outside: Outside,
+    /// The process may be another one than at the look before, or there was none.
+    pub(super) is_first: bool,
+    /// CPUs that it may use, if they were looked up.
+    pub(super) cpus: Option<f64>,
+}
+
+/// Where it is read.
+#[derive(Debug)]
+pub(super) struct Source {
+    proc: PathBuf,
+    process: InboundProcess,
+    /// How many CPUs it may use, if the file says.
+    cpus: Option<f64>,
+    tree: Option<Tree>,
+    /// The group was seen.
+    group: bool,
+    check_at: Instant,
+}
+
+impl Source {
+    pub(super) fn new(inbound: &Inbound) -> Self {
+        Self {
+            proc: PathBuf::from("/proc"),
+            process: inbound.process(),
+            cpus: inbound.cpus.map(|cpus| cpus.get()),
+            tree: None,
+            group: false,
+            check_at: Instant::now(),
+        }
+    }
+
+    /// What the process has used; why it cannot be seen, in words.
+    pub(super) fn look(&mut self) -> Result<Look, String> {
+        let is_due = self.check_at.elapsed() >= CHECK_EVERY;
+        if is_due {
+            self.check_at = Instant::now();
+        }
+        match self.process.clone() {
+            InboundProcess::Cgroup(folder) => {
+                let seen = group(&folder);
+                let is_first = !std::mem::replace(&mut self.group, seen.is_ok());
+                let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus::of_group(&folder)));
+                Ok(Look { outside: seen?, is_first, cpus })
+            }
+            InboundProcess::Pid(pid) => self.look_at(pid.get(), is_due),
+            InboundProcess::PidFile(file) => match &self.tree {
+                Some(tree) if !is_due => self.look_at(tree.root(), false),
+                _ => {
+                    let pid = pid_in(&file).inspect_err(|_| self.tree = None)?;
+                    self.look_at(pid, is_due)
+                }
+            },
+        }
+    }
+
+    fn look_at(&mut self, pid: u32, is_due: bool) -> Result<Look, String> {
+        let known = self.tree.take().filter(|tree| tree.root() == pid);
+        let is_first = known.is_none();
+        let unseen = |error: io::Error| format!("process {pid} cannot be looked at: {error}");
+        let mut tree = match known {
+            Some(tree) => tree,
+            None => Tree::of(&self.proc, pid).map_err(unseen)?,
+        };
+        let outside = tree.look().map_err(unseen)?;
+        self.tree = Some(tree);
+        let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus::of_process(&self.proc, pid)));
+        Ok(Look { outside, is_first, cpus })
+    }
+}
+
+/// What all processes of a control group have used (version 2), and for how long some of them waited for a CPU.
+fn group(folder: &Path) -> Result<Outside, String> {
+    let file = folder.join("cpu.stat");
+    let stat = fs::read_to_string(&file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+    let cpu = stat.lines().find_map(|line| micros(line.strip_prefix("usage_usec ")?));
+    let cpu =
+        cpu.ok_or_else(|| format!("{} has no usage_usec: it is no control group of version 2", file.display()))?;
+    // Missing where the kernel keeps no account of pressure; then nobody is seen to wait.
+    let pressure = fs::read_to_string(folder.join("cpu.pressure")).unwrap_or_default();
+    let some = pressure.lines().find_map(|line| line.strip_prefix("some ")?.split_once("total="));
+    let waited = some.and_then(|(_, total)| micros(total)).unwrap_or(0.0);
+    Ok(Outside { cpu, waited })
+}
+
+/// Seconds.
+fn micros(text: &str) -> Option<f64> {
+    Some(Duration::from_micros(text.trim().parse().ok()?).as_secs_f64())
+}
+
+fn pid_in(file: &Path) -> Result<u32, String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+    let pid = text.trim().parse().ok().filter(|pid| *pid > 0);
+    pid.ok_or_else(|| format!("{} does not hold the number of a process", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Tree as Folders;
+    use super::*;
+
+    fn source(folders: &Folders, process: InboundProcess) -> Source {
+        let (tree, check_at) = (None, Instant::now());
+        Source { proc: folders.0.clone(), process, cpus: Some(2.0), tree, group: false, check_at }
+    }
+
+    #[test]
+    fn a_process_that_starts_anew_under_another_number_is_found_by_its_file() {
+        let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
+        let mut source = source(&folders, InboundProcess::PidFile(folders.0.join("pid")));
+        let first = Look { outside: Outside::default(), is_first: true, cpus: Some(2.0) };
+        assert_eq!(source.look(), Ok(first));
+        assert_eq!(source.look(), Ok(Look { is_first: false, cpus: None, ..first }));
+        fs::remove_dir_all(folders.0.join("10")).unwrap();
+        assert!(source.look().unwrap_err().starts_with("process 10 cannot be looked at: "));
+        folders.write("pid", "");
+        assert!(source.look().unwrap_err().ends_with("does not hold the number of a process"));
+        folders.write("11/task/11/schedstat", "900 0 1");
+        folders.write("pid", "11");
+        assert_eq!(source.look(), Ok(first));
+    }
+
+    #[test]
+    fn a_control_group_says_what_its_processes_used_and_waited() {
+        let folders = Folders::new(&[("g/cpu.stat", "usage_usec 2500000\nuser_usec 1\n")]);
+        let mut source = source(&folders, InboundProcess::Cgroup(folders.0.join("g")));
+        let first = Look { outside: Outside { cpu: 2.5, waited: 0.0 }, is_first: true, cpus: Some(2.0) };
+        assert_eq!(source.look(), Ok(first));
+        folders
+            .write("g/cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=300000\nfull avg10=0.00 total=7\n");
+        let outside = Outside { cpu: 2.5, waited: 0.3 };
+        assert_eq!(source.look(), Ok(Look { outside, is_first: false, cpus: None }));
+        folders.write("g/cpu.stat", "nr_periods 0\n");
+        assert!(source.look().unwrap_err().contains("has no usage_usec"));
+    }
+}

@@ -1,0 +1,136 @@
+//! A gate before a process that is made up, and folders for those who look at one.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use plimsoll_core::Weight;
+use plimsoll_core::admit::Outside;
+use plimsoll_core::meter::Kind;
+
+use super::source::Look;
+use super::*;
+
+/// A folder tree that is removed at the end.
+pub(super) struct Tree(pub(super) PathBuf);
+
+impl Tree {
+    pub(super) fn new(files: &[(&str, &str)]) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let tree = Self(std::env::temp_dir().join(format!("plimsoll-inbound-{}-{number}", std::process::id())));
+        std::fs::create_dir_all(&tree.0).unwrap();
+        files.iter().for_each(|(path, text)| tree.write(path, text));
+        tree
+    }
+
+    pub(super) fn write(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A cluster whose process nobody looks at but the test.
+fn inbound(dry_run: bool) -> Inbound {
+    let config = config::Inbound { dry_run, ..config::Inbound::default() };
+    Inbound { gate: Arc::new(Gate::new(&config)), config, decided: Default::default(), hasher: RandomState::new() }
+}
+
+fn look(cpu: f64, is_first: bool) -> Look {
+    Look { outside: Outside { cpu, waited: 0.0 }, is_first, cpus: is_first.then_some(1.0) }
+}
+
+fn arrival(criticality: Criticality) -> Arrival {
+    let kind = Kind { route: 1, customer: 1 };
+    Arrival { criticality, kind, share: Weight::ONE, timeout: None, cohort: None, is_retry: false }
+}
+
+fn count(inbound: &Inbound, decision: &str) -> u64 {
+    inbound.view().decisions.iter().filter(|(_, name, _)| *name == decision).map(|(_, _, count)| count).sum()
+}
+
+#[tokio::test]
+async fn all_are_let_in_until_the_process_is_seen_and_the_least_important_are_not_afterwards() {
+    tokio::time::pause();
+    let inbound = inbound(false);
+    let flood = |criticality| {
+        let passages: Vec<_> = (0..1_000).map(|_| inbound.ask(&arrival(criticality))).collect();
+        passages.iter().filter(|passage| passage.is_ok()).count()
+    };
+    assert_eq!((flood(Criticality::Sheddable), inbound.view().cpus), (1_000, None));
+    inbound.gate.see(Some(look(7.0, true)));
+    let sheddable = flood(Criticality::Sheddable);
+    assert!((1..200).contains(&sheddable), "{sheddable}");
+    assert!(inbound.ask(&arrival(Criticality::CriticalPlus)).is_ok());
+    assert_eq!(count(&inbound, "overloaded"), 1_000 - sheddable as u64);
+    assert_eq!(count(&inbound, ADMITTED), 1_001 + sheddable as u64);
+    assert_eq!(inbound.view().cpus, Some(0.0));
+    inbound.gate.see(None);
+    assert_eq!(inbound.view().cpus, None);
+}
+
+#[tokio::test]
+async fn a_dry_run_counts_whom_it_would_turn_away_and_lets_all_in() {
+    let inbound = inbound(true);
+    inbound.gate.see(Some(look(0.0, true)));
+    let passages: Vec<_> = (0..1_000).map(|_| inbound.ask(&arrival(Criticality::Sheddable))).collect();
+    assert!(passages.iter().all(Result::is_ok));
+    assert!(count(&inbound, "overloaded") > 500);
+    assert_eq!(count(&inbound, ADMITTED), 1_000);
+}
+
+#[tokio::test]
+async fn a_request_is_in_flight_until_its_passage_is_dropped() {
+    let inbound = inbound(false);
+    inbound.gate.see(Some(look(0.0, true)));
+    let passages = [inbound.let_in(), inbound.ask(&arrival(Criticality::Critical)).ok().unwrap()];
+    assert_eq!(inbound.gate.in_flight.load(Ordering::Relaxed), 2);
+    drop(passages);
+    assert_eq!(inbound.gate.in_flight.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn costs_are_learned_from_what_the_process_uses() {
+    tokio::time::pause();
+    let inbound = inbound(false);
+    inbound.gate.see(Some(look(0.0, true)));
+    // Ten requests at once are expected to cost a millisecond each, of which a CPU has room for some more; once each is known to
+    // cost 100 ms, it has not.
+    let at_once =
+        |count: u32| (0..count).map(|_| inbound.ask(&arrival(Criticality::Critical)).ok()).collect::<Vec<_>>();
+    assert!(at_once(10).iter().all(Option::is_some));
+    let expected = |inbound: &Inbound| {
+        let (entry, _) = inbound.gate.ask(&arrival(Criticality::CriticalPlus));
+        let expected = entry.as_ref().expect("there is room").expected();
+        inbound.gate.began();
+        inbound.gate.ended(entry);
+        expected
+    };
+    let mut cpu = 0.0;
+    for _ in 0..100 {
+        drop(at_once(2));
+        tokio::time::advance(Duration::from_millis(250)).await;
+        cpu += 0.2;
+        inbound.gate.see(Some(look(cpu, false)));
+    }
+    let cost = expected(&inbound);
+    assert!((0.05..0.2).contains(&cost), "{cost}");
+}
+
+#[tokio::test]
+async fn clusters_of_one_process_share_a_gate_and_count_for_themselves() {
+    let config = |pid| config::Inbound { pid: std::num::NonZeroU32::new(pid), ..config::Inbound::default() };
+    let one = Inbound::new(&config(1), std::iter::empty());
+    let other = Inbound::new(&config(1), [&one].into_iter());
+    let third = Inbound::new(&config(2), [&one, &other].into_iter());
+    assert!(Arc::ptr_eq(&one.gate, &other.gate) && !Arc::ptr_eq(&one.gate, &third.gate));
+    drop(one.ask(&arrival(Criticality::Critical)));
+    assert_eq!((count(&one, ADMITTED), count(&other, ADMITTED)), (1, 0));
+}

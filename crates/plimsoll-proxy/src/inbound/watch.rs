@@ -1,0 +1,40 @@
+//! Looks at a protected process again and again.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::gate::Gate;
+use super::source::Source;
+use crate::config::Inbound;
+
+/// A fifth of the time over which signals are smoothed.
+const EVERY: Duration = Duration::from_millis(20);
+/// Looking takes longer the more threads there are, a few microseconds for each: at most a fiftieth of a CPU goes into it.
+const PAUSE: u32 = 50;
+
+/// Tells `gate` what is seen of the process, for as long as there is one to tell.
+pub(super) async fn watch(gate: Weak<Gate>, inbound: Inbound) {
+    let mut source = Source::new(&inbound);
+    let process = inbound.process();
+    // What is logged is each change, and how it begins.
+    let mut is_seen = None;
+    while let Some(gate) = gate.upgrade() {
+        let begun = Instant::now();
+        let look = source.look();
+        gate.see(look.as_ref().ok().copied());
+        if is_seen.replace(look.is_ok()) != Some(look.is_ok()) {
+            match look {
+                Ok(_) => {
+                    tracing::info!(%process, "the process is seen: requests are turned away when it has too much to do")
+                }
+                Err(why) => {
+                    tracing::warn!(%process, why, "the process cannot be seen: requests are let in by what is known of it")
+                }
+            }
+        }
+        drop(gate);
+        tokio::time::sleep(EVERY.max(begun.elapsed() * PAUSE)).await;
+    }
+}
