@@ -18,9 +18,12 @@ _ADAPTIVE = "type.googleapis.com/envoy.extensions.filters.http.adaptive_concurre
 
 @dataclass(frozen=True)
 class LimitedSetup(Setup):
-    """With the limit that is being tried, for those that have one."""
+    """With what those need that protect a backend."""
 
+    # The limit that is being tried, for those that have one.
     limit: int | None = None
+    # The number of the process.
+    backend: int | None = None
 
 
 class LimitingNginx(Nginx):
@@ -62,6 +65,16 @@ class AdaptiveEnvoy(Envoy):
 
     def router_options(self) -> dict:
         return {"respect_expected_rq_timeout": True}
+
+
+class Sidecar(Plimsoll):
+    """Watches the backend's CPU."""
+
+    def further(self) -> tuple[str, str]:
+        return (
+            'trust_criticality = "critical-plus"\ncustomer_header = "x-customer"',
+            f"[clusters.backends.inbound]\npid = {self.setup.backend}\ncpus = 1",
+        )
 
 
 @dataclass(frozen=True)
@@ -115,6 +128,11 @@ _ALL = [
         "plimsoll-library",
         "The backend protects itself with the library's layer, by class and customer",
         backend_options=("--protect",),
+    ),
+    Contestant(
+        "plimsoll-sidecar",
+        "The proxy watches the CPU of the backend, which knows nothing of it, and turns away by class and customer",
+        proxy=Sidecar,
     ),
 ]
 CONTESTANTS = {each.name: each for each in _ALL}

@@ -90,7 +90,7 @@ def _running(contestant: Contestant, limit: int | None, effort: Effort, seed: in
             if contestant.proxy is None:
                 yield Running(port, backend, None)
             else:
-                setup = LimitedSetup((f"127.0.0.1:{port}",), limit=limit)
+                setup = LimitedSetup((f"127.0.0.1:{port}",), limit=limit, backend=backend.pid)
                 proxy = contestant.proxy(site, setup, contestant.name)
                 started.append(proxy.process)
                 yield Running(proxy.port, backend, proxy.process)

@@ -21,6 +21,7 @@ class Plimsoll(Peer):
         if setup.certificate:
             pair = f'{{ certificate = "{setup.certificate.chain}", key = "{setup.certificate.key}" }}'
             tls = f"[listeners.tls]\ncertificates = [{pair}]"
+        listener, tables = self.further()
         config = self.write(
             "plimsoll.toml",
             f"""
@@ -33,7 +34,7 @@ listen = "127.0.0.1:{self.admin_port}"
 address = "127.0.0.1:{self.port}"
 max_connections = {MAX_CONNECTIONS}
 idle_timeout = "1h"
-
+{listener}
 {tls}
 
 [[routes]]
@@ -47,6 +48,11 @@ backends = [{backends}]
 [clusters.backends.health]
 {'check = "grpc"' if setup.grpc else 'check = "http"'}
 interval = "{HEALTH_INTERVAL_SECONDS}s"
+{tables}
 """,
         )
         return [self.program, "proxy", "-c", config]
+
+    def further(self) -> tuple[str, str]:
+        """Lines of the listener, and tables."""
+        return "", ""
