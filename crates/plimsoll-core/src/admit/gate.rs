@@ -55,6 +55,12 @@ impl Entry {
     pub fn expected(&self) -> f64 {
         self.expected
     }
+
+    /// When it has used so many CPU-seconds, and goes on, [`Gate::progress`] is to be told.
+    #[must_use]
+    pub fn tell_at(&self) -> f64 {
+        self.admission.as_ref().map_or(self.expected, |admission| admission.counted)
+    }
 }
 
 /// What can be seen of the server.
@@ -131,15 +137,11 @@ impl Gate {
         }
     }
 
-    /// A request that goes on has used so many CPU-seconds so far: see [`Ranked::progress`], which is to be told again when it has used
-    /// as many as this returns.
-    pub fn progress(&mut self, now: Timestamp, entry: &mut Entry, used: f64) -> f64 {
-        match &mut entry.admission {
-            Some(admission) => {
-                self.ranked.progress(now, admission, used);
-                admission.counted
-            }
-            None => 2.0 * used,
+    /// A request that goes on has used so many CPU-seconds so far: see [`Ranked::progress`].
+    pub fn progress(&mut self, now: Timestamp, entry: &mut Entry, used: f64) {
+        entry.expected = entry.expected.max(2.0 * used);
+        if let Some(admission) = &mut entry.admission {
+            self.ranked.progress(now, admission, used);
         }
     }
 

@@ -113,8 +113,8 @@ const MEAN_HALF_LIFE: Duration = Duration::from_secs(2);
 const CORRECTION_HALF_LIFE: Duration = Duration::from_millis(250);
 /// Of capacity or of room: something has to be taken on, or nothing would ever be learned.
 const LEAST: f64 = 0.02;
-/// Of what is tolerable, the part that one request may fill beside what it has used: of a request that starts thousands of small tasks
-/// nobody else is to take notice.
+/// Of what is tolerable, the part that one request may fill beside what it has used: of one that starts thousands of small tasks
+/// nobody else is to take notice, whether it is known beforehand or not.
 const ONE: f64 = SLACK;
 /// A queue that is full is in order; one that is longer than that on average is longer than it is believed to be.
 const QUEUES: f64 = 1.25;
@@ -217,8 +217,9 @@ impl Ranked {
             self.is_limiting = true;
             return Verdict::Shed(Shed::overloaded(self.attempts.advice()));
         }
-        self.backlog.add(rank, ask.cost);
-        Verdict::Admit(Admission { criticality: ask.criticality, counted: ask.cost, used: 0.0 })
+        let counted = ask.cost.min(self.most_of_one(rank));
+        self.backlog.add(rank, counted);
+        Verdict::Admit(Admission { criticality: ask.criticality, counted, used: 0.0 })
     }
 
     /// A request that was taken on is over, and has used so many CPU-seconds.
@@ -239,7 +240,7 @@ impl Ranked {
         self.advance(now);
         let rank = admission.criticality.rank();
         if used >= admission.counted {
-            let left = used.min(ONE * self.backlog.limit(rank, &self.supply()));
+            let left = used.min(self.most_of_one(rank));
             self.backlog.add(rank, used + left - admission.counted);
             admission.counted = used + left;
         }
@@ -313,6 +314,12 @@ impl Ranked {
         }
         let seen = fill * (u / mean).clamp(0.5, 1.0);
         left * (lambda / u).min(1.0) * (4.0 * (1.0 - seen)).clamp(0.0, 1.0)
+    }
+
+    /// CPU-seconds that one request may be counted with beside what it has used.
+    fn most_of_one(&self, rank: usize) -> f64 {
+        // Where less is tolerable for want of something else than CPU, one weighs what it always does.
+        ONE * self.backlog.limit(rank, &Supply { room: 1.0, ..self.supply() })
     }
 
     fn supply(&self) -> Supply {

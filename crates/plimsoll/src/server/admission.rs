@@ -151,10 +151,10 @@ impl Gate {
         self.runnable.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A request that goes on has used so many CPU-seconds so far. Returns when to say so again.
-    pub(super) fn progress(&self, entry: &mut Entry, used: f64) -> f64 {
+    /// A request that goes on has used so many CPU-seconds so far.
+    pub(super) fn progress(&self, entry: &mut Entry, used: f64) {
         let now = self.clock.now();
-        self.machine.lock().0.progress(now, entry, used)
+        self.machine.lock().0.progress(now, entry, used);
     }
 
     /// A request has ended, and used so much CPU.

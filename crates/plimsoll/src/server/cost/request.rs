@@ -33,7 +33,7 @@ impl Request {
             context,
             gate,
             used: AtomicU64::new(0),
-            tell_at: AtomicU64::new(nanos(entry.expected())),
+            tell_at: AtomicU64::new(nanos(entry.tell_at())),
             entry: Mutex::new(Some(entry)),
             told: AtomicU64::new(0),
             runnable: AtomicU32::new(0),
@@ -62,7 +62,10 @@ impl Request {
     /// It has used as much as was expected, and goes on.
     fn tell(&self, used: u64) {
         let again = match self.entry.lock().as_mut() {
-            Some(entry) => nanos(self.gate.progress(entry, seconds(used))),
+            Some(entry) => {
+                self.gate.progress(entry, seconds(used));
+                nanos(entry.tell_at())
+            }
             None => u64::MAX,
         };
         self.tell_at.store(again, Ordering::Relaxed);
