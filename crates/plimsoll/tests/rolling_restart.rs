@@ -83,7 +83,8 @@ impl Process {
             tokio::task::yield_now().await;
             Ok::<_, Infallible>(Response::new(Full::new(body)))
         });
-        let reports = ServerLayer::new(lifecycle.clone());
+        // All servers and their clients are in this process: none of them knows what CPU there is for it.
+        let reports = ServerLayer::builder(lifecycle.clone()).admission(None).build();
         let task = tokio::spawn(async move {
             let _end = serve([listener], echo, reports, config).await;
         });

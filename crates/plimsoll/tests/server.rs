@@ -364,7 +364,7 @@ impl Server {
 
     async fn spawn(config: ServeConfig) -> Self {
         let lifecycle = Lifecycle::new();
-        let reports = ServerLayer::builder(lifecycle.clone()).readiness_path("/readyz").build();
+        let reports = ServerLayer::builder(lifecycle.clone()).readiness_path("/readyz").admission(None).build();
         let (started, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
