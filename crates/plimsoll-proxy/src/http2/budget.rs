@@ -25,10 +25,19 @@ impl Budget {
     /// Spends `cost`; says whether there was as much.
     #[must_use]
     pub(super) fn spend(&mut self, now: Timestamp, cost: f64) -> bool {
-        let gained = now.since(self.as_of).as_secs_f64() * self.per_second;
+        self.left = self.left_at(now) - cost;
         self.as_of = self.as_of.max(now);
-        self.left = (self.left + gained).min(self.burst) - cost;
         self.left >= 0.0
+    }
+
+    /// How much less than a full one it is.
+    pub(super) fn missing(&self, now: Timestamp) -> f64 {
+        self.burst - self.left_at(now)
+    }
+
+    fn left_at(&self, now: Timestamp) -> f64 {
+        let gained = now.since(self.as_of).as_secs_f64() * self.per_second;
+        (self.left + gained).min(self.burst)
     }
 
     /// Adds `amount`, as far as there is room.

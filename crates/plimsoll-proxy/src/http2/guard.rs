@@ -6,17 +6,22 @@
 //! budgets ([`Budget`]), in tokens:
 //!
 //! ```text
-//! resets    gains  max_resets_per_second  + ½ per request                holds 2 · max_streams, or a second's
-//!           pays   1 per RST_STREAM of the client, or of ours for an error of the client
+//! resets    gains  max_resets_per_second  + ½ per request + 2 per answer holds 2 · max_streams, or a second's
+//!           pays   1 per RST_STREAM of the client, or of ours for an error of the client; 3 if the request was hasty:
+//!                  not answered yet, and no older than ten milliseconds
 //! control   gains  max_control_frames_per_second + 2 per request + 4 per DATA frame sent       holds 10 seconds'
 //!           pays   1 per frame that is neither a request nor data; PING 2, SETTINGS 4
 //! ```
 //!
-//! From them follows when an attacker is ended: one that takes back each request at once after twice what `resets` holds
-//! (512 by default, plus two for each one gained by time), one that floods with PING after 500, with SETTINGS after 250,
-//! with anything else after 1,000. And honest clients are not: who serves its users through one connection may give up
-//! half of all its requests however many they are; who acknowledges each DATA frame with two window updates and a PING,
-//! as some gRPC clients do to measure the path, pays 4 and has earned 4.
+//! From them follows when an attacker is ended: one that takes back each request at once after 103 by default, one that
+//! waits longer before it does so after 512 and two for each one gained by time, one that floods with PING after 500, with
+//! SETTINGS after 250, with anything else after 1,000. And honest clients are not: who serves its users through one
+//! connection may give up half of all its requests however many they are, and those whose deadlines pass at a backend that
+//! is silent are not hasty; who acknowledges each DATA frame with two window updates and a PING, as some gRPC clients do to
+//! measure the path, pays 4 and has earned 4.
+//!
+//! On a connection that has paid for a few resets lately ([`Guard::is_wary`]) a request is not begun before what came with
+//! it has been looked at: if that takes it back, it has cost neither a choice of backend nor a message to one.
 //!
 //! Not here, as h2 has it already: CONTINUATION frames in a row (h2 takes what `max_header_list_size` needs and a quarter
 //! more, but at least 5), size of a header block, updates of zero, settings acknowledged unasked, more streams than
@@ -37,8 +42,15 @@ use super::streams::Streams;
 
 /// A reset is earned by two requests: who hedges each request takes back one of two. Envoy draws the line there, too.
 const RESETS_PER_REQUEST: f64 = 0.5;
+/// With the halves of two requests as much as the hastiest reset costs: who hedges may do so at once.
+const RESETS_PER_ANSWER: f64 = 2.0;
 /// All streams at once, twice: a browser that leaves a page, and the next one.
 const RESET_BURST_STREAMS: u32 = 2;
+/// A person or a program that gives up waits for longer than this; a network that is slow delays both frames.
+const HASTE: Duration = Duration::from_millis(10);
+const HASTY_RESET_COST: f64 = 3.0;
+/// Resets paid for and not gained again, from which on a connection is wary.
+const WARY_RESETS: f64 = 8.0;
 /// What comes with a request: PRIORITY or PRIORITY_UPDATE, trailers, a frame that means nothing (GREASE).
 const CONTROL_PER_REQUEST: f64 = 2.0;
 /// What an eager client says to each DATA frame: two window updates and a PING that measures the path.
@@ -60,8 +72,10 @@ const STALL_PATIENCE: u32 = 2;
 /// The setting for a stream's window (RFC 9113, 6.5.2).
 const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
 /// Codes of RST_STREAM by which we answer an error of the client (RFC 9113, 7): PROTOCOL_ERROR, FLOW_CONTROL_ERROR,
-/// STREAM_CLOSED, FRAME_SIZE_ERROR, REFUSED_STREAM. Others tell of the backend.
-const CODES_OF_CLIENT_ERRORS: [u32; 5] = [1, 3, 5, 6, 7];
+/// STREAM_CLOSED, FRAME_SIZE_ERROR. Others tell of the backend.
+const CODES_OF_CLIENT_ERRORS: [u32; 4] = [1, 3, 5, 6];
+/// The code by which streams are refused that are more than allowed.
+const REFUSED_STREAM: u32 = 7;
 /// ENHANCE_YOUR_CALM (RFC 9113, 7).
 const ENHANCE_YOUR_CALM: u32 = 11;
 
@@ -176,7 +190,7 @@ impl Guard {
         match head.kind {
             Kind::Headers => {
                 self.headers_since.get_or_insert(self.as_of);
-                if self.streams.on_headers(head.stream) {
+                if self.streams.on_headers(self.as_of, head.stream) {
                     self.resets.earn(RESETS_PER_REQUEST);
                     self.control.earn(CONTROL_PER_REQUEST);
                 } else {
@@ -184,8 +198,8 @@ impl Guard {
                 }
             }
             Kind::Reset => {
+                self.pay_reset(head.stream);
                 self.streams.on_end(head.stream);
-                self.pay_reset();
             }
             Kind::Data if head.length == 0 && !head.is_end_of_stream() => self.pay_control(1.0),
             Kind::Data => {}
@@ -243,8 +257,13 @@ impl Guard {
         }
     }
 
-    fn pay_reset(&mut self) {
-        if !self.resets.spend(self.as_of, 1.0) {
+    fn pay_reset(&mut self, stream: u32) {
+        let is_hasty = self.streams.unanswered_for(self.as_of, stream).is_some_and(|age| age <= HASTE);
+        self.pay_for_resets(if is_hasty { HASTY_RESET_COST } else { 1.0 });
+    }
+
+    fn pay_for_resets(&mut self, cost: f64) {
+        if !self.resets.spend(self.as_of, cost) {
             self.verdict.get_or_insert(Abuse::Resets);
         }
     }
@@ -275,14 +294,14 @@ impl Guard {
     fn on_written_head(&mut self, head: Head) {
         self.writing = Frame::begin(head);
         match head.kind {
-            Kind::Headers => self.streams.on_answer(head.stream),
+            Kind::Headers if self.streams.on_answer(head.stream) => self.resets.earn(RESETS_PER_ANSWER),
             Kind::Data => {
                 self.streams.on_data(head.stream, head.length);
                 if head.length >= LEAST_EARNING_DATA {
                     self.control.earn(CONTROL_PER_DATA);
                 }
             }
-            Kind::Reset => self.streams.on_end(head.stream),
+            // A reset ends its stream once it is known why.
             _ => {}
         }
         if head.is_end_of_stream() {
@@ -291,12 +310,24 @@ impl Guard {
     }
 
     fn on_written_payload(&mut self, payload: &[u8]) {
-        if self.writing.head.is_some_and(|head| head.kind == Kind::Reset)
+        if let Some(head) = self.writing.head.filter(|head| head.kind == Kind::Reset)
             && let Some(code) = self.writing.first(payload)
-            && CODES_OF_CLIENT_ERRORS.contains(&u32::from_be_bytes(code))
         {
-            self.pay_reset();
+            let code = u32::from_be_bytes(code);
+            // Before it knows how many streams are allowed, a client may open more; that is no haste.
+            if code == REFUSED_STREAM {
+                self.pay_for_resets(1.0);
+            } else if CODES_OF_CLIENT_ERRORS.contains(&code) {
+                self.pay_reset(head.stream);
+            }
+            self.streams.on_end(head.stream);
         }
+    }
+
+    /// Whether requests have been taken back lately, so that the next one may be, too.
+    #[must_use]
+    pub fn is_wary(&self) -> bool {
+        self.resets.missing(self.as_of) >= WARY_RESETS
     }
 
     /// Whether there are streams that have not ended.

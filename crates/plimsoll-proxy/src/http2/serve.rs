@@ -55,8 +55,15 @@ pub(crate) async fn serve(
     let service = service_fn(|request| {
         let flow = tasks.begin();
         let active = ActiveRequest::begin(&connection, &request);
+        let (connection, is_wary) = (Arc::clone(&connection), watch.is_wary());
         // Boxed, because it is large, and is moved from hyper to tokio in several steps.
-        Box::pin(serve_request(Arc::clone(&connection), request, flow, active))
+        Box::pin(async move {
+            if is_wary {
+                // hyper looks whether the request was taken back when its answer is not there at once.
+                tokio::task::yield_now().await;
+            }
+            serve_request(connection, request, flow, active).await
+        })
     });
     let builder = super::builder(settings, tasks.clone());
     let mut serving = pin!(builder.serve_connection(TokioIo::new(io), service));
@@ -171,6 +178,11 @@ impl Watch {
     /// Whether there are streams whose answers have not gone out yet.
     fn has_streams(&self) -> bool {
         self.guard.lock().has_streams()
+    }
+
+    /// See [`Guard::is_wary`].
+    fn is_wary(&self) -> bool {
+        self.guard.lock().is_wary()
     }
 
     /// Whether the client holds up its streams, or a block of headers.

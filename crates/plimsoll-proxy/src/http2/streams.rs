@@ -26,6 +26,7 @@ const SPARE_ENTRIES: usize = 8;
 #[derive(Clone, Debug)]
 struct Open {
     id: u32,
+    since: Timestamp,
     /// Bytes that the client lets us send.
     window: i64,
     /// The head of the response went out.
@@ -68,20 +69,27 @@ impl Streams {
     }
 
     /// Headers came on the stream `id`; says whether they open it.
-    pub(super) fn on_headers(&mut self, id: u32) -> bool {
+    pub(super) fn on_headers(&mut self, now: Timestamp, id: u32) -> bool {
         // Clients open odd numbers; anything else is an error that the protocol's implementation ends.
         if id <= self.highest || id.is_multiple_of(2) {
             return false;
         }
         self.highest = id;
         if self.open.len() < self.most {
-            self.open.push_back(Open { id, window: self.initial_window, is_answered: false, held_since: None });
+            let window = self.initial_window;
+            self.open.push_back(Open { id, since: now, window, is_answered: false, held_since: None });
         }
         true
     }
 
     fn position(&self, id: u32) -> Option<usize> {
         self.open.binary_search_by_key(&id, |open| open.id).ok()
+    }
+
+    /// For how long a stream is open that was not answered yet; `None` for any other.
+    pub(super) fn unanswered_for(&self, now: Timestamp, id: u32) -> Option<Duration> {
+        let open = &self.open[self.position(id)?];
+        (!open.is_answered).then(|| now.since(open.since))
     }
 
     /// The stream is no more, as far as sending goes.
@@ -110,11 +118,10 @@ impl Streams {
         }
     }
 
-    /// The head of a response was sent.
-    pub(super) fn on_answer(&mut self, id: u32) {
-        if let Some(position) = self.position(id) {
-            self.open[position].is_answered = true;
-        }
+    /// The head of a response was sent, or trailers; says whether it is the first of its stream.
+    pub(super) fn on_answer(&mut self, id: u32) -> bool {
+        let position = self.position(id);
+        position.is_some_and(|position| !std::mem::replace(&mut self.open[position].is_answered, true))
     }
 
     /// So many bytes of a response were sent.
@@ -158,7 +165,7 @@ mod tests {
         let mut streams = Streams::new(100);
         streams.on_initial_window(0);
         for id in (0..count).map(|i| 2 * i + 1) {
-            assert!(streams.on_headers(id));
+            assert!(streams.on_headers(at(0), id));
             streams.on_answer(id);
         }
         streams
@@ -185,7 +192,7 @@ mod tests {
     #[test]
     fn a_backend_that_is_silent_is_not_held_against_the_client() {
         let mut streams = Streams::new(100);
-        streams.on_headers(1);
+        streams.on_headers(at(0), 1);
         streams.on_initial_window(0);
         // Not answered yet.
         assert!(!streams.are_held(at(0), PATIENCE) && !streams.are_held(at(100), PATIENCE));
@@ -200,7 +207,7 @@ mod tests {
     fn a_few_forgotten_streams_do_not_cost_the_others() {
         for (forgotten, ends) in [(8, false), (9, true)] {
             let mut streams = held(forgotten);
-            streams.on_headers(1001);
+            streams.on_headers(at(0), 1001);
             streams.on_answer(1001);
             streams.on_window_update(1001, 100);
             assert!(!streams.are_held(at(0), PATIENCE));
@@ -213,7 +220,7 @@ mod tests {
         let mut streams = Streams::new(100);
         streams.on_initial_window(1_000_000);
         for id in [1, 3] {
-            streams.on_headers(id);
+            streams.on_headers(at(0), id);
             streams.on_answer(id);
         }
         streams.on_data(1, 65_535);
@@ -229,7 +236,12 @@ mod tests {
         for id in [3, 1, 5, 5, 7] {
             streams.on_end(id);
         }
-        assert!(streams.open.is_empty() && !streams.on_headers(5) && !streams.on_headers(6) && streams.on_headers(9));
+        assert!(
+            streams.open.is_empty()
+                && !streams.on_headers(at(0), 5)
+                && !streams.on_headers(at(0), 6)
+                && streams.on_headers(at(0), 9)
+        );
         assert_eq!(streams.highest(), 9);
     }
 }
