@@ -93,6 +93,7 @@ def _contestants(
                 http2_clients=shape.http2_clients,
                 http2_backends=shape.http2_backends,
                 grpc=shape.grpc,
+                short_messages=shape.short_messages,
             )
             reason = PEERS[name].cannot(setup)
             if reason:

@@ -24,6 +24,8 @@ class Shape:
     http2_clients: bool = False
     http2_backends: bool = False
     grpc: bool = False
+    # Each message fits into one read.
+    short_messages: bool = False
     # Each proxy is measured once with all backends and once with so few, named "PROXY, N backends".
     also_with: int | None = None
     note: str = ""
@@ -35,6 +37,7 @@ SHAPES = [
         "HTTP/1.1 keep-alive, small",
         Wrk(),
         goals={"nginx": 1.1, "haproxy": 1.0},
+        short_messages=True,
     ),
     Shape(
         "connections",
@@ -119,6 +122,7 @@ SHAPES = [
         Wrk(),
         goals={f"plimsoll, {PROCESSES} backends": 1.05},
         backends=start_thousand,
+        short_messages=True,
         also_with=PROCESSES,
         note="The same four nginx processes, each at 250 loopback addresses; or the first address of each.",
     ),

@@ -10,7 +10,19 @@ from .haproxy import HAProxy
 from .nginx import Nginx
 from .pingora import Pingora
 from .plimsoll import Plimsoll
+from .relay import Relay
 
-PEERS: dict[str, type[Peer]] = {peer.name: peer for peer in (Nginx, HAProxy, Envoy, Pingora, Plimsoll)}
+PEERS: dict[str, type[Peer]] = {peer.name: peer for peer in (Nginx, HAProxy, Envoy, Pingora, Relay, Plimsoll)}
 
-__all__ = ["HEALTH_INTERVAL_SECONDS", "PEERS", "Envoy", "HAProxy", "Nginx", "Peer", "Pingora", "Plimsoll", "Setup"]
+__all__ = [
+    "HEALTH_INTERVAL_SECONDS",
+    "PEERS",
+    "Envoy",
+    "HAProxy",
+    "Nginx",
+    "Peer",
+    "Pingora",
+    "Plimsoll",
+    "Relay",
+    "Setup",
+]

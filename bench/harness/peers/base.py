@@ -23,6 +23,8 @@ class Setup:
     http2_clients: bool = False
     http2_backends: bool = False
     grpc: bool = False
+    # Whether each message fits into one read.
+    short_messages: bool = False
 
     @property
     def upstream_keepalive(self) -> int:
