@@ -8,6 +8,7 @@
 //! silent and never done (slow body, slow read); so while we wait for the client, bytes have to move at a least rate. One that
 //! stays below it for as long as it might have been idle is let go.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -67,13 +68,20 @@ impl Look {
     }
 }
 
+/// Of a number that may be any, one from 0 to 1.
+fn fraction(number: u64) -> f64 {
+    number as f64 / u64::MAX as f64
+}
+
 impl TimeLimits {
     /// For a connection that begins now. One that never says anything is idle from its beginning.
     pub(crate) fn new(limits: &Limits) -> Self {
         let now = Instant::now();
         let period = limits.header_read_timeout.min(limits.idle_timeout) / 2;
         let period = period.max(Duration::from_millis(1));
-        let mut ticks = tokio::time::interval_at(now + period, period);
+        // A crowd that comes at once is not to be looked at, and let go, in one go: others would wait for that.
+        let first = period.mul_f64(0.5 + 0.5 * fraction(RandomState::new().hash_one(now)));
+        let mut ticks = tokio::time::interval_at(now + first, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             ticks,
