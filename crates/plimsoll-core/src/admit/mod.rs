@@ -7,6 +7,7 @@
 //! - [`Gate`] is what a server asks: the first of the following, with what it has to know.
 //! - [`Observed`] is what can be told to a gate of a server that is another process.
 //! - [`Ranked`] gives up the least important first, knowing what requests cost.
+//! - [`Queue`] is for servers that can work on so many at a time, whatever these use: who is next.
 //! - [`Procrustean`] gives up a share of all alike, knowing nothing of them: the simplest that works, and what the other one is
 //!   measured against.
 
@@ -15,6 +16,7 @@ mod backlog;
 mod gate;
 mod outside;
 mod procrustean;
+mod queue;
 mod ranked;
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,7 @@ use crate::{Criticality, Timestamp, Weight};
 pub use gate::{Arrival, Entry, Gate, Mode, Seen};
 pub use outside::{Observed, Outside};
 pub use procrustean::{Procrustean, ProcrusteanConfig};
+pub use queue::{Entered, Gone, Queue, QueueConfig};
 pub use ranked::{Ranked, RankedConfig};
 
 /// What is known of a request that asks to be taken on.

@@ -1,0 +1,337 @@
+//! A queue for servers that can work on so many requests at a time: who is next, and who waits in vain.
+//!
+//! Where what runs short is not CPU but something that requests hold one of each, such as a connection to a database, a limit
+//! on requests in progress is the right measure, and a short queue before it evens out bursts. What ruins such queues is that under
+//! overload each request waits for as long as its caller does, and is then worked on for nobody. So:
+//!
+//! - The most critical are next. Among equals, the one that has waited longest, as is fair; but once the queue has not been empty for
+//!   [`QueueConfig::newest_first_after`], the newest: its caller is the one most likely to be there still (adaptive LIFO; Maurer, "Fail at
+//!   Scale", 2015). Those behind had their chance when the burst was one.
+//! - Whose deadline has passed is not worked on, and nobody waits for longer than [`QueueConfig::longest_wait`].
+//! - When the queue is full, the least critical one goes that has waited longest; a newcomer that is less critical than all does not
+//!   get in.
+//!
+//! A decision takes as many steps as there are levels of criticality, and one for each that goes.
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use super::{Retry, Shed};
+use crate::{Criticality, Timestamp};
+
+/// How many are served at a time, and how others wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Requests in progress at a time; at least 1.
+    pub places: usize,
+    /// Requests that wait at a time.
+    pub longest: usize,
+    /// Nobody waits for longer.
+    pub longest_wait: Duration,
+    /// A queue that has not been empty for so long is no burst.
+    pub newest_first_after: Duration,
+}
+
+impl QueueConfig {
+    /// Of a request that may take a second as a whole, a quarter.
+    pub const DEFAULT_LONGEST_WAIT: Duration = Duration::from_millis(250);
+    /// Ten times what an even load keeps a queue for, and less than what anybody notices.
+    pub const DEFAULT_NEWEST_FIRST_AFTER: Duration = Duration::from_millis(100);
+    /// For each place. With less, bursts are turned away that are over before anybody would have noticed.
+    pub const DEFAULT_LONGEST_PER_PLACE: usize = 16;
+
+    /// For so many requests at a time; `None` if that is zero.
+    #[must_use]
+    pub fn new(places: usize) -> Option<Self> {
+        (places > 0).then_some(Self {
+            places,
+            longest: places.saturating_mul(Self::DEFAULT_LONGEST_PER_PLACE),
+            longest_wait: Self::DEFAULT_LONGEST_WAIT,
+            newest_first_after: Self::DEFAULT_NEWEST_FIRST_AFTER,
+        })
+    }
+}
+
+/// What becomes of a request that comes.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Entered<T> {
+    /// There is a place for it. Once it is over, [`Queue::next`] is to be asked who has it then.
+    Begins(T),
+    /// It waits, and another one may have to go for it.
+    Waits(Option<T>),
+    /// It does not get in.
+    Shed(T),
+}
+
+/// One that waits.
+#[derive(Clone, Debug)]
+struct Waiting<T> {
+    since: Timestamp,
+    deadline: Option<Timestamp>,
+    request: T,
+}
+
+/// Requests that wait for a place.
+#[derive(Clone, Debug)]
+pub struct Queue<T> {
+    config: QueueConfig,
+    in_progress: usize,
+    /// By criticality, each in the order in which they came.
+    waiting: [VecDeque<Waiting<T>>; Criticality::ALL.len()],
+    /// When somebody last had not to wait, or nobody was left who did.
+    empty_at: Timestamp,
+}
+
+impl<T> Queue<T> {
+    /// What those are told who do not get in, or have to go.
+    pub const FULL: Shed = Shed::overloaded(Retry::Elsewhere);
+
+    /// An empty one.
+    #[must_use]
+    pub fn new(now: Timestamp, config: QueueConfig) -> Self {
+        Self { config, in_progress: 0, waiting: Default::default(), empty_at: now }
+    }
+
+    /// A request comes.
+    pub fn enter(
+        &mut self,
+        now: Timestamp,
+        criticality: Criticality,
+        deadline: Option<Timestamp>,
+        request: T,
+    ) -> Entered<T> {
+        if self.is_empty() {
+            self.empty_at = self.empty_at.max(now);
+            if self.in_progress < self.config.places {
+                self.in_progress += 1;
+                return Entered::Begins(request);
+            }
+        }
+        let rank = criticality.rank();
+        let goes = if self.len() < self.config.longest {
+            None
+        } else {
+            // The ranks of the less critical are higher.
+            match (rank..self.waiting.len()).rev().find_map(|rank| self.waiting[rank].pop_front()) {
+                Some(waiting) => Some(waiting.request),
+                None => return Entered::Shed(request),
+            }
+        };
+        self.waiting[rank].push_back(Waiting { since: now, deadline, request });
+        Entered::Waits(goes)
+    }
+
+    /// A request is over: who has its place now, if anybody waits. `gives_up` is told of each that has waited too long, and says for
+    /// others whether they are still there.
+    pub fn next(
+        &mut self,
+        now: Timestamp,
+        mut gives_up: impl FnMut(Gone<T>),
+        is_there: impl Fn(&T) -> bool,
+    ) -> Option<T> {
+        let newest_first = self.is_newest_first(now);
+        let longest_wait = self.config.longest_wait;
+        let mut next = None;
+        for waiting in &mut self.waiting {
+            while waiting.front().is_some_and(|oldest| now.since(oldest.since) > longest_wait) {
+                waiting.pop_front().into_iter().for_each(|late| gives_up(Gone::WaitedTooLong(late.request)));
+            }
+            while next.is_none() {
+                let Some(one) = (if newest_first { waiting.pop_back() } else { waiting.pop_front() }) else { break };
+                if one.deadline.is_some_and(|deadline| deadline <= now) {
+                    gives_up(Gone::Deadline(one.request));
+                } else if is_there(&one.request) {
+                    next = Some(one.request);
+                }
+            }
+        }
+        if self.is_empty() {
+            self.empty_at = self.empty_at.max(now);
+        }
+        self.in_progress -= usize::from(next.is_none());
+        next
+    }
+
+    /// Whether it has been too long for a burst.
+    fn is_newest_first(&self, now: Timestamp) -> bool {
+        now.since(self.empty_at) >= self.config.newest_first_after
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.iter().map(VecDeque::len).sum()
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.iter().all(VecDeque::is_empty)
+    }
+
+    /// How many are in progress.
+    #[must_use]
+    pub fn in_progress(&self) -> usize {
+        self.in_progress
+    }
+}
+
+/// One that has waited in vain.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Gone<T> {
+    /// Its deadline has passed.
+    Deadline(T),
+    /// It waited for [`QueueConfig::longest_wait`].
+    WaitedTooLong(T),
+}
+
+impl<T> Gone<T> {
+    /// The request, and what it is told.
+    #[must_use]
+    pub fn told(self) -> (T, Shed) {
+        match self {
+            Self::Deadline(request) => (request, Shed::DEADLINE),
+            Self::WaitedTooLong(request) => (request, Queue::<T>::FULL),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use core::cmp::Reverse;
+    use std::collections::BinaryHeap;
+    use std::vec::Vec;
+
+    use rand_core::SeedableRng as _;
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+    use crate::rng;
+
+    const MS: u64 = 1_000_000;
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * MS)
+    }
+
+    fn queue(places: usize, longest: usize) -> Queue<u32> {
+        Queue::new(ms(0), QueueConfig { longest, ..QueueConfig::new(places).expect("places") })
+    }
+
+    /// Whose turn it is at `now`, and who went.
+    fn next(queue: &mut Queue<u32>, now: u64) -> (Option<u32>, Vec<Gone<u32>>) {
+        let mut gone = Vec::new();
+        let next = queue.next(ms(now), |each| gone.push(each), |request| *request < 1_000);
+        (next, gone)
+    }
+
+    #[test]
+    fn a_burst_is_served_in_its_order_and_the_more_critical_before() {
+        let mut queue = queue(1, 10);
+        assert_eq!(queue.enter(ms(0), Criticality::Critical, None, 0), Entered::Begins(0));
+        for (request, criticality) in [
+            (1, Criticality::Sheddable),
+            (2, Criticality::Critical),
+            (3, Criticality::CriticalPlus),
+            (4, Criticality::Critical),
+        ] {
+            assert_eq!(queue.enter(ms(1), criticality, None, request), Entered::Waits(None));
+        }
+        let order: Vec<_> = (2..7).map(|at| next(&mut queue, at).0).collect();
+        assert_eq!(order, [Some(3), Some(2), Some(4), Some(1), None]);
+        assert_eq!((queue.len(), queue.in_progress()), (0, 0));
+        assert_eq!(queue.enter(ms(8), Criticality::Critical, None, 5), Entered::Begins(5));
+    }
+
+    #[test]
+    fn a_queue_that_does_not_end_is_served_newest_first_until_it_does() {
+        let mut queue = queue(1, 10);
+        let enter = |queue: &mut Queue<u32>, at, request| queue.enter(ms(at), Criticality::Critical, None, request);
+        assert_eq!(enter(&mut queue, 0, 0), Entered::Begins(0));
+        for request in 1..5 {
+            assert_eq!(enter(&mut queue, u64::from(request), request), Entered::Waits(None));
+        }
+        assert_eq!(next(&mut queue, 50).0, Some(1));
+        assert_eq!(next(&mut queue, 100).0, Some(2));
+        assert_eq!(next(&mut queue, 101).0, Some(4));
+        assert_eq!(next(&mut queue, 102).0, Some(3));
+        // Empty again: what comes next is a burst.
+        assert_eq!(enter(&mut queue, 110, 5), Entered::Waits(None));
+        assert_eq!(enter(&mut queue, 111, 6), Entered::Waits(None));
+        assert_eq!(next(&mut queue, 150).0, Some(5));
+    }
+
+    #[test]
+    fn a_full_queue_gives_up_the_least_critical_that_waited_longest() {
+        let mut queue = queue(1, 2);
+        let mut enter = |criticality, request| queue.enter(ms(0), criticality, None, request);
+        assert_eq!(enter(Criticality::Critical, 0), Entered::Begins(0));
+        assert_eq!(enter(Criticality::Critical, 1), Entered::Waits(None));
+        assert_eq!(enter(Criticality::SheddablePlus, 2), Entered::Waits(None));
+        assert_eq!(enter(Criticality::Sheddable, 3), Entered::Shed(3));
+        assert_eq!(enter(Criticality::SheddablePlus, 4), Entered::Waits(Some(2)));
+        assert_eq!(enter(Criticality::CriticalPlus, 5), Entered::Waits(Some(4)));
+        assert_eq!(enter(Criticality::Critical, 6), Entered::Waits(Some(1)));
+        assert_eq!(enter(Criticality::SheddablePlus, 7), Entered::Shed(7));
+    }
+
+    #[test]
+    fn nobody_is_served_who_waits_no_more() {
+        let mut queue = queue(1, 10);
+        assert_eq!(queue.enter(ms(0), Criticality::Critical, None, 0), Entered::Begins(0));
+        for (request, deadline) in [(1, Some(ms(20))), (1_002, None), (3, None)] {
+            assert_eq!(queue.enter(ms(10), Criticality::Critical, deadline, request), Entered::Waits(None));
+        }
+        assert_eq!(next(&mut queue, 20), (Some(3), [Gone::Deadline(1)].into()));
+        assert_eq!(queue.enter(ms(30), Criticality::Sheddable, None, 4), Entered::Waits(None));
+        assert_eq!(next(&mut queue, 281), (None, [Gone::WaitedTooLong(4)].into()));
+        assert_eq!(Gone::WaitedTooLong(4).told(), (4, Queue::<u32>::FULL));
+    }
+
+    /// Eight places, requests that hold one for 10 ms each on average, half as many again as can be served, for ten seconds; callers wait
+    /// for 300 ms. Returns what was answered in time over what could have been.
+    fn useful(config: QueueConfig, seed: u64) -> f64 {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let mut queue = Queue::new(ms(0), config);
+        // When each request in progress ends, latest last, and when it came.
+        let mut ends = BinaryHeap::<(Reverse<u64>, u64)>::new();
+        let mut in_time = 0;
+        let service = |rng: &mut Pcg64Mcg| (-(1.0 - rng::unit(rng)).ln() * 10.0 * MS as f64) as u64;
+        let serve = |ends: &mut BinaryHeap<(Reverse<u64>, u64)>, now: u64, came: u64, took: u64| {
+            ends.push((Reverse(now + took), came))
+        };
+        let (gap, seconds) = (10 * MS * 2 / 3 / 8, 10);
+        for came in (0..seconds * 1_000 * MS).step_by(gap as usize) {
+            while let Some(&(Reverse(at), began)) = ends.peek().filter(|(at, _)| at.0 <= came) {
+                ends.pop();
+                in_time += u32::from(at - began <= 300 * MS);
+                if let Some(next) = queue.next(Timestamp::from_nanos(at), drop, |_| true) {
+                    serve(&mut ends, at, next, service(&mut rng));
+                }
+            }
+            let entered = queue.enter(Timestamp::from_nanos(came), Criticality::Critical, None, came);
+            if let Entered::Begins(came) = entered {
+                serve(&mut ends, came, came, service(&mut rng));
+            }
+        }
+        f64::from(in_time) / (seconds as f64 * 8.0 / 0.01)
+    }
+
+    #[test]
+    fn under_overload_work_is_done_for_those_who_still_wait() {
+        // Callers say nothing of their deadlines, and the queue is longer than they have patience.
+        let config = QueueConfig {
+            longest: 1_000,
+            longest_wait: Duration::from_secs(5),
+            ..QueueConfig::new(8).expect("places")
+        };
+        for seed in 1..=3 {
+            let adaptive = useful(config, seed);
+            let in_order = useful(QueueConfig { newest_first_after: Duration::MAX, ..config }, seed);
+            assert!(adaptive > 0.95 && in_order < 0.2, "seed {seed}: {adaptive:.3}, in order {in_order:.3}");
+        }
+    }
+}
