@@ -21,6 +21,10 @@ impl Clock {
         Timestamp::from_origin(self.origin.elapsed())
     }
 
+    pub(crate) fn at(&self, instant: Instant) -> Timestamp {
+        Timestamp::from_origin(instant.saturating_duration_since(self.origin))
+    }
+
     pub(crate) fn instant(&self, at: Timestamp) -> Instant {
         self.origin + at.since(Timestamp::ZERO)
     }

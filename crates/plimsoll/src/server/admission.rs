@@ -120,11 +120,16 @@ impl Gate {
         let rank = context.criticality.rank();
         let reason = shed.map(reason_of);
         if let Some(reason) = reason {
-            self.counts.shed[place(reason)][rank].fetch_add(1, Ordering::Relaxed);
+            self.count(context.criticality, reason);
         }
         let entry = entry.ok_or_else(|| reason.expect("who is not let in is told why"))?;
         self.counts.admitted[rank].fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Request::new(context, Arc::clone(self), entry)))
+    }
+
+    /// A request is turned away, here or before it was asked about.
+    pub(super) fn count(&self, criticality: Criticality, reason: ShedReason) {
+        self.counts.shed[place(reason)][criticality.rank()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Looks at what the process has used, if it is time.
@@ -192,7 +197,7 @@ impl Gate {
     }
 }
 
-fn reason_of(shed: Shed) -> ShedReason {
+pub(super) fn reason_of(shed: Shed) -> ShedReason {
     match (shed.reason, shed.retry) {
         (Reason::Deadline, _) => ShedReason::Deadline,
         (Reason::Overloaded, Retry::Elsewhere) => ShedReason::Overloaded,

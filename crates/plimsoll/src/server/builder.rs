@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
-use plimsoll_core::admit::{Mode, RankedConfig};
+use plimsoll_core::admit::{Mode, QueueConfig, RankedConfig};
 use plimsoll_core::classify::Classifier;
 
 use super::admission::{Gate, Gauge};
@@ -14,6 +14,7 @@ use super::cpu;
 use super::layer::ServerLayer;
 use super::lifecycle::Lifecycle;
 use super::meter;
+use super::places::Places;
 use super::report::{ReportSource, Reporter};
 
 /// What can be set about a [`ServerLayer`].
@@ -27,6 +28,7 @@ pub struct ServerLayerBuilder {
     rules: Rules,
     admission: Option<Mode>,
     gauge: Option<Gauge>,
+    concurrency: Option<QueueConfig>,
 }
 
 impl ServerLayerBuilder {
@@ -40,6 +42,7 @@ impl ServerLayerBuilder {
             rules: Rules::default(),
             admission: Some(Mode::default()),
             gauge: None,
+            concurrency: None,
         }
     }
 
@@ -115,6 +118,20 @@ impl ServerLayerBuilder {
         self
     }
 
+    /// At most so many requests are in progress at a time, and others wait for a place: by default there is no such limit. For what is
+    /// not CPU and is held by each, such as connections to a database. The most critical are next, and under overload the newest among
+    /// equals ([`Queue`](plimsoll_core::admit::Queue)). A response has its place until its body has ended.
+    ///
+    /// ```
+    /// use plimsoll::server::{Lifecycle, QueueConfig, ServerLayer};
+    ///
+    /// let layer = ServerLayer::builder(Lifecycle::new()).concurrency_limit(QueueConfig::new(32)).build();
+    /// ```
+    pub fn concurrency_limit(mut self, limit: impl Into<Option<QueueConfig>>) -> Self {
+        self.concurrency = limit.into();
+        self
+    }
+
     /// The layer.
     #[must_use]
     pub fn build(self) -> ServerLayer {
@@ -126,6 +143,7 @@ impl ServerLayerBuilder {
             readiness_path: self.readiness_path,
             rules: Arc::new(self.rules),
             gate,
+            places: self.concurrency.map(|limit| Places::new(limit, self.admission.unwrap_or_default())),
         }
     }
 }

@@ -38,6 +38,13 @@ pub(super) struct Classified {
     pub(super) malformed: u8,
 }
 
+impl Classified {
+    /// It has waited since.
+    pub(super) fn waited(&mut self) {
+        self.left = self.context.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
 impl Rules {
     /// `None`: it is served whatever the load.
     pub(super) fn classify<B>(&self, request: &Request<B>) -> Option<Classified> {

@@ -2,7 +2,9 @@
 //!
 //! Around any `http` service: hyper's, axum's, tonic's. A request comes in, and is told apart ([`classify`](super::classify)); the gate
 //! ([`admission`](super::admission)) takes it on or turns it away before its body is read; what it uses is measured until its response has
-//! ended ([`cost`](super::cost)). Health checks, reports out of band and what the owner exempts pass beside the gate.
+//! ended ([`cost`](super::cost)). Where only so many are to be in progress at a time, it first waits for its place
+//! ([`places`](super::places)): the gate is to know what is served, not what may be. Health checks, reports out of band and what the
+//! owner exempts pass beside both.
 //!
 //! Each response gets the load report, as a
 //! header, or as a trailer when it is gRPC; failed ones too, because a client that hears nothing from
@@ -15,32 +17,31 @@
 //! ([`Code::is_failure`]), a request that was shed, an error of the service or of the body. A body
 //! that the client gave up on does not.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
-use pin_project_lite::pin_project;
 use plimsoll_core::LoadReport;
-use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::headers::{ENDPOINT_LOAD_METRICS_BIN, X_PLIMSOLL_SHED};
+use plimsoll_wire::grpc;
+use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
 use plimsoll_wire::shed::ShedReason;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::admission::{AdmissionCounts, Gate};
-use super::body::{OwnBody, ServerBody, Trailers, see_to};
+use super::body::{OwnBody, ServerBody};
 use super::builder::ServerLayerBuilder;
-use super::classify::Rules;
+use super::classify::{Classified, Rules};
 use super::cost::{self, Metered};
 use super::endpoints::Endpoint;
 use super::in_progress::InProgress;
-use super::lifecycle::{Lifecycle, Phase};
-use super::report::{Arrival, Reporter};
+use super::lifecycle::{InFlight, Lifecycle};
+use super::places::{Place, Places, Turn};
+use super::report::Reporter;
+use super::response::{FutureKind, ResponseFuture, Served};
 
 /// Adds admission, load reports, health and lame duck to a service. Clones share one set of counts.
 #[derive(Clone)]
@@ -50,6 +51,8 @@ pub struct ServerLayer {
     pub(super) rules: Arc<Rules>,
     /// None: everything is taken on, and no cost is measured.
     pub(super) gate: Option<Arc<Gate>>,
+    /// None: as many are in progress at a time as there are.
+    pub(super) places: Option<Arc<Places>>,
 }
 
 impl ServerLayer {
@@ -100,7 +103,7 @@ pub struct ServerService<S> {
 
 impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for ServerService<S>
 where
-    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     ReqBody: Body + Send + 'static,
     ReqBody::Data: Send,
     ReqBody::Error: Send,
@@ -108,47 +111,79 @@ where
 {
     type Response = Response<ServerBody<ResBody>>;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future>;
+    type Future = ResponseFuture<S, ReqBody>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let layer = &self.layer;
-        let reporter = Arc::clone(&layer.reporter);
+        let reporter = Arc::clone(&self.layer.reporter);
         let http1 = request.version() <= Version::HTTP_11;
-        let kind = match Endpoint::of(&request, layer.readiness_path.as_deref()) {
+        let kind = match Endpoint::of(&request, self.layer.readiness_path.as_deref()) {
             Some(endpoint) => FutureKind::Own { answer: Box::pin(endpoint.answer(request, Arc::clone(&reporter))) },
-            None => match layer.ask(&request) {
-                Ok(taken_on) => self.begin(request, taken_on),
-                Err(reason) => {
-                    reporter.answered();
-                    reporter.failed();
-                    FutureKind::Shed { answer: Some(shed(&request, reason, &reporter)) }
-                }
-            },
+            None => self.enter(request),
         };
         ResponseFuture { kind, reporter, http1 }
     }
 }
 
-impl ServerLayer {
-    /// Takes the request on, with its cost measured or without, or says why not.
-    fn ask<B>(&self, request: &Request<B>) -> Result<Option<Arc<cost::Request>>, ShedReason> {
-        let Some((gate, classified)) = self.gate.as_ref().zip(self.rules.classify(request)) else { return Ok(None) };
-        gate.ask(classified).map(Some)
-    }
-}
-
 impl<S> ServerService<S> {
-    fn begin<B>(&mut self, mut request: Request<B>, taken_on: Option<Arc<cost::Request>>) -> FutureKind<S::Future>
+    /// Lets a request begin, or wait for its place, or turns it away.
+    fn enter<B>(&mut self, request: Request<B>) -> FutureKind<S, B>
+    where
+        S: Service<Request<B>> + Clone,
+    {
+        let classified = self.layer.rules.classify(&request);
+        let Some((places, known)) = self.layer.places.as_ref().zip(classified.as_ref()) else {
+            return self.ask(request, classified, None);
+        };
+        match places.enter(known.context.criticality, known.context.deadline) {
+            Turn::Now(place) => self.ask(request, classified, Some(place)),
+            Turn::Never(reason) => self.turn_away(&request, classified.as_ref(), reason),
+            Turn::NotNow => {
+                self.count(classified.as_ref(), ShedReason::Overloaded);
+                self.ask(request, classified, None)
+            }
+            Turn::Later(waits) => {
+                // The one that was asked whether it is ready is the one to be called.
+                let clone = self.clone();
+                let service = std::mem::replace(self, clone);
+                let in_flight = self.layer.reporter.lifecycle.begin();
+                FutureKind::Waits {
+                    waits,
+                    waiting: Some(Box::new(Waiting { service, request, classified, in_flight })),
+                }
+            }
+        }
+    }
+
+    /// Asks the gate about a request that has a place, if it needs one.
+    fn ask<B>(&mut self, request: Request<B>, classified: Option<Classified>, place: Option<Place>) -> FutureKind<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        let Some((gate, classified)) = self.layer.gate.as_ref().zip(classified) else {
+            return self.begin(request, None, place);
+        };
+        match gate.ask(classified) {
+            Ok(taken_on) => self.begin(request, Some(taken_on), place),
+            Err(reason) => self.answer(&request, reason),
+        }
+    }
+
+    fn begin<B>(
+        &mut self,
+        mut request: Request<B>,
+        taken_on: Option<Arc<cost::Request>>,
+        place: Option<Place>,
+    ) -> FutureKind<S, B>
     where
         S: Service<Request<B>>,
     {
         let reporter = &self.layer.reporter;
         let arrival = reporter.arrived();
-        let in_progress = Some(InProgress::new(reporter.lifecycle.begin(), taken_on.clone()));
+        let in_progress = Some(InProgress::new(reporter.lifecycle.begin(), taken_on.clone(), place));
         let inner = match taken_on {
             Some(taken_on) => {
                 request.extensions_mut().insert(taken_on.context.clone());
@@ -158,6 +193,64 @@ impl<S> ServerService<S> {
             None => Served::Plain { inner: self.inner.call(request) },
         };
         FutureKind::Service { inner, arrival, in_progress }
+    }
+
+    /// A request gets no place.
+    fn turn_away<B>(
+        &self,
+        request: &Request<B>,
+        classified: Option<&Classified>,
+        reason: ShedReason,
+    ) -> FutureKind<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        self.count(classified, reason);
+        self.answer(request, reason)
+    }
+
+    fn count(&self, classified: Option<&Classified>, reason: ShedReason) {
+        if let Some((gate, classified)) = self.layer.gate.as_ref().zip(classified) {
+            gate.count(classified.context.criticality, reason);
+        }
+    }
+
+    fn answer<B>(&self, request: &Request<B>, reason: ShedReason) -> FutureKind<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        let reporter = &self.layer.reporter;
+        reporter.answered();
+        reporter.failed();
+        FutureKind::Shed { answer: Some(shed(request, reason, reporter)) }
+    }
+}
+
+/// A request that waits for its place.
+pub(super) struct Waiting<S, B> {
+    service: ServerService<S>,
+    request: Request<B>,
+    classified: Option<Classified>,
+    /// A server that drains waits for those, too.
+    in_flight: InFlight,
+}
+
+impl<S, B> Waiting<S, B>
+where
+    S: Service<Request<B>>,
+{
+    /// What becomes of it once it has one, or is to have none.
+    pub(super) fn go_on(self, turn: Result<Place, ShedReason>) -> FutureKind<S, B> {
+        let Self { mut service, request, mut classified, in_flight } = self;
+        let then = match turn {
+            Ok(place) => {
+                classified.iter_mut().for_each(Classified::waited);
+                service.ask(request, classified, Some(place))
+            }
+            Err(reason) => service.turn_away(&request, classified.as_ref(), reason),
+        };
+        drop(in_flight);
+        then
     }
 }
 
@@ -175,114 +268,4 @@ fn shed<B>(request: &Request<B>, reason: ShedReason, reporter: &Reporter) -> Res
         (request.method() != Method::HEAD).then_some(text)
     };
     response.map(|()| OwnBody::Whole(body))
-}
-
-pin_project! {
-    /// The response to come from a [`ServerService`].
-    pub struct ResponseFuture<F> {
-        #[pin]
-        kind: FutureKind<F>,
-        reporter: Arc<Reporter>,
-        http1: bool,
-    }
-}
-
-pin_project! {
-    #[project = FutureKindProj]
-    enum FutureKind<F> {
-        Service {
-            #[pin]
-            inner: Served<F>,
-            arrival: Arrival,
-            in_progress: Option<InProgress>,
-        },
-        Shed { answer: Option<Response<OwnBody>> },
-        Own { answer: BoxFuture<'static, Response<OwnBody>> },
-    }
-}
-
-pin_project! {
-    #[project = ServedProj]
-    enum Served<F> {
-        Metered { #[pin] inner: Metered<F> },
-        Plain { #[pin] inner: F },
-    }
-}
-
-impl<F: Future> Future for Served<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        match self.project() {
-            ServedProj::Metered { inner } => inner.poll(cx),
-            ServedProj::Plain { inner } => inner.poll(cx),
-        }
-    }
-}
-
-impl<F, B, E> Future for ResponseFuture<F>
-where
-    F: Future<Output = Result<Response<B>, E>>,
-    B: Body<Data = Bytes>,
-{
-    type Output = Result<Response<ServerBody<B>>, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let mut response = match this.kind.project() {
-            FutureKindProj::Own { answer } => ready!(answer.as_mut().poll(cx)).map(ServerBody::own),
-            FutureKindProj::Shed { answer } => answer.take().expect(POLLED_ONCE).map(ServerBody::own),
-            FutureKindProj::Service { inner, arrival, in_progress } => {
-                let result = ready!(inner.poll(cx));
-                this.reporter.answered();
-                let in_progress = in_progress.take().expect(POLLED_ONCE);
-                match result {
-                    Ok(response) => {
-                        if !has_failed(&response) {
-                            this.reporter.took(*arrival);
-                        }
-                        attach(response, this.reporter, in_progress)
-                    }
-                    Err(error) => {
-                        this.reporter.failed();
-                        return Poll::Ready(Err(error));
-                    }
-                }
-            }
-        };
-        if *this.http1
-            && this.reporter.lifecycle.phase() >= Phase::LameDuck
-            && response.status() != StatusCode::SWITCHING_PROTOCOLS
-        {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        Poll::Ready(Ok(response))
-    }
-}
-
-const POLLED_ONCE: &str = "a future is not polled after it was ready";
-
-/// Whether the head of a response says that the request failed or was shed.
-fn has_failed<B>(response: &Response<B>) -> bool {
-    let by_grpc = || matches!(Code::read(response.headers()), Some(code) if code != Code::Ok);
-    response.status().is_server_error() || response.headers().contains_key(X_PLIMSOLL_SHED) || by_grpc()
-}
-
-/// Puts the report where a client will look for it, and judges what can be judged by the head.
-fn attach<B>(response: Response<B>, reporter: &Arc<Reporter>, in_progress: InProgress) -> Response<ServerBody<B>> {
-    let (mut head, body) = response.into_parts();
-    let mut trailers = Trailers::Done;
-    if grpc::is_grpc(&head.headers) {
-        if Code::read(&head.headers).is_some() {
-            see_to(&mut head.headers, reporter);
-        } else {
-            trailers = Trailers::Awaited;
-        }
-    } else {
-        if head.status.is_server_error() || head.headers.contains_key(X_PLIMSOLL_SHED) {
-            reporter.failed();
-        }
-        head.headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header());
-    }
-    Response::from_parts(head, ServerBody::service(body, Arc::clone(reporter), in_progress, trailers))
 }

@@ -73,7 +73,9 @@ mod in_progress;
 mod layer;
 mod lifecycle;
 pub mod meter;
+mod places;
 mod report;
+mod response;
 mod serve;
 #[cfg(unix)]
 mod signals;
@@ -84,11 +86,12 @@ pub use builder::ServerLayerBuilder;
 pub use context::{Customer, RequestContext, RequestHead, current, pressure, used};
 pub use cost::{bind, spawn, spawn_blocking};
 pub use endpoints::MIN_REPORT_INTERVAL;
-pub use layer::{ResponseFuture, ServerLayer, ServerService};
+pub use layer::{ServerLayer, ServerService};
 pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
-pub use plimsoll_core::admit::{Mode, Pressure};
+pub use plimsoll_core::admit::{Mode, Pressure, QueueConfig};
 pub use plimsoll_core::classify::{Classifier, Trust};
 pub use report::{ENCODE_EVERY, ReportSource};
+pub use response::ResponseFuture;
 pub use serve::{CLOSE_GRACE, ServeConfig, serve};
 #[cfg(unix)]
 pub use signals::EndSignals;
