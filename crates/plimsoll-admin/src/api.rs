@@ -5,7 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{self, Next};
@@ -15,9 +16,11 @@ use axum::{Json, Router};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
+use crate::explain::{Explained, Wanted};
 use crate::fleet::{Fleet, Missing, Readiness};
 use crate::metrics;
 use crate::snapshot::ClusterSnapshot;
+use crate::throttling::ThrottlingView;
 use crate::view::{BackendView, ClusterView};
 
 /// The media type of metrics, as the format asks for it.
@@ -47,6 +50,9 @@ pub fn router(fleet: Arc<dyn Fleet>) -> Router {
         .route("/api/v1/clusters", get(clusters))
         .route("/api/v1/clusters/{name}", get(cluster))
         .route("/api/v1/clusters/{name}/backends", get(backends))
+        .route("/api/v1/throttling", get(throttling))
+        .route("/api/v1/explain", get(explain))
+        .route("/api/v1/explain/{id}", get(explain_one))
         .route(&format!("{backend}/drain"), post(drain))
         .route(&format!("{backend}/undrain"), post(undrain))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such page", PAGES))
@@ -59,7 +65,7 @@ pub fn router(fleet: Arc<dyn Fleet>) -> Router {
 }
 
 const PAGES: &str = "ask for /metrics, /healthz, /readyz, /api/v1/clusters, /api/v1/clusters/{name}, \
-     /api/v1/clusters/{name}/backends, or POST /api/v1/clusters/{name}/backends/{address}/drain or .../undrain";
+     /api/v1/clusters/{name}/backends, /api/v1/throttling, /api/v1/explain, /api/v1/explain/{id}, or POST /api/v1/clusters/{name}/backends/{address}/drain or .../undrain";
 
 /// An answer that is not what was asked for.
 #[derive(Debug, Serialize)]
@@ -79,6 +85,25 @@ impl Problem {
         let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
         let error = format!("there is no cluster {name:?}");
         Self::new(StatusCode::NOT_FOUND, error, format!("use one of: {}", names.join(", ")))
+    }
+
+    fn no_request(id: &str, explained: &Explained) -> Self {
+        let error = format!("nothing is remembered of a request with the id {id:?}");
+        let reach = explained.remembered.iter().filter_map(|kind| {
+            let back = kind.reaches_back_s?;
+            Some(format!("{} of the {} ones, back to {back:.0} s ago", kind.requests, kind.outcome))
+        });
+        let reach: Vec<String> = reach.collect();
+        let mend = if reach.is_empty() {
+            "nothing is remembered yet; look at [explain] in the configuration if that is no surprise to you".to_owned()
+        } else {
+            format!(
+                "remembered are {}; of those that were served at once only a sample: raise entries or sample in [explain], or \
+                 look for it in the access log",
+                reach.join(", ")
+            )
+        };
+        Self::new(StatusCode::NOT_FOUND, error, mend)
     }
 
     fn no_backend(address: &str, cluster: &ClusterSnapshot) -> Self {
@@ -155,6 +180,31 @@ struct Backends {
 async fn backends(State(fleet): Shared, Path(name): Path<String>) -> Result<Json<Backends>, Problem> {
     let cluster = find(&*fleet, &name)?;
     Ok(Json(Backends { backends: cluster.backends.iter().map(BackendView::from).collect(), cluster: cluster.name }))
+}
+
+#[derive(Serialize)]
+struct Throttling {
+    clusters: Vec<ThrottlingView>,
+}
+
+async fn throttling(State(fleet): Shared) -> Json<Throttling> {
+    Json(Throttling { clusters: fleet.snapshot().clusters.iter().filter_map(ThrottlingView::of).collect() })
+}
+
+async fn explain(
+    State(fleet): Shared,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Json<Explained>, Problem> {
+    let Query(wanted) = wanted.map_err(|rejection| {
+        let mend = "choose by outcome, reason, criticality, customer or cluster, and say how many by last=20";
+        Problem::new(StatusCode::BAD_REQUEST, rejection.body_text(), mend)
+    })?;
+    Ok(Json(fleet.explain(&wanted)))
+}
+
+async fn explain_one(State(fleet): Shared, Path(id): Path<String>) -> Result<Json<Explained>, Problem> {
+    let explained = fleet.explain(&Wanted { id: Some(id.clone()), ..Wanted::default() });
+    if explained.requests.is_empty() { Err(Problem::no_request(&id, &explained)) } else { Ok(Json(explained)) }
 }
 
 async fn drain(State(fleet): Shared, Path(place): Path<(String, String)>) -> Result<Json<BackendView>, Problem> {

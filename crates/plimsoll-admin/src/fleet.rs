@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use crate::explain::{Explained, Wanted};
 use crate::snapshot::FleetSnapshot;
 
 /// Clusters of backends, as seen and switched from outside.
@@ -13,6 +14,9 @@ pub trait Fleet: Send + Sync + 'static {
     /// Everything as it is now. Called once per request to the API; may take locks for as long as a
     /// copy takes.
     fn snapshot(&self) -> FleetSnapshot;
+
+    /// The latest requests of which something is remembered, the latest first: as many as are wanted, of those that are.
+    fn explain(&self, wanted: &Wanted) -> Explained;
 
     /// Gives a backend no new requests from now on.
     ///

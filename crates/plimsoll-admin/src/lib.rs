@@ -12,6 +12,9 @@
 //! | `GET /api/v1/clusters` | all clusters: policy, backends by state, spread and waste |
 //! | `GET /api/v1/clusters/{name}` | one of them |
 //! | `GET /api/v1/clusters/{name}/backends` | its backends: state and reason, load, latency, counts |
+//! | `GET /api/v1/throttling` | what the gates of clusters turn away, and what that means |
+//! | `GET /api/v1/explain` | what became of the latest requests, and why |
+//! | `GET /api/v1/explain/{id}` | what became of the requests with this id |
 //! | `POST /api/v1/clusters/{name}/backends/{address}/drain` | no new requests to this backend |
 //! | `POST /api/v1/clusters/{name}/backends/{address}/undrain` | back again, by way of a check |
 //!
@@ -21,17 +24,23 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod explain;
 mod fleet;
 mod metrics;
 mod process;
 mod snapshot;
+mod throttling;
 mod view;
 
 pub use api::{router, serve};
+pub use explain::{
+    AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, Remembered, Wanted,
+};
 pub use fleet::{Fleet, Missing, Readiness};
 pub use metrics::encode;
 pub use snapshot::{
     AttemptCounts, BackendSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot,
     PressureSnapshot, Reported, Transition, Transitions,
 };
+pub use throttling::{ClassView, EpisodeView, RateView, ShareView, ThrottlingView, WindowView};
 pub use view::{BackendView, ClusterView, SpreadView, StateCounts};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::throttling::Summary;
 use plimsoll_core::{Criticality, LoadReport};
 
 /// A whole fleet.
@@ -82,6 +83,12 @@ pub struct InboundSnapshot {
     pub decisions: Vec<(Criticality, &'static str, u64)>,
     /// CPUs that the process uses; `None` while it cannot be seen.
     pub cpus: Option<f64>,
+    /// CPUs that it can use.
+    pub capacity: f64,
+    /// It is only counted who would be turned away.
+    pub dry_run: bool,
+    /// What that means; `None` if nobody keeps account.
+    pub throttling: Option<Summary>,
 }
 
 /// One backend of a cluster.

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{backend, check, completions, demo, load, proxy, sim};
+use crate::{backend, check, completions, demo, explain, load, proxy, sim};
 
 /// Load balancing and overload protection as a proxy, a library, and the tools to try them.
 #[derive(Debug, Parser)]
@@ -17,6 +17,7 @@ use crate::{backend, check, completions, demo, load, proxy, sim};
   plimsoll proxy --from :8080 --to 127.0.0.1:8081 --to 127.0.0.1:8082
   plimsoll proxy -c plimsoll.toml
   plimsoll check -c plimsoll.toml
+  plimsoll explain
   plimsoll sim list
 
 Exit codes: 0 ok, 1 the thing asked about is bad, 2 usage.
@@ -35,6 +36,8 @@ enum Command {
     Proxy(proxy::Args),
     /// All problems of a config at once, each with its place and a hint
     Check(check::Args),
+    /// Why a request was turned away, failed, was tried again, or went where it went
+    Explain(explain::Args),
     /// A synthetic HTTP/1, HTTP/2 and gRPC server with a settable cost, for trying and testing
     Backend(backend::Args),
     /// Open-loop or closed-loop load, with latency free of coordinated omission
@@ -56,6 +59,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Demo(args) => demo::run(args),
         Command::Proxy(args) => proxy::run(args),
         Command::Check(args) => check::run(args),
+        Command::Explain(args) => explain::run(&args),
         Command::Backend(args) => backend::run(args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),

@@ -10,6 +10,7 @@ mod completions;
 mod demo;
 mod descriptors;
 mod exit;
+mod explain;
 mod load;
 mod log;
 mod proxy;

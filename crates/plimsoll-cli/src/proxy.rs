@@ -1,6 +1,7 @@
 //! `plimsoll proxy`: balanced traffic, from a config or from `--from` and `--to`.
 
 mod admin;
+mod explain;
 mod fleet;
 mod handover;
 mod notify;

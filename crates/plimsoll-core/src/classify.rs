@@ -17,6 +17,19 @@ pub enum Trust {
     None,
 }
 
+/// Where a decision about criticality comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The sender, who is believed.
+    Claimed,
+    /// The sender, who claims more than is believed.
+    Capped,
+    /// Nobody: the sender is not believed at all.
+    Unbelieved,
+    /// Nobody: the sender claims nothing.
+    Unclaimed,
+}
+
 /// Decides how critical requests are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Classifier {
@@ -30,10 +43,17 @@ impl Classifier {
     /// How critical a request is that claims to be so critical.
     #[must_use]
     pub fn criticality(&self, claimed: Option<Criticality>) -> Criticality {
+        self.decide(claimed).0
+    }
+
+    /// The same, and why.
+    #[must_use]
+    pub fn decide(&self, claimed: Option<Criticality>) -> (Criticality, Source) {
         match (claimed, self.trust) {
-            (Some(claimed), Trust::Full) => claimed,
-            (Some(claimed), Trust::UpTo(most)) => claimed.min(most),
-            (None, _) | (_, Trust::None) => self.otherwise,
+            (None, _) => (self.otherwise, Source::Unclaimed),
+            (_, Trust::None) => (self.otherwise, Source::Unbelieved),
+            (Some(claimed), Trust::UpTo(most)) if claimed > most => (most, Source::Capped),
+            (Some(claimed), Trust::Full | Trust::UpTo(_)) => (claimed, Source::Claimed),
         }
     }
 }
@@ -46,17 +66,19 @@ mod tests {
 
     #[test]
     fn claims_are_believed_as_far_as_their_senders_are() {
-        for (trust, claimed, is) in [
-            (Trust::Full, Some(CriticalPlus), CriticalPlus),
-            (Trust::Full, Some(Sheddable), Sheddable),
-            (Trust::Full, None, SheddablePlus),
-            (Trust::UpTo(Critical), Some(CriticalPlus), Critical),
-            (Trust::UpTo(Critical), Some(Sheddable), Sheddable),
-            (Trust::UpTo(Sheddable), None, SheddablePlus),
-            (Trust::None, Some(CriticalPlus), SheddablePlus),
+        for (trust, claimed, is, source) in [
+            (Trust::Full, Some(CriticalPlus), CriticalPlus, Source::Claimed),
+            (Trust::Full, Some(Sheddable), Sheddable, Source::Claimed),
+            (Trust::Full, None, SheddablePlus, Source::Unclaimed),
+            (Trust::UpTo(Critical), Some(CriticalPlus), Critical, Source::Capped),
+            (Trust::UpTo(Critical), Some(Critical), Critical, Source::Claimed),
+            (Trust::UpTo(Critical), Some(Sheddable), Sheddable, Source::Claimed),
+            (Trust::UpTo(Sheddable), None, SheddablePlus, Source::Unclaimed),
+            (Trust::None, Some(CriticalPlus), SheddablePlus, Source::Unbelieved),
         ] {
             let classifier = Classifier { trust, otherwise: SheddablePlus };
-            assert_eq!(classifier.criticality(claimed), is, "{trust:?} {claimed:?}");
+            assert_eq!(classifier.decide(claimed), (is, source), "{trust:?} {claimed:?}");
+            assert_eq!(classifier.criticality(claimed), is);
         }
     }
 }

@@ -11,6 +11,7 @@
 //! - [`subset`] decides which of many backends one client connects to.
 //! - [`classify`] decides how critical a request is, [`meter`] what it is expected to cost, [`admit`] whether a server takes it on
 //!   when it cannot take all; [`signal`] is how busy the server is.
+//! - [`throttling`] remembers what was turned away, and says whether that is as it should be.
 //! - [`queue`] decides who of the requests that wait gets the next place.
 //! - [`LoadReport`] is what backends say of themselves, [`probe`] what they answer when asked; [`spread`] measures how even the result is.
 //!
@@ -50,6 +51,7 @@ pub mod signal;
 pub mod spread;
 pub mod subset;
 pub mod throttle;
+pub mod throttling;
 mod time;
 
 pub use balancer::{

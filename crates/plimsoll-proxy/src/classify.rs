@@ -5,16 +5,17 @@
 //! believe this proxy: in `x-criticality`, and in the member of `baggage` if there is one, which services pass on that know
 //! nothing of the other. Where the file says nothing of all this, nothing is read and nothing is written.
 
+use std::fmt;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use plimsoll_core::admit::Arrival;
-use plimsoll_core::classify::Classifier;
+use plimsoll_core::classify::{Classifier, Source};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::{Criticality, Weight};
 use plimsoll_wire::grpc;
 use plimsoll_wire::headers::{BAGGAGE, X_CRITICALITY};
-use plimsoll_wire::metadata::Metadata;
+use plimsoll_wire::metadata::{Claim, Metadata};
 
 use crate::config;
 use crate::inbound::Inbound;
@@ -48,6 +49,52 @@ pub(crate) struct Rules {
     route: Box<str>,
 }
 
+/// Where it comes from how critical a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Its route says so, whatever it claims.
+    Route,
+    /// It says so, in this place.
+    Claimed(Claim),
+    /// It claims more than its listener believes, in this place.
+    Capped(Claim),
+    /// It claims something, and its listener believes nothing.
+    Unbelieved,
+    /// It claims nothing, and its listener says so.
+    Listener,
+}
+
+impl Origin {
+    /// In words.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Route => "the route says so",
+            Self::Claimed(Claim::Header) => "claimed in x-criticality",
+            Self::Claimed(Claim::Baggage) => "claimed in baggage",
+            Self::Capped(Claim::Header) => "capped: more was claimed in x-criticality than the listener believes",
+            Self::Capped(Claim::Baggage) => "capped: more was claimed in baggage than the listener believes",
+            Self::Unbelieved => "the listener's default: what was claimed is not believed",
+            Self::Listener => "the listener's default: nothing was claimed",
+        }
+    }
+}
+
+/// What requests are asked for, in words: the route, and what of the request itself tells its costs apart.
+pub(crate) struct Asked<'a> {
+    route: &'a str,
+    method: &'a Method,
+    path: &'a str,
+}
+
+impl fmt::Display for Asked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { route, method, path } = self;
+        // A call's path says it all.
+        if path.is_empty() { write!(f, "{method} {route}") } else { f.write_str(path) }
+    }
+}
+
 /// What is made of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
@@ -55,6 +102,9 @@ pub(crate) struct Class {
     /// Until nobody wants an answer any more.
     left: Option<Duration>,
     is_retry: bool,
+    pub(crate) from: Origin,
+    /// Values of its headers that could not be read.
+    pub(crate) malformed: u8,
 }
 
 impl Rules {
@@ -69,21 +119,44 @@ impl Rules {
     }
 
     pub(crate) fn classify(&self, headers: &HeaderMap) -> Class {
-        let Metadata { criticality, timeout, attempt, .. } = Metadata::read(headers);
-        let decided = self.fixed.unwrap_or_else(|| self.claims.classifier.criticality(criticality));
-        Class { criticality: decided, left: timeout, is_retry: attempt.is_some_and(|attempt| attempt > 1) }
+        let Metadata { criticality, claimed_in, timeout, attempt, malformed } = Metadata::read(headers);
+        let (criticality, from) = match (self.fixed, claimed_in) {
+            (Some(fixed), _) => (fixed, Origin::Route),
+            (None, claim) => {
+                let (decided, source) = self.claims.classifier.decide(criticality);
+                let from = match (source, claim) {
+                    (Source::Claimed, Some(claim)) => Origin::Claimed(claim),
+                    (Source::Capped, Some(claim)) => Origin::Capped(claim),
+                    (Source::Unbelieved, _) => Origin::Unbelieved,
+                    (_, None) | (Source::Unclaimed, _) => Origin::Listener,
+                };
+                (decided, from)
+            }
+        };
+        Class { criticality, left: timeout, is_retry: attempt.is_some_and(|attempt| attempt > 1), from, malformed }
+    }
+
+    /// Whose a request is.
+    pub(crate) fn customer<'r>(&self, headers: &'r HeaderMap) -> Option<&'r [u8]> {
+        let name = self.claims.customer_header.as_ref()?;
+        headers.get(name).map(HeaderValue::as_bytes)
+    }
+
+    /// What a request asks for.
+    pub(crate) fn asked<'r, B>(&'r self, request: &'r Request<B>) -> Asked<'r> {
+        Asked { route: &self.route, method: request.method(), path: path_of_call(request) }
     }
 
     /// What the gate is told of a request. Costs are remembered by route and method, and for gRPC by path, which is the name of what is
     /// called; other paths have names in them without end, and whoever knows which of them cost alike makes a route for these.
     pub(crate) fn arrival<B>(&self, class: Class, request: &Request<B>, inbound: &Inbound) -> Arrival {
-        let path = if grpc::is_grpc(request.headers()) { request.uri().path() } else { "" };
-        let customer = self.claims.customer_header.as_ref().and_then(|name| request.headers().get(name));
+        let path = path_of_call(request);
+        let customer = self.customer(request.headers());
         Arrival {
             criticality: class.criticality,
             kind: Kind {
                 route: inbound.number_of((&*self.route, request.method(), path)),
-                customer: customer.map_or(0, |customer| inbound.number_of(customer.as_bytes())),
+                customer: customer.map_or(0, |customer| inbound.number_of(customer)),
             },
             share: Weight::ONE,
             timeout: class.left,
@@ -91,6 +164,11 @@ impl Rules {
             is_retry: class.is_retry,
         }
     }
+}
+
+/// Of a gRPC request the name of what is called, of others nothing.
+fn path_of_call<B>(request: &Request<B>) -> &str {
+    if grpc::is_grpc(request.headers()) { request.uri().path() } else { "" }
 }
 
 /// Says on a request how critical it is.

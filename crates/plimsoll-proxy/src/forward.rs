@@ -1,5 +1,6 @@
 //! One request: its route, its way to a backend, and the answer's way back.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::header::{EXPECT, HOST, UPGRADE};
@@ -8,14 +9,16 @@ use http_body::Body as _;
 use plimsoll::client::{self, Informational, Upgraded};
 use plimsoll_core::Criticality;
 use plimsoll_http1::Fault;
-use plimsoll_wire::grpc;
+use plimsoll_wire::grpc::{self, Code};
+use plimsoll_wire::shed::{Shed, ShedReason};
 
 use crate::access_log::Entry;
 use crate::activity::{ActiveRequest, Connection};
 use crate::answer;
+use crate::explain::{Answered, Case, End, Kind};
 use crate::hop;
 use crate::http2;
-use crate::listener::{LetIn, Target};
+use crate::listener::{Decided, Target};
 use crate::reason::Refusal;
 use crate::request_body::{RequestBody, RequestBodyError};
 use crate::response_body::ResponseBody;
@@ -60,7 +63,9 @@ pub(crate) async fn forward(
     request.body_mut().count_in(active.bytes_in());
     let is_grpc = grpc::is_grpc(request.headers());
     let is_head = request.method() == Method::HEAD;
-    let admitted = match admit(connection, &request).and_then(|target| let_in(target, &request, &mut active)) {
+    let mut case = Case::of(&request);
+    let admitted = match admit(connection, &request).and_then(|target| let_in(target, &request, &mut active, &mut case))
+    {
         // A client that waits to be told to go on sends nothing before the backend was asked.
         Ok(admitted) if request.body().is_end_stream() || request.headers().contains_key(EXPECT) => Ok(admitted),
         Ok(admitted) => match request.body_mut().first_part().await {
@@ -70,31 +75,38 @@ pub(crate) async fn forward(
         Err(refusal) => Err(refusal),
     };
     let answer = match admitted {
-        Err(refusal) => refuse(connection, refusal, is_grpc, &mut active),
+        Err(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
         Ok((target, mark)) => {
             let Beyond { upgrade, informational } = beyond;
             let asks_to_switch = upgrade.is_some();
             prepare(connection, &target, &mut request, upgrade, mark);
             let http2 = request.version() == Version::HTTP_2;
             let failure = request.body().failure();
-            match target.send(request, informational).await {
+            match target.send(request, informational, &mut case.failed).await {
                 Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     if let Some(entry) = &mut active.entry {
                         log_head(entry, &response);
                     }
+                    let address = response.body().backend_address();
                     match switch(connection, response, asks_to_switch) {
                         Some((response, backend)) => {
                             // What follows is no request, and may last for hours.
                             active.passage = None;
                             return Outcome::Switched(Box::new(Switched { response, backend, active }));
                         }
-                        None => answer::for_switch(is_grpc),
+                        None => {
+                            let end = (Kind::Failed, "bad-response", Some(address));
+                            unserved(connection, &mut case, end, answer::for_switch(is_grpc))
+                        }
                     }
                 }
-                Ok(response) => pass_on(connection, response, is_grpc && http2, &mut active),
+                Ok(response) => {
+                    remember(connection, &response, is_grpc, &mut case);
+                    pass_on(connection, response, is_grpc && http2, &mut active)
+                }
                 Err(error) => match failure.and_then(|failure| refusal_of(*failure.get()?)) {
-                    Some(refusal) => refuse(connection, refusal, is_grpc, &mut active),
-                    None => fail(&target, &error, is_grpc, &mut active),
+                    Some(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
+                    None => fail(connection, &target, &error, is_grpc, &mut active, &mut case),
                 },
             }
         }
@@ -111,12 +123,25 @@ fn refuse(
     refusal: Refusal,
     is_grpc: bool,
     active: &mut ActiveRequest,
+    case: &mut Case,
 ) -> Response<ResponseBody> {
     connection.listener.shared.refusals.count(refusal);
     if let Some(entry) = &mut active.entry {
         entry.reason = Some(refusal.name());
     }
-    answer::for_refusal(refusal, is_grpc)
+    unserved(connection, case, (Kind::Refused, refusal.name(), None), answer::for_refusal(refusal, is_grpc))
+}
+
+/// The answer to a request that was not served, and how that came about: remembered, and told by what to ask about it.
+fn unserved(
+    connection: &Connection,
+    case: &mut Case,
+    (kind, reason, backend): (Kind, &'static str, Option<SocketAddr>),
+    mut answer: Response<ResponseBody>,
+) -> Response<ResponseBody> {
+    let end = End { kind, status: answer.status(), reason: Some(reason), backend };
+    connection.listener.recorder.unserved(connection, case, end, answer.headers_mut());
+    answer
 }
 
 /// Where the request is to go, before anything of its body is read.
@@ -148,12 +173,15 @@ fn let_in(
     target: Arc<Target>,
     request: &Request<RequestBody>,
     active: &mut ActiveRequest,
+    case: &mut Case,
 ) -> Result<(Arc<Target>, Option<Criticality>), Refusal> {
     if let Some(entry) = &mut active.entry {
         entry.cluster = Some(target.cluster_name().into());
     }
-    let LetIn { passage, mark } = target.let_in(request)?;
-    active.passage = passage;
+    case.goes_to(&target, request.headers());
+    let Decided { passage, mark, class, said } = target.let_in(request);
+    (case.class, case.said) = (class, said);
+    active.passage = passage?;
     Ok((target, mark))
 }
 
@@ -241,13 +269,43 @@ fn pass_on(
     response.map(if is_call { ResponseBody::backend_call } else { ResponseBody::backend })
 }
 
-fn fail(target: &Target, error: &client::Error, is_grpc: bool, active: &mut ActiveRequest) -> Response<ResponseBody> {
+fn fail(
+    connection: &Connection,
+    target: &Target,
+    error: &client::Error,
+    is_grpc: bool,
+    active: &mut ActiveRequest,
+    case: &mut Case,
+) -> Response<ResponseBody> {
     tracing::debug!(cluster = target.cluster_name(), %error, "request failed");
     if let Some(entry) = &mut active.entry {
         entry.reason = Some(error.reason());
         entry.backend = error.backend_address();
     }
-    answer::for_error(error, is_grpc)
+    if let (Some(class), Some(said), Some(reason), true) =
+        (case.class, case.said, error.shed_reason(), error.nothing_sent())
+    {
+        target.lost(class, said, reason);
+    }
+    let end = (Kind::Failed, error.reason(), error.backend_address());
+    unserved(connection, case, end, answer::for_error(error, is_grpc))
+}
+
+/// Remembers a request that a backend has answered, if it is one of those that are.
+fn remember(connection: &Connection, response: &Response<client::ResponseBody>, is_grpc: bool, case: &mut Case) {
+    let (status, headers) = (response.status(), response.headers());
+    let failed = status.is_server_error() || is_grpc && Code::read(headers).is_some_and(Code::is_failure);
+    let answered = Answered {
+        status,
+        backend: response.body().backend_address(),
+        attempts: response.body().attempts(),
+        // A backend that did not serve it may say why.
+        failure: failed.then(|| {
+            let shed = Shed::read(status, headers).and_then(|shed| shed.reason);
+            shed.map_or("answered-with-failure", ShedReason::name)
+        }),
+    };
+    connection.listener.recorder.answered(connection, case, &answered);
 }
 
 fn log_head(entry: &mut Entry, response: &Response<client::ResponseBody>) {

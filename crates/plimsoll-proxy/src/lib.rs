@@ -18,6 +18,7 @@
 //! - `classify`: how critical a request is; `inbound`: whether the process behind a cluster can take it on; `cgroup`: where
 //!   control groups are.
 //! - `sockets`: those that listen, and that a successor takes over; `pressure`: what happens when memory or descriptors run out.
+//! - [`explain`]: what became of the latest requests, and why.
 //! - `reason`: why a request was not served; `answer`: the answer that says so; `ended`, `turned_away`: why a connection was ended,
 //!   or not taken.
 
@@ -32,6 +33,7 @@ pub mod config;
 mod connection;
 mod date;
 mod ended;
+pub mod explain;
 mod forward;
 mod forwarded;
 mod handshake;

@@ -7,20 +7,22 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use http::{Request, Response};
-use plimsoll::client::{self, Client, Informational, Terms};
+use http::{HeaderMap, Request, Response};
+use plimsoll::client::{self, Client, FailedAttempt, Informational, Terms};
 use plimsoll_core::Criticality;
+use plimsoll_wire::shed::ShedReason;
 use tokio::sync::Notify;
 
 use crate::access_log::AccessLog;
-use crate::classify::{self, Claims};
+use crate::classify::{self, Claims, Class};
 use crate::clients::Clients;
 use crate::config;
 use crate::ended::EndedCounts;
+use crate::explain::Recorder;
 use crate::forwarded::{self, HostRewrite};
 use crate::handshake::Handshakes;
 use crate::http2::{Allowance, Stalled};
-use crate::inbound::{Inbound, Passage};
+use crate::inbound::{Inbound, Names, Passage, Said};
 use crate::peer::Peer;
 use crate::phase::Life;
 use crate::pressure::Pressure;
@@ -73,6 +75,9 @@ impl From<&config::Listener> for Limits {
     }
 }
 
+/// What requests are remembered under that name no customer.
+const NO_CUSTOMER: &[u8] = b"(none)";
+
 /// Where a route leads, on one thread.
 pub(crate) struct Target {
     client: Client<RequestBody>,
@@ -80,6 +85,8 @@ pub(crate) struct Target {
     host_rewrite: Option<HostRewrite>,
     /// Backends are told of clients by the PROXY protocol.
     tells_address: bool,
+    /// The route, in words.
+    route: Arc<str>,
     /// How its requests are told apart; `None` where nothing depends on it.
     rules: Option<classify::Rules>,
     gate: Option<RouteGate>,
@@ -102,6 +109,7 @@ impl Target {
     ) -> Self {
         let rules = classify::Rules::new(claims, route);
         Self {
+            route: route.to_string().into(),
             rules: (rules.marks() || inbound.is_some()).then_some(rules),
             gate: inbound.map(|inbound| RouteGate { inbound, is_open: route.exempt }),
             tells_address: client.cluster().config().proxy_protocol.is_some(),
@@ -112,18 +120,38 @@ impl Target {
     }
 
     /// Lets the request in if the process behind the cluster can take it on, where that is looked at; and says how critical it
-    /// is, where that is to be written on what goes on.
-    pub(crate) fn let_in<B>(&self, request: &Request<B>) -> Result<LetIn, Refusal> {
-        let Some(rules) = &self.rules else { return Ok(LetIn::default()) };
+    /// is, where that matters.
+    pub(crate) fn let_in<B>(&self, request: &Request<B>) -> Decided {
+        let Some(rules) = &self.rules else { return Decided::default() };
         let class = rules.classify(request.headers());
-        let passage = match &self.gate {
-            None => None,
-            Some(gate) if gate.is_open => Some(gate.inbound.let_in()),
+        let (passage, said) = match &self.gate {
+            None => (Ok(None), None),
+            Some(gate) if gate.is_open => (Ok(Some(gate.inbound.let_in())), None),
             Some(RouteGate { inbound, .. }) => {
-                Some(inbound.ask(&rules.arrival(class, request, inbound)).map_err(Refusal::Shed)?)
+                let customer = rules.customer(request.headers()).unwrap_or(NO_CUSTOMER).escape_ascii();
+                let names = Names { customer: &customer, route: &rules.asked(request) };
+                let (passage, said) = inbound.ask(&rules.arrival(class, request, inbound), names);
+                (passage.map(Some).map_err(Refusal::Shed), Some(said))
             }
         };
-        Ok(LetIn { passage, mark: rules.marks().then_some(class.criticality) })
+        Decided { passage, mark: rules.marks().then_some(class.criticality), class: Some(class), said }
+    }
+
+    /// A request of this class, of which its gate said this, got no backend.
+    pub(crate) fn lost(&self, class: Class, said: Said, reason: ShedReason) {
+        if let Some(gate) = &self.gate {
+            gate.inbound.lost(class.criticality, said, reason);
+        }
+    }
+
+    /// Whose a request is, where the listener says how that is known.
+    pub(crate) fn customer<'r>(&self, headers: &'r HeaderMap) -> Option<&'r [u8]> {
+        self.rules.as_ref()?.customer(headers)
+    }
+
+    /// The route, in words.
+    pub(crate) fn route(&self) -> &Arc<str> {
+        &self.route
     }
 
     /// Changes a request of `peer` as the route has it, and marks it as so critical.
@@ -148,19 +176,30 @@ impl Target {
         &self,
         request: Request<RequestBody>,
         informational: Option<Informational>,
+        failed: &mut Vec<FailedAttempt>,
     ) -> Result<Response<client::ResponseBody>, client::Error> {
         let mut terms = Terms::default();
         (terms.timeout, terms.informational) = (self.request_timeout, informational);
-        self.client.send_with(request, terms).await
+        self.client.send_telling(request, terms, failed).await
     }
 }
 
-/// A request that may go on.
-#[derive(Default)]
-pub(crate) struct LetIn {
-    pub(crate) passage: Option<Box<Passage>>,
+/// What was decided about a request before it goes on.
+pub(crate) struct Decided {
+    /// None where no gate is.
+    pub(crate) passage: Result<Option<Box<Passage>>, Refusal>,
     /// How critical it is, if that is to be written on it.
     pub(crate) mark: Option<Criticality>,
+    /// What it was made of it; `None` where nothing depends on it.
+    pub(crate) class: Option<Class>,
+    /// What its gate said, if it was asked.
+    pub(crate) said: Option<Said>,
+}
+
+impl Default for Decided {
+    fn default() -> Self {
+        Self { passage: Ok(None), mark: None, class: None, said: None }
+    }
 }
 
 /// What the threads of one listener share.
@@ -258,4 +297,5 @@ pub(crate) struct ListenerState {
     pub(crate) life: Life,
     pub(crate) shared: Arc<Shared>,
     pub(crate) access_log: AccessLog,
+    pub(crate) recorder: Recorder,
 }

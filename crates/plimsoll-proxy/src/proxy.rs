@@ -20,6 +20,7 @@ pub use self::error::Error;
 use self::running::{Running, RunningListener};
 use crate::access_log::AccessLog;
 use crate::config::Config;
+use crate::explain::{Explain, Explanation};
 use crate::inbound::{Inbound, InboundView};
 use crate::phase::{Life, Phase};
 use crate::pressure::{Pressure, PressureView, descriptors};
@@ -35,6 +36,7 @@ pub struct Proxy {
     life: Life,
     reloads: Reloads,
     access_log: AccessLog,
+    explain: Explain,
     pressure: Arc<Pressure>,
 }
 
@@ -115,6 +117,7 @@ impl Proxy {
             life: Life::new(),
             reloads: Reloads::default(),
             access_log: AccessLog::default(),
+            explain: Explain::default(),
             pressure,
         };
         proxy.apply(config, given).await?;
@@ -149,6 +152,7 @@ impl Proxy {
 
         // Nothing fails from here on.
         self.access_log.put_in_force(access_log);
+        self.explain.configure(config.explain());
         self.pressure.limit_memory(config.max_memory());
         descriptors::raise_limit_for(&config);
         let dones: Vec<_> = {
@@ -158,7 +162,7 @@ impl Proxy {
             self.workers
                 .iter()
                 .zip(left)
-                .map(|(worker, left)| running.serve(worker, &mut sockets, left, &self.access_log))
+                .map(|(worker, left)| running.serve(worker, &mut sockets, left, &self.access_log, &self.explain))
                 .collect()
         };
         for done in dones {
@@ -247,6 +251,13 @@ impl Proxy {
     #[must_use]
     pub fn inbound(&self, cluster: &str) -> Option<InboundView> {
         self.running.lock().inbound.get(cluster).map(|inbound| Inbound::view(inbound))
+    }
+
+    /// What became of the latest requests that were refused, failed or were tried again, and of some of the others; the latest
+    /// first.
+    #[must_use]
+    pub fn explanations(&self) -> Vec<Arc<Explanation>> {
+        self.explain.latest()
     }
 
     /// The listeners, by name.

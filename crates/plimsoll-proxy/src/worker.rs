@@ -18,6 +18,7 @@ use crate::accept::{self, Door};
 use crate::access_log::AccessLog;
 use crate::classify::Claims;
 use crate::config::Config;
+use crate::explain::Explain;
 use crate::inbound::Inbound;
 use crate::listener::{Limits, ListenerState, Shared, Target};
 use crate::phase::{Life, Phase};
@@ -32,6 +33,7 @@ pub(crate) struct Plan {
     pub(crate) inbound: HashMap<String, Arc<Inbound>>,
     pub(crate) listeners: Vec<ListenerPlan>,
     pub(crate) access_log: AccessLog,
+    pub(crate) explain: Explain,
     /// Told when the plan is in force.
     pub(crate) done: oneshot::Sender<()>,
 }
@@ -116,14 +118,14 @@ impl Serving {
     }
 
     fn serve(&mut self, plan: Plan) {
-        let Plan { config, clusters, inbound, listeners, access_log, done } = plan;
+        let Plan { config, clusters, inbound, listeners, access_log, explain, done } = plan;
         self.clients.retain(|name, client| clusters.get(name) == Some(client.cluster()));
         for (name, cluster) in clusters {
             self.clients.entry(name).or_insert_with(|| Client::new(&cluster));
         }
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
         for listener in listeners {
-            self.listen(&config, &inbound, &access_log, listener);
+            self.listen(&config, &inbound, (&access_log, &explain), listener);
         }
         self.leaving.retain(|state| state.strong_count() > 0);
         for (_, removed) in self.listeners.extract_if(|address, _| !addresses.contains(address)) {
@@ -138,7 +140,7 @@ impl Serving {
         &mut self,
         config: &Config,
         inbound: &HashMap<String, Arc<Inbound>>,
-        access_log: &AccessLog,
+        (access_log, explain): (&AccessLog, &Explain),
         plan: ListenerPlan,
     ) {
         let routes = Arc::new(self.routes(config, inbound, &plan));
@@ -157,6 +159,7 @@ impl Serving {
             life: Life::new(),
             shared: plan.shared,
             access_log: access_log.clone(),
+            recorder: explain.recorder(),
         });
         let door = Door::open();
         for socket in plan.sockets {

@@ -11,7 +11,11 @@ use bytes::Bytes;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt as _, Empty};
 use plimsoll_core::Criticality;
+use plimsoll_core::admit::Pressure;
+use plimsoll_core::throttling::Verdict;
 use plimsoll_proxy::Proxy;
+use plimsoll_proxy::explain::{Kind, Origin};
+use plimsoll_wire::metadata::Claim;
 use plimsoll_wire::shed::ShedReason;
 use support::*;
 use tokio::sync::Semaphore;
@@ -120,6 +124,25 @@ async fn the_least_important_are_turned_away_and_told_why() {
     ask_until(&proxy, "critical-plus", |answer| answer.status == 200).await;
     assert_eq!(decided(&proxy, Criticality::CriticalPlus, "admitted"), 1, "the first is let in");
     assert_eq!(backend.requests(), asked + 101);
+}
+
+#[tokio::test]
+async fn who_is_turned_away_is_told_by_what_to_ask_why() {
+    let backend = Backend::echo().await;
+    let (proxy, _) = gated(&backend, false).await;
+    let shed = ask_until(&proxy, "sheddable", |answer| answer.status != 200).await;
+    let id = shed.head.split("x-request-id: ").nth(1).and_then(|rest| rest.split("\r\n").next()).expect("has an id");
+    let known = proxy.explanations();
+    let explained = known.iter().find(|known| known.id.as_str() == id).expect("is remembered");
+    assert!(explained.is_own_id);
+    assert_eq!((explained.end.kind, explained.end.reason), (Kind::Refused, Some("overloaded")));
+    let criticality = explained.criticality.expect("is known");
+    assert_eq!((criticality.level, criticality.from), (Criticality::Sheddable, Origin::Claimed(Claim::Header)));
+    let gate = explained.gate.expect("was asked");
+    assert_eq!((gate.decision, gate.is_dry_run), ("overloaded", false));
+    assert!(!gate.expected.is_zero() && gate.pressure > Pressure::None);
+    assert_eq!((explained.route.as_deref(), explained.cluster.as_deref()), (Some("/"), Some("c")));
+    assert_eq!(proxy.inbound("c").unwrap().throttling.verdict, Verdict::AsIntended);
 }
 
 #[tokio::test]

@@ -24,6 +24,8 @@ use crate::headers::{
 pub struct Metadata {
     /// How critical its sender says it is.
     pub criticality: Option<Criticality>,
+    /// The header that says so.
+    pub claimed_in: Option<Claim>,
     /// After this time from when it was sent nobody wants an answer any more.
     pub timeout: Option<Duration>,
     /// How often it was sent, this time included: 1 is the first attempt.
@@ -32,15 +34,28 @@ pub struct Metadata {
     pub malformed: u8,
 }
 
+/// Where a request says how critical it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// In `x-criticality`.
+    Header,
+    /// In a member of `baggage`.
+    Baggage,
+}
+
 impl Metadata {
     /// Reads it from the headers of a request.
     #[must_use]
     pub fn read(headers: &HeaderMap) -> Self {
         let mut reader = Reader { headers, malformed: 0 };
-        let criticality = reader.first([(X_CRITICALITY, Criticality::from_name)]).or_else(|| reader.baggage());
+        let claim = match reader.first([(X_CRITICALITY, Criticality::from_name)]) {
+            Some(criticality) => Some((criticality, Claim::Header)),
+            None => reader.baggage().map(|criticality| (criticality, Claim::Baggage)),
+        };
+        let (criticality, claimed_in) = claim.unzip();
         let timeout = reader.first([(GRPC_TIMEOUT, grpc_timeout), (X_ENVOY_EXPECTED_RQ_TIMEOUT_MS, milliseconds)]);
         let attempt = reader.first([(GRPC_PREVIOUS_RPC_ATTEMPTS, previous_attempts), (X_ENVOY_ATTEMPT_COUNT, attempt)]);
-        Self { criticality, timeout, attempt, malformed: reader.malformed }
+        Self { criticality, claimed_in, timeout, attempt, malformed: reader.malformed }
     }
 }
 
@@ -161,8 +176,12 @@ mod tests {
             (&[("x-criticality", b"critical-plus"), ("baggage", b"criticality=sheddable")], Some(CriticalPlus), 0),
             (&[("x-criticality", b"?"), ("baggage", b"criticality=sheddable")], Some(Sheddable), 1),
         ] {
-            let expected = Metadata { criticality, malformed, ..Metadata::default() };
-            assert_eq!(read(pairs), expected, "{pairs:?}");
+            let found = read(pairs);
+            let expected = Metadata { criticality, malformed, claimed_in: found.claimed_in, ..Metadata::default() };
+            assert_eq!(found, expected, "{pairs:?}");
+            let in_header = pairs.iter().any(|(name, value)| *name == "x-criticality" && value.len() > 5);
+            let claimed_in = criticality.map(|_| if in_header { Claim::Header } else { Claim::Baggage });
+            assert_eq!(found.claimed_in, claimed_in, "{pairs:?}");
         }
     }
 
@@ -189,7 +208,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_bytes(text.as_bytes()).unwrap());
-            let expected = Metadata { criticality: None, timeout, attempt, malformed };
+            let expected = Metadata { timeout, attempt, malformed, ..Metadata::default() };
             assert_eq!(Metadata::read(&headers), expected, "{name}: {text:?}");
         }
     }

@@ -16,6 +16,7 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{Client, Cluster, ClusterConfig};
+use plimsoll::server::throttling::{Cause, Verdict};
 use plimsoll::server::{
     Classifier, Customer, Lifecycle, Mode, Pressure, RequestContext, ServerBody, ServerLayer, ServerLayerBuilder,
     Trust, bind, current, pressure, spawn, spawn_blocking, used,
@@ -129,6 +130,23 @@ async fn a_server_with_more_to_do_than_it_can_turns_the_least_critical_away() {
     assert_eq!(counts[Criticality::Sheddable.rank()].overloaded, 2);
     let critical = counts[Criticality::Critical.rank()];
     assert!(critical.admitted > 0 && critical.overloaded > 0, "{critical:?}");
+}
+
+#[tokio::test]
+async fn what_is_turned_away_is_judged_by_who_loses_it() {
+    let layer = tiny().build();
+    assert_eq!(layer.throttling().unwrap().verdict, Verdict::Fine);
+    let answers = overload(&layer, Criticality::Sheddable).await;
+    let turned_away = answers.iter().filter(|answer| is_shed(answer).is_some()).count() as u64;
+    let summary = layer.throttling().unwrap();
+    assert_eq!(summary.verdict, Verdict::AsIntended);
+    let class = summary.total[Criticality::Sheddable.rank()];
+    assert_eq!((class.offered.requests, class.shed_in_all().requests), (40, turned_away));
+    assert!(class.shed[Cause::Overloaded as usize].requests > 0 && summary.enough.is_some());
+    assert_eq!((summary.customers[0].name.as_str(), summary.routes[0].name.as_str()), ("(none)", "GET /busy"));
+    overload(&layer, Criticality::Critical).await;
+    assert_eq!(layer.throttling().unwrap().verdict, Verdict::UsersAffected);
+    assert_eq!(builder().admission(None).build().throttling(), None);
 }
 
 #[tokio::test]

@@ -6,11 +6,13 @@ use axum::body::Body;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use plimsoll_core::health::{Reason, State as Health};
-use plimsoll_core::{Criticality, LoadReport};
+use plimsoll_core::throttling::{Cause, Decided, Summary, Throttling, ThrottlingConfig, Who};
+use plimsoll_core::{Criticality, LoadReport, Timestamp};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::explain::{Explanation, Marks, Remembered};
 use crate::snapshot::{
     AttemptCounts, BackendSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot, PressureSnapshot,
     Reported, Transition,
@@ -58,6 +60,9 @@ pub(crate) fn fleet() -> Still {
         inbound: Some(InboundSnapshot {
             decisions: vec![(Criticality::Critical, "admitted", 12), (Criticality::Sheddable, "overloaded", 4)],
             cpus: Some(1.5),
+            capacity: 2.0,
+            dry_run: false,
+            throttling: Some(throttled()),
         }),
         ..ClusterSnapshot::default()
     };
@@ -87,6 +92,24 @@ pub(crate) fn fleet() -> Still {
     Still { snapshot: Mutex::new(snapshot), readiness: Readiness::Ready }
 }
 
+/// Half a minute in which four requests a second of half a CPU-second come, of which each fourth is turned away.
+fn throttled() -> Summary {
+    let second = |second: u64| Timestamp::from_nanos(second * 1_000_000_000);
+    let mut throttling = Throttling::new(second(0), ThrottlingConfig::default());
+    for n in 0..120 {
+        let decided = Decided {
+            criticality: Criticality::Sheddable,
+            cost: 0.5,
+            is_retry: n % 8 == 0,
+            shed: (n % 4 == 0).then_some(Cause::Overloaded),
+            customer: Who { key: n % 2, name: &["ann", "bob"][(n % 2) as usize] },
+            route: Who { key: 1, name: &"GET /search" },
+        };
+        throttling.on_decided(second(n / 4), &decided);
+    }
+    throttling.summary(second(30))
+}
+
 /// A fleet in which nothing happens but what is asked for.
 pub(crate) struct Still {
     snapshot: Mutex<FleetSnapshot>,
@@ -110,6 +133,30 @@ impl Fleet for Still {
 
     fn snapshot(&self) -> FleetSnapshot {
         self.snapshot.lock().clone()
+    }
+
+    fn explain(&self, wanted: &Wanted) -> Explained {
+        let refused = |id: &str, reason| Explanation {
+            id: id.to_owned(),
+            outcome: "refused",
+            status: 503,
+            reason: Some(reason),
+            ..Explanation::default()
+        };
+        let mut requests = vec![refused("3", "overloaded"), refused("2", "no-route"), refused("1", "overloaded")];
+        requests.retain(|request| {
+            wanted.includes(&Marks {
+                id: &request.id,
+                outcome: request.outcome,
+                reason: request.reason,
+                ..Marks::default()
+            })
+        });
+        requests.truncate(wanted.most());
+        let remembered = [("refused", 3, Some(7.4)), ("failed", 0, None)];
+        let remembered =
+            remembered.map(|(outcome, requests, reaches_back_s)| Remembered { outcome, requests, reaches_back_s });
+        Explained { requests, remembered: remembered.to_vec() }
     }
 
     fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
@@ -208,12 +255,55 @@ async fn what_is_not_there_is_404_and_says_what_is() {
         ("POST", "/api/v1/clusters/wbe/backends/127.0.0.1:1/drain", "use one of: web"),
         ("POST", "/api/v1/clusters/web/backends/127.0.0.1:9/drain", "use one of: 127.0.0.1:1, "),
         ("POST", "/api/v1/clusters/web/backends/nonsense/undrain", "use one of: 127.0.0.1:1, "),
+        ("GET", "/api/v1/explain/9", "remembered are 3 of the refused ones, back to 7 s ago; "),
         ("GET", "/nowhere", "ask for /metrics"),
     ] {
         let answer = send(&fleet, method, path, &[]).await;
         assert_eq!((answer.status, answer.content_type.as_str()), (404, "application/json"), "{path}");
         let json = answer.json();
         assert!(json["error"].is_string() && json["mend"].as_str().unwrap().starts_with(mend), "{path}: {json}");
+    }
+}
+
+#[tokio::test]
+async fn throttling_is_told_with_its_verdict_and_what_would_have_been_enough() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    let json = send(&fleet, "GET", "/api/v1/throttling", &[]).await.json();
+    let cluster = &json["clusters"][0];
+    assert_eq!((&cluster["cluster"], &cluster["verdict"]), (&json!("web"), &json!("as-intended")), "{json}");
+    assert!(cluster["meaning"].as_str().unwrap().starts_with("working as intended"));
+    assert_eq!((&cluster["throttled_for_s"], &cluster["capacity_cpus"]), (&json!(30.0), &json!(2.0)));
+    let minute = &cluster["windows"][0]["by_criticality"]["sheddable"];
+    assert_eq!(minute["offered"], json!({ "requests": 120, "qps": 4.0, "cpus": 2.0 }));
+    assert_eq!((&minute["shed"]["overloaded"]["qps"], &minute["retried"]["requests"]), (&json!(1.0), &json!(15)));
+    assert_eq!(cluster["windows"][0]["user_visible_share"], 0.0);
+    // First attempts alone: seven eighths of two CPUs, with the load line on top.
+    assert_eq!(cluster["enough_cpus"], 1.78571);
+    assert_eq!(
+        (&cluster["customers"][0]["name"], &cluster["routes"][0]["name"]),
+        (&json!("ann"), &json!("GET /search"))
+    );
+}
+
+#[tokio::test]
+async fn requests_are_explained_by_id_or_by_what_they_have_in_common() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    let ids = |query: &'static str| {
+        let fleet = Arc::clone(&fleet);
+        async move {
+            let json = send(&fleet, "GET", &format!("/api/v1/explain{query}"), &[]).await.json();
+            let requests = json["requests"].as_array().unwrap_or_else(|| panic!("{json}")).clone();
+            requests.iter().map(|request| request["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(ids("").await, ["3", "2", "1"]);
+    assert_eq!(ids("?reason=overloaded").await, ["3", "1"]);
+    assert_eq!(ids("?last=1").await, ["3"]);
+    assert_eq!(ids("/2").await, ["2"]);
+    for query in ["?reasons=overloaded", "?last=many"] {
+        let answer = send(&fleet, "GET", &format!("/api/v1/explain{query}"), &[]).await;
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(answer.json()["mend"].as_str().unwrap().starts_with("choose by outcome"));
     }
 }
 

@@ -1,6 +1,8 @@
 //! Clusters and their backends, in the order in which a request meets what is counted.
 
+use plimsoll_core::Criticality;
 use plimsoll_core::health::State;
+use plimsoll_core::throttling::{Cause, Summary, Verdict};
 use prometheus_client::metrics::MetricType;
 
 use super::{Metric, Scrape};
@@ -33,8 +35,17 @@ fn gates(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot)) {
     });
 }
 
+/// A metric of what each gate's account says.
+fn accounts(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot, &Summary)) {
+    gates(scrape, |cluster, gate| {
+        if let Some(summary) = &gate.throttling {
+            each(cluster, gate, summary);
+        }
+    });
+}
+
 /// The table.
-pub(super) static CLUSTERS: [Metric; 30] = [
+pub(super) static CLUSTERS: [Metric; 38] = [
     Metric {
         name: "admission_requests_total",
         kind: MetricType::Counter,
@@ -47,6 +58,96 @@ pub(super) static CLUSTERS: [Metric; 30] = [
                 }
             });
         },
+    },
+    Metric {
+        name: "admission_cost_seconds_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "criticality", "decision"],
+        help: "CPU time that requests were expected to cost, by what the gate decided; in a dry run none that would have been turned away is admitted",
+        fill: |s, out| {
+            accounts(s, |cluster, _, summary| {
+                for (criticality, class) in Criticality::ALL.into_iter().zip(&summary.total) {
+                    let shed = Cause::ALL.into_iter().zip(&class.shed).filter(|(_, tally)| tally.requests > 0);
+                    let shed = shed.map(|(cause, tally)| (cause.name(), tally.cost));
+                    for (decision, cost) in std::iter::once(("admitted", class.admitted.cost)).chain(shed) {
+                        out.count(&[cluster, criticality.name(), decision], cost);
+                    }
+                }
+            });
+        },
+    },
+    Metric {
+        name: "offered_cost_seconds_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "criticality"],
+        help: "CPU time that all requests were expected to cost that came to the gate of a cluster with `inbound`",
+        fill: |s, out| {
+            accounts(s, |cluster, _, summary| {
+                for (criticality, class) in Criticality::ALL.into_iter().zip(&summary.total) {
+                    out.count(&[cluster, criticality.name()], class.offered.cost);
+                }
+            });
+        },
+    },
+    Metric {
+        name: "retried_requests_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "criticality"],
+        help: "Requests at the gate of a cluster with `inbound` that had been tried before, as they say",
+        fill: |s, out| {
+            accounts(s, |cluster, _, summary| {
+                for (criticality, class) in Criticality::ALL.into_iter().zip(&summary.total) {
+                    out.count(&[cluster, criticality.name()], class.retried.requests);
+                }
+            });
+        },
+    },
+    Metric {
+        name: "throttling_verdict",
+        kind: MetricType::Gauge,
+        labels: &["cluster", "verdict"],
+        help: "1 for what throttling at the gate of a cluster with `inbound` means, 0 for the others",
+        fill: |s, out| {
+            accounts(s, |cluster, _, summary| {
+                for verdict in Verdict::ALL {
+                    out.gauge(&[cluster, verdict.name()], f64::from(u8::from(verdict == summary.verdict)));
+                }
+            });
+        },
+    },
+    Metric {
+        name: "throttling_verdict_seconds",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "For how long it has meant that",
+        fill: |s, out| {
+            accounts(s, |cluster, _, summary| out.gauge(&[cluster], summary.verdict_for.as_secs_f64()));
+        },
+    },
+    Metric {
+        name: "throttled_seconds",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "For how long the gate has turned requests away without a pause of five minutes, 0 while it does not",
+        fill: |s, out| {
+            accounts(s, |cluster, _, summary| {
+                out.gauge(&[cluster], summary.throttled_for.unwrap_or_default().as_secs_f64());
+            });
+        },
+    },
+    Metric {
+        name: "inbound_capacity_cpus",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "CPUs that the process can use that a cluster with `inbound` protects",
+        fill: |s, out| accounts(s, |cluster, gate, _| out.gauge(&[cluster], gate.capacity)),
+    },
+    Metric {
+        name: "inbound_enough_cpus",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "CPUs that would have been enough since the gate began to turn requests away; no sample while it does not",
+        fill: |s, out| accounts(s, |cluster, _, summary| out.gauge(&[cluster], summary.enough)),
     },
     Metric {
         name: "inbound_process_seen",

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll::client::{BackendView, Cluster, Latencies};
 use plimsoll_admin::{
-    AttemptCounts, BackendSnapshot, ClusterSnapshot, Fleet, FleetSnapshot, Histogram, InboundSnapshot,
-    ListenerSnapshot, Missing, PressureSnapshot, Readiness, Reported, Transition,
+    AttemptCounts, BackendSnapshot, ClusterSnapshot, Explained, Fleet, FleetSnapshot, Histogram, InboundSnapshot,
+    ListenerSnapshot, Missing, PressureSnapshot, Readiness, Reported, Transition, Wanted,
 };
 use plimsoll_core::Timestamp;
 use plimsoll_core::health::State;
 use plimsoll_proxy::{InboundView, PressureView, Proxy};
+
+use super::explain;
 
 /// A running proxy.
 pub(super) struct ProxyFleet {
@@ -84,6 +86,10 @@ impl Fleet for ProxyFleet {
         }
     }
 
+    fn explain(&self, wanted: &Wanted) -> Explained {
+        explain::explained(&self.proxy.explanations(), wanted)
+    }
+
     fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
         self.switch(cluster, backend, Cluster::drain)
     }
@@ -119,7 +125,13 @@ fn cluster(cluster: &Cluster, inbound: Option<InboundView>) -> ClusterSnapshot {
         panics: counts.panics,
         latency: histogram(&counts.latency),
         transitions: counts.transitions.iter().map(|&(to, reason, count)| Transition { to, reason, count }).collect(),
-        inbound: inbound.map(|InboundView { decisions, cpus }| InboundSnapshot { decisions, cpus }),
+        inbound: inbound.map(|InboundView { decisions, cpus, capacity, dry_run, throttling }| InboundSnapshot {
+            decisions,
+            cpus,
+            capacity,
+            dry_run,
+            throttling: Some(throttling),
+        }),
     }
 }
 

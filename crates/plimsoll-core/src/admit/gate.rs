@@ -137,6 +137,12 @@ impl Gate {
         }
     }
 
+    /// What a request of this kind is expected to cost the server, with what is spent beside its own code, in CPU-seconds.
+    #[must_use]
+    pub fn expected(&self, kind: Kind) -> f64 {
+        self.costs.expected(kind) + self.overhead.per_request()
+    }
+
     /// A request that goes on has used so many CPU-seconds so far: see [`Ranked::progress`].
     pub fn progress(&mut self, now: Timestamp, entry: &mut Entry, used: f64) {
         entry.expected = entry.expected.max(2.0 * used);

@@ -97,6 +97,8 @@ fn top(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
         "threads" => (RESTART, true),
         "admin" => ("the admin API moves there: who scrapes it has to follow", false),
         "access_log" => ("from the next line on", false),
+        "explain" if path == "explain.entries" => ("what is remembered of requests begins anew", false),
+        "explain" => ("from the next request on", false),
         "drain" => ("for the next drain", false),
         "client" => ("subsets are chosen anew: backends that are left finish their requests", false),
         _ => ("at once", false),

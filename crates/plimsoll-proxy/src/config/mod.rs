@@ -17,6 +17,7 @@ mod client_name;
 mod cluster;
 mod criticality;
 mod diff;
+mod explain;
 mod files;
 mod forwarded;
 mod health;
@@ -44,6 +45,7 @@ pub use client_name::ClientName;
 pub use cluster::{Cluster, ProxyHeader};
 pub use criticality::{Believed, FieldName, Level};
 pub use diff::{Change, What};
+pub use explain::{Entries, Explain};
 pub use forwarded::{Forwarded, Network, ProxyProtocol, Pseudonym};
 pub use health::Health;
 pub use inbound::{AbsolutePath, Cpus, Inbound};
@@ -134,6 +136,12 @@ impl Config {
     #[must_use]
     pub fn access_log(&self) -> &AccessLog {
         &self.raw.access_log
+    }
+
+    /// What is remembered of what was decided about requests.
+    #[must_use]
+    pub fn explain(&self) -> &Explain {
+        &self.raw.explain
     }
 
     /// The most memory that the proxy may use; `None` for any.

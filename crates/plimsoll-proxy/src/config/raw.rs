@@ -10,6 +10,7 @@ use plimsoll_config::{Table, Visitor, span_or_off};
 
 use super::access_log::AccessLog;
 use super::cluster::Cluster;
+use super::explain::Explain;
 use super::listener::Listener;
 use super::pressure::MemoryLimit;
 use super::route::Route;
@@ -30,6 +31,7 @@ pub(super) struct RawConfig {
     pub(super) max_memory: Option<MemoryLimit>,
     pub(super) admin: Admin,
     pub(super) access_log: AccessLog,
+    pub(super) explain: Explain,
     pub(super) drain: Drain,
     pub(super) client: Identity,
     pub(super) listeners: Vec<Listener>,
@@ -45,6 +47,7 @@ impl Default for RawConfig {
             max_memory: Some(MemoryLimit::default()),
             admin: Admin::default(),
             access_log: AccessLog::default(),
+            explain: Explain::default(),
             drain: Drain::default(),
             client: Identity::default(),
             listeners: Vec::new(),
@@ -60,6 +63,7 @@ impl Table for RawConfig {
         visitor.switch("max_memory", &mut self.max_memory);
         visitor.table("admin", &mut self.admin);
         visitor.table("access_log", &mut self.access_log);
+        visitor.table("explain", &mut self.explain);
         visitor.table("drain", &mut self.drain);
         visitor.table("client", &mut self.client);
         visitor.tables("listeners", &mut self.listeners);

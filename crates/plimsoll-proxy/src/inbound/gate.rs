@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{self, Arrival, Entry, Mode, Observed, RankedConfig, Shed};
+use plimsoll_core::admit::{self, Arrival, Entry, Mode, Observed, Pressure, RankedConfig, Shed};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use tokio::time::Instant;
@@ -16,6 +16,18 @@ use tokio::time::Instant;
 use super::cpus;
 use super::source::Look;
 use crate::config;
+
+/// What a gate makes of a request.
+pub(super) struct Asked {
+    pub(super) at: Timestamp,
+    /// None for one that is turned away.
+    pub(super) entry: Option<Entry>,
+    /// Why it is turned away, or would be.
+    pub(super) shed: Option<Shed>,
+    /// What it is expected to cost, in CPU-seconds.
+    pub(super) expected: f64,
+    pub(super) pressure: Pressure,
+}
 
 /// The gate of a process.
 pub(super) struct Gate {
@@ -31,6 +43,8 @@ pub(super) struct Gate {
 struct Machine {
     gate: admit::Gate,
     observed: Observed,
+    /// CPUs.
+    capacity: f64,
     rng: Pcg64Mcg,
 }
 
@@ -45,23 +59,26 @@ impl Gate {
         let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
         Self {
             origin: Instant::now(),
-            machine: Mutex::new(Machine { gate, observed: Observed::new(now, capacity), rng }),
+            machine: Mutex::new(Machine { gate, observed: Observed::new(now, capacity), capacity, rng }),
             in_flight: AtomicU32::new(0),
             is_seen: AtomicBool::new(false),
             was_seen: AtomicBool::new(false),
         }
     }
 
-    fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         Timestamp::from_origin(self.origin.elapsed())
     }
 
-    /// Whether a request is let in, and what is said of it; see [`admit::Gate::ask`].
-    pub(super) fn ask(&self, arrival: &Arrival) -> (Option<Entry>, Option<Shed>) {
-        let now = self.now();
+    /// Whether a request is let in, and what is said of it; see [`admit::Gate::ask`]. All are until the process has been seen.
+    pub(super) fn ask(&self, arrival: &Arrival) -> Asked {
+        let at = self.now();
+        let was_seen = self.was_seen();
         let mut machine = self.machine.lock();
         let Machine { gate, rng, .. } = &mut *machine;
-        gate.ask(now, arrival, rng)
+        let (expected, pressure) = (gate.expected(arrival.kind), gate.pressure(arrival.criticality));
+        let (entry, shed) = if was_seen { gate.ask(at, arrival, rng) } else { (None, None) };
+        Asked { at, entry, shed, expected, pressure }
     }
 
     /// A request is in flight at the process.
@@ -84,10 +101,11 @@ impl Gate {
             let now = self.now();
             let in_flight = self.in_flight.load(Ordering::Relaxed);
             let mut machine = self.machine.lock();
-            let Machine { gate, observed, .. } = &mut *machine;
+            let Machine { gate, observed, capacity, .. } = &mut *machine;
             if let Some(cpus) = cpus {
                 gate.resize(now, with_capacity(cpus));
                 observed.resize(cpus);
+                *capacity = cpus;
             }
             if is_first {
                 gate.see_again(now, observed.begin(now, outside));
@@ -103,6 +121,11 @@ impl Gate {
     /// Whether it has ever been seen.
     pub(super) fn was_seen(&self) -> bool {
         self.was_seen.load(Ordering::Relaxed)
+    }
+
+    /// CPUs that the process can use.
+    pub(super) fn capacity(&self) -> f64 {
+        self.machine.lock().capacity
     }
 
     /// CPUs that the process uses; `None` while it cannot be seen.

@@ -18,15 +18,18 @@ mod process;
 mod source;
 mod watch;
 
+use std::fmt::Display;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use plimsoll_core::Criticality;
-use plimsoll_core::admit::{Arrival, Entry, Reason, Retry, Shed};
+use plimsoll_core::admit::{Arrival, Entry, Pressure, Reason, Retry, Shed};
+use plimsoll_core::throttling::{self, Cause, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_wire::shed::ShedReason;
 
-use self::gate::Gate;
+use self::gate::{Asked, Gate};
 use crate::config;
 
 /// Decides which requests of a cluster are let in.
@@ -34,6 +37,8 @@ pub(crate) struct Inbound {
     config: config::Inbound,
     gate: Arc<Gate>,
     decided: [Decided; Criticality::ALL.len()],
+    /// What it means; each cluster's own, though several share a gate.
+    throttling: Mutex<Throttling>,
     hasher: RandomState,
 }
 
@@ -58,6 +63,31 @@ pub struct InboundView {
     pub decisions: Vec<(Criticality, &'static str, u64)>,
     /// CPUs that the process uses; `None` while it cannot be seen.
     pub cpus: Option<f64>,
+    /// CPUs that it can use.
+    pub capacity: f64,
+    /// It is only counted who would be turned away.
+    pub dry_run: bool,
+    /// What all that means.
+    pub throttling: Summary,
+}
+
+/// By what names a request's customer and route are remembered.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'a> {
+    pub(crate) customer: &'a dyn Display,
+    pub(crate) route: &'a dyn Display,
+}
+
+/// What is said of a request at a gate, whatever becomes of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Said {
+    /// Why it is turned away, or would be if this were no dry run.
+    pub(crate) shed: Option<ShedReason>,
+    pub(crate) is_dry_run: bool,
+    /// What it is expected to cost, in CPU-seconds.
+    pub(crate) expected: f64,
+    /// How near requests as critical as this one were to being turned away.
+    pub(crate) pressure: Pressure,
 }
 
 /// A request that was let in, until this is dropped.
@@ -83,7 +113,18 @@ impl Inbound {
             tokio::spawn(watch::watch(Arc::downgrade(&gate), config.clone()));
             gate
         });
-        Arc::new(Self { config: config.clone(), gate, decided: Default::default(), hasher: RandomState::new() })
+        Arc::new(Self::before(gate, config))
+    }
+
+    fn before(gate: Arc<Gate>, config: &config::Inbound) -> Self {
+        let throttling = Throttling::new(gate.now(), ThrottlingConfig::default());
+        Self {
+            config: config.clone(),
+            gate,
+            decided: Default::default(),
+            throttling: Mutex::new(throttling),
+            hasher: RandomState::new(),
+        }
     }
 
     /// What it was made from.
@@ -96,20 +137,39 @@ impl Inbound {
         self.hasher.hash_one(name)
     }
 
-    /// Whether a request is let in.
-    pub(crate) fn ask(&self, arrival: &Arrival) -> Result<Box<Passage>, ShedReason> {
+    /// Whether a request is let in, and what is said of it.
+    pub(crate) fn ask(&self, arrival: &Arrival, names: Names<'_>) -> (Result<Box<Passage>, ShedReason>, Said) {
         let decided = &self.decided[arrival.criticality.rank()];
-        let (entry, shed) = if self.gate.was_seen() { self.gate.ask(arrival) } else { (None, None) };
-        if let Some(shed) = shed {
-            let reason = reason_of(shed);
+        let Asked { at, entry, shed, expected, pressure } = self.gate.ask(arrival);
+        let shed = shed.map(reason_of);
+        self.throttling.lock().on_decided(
+            at,
+            &throttling::Decided {
+                criticality: arrival.criticality,
+                cost: expected,
+                is_retry: arrival.is_retry,
+                shed: shed.and_then(cause_of),
+                customer: Who { key: arrival.kind.customer, name: names.customer },
+                route: Who { key: arrival.kind.route, name: names.route },
+            },
+        );
+        let said = Said { shed, is_dry_run: self.config.dry_run, expected, pressure };
+        if let Some(reason) = shed {
             let place = REASONS.iter().position(|listed| *listed == reason).expect("all are listed");
             decided.turned_away[place].fetch_add(1, Ordering::Relaxed);
             if entry.is_none() {
-                return Err(reason);
+                return (Err(reason), said);
             }
         }
         decided.admitted.fetch_add(1, Ordering::Relaxed);
-        Ok(self.pass(entry))
+        (Ok(self.pass(entry)), said)
+    }
+
+    /// A request of which this was said was let in, and then got no backend.
+    pub(crate) fn lost(&self, criticality: Criticality, said: Said, reason: ShedReason) {
+        if let Some(cause) = cause_of(reason) {
+            self.throttling.lock().on_lost(self.gate.now(), criticality, said.expected, cause);
+        }
     }
 
     /// Lets a request in that is not asked about, and is in flight at the process all the same.
@@ -130,7 +190,13 @@ impl Inbound {
             let all = std::iter::once((ADMITTED, &decided.admitted)).chain(turned_away);
             all.map(move |(name, count)| (criticality, name, count.load(Ordering::Relaxed)))
         });
-        InboundView { decisions: decisions.collect(), cpus: self.gate.cpus() }
+        InboundView {
+            decisions: decisions.collect(),
+            cpus: self.gate.cpus(),
+            capacity: self.gate.capacity(),
+            dry_run: self.config.dry_run,
+            throttling: self.throttling.lock().summary(self.gate.now()),
+        }
     }
 }
 
@@ -139,6 +205,20 @@ fn reason_of(shed: Shed) -> ShedReason {
         (Reason::Deadline, _) => ShedReason::Deadline,
         (Reason::Overloaded, Retry::Elsewhere) => ShedReason::Overloaded,
         (Reason::Overloaded, Retry::Never) => ShedReason::OverloadedNoRetry,
+    }
+}
+
+/// `None` for what is no throttling.
+fn cause_of(reason: ShedReason) -> Option<Cause> {
+    match reason {
+        ShedReason::Overloaded => Some(Cause::Overloaded),
+        ShedReason::OverloadedNoRetry => Some(Cause::OverloadedNoRetry),
+        ShedReason::Quota => Some(Cause::Quota),
+        ShedReason::Throttled => Some(Cause::Throttled),
+        ShedReason::Deadline => Some(Cause::Deadline),
+        ShedReason::Saturated => Some(Cause::Saturated),
+        ShedReason::NoBackend => Some(Cause::NoBackend),
+        ShedReason::LameDuck => None,
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use plimsoll_core::Weight;
 use plimsoll_core::admit::Outside;
 use plimsoll_core::meter::Kind;
+use plimsoll_core::throttling::Verdict;
 
 use super::source::Look;
 use super::*;
@@ -40,7 +41,7 @@ impl Drop for Tree {
 /// A cluster whose process nobody looks at but the test.
 fn inbound(dry_run: bool) -> Inbound {
     let config = config::Inbound { dry_run, ..config::Inbound::default() };
-    Inbound { gate: Arc::new(Gate::new(&config)), config, decided: Default::default(), hasher: RandomState::new() }
+    Inbound::before(Arc::new(Gate::new(&config)), &config)
 }
 
 fn look(cpu: f64, is_first: bool) -> Look {
@@ -52,6 +53,11 @@ fn arrival(criticality: Criticality) -> Arrival {
     Arrival { criticality, kind, share: Weight::ONE, timeout: None, cohort: None, is_retry: false }
 }
 
+fn ask(inbound: &Inbound, criticality: Criticality) -> Result<Box<Passage>, ShedReason> {
+    let names = Names { customer: &"ann", route: &"GET /" };
+    inbound.ask(&arrival(criticality), names).0
+}
+
 fn count(inbound: &Inbound, decision: &str) -> u64 {
     inbound.view().decisions.iter().filter(|(_, name, _)| *name == decision).map(|(_, _, count)| count).sum()
 }
@@ -61,14 +67,14 @@ async fn all_are_let_in_until_the_process_is_seen_and_the_least_important_are_no
     tokio::time::pause();
     let inbound = inbound(false);
     let flood = |criticality| {
-        let passages: Vec<_> = (0..1_000).map(|_| inbound.ask(&arrival(criticality))).collect();
+        let passages: Vec<_> = (0..1_000).map(|_| ask(&inbound, criticality)).collect();
         passages.iter().filter(|passage| passage.is_ok()).count()
     };
     assert_eq!((flood(Criticality::Sheddable), inbound.view().cpus), (1_000, None));
     inbound.gate.see(Some(look(7.0, true)));
     let sheddable = flood(Criticality::Sheddable);
     assert!((1..200).contains(&sheddable), "{sheddable}");
-    assert!(inbound.ask(&arrival(Criticality::CriticalPlus)).is_ok());
+    assert!(ask(&inbound, Criticality::CriticalPlus).is_ok());
     assert_eq!(count(&inbound, "overloaded"), 1_000 - sheddable as u64);
     assert_eq!(count(&inbound, ADMITTED), 1_001 + sheddable as u64);
     assert_eq!(inbound.view().cpus, Some(0.0));
@@ -80,7 +86,7 @@ async fn all_are_let_in_until_the_process_is_seen_and_the_least_important_are_no
 async fn a_dry_run_counts_whom_it_would_turn_away_and_lets_all_in() {
     let inbound = inbound(true);
     inbound.gate.see(Some(look(0.0, true)));
-    let passages: Vec<_> = (0..1_000).map(|_| inbound.ask(&arrival(Criticality::Sheddable))).collect();
+    let passages: Vec<_> = (0..1_000).map(|_| ask(&inbound, Criticality::Sheddable)).collect();
     assert!(passages.iter().all(Result::is_ok));
     assert!(count(&inbound, "overloaded") > 500);
     assert_eq!(count(&inbound, ADMITTED), 1_000);
@@ -90,7 +96,7 @@ async fn a_dry_run_counts_whom_it_would_turn_away_and_lets_all_in() {
 async fn a_request_is_in_flight_until_its_passage_is_dropped() {
     let inbound = inbound(false);
     inbound.gate.see(Some(look(0.0, true)));
-    let passages = [inbound.let_in(), inbound.ask(&arrival(Criticality::Critical)).ok().unwrap()];
+    let passages = [inbound.let_in(), ask(&inbound, Criticality::Critical).ok().unwrap()];
     assert_eq!(inbound.gate.in_flight.load(Ordering::Relaxed), 2);
     drop(passages);
     assert_eq!(inbound.gate.in_flight.load(Ordering::Relaxed), 0);
@@ -103,11 +109,10 @@ async fn costs_are_learned_from_what_the_process_uses() {
     inbound.gate.see(Some(look(0.0, true)));
     // Ten requests at once are expected to cost a millisecond each, of which a CPU has room for some more; once each is known to
     // cost 100 ms, it has not.
-    let at_once =
-        |count: u32| (0..count).map(|_| inbound.ask(&arrival(Criticality::Critical)).ok()).collect::<Vec<_>>();
+    let at_once = |count: u32| (0..count).map(|_| ask(&inbound, Criticality::Critical).ok()).collect::<Vec<_>>();
     assert!(at_once(10).iter().all(Option::is_some));
     let expected = |inbound: &Inbound| {
-        let (entry, _) = inbound.gate.ask(&arrival(Criticality::CriticalPlus));
+        let entry = inbound.gate.ask(&arrival(Criticality::CriticalPlus)).entry;
         let expected = entry.as_ref().expect("there is room").expected();
         inbound.gate.began();
         inbound.gate.ended(entry);
@@ -131,6 +136,27 @@ async fn clusters_of_one_process_share_a_gate_and_count_for_themselves() {
     let other = Inbound::new(&config(1), [&one].into_iter());
     let third = Inbound::new(&config(2), [&one, &other].into_iter());
     assert!(Arc::ptr_eq(&one.gate, &other.gate) && !Arc::ptr_eq(&one.gate, &third.gate));
-    drop(one.ask(&arrival(Criticality::Critical)));
+    drop(ask(&one, Criticality::Critical));
     assert_eq!((count(&one, ADMITTED), count(&other, ADMITTED)), (1, 0));
+}
+
+#[tokio::test]
+async fn what_is_turned_away_is_judged_by_customer_and_cause() {
+    tokio::time::pause();
+    let inbound = inbound(false);
+    inbound.gate.see(Some(look(0.0, true)));
+    let summary = || inbound.view().throttling;
+    assert_eq!(summary().verdict, Verdict::Fine);
+    let passages: Vec<_> = (0..1_000).map(|_| ask(&inbound, Criticality::Sheddable)).collect();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(summary().verdict, Verdict::AsIntended);
+    let [minute, ..] = summary().windows;
+    let class = minute.classes[Criticality::Sheddable.rank()];
+    let shed = passages.iter().filter(|passage| passage.is_err()).count() as u64;
+    assert_eq!((class.offered.requests, class.shed[Cause::Overloaded as usize].requests), (1_000, shed));
+    assert_eq!(summary().customers[0].name.as_str(), "ann");
+
+    let said = inbound.ask(&arrival(Criticality::CriticalPlus), Names { customer: &"ann", route: &"GET /" }).1;
+    inbound.lost(Criticality::CriticalPlus, said, ShedReason::NoBackend);
+    assert_eq!(summary().verdict, Verdict::UsersAffected);
 }

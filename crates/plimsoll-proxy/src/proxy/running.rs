@@ -13,6 +13,7 @@ use super::ListenerView;
 use crate::access_log::AccessLog;
 use crate::classify::Claims;
 use crate::config::Config;
+use crate::explain::Explain;
 use crate::inbound::Inbound;
 use crate::listener::{Limits, Shared};
 use crate::pressure::Pressure;
@@ -149,6 +150,7 @@ impl Running {
         sockets: &mut HashMap<SocketAddr, Vec<TcpListener>>,
         workers_left: usize,
         access_log: &AccessLog,
+        explain: &Explain,
     ) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
         let listeners = self.config.listeners().iter().map(|listener| {
@@ -168,6 +170,7 @@ impl Running {
             inbound: self.inbound.clone().into_iter().collect(),
             listeners: listeners.collect(),
             access_log: access_log.clone(),
+            explain: explain.clone(),
             done,
         };
         worker.order(Order::Serve(plan));

@@ -44,6 +44,7 @@ mod pool;
 mod replay;
 mod send;
 mod timer;
+mod told;
 
 use std::fmt;
 use std::future::Future;
@@ -64,6 +65,7 @@ pub use self::error::{Cause, ConnectError, Error};
 pub use self::http1::{Informational, Upgraded};
 use self::pool::Pool;
 pub use self::pool::RequestBody;
+pub use self::told::{FailedAttempt, Next};
 /// Whose request it is, where backends are told by the PROXY protocol: an extension of the request.
 pub use plimsoll_wire::proxy_protocol::Addresses as ClientAddress;
 pub use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
@@ -133,7 +135,7 @@ impl<B: RequestBody> Client<B> {
     ///
     /// See [`Error`]; [`Error::nothing_sent`] tells whether the request is known not to have been seen.
     pub fn send(&self, request: Request<B>) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
-        send::send(self, request, Terms::default())
+        send::send(self, request, Terms::default(), None)
     }
 
     /// The same, on other terms than the configured ones.
@@ -146,7 +148,21 @@ impl<B: RequestBody> Client<B> {
         request: Request<B>,
         terms: Terms,
     ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
-        send::send(self, request, terms)
+        send::send(self, request, terms, None)
+    }
+
+    /// The same, adding to `told` each attempt that failed and what came of it, whether the request is answered in the end or not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::send`].
+    pub fn send_telling(
+        &self,
+        request: Request<B>,
+        terms: Terms,
+        told: &mut Vec<FailedAttempt>,
+    ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
+        send::send(self, request, terms, Some(told))
     }
 
     fn keep_pool_once(&self) {

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll_core::admit::{self, Arrival, Entry, Mode, Pressure, RankedConfig, Reason, Retry, Seen, Shed};
+use plimsoll_core::throttling::{self, Cause, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_core::{Criticality, Timestamp, Weight};
 use plimsoll_wire::shed::ShedReason;
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::classify::Classified;
+use super::context::{Customer, RequestContext};
 use super::cost::Request;
 use super::cpu;
 use crate::clock::Clock;
@@ -32,6 +34,8 @@ pub(super) struct Gate {
     clock: Clock,
     gauge: Option<Gauge>,
     machine: Mutex<(admit::Gate, Pcg64Mcg)>,
+    /// What it means, apart from the machine: who asks for a summary is to hold up nobody's admission.
+    throttling: Mutex<Throttling>,
     /// Requests that run or could run.
     runnable: AtomicU64,
     /// In nanoseconds: charged to requests, and when the next look is due.
@@ -90,6 +94,7 @@ impl Gate {
             clock,
             gauge,
             machine: Mutex::new((admit::Gate::new(now, config, mode, seen), rng)),
+            throttling: Mutex::new(Throttling::new(now, ThrottlingConfig::default())),
             charged: AtomicU64::new(0),
             runnable: AtomicU64::new(0),
             look_at: AtomicU64::new(0),
@@ -97,8 +102,12 @@ impl Gate {
         })
     }
 
-    /// Whether a request is taken on.
-    pub(super) fn ask(self: &Arc<Self>, classified: Classified) -> Result<Arc<Request>, ShedReason> {
+    /// Whether a request is taken on that asks for `route`, in words.
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        classified: Classified,
+        route: &dyn fmt::Display,
+    ) -> Result<Arc<Request>, ShedReason> {
         let Classified { context, left, malformed } = classified;
         if malformed > 0 {
             self.counts.malformed.fetch_add(u64::from(malformed), Ordering::Relaxed);
@@ -115,21 +124,49 @@ impl Gate {
         let mut machine = self.machine.lock();
         let (gate, rng) = &mut *machine;
         self.look(now, gate);
+        let expected = gate.expected(arrival.kind);
         let (entry, shed) = gate.ask(now, &arrival, rng);
         drop(machine);
         let rank = context.criticality.rank();
         let reason = shed.map(reason_of);
+        self.account(now, &context, expected, reason, route);
         if let Some(reason) = reason {
-            self.count(context.criticality, reason);
+            self.counts.shed[place(reason)][rank].fetch_add(1, Ordering::Relaxed);
         }
         let entry = entry.ok_or_else(|| reason.expect("who is not let in is told why"))?;
         self.counts.admitted[rank].fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Request::new(context, Arc::clone(self), entry)))
     }
 
-    /// A request is turned away, here or before it was asked about.
-    pub(super) fn count(&self, criticality: Criticality, reason: ShedReason) {
-        self.counts.shed[place(reason)][criticality.rank()].fetch_add(1, Ordering::Relaxed);
+    /// A request had no place, so that nobody asked about it.
+    pub(super) fn got_no_place(&self, context: &RequestContext, reason: ShedReason, route: &dyn fmt::Display) {
+        let now = self.clock.now();
+        let expected = self.machine.lock().0.expected(context.kind);
+        self.account(now, context, expected, Some(reason), route);
+        self.counts.shed[place(reason)][context.criticality.rank()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Keeps account of what was decided.
+    fn account(
+        &self,
+        now: Timestamp,
+        context: &RequestContext,
+        expected: f64,
+        shed: Option<ShedReason>,
+        route: &dyn fmt::Display,
+    ) {
+        let customer = context.customer.as_ref().map_or(&b"(none)"[..], Customer::name).escape_ascii();
+        self.throttling.lock().on_decided(
+            now,
+            &throttling::Decided {
+                criticality: context.criticality,
+                cost: expected,
+                is_retry: context.attempt > 1,
+                shed: shed.map(cause_of),
+                customer: Who { key: context.kind.customer, name: &customer },
+                route: Who { key: context.kind.route, name: route },
+            },
+        );
     }
 
     /// Looks at what the process has used, if it is time.
@@ -183,6 +220,10 @@ impl Gate {
         self.machine.lock().0.pressure(criticality)
     }
 
+    pub(super) fn throttling(&self) -> Summary {
+        self.throttling.lock().summary(self.clock.now())
+    }
+
     pub(super) fn counts(&self) -> AdmissionCounts {
         let Counts { admitted, shed, malformed } = &self.counts;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -202,6 +243,14 @@ pub(super) fn reason_of(shed: Shed) -> ShedReason {
         (Reason::Deadline, _) => ShedReason::Deadline,
         (Reason::Overloaded, Retry::Elsewhere) => ShedReason::Overloaded,
         (Reason::Overloaded, Retry::Never) => ShedReason::OverloadedNoRetry,
+    }
+}
+
+fn cause_of(reason: ShedReason) -> Cause {
+    match reason {
+        ShedReason::OverloadedNoRetry => Cause::OverloadedNoRetry,
+        ShedReason::Deadline => Cause::Deadline,
+        _ => Cause::Overloaded,
     }
 }
 

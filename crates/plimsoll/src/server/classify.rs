@@ -52,7 +52,7 @@ impl Rules {
         if self.exempt.as_ref().is_some_and(|exempt| exempt(head)) {
             return None;
         }
-        let Metadata { criticality, timeout, attempt, malformed } = Metadata::read(head.headers);
+        let Metadata { criticality, timeout, attempt, malformed, .. } = Metadata::read(head.headers);
         let by_header = || Customer::read(head.headers, self.customer_header.as_ref()?);
         let customer = self.customer.as_ref().and_then(|customer| customer(head)).or_else(by_header);
         let route = match &self.route {

@@ -14,9 +14,10 @@
 //! [`serve`](super::serve).)
 //!
 //! What counts as failed: a status of 500 or more, a gRPC code that blames the server
-//! ([`Code::is_failure`]), a request that was shed, an error of the service or of the body. A body
+//! ([`Code::is_failure`](plimsoll_wire::grpc::Code::is_failure)), a request that was shed, an error of the service or of the body. A body
 //! that the client gave up on does not.
 
+use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -25,6 +26,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
 use plimsoll_core::LoadReport;
+use plimsoll_core::throttling::Summary;
 use plimsoll_wire::grpc;
 use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
 use plimsoll_wire::shed::ShedReason;
@@ -84,6 +86,13 @@ impl ServerLayer {
     pub fn admission(&self) -> AdmissionCounts {
         self.gate.as_ref().map_or_else(AdmissionCounts::default, |gate| gate.counts())
     }
+
+    /// Whether what is turned away is as it should be: the verdict, what was offered, admitted and shed lately, by whom, and the
+    /// CPUs that would have been enough. Costs are those that were expected when the requests came. `None` without admission.
+    #[must_use]
+    pub fn throttling(&self) -> Option<Summary> {
+        self.gate.as_ref().map(|gate| gate.throttling())
+    }
 }
 
 impl<S> Layer<S> for ServerLayer {
@@ -142,7 +151,7 @@ impl<S> ServerService<S> {
             Turn::Now(place) => self.ask(request, classified, Some(place)),
             Turn::Never(reason) => self.turn_away(&request, classified.as_ref(), reason),
             Turn::NotNow => {
-                self.count(classified.as_ref(), ShedReason::Overloaded);
+                self.count(&request, classified.as_ref(), ShedReason::Overloaded);
                 self.ask(request, classified, None)
             }
             Turn::Later(waits) => {
@@ -166,7 +175,7 @@ impl<S> ServerService<S> {
         let Some((gate, classified)) = self.layer.gate.as_ref().zip(classified) else {
             return self.begin(request, None, place);
         };
-        match gate.ask(classified) {
+        match gate.ask(classified, &Asked::by(&request)) {
             Ok(taken_on) => self.begin(request, Some(taken_on), place),
             Err(reason) => self.answer(&request, reason),
         }
@@ -205,13 +214,13 @@ impl<S> ServerService<S> {
     where
         S: Service<Request<B>>,
     {
-        self.count(classified, reason);
+        self.count(request, classified, reason);
         self.answer(request, reason)
     }
 
-    fn count(&self, classified: Option<&Classified>, reason: ShedReason) {
+    fn count<B>(&self, request: &Request<B>, classified: Option<&Classified>, reason: ShedReason) {
         if let Some((gate, classified)) = self.layer.gate.as_ref().zip(classified) {
-            gate.count(classified.context.criticality, reason);
+            gate.got_no_place(&classified.context, reason, &Asked::by(request));
         }
     }
 
@@ -251,6 +260,24 @@ where
         };
         drop(in_flight);
         then
+    }
+}
+
+/// What a request asks for, in words.
+struct Asked<'a> {
+    method: &'a Method,
+    path: &'a str,
+}
+
+impl<'a> Asked<'a> {
+    fn by<B>(request: &'a Request<B>) -> Self {
+        Self { method: request.method(), path: request.uri().path() }
+    }
+}
+
+impl fmt::Display for Asked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
     }
 }
 

@@ -90,6 +90,7 @@ pub use layer::{ServerLayer, ServerService};
 pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
 pub use plimsoll_core::admit::{Mode, Pressure, QueueConfig};
 pub use plimsoll_core::classify::{Classifier, Trust};
+pub use plimsoll_core::throttling;
 pub use report::{ENCODE_EVERY, ReportSource};
 pub use response::ResponseFuture;
 pub use serve::{CLOSE_GRACE, ServeConfig, serve};

@@ -27,6 +27,7 @@ use super::inherit::inherit;
 use super::outgoing::Outgoing;
 use super::pool::{Pool, RequestBody, Version};
 use super::timer::{Limit, TooLate};
+use super::told::{FailedAttempt, Next};
 use super::{Client, Terms};
 
 /// Backends that a request is offered to before it is given up. With a quarter of the backends gone and
@@ -59,15 +60,18 @@ struct Call<'a, B> {
     deadline: Instant,
     informational: Option<Informational>,
     lent_host: bool,
+    /// Attempts that failed, for who wants to know.
+    told: Option<&'a mut Vec<FailedAttempt>>,
 }
 
-/// Sends `request` to a backend of the client's cluster, on `terms`.
+/// Sends `request` to a backend of the client's cluster, on `terms`; attempts that fail are added to `told`.
 ///
 /// Not `async` itself: the future would hold the request once as it came and once as it is sent.
 pub(super) fn send<B: RequestBody>(
     client: &Client<B>,
     request: Request<B>,
     terms: Terms,
+    told: Option<&mut Vec<FailedAttempt>>,
 ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
     let mut request = request.map(Outgoing::new);
     let left = inherit(request.headers_mut()).unwrap_or(Duration::MAX);
@@ -98,6 +102,7 @@ pub(super) fn send<B: RequestBody>(
             deadline,
             informational: terms.informational,
             lent_host: false,
+            told,
         };
         let limit = std::pin::pin!(Limit::new(deadline));
         call.run(limit, &mut request, found, started).await
@@ -113,7 +118,6 @@ impl<B: RequestBody> Call<'_, B> {
         found: Option<BackendId>,
         started: Timestamp,
     ) -> Result<Response<ResponseBody>, Error> {
-        let cluster = self.pool.cluster();
         let mut tried = Vec::new();
         let mut turn = found.map(|id| (id, started));
         loop {
@@ -131,24 +135,52 @@ impl<B: RequestBody> Call<'_, B> {
                     response.body_mut().set_tried_before(tried.len());
                     return Ok(response);
                 }
-                Tried::Failed(error) => return Err(error),
+                Tried::Failed(error) => {
+                    self.tell(id, started, &error, Next::MayBeSeen);
+                    return Err(error);
+                }
                 Tried::NotSent(error) => error,
             };
             tried.push(id);
-            let now = cluster.now();
-            if tried.len() == MAX_ATTEMPTS || cluster.clock().instant(now) >= self.deadline {
-                return Err(error);
-            }
-            turn = match cluster.pick_except(now, &tried) {
-                // Only backends that failed this request already are left: one more round would not help.
-                Found::Backend(id, _) if tried.contains(&id) => {
-                    drop(Attempt::new(self.pool.clone(), id, now));
-                    return Err(error);
-                }
-                Found::Backend(id, _) => Some((id, now)),
-                Found::Wait(..) => None,
-                Found::NoBackend => return Err(error),
+            let next = self.next(&tried);
+            let told = next.as_ref().map_or_else(|end| *end, |_| Next::Elsewhere);
+            self.tell(id, started, &error, told);
+            turn = match next {
+                Ok(turn) => turn,
+                Err(_) => return Err(error),
             };
+        }
+    }
+
+    /// The next backend for a request of which nothing was sent to those `tried`, `None` if there will be one in a while; or why
+    /// there is none.
+    fn next(&self, tried: &[BackendId]) -> Result<Option<(BackendId, Timestamp)>, Next> {
+        let cluster = self.pool.cluster();
+        let now = cluster.now();
+        if tried.len() == MAX_ATTEMPTS {
+            return Err(Next::TooMany);
+        }
+        if cluster.clock().instant(now) >= self.deadline {
+            return Err(Next::TooLate);
+        }
+        match cluster.pick_except(now, tried) {
+            // Only backends that failed this request already are left: one more round would not help.
+            Found::Backend(id, _) if tried.contains(&id) => {
+                drop(Attempt::new(self.pool.clone(), id, now));
+                Err(Next::NoOther)
+            }
+            Found::Backend(id, _) => Ok(Some((id, now))),
+            Found::Wait(..) => Ok(None),
+            Found::NoBackend => Err(Next::NoOther),
+        }
+    }
+
+    /// Says that an attempt has failed, and what comes of it.
+    fn tell(&mut self, id: BackendId, started: Timestamp, error: &Error, next: Next) {
+        let cluster = self.pool.cluster();
+        if let Some(told) = &mut self.told {
+            let backend = cluster.backend(id).map(|backend| backend.address());
+            told.push(FailedAttempt { backend, after: cluster.now().since(started), error: error.clone(), next });
         }
     }
 

@@ -1,0 +1,188 @@
+//! What is told of single requests: `GET /api/v1/explain`.
+//!
+//! Whoever runs a fleet remembers requests in whatever form is cheap, asks [`Wanted`] which of them are to be told, and writes those
+//! alone as an [`Explanation`].
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Which requests are to be told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// Those with this id.
+    #[serde(skip)]
+    pub id: Option<String>,
+    /// Those that ended so: `refused`, `failed`, `retried`, `served`.
+    pub outcome: Option<String>,
+    /// Those that were not served for this reason.
+    pub reason: Option<String>,
+    /// Those of this criticality.
+    pub criticality: Option<String>,
+    /// Those of this customer.
+    pub customer: Option<String>,
+    /// Those to this cluster.
+    pub cluster: Option<String>,
+    /// How many at most.
+    pub last: Option<usize>,
+}
+
+/// What a request is chosen by.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Marks<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// How it ended.
+    pub outcome: &'a str,
+    /// Why it was not served.
+    pub reason: Option<&'a str>,
+    /// How critical it is.
+    pub criticality: Option<&'a str>,
+    /// Whose it is.
+    pub customer: Option<&'a str>,
+    /// Where it went.
+    pub cluster: Option<&'a str>,
+}
+
+impl Wanted {
+    /// Told unless more, or fewer, are asked for: what fits on a screen or two.
+    const USUAL: usize = 50;
+
+    /// How many are to be told at most.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        self.last.unwrap_or(Self::USUAL)
+    }
+
+    /// Whether this one is to be told.
+    #[must_use]
+    pub fn includes(&self, marks: &Marks<'_>) -> bool {
+        let is = |wanted: &Option<String>, found: Option<&str>| wanted.is_none() || wanted.as_deref() == found;
+        is(&self.id, Some(marks.id))
+            && is(&self.outcome, Some(marks.outcome))
+            && is(&self.reason, marks.reason)
+            && is(&self.criticality, marks.criticality)
+            && is(&self.customer, marks.customer)
+            && is(&self.cluster, marks.cluster)
+    }
+}
+
+/// What is remembered.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Explained {
+    /// The requests that are wanted, the latest first.
+    pub requests: Vec<Explanation>,
+    /// How far back what is remembered reaches.
+    pub remembered: Vec<Remembered>,
+}
+
+/// What is remembered of requests that ended in the same way.
+#[derive(Clone, Debug, Serialize)]
+pub struct Remembered {
+    /// How they ended.
+    pub outcome: &'static str,
+    /// How many there are.
+    pub requests: usize,
+    /// How long ago the first of them ended, in seconds; `null` without any.
+    pub reaches_back_s: Option<f64>,
+}
+
+/// What became of a request, and why.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Explanation {
+    /// By what it can be asked about.
+    pub id: String,
+    /// Its sender had given it none.
+    pub id_is_own: bool,
+    /// When the head of its answer was there, in seconds of Unix time.
+    pub at: f64,
+    /// How long ago that was, in seconds.
+    pub ago_s: f64,
+    /// How long it took until then, in milliseconds.
+    pub took_ms: f64,
+    /// Where it came in.
+    pub listener: String,
+    /// Who sent it.
+    pub client: String,
+    /// Its method.
+    pub method: String,
+    /// Its path, without the query; a long one is cut.
+    pub path: String,
+    /// The route that it took.
+    pub route: Option<String>,
+    /// Where that leads.
+    pub cluster: Option<String>,
+    /// How critical it is.
+    pub criticality: Option<CriticalityExplained>,
+    /// Whose it is.
+    pub customer: Option<String>,
+    /// What its gate said.
+    pub gate: Option<GateExplained>,
+    /// Attempts at backends that failed.
+    pub failed_attempts: Vec<AttemptExplained>,
+    /// How it ended: `refused`, `failed`, `retried`, `served`.
+    pub outcome: &'static str,
+    /// Of the answer.
+    pub status: u16,
+    /// Why it was not served.
+    pub reason: Option<&'static str>,
+    /// Who answered, or was asked last.
+    pub backend: Option<SocketAddr>,
+}
+
+/// How critical a request is, and why.
+#[derive(Clone, Debug, Serialize)]
+pub struct CriticalityExplained {
+    /// How critical.
+    pub level: &'static str,
+    /// Who says so, in words.
+    pub why: &'static str,
+    /// Values of its headers that could not be read.
+    pub malformed_values: u8,
+}
+
+/// What a gate said of a request.
+#[derive(Clone, Debug, Serialize)]
+pub struct GateExplained {
+    /// `admitted`, or why not.
+    pub decision: &'static str,
+    /// It is let in all the same.
+    pub dry_run: bool,
+    /// CPU time that it was expected to cost, in milliseconds.
+    pub expected_cost_ms: f64,
+    /// How near requests as critical were to being turned away: `none`, `degrade`, `severe`.
+    pub pressure: &'static str,
+}
+
+/// An attempt that failed.
+#[derive(Clone, Debug, Serialize)]
+pub struct AttemptExplained {
+    /// Where.
+    pub backend: Option<SocketAddr>,
+    /// When it had failed, since the request came, in milliseconds.
+    pub after_ms: f64,
+    /// Why, in a word.
+    pub reason: &'static str,
+    /// Why, in words.
+    pub error: String,
+    /// What came of it, in words.
+    pub next: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_asked_for_must_be_so() {
+        let marks =
+            Marks { id: "7", outcome: "refused", reason: Some("quota"), customer: Some("ann"), ..Marks::default() };
+        let some = |text: &str| Some(text.to_owned());
+        assert!(Wanted::default().includes(&marks));
+        assert!(Wanted { reason: some("quota"), customer: some("ann"), ..Wanted::default() }.includes(&marks));
+        assert!(!Wanted { reason: some("quota"), customer: some("bob"), ..Wanted::default() }.includes(&marks));
+        assert!(!Wanted { cluster: some("web"), ..Wanted::default() }.includes(&marks), "it has none");
+        assert!(!Wanted { id: some("8"), ..Wanted::default() }.includes(&marks));
+    }
+}

@@ -1,0 +1,208 @@
+//! What is told of throttling: `GET /api/v1/throttling`.
+//!
+//! The machine's own account ([`Summary`]) in the words of the API. All rates are per second over the time of their window.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_core::Criticality;
+use plimsoll_core::throttling::{Cause, Class, Share, Summary, Tally, Verdict, Window};
+use serde::Serialize;
+
+use crate::snapshot::{ClusterSnapshot, InboundSnapshot};
+
+/// What the gate of a cluster has turned away, and what that means.
+#[derive(Clone, Debug, Serialize)]
+pub struct ThrottlingView {
+    /// The cluster.
+    pub cluster: String,
+    /// `fine`, `as-intended`, `capacity-short`, `users-affected`.
+    pub verdict: &'static str,
+    /// The same in a sentence.
+    pub meaning: String,
+    /// For how long the verdict has been that, in seconds.
+    pub verdict_for_s: f64,
+    /// For how long something has been turned away without a pause of five minutes; `null` while nothing is.
+    pub throttled_for_s: Option<f64>,
+    /// Nothing is turned away: it is only counted who would be.
+    pub dry_run: bool,
+    /// CPUs that the process can use.
+    pub capacity_cpus: f64,
+    /// CPUs that it uses; `null` while it cannot be seen.
+    pub used_cpus: Option<f64>,
+    /// CPUs that would have been enough since throttling began; `null` while nothing is turned away.
+    pub enough_cpus: Option<f64>,
+    /// The time before in which something was turned away.
+    pub last: Option<EpisodeView>,
+    /// What was asked for and what became of it, over the last minute, ten minutes and hour.
+    pub windows: Vec<WindowView>,
+    /// The customers that ask for most, in CPU.
+    pub customers: Vec<ShareView>,
+    /// What is asked for most.
+    pub routes: Vec<ShareView>,
+}
+
+/// A time with throttling that is over.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct EpisodeView {
+    /// How long ago the last request was turned away, in seconds.
+    pub ended_s: f64,
+    /// How long it was, in seconds.
+    pub lasted_s: f64,
+    /// CPUs that would have been enough.
+    pub enough_cpus: f64,
+}
+
+/// What happened in some time.
+#[derive(Clone, Debug, Serialize)]
+pub struct WindowView {
+    /// How long it is meant to be, in seconds.
+    pub of_s: u64,
+    /// How long it is, in seconds: it begins with a bucket of the account, or with the gate.
+    pub seconds: f64,
+    /// Of the requests that were turned away, the part that users wait for; `null` when none was.
+    pub user_visible_share: Option<f64>,
+    /// By criticality.
+    pub by_criticality: BTreeMap<&'static str, ClassView>,
+}
+
+/// What became of the requests of one criticality.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassView {
+    /// All that came.
+    pub offered: RateView,
+    /// Those that were let in.
+    pub admitted: RateView,
+    /// Those that had been tried before.
+    pub retried: RateView,
+    /// Those that were turned away, by reason; reasons without any are left out.
+    pub shed: BTreeMap<&'static str, RateView>,
+}
+
+/// How much of something there is in a second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RateView {
+    /// Requests, in the whole time.
+    pub requests: u64,
+    /// Requests a second.
+    pub qps: f64,
+    /// CPUs that they were expected to keep busy.
+    pub cpus: f64,
+}
+
+/// One of those that ask for most.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShareView {
+    /// Who or what.
+    pub name: String,
+    /// Requests a second.
+    pub qps: f64,
+    /// CPUs that they were expected to keep busy.
+    pub cpus: f64,
+    /// Of these, what was turned away.
+    pub shed_qps: f64,
+    /// The same in CPUs.
+    pub shed_cpus: f64,
+}
+
+impl ThrottlingView {
+    /// `None` for a cluster without a gate.
+    pub(crate) fn of(cluster: &ClusterSnapshot) -> Option<Self> {
+        let gate = cluster.inbound.as_ref()?;
+        let summary = gate.throttling.as_ref()?;
+        Some(Self {
+            cluster: cluster.name.clone(),
+            verdict: summary.verdict.name(),
+            meaning: meaning(summary, gate),
+            verdict_for_s: seconds(summary.verdict_for),
+            throttled_for_s: summary.throttled_for.map(seconds),
+            dry_run: gate.dry_run,
+            capacity_cpus: rounded(gate.capacity),
+            used_cpus: gate.cpus.map(rounded),
+            enough_cpus: summary.enough.map(rounded),
+            last: summary.last.map(|last| EpisodeView {
+                ended_s: seconds(last.ended),
+                lasted_s: seconds(last.lasted),
+                enough_cpus: rounded(last.enough),
+            }),
+            windows: Summary::WINDOWS
+                .iter()
+                .zip(&summary.windows)
+                .map(|(of, window)| window_view(*of, window))
+                .collect(),
+            customers: summary.customers.iter().map(ShareView::from).collect(),
+            routes: summary.routes.iter().map(ShareView::from).collect(),
+        })
+    }
+}
+
+/// What the verdict means, in a sentence.
+fn meaning(summary: &Summary, gate: &InboundSnapshot) -> String {
+    let enough = || {
+        summary.enough.map_or_else(String::new, |enough| {
+            format!("; {enough:.2} CPUs would have been enough, there are {:.2}", gate.capacity)
+        })
+    };
+    let hours = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64() / 3_600.0;
+    let text = match summary.verdict {
+        Verdict::Fine => "nothing is turned away".to_owned(),
+        Verdict::AsIntended => {
+            "working as intended: only what can wait is turned away, or a customer at its limit".to_owned()
+        }
+        Verdict::CapacityShort => {
+            format!("capacity has been short for {:.1} h without a pause{}", hours(summary.throttled_for), enough())
+        }
+        Verdict::UsersAffected => format!("users are affected: requests that they wait for are lost{}", enough()),
+    };
+    if gate.dry_run && summary.verdict != Verdict::Fine { format!("without the dry run: {text}") } else { text }
+}
+
+fn window_view(of: Duration, window: &Window) -> WindowView {
+    WindowView {
+        of_s: of.as_secs(),
+        seconds: seconds(window.span),
+        user_visible_share: window.user_visible_share().map(rounded),
+        by_criticality: Criticality::ALL
+            .into_iter()
+            .zip(&window.classes)
+            .map(|(criticality, class)| (criticality.name(), class_view(class, window.span)))
+            .collect(),
+    }
+}
+
+fn class_view(class: &Class, span: Duration) -> ClassView {
+    let shed = Cause::ALL.into_iter().zip(&class.shed).filter(|(_, tally)| tally.requests > 0);
+    ClassView {
+        offered: rate(class.offered, span),
+        admitted: rate(class.admitted, span),
+        retried: rate(class.retried, span),
+        shed: shed.map(|(cause, tally)| (cause.name(), rate(*tally, span))).collect(),
+    }
+}
+
+fn rate(tally: Tally, span: Duration) -> RateView {
+    let span = span.as_secs_f64();
+    let per_second = |of: f64| if span > 0.0 { rounded(of / span) } else { 0.0 };
+    RateView { requests: tally.requests, qps: per_second(tally.requests as f64), cpus: per_second(tally.cost) }
+}
+
+impl From<&Share> for ShareView {
+    fn from(share: &Share) -> Self {
+        Self {
+            name: share.name.to_string(),
+            qps: rounded(share.offered),
+            cpus: rounded(share.offered_cost),
+            shed_qps: rounded(share.shed),
+            shed_cpus: rounded(share.shed_cost),
+        }
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    rounded(time.as_secs_f64())
+}
+
+/// To a hundred-thousandth: small costs are CPUs, too.
+fn rounded(value: f64) -> f64 {
+    (value * 1e5).round() / 1e5
+}

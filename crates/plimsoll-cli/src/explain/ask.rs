@@ -1,0 +1,59 @@
+//! One question to an admin API.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use http::Request;
+use http::header::HOST;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// A proxy that is alive answers in milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The status and the JSON that the API at `admin` has for `path`.
+pub(super) fn get(admin: SocketAddr, path: &str) -> anyhow::Result<(u16, Value)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let asked = runtime.block_on(async { timeout(PATIENCE, fetch(admin, path)).await });
+    let (status, body) = match asked {
+        Ok(answer) => answer.with_context(|| {
+            format!("cannot ask the admin API at {admin}: is the proxy running, and is this where its [admin] listens? see --admin")
+        })?,
+        Err(_) => bail!("the admin API at {admin} has not answered within {PATIENCE:?}"),
+    };
+    let json = serde_json::from_slice(&body)
+        .with_context(|| format!("what answers at {admin} is not the admin API of a plimsoll proxy"))?;
+    Ok((status, json))
+}
+
+async fn fetch(admin: SocketAddr, path: &str) -> anyhow::Result<(u16, Bytes)> {
+    let stream = TcpStream::connect(admin).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::get(path).header(HOST, admin.to_string()).body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    connection.abort();
+    Ok((status, body))
+}
+
+/// As it stands in a path or a query.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            escaped.push(char::from(byte));
+        } else {
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}

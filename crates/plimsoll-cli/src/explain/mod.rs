@@ -1,0 +1,129 @@
+//! `plimsoll explain`: why a request was turned away, failed, was tried again, or went where it went.
+//!
+//! Asks the admin API of a running proxy, and says for a person what that says for programs.
+
+mod ask;
+mod tell;
+
+use std::net::SocketAddr;
+
+use plimsoll_core::Criticality;
+use serde_json::Value;
+
+use crate::exit::{Outcome, Verdict};
+
+/// Where the admin API of a proxy listens unless its config says otherwise.
+const ADMIN: &str = "127.0.0.1:9900";
+/// What fits on a screen.
+const LAST: usize = 20;
+
+/// Arguments of `plimsoll explain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll explain                            the latest requests of which something is remembered, a line each
+  plimsoll explain 1f3a9c4e77b2d015           all that was decided about one, by the x-request-id of its answer
+  plimsoll explain --reason overloaded --criticality critical
+  plimsoll explain --outcome retried --json | jq .requests[].failed_attempts
+
+Remembered are all that were refused, failed or were tried again, and a sample of the others, as far back as there is room:
+see [explain] in the configuration. Whether throttling is as it should be: curl -s ADDR/api/v1/throttling")]
+pub(crate) struct Args {
+    /// The request: its own x-request-id, or the one in the answer that it got
+    #[arg(value_name = "ID", conflicts_with_all = ["outcome", "reason", "criticality", "customer", "cluster", "last"])]
+    id: Option<String>,
+    /// Where the proxy's admin API listens, as IP:PORT
+    #[arg(long, value_name = "ADDR", default_value = ADMIN)]
+    admin: SocketAddr,
+    /// Only those that ended so
+    #[arg(long, value_parser = ["refused", "failed", "retried", "served"])]
+    outcome: Option<String>,
+    /// Only those that were not served for this reason, such as `overloaded` or `no-backend`
+    #[arg(long)]
+    reason: Option<String>,
+    /// Only those of this criticality
+    #[arg(long, value_name = "LEVEL", value_parser = Criticality::ALL.map(Criticality::name))]
+    criticality: Option<String>,
+    /// Only those of this customer
+    #[arg(long, value_name = "NAME")]
+    customer: Option<String>,
+    /// Only those to this cluster
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// How many, the latest first
+    #[arg(long, value_name = "N", default_value_t = LAST)]
+    last: usize,
+    /// Say it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// What to ask the API for.
+    fn path(&self) -> String {
+        if let Some(id) = &self.id {
+            return format!("/api/v1/explain/{}", ask::escaped(id));
+        }
+        let chosen = [
+            ("outcome", &self.outcome),
+            ("reason", &self.reason),
+            ("criticality", &self.criticality),
+            ("customer", &self.customer),
+            ("cluster", &self.cluster),
+        ];
+        let chosen = chosen.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?)));
+        let chosen: String = chosen.map(|(key, value)| format!("&{key}={}", ask::escaped(value))).collect();
+        format!("/api/v1/explain?last={}{chosen}", self.last)
+    }
+}
+
+/// Asks, and says what came back.
+pub(crate) fn run(args: &Args) -> Outcome {
+    let (status, answer) = ask::get(args.admin, &args.path())?;
+    if status != 200 {
+        let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+        eprintln!("error: {}\n  {}", text("error"), text("mend"));
+        return Ok(Verdict::Bad);
+    }
+    if args.json {
+        println!("{answer:#}");
+        return Ok(Verdict::Good);
+    }
+    let requests = answer["requests"].as_array().map_or(&[][..], Vec::as_slice);
+    match &args.id {
+        Some(_) => requests.iter().for_each(|request| println!("{}", tell::whole(request))),
+        None => print!("{}", tell::list(requests, remembered(&answer))),
+    }
+    Ok(Verdict::Good)
+}
+
+fn remembered(answer: &Value) -> &[Value] {
+    answer["remembered"].as_array().map_or(&[][..], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn path(line: &str) -> String {
+        Line::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{error}")).args.path()
+    }
+
+    #[test]
+    fn arguments_become_a_question() {
+        assert_eq!(path("explain"), "/api/v1/explain?last=20");
+        assert_eq!(path("explain a/b"), "/api/v1/explain/a%2Fb");
+        assert_eq!(
+            path("explain --reason quota --customer a&b --last 5"),
+            "/api/v1/explain?last=5&reason=quota&customer=a%26b"
+        );
+        assert!(Line::try_parse_from(["explain", "7", "--reason", "quota"]).is_err());
+    }
+}

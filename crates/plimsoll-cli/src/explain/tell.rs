@@ -1,0 +1,162 @@
+//! What the admin API says of requests, for a person to read.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// Requests, a line each, and how far back there are any.
+pub(super) fn list(requests: &[Value], remembered: &[Value]) -> String {
+    let mut out = String::new();
+    if !requests.is_empty() {
+        let _ = writeln!(
+            out,
+            "{:>9}  {:<16}  {:<8}  {:>6}  {:<20}  {:<14}  REQUEST",
+            "AGO", "ID", "OUTCOME", "STATUS", "REASON", "CRITICALITY"
+        );
+    }
+    for request in requests {
+        let level = request["criticality"]["level"].as_str().unwrap_or("-");
+        let _ = writeln!(
+            out,
+            "{:>9}  {:<16}  {:<8}  {:>6}  {:<20}  {level:<14}  {} {}{}",
+            span(&request["ago_s"]),
+            text(request, "id"),
+            text(request, "outcome"),
+            request["status"],
+            request["reason"].as_str().unwrap_or("-"),
+            text(request, "method"),
+            text(request, "path"),
+            request["customer"].as_str().map(|name| format!("  of {name}")).unwrap_or_default(),
+        );
+    }
+    let reach: Vec<String> = remembered
+        .iter()
+        .filter(|kind| !kind["reaches_back_s"].is_null())
+        .map(|kind| {
+            format!("{} {} (back to {} ago)", kind["requests"], text(kind, "outcome"), span(&kind["reaches_back_s"]))
+        })
+        .collect();
+    let _ = match (requests.is_empty(), reach.is_empty()) {
+        (_, true) => writeln!(out, "nothing is remembered yet"),
+        (true, false) => writeln!(out, "none of those that are remembered: {}", reach.join(", ")),
+        (false, false) => writeln!(out, "\nremembered: {}", reach.join(", ")),
+    };
+    out
+}
+
+/// All that is known of a request.
+pub(super) fn whole(request: &Value) -> String {
+    let mut out = String::new();
+    let mut line = |name: &str, what: String| {
+        let _ = writeln!(out, "  {name:<12}{what}");
+    };
+    let own = if request["id_is_own"] == true { " (given by the proxy)" } else { "" };
+    let came = format!("{} {}, from {}", text(request, "method"), text(request, "path"), text(request, "client"));
+    line("request", came);
+    line("listener", text(request, "listener").to_owned());
+    match (request["route"].as_str(), request["cluster"].as_str()) {
+        (Some(route), Some(cluster)) => line("route", format!("{route} -> cluster {cluster}")),
+        _ => line("route", "none: it came to no route".to_owned()),
+    }
+    let criticality = &request["criticality"];
+    if !criticality.is_null() {
+        let malformed = match criticality["malformed_values"].as_u64() {
+            None | Some(0) => String::new(),
+            Some(count) => format!("; {count} of its values could not be read"),
+        };
+        line("criticality", format!("{}: {}{malformed}", text(criticality, "level"), text(criticality, "why")));
+    }
+    if let Some(customer) = request["customer"].as_str() {
+        line("customer", customer.to_owned());
+    }
+    line("gate", gate(&request["gate"]));
+    for attempt in request["failed_attempts"].as_array().into_iter().flatten() {
+        let backend = attempt["backend"].as_str().unwrap_or("(removed)");
+        let (reason, error, next) = (text(attempt, "reason"), text(attempt, "error"), text(attempt, "next"));
+        line("attempt", format!("{backend} after {} ms: {reason}: {error}; {next}", attempt["after_ms"]));
+    }
+    let reason = request["reason"].as_str().map(|reason| format!(", {reason}")).unwrap_or_default();
+    let backend = request["backend"].as_str().map(|backend| format!(", backend {backend}")).unwrap_or_default();
+    let status = &request["status"];
+    let outcome = text(request, "outcome");
+    line("outcome", format!("{outcome} with {status}{reason}{backend}, {} ms after it came", request["took_ms"]));
+    format!("{}{own}, {} ago\n{out}", text(request, "id"), span(&request["ago_s"]))
+}
+
+fn gate(gate: &Value) -> String {
+    if gate.is_null() {
+        return "not asked: the cluster has none, the route is exempt, or it came to neither".to_owned();
+    }
+    let dry_run = if gate["dry_run"] == true { " (dry run: let in all the same)" } else { "" };
+    let (decision, pressure) = (text(gate, "decision"), text(gate, "pressure"));
+    format!("{decision}{dry_run}; expected to cost {} ms of CPU, pressure {pressure}", gate["expected_cost_ms"])
+}
+
+fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// Seconds, as a person says them.
+fn span(seconds: &Value) -> String {
+    match seconds.as_f64().unwrap_or_default() {
+        seconds if seconds < 120.0 => format!("{seconds:.1} s"),
+        seconds if seconds < 7_200.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3_600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused() -> Value {
+        json!({
+            "id": "1f3a9c4e77b2d015", "id_is_own": true, "ago_s": 12.34, "took_ms": 0.08, "listener": "public",
+            "client": "10.0.0.9:4711", "method": "GET", "path": "/search", "route": "/", "cluster": "web",
+            "criticality": { "level": "sheddable", "why": "claimed in x-criticality", "malformed_values": 1 },
+            "customer": "ann",
+            "gate": { "decision": "overloaded", "dry_run": false, "expected_cost_ms": 2.5, "pressure": "severe" },
+            "failed_attempts": [], "outcome": "refused", "status": 503, "reason": "overloaded", "backend": null,
+        })
+    }
+
+    #[test]
+    fn a_request_is_told_step_by_step() {
+        let expected = "\
+1f3a9c4e77b2d015 (given by the proxy), 12.3 s ago
+  request     GET /search, from 10.0.0.9:4711
+  listener    public
+  route       / -> cluster web
+  criticality sheddable: claimed in x-criticality; 1 of its values could not be read
+  customer    ann
+  gate        overloaded; expected to cost 2.5 ms of CPU, pressure severe
+  outcome     refused with 503, overloaded, 0.08 ms after it came
+";
+        assert_eq!(whole(&refused()), expected);
+    }
+
+    #[test]
+    fn attempts_are_told_with_what_came_of_them() {
+        let mut request = refused();
+        request["failed_attempts"] = json!([{
+            "backend": "10.0.0.1:80", "after_ms": 1.5, "reason": "connect-failed", "error": "refused",
+            "next": "tried elsewhere: nothing had been sent",
+        }]);
+        let told = whole(&request);
+        let attempt =
+            "  attempt     10.0.0.1:80 after 1.5 ms: connect-failed: refused; tried elsewhere: nothing had been sent\n";
+        assert!(told.contains(attempt), "{told}");
+    }
+
+    #[test]
+    fn a_list_says_how_far_back_it_reaches() {
+        let remembered = [json!({ "outcome": "refused", "requests": 7, "reaches_back_s": 300.0 })];
+        let told = list(&[refused()], &remembered);
+        assert!(told.lines().nth(1).is_some_and(|line| line.ends_with("GET /search  of ann")), "{told}");
+        assert!(told.ends_with("remembered: 7 refused (back to 5 min ago)\n"), "{told}");
+        assert_eq!(list(&[], &[]), "nothing is remembered yet\n");
+        assert!(list(&[], &remembered).starts_with("none of those that are remembered: 7 refused"));
+    }
+}

@@ -1,0 +1,89 @@
+//! What the proxy remembers of requests, in the words of the admin API.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use plimsoll::client::FailedAttempt;
+use plimsoll_admin::{
+    AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, Remembered, Wanted,
+};
+use plimsoll_core::admit::Pressure;
+use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, Kind};
+
+/// Of `known`, the latest first, those that are wanted; and how far back it reaches.
+pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted) -> Explained {
+    let now = Instant::now();
+    let is_wanted = |known: &&Arc<Known>| {
+        wanted.includes(&Marks {
+            id: known.id.as_str(),
+            outcome: known.end.kind.name(),
+            reason: known.end.reason,
+            criticality: known.criticality.map(|criticality| criticality.level.name()),
+            customer: known.customer.as_ref().map(|customer| customer.as_str()),
+            cluster: known.cluster.as_deref(),
+        })
+    };
+    let requests = known.iter().filter(is_wanted).take(wanted.most()).map(|known| explanation(known, now)).collect();
+    let remembered = Kind::ALL.map(|kind| {
+        let mut of_kind = known.iter().filter(|known| known.end.kind == kind);
+        let requests = of_kind.clone().count();
+        let reaches_back_s = of_kind.next_back().map(|first| seconds(now.saturating_duration_since(first.ended)));
+        Remembered { outcome: kind.name(), requests, reaches_back_s }
+    });
+    Explained { requests, remembered: remembered.to_vec() }
+}
+
+fn explanation(known: &Known, now: Instant) -> Explanation {
+    Explanation {
+        id: known.id.to_string(),
+        id_is_own: known.is_own_id,
+        at: seconds(known.at.duration_since(UNIX_EPOCH).unwrap_or_default()),
+        ago_s: seconds(now.saturating_duration_since(known.ended)),
+        took_ms: millis(known.took),
+        listener: known.listener.to_string(),
+        client: known.client.to_string(),
+        method: known.method.to_string(),
+        path: known.path.to_string(),
+        route: known.route.as_ref().map(ToString::to_string),
+        cluster: known.cluster.as_ref().map(ToString::to_string),
+        criticality: known.criticality.map(|Criticality { level, from, malformed }| CriticalityExplained {
+            level: level.name(),
+            why: from.text(),
+            malformed_values: malformed,
+        }),
+        customer: known.customer.as_ref().map(ToString::to_string),
+        gate: known.gate.map(|Gated { decision, is_dry_run, expected, pressure }| GateExplained {
+            decision,
+            dry_run: is_dry_run,
+            expected_cost_ms: millis(expected),
+            pressure: match pressure {
+                Pressure::None => "none",
+                Pressure::Degrade => "degrade",
+                Pressure::Severe => "severe",
+            },
+        }),
+        failed_attempts: known.failed.iter().map(attempt).collect(),
+        outcome: known.end.kind.name(),
+        status: known.end.status.as_u16(),
+        reason: known.end.reason,
+        backend: known.end.backend,
+    }
+}
+
+fn attempt(failed: &FailedAttempt) -> AttemptExplained {
+    AttemptExplained {
+        backend: failed.backend,
+        after_ms: millis(failed.after),
+        reason: failed.error.reason(),
+        error: failed.error.to_string(),
+        next: failed.next.text(),
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e3).round() / 1e3
+}
+
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}

@@ -1,0 +1,192 @@
+//! Who asks for most: the heaviest of many, in bounded memory.
+//!
+//! The Space-Saving rule (Metwally, Agrawal, El Abbadi, 2005) in sets of eight, with counts that decay. Whoever is not known takes
+//! the place of the lightest of its set, and its *rank* too, on top of which its own cost is counted:
+//!
+//! ```text
+//! rank += cost                    of one that is known
+//! rank  = rank of lightest + cost  of one that takes its place
+//! ```
+//!
+//! Why take over the rank, when [`Usage`](crate::admit) does not: there a newcomer that is heavy may be put out by the next light one
+//! again and again, for as long as heavier ones hold the rest of its set. With the rank of all whom a place has had it stays, once its
+//! cost is more than what the light ones ask for between two of its requests. What is told of it is only what was counted since it
+//! came, so that nobody is accused of others' cost: an estimate from below.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt::Display;
+use core::time::Duration;
+
+use super::Label;
+use crate::rng::spread;
+use crate::{Timestamp, decay};
+
+/// Means over about three minutes: who is heavy now, without the chance of a few seconds.
+const HALF_LIFE: Duration = Duration::from_secs(120);
+const WAYS: usize = 8;
+/// 256 at about 130 bytes each: the heaviest ten are found among a hundred times as many that are as heavy as one another.
+const SETS: usize = 32;
+
+/// One of many, as it is to be told apart from the others.
+#[derive(Clone, Copy)]
+pub struct Who<'a> {
+    /// Always the same for one and seldom for two, such as a hash of the name.
+    pub key: u64,
+    /// Asked for only when it takes a place.
+    pub name: &'a dyn Display,
+}
+
+/// What one asks for, and what it did not get.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    /// Who.
+    pub name: Label,
+    /// Requests a second.
+    pub offered: f64,
+    /// CPU-seconds a second that they were expected to cost.
+    pub offered_cost: f64,
+    /// Of these, what was turned away.
+    pub shed: f64,
+    /// The same in CPU-seconds a second.
+    pub shed_cost: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    key: u64,
+    name: Label,
+    at: Timestamp,
+    /// Zero for one that nobody has.
+    rank: f64,
+    /// Offered and shed, in requests and in cost; decayed, as the rank is.
+    counts: [f64; 4],
+}
+
+impl Entry {
+    fn rank(&self, now: Timestamp) -> f64 {
+        if self.rank == 0.0 { 0.0 } else { self.rank * decay::remaining(now, self.at, HALF_LIFE) }
+    }
+
+    fn fade(&mut self, now: Timestamp) {
+        let left = decay::remaining(now, self.at, HALF_LIFE);
+        self.rank *= left;
+        self.counts = self.counts.map(|count| count * left);
+        self.at = self.at.max(now);
+    }
+}
+
+/// The heaviest of many.
+#[derive(Clone, Debug)]
+pub(super) struct Heavy {
+    sets: Box<[[Entry; WAYS]]>,
+    begun: Timestamp,
+}
+
+impl Heavy {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { sets: alloc::vec![[Entry::default(); WAYS]; SETS].into(), begun: now }
+    }
+
+    /// A request that is expected to cost so much was let in, or turned away.
+    pub(super) fn on_request(&mut self, now: Timestamp, who: Who<'_>, cost: f64, is_shed: bool) {
+        let set = &mut self.sets[spread(who.key) as usize % SETS];
+        let known = set.iter().position(|entry| entry.key == who.key && entry.rank > 0.0);
+        let place = known.unwrap_or_else(|| lightest(set, now));
+        let entry = &mut set[place];
+        entry.fade(now);
+        if known.is_none() {
+            *entry = Entry { key: who.key, name: Label::of(who.name), counts: [0.0; 4], ..*entry };
+        }
+        let shed = f64::from(u8::from(is_shed));
+        // One that costs nothing has a place all the same.
+        entry.rank += cost.max(f64::MIN_POSITIVE);
+        let more = [1.0, cost, shed, shed * cost];
+        entry.counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+    }
+
+    /// The `most` heaviest, heaviest first.
+    pub(super) fn top(&self, now: Timestamp, most: usize) -> Vec<Share> {
+        // Counts that began lately have not come to their full size.
+        let grown = 1.0 - decay::remaining(now, self.begun, HALF_LIFE);
+        let per_second = if grown > 0.0 { decay::rate(1.0, HALF_LIFE) / grown } else { 0.0 };
+        let mut entries: Vec<Entry> = self.sets.iter().flatten().filter(|entry| entry.rank > 0.0).copied().collect();
+        entries.iter_mut().for_each(|entry| entry.fade(now));
+        entries.sort_by(|one, other| other.counts[1].total_cmp(&one.counts[1]).then(one.key.cmp(&other.key)));
+        // Of one that has not asked for an hour nothing is left worth telling.
+        let told = entries.into_iter().filter(|entry| entry.counts[0] > 1e-6).take(most);
+        told.map(|Entry { name, counts, .. }| {
+            let [offered, offered_cost, shed, shed_cost] = counts.map(|count| count * per_second);
+            Share { name, offered, offered_cost, shed, shed_cost }
+        })
+        .collect()
+    }
+}
+
+fn lightest(set: &[Entry; WAYS], now: Timestamp) -> usize {
+    let rank = set.each_ref().map(|entry| entry.rank(now));
+    (1..WAYS).fold(0, |least, at| if rank[at] < rank[least] { at } else { least })
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn the_heavy_are_named_with_what_they_ask_for_among_a_million_light_ones() {
+        let mut heavy = Heavy::new(ms(0));
+        for n in 0..1_000_000_u64 {
+            let now = ms(n / 4);
+            // Four thousand requests a second by as many strangers; ten customers share a thousand more, the first of them half.
+            heavy.on_request(now, Who { key: 1_000 + n, name: &"stranger" }, 0.001, false);
+            if n % 4 == 0 {
+                let key = if n % 8 == 0 { 0 } else { 1 + n / 8 % 9 };
+                heavy.on_request(now, Who { key, name: &key }, 0.001, key == 0);
+            }
+        }
+        let top = heavy.top(ms(250_000), 10);
+        let names: Vec<_> = top.iter().map(|share| share.name.as_str()).collect();
+        assert_eq!(names[0], "0");
+        assert!((1..10).all(|key: u32| names.contains(&std::format!("{key}").as_str())), "{names:?}");
+        assert!((top[0].offered - 500.0).abs() < 25.0 && (top[0].offered_cost - 0.5).abs() < 0.025, "{:?}", top[0]);
+        assert!((top[0].shed / top[0].offered - 1.0).abs() < 1e-9 && top[1].shed == 0.0);
+        assert!(top[1].offered > 40.0, "{:?}", top[1]);
+    }
+
+    #[test]
+    fn a_newcomer_that_is_heavy_is_not_put_out_by_light_ones() {
+        let mut heavy = Heavy::new(ms(0));
+        let set_of = |key: u64| spread(key) as usize % SETS;
+        let mut same_set = (0..).filter(|key| set_of(*key) == 0);
+        let old: Vec<u64> = same_set.by_ref().take(WAYS - 1).collect();
+        let newcomer = same_set.next().expect("there is no end");
+        for n in 0..2_000 {
+            old.iter().for_each(|key| heavy.on_request(ms(n), Who { key: *key, name: key }, 0.001, false));
+        }
+        for n in 2_000..6_000 {
+            old.iter().for_each(|key| heavy.on_request(ms(n), Who { key: *key, name: key }, 0.001, false));
+            heavy.on_request(ms(n), Who { key: newcomer, name: &"newcomer" }, 0.005, false);
+            heavy.on_request(
+                ms(n),
+                Who { key: same_set.next().expect("there is no end"), name: &"light" },
+                0.000_01,
+                false,
+            );
+        }
+        assert!(heavy.top(ms(6_000), WAYS).iter().any(|share| share.name.as_str() == "newcomer"));
+    }
+
+    #[test]
+    fn who_does_not_ask_any_more_is_forgotten() {
+        let mut heavy = Heavy::new(ms(0));
+        (0..1_000).for_each(|n| heavy.on_request(ms(n), Who { key: 1, name: &"gone" }, 1.0, false));
+        assert_eq!(heavy.top(ms(1_000), 5).len(), 1);
+        assert!(heavy.top(ms(7_200_000), 5).is_empty());
+    }
+}

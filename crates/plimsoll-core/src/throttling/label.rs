@@ -1,0 +1,88 @@
+//! A name of fixed size.
+//!
+//! Names of customers come from outside, and there is no end to them: kept at a fixed size they take a fixed room, and nothing is
+//! allocated when one takes another's place.
+
+use core::fmt::{self, Write as _};
+
+/// A name, as far as there is room for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Label {
+    bytes: [u8; Self::MOST],
+    len: u8,
+    is_cut: bool,
+}
+
+impl Label {
+    /// Bytes that there is room for; what is longer is cut.
+    pub const MOST: usize = 62;
+
+    /// The name that this is written as.
+    #[must_use]
+    pub fn of(name: impl fmt::Display) -> Self {
+        let mut label = Self::default();
+        // Stops at an error only where the name is cut.
+        let _ = write!(label, "{name}");
+        label
+    }
+
+    /// The name; what was cut off is missing.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..usize::from(self.len)]).expect("whole characters were written")
+    }
+
+    /// Whether the name is longer.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+}
+
+impl Default for Label {
+    fn default() -> Self {
+        Self { bytes: [0; Self::MOST], len: 0, is_cut: false }
+    }
+}
+
+impl fmt::Write for Label {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let begin = usize::from(self.len);
+        let fits = text.floor_char_boundary(Self::MOST - begin);
+        self.bytes[begin..begin + fits].copy_from_slice(&text.as_bytes()[..fits]);
+        self.len += fits as u8;
+        self.is_cut |= fits < text.len();
+        if self.is_cut { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())?;
+        if self.is_cut { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::string::ToString as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters() {
+        assert_eq!(Label::of("search").to_string(), "search");
+        let long = "ä".repeat(40);
+        let label = Label::of(format_args!("x{long} and more"));
+        assert_eq!(label.as_str(), std::format!("x{}", "ä".repeat(30)));
+        assert!(label.is_cut() && label.to_string().ends_with('…'));
+        assert!(!Label::of("x".repeat(Label::MOST)).is_cut());
+    }
+}

@@ -1,0 +1,216 @@
+//! Loads over hours, and what is said of them.
+
+extern crate std;
+
+use std::vec::Vec;
+
+use Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};
+
+use super::*;
+
+const HOUR: u64 = 3_600;
+
+fn s(seconds: u64) -> Timestamp {
+    Timestamp::from_nanos(seconds * 1_000_000_000)
+}
+
+/// What comes each second: so many requests of this criticality, of which so many are turned away.
+#[derive(Clone, Copy)]
+struct Load {
+    criticality: Criticality,
+    offered: u32,
+    shed: u32,
+    cause: Cause,
+}
+
+const CALM: Load = Load { criticality: Critical, offered: 10, shed: 0, cause: Cause::Overloaded };
+const BATCH: Load = Load { criticality: Sheddable, offered: 10, shed: 5, cause: Cause::Overloaded };
+const HURT: Load = Load { criticality: CriticalPlus, offered: 10, shed: 1, cause: Cause::Overloaded };
+
+/// CPU-seconds of each request.
+const COST: f64 = 0.05;
+
+struct Server {
+    throttling: Throttling,
+    at: u64,
+}
+
+impl Server {
+    fn new() -> Self {
+        Self { throttling: Throttling::new(s(0), ThrottlingConfig::default()), at: 0 }
+    }
+
+    fn decide(&mut self, criticality: Criticality, shed: Option<Cause>, is_retry: bool) {
+        let (customer, route) = (Who { key: 1, name: &"ann" }, Who { key: 2, name: &"/search" });
+        let decided = Decided { criticality, cost: COST, is_retry, shed, customer, route };
+        self.throttling.on_decided(s(self.at), &decided);
+    }
+
+    fn serve(&mut self, seconds: u64, loads: &[Load]) -> &mut Self {
+        // Over hours each fifth second stands for five.
+        let step = if seconds > 2 * HOUR { 5 } else { 1 };
+        for _ in 0..seconds / step {
+            for load in loads {
+                for n in 0..load.offered {
+                    self.decide(load.criticality, (n < load.shed).then_some(load.cause), false);
+                }
+            }
+            self.at += step;
+        }
+        self
+    }
+
+    fn summary(&mut self) -> Summary {
+        self.throttling.summary(s(self.at))
+    }
+
+    fn verdict(&mut self) -> Verdict {
+        self.summary().verdict
+    }
+}
+
+#[test]
+fn one_word_says_what_a_load_means() {
+    let quota = |criticality| Load { criticality, cause: Cause::Quota, ..BATCH };
+    let late = Load { cause: Cause::Deadline, ..BATCH };
+    let few = Load { offered: 2_000, shed: 1, ..HURT };
+    for (what, load, seconds, is) in [
+        ("nothing comes", &[][..], 600, Verdict::Fine),
+        ("all are served", &[CALM], 600, Verdict::Fine),
+        ("batch waits", &[CALM, BATCH], 600, Verdict::AsIntended),
+        ("batch has waited for all but twelve hours", &[CALM, BATCH], 12 * HOUR - 60, Verdict::AsIntended),
+        ("batch has waited for twelve hours", &[CALM, BATCH], 12 * HOUR + 60, Verdict::CapacityShort),
+        ("users lose one in ten", &[HURT, BATCH], 60, Verdict::UsersAffected),
+        ("users lose one in ten for a day", &[HURT, BATCH], 24 * HOUR, Verdict::UsersAffected),
+        ("users lose one in two thousand", &[few], 60, Verdict::AsIntended),
+        ("a customer is at its limit", &[CALM, quota(CriticalPlus)], 600, Verdict::AsIntended),
+        ("a customer is at its limit for a day", &[CALM, quota(SheddablePlus)], 24 * HOUR, Verdict::AsIntended),
+        ("batch that is too late for a day", &[CALM, late], 24 * HOUR, Verdict::AsIntended),
+    ] {
+        assert_eq!(Server::new().serve(seconds, load).verdict(), is, "{what}");
+    }
+}
+
+#[test]
+fn users_without_a_backend_are_affected_though_the_gate_let_them_in() {
+    let mut server = Server::new();
+    for second in 0..60 {
+        server.serve(1, &[CALM]);
+        server.throttling.on_lost(s(second), Critical, COST, Cause::NoBackend);
+    }
+    let summary = server.summary();
+    assert_eq!(summary.verdict, Verdict::UsersAffected);
+    let critical = summary.total[Critical.rank()];
+    assert_eq!(
+        (critical.offered.requests, critical.admitted.requests, critical.shed_in_all().requests),
+        (600, 600, 60)
+    );
+}
+
+#[test]
+fn what_comes_and_goes_within_minutes_has_one_verdict() {
+    let mut server = Server::new();
+    let mut verdicts = Vec::new();
+    for _ in 0..120 {
+        for load in [&[CALM, BATCH][..], &[CALM], &[CALM], &[CALM]] {
+            server.serve(60, load);
+            verdicts.push(server.verdict());
+        }
+    }
+    assert!(verdicts.iter().all(|verdict| *verdict == Verdict::AsIntended), "{verdicts:?}");
+    // And it adds up: eight hours of this and five more are more than twelve without a pause.
+    server.serve(5 * HOUR, &[CALM, BATCH]);
+    assert_eq!(server.verdict(), Verdict::CapacityShort);
+    let affected = Server::new().serve(120, &[HURT]).serve(200, &[CALM]).verdict();
+    assert_eq!(affected, Verdict::UsersAffected);
+}
+
+#[test]
+fn it_is_over_five_minutes_after_the_last_and_remembered() {
+    let mut server = Server::new();
+    server.serve(600, &[HURT, BATCH]).serve(290, &[CALM]);
+    assert_eq!(server.verdict(), Verdict::UsersAffected);
+    server.serve(30, &[CALM]);
+    let summary = server.summary();
+    assert_eq!((summary.verdict, summary.throttled_for, summary.enough), (Verdict::Fine, None, None));
+    let last = summary.last.expect("there was one");
+    assert_eq!((last.ended.as_secs(), last.lasted.as_secs()), (321, 599));
+}
+
+#[test]
+fn silence_ends_it_too_and_at_the_right_time() {
+    let mut server = Server::new();
+    server.serve(600, &[HURT]);
+    server.at += 5 * HOUR;
+    let summary = server.summary();
+    assert_eq!(summary.verdict, Verdict::Fine);
+    let since = 600 + 5 * HOUR - summary.verdict_for.as_secs();
+    assert!((890..=920).contains(&since), "{since}");
+    server.serve(1, &[BATCH]);
+    assert_eq!(server.summary().throttled_for, Some(Duration::from_secs(1)), "a new one");
+}
+
+#[test]
+fn it_has_lasted_since_the_first_was_turned_away() {
+    let mut server = Server::new();
+    server.serve(1_000, &[CALM]).serve(2_000, &[CALM, BATCH]);
+    let summary = server.summary();
+    assert_eq!(summary.throttled_for, Some(Duration::from_secs(2_000)));
+    assert_eq!(summary.verdict_for, Duration::from_secs(2_000));
+}
+
+#[test]
+fn enough_is_the_peak_of_what_users_wait_for_or_the_mean_of_all() {
+    let enough = |server: &mut Server| server.summary().enough.expect("something was turned away") * 0.98;
+    let near = |found: f64, is: f64| assert!((found / is - 1.0).abs() < 0.02, "{found} for {is}");
+    // Half a CPU for users and half a CPU of batch, for hours.
+    near(enough(Server::new().serve(2 * HOUR, &[CALM, BATCH])), 1.0);
+    // Users need ten CPUs for two minutes, within hours of half a CPU of batch.
+    let burst = Load { offered: 200, shed: 20, ..HURT };
+    let mut server = Server::new();
+    server.serve(HOUR, &[BATCH]).serve(120, &[burst, BATCH]).serve(HOUR, &[BATCH]);
+    near(enough(&mut server), 10.0);
+    // The same of batch is spread over the time in which it can wait.
+    let bulk = Load { criticality: SheddablePlus, ..burst };
+    let mut server = Server::new();
+    server.serve(HOUR, &[BATCH]).serve(120, &[bulk, BATCH]).serve(HOUR, &[BATCH]);
+    near(enough(&mut server), 0.5 + 10.0 * 120.0 / 7_320.0);
+}
+
+#[test]
+fn what_comes_again_needs_no_capacity_of_its_own() {
+    let mut server = Server::new();
+    for _ in 0..1_200 {
+        for n in 0..50 {
+            server.decide(Sheddable, (n >= 10).then_some(Cause::OverloadedNoRetry), n >= 10);
+        }
+        server.at += 1;
+    }
+    let summary = server.summary();
+    let enough = summary.enough.expect("something was turned away");
+    assert!((enough * 0.98 / 0.5 - 1.0).abs() < 0.02, "{enough}");
+    let [minute, ..] = summary.windows;
+    let retried = minute.classes[Sheddable.rank()].retried;
+    assert_eq!((retried.requests, minute.user_visible_share()), (40 * minute.span.as_secs(), Some(0.0)));
+}
+
+#[test]
+fn a_summary_names_who_asked_and_for_what() {
+    let mut server = Server::new();
+    let summary = server.serve(300, &[CALM, BATCH]).summary();
+    let (customer, route) = (summary.customers[0], summary.routes[0]);
+    assert_eq!((customer.name.as_str(), route.name.as_str()), ("ann", "/search"));
+    assert!(
+        (customer.offered_cost - 20.0 * COST).abs() < 0.05 && (route.shed - 5.0).abs() < 0.25,
+        "{customer:?} {route:?}"
+    );
+    assert_eq!(summary.windows[0].user_visible_share(), Some(0.0));
+}
+
+#[test]
+fn each_cause_has_a_name_and_a_place_of_its_own() {
+    for (place, cause) in Cause::ALL.into_iter().enumerate() {
+        assert_eq!((cause as usize, Cause::from_name(cause.name())), (place, Some(cause)));
+    }
+    assert!(Verdict::ALL.is_sorted());
+}

@@ -1,0 +1,102 @@
+//! What is known of a request while it is on its way, for whoever may have to explain what became of it.
+//!
+//! It lies on the stack of the request, and nothing in it is allocated: of most requests nobody ever asks. What is copied are the
+//! names by which a person knows it, as far as they fit; the query is not, since it may hold what is nobody's business.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use http::{HeaderMap, Method, Request, StatusCode};
+use plimsoll::client::FailedAttempt;
+use plimsoll_core::throttling::Label;
+
+use super::id::{Id, RequestId};
+use super::{Criticality, End, Explanation, Gated};
+use crate::activity::Connection;
+use crate::classify::Class;
+use crate::inbound::Said;
+use crate::listener::Target;
+
+/// What is known of a request.
+pub(crate) struct Case {
+    begun: Instant,
+    method: Method,
+    path: Label,
+    pub(crate) id: RequestId,
+    customer: Option<Label>,
+    pub(crate) target: Option<Arc<Target>>,
+    pub(crate) class: Option<Class>,
+    pub(crate) said: Option<Said>,
+    /// Attempts at backends that failed.
+    pub(crate) failed: Vec<FailedAttempt>,
+}
+
+impl Case {
+    pub(crate) fn of<B>(request: &Request<B>) -> Self {
+        Self {
+            begun: Instant::now(),
+            method: request.method().clone(),
+            path: Label::of(request.uri().path()),
+            id: RequestId::read(request.headers()),
+            customer: None,
+            target: None,
+            class: None,
+            said: None,
+            failed: Vec::new(),
+        }
+    }
+
+    /// Goes where this target leads.
+    pub(crate) fn goes_to(&mut self, target: &Arc<Target>, headers: &HeaderMap) {
+        self.customer = target.customer(headers).map(|name| Label::of(name.escape_ascii()));
+        self.target = Some(Arc::clone(target));
+    }
+
+    /// The explanation of how it ended.
+    pub(super) fn explain(&mut self, connection: &Connection, id: Id, end: End) -> Explanation {
+        Explanation {
+            id: id.text,
+            is_own_id: id.is_own,
+            at: SystemTime::now(),
+            ended: Instant::now(),
+            took: self.begun.elapsed(),
+            listener: Arc::clone(&connection.limits.name),
+            client: connection.peer.address,
+            method: self.method.clone(),
+            path: self.path,
+            route: self.target.as_ref().map(|target| Arc::clone(target.route())),
+            cluster: self.target.as_ref().map(|target| target.cluster_name().into()),
+            criticality: self.class.map(|Class { criticality, from, malformed, .. }| Criticality {
+                level: criticality,
+                from,
+                malformed,
+            }),
+            customer: self.customer,
+            gate: self.said.map(|Said { shed, is_dry_run, expected, pressure }| Gated {
+                decision: shed.map_or("admitted", |reason| reason.name()),
+                is_dry_run,
+                expected: Duration::try_from_secs_f64(expected).unwrap_or_default(),
+                pressure,
+            }),
+            failed: std::mem::take(&mut self.failed),
+            end,
+        }
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// How a request ended that a backend answered.
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    pub(crate) backend: SocketAddr,
+    pub(crate) attempts: u32,
+    /// Why the backend did not serve it, in a word; `None` if it did.
+    pub(crate) failure: Option<&'static str>,
+}

@@ -1,0 +1,97 @@
+//! By what a request can be asked about: the id that its sender gave it, or one of our own.
+//!
+//! The header is `x-request-id`, which Envoy, ingress controllers and most frameworks know. A request that has none goes on without
+//! one: an id that nobody asked for would be another field for each backend to read. Only who is told that a request was not
+//! served is told by what to ask about it.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use plimsoll_core::throttling::Label;
+
+pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What a request can be asked about by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestId {
+    /// Its sender's.
+    Given(Label),
+    /// Its sender gave none, or one that is empty or too long to be kept.
+    None,
+}
+
+impl RequestId {
+    pub(crate) fn read(headers: &HeaderMap) -> Self {
+        let text = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok());
+        match text.filter(|text| (1..=Label::MOST).contains(&text.len())) {
+            Some(text) => Self::Given(Label::of(text)),
+            None => Self::None,
+        }
+    }
+
+    /// The sender's, or a new one.
+    pub(crate) fn or_own(self) -> Id {
+        match self {
+            Self::Given(id) => Id { text: id, is_own: false },
+            Self::None => Id { text: Label::of(Own::next()), is_own: true },
+        }
+    }
+}
+
+/// What a request that is remembered can be asked about by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Id {
+    pub(crate) text: Label,
+    /// Nobody knows it but those whom the proxy tells.
+    pub(crate) is_own: bool,
+}
+
+impl Id {
+    /// Says so in the head of an answer.
+    pub(crate) fn put_into(&self, headers: &mut HeaderMap) {
+        if let Ok(value) = HeaderValue::from_str(self.text.as_str()) {
+            headers.insert(X_REQUEST_ID, value);
+        }
+    }
+}
+
+/// Sixteen digits, another for each request of all processes.
+struct Own(u64);
+
+impl Own {
+    fn next() -> Self {
+        static KEYS: OnceLock<RandomState> = OnceLock::new();
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self(KEYS.get_or_init(RandomState::new).hash_one(number))
+    }
+}
+
+impl fmt::Display for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sender_s_id_is_kept_and_who_has_none_gets_one() {
+        let read = |value: &str| {
+            let headers = HeaderMap::from_iter([(X_REQUEST_ID, HeaderValue::from_bytes(value.as_bytes()).unwrap())]);
+            RequestId::read(&headers).or_own()
+        };
+        let given = read("7d4e-1");
+        assert_eq!((given.text.as_str(), given.is_own), ("7d4e-1", false));
+        for value in ["", &"x".repeat(Label::MOST + 1), "ä"] {
+            let own = read(value);
+            assert!(own.is_own && own.text.as_str().len() == 16, "{value:?}: {own:?}");
+        }
+        assert_ne!(read(""), read(""));
+    }
+}

@@ -1,0 +1,278 @@
+//! Why a request was turned away, failed, was tried again, or went where it went: the latest of each, for whoever asks.
+//!
+//! ```text
+//! forward ──▶ Case (on the stack) ──ends──▶ Explain ──▶ one of three rings ◀── the admin API, `plimsoll explain`
+//!                                              └──▶ a line in the log, a few a second
+//! ```
+//!
+//! Kept are all requests that were refused, failed, or were tried again, and a share of the others. Each kind has a ring of its own:
+//! a storm of refusals, which is when people ask, would else drive out the few failures that explain it. Of a request that is not
+//! kept nothing is allocated.
+//!
+//! It is told when the head of the answer is there. What befalls its body later is in the access log.
+
+mod case;
+mod id;
+mod log;
+mod ring;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwapOption;
+use http::{HeaderMap, Method, StatusCode};
+use plimsoll::client::FailedAttempt;
+use plimsoll_core::admit::Pressure;
+use plimsoll_core::throttling::Label;
+
+pub(crate) use self::case::{Answered, Case};
+use self::log::RefusalLog;
+use self::ring::Ring;
+use crate::activity::Connection;
+pub use crate::classify::Origin;
+use crate::config;
+
+/// What became of one request, and why.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// By what it can be asked about.
+    pub id: Label,
+    /// Its sender had given it none.
+    pub is_own_id: bool,
+    /// When the head of its answer was there.
+    pub at: SystemTime,
+    /// The same, for how long ago that was.
+    pub ended: Instant,
+    /// How long that took.
+    pub took: Duration,
+    /// Where it came in.
+    pub listener: Arc<str>,
+    /// Who sent it.
+    pub client: SocketAddr,
+    /// Its method.
+    pub method: Method,
+    /// Its path, without the query.
+    pub path: Label,
+    /// The route that it took; `None` if none matched, or it was refused before.
+    pub route: Option<Arc<str>>,
+    /// Where the route leads.
+    pub cluster: Option<Box<str>>,
+    /// How critical it is; `None` where nothing depends on it.
+    pub criticality: Option<Criticality>,
+    /// Whose it is, where the listener says how customers are known.
+    pub customer: Option<Label>,
+    /// What the gate of the cluster said of it; `None` if it was not asked.
+    pub gate: Option<Gated>,
+    /// Attempts at backends that failed, in their order.
+    pub failed: Vec<FailedAttempt>,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How critical a request is, and why.
+#[derive(Clone, Copy, Debug)]
+pub struct Criticality {
+    /// How critical.
+    pub level: plimsoll_core::Criticality,
+    /// Who says so.
+    pub from: Origin,
+    /// Values of its headers about criticality, time and attempt that could not be read.
+    pub malformed: u8,
+}
+
+/// What a gate said of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Gated {
+    /// `admitted`, or why it was turned away.
+    pub decision: &'static str,
+    /// It is let in all the same.
+    pub is_dry_run: bool,
+    /// CPU time that it was expected to cost.
+    pub expected: Duration,
+    /// How near requests as critical were to being turned away.
+    pub pressure: Pressure,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// Well, or how not.
+    pub kind: Kind,
+    /// Of the answer.
+    pub status: StatusCode,
+    /// Why it was not served, in a word; `None` if it was.
+    pub reason: Option<&'static str>,
+    /// Who answered, or was asked last.
+    pub backend: Option<SocketAddr>,
+}
+
+/// How a request ended, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The proxy did not let it go on.
+    Refused,
+    /// No backend could be asked or gave an answer, or the answer was that it failed.
+    Failed,
+    /// It was served, by another backend than the first.
+    Retried,
+    /// It was served at once.
+    Served,
+}
+
+impl Kind {
+    /// All.
+    pub const ALL: [Self; 4] = [Self::Refused, Self::Failed, Self::Retried, Self::Served];
+
+    /// The word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Retried => "retried",
+            Self::Served => "served",
+        }
+    }
+
+    /// Which ring it goes into.
+    const fn ring(self) -> usize {
+        match self {
+            Self::Refused => 0,
+            Self::Failed | Self::Retried => 1,
+            Self::Served => 2,
+        }
+    }
+}
+
+/// All that is remembered; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Explain(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    rings: ArcSwapOption<[Ring<Explanation>; 3]>,
+    /// Of those that are served at once, the share that is kept, in parts of 2⁶⁴; the largest number for all.
+    step: AtomicU64,
+    log: RefusalLog,
+}
+
+impl Explain {
+    /// Remembers as `config` says from now on. What there is stays if there is room for as many as before.
+    pub(crate) fn configure(&self, config: &config::Explain) {
+        let share = config.sample.as_f64();
+        let step = if share >= 1.0 { u64::MAX } else { (share * (u64::MAX as f64)) as u64 };
+        self.0.step.store(if config.entries.is_some() { step } else { 0 }, Ordering::Relaxed);
+        let entries = config.entries.map(config::Entries::get);
+        let known = self.0.rings.load().as_ref().map(|rings| rings[0].places());
+        if known != entries {
+            self.0.rings.store(entries.map(|entries| Arc::new([(); 3].map(|()| Ring::new(entries)))));
+        }
+    }
+
+    /// For the requests of one thread.
+    pub(crate) fn recorder(&self) -> Recorder {
+        // The first is kept: whoever tries it out sees something.
+        Recorder { explain: self.clone(), sum: AtomicU64::new(u64::MAX) }
+    }
+
+    /// All that are kept, the latest first.
+    pub(crate) fn latest(&self) -> Vec<Arc<Explanation>> {
+        let rings = self.0.rings.load();
+        let mut all: Vec<_> = rings.iter().flat_map(|rings| rings.iter()).flat_map(Ring::all).collect();
+        all.sort_by_key(|explanation| std::cmp::Reverse(explanation.ended));
+        all
+    }
+
+    fn push(&self, explanation: Explanation) {
+        if let Some(rings) = &*self.0.rings.load() {
+            rings[explanation.end.kind.ring()].push(explanation);
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        self.0.rings.load().is_some()
+    }
+}
+
+/// What remembers the requests of one thread.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    explain: Explain,
+    /// What the requests that were served add up to; whoever carries over is kept.
+    sum: AtomicU64,
+}
+
+impl Recorder {
+    /// The proxy answers a request itself: remembers why, says so in the log now and then, and tells in `headers` by what it can
+    /// be asked about.
+    pub(crate) fn unserved(&self, connection: &Connection, case: &mut Case, end: End, headers: &mut HeaderMap) {
+        let id = case.id.or_own();
+        let is_on = self.explain.is_on();
+        if is_on {
+            id.put_into(headers);
+        }
+        let explanation = case.explain(connection, id, end);
+        self.explain.0.log.write(&explanation);
+        if is_on {
+            self.explain.push(explanation);
+        }
+    }
+
+    /// A backend has answered.
+    pub(crate) fn answered(&self, connection: &Connection, case: &mut Case, answered: &Answered) {
+        let &Answered { status, backend, attempts, failure } = answered;
+        let kind = match (failure, attempts) {
+            (Some(_), _) => Kind::Failed,
+            (None, 2..) => Kind::Retried,
+            (None, _) if self.is_sampled() => Kind::Served,
+            (None, _) => return,
+        };
+        if self.explain.is_on() {
+            let end = End { kind, status, reason: failure, backend: Some(backend) };
+            self.explain.push(case.explain(connection, case.id.or_own(), end));
+        }
+    }
+
+    /// Evenly spread ones. One thread asks, so that loads and stores do.
+    fn is_sampled(&self) -> bool {
+        let step = self.explain.0.step.load(Ordering::Relaxed);
+        if matches!(step, 0 | u64::MAX) {
+            return step > 0;
+        }
+        let (sum, carries) = self.sum.load(Ordering::Relaxed).overflowing_add(step);
+        self.sum.store(sum, Ordering::Relaxed);
+        carries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::Ratio;
+
+    use super::*;
+
+    fn taken(share: f64, requests: usize) -> usize {
+        let explain = Explain::default();
+        explain.configure(&config::Explain { sample: Ratio::new(share).unwrap(), ..config::Explain::default() });
+        let recorder = explain.recorder();
+        (0..requests).filter(|_| recorder.is_sampled()).count()
+    }
+
+    #[test]
+    fn a_share_of_those_served_is_kept_and_the_first_among_them() {
+        assert_eq!((taken(1.0, 100), taken(0.0, 100), taken(0.01, 1)), (100, 0, 1));
+        assert!((10..=11).contains(&taken(0.01, 1_000)));
+    }
+
+    #[test]
+    fn what_is_off_keeps_nothing() {
+        let explain = Explain::default();
+        let off = config::Explain { entries: None, ..config::Explain::default() };
+        explain.configure(&off);
+        assert!(!explain.is_on() && !explain.recorder().is_sampled());
+        explain.configure(&config::Explain::default());
+        assert!(explain.is_on() && explain.recorder().is_sampled());
+    }
+}

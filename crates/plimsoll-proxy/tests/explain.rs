@@ -1,0 +1,114 @@
+//! What is remembered of requests, and what their senders are told to ask by.
+#![allow(clippy::unwrap_used, reason = "a test may fail by it")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use plimsoll::client::Next;
+use plimsoll_proxy::Proxy;
+use plimsoll_proxy::explain::{Explanation, Kind};
+use support::*;
+use tokio::net::TcpListener;
+
+/// A proxy before these backends.
+async fn proxy(backends: &[SocketAddr], settings: &str) -> Arc<Proxy> {
+    proxy_with(backends, settings, "").await
+}
+
+async fn proxy_with(backends: &[SocketAddr], settings: &str, cluster: &str) -> Arc<Proxy> {
+    let backends: Vec<String> = backends.iter().map(|address| format!("\"{address}\"")).collect();
+    let text = format!(
+        "threads = 1\n{settings}\n[[listeners]]\naddress = \"127.0.0.1:0\"\nname = \"main\"\n[[routes]]\n\
+         path_prefix = \"/web\"\ncluster = \"c\"\n[clusters.c]\nbackends = [{}]\n{cluster}\n",
+        backends.join(", ")
+    );
+    start(&text).await
+}
+
+async fn ask(proxy: &Proxy, path: &str, fields: &str) -> Answered {
+    let mut client = Raw::to(address_of(proxy, "main")).await;
+    client.ask(&format!("GET {path} HTTP/1.1\r\nhost: a\r\n{fields}\r\n")).await
+}
+
+fn explained(proxy: &Proxy, id: &str) -> Option<Arc<Explanation>> {
+    proxy.explanations().into_iter().find(|known| known.id.as_str() == id)
+}
+
+#[tokio::test]
+async fn a_refusal_is_remembered_under_the_sender_s_own_id_without_its_query() {
+    let backend = Backend::echo().await;
+    let proxy = proxy(&[backend.address], "").await;
+    let answer = ask(&proxy, "/nowhere?token=secret", "x-request-id: mine-1\r\n").await;
+    assert!(answer.status == 404 && answer.head.contains("x-request-id: mine-1\r\n"), "{}", answer.head);
+    let known = explained(&proxy, "mine-1").unwrap();
+    assert_eq!((known.end.kind, known.end.reason), (Kind::Refused, Some("no-route")));
+    assert_eq!((known.path.as_str(), known.is_own_id, known.route.as_deref()), ("/nowhere", false, None));
+}
+
+#[tokio::test]
+async fn a_failure_names_each_attempt_and_why_there_was_no_other() {
+    let gone = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let backend = Backend::echo().await;
+    let proxy = proxy(&[backend.address], "").await;
+    let served = ask(&proxy, "/web", "x-request-id: served\r\n").await;
+    assert_eq!(served.status, 200);
+    assert!(!served.head.contains("x-request-id: served\r\n"), "what a backend answers is its own: {}", served.head);
+    assert_eq!(explained(&proxy, "served").unwrap().end.kind, Kind::Served, "the first is kept");
+    ask(&proxy, "/web", "x-request-id: another\r\n").await;
+    assert!(explained(&proxy, "another").is_none(), "one in a hundred of those that are served");
+
+    // The one backend is another now, and nobody is there.
+    let text = format!(
+        "threads = 1\n[[listeners]]\naddress = \"127.0.0.1:0\"\nname = \"main\"\n[[routes]]\npath_prefix = \
+         \"/web\"\ncluster = \"c\"\n[clusters.c]\nbackends = [\"{gone}\"]\n"
+    );
+    proxy.reload(parse(&text)).await.unwrap();
+    let answer = ask(&proxy, "/web", "").await;
+    assert_eq!(answer.status, 503);
+    let id = answer.head.split("x-request-id: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
+    let known = explained(&proxy, id).unwrap();
+    assert_eq!(known.end.kind, Kind::Failed);
+    assert_eq!((known.cluster.as_deref(), known.route.as_deref()), (Some("c"), Some("/web")));
+    assert_eq!(explained(&proxy, "served").unwrap().id.as_str(), "served", "a reload forgets nothing");
+}
+
+#[tokio::test]
+async fn what_is_tried_elsewhere_is_remembered_with_where_it_failed_first() {
+    let (first, second) = (Backend::echo().await, Backend::echo().await);
+    // No connection is open by which it would be noticed that one of them goes.
+    let proxy = proxy_with(&[first.address, second.address], "[explain]\nsample = 0\n", "min_connections = 0").await;
+    let gone = first.address;
+    drop(first);
+    soon(async {
+        for number in 0.. {
+            let id = format!("r{number}");
+            assert_eq!(ask(&proxy, "/web", &format!("x-request-id: {id}\r\n")).await.status, 200);
+            let Some(known) = explained(&proxy, &id) else { continue };
+            assert_eq!((known.end.kind, known.end.backend), (Kind::Retried, Some(second.address)));
+            let failed: Vec<_> = known.failed.iter().map(|failed| (failed.backend, failed.next)).collect();
+            assert_eq!(failed, [(Some(gone), Next::Elsewhere)]);
+            break;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_backend_that_fails_is_remembered_and_what_is_off_is_not() {
+    let fails = |_| async { Response::builder().status(StatusCode::INTERNAL_SERVER_ERROR).body(full("no")).unwrap() };
+    let backend = Backend::start(fails).await;
+    let on = proxy(&[backend.address], "[explain]\nsample = 0\n").await;
+    assert_eq!(ask(&on, "/web", "x-request-id: f\r\n").await.status, 500);
+    let known = explained(&on, "f").unwrap();
+    assert_eq!((known.end.kind, known.end.reason), (Kind::Failed, Some("answered-with-failure")));
+    let off = proxy(&[backend.address], "[explain]\nentries = \"off\"\n").await;
+    ask(&off, "/web", "").await;
+    let answer = ask(&off, "/nowhere", "").await;
+    assert!(!answer.head.contains("x-request-id") && off.explanations().is_empty(), "{}", answer.head);
+}
