@@ -40,7 +40,7 @@ pub use fleet::{Fleet, Missing, Readiness};
 pub use metrics::encode;
 pub use snapshot::{
     AttemptCounts, BackendSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot,
-    PressureSnapshot, Reported, Transition, Transitions,
+    PressureSnapshot, Reported, StaleSnapshot, Transition, Transitions,
 };
 pub use throttling::{ClassView, EpisodeView, RateView, ShareView, ThrottlingView, WindowView};
 pub use view::{BackendView, ClusterView, SpreadView, StateCounts};

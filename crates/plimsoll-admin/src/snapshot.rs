@@ -28,6 +28,17 @@ pub struct FleetSnapshot {
     pub access_log_dropped: u64,
     /// How short memory and descriptors are.
     pub pressure: PressureSnapshot,
+    /// Answers that are kept to be given again.
+    pub stale_answers: StaleSnapshot,
+}
+
+/// Answers that are kept to be given again in place of errors.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StaleSnapshot {
+    /// How many.
+    pub entries: usize,
+    /// What they take.
+    pub bytes: usize,
 }
 
 /// How short the process is of memory and descriptors.
@@ -201,6 +212,8 @@ pub struct ListenerSnapshot {
     pub stalled_streams: u64,
     /// Requests that were answered without a cluster, by reason.
     pub refusals: Vec<(&'static str, u64)>,
+    /// Answers that were given in place of errors, by kind and reason.
+    pub degraded: Vec<(&'static str, &'static str, u64)>,
 }
 
 /// How often backends of a cluster came into a state for a reason.

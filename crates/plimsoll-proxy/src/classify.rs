@@ -39,6 +39,13 @@ impl From<&config::Listener> for Claims {
     }
 }
 
+impl Claims {
+    /// The field that names the customer, if senders are trusted with it.
+    pub(crate) fn customer_header(&self) -> Option<&HeaderName> {
+        self.customer_header.as_ref()
+    }
+}
+
 /// How the requests of one listener and route are told apart.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {

@@ -15,14 +15,14 @@ use plimsoll_wire::shed::{Shed, ShedReason};
 use crate::access_log::Entry;
 use crate::activity::{ActiveRequest, Connection};
 use crate::answer;
-use crate::explain::{Answered, Case, End, Kind};
+use crate::degrade::{Asker, Degrade, Fallback, Trouble};
+use crate::destination::{Decided, Destination, Target};
+use crate::explain::{Answered, Case, End, Kind, X_REQUEST_ID};
 use crate::hop;
 use crate::http2;
-use crate::listener::{Decided, Target};
 use crate::reason::Refusal;
 use crate::request_body::{RequestBody, RequestBodyError};
 use crate::response_body::ResponseBody;
-use crate::route::Asked;
 use crate::upgrade::Upgrade;
 
 /// What becomes of a request.
@@ -32,6 +32,8 @@ pub(crate) enum Outcome {
     Answer(Response<ResponseBody>),
     /// The backend speaks the protocol that the client asked for, from here on.
     Switched(Box<Switched>),
+    /// None: the request is dropped.
+    Dropped,
 }
 
 /// What is needed to go on with another protocol.
@@ -64,58 +66,169 @@ pub(crate) async fn forward(
     let is_grpc = grpc::is_grpc(request.headers());
     let is_head = request.method() == Method::HEAD;
     let mut case = Case::of(&request);
-    let admitted = match admit(connection, &request).and_then(|target| let_in(target, &request, &mut active, &mut case))
-    {
-        // A client that waits to be told to go on sends nothing before the backend was asked.
-        Ok(admitted) if request.body().is_end_stream() || request.headers().contains_key(EXPECT) => Ok(admitted),
-        Ok(admitted) => match request.body_mut().first_part().await {
-            Ok(()) => Ok(admitted),
-            Err(_) => Err(Refusal::SlowBody),
-        },
-        Err(refusal) => Err(refusal),
-    };
-    let answer = match admitted {
+    let answer = match admit(connection, &request) {
         Err(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
-        Ok((target, mark)) => {
-            let Beyond { upgrade, informational } = beyond;
-            let asks_to_switch = upgrade.is_some();
-            prepare(connection, &target, &mut request, upgrade, mark);
-            let http2 = request.version() == Version::HTTP_2;
-            let failure = request.body().failure();
-            match target.send(request, informational, &mut case.failed).await {
-                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                    if let Some(entry) = &mut active.entry {
-                        log_head(entry, &response);
-                    }
-                    let address = response.body().backend_address();
-                    match switch(connection, response, asks_to_switch) {
-                        Some((response, backend)) => {
-                            // What follows is no request, and may last for hours.
-                            active.passage = None;
-                            return Outcome::Switched(Box::new(Switched { response, backend, active }));
-                        }
-                        None => {
-                            let end = (Kind::Failed, "bad-response", Some(address));
-                            unserved(connection, &mut case, end, answer::for_switch(is_grpc))
-                        }
-                    }
-                }
-                Ok(response) => {
-                    remember(connection, &response, is_grpc, &mut case);
-                    pass_on(connection, response, is_grpc && http2, &mut active)
-                }
-                Err(error) => match failure.and_then(|failure| refusal_of(*failure.get()?)) {
-                    Some(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
-                    None => fail(connection, &target, &error, is_grpc, &mut active, &mut case),
-                },
+        Ok(destination) => match &*destination {
+            Destination::BlackHole => {
+                count(connection, Refusal::BlackHole, &mut active);
+                return Outcome::Dropped;
             }
-        }
+            Destination::Answer(fixed) => {
+                count(connection, Refusal::RouteAnswer, &mut active);
+                fixed.of_route(is_grpc)
+            }
+            Destination::Cluster(target) => {
+                match by_cluster(connection, target, request, beyond, is_grpc, &mut active, &mut case).await {
+                    ByCluster::Answer(answer) => answer,
+                    ByCluster::Switched(response, backend) => {
+                        // What follows is no request, and may last for hours.
+                        active.passage = None;
+                        return Outcome::Switched(Box::new(Switched { response, backend, active }));
+                    }
+                }
+            }
+        },
     };
     if let Some(entry) = &mut active.entry {
         entry.status = Some(answer.status());
     }
     let answer = if is_head { answer::without_body(answer) } else { answer };
     Outcome::Answer(answer.map(|body| body.holding(active)))
+}
+
+/// What comes of a request whose route leads to a cluster.
+enum ByCluster {
+    Answer(Response<ResponseBody>),
+    /// The backend speaks another protocol; the head that says so, and its side.
+    Switched(Response<()>, Upgraded),
+}
+
+/// Has a backend answer, or gives what there is in place of an error.
+async fn by_cluster(
+    connection: &Connection,
+    target: &Arc<Target>,
+    mut request: Request<RequestBody>,
+    beyond: Beyond,
+    is_grpc: bool,
+    active: &mut ActiveRequest,
+    case: &mut Case,
+) -> ByCluster {
+    let Beyond { upgrade, informational } = beyond;
+    let asks_to_switch = upgrade.is_some();
+    let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
+    let fallback = degrade.map(|degrade| fallback(degrade, connection, &request));
+    let fallback = fallback.as_ref();
+    let mark = match let_in(target, &mut request, active, case).await {
+        Ok(mark) => mark,
+        Err(refusal) => {
+            let answer = refuse(connection, refusal, is_grpc, active, case);
+            return ByCluster::Answer(match (refusal, fallback) {
+                (Refusal::Shed(reason), Some(fallback)) => {
+                    in_place_of(answer, Trouble::of_shed(reason), fallback, connection, active)
+                }
+                _ => answer,
+            });
+        }
+    };
+    prepare(connection, target, &mut request, upgrade, mark);
+    let http2 = request.version() == Version::HTTP_2;
+    let is_get = request.method() == Method::GET;
+    let failure = request.body().failure();
+    let answer = match target.send(request, informational, &mut case.failed).await {
+        Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            if let Some(entry) = &mut active.entry {
+                log_head(entry, &response);
+            }
+            let address = response.body().backend_address();
+            match switch(connection, response, asks_to_switch) {
+                Some((response, backend)) => return ByCluster::Switched(response, backend),
+                None => {
+                    let end = (Kind::Failed, "bad-response", Some(address));
+                    unserved(connection, case, end, answer::for_switch(is_grpc))
+                }
+            }
+        }
+        Ok(response) => {
+            remember(connection, &response, is_grpc, case);
+            let answer = pass_on(connection, response, is_grpc && http2, active);
+            match fallback {
+                Some(fallback) => proper(answer, is_get, fallback, connection, active),
+                None => answer,
+            }
+        }
+        Err(error) => match failure.and_then(|failure| refusal_of(*failure.get()?)) {
+            Some(refusal) => refuse(connection, refusal, is_grpc, active, case),
+            None => {
+                let answer = fail(connection, target, &error, is_grpc, active, case);
+                match (Trouble::of_error(&error), fallback) {
+                    (Some(trouble), Some(fallback)) => in_place_of(answer, trouble, fallback, connection, active),
+                    _ => answer,
+                }
+            }
+        },
+    };
+    ByCluster::Answer(answer)
+}
+
+/// What is at hand should the request come to an error.
+fn fallback<'r>(degrade: &'r Degrade, connection: &Connection, request: &Request<RequestBody>) -> Fallback<'r> {
+    let asker = Asker {
+        is_tls: connection.peer.tls.is_some(),
+        host: host(request).unwrap_or_default(),
+        client_names: connection.peer.client_names(),
+    };
+    degrade.fallback(request, !request.body().is_end_stream(), asker)
+}
+
+/// The backend's answer, or another in its place if it is an error; one that may be of use later is kept as it passes.
+fn proper(
+    answer: Response<ResponseBody>,
+    is_get: bool,
+    fallback: &Fallback<'_>,
+    connection: &Connection,
+    active: &mut ActiveRequest,
+) -> Response<ResponseBody> {
+    if let Some(trouble) = Trouble::of_answer(answer.status(), answer.headers()) {
+        return in_place_of(answer, trouble, fallback, connection, active);
+    }
+    let length = answer.body().size_hint().exact();
+    // With little memory left, what is kept is all that there will be.
+    let may_be_kept = is_get && !connection.listener.shared.pressure.is_lean();
+    match fallback.see(may_be_kept, &answer, length) {
+        Some(copy) => answer.map(|body| body.copied(copy)),
+        None => answer,
+    }
+}
+
+/// What the route gives in place of `error`, or that, if it gives nothing.
+fn in_place_of(
+    error: Response<ResponseBody>,
+    trouble: Trouble,
+    fallback: &Fallback<'_>,
+    connection: &Connection,
+    active: &mut ActiveRequest,
+) -> Response<ResponseBody> {
+    let Some((mut answer, kind)) = fallback.instead(trouble, &error) else { return error };
+    // By which one can ask why.
+    if let Some(id) = error.headers().get(X_REQUEST_ID) {
+        answer.headers_mut().insert(X_REQUEST_ID, id.clone());
+    }
+    connection.listener.shared.degraded.count(kind, trouble);
+    if let Some(entry) = &mut active.entry {
+        entry.degraded = Some(kind.name());
+        entry.reason.get_or_insert(trouble.name());
+    }
+    // Nothing more is asked of the backend.
+    active.passage = None;
+    error.into_body().discard();
+    answer
+}
+
+fn count(connection: &Connection, refusal: Refusal, active: &mut ActiveRequest) {
+    connection.listener.shared.refusals.count(refusal);
+    if let Some(entry) = &mut active.entry {
+        entry.reason = Some(refusal.name());
+    }
 }
 
 fn refuse(
@@ -125,10 +238,7 @@ fn refuse(
     active: &mut ActiveRequest,
     case: &mut Case,
 ) -> Response<ResponseBody> {
-    connection.listener.shared.refusals.count(refusal);
-    if let Some(entry) = &mut active.entry {
-        entry.reason = Some(refusal.name());
-    }
+    count(connection, refusal, active);
     unserved(connection, case, (Kind::Refused, refusal.name(), None), answer::for_refusal(refusal, is_grpc))
 }
 
@@ -145,7 +255,7 @@ fn unserved(
 }
 
 /// Where the request is to go, before anything of its body is read.
-fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<Target>, Refusal> {
+fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<Destination>, Refusal> {
     if connection.listener.shared.pressure.refuses() {
         return Err(Refusal::Memory);
     }
@@ -163,26 +273,29 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
     }
     let host = host(request).ok_or(Refusal::Malformed(Fault::Host))?;
     let client_names = connection.peer.client_names();
-    let asked = Asked { host, path: request.uri().path(), method: request.method(), client_names };
-    connection.listener.routes.load().find(&asked).cloned().ok_or(Refusal::NoRoute)
+    connection.listener.routes.load().find(request, host, client_names).ok_or(Refusal::NoRoute)
 }
 
-/// Whether the process behind the route's cluster can take the request on, before anything of its body is read; and how critical
-/// the request is, if that is to be written on it.
-fn let_in(
-    target: Arc<Target>,
-    request: &Request<RequestBody>,
+/// Whether the process behind the route's cluster can take the request on, before anything of its body is read, and then whether
+/// the client sends the first part of that; and how critical the request is, if that is to be written on it.
+async fn let_in(
+    target: &Arc<Target>,
+    request: &mut Request<RequestBody>,
     active: &mut ActiveRequest,
     case: &mut Case,
-) -> Result<(Arc<Target>, Option<Criticality>), Refusal> {
+) -> Result<Option<Criticality>, Refusal> {
     if let Some(entry) = &mut active.entry {
         entry.cluster = Some(target.cluster_name().into());
     }
-    case.goes_to(&target, request.headers());
+    case.goes_to(target, request.headers());
     let Decided { passage, mark, class, said } = target.let_in(request);
     (case.class, case.said) = (class, said);
     active.passage = passage?;
-    Ok((target, mark))
+    // A client that waits to be told to go on sends nothing before the backend was asked.
+    if !request.body().is_end_stream() && !request.headers().contains_key(EXPECT) {
+        request.body_mut().first_part().await.map_err(|_| Refusal::SlowBody)?;
+    }
+    Ok(mark)
 }
 
 /// The host that a request is for; `None` where that is not clear, empty where an old client or HTTP/2 names none.

@@ -15,6 +15,7 @@
 //!   `time_limits`: for how long; `clients`: how many from one address.
 //! - `forward`: one request; `request_body` (and `silence`), `response_body`: what streams through; `hop`: fields that are not
 //!   passed on; `upgrade`: what follows when both sides leave HTTP; `date`; `access_log`: what is written of it.
+//! - `destination`: where a route leads; `fixed`: answers that stand in the file; `degrade`: what is given in place of an error.
 //! - `classify`: how critical a request is; `inbound`: whether the process behind a cluster can take it on; `cgroup`: where
 //!   control groups are.
 //! - `sockets`: those that listen, and that a successor takes over; `pressure`: what happens when memory or descriptors run out.
@@ -32,8 +33,11 @@ mod clients;
 pub mod config;
 mod connection;
 mod date;
+mod degrade;
+mod destination;
 mod ended;
 pub mod explain;
+mod fixed;
 mod forward;
 mod forwarded;
 mod handshake;
@@ -59,6 +63,7 @@ mod turned_away;
 mod upgrade;
 mod worker;
 
+pub use degrade::StaleView;
 pub use inbound::InboundView;
 pub use pressure::PressureView;
 pub use proxy::{Error, ListenerView, Proxy, Reloads};

@@ -7,28 +7,24 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use http::{HeaderMap, Request, Response};
-use plimsoll::client::{self, Client, FailedAttempt, Informational, Terms};
-use plimsoll_core::Criticality;
-use plimsoll_wire::shed::ShedReason;
+use http::{HeaderName, HeaderValue, Request};
 use tokio::sync::Notify;
 
 use crate::access_log::AccessLog;
-use crate::classify::{self, Claims, Class};
+use crate::classify::Claims;
 use crate::clients::Clients;
 use crate::config;
+use crate::degrade::DegradedCounts;
+use crate::destination::Destination;
 use crate::ended::EndedCounts;
 use crate::explain::Recorder;
-use crate::forwarded::{self, HostRewrite};
+use crate::forwarded;
 use crate::handshake::Handshakes;
 use crate::http2::{Allowance, Stalled};
-use crate::inbound::{Inbound, Names, Passage, Said};
-use crate::peer::Peer;
 use crate::phase::Life;
 use crate::pressure::Pressure;
-use crate::reason::{Refusal, Refusals};
-use crate::request_body::RequestBody;
-use crate::route::RouteTable;
+use crate::reason::Refusals;
+use crate::route::{Asked, RouteTable};
 use crate::tls::ServerTls;
 use crate::turned_away::TurnedAwayCounts;
 
@@ -75,130 +71,36 @@ impl From<&config::Listener> for Limits {
     }
 }
 
-/// What requests are remembered under that name no customer.
-const NO_CUSTOMER: &[u8] = b"(none)";
-
-/// Where a route leads, on one thread.
-pub(crate) struct Target {
-    client: Client<RequestBody>,
-    request_timeout: Option<Duration>,
-    host_rewrite: Option<HostRewrite>,
-    /// Backends are told of clients by the PROXY protocol.
-    tells_address: bool,
-    /// The route, in words.
-    route: Arc<str>,
-    /// How its requests are told apart; `None` where nothing depends on it.
-    rules: Option<classify::Rules>,
-    gate: Option<RouteGate>,
+/// The routes of a listener, and by what in a request they tell customers apart.
+pub(crate) struct Routes {
+    table: RouteTable<Arc<Destination>>,
+    /// `None` where no route asks.
+    customer_header: Option<HeaderName>,
 }
 
-/// The gate of a route's cluster.
-struct RouteGate {
-    inbound: Arc<Inbound>,
-    /// The route is exempt: all of its requests are let in.
-    is_open: bool,
-}
-
-impl Target {
-    /// `claims` are those of the listener, `inbound` the gate of the cluster.
-    pub(crate) fn new(
-        client: Client<RequestBody>,
-        route: &config::Route,
-        claims: &Claims,
-        inbound: Option<Arc<Inbound>>,
-    ) -> Self {
-        let rules = classify::Rules::new(claims, route);
-        Self {
-            route: route.to_string().into(),
-            rules: (rules.marks() || inbound.is_some()).then_some(rules),
-            gate: inbound.map(|inbound| RouteGate { inbound, is_open: route.exempt }),
-            tells_address: client.cluster().config().proxy_protocol.is_some(),
-            client,
-            request_timeout: route.request_timeout,
-            host_rewrite: route.host_rewrite.as_ref().map(|host| HostRewrite::new(&host.0)),
-        }
+impl Routes {
+    /// `claims` are those of the listener.
+    pub(crate) fn new(table: RouteTable<Arc<Destination>>, claims: &Claims) -> Self {
+        let customer_header = claims.customer_header().filter(|_| table.asks_for_customers()).cloned();
+        Self { table, customer_header }
     }
 
-    /// Lets the request in if the process behind the cluster can take it on, where that is looked at; and says how critical it
-    /// is, where that matters.
-    pub(crate) fn let_in<B>(&self, request: &Request<B>) -> Decided {
-        let Some(rules) = &self.rules else { return Decided::default() };
-        let class = rules.classify(request.headers());
-        let (passage, said) = match &self.gate {
-            None => (Ok(None), None),
-            Some(gate) if gate.is_open => (Ok(Some(gate.inbound.let_in())), None),
-            Some(RouteGate { inbound, .. }) => {
-                let customer = rules.customer(request.headers()).unwrap_or(NO_CUSTOMER).escape_ascii();
-                let names = Names { customer: &customer, route: &rules.asked(request) };
-                let (passage, said) = inbound.ask(&rules.arrival(class, request, inbound), names);
-                (passage.map(Some).map_err(Refusal::Shed), Some(said))
-            }
-        };
-        Decided { passage, mark: rules.marks().then_some(class.criticality), class: Some(class), said }
-    }
-
-    /// A request of this class, of which its gate said this, got no backend.
-    pub(crate) fn lost(&self, class: Class, said: Said, reason: ShedReason) {
-        if let Some(gate) = &self.gate {
-            gate.inbound.lost(class.criticality, said, reason);
-        }
-    }
-
-    /// Whose a request is, where the listener says how that is known.
-    pub(crate) fn customer<'r>(&self, headers: &'r HeaderMap) -> Option<&'r [u8]> {
-        self.rules.as_ref()?.customer(headers)
-    }
-
-    /// The route, in words.
-    pub(crate) fn route(&self) -> &Arc<str> {
-        &self.route
-    }
-
-    /// Changes a request of `peer` as the route has it, and marks it as so critical.
-    pub(crate) fn prepare<B>(&self, request: &mut Request<B>, peer: &Peer, mark: Option<Criticality>) {
-        if let Some(criticality) = mark {
-            classify::mark(request.headers_mut(), criticality);
-        }
-        if let Some(host) = &self.host_rewrite {
-            host.apply(request);
-        }
-        if self.tells_address {
-            let address = client::ClientAddress { source: peer.address, destination: peer.local };
-            request.extensions_mut().insert(address);
-        }
-    }
-
-    pub(crate) fn cluster_name(&self) -> &str {
-        self.client.cluster().name()
-    }
-
-    pub(crate) async fn send(
+    /// Where a request for `host` leads, that comes from a client with these names.
+    pub(crate) fn find<B>(
         &self,
-        request: Request<RequestBody>,
-        informational: Option<Informational>,
-        failed: &mut Vec<FailedAttempt>,
-    ) -> Result<Response<client::ResponseBody>, client::Error> {
-        let mut terms = Terms::default();
-        (terms.timeout, terms.informational) = (self.request_timeout, informational);
-        self.client.send_telling(request, terms, failed).await
-    }
-}
-
-/// What was decided about a request before it goes on.
-pub(crate) struct Decided {
-    /// None where no gate is.
-    pub(crate) passage: Result<Option<Box<Passage>>, Refusal>,
-    /// How critical it is, if that is to be written on it.
-    pub(crate) mark: Option<Criticality>,
-    /// What it was made of it; `None` where nothing depends on it.
-    pub(crate) class: Option<Class>,
-    /// What its gate said, if it was asked.
-    pub(crate) said: Option<Said>,
-}
-
-impl Default for Decided {
-    fn default() -> Self {
-        Self { passage: Ok(None), mark: None, class: None, said: None }
+        request: &Request<B>,
+        host: &str,
+        client_names: &[Box<str>],
+    ) -> Option<Arc<Destination>> {
+        let customer = self.customer_header.as_ref().and_then(|name| request.headers().get(name));
+        let asked = Asked {
+            host,
+            path: request.uri().path(),
+            method: request.method(),
+            client_names,
+            customer: customer.map(HeaderValue::as_bytes),
+        };
+        self.table.find(&asked).cloned()
     }
 }
 
@@ -206,6 +108,7 @@ impl Default for Decided {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) refusals: Refusals,
+    pub(crate) degraded: DegradedCounts,
     pub(crate) ended: EndedCounts,
     pub(crate) turned_away: TurnedAwayCounts,
     /// HTTP/2 streams that were ended because their client took nothing.
@@ -293,9 +196,9 @@ impl Drop for Seat {
 pub(crate) struct ListenerState {
     /// For connections that come from now on.
     pub(crate) limits: ArcSwap<Limits>,
-    pub(crate) routes: ArcSwap<RouteTable<Arc<Target>>>,
+    pub(crate) routes: ArcSwap<Routes>,
     pub(crate) life: Life,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) access_log: AccessLog,
     pub(crate) recorder: Recorder,
+    pub(crate) access_log: AccessLog,
 }

@@ -20,6 +20,7 @@ pub use self::error::Error;
 use self::running::{Running, RunningListener};
 use crate::access_log::AccessLog;
 use crate::config::Config;
+use crate::degrade::StaleView;
 use crate::explain::{Explain, Explanation};
 use crate::inbound::{Inbound, InboundView};
 use crate::phase::{Life, Phase};
@@ -79,6 +80,8 @@ pub struct ListenerView {
     pub accepted: u64,
     /// Requests that the proxy answered itself, by reason.
     pub refusals: Vec<(&'static str, u64)>,
+    /// Answers in place of errors, by kind and reason.
+    pub degraded: Vec<(&'static str, &'static str, u64)>,
     /// Connections that the proxy ended, by reason.
     pub ended: Vec<(&'static str, u64)>,
     /// Connections that were closed as soon as they were accepted, by reason.
@@ -215,6 +218,12 @@ impl Proxy {
     #[must_use]
     pub fn pressure(&self) -> PressureView {
         self.pressure.view()
+    }
+
+    /// What is kept of backends' answers, to be given again in place of errors.
+    #[must_use]
+    pub fn stale_answers(&self) -> StaleView {
+        self.running.lock().stale.view()
     }
 
     /// Whether it wants requests: not while it drains.

@@ -30,6 +30,10 @@ pub(crate) enum Refusal {
     SlowBody,
     /// Memory is nearly used up.
     Memory,
+    /// The route has an answer for all its requests.
+    RouteAnswer,
+    /// The route drops its requests; nothing is said.
+    BlackHole,
     /// The process behind the cluster has more to do than it can; one of [`inbound::REASONS`].
     Shed(ShedReason),
     /// The message is none that could be read in one way.
@@ -41,8 +45,17 @@ type Row = (&'static str, StatusCode, Code, &'static str);
 
 impl Refusal {
     /// Those of the proxy itself, in the order in which they are counted: that of their declaration.
-    const OWN: [Self; 7] =
-        [Self::NoRoute, Self::Connect, Self::Trace, Self::BodyTooLarge, Self::SlowHead, Self::SlowBody, Self::Memory];
+    const OWN: [Self; 9] = [
+        Self::NoRoute,
+        Self::Connect,
+        Self::Trace,
+        Self::BodyTooLarge,
+        Self::SlowHead,
+        Self::SlowBody,
+        Self::Memory,
+        Self::RouteAnswer,
+        Self::BlackHole,
+    ];
 
     /// All that can be counted.
     const COUNT: usize = Self::OWN.len() + inbound::REASONS.len() + Fault::ALL.len();
@@ -62,6 +75,8 @@ impl Refusal {
             Self::SlowHead => 4,
             Self::SlowBody => 5,
             Self::Memory => 6,
+            Self::RouteAnswer => 7,
+            Self::BlackHole => 8,
             Self::Shed(reason) => {
                 let place = inbound::REASONS.iter().position(|listed| *listed == reason);
                 Self::OWN.len() + place.expect("a gate has no other reasons")
@@ -106,6 +121,15 @@ impl Refusal {
             ),
             Self::Memory => {
                 ("memory", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "the proxy has hardly any memory left")
+            }
+            Self::RouteAnswer => (
+                "route-answer",
+                StatusCode::FORBIDDEN,
+                Code::PermissionDenied,
+                "this route answers its requests by itself",
+            ),
+            Self::BlackHole => {
+                ("black-hole", StatusCode::FORBIDDEN, Code::PermissionDenied, "requests of this route are dropped")
             }
             Self::Shed(reason) => (reason.name(), reason.row().http, reason.row().grpc, reason.row().message),
             Self::Malformed(fault) => (fault.name(), fault.status(), Code::InvalidArgument, fault.message()),

@@ -3,14 +3,16 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use plimsoll::client;
 use plimsoll_wire::orca;
 
 use crate::activity::ActiveRequest;
+use crate::degrade::{BodyCopy, Progress};
 use crate::http2::Flow;
 use crate::reason;
 
@@ -21,7 +23,13 @@ pub(crate) struct ResponseBody {
     hold: Option<Hold>,
     /// The rest of a piece that goes out in several frames.
     rest: Bytes,
+    /// What it is shown to as it passes.
+    copy: Option<Box<BodyCopy>>,
 }
+
+/// How much of a body that nobody wants any more is read, so that its connection can be used again, and for how long.
+const LEAVINGS: usize = 64 * 1024;
+const LEAVINGS_TIME: Duration = Duration::from_secs(1);
 
 /// The longest frame on an HTTP/2 stream. What is handed over counts as taken when the next one is asked for, so that one long
 /// piece would make a slow client look like one that takes nothing; and it would stand in the stream's buffer as a whole.
@@ -45,17 +53,49 @@ enum Source {
 impl ResponseBody {
     /// A body of the proxy's own.
     pub(crate) fn local(body: Bytes) -> Self {
-        Self { source: Source::Local(Full::new(body)), hold: None, rest: Bytes::new() }
+        Self::new(Source::Local(Full::new(body)))
     }
 
     /// A backend's.
     pub(crate) fn backend(body: client::ResponseBody) -> Self {
-        Self { source: Source::Backend(body), hold: None, rest: Bytes::new() }
+        Self::new(Source::Backend(body))
     }
 
     /// That of a gRPC call over HTTP/2, whose client reads in trailers how it ended.
     pub(crate) fn backend_call(body: client::ResponseBody) -> Self {
-        Self { source: Source::BackendCall(body), hold: None, rest: Bytes::new() }
+        Self::new(Source::BackendCall(body))
+    }
+
+    fn new(source: Source) -> Self {
+        Self { source, hold: None, rest: Bytes::new(), copy: None }
+    }
+
+    /// Shows itself to `copy` as it passes.
+    pub(crate) fn copied(mut self, mut copy: Box<BodyCopy>) -> Self {
+        if self.is_end_stream() {
+            copy.finish();
+        } else {
+            self.copy = Some(copy);
+        }
+        self
+    }
+
+    /// Reads what is left of a backend's answer that is not passed on, if it is little: errors come in numbers, and to break each
+    /// off would cost a connection.
+    pub(crate) fn discard(self) {
+        let (Source::Backend(mut body) | Source::BackendCall(mut body)) = self.source else { return };
+        if body.is_end_stream() || body.size_hint().lower() > LEAVINGS as u64 {
+            return;
+        }
+        tokio::spawn(tokio::time::timeout(LEAVINGS_TIME, async move {
+            let mut left = LEAVINGS;
+            while let Some(Ok(frame)) = body.frame().await {
+                match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
+                    Some(rest) => left = rest,
+                    None => return,
+                }
+            }
+        }));
     }
 
     /// Drops what there is of a body of the proxy's own, and returns how long it was.
@@ -120,6 +160,11 @@ impl Body for ResponseBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let polled = self.poll_piece(cx);
         let is_end = self.is_end_stream();
+        if let Some(copy) = &mut self.copy
+            && copy.see(&polled, is_end) == Progress::Over
+        {
+            self.copy = None;
+        }
         if let Some(hold) = &mut self.hold {
             hold.see(&polled, is_end);
         }

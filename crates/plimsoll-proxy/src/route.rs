@@ -1,16 +1,23 @@
 //! Which route a request takes: the most specific one, whatever the order of the file.
 //!
 //! Of all routes that match, the winner is the one with, in this order of weight:
-//! 1. the most specific host: an exact one, then `*.domain` with the longest domain, then any;
-//! 2. the longest path prefix;
-//! 3. clients listed (by the names in their certificates) rather than any;
-//! 4. methods listed rather than any;
-//! 5. the earlier place in the file.
+//! 1. customers listed rather than any;
+//! 2. the most specific host: an exact one, then `*.domain` with the longest domain, then any;
+//! 3. the longest path prefix;
+//! 4. clients listed (by the names in their certificates) rather than any;
+//! 5. methods listed rather than any;
+//! 6. the earlier place in the file.
 //!
-//! These are the rules of the Kubernetes Gateway API, which has no clients. They come before methods, because a route
-//! for one client is an exception made for it: a route that lists methods, for anybody, must not take its requests away. Order of the file alone, as Envoy and nginx's regular
+//! These are the rules of the Kubernetes Gateway API, which has neither customers nor clients. Customers come first, because a
+//! route that lists some is there to take them out of all that is usual, often in a hurry: one line sends them elsewhere, whatever
+//! hosts and paths other routes name. Clients come before methods, because a route
+//! for one client is an exception made for it: a route that lists methods, for anybody, must not take its requests away. Order
+//! of the file alone, as Envoy and nginx's regular
 //! expressions have it, makes a route that is added at the end silently dead, or one at the front
 //! silently greedy; here the order matters only between routes for the same host and path.
+//!
+//! A request whose customer is not known, because it does not say or its listener is not told where it would (`customer_header`),
+//! matches no route that lists customers.
 //!
 //! Hosts are compared without regard to case, port and a dot at the end; `*.example.com` stands for any depth
 //! below, not for `example.com`. A prefix ends where a segment ends: `/api` is for `/api` and `/api/x`, not for
@@ -24,34 +31,67 @@ use std::collections::HashMap;
 
 use http::Method;
 
-use crate::config::{ClientName, HostPattern, Route};
+use crate::config::{ClientName, CustomerName, HostPattern, Route};
 
 /// The routes of one listener, ready for lookups; each leads to a `T`.
 #[derive(Clone, Debug)]
 pub struct RouteTable<T> {
-    exact: HashMap<Box<str>, Paths<T>>,
-    below: HashMap<Box<str>, Paths<T>>,
-    any: Paths<T>,
+    /// Those that list customers; `None` if there are none, so that others pay nothing for it.
+    of_customers: Option<Box<Hosts<T>>>,
+    others: Hosts<T>,
 }
 
 impl<T> RouteTable<T> {
     /// Compiles routes, given in the order of the file.
     pub fn new<'r>(routes: impl IntoIterator<Item = (&'r Route, T)>) -> Self {
-        let mut table = Self { exact: HashMap::new(), below: HashMap::new(), any: Paths::default() };
+        let mut table = Self { of_customers: None, others: Hosts::default() };
         for (route, target) in routes {
-            let paths = match &route.host {
-                Some(HostPattern::Exact(host)) => table.exact.entry(host.as_str().into()).or_default(),
-                Some(HostPattern::Below(domain)) => table.below.entry(domain.as_str().into()).or_default(),
-                None => &mut table.any,
-            };
-            paths.add(route, target);
+            let hosts =
+                if route.customers.is_empty() { &mut table.others } else { table.of_customers.get_or_insert_default() };
+            hosts.add(route, target);
         }
         table
+    }
+
+    /// Whether it has to be told the customer of a request.
+    #[must_use]
+    pub fn asks_for_customers(&self) -> bool {
+        self.of_customers.is_some()
     }
 
     /// Where a request goes; `None` when no route matches.
     #[must_use]
     pub fn find(&self, request: &Asked<'_>) -> Option<&T> {
+        let of_customers = self.of_customers.as_deref().filter(|_| request.customer.is_some());
+        of_customers.and_then(|hosts| hosts.find(request)).or_else(|| self.others.find(request))
+    }
+}
+
+/// Routes by host.
+#[derive(Clone, Debug)]
+struct Hosts<T> {
+    exact: HashMap<Box<str>, Paths<T>>,
+    below: HashMap<Box<str>, Paths<T>>,
+    any: Paths<T>,
+}
+
+impl<T> Default for Hosts<T> {
+    fn default() -> Self {
+        Self { exact: HashMap::new(), below: HashMap::new(), any: Paths::default() }
+    }
+}
+
+impl<T> Hosts<T> {
+    fn add(&mut self, route: &Route, target: T) {
+        let paths = match &route.host {
+            Some(HostPattern::Exact(host)) => self.exact.entry(host.as_str().into()).or_default(),
+            Some(HostPattern::Below(domain)) => self.below.entry(domain.as_str().into()).or_default(),
+            None => &mut self.any,
+        };
+        paths.add(route, target);
+    }
+
+    fn find(&self, request: &Asked<'_>) -> Option<&T> {
         if self.exact.is_empty() && self.below.is_empty() {
             return self.any.find(request);
         }
@@ -80,6 +120,8 @@ pub struct Asked<'r> {
     pub method: &'r Method,
     /// The names in the client's certificate; empty without one.
     pub client_names: &'r [Box<str>],
+    /// The name of the customer, as a trusted sender says it; `None` when nobody does.
+    pub customer: Option<&'r [u8]>,
 }
 
 /// The longest name that a host can have (RFC 1035), in characters.
@@ -113,6 +155,8 @@ struct Paths<T> {
 /// One route of a host and path.
 #[derive(Clone, Debug)]
 struct Rule<T> {
+    /// Sorted; empty for any.
+    customers: Box<[CustomerName]>,
     /// Empty for any.
     clients: Box<[ClientName]>,
     /// Empty for any.
@@ -130,7 +174,14 @@ impl<T> Paths<T> {
     fn add(&mut self, route: &Route, target: T) {
         let prefix = route.path_prefix.as_str();
         let rules = if prefix.is_empty() { &mut self.root } else { self.prefixes.entry(prefix.into()).or_default() };
-        let rule = Rule { clients: route.client_names.clone().into(), methods: route.methods.clone().into(), target };
+        let mut customers = route.customers.clone();
+        customers.sort_unstable();
+        let rule = Rule {
+            customers: customers.into(),
+            clients: route.client_names.clone().into(),
+            methods: route.methods.clone().into(),
+            target,
+        };
         // By rank, those of one rank in the order of the file.
         let place = rules.partition_point(|other| other.rank() <= rule.rank());
         rules.insert(place, rule);
@@ -168,6 +219,11 @@ impl<T> Rule<T> {
         let is_client = |pattern: &ClientName| request.client_names.iter().any(|name| pattern.matches(name));
         (self.methods.is_empty() || self.methods.contains(request.method))
             && (self.clients.is_empty() || self.clients.iter().any(is_client))
+            && (self.customers.is_empty() || request.customer.is_some_and(|customer| self.is_for(customer)))
+    }
+
+    fn is_for(&self, customer: &[u8]) -> bool {
+        self.customers.binary_search_by(|name| name.as_str().as_bytes().cmp(customer)).is_ok()
     }
 
     fn find<'r>(rules: &'r [Self], request: &Asked<'_>) -> Option<&'r T> {
@@ -182,8 +238,8 @@ mod tests {
     use super::*;
     use crate::config::PathPrefix;
 
-    /// Routes from `host path conditions` lines, a condition being a method or, after `@`, a client; the target is the line's
-    /// index.
+    /// Routes from `host path conditions` lines, a condition being a method or, after `@`, a client or, after `$`, a customer; the
+    /// target is the line's index.
     fn table(lines: &[&str]) -> RouteTable<usize> {
         let routes: Vec<Route> = lines
             .iter()
@@ -195,14 +251,15 @@ mod tests {
                     None => (host != "any").then(|| HostPattern::Exact(host.to_owned())),
                 };
                 let path_prefix = PathPrefix::parse_text(words.next().unwrap()).unwrap();
-                let (mut methods, mut client_names) = (Vec::new(), Vec::new());
+                let mut route = Route { host, path_prefix, ..Route::default() };
                 for word in words {
-                    match word.strip_prefix('@') {
-                        Some(client) => client_names.push(ClientName::Host(client.to_owned())),
-                        None => methods.push(word.parse().unwrap()),
+                    match word.split_at(1) {
+                        ("@", client) => route.client_names.push(ClientName::Host(client.to_owned())),
+                        ("$", customer) => route.customers.push(CustomerName::parse(customer).unwrap()),
+                        _ => route.methods.push(word.parse().unwrap()),
                     }
                 }
-                Route { host, path_prefix, methods, client_names, ..Route::default() }
+                route
             })
             .collect();
         RouteTable::new(routes.iter().zip(0..))
@@ -213,7 +270,7 @@ mod tests {
     }
 
     fn find(table: &RouteTable<usize>, host: &str, path: &str, method: &Method) -> Option<usize> {
-        table.find(&Asked { host, path, method, client_names: &[] }).copied()
+        table.find(&Asked { host, path, method, client_names: &[], customer: None }).copied()
     }
 
     #[test]
@@ -269,7 +326,9 @@ mod tests {
         let table = table(&["any /a", "any /a GET", "any /a @x", "any /a PUT @x @y", "any /b @y"]);
         let of = |path: &str, method: Method, names: &[&str]| {
             let client_names: Vec<Box<str>> = names.iter().map(|name| (*name).into()).collect();
-            table.find(&Asked { host: "h", path, method: &method, client_names: &client_names }).copied()
+            table
+                .find(&Asked { host: "h", path, method: &method, client_names: &client_names, customer: None })
+                .copied()
         };
         assert_eq!(of("/a", Method::GET, &[]), Some(1));
         assert_eq!(of("/a", Method::GET, &["x"]), Some(2));
@@ -284,6 +343,22 @@ mod tests {
     }
 
     #[test]
+    fn listed_customers_win_over_any_host_and_path_and_take_nobody_else() {
+        let table = table(&["a.com /api/v2", "any / $x $y", "any /api $y", "any / GET $z", "any /"]);
+        let of = |host: &str, path: &str, method: Method, customer: &str| {
+            let customer = Some(customer.as_bytes()).filter(|name| !name.is_empty());
+            table.find(&Asked { host, path, method: &method, client_names: &[], customer }).copied()
+        };
+        assert_eq!(of("a.com", "/api/v2", Method::GET, "x"), Some(1));
+        assert_eq!(of("a.com", "/api/v2", Method::GET, "y"), Some(2));
+        assert_eq!(of("a.com", "/api/v2", Method::GET, "z"), Some(3));
+        assert_eq!(of("a.com", "/api/v2", Method::PUT, "z"), Some(0), "what their routes leave goes on");
+        assert_eq!(of("a.com", "/api/v2", Method::GET, "X"), Some(0));
+        assert_eq!(of("a.com", "/api/v2", Method::GET, ""), Some(0), "who says nothing is nobody");
+        assert_eq!(of("b.com", "/", Method::GET, "xy"), Some(4));
+    }
+
+    #[test]
     fn a_less_specific_host_takes_what_the_more_specific_one_has_no_path_for() {
         let table = table(&["a.com /x", "any /"]);
         assert_eq!(get(&table, "a.com", "/x"), Some(0));
@@ -291,11 +366,19 @@ mod tests {
     }
 
     /// The rules at the top of this file, over a plain list.
-    fn reference(lines: &[String], host: &str, path: &str, method: &str, client: &str) -> Option<usize> {
+    fn reference(
+        lines: &[String],
+        host: &str,
+        path: &str,
+        method: &str,
+        client: &str,
+        customer: &str,
+    ) -> Option<usize> {
         let matching = lines.iter().enumerate().filter_map(|(i, line)| {
             let words: Vec<&str> = line.split(' ').collect();
             let (pattern, prefix) = (words[0], words[1].trim_end_matches('/'));
-            let (clients, methods): (Vec<&str>, Vec<&str>) = words[2..].iter().partition(|word| word.starts_with('@'));
+            let (customers, others): (Vec<&str>, Vec<&str>) = words[2..].iter().partition(|word| word.starts_with('$'));
+            let (clients, methods): (Vec<&str>, Vec<&str>) = others.iter().partition(|word| word.starts_with('@'));
             let host_rank = match pattern.strip_prefix("*.") {
                 _ if pattern == "any" => Some(0),
                 Some(domain) => host.ends_with(&format!(".{domain}")).then_some(domain.len()),
@@ -304,8 +387,9 @@ mod tests {
             let below = path.strip_prefix(prefix)?;
             let matches = (below.is_empty() || below.starts_with('/'))
                 && (methods.is_empty() || methods.contains(&method))
-                && (clients.is_empty() || clients.iter().any(|name| name[1..] == *client));
-            let rank = (host_rank, prefix.len(), !clients.is_empty(), !methods.is_empty());
+                && (clients.is_empty() || clients.iter().any(|name| name[1..] == *client))
+                && (customers.is_empty() || customers.iter().any(|name| name[1..] == *customer));
+            let rank = (!customers.is_empty(), host_rank, prefix.len(), !clients.is_empty(), !methods.is_empty());
             matches.then_some((rank, std::cmp::Reverse(i)))
         });
         matching.max().map(|(_, std::cmp::Reverse(i))| i)
@@ -321,7 +405,7 @@ mod tests {
 
     fn line() -> impl Strategy<Value = String> {
         let pattern = prop_oneof![Just("any".to_owned()), host(), host().prop_map(|host| format!("*.{host}"))];
-        (pattern, path(), "( GET)?( PUT)?( @x)?( @y)?")
+        (pattern, path(), "( GET)?( PUT)?( @x)?( @y)?( \\$p)?( \\$q)?")
             .prop_map(|(pattern, path, methods)| format!("{pattern} {path}{methods}"))
     }
 
@@ -329,14 +413,17 @@ mod tests {
         #[test]
         fn lookups_agree_with_the_rules_over_a_plain_list(
             lines in prop::collection::vec(line(), 0..12),
-            requests in prop::collection::vec((host(), path(), "GET|PUT|POST", "x|y|z"), 1..20),
+            requests in prop::collection::vec((host(), path(), "GET|PUT|POST", "x|y|z", "p|q|r"), 1..20),
         ) {
             let table = table(&lines.iter().map(String::as_str).collect::<Vec<_>>());
-            for (host, path, method, client) in requests {
+            for (host, path, method, client, customer) in requests {
                 let (parsed, names) = (method.parse().unwrap(), [client.as_str().into()]);
-                let found = table.find(&Asked { host: &host, path: &path, method: &parsed, client_names: &names }).copied();
-                let expected = reference(&lines, &host, &path, &method, &client);
-                prop_assert_eq!(found, expected, "{} {} {} {}", method, host, path, client);
+                let customer_name = Some(customer.as_bytes());
+                let asked =
+                    Asked { host: &host, path: &path, method: &parsed, client_names: &names, customer: customer_name };
+                let found = table.find(&asked).copied();
+                let expected = reference(&lines, &host, &path, &method, &client, &customer);
+                prop_assert_eq!(found, expected, "{} {} {} {} {}", method, host, path, client, customer);
             }
         }
     }

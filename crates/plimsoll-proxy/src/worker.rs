@@ -17,10 +17,13 @@ use tokio::sync::{mpsc, oneshot};
 use crate::accept::{self, Door};
 use crate::access_log::AccessLog;
 use crate::classify::Claims;
-use crate::config::Config;
+use crate::config::{self, Config, Leads};
+use crate::degrade::{Degrade, Store};
+use crate::destination::{Destination, Target};
 use crate::explain::Explain;
+use crate::fixed::FixedAnswer;
 use crate::inbound::Inbound;
-use crate::listener::{Limits, ListenerState, Shared, Target};
+use crate::listener::{Limits, ListenerState, Routes, Shared};
 use crate::phase::{Life, Phase};
 use crate::request_body::RequestBody;
 use crate::route::RouteTable;
@@ -31,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) clusters: HashMap<String, Cluster>,
     /// The gates of those clusters that have one.
     pub(crate) inbound: HashMap<String, Arc<Inbound>>,
+    /// Answers that may be given again in place of errors.
+    pub(crate) stale: Arc<Store>,
     pub(crate) listeners: Vec<ListenerPlan>,
     pub(crate) access_log: AccessLog,
     pub(crate) explain: Explain,
@@ -91,6 +96,15 @@ struct Serving {
     clients: HashMap<String, Client<RequestBody>>,
 }
 
+/// What all listeners of a plan have in common.
+struct Common<'p> {
+    config: &'p Config,
+    inbound: &'p HashMap<String, Arc<Inbound>>,
+    stale: &'p Arc<Store>,
+    access_log: &'p AccessLog,
+    explain: &'p Explain,
+}
+
 /// A listener, and what keeps it accepting.
 struct Listening {
     state: Arc<ListenerState>,
@@ -118,14 +132,16 @@ impl Serving {
     }
 
     fn serve(&mut self, plan: Plan) {
-        let Plan { config, clusters, inbound, listeners, access_log, explain, done } = plan;
+        let Plan { config, clusters, inbound, stale, listeners, access_log, explain, done } = plan;
         self.clients.retain(|name, client| clusters.get(name) == Some(client.cluster()));
         for (name, cluster) in clusters {
             self.clients.entry(name).or_insert_with(|| Client::new(&cluster));
         }
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
+        let common =
+            Common { config: &config, inbound: &inbound, stale: &stale, access_log: &access_log, explain: &explain };
         for listener in listeners {
-            self.listen(&config, &inbound, (&access_log, &explain), listener);
+            self.listen(&common, listener);
         }
         self.leaving.retain(|state| state.strong_count() > 0);
         for (_, removed) in self.listeners.extract_if(|address, _| !addresses.contains(address)) {
@@ -136,14 +152,8 @@ impl Serving {
         let _ = done.send(());
     }
 
-    fn listen(
-        &mut self,
-        config: &Config,
-        inbound: &HashMap<String, Arc<Inbound>>,
-        (access_log, explain): (&AccessLog, &Explain),
-        plan: ListenerPlan,
-    ) {
-        let routes = Arc::new(self.routes(config, inbound, &plan));
+    fn listen(&mut self, common: &Common<'_>, plan: ListenerPlan) {
+        let routes = Arc::new(self.routes(common, &plan));
         let limits = Arc::new(plan.limits);
         if plan.sockets.is_empty() {
             if let Some(Listening { state, .. }) = self.listeners.get(&plan.address) {
@@ -158,8 +168,8 @@ impl Serving {
             routes: ArcSwap::new(routes),
             life: Life::new(),
             shared: plan.shared,
-            access_log: access_log.clone(),
-            recorder: explain.recorder(),
+            access_log: common.access_log.clone(),
+            recorder: common.explain.recorder(),
         });
         let door = Door::open();
         for socket in plan.sockets {
@@ -171,18 +181,29 @@ impl Serving {
         self.listeners.insert(plan.address, Listening { state, door: Some(door) });
     }
 
-    fn routes(
+    fn routes(&self, common: &Common<'_>, listener: &ListenerPlan) -> Routes {
+        let table = RouteTable::new(common.config.routes_of(&listener.name).filter_map(|route| {
+            let destination = match route.leads() {
+                Leads::Cluster(name) => Destination::Cluster(Arc::new(self.target(common, listener, route, name)?)),
+                Leads::Answer(answer) => Destination::Answer(FixedAnswer::new(common.config, answer)),
+                Leads::BlackHole => Destination::BlackHole,
+            };
+            Some((route, Arc::new(destination)))
+        }));
+        Routes::new(table, &listener.claims)
+    }
+
+    /// `None` for a cluster that does not exist; a config names no such.
+    fn target(
         &self,
-        config: &Config,
-        inbound: &HashMap<String, Arc<Inbound>>,
+        common: &Common<'_>,
         listener: &ListenerPlan,
-    ) -> RouteTable<Arc<Target>> {
-        RouteTable::new(config.routes_of(&listener.name).filter_map(|route| {
-            // A config names no route to a cluster that it does not have.
-            let client = self.clients.get(&route.cluster)?.clone();
-            let inbound = inbound.get(&route.cluster).cloned();
-            Some((route, Arc::new(Target::new(client, route, &listener.claims, inbound))))
-        }))
+        route: &config::Route,
+        cluster: &str,
+    ) -> Option<Target> {
+        let client = self.clients.get(cluster)?.clone();
+        let degrade = Degrade::new(common.config, route, listener.claims.customer_header(), common.stale);
+        Some(Target::new(client, route, &listener.claims, common.inbound.get(cluster).cloned(), degrade))
     }
 }
 

@@ -11,6 +11,9 @@ pub const ENDPOINT_LOAD_METRICS: HeaderName = HeaderName::from_static("endpoint-
 /// Marks an answer that was given without service, and says why: see [`crate::shed`].
 pub const X_PLIMSOLL_SHED: HeaderName = HeaderName::from_static("x-plimsoll-shed");
 
+/// Marks an answer that was given in place of an error, and says what it is and why: `stale; reason=overloaded`.
+pub const X_PLIMSOLL_DEGRADED: HeaderName = HeaderName::from_static("x-plimsoll-degraded");
+
 /// The code of a finished RPC, in decimal: see [`crate::grpc::Code`].
 pub const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 

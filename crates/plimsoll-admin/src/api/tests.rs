@@ -15,7 +15,7 @@ use super::*;
 use crate::explain::{Explanation, Marks, Remembered};
 use crate::snapshot::{
     AttemptCounts, BackendSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot, PressureSnapshot,
-    Reported, Transition,
+    Reported, StaleSnapshot, Transition,
 };
 
 /// A fleet of one cluster `web` with four backends: healthy and loaded, a lame duck, healthy and half as loaded,
@@ -76,11 +76,13 @@ pub(crate) fn fleet() -> Still {
         ended: vec![("resets", 1)],
         stalled_streams: 5,
         refusals: vec![("no-route", 7)],
+        degraded: vec![("stale", "overloaded", 9)],
     };
     let snapshot = FleetSnapshot {
         clusters: vec![cluster],
         listeners: vec![listener],
         access_log_dropped: 6,
+        stale_answers: StaleSnapshot { entries: 11, bytes: 1_200 },
         pressure: PressureSnapshot {
             level: 1,
             max_memory_bytes: Some(1 << 30),

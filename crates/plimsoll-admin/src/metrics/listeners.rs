@@ -19,7 +19,7 @@ fn by_reason(scrape: &Scrape, out: &mut Samples<'_>, counts: impl Fn(&ListenerSn
 }
 
 /// The table.
-pub(super) static LISTENERS: [Metric; 8] = [
+pub(super) static LISTENERS: [Metric; 9] = [
     Metric {
         name: "listener_connections",
         kind: MetricType::Gauge,
@@ -73,7 +73,20 @@ pub(super) static LISTENERS: [Metric; 8] = [
         name: "refused_requests_total",
         kind: MetricType::Counter,
         labels: LISTENER_REASON,
-        help: "Requests that the proxy answered itself for what the client did, for want of memory, or because a gate turned them away",
+        help: "Requests that the proxy answered itself for what the client did, for want of memory, because a gate turned them away, or because their route says so",
         fill: |s, out| by_reason(s, out, |l| &l.refusals),
+    },
+    Metric {
+        name: "degraded_answers_total",
+        kind: MetricType::Counter,
+        labels: &["listener", "kind", "reason"],
+        help: "Answers that were given in place of an error, as `degraded` of their route says",
+        fill: |s, out| {
+            listeners(s, |l| {
+                for (kind, reason, count) in &l.degraded {
+                    out.count(&[&l.name, kind, reason], *count);
+                }
+            });
+        },
     },
 ];

@@ -7,7 +7,7 @@ use crate::fleet::Readiness;
 use crate::process;
 
 /// The table.
-pub(super) static PROCESS: [Metric; 10] = [
+pub(super) static PROCESS: [Metric; 12] = [
     Metric {
         name: "reloads_total",
         kind: MetricType::Counter,
@@ -24,6 +24,20 @@ pub(super) static PROCESS: [Metric; 10] = [
         labels: &[],
         help: "Lines of the access log that were dropped, as they could not be written as fast as they came",
         fill: |s, out| out.count(&[], s.snapshot.access_log_dropped),
+    },
+    Metric {
+        name: "stale_answers",
+        kind: MetricType::Gauge,
+        labels: &[],
+        help: "Answers of backends that are kept, to be given again in place of errors",
+        fill: |s, out| out.gauge(&[], s.snapshot.stale_answers.entries as f64),
+    },
+    Metric {
+        name: "stale_answers_bytes",
+        kind: MetricType::Gauge,
+        labels: &[],
+        help: "What these answers take",
+        fill: |s, out| out.gauge(&[], s.snapshot.stale_answers.bytes as f64),
     },
     Metric {
         name: "ready",

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll::client::{BackendView, Cluster, Latencies};
 use plimsoll_admin::{
     AttemptCounts, BackendSnapshot, ClusterSnapshot, Explained, Fleet, FleetSnapshot, Histogram, InboundSnapshot,
-    ListenerSnapshot, Missing, PressureSnapshot, Readiness, Reported, Transition, Wanted,
+    ListenerSnapshot, Missing, PressureSnapshot, Readiness, Reported, StaleSnapshot, Transition, Wanted,
 };
 use plimsoll_core::Timestamp;
 use plimsoll_core::health::State;
-use plimsoll_proxy::{InboundView, PressureView, Proxy};
+use plimsoll_proxy::{InboundView, PressureView, Proxy, StaleView};
 
 use super::explain;
 
@@ -77,12 +77,14 @@ impl Fleet for ProxyFleet {
                     ended: listener.ended,
                     stalled_streams: listener.stalled_streams,
                     refusals: listener.refusals,
+                    degraded: listener.degraded,
                 })
                 .collect(),
             reloads_taken: self.proxy.reloads().taken(),
             reloads_refused: self.proxy.reloads().refused(),
             access_log_dropped: self.proxy.access_log_dropped(),
             pressure: pressure(self.proxy.pressure()),
+            stale_answers: stale_answers(self.proxy.stale_answers()),
         }
     }
 
@@ -97,6 +99,10 @@ impl Fleet for ProxyFleet {
     fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
         self.switch(cluster, backend, Cluster::undrain)
     }
+}
+
+fn stale_answers(view: StaleView) -> StaleSnapshot {
+    StaleSnapshot { entries: view.entries, bytes: view.bytes }
 }
 
 fn pressure(view: PressureView) -> PressureSnapshot {

@@ -48,6 +48,8 @@ pub(crate) struct Entry {
     pub(crate) attempts: u32,
     /// Why the proxy answered itself.
     pub(crate) reason: Option<&'static str>,
+    /// What was given in place of an error.
+    pub(crate) degraded: Option<&'static str>,
     /// The answer came to its end.
     pub(crate) complete: bool,
 }
@@ -80,6 +82,7 @@ impl Entry {
             backend: None,
             attempts: 0,
             reason: None,
+            degraded: None,
             complete: false,
         }
     }

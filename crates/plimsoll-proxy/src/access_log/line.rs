@@ -59,6 +59,7 @@ fn json(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Result {
     }
     write!(line, ",\"complete\":{}", entry.complete)?;
     optional(line, ",\"reason\":", entry.reason.map(str::as_bytes))?;
+    optional(line, ",\"degraded\":", entry.degraded.map(str::as_bytes))?;
     optional(line, ",\"request_id\":", entry.request_id.as_ref().map(|value| value.as_bytes()))?;
     optional(line, ",\"trace_parent\":", entry.trace_parent.as_ref().map(|value| value.as_bytes()))?;
     optional(line, ",\"user_agent\":", entry.user_agent.as_ref().map(|value| value.as_bytes()))?;
@@ -95,6 +96,7 @@ fn for_people(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Resu
         line.write_str(" incomplete")?;
     }
     optional(line, " reason=", entry.reason.map(str::as_bytes))?;
+    optional(line, " degraded=", entry.degraded.map(str::as_bytes))?;
     optional(line, " id=", entry.request_id.as_ref().map(|value| value.as_bytes()))?;
     optional(line, " trace=", entry.trace_parent.as_ref().map(|value| value.as_bytes()))?;
     optional(line, " agent=", entry.user_agent.as_ref().map(|value| value.as_bytes()))?;

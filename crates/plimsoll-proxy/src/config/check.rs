@@ -15,7 +15,7 @@ use super::cluster::Cluster;
 use super::health::Kind;
 use super::listener::{LEAST_MAX_HEADER_SIZE, Listener};
 use super::raw::RawConfig;
-use super::route::Route;
+use super::route::{Leads, Route};
 use super::subset::Identity;
 use super::tls::ClientCertificate;
 
@@ -24,6 +24,14 @@ const NAME_MEND: &str = "use letters, digits, \"-\", \"_\" and \".\": the name s
 
 /// How to mend what only a gate looks at.
 const INBOUND_MEND: &str = "add [clusters.NAME.inbound] with pid_file = \"/run/app.pid\", or remove it";
+
+/// How to mend that nobody says who a customer is.
+const CUSTOMER_HEADER_MEND: &str =
+    "add customer_header = \"x-customer\" to a listener whose senders are trusted with it";
+
+/// How to mend that nobody asks for customers.
+const CUSTOMERS_MEND: &str =
+    "add [clusters.NAME.inbound] with pid_file = \"/run/app.pid\", or a route with customers = [\"...\"], or remove it";
 
 /// Whether `name` has only characters that a name may have.
 fn is_name(name: &str) -> bool {
@@ -35,6 +43,7 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
     let mut rules = Rules { checker: Checker::new(places, problems) };
     rules.whole(raw);
     rules.checker.order("drain", ("announce", &mut raw.drain.announce), ("timeout", raw.drain.timeout));
+    raw.stale_answers.check(&mut rules.checker);
     rules.listeners(raw);
     for (i, route) in raw.routes.iter().enumerate() {
         rules.route(raw, i, route);
@@ -64,12 +73,13 @@ impl Rules<'_> {
     /// Reports backends that are the very listener whose requests they are to answer: each would come in again, for ever.
     fn loops(&mut self, raw: &RawConfig) {
         for route in &raw.routes {
-            let Some(cluster) = raw.clusters.get(&route.cluster) else { continue };
+            let Leads::Cluster(name) = route.leads() else { continue };
+            let Some(cluster) = raw.clusters.get(name) else { continue };
             for listener in raw.listeners.iter().filter(|listener| route.applies_to(&listener.name)) {
                 for (k, backend) in cluster.backends.iter().enumerate() {
                     if backend.address.socket_address().is_some_and(|address| reaches(address, listener.address)) {
                         self.report(
-                            format!("clusters.{}.backends[{k}]", route.cluster),
+                            format!("clusters.{name}.backends[{k}]"),
                             format!(
                                 "{} is the listener \"{}\", whose requests come here",
                                 backend.address, listener.name
@@ -126,13 +136,17 @@ impl Rules<'_> {
                 let mend = "add trusted_proxies = [\"10.0.0.0/8\"], with the addresses of the balancers in front";
                 self.report(format!("{path}.proxy_protocol"), reason, mend);
             }
-            let leads_to_gate = |route: &Route| {
-                let cluster = raw.clusters.get(&route.cluster);
-                route.applies_to(&listener.name) && cluster.is_none_or(|cluster| cluster.inbound.is_some())
+            let asks_for_customer = |route: &Route| {
+                let leads_to_gate = match route.leads() {
+                    Leads::Cluster(name) => raw.clusters.get(name).is_none_or(|cluster| cluster.inbound.is_some()),
+                    _ => false,
+                };
+                let is_stale = route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
+                route.applies_to(&listener.name) && (leads_to_gate || is_stale || !route.customers.is_empty())
             };
-            if listener.customer_header.is_some() && !raw.routes.iter().any(leads_to_gate) {
-                let reason = "is not looked at: no cluster of its routes has a gate, where customers have shares";
-                self.report(format!("{path}.customer_header"), reason, INBOUND_MEND);
+            if listener.customer_header.is_some() && !raw.routes.iter().any(asks_for_customer) {
+                let reason = "is not looked at: none of its routes lists customers or keeps answers, and none of their clusters has a gate";
+                self.report(format!("{path}.customer_header"), reason, CUSTOMERS_MEND);
             }
             if listener.max_header_size < LEAST_MAX_HEADER_SIZE {
                 let reason = "is too small for the heads of ordinary requests";
@@ -150,10 +164,7 @@ impl Rules<'_> {
 
     fn route(&mut self, raw: &RawConfig, i: usize, route: &Route) {
         let path = format!("routes[{i}]");
-        if !route.cluster.is_empty() && !raw.clusters.contains_key(&route.cluster) && !raw.clusters.is_empty() {
-            let mend = mend_name(&route.cluster, raw.clusters.keys().map(String::as_str));
-            self.report(format!("{path}.cluster"), format!("there is no cluster \"{}\"", route.cluster), mend);
-        }
+        self.leads(raw, &path, route);
         for (k, name) in route.listeners.iter().enumerate() {
             if !raw.listeners.iter().any(|listener| listener.name == *name) {
                 let mend = mend_name(name, raw.listeners.iter().map(|listener| listener.name.as_str()));
@@ -169,10 +180,23 @@ impl Rules<'_> {
                 );
             }
         }
-        let cluster = raw.clusters.get(&route.cluster);
-        if route.exempt && cluster.is_some_and(|cluster| cluster.inbound.is_none()) {
-            let reason = format!("cluster \"{}\" turns nobody away from whom this could be exempt", route.cluster);
+        if let Leads::Cluster(name) = route.leads()
+            && route.exempt
+            && raw.clusters.get(name).is_some_and(|cluster| cluster.inbound.is_none())
+        {
+            let reason = format!("cluster \"{name}\" turns nobody away from whom this could be exempt");
             self.report(format!("{path}.exempt"), reason, INBOUND_MEND);
+        }
+        for (k, customer) in route.customers.iter().enumerate() {
+            if route.customers[..k].contains(customer) {
+                let reason = format!("\"{customer}\" is in the list twice");
+                self.report(format!("{path}.customers[{k}]"), reason, "remove one of them");
+            }
+        }
+        let mut listeners = raw.listeners.iter().filter(|listener| route.applies_to(&listener.name));
+        if !route.customers.is_empty() && !listeners.any(|listener| listener.customer_header.is_some()) {
+            let reason = "no listener of this route is told how requests name their customer";
+            self.report(format!("{path}.customers"), reason, CUSTOMER_HEADER_MEND);
         }
         let asks = |listener: &&Listener| {
             route.applies_to(&listener.name)
@@ -186,6 +210,55 @@ impl Rules<'_> {
         if let Some(j) = shadowing(raw, i, route) {
             let reason = format!("no request gets here: routes[{j}] takes all for {route}");
             self.report(path, reason, "give it another host, path_prefix or methods, or remove it");
+        }
+    }
+
+    /// That a route leads to one place, and is told nothing of another.
+    fn leads(&mut self, raw: &RawConfig, path: &str, route: &Route) {
+        let places = [
+            ("cluster", route.cluster.is_some()),
+            ("answer", route.answer.is_some()),
+            ("black_hole", route.black_hole),
+        ];
+        let named: Vec<_> = places.into_iter().filter(|(_, is_there)| *is_there).map(|(key, _)| key).collect();
+        match named[..] {
+            // What cannot be read, as a part or as a whole, was told as such.
+            [] if *route == Route::default() && !self.checker.is_readable(path) => {}
+            [] if places.iter().all(|(key, _)| self.checker.is_readable(&format!("{path}.{key}"))) => {
+                let mend = "add cluster = \"...\", answer = { status = 403 } or black_hole = true";
+                self.report(format!("{path}.cluster"), "is missing: the route leads nowhere", mend);
+            }
+            [first, second, ..] => {
+                let reason = format!("the route leads to its {first} already");
+                self.report(format!("{path}.{second}"), reason, "remove one of them");
+            }
+            _ => {}
+        }
+        match route.leads() {
+            Leads::Cluster(name) if !raw.clusters.contains_key(name) && !raw.clusters.is_empty() => {
+                let mend = mend_name(name, raw.clusters.keys().map(String::as_str));
+                self.report(format!("{path}.cluster"), format!("there is no cluster \"{name}\""), mend);
+            }
+            Leads::Cluster(_) => {}
+            Leads::Answer(_) | Leads::BlackHole => {
+                let of_clusters = [
+                    ("request_timeout", route.request_timeout.is_some()),
+                    ("host_rewrite", route.host_rewrite.is_some()),
+                    ("criticality", route.criticality.is_some()),
+                    ("exempt", route.exempt),
+                    ("degraded", route.degraded.is_some()),
+                ];
+                for (key, _) in of_clusters.into_iter().filter(|(_, is_there)| *is_there && !named.is_empty()) {
+                    let reason = "is not looked at: the route asks no cluster";
+                    self.report(format!("{path}.{key}"), reason, "remove it");
+                }
+            }
+        }
+        if let Some(answer) = &route.answer {
+            answer.check(&format!("{path}.answer"), &mut self.checker);
+        }
+        if let Some(degraded) = &route.degraded {
+            degraded.check(&format!("{path}.degraded"), &mut self.checker);
         }
     }
 
@@ -342,11 +415,12 @@ fn reaches(to: SocketAddr, at: SocketAddr) -> bool {
 /// The earlier route that takes all requests of route `i`, if there is one.
 ///
 /// The most specific route wins, whatever the order, so only routes for the very same host and path
-/// compete: between those a list of clients comes before "any", then a list of methods, and then the earlier one wins.
+/// compete, if both list customers or both do not: between those a list of clients comes before "any", then a list of methods, and then the earlier one wins.
 fn shadowing(raw: &RawConfig, i: usize, route: &Route) -> Option<usize> {
     let takes_all = |other: &Route| {
         other.host == route.host
             && other.path_prefix == route.path_prefix
+            && takes_all_of(&other.customers, &route.customers)
             && takes_all_of(&other.client_names, &route.client_names)
             && takes_all_of(&other.methods, &route.methods)
             && (other.listeners.is_empty()

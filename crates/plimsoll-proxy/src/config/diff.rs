@@ -93,13 +93,16 @@ fn top(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
         raw.clusters.clear();
         raw
     };
-    settings(changes, "", &alone(old), &alone(new), |path| match path.split('.').next().unwrap_or(path) {
+    settings(changes, "", &alone(old), &alone(new), |path| match first_part(path) {
         "threads" => (RESTART, true),
         "admin" => ("the admin API moves there: who scrapes it has to follow", false),
         "access_log" => ("from the next line on", false),
         "explain" if path == "explain.entries" => ("what is remembered of requests begins anew", false),
         "explain" => ("from the next request on", false),
         "drain" => ("for the next drain", false),
+        "stale_answers" => {
+            ("at once; of the answers that are kept, those used longest ago go until the rest fits", false)
+        }
         "client" => ("subsets are chosen anew: backends that are left finish their requests", false),
         _ => ("at once", false),
     });
@@ -123,20 +126,26 @@ fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
 }
 
 /// What a route does, rather than which requests it takes.
-const DEEDS: [&str; 5] = ["cluster", "request_timeout", "host_rewrite", "criticality", "exempt"];
+const DEEDS: [&str; 8] =
+    ["cluster", "answer", "black_hole", "request_timeout", "host_rewrite", "criticality", "exempt", "degraded"];
+
+/// The setting of a table, or the table within it, that `path` is or lies in.
+fn first_part(path: &str) -> &str {
+    path.split('.').next().unwrap_or(path)
+}
 
 fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let by_condition = |raw: &RawConfig| {
         let label = |route: &Route| {
             let conditions: Vec<String> = (flat(route).into_iter())
-                .filter(|(path, value)| !DEEDS.contains(&path.as_str()) && value != "[]")
+                .filter(|(path, value)| !DEEDS.contains(&first_part(path)) && value != "[]")
                 .map(|(path, value)| format!("{path} = {value}"))
                 .collect();
             format!("{{ {} }}", conditions.join(", "))
         };
         raw.routes.iter().map(|route| (label(route), route.clone())).collect()
     };
-    let (added, removed) = ("requests that match go there from the next one on", "requests in flight finish");
+    let (added, removed) = ("holds for requests that match from the next one on", "requests in flight finish");
     parts(changes, "route", by_condition(old), by_condition(new), [added, removed], |changes, part, old, new| {
         settings(changes, part, old, new, |_| {
             ("from the next request on; those in flight finish where they are", false)
@@ -167,7 +176,7 @@ fn clusters(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
 }
 
 fn cluster_effect(path: &str) -> (&'static str, bool) {
-    let effect = match path.split('.').next().unwrap_or(path) {
+    let effect = match first_part(path) {
         "policy" => {
             "from the next request on; what the policy has learned is learned anew, states and connections stay"
         }

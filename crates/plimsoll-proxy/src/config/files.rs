@@ -1,4 +1,4 @@
-//! The files that a configuration names: certificates, keys, authorities.
+//! The files that a configuration names: certificates, keys, authorities, bodies of answers.
 //!
 //! They are read with the configuration, and what is wrong with one is a problem of the setting that names it. So a
 //! configuration that was taken has all that it needs, `check` finds what a start would, and a reload that cannot read a
@@ -6,14 +6,18 @@
 //! reload for another reason, would make an outage of what some clients may bear.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use plimsoll::tls::{Identity, IdentityError, RootCertStore, TlsConfig, Trust, file};
-use plimsoll_config::{Checker, Places};
+use plimsoll_config::{Checker, Places, Value as _};
 
 use super::Problem;
+use super::answer::MAX_BODY;
 use super::cluster::Cluster;
 use super::raw::RawConfig;
 use super::tls::{ClientCertificate, ClusterTls, FilePath, ListenerTls};
@@ -29,6 +33,8 @@ pub(super) struct Files {
     pub(super) listeners: BTreeMap<String, Arc<ServerTls>>,
     /// By the cluster's name.
     pub(super) clusters: BTreeMap<String, TlsConfig>,
+    /// Bodies of answers.
+    pub(super) bodies: BTreeMap<FilePath, Bytes>,
 }
 
 /// Reads the files that `raw` names, as seen from `folder`, and adds to `problems` what is wrong with them.
@@ -45,6 +51,14 @@ pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Ve
         if let Cluster { tls: Some(tls), .. } = cluster {
             let client = reader.cluster(&format!("clusters.{name}.tls"), tls);
             files.clusters.extend(client.map(|client| (name.clone(), client)));
+        }
+    }
+    for (i, route) in raw.routes.iter().enumerate() {
+        for (table, answer) in route.answers() {
+            if let Some(path) = &answer.file {
+                let body = reader.body(format!("routes[{i}].{table}.file"), path);
+                files.bodies.extend(body.map(|body| (path.clone(), body)));
+            }
         }
     }
     (files, reader.checker.into_problems())
@@ -148,6 +162,29 @@ impl Reader<'_> {
                 Trust::system().map_err(|error| self.checker.report(setting, error.to_string(), mend)).ok()
             }
         }
+    }
+
+    fn body(&mut self, setting: String, path: &FilePath) -> Option<Bytes> {
+        let at = path.within(self.folder);
+        let most = MAX_BODY.bytes();
+        let read = || -> io::Result<Vec<u8>> {
+            let mut body = Vec::new();
+            // One more, by which it is known that there is more.
+            File::open(&at)?.take(most as u64 + 1).read_to_end(&mut body)?;
+            Ok(body)
+        };
+        match read() {
+            Ok(body) if body.len() <= most => return Some(body.into()),
+            Ok(_) => {
+                let reason = format!("{} is longer than {}", at.display(), MAX_BODY.print());
+                self.checker.report(setting, reason, "make it shorter, or have a backend serve it");
+            }
+            Err(error) => {
+                let mend = "name a file that this user may read; a path is as seen from the folder of this file";
+                self.checker.report(setting, format!("{} cannot be read: {error}", at.display()), mend);
+            }
+        }
+        None
     }
 
     fn authorities(&mut self, setting: String, path: &FilePath) -> Option<RootCertStore> {

@@ -12,10 +12,13 @@
 
 mod access_log;
 mod address;
+mod answer;
 mod check;
 mod client_name;
 mod cluster;
 mod criticality;
+mod customer;
+mod degraded;
 mod diff;
 mod explain;
 mod files;
@@ -41,9 +44,12 @@ use std::sync::Arc;
 
 pub use access_log::{AccessLog, LogFormat, LogPath};
 pub use address::{Backend, BackendAddress};
+pub use answer::{Answer, AnswerStatus, ContentType};
 pub use client_name::ClientName;
 pub use cluster::{Cluster, ProxyHeader};
 pub use criticality::{Believed, FieldName, Level};
+pub use customer::CustomerName;
+pub use degraded::{Degraded, StaleAnswers, TroubleName};
 pub use diff::{Change, What};
 pub use explain::{Entries, Explain};
 pub use forwarded::{Forwarded, Network, ProxyProtocol, Pseudonym};
@@ -53,11 +59,12 @@ pub use listener::Listener;
 pub use plimsoll_config::{ByteSize, ConfigError, Position, Problem};
 pub use pressure::MemoryLimit;
 pub use raw::Drain;
-pub use route::{HostName, HostPattern, PathPrefix, Route};
+pub use route::{HostName, HostPattern, Leads, PathPrefix, Route};
 pub use simple::Simple;
 pub use subset::{Identity, Subset};
 pub use tls::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, ListenerTls, ServerNameText, TlsVersion};
 
+use bytes::Bytes;
 use files::Files;
 pub(crate) use inbound::InboundProcess;
 use plimsoll::client::ClusterConfig;
@@ -148,6 +155,19 @@ impl Config {
     #[must_use]
     pub fn max_memory(&self) -> Option<MemoryLimit> {
         self.raw.max_memory
+    }
+
+    /// How much is kept of what backends answered; `None` where no route gives it again.
+    #[must_use]
+    pub fn stale_answers(&self) -> Option<StaleAnswers> {
+        let is_stale = |route: &Route| route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
+        self.raw.routes.iter().any(is_stale).then_some(self.raw.stale_answers)
+    }
+
+    /// The body of an answer that is one of this configuration's; `None` if nothing is said of it.
+    pub(crate) fn body(&self, answer: &Answer) -> Option<Bytes> {
+        let from_file = answer.file.as_ref().and_then(|file| self.files.bodies.get(file).cloned());
+        from_file.or_else(|| answer.body.clone().map(Bytes::from))
     }
 
     /// How the proxy ends.

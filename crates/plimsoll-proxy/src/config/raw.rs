@@ -10,6 +10,7 @@ use plimsoll_config::{Table, Visitor, span_or_off};
 
 use super::access_log::AccessLog;
 use super::cluster::Cluster;
+use super::degraded::StaleAnswers;
 use super::explain::Explain;
 use super::listener::Listener;
 use super::pressure::MemoryLimit;
@@ -33,6 +34,7 @@ pub(super) struct RawConfig {
     pub(super) access_log: AccessLog,
     pub(super) explain: Explain,
     pub(super) drain: Drain,
+    pub(super) stale_answers: StaleAnswers,
     pub(super) client: Identity,
     pub(super) listeners: Vec<Listener>,
     pub(super) routes: Vec<Route>,
@@ -49,6 +51,7 @@ impl Default for RawConfig {
             access_log: AccessLog::default(),
             explain: Explain::default(),
             drain: Drain::default(),
+            stale_answers: StaleAnswers::default(),
             client: Identity::default(),
             listeners: Vec::new(),
             routes: Vec::new(),
@@ -65,6 +68,7 @@ impl Table for RawConfig {
         visitor.table("access_log", &mut self.access_log);
         visitor.table("explain", &mut self.explain);
         visitor.table("drain", &mut self.drain);
+        visitor.table("stale_answers", &mut self.stale_answers);
         visitor.table("client", &mut self.client);
         visitor.tables("listeners", &mut self.listeners);
         visitor.tables("routes", &mut self.routes);

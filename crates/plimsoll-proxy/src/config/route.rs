@@ -9,8 +9,11 @@ use http::uri::Authority;
 use plimsoll_config::{Flaw, Table, Visitor, quoted, text, values};
 
 use super::address::is_host_name;
+use super::answer::Answer;
 use super::client_name::ClientName;
 use super::criticality::Level;
+use super::customer::CustomerName;
+use super::degraded::Degraded;
 use super::value::methods;
 
 /// The hosts that a route is for.
@@ -126,7 +129,7 @@ impl HostName {
     }
 }
 
-/// Sends some requests to a cluster.
+/// Says what becomes of some requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Route {
@@ -138,8 +141,14 @@ pub struct Route {
     pub methods: Vec<Method>,
     /// Clients, by the names in their certificates; empty for any, with a certificate or without.
     pub client_names: Vec<ClientName>,
-    /// The cluster that answers, by name; it exists.
-    pub cluster: String,
+    /// Customers, by the names that their requests give; empty for any, with a name or without.
+    pub customers: Vec<CustomerName>,
+    /// The cluster that answers, by name; it exists. Of this and the two that follow exactly one is there.
+    pub cluster: Option<String>,
+    /// The answer to all its requests.
+    pub answer: Option<Answer>,
+    /// Its requests are dropped without an answer.
+    pub black_hole: bool,
     /// Time to the head of the response, in place of the cluster's.
     pub request_timeout: Option<Duration>,
     /// The host that backends are asked for, in place of the one that clients name.
@@ -150,6 +159,19 @@ pub struct Route {
     pub exempt: bool,
     /// Listeners whose requests are looked at, by name; empty for all. They exist.
     pub listeners: Vec<String>,
+    /// What is given in place of an error.
+    pub degraded: Option<Degraded>,
+}
+
+/// Where a route leads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Leads<'r> {
+    /// To the cluster of this name.
+    Cluster(&'r str),
+    /// To this answer.
+    Answer(&'r Answer),
+    /// Nowhere.
+    BlackHole,
 }
 
 impl Table for Route {
@@ -158,16 +180,37 @@ impl Table for Route {
         visitor.value("path_prefix", &mut self.path_prefix);
         methods(visitor, "methods", &mut self.methods);
         visitor.value("client_names", &mut self.client_names);
-        visitor.required("cluster", &mut self.cluster);
+        visitor.value("customers", &mut self.customers);
+        visitor.optional("cluster", &mut self.cluster);
+        visitor.value("black_hole", &mut self.black_hole);
         visitor.optional("request_timeout", &mut self.request_timeout);
         visitor.optional("host_rewrite", &mut self.host_rewrite);
         visitor.optional("criticality", &mut self.criticality);
         visitor.value("exempt", &mut self.exempt);
         visitor.value("listeners", &mut self.listeners);
+        visitor.optional_table("answer", &mut self.answer);
+        visitor.optional_table("degraded", &mut self.degraded);
     }
 }
 
 impl Route {
+    /// Where it leads.
+    #[must_use]
+    pub fn leads(&self) -> Leads<'_> {
+        match (&self.cluster, &self.answer) {
+            (Some(cluster), _) => Leads::Cluster(cluster),
+            (None, Some(answer)) => Leads::Answer(answer),
+            (None, None) => Leads::BlackHole,
+        }
+    }
+
+    /// All answers that it has of its own, with the names of their tables in the route.
+    pub(super) fn answers(&self) -> impl Iterator<Item = (&'static str, &Answer)> {
+        let degraded = self.degraded.as_ref().and_then(|degraded| degraded.answer.as_ref());
+        let answer = self.answer.as_ref().map(|answer| ("answer", answer));
+        answer.into_iter().chain(degraded.map(|answer| ("degraded.answer", answer)))
+    }
+
     /// Whether requests that come in at the listener of this name are looked at.
     #[must_use]
     pub fn applies_to(&self, listener: &str) -> bool {
@@ -187,6 +230,9 @@ impl fmt::Display for Route {
         }
         for name in &self.client_names {
             write!(f, " {name}")?;
+        }
+        for name in &self.customers {
+            write!(f, " customer {name}")?;
         }
         Ok(())
     }

@@ -68,7 +68,7 @@ impl Config {
         raw.threads = simple.threads.unwrap_or(raw.threads);
         cluster.requests.protocol = simple.protocol.unwrap_or(cluster.requests.protocol);
         cluster.balancer.policy = simple.policy.unwrap_or(cluster.balancer.policy);
-        raw.routes.push(Route { cluster: CLUSTER.to_owned(), ..Route::default() });
+        raw.routes.push(Route { cluster: Some(CLUSTER.to_owned()), ..Route::default() });
         raw.clusters.insert(CLUSTER.to_owned(), cluster);
         Self::build("command line", Path::new(""), Read { root: raw, places: Places::default(), problems }).map_err(
             |error| ConfigError::new("command line", error.problems().iter().cloned().map(at_arguments).collect()),

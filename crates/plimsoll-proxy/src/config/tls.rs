@@ -6,13 +6,18 @@ use plimsoll::tls::ServerName;
 use plimsoll_config::{DeValue, Flaw, Reading, Spanned, Table, Value, Visitor, choice, kind, quoted, text, values};
 
 /// A file that the configuration names: absolute, or as seen from the folder of the configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilePath(PathBuf);
 
 impl FilePath {
     /// Where it is, for a configuration in `folder`.
     pub(super) fn within(&self, folder: &Path) -> PathBuf {
         folder.join(&self.0)
+    }
+
+    /// What its name ends with, which tells what is in it.
+    pub(crate) fn extension(&self) -> Option<&str> {
+        self.0.extension()?.to_str()
     }
 }
 

@@ -16,8 +16,8 @@ use super::id::{Id, RequestId};
 use super::{Criticality, End, Explanation, Gated};
 use crate::activity::Connection;
 use crate::classify::Class;
+use crate::destination::Target;
 use crate::inbound::Said;
-use crate::listener::Target;
 
 /// What is known of a request.
 pub(crate) struct Case {

@@ -28,6 +28,7 @@ use plimsoll_core::admit::Pressure;
 use plimsoll_core::throttling::Label;
 
 pub(crate) use self::case::{Answered, Case};
+pub(crate) use self::id::X_REQUEST_ID;
 use self::log::RefusalLog;
 use self::ring::Ring;
 use crate::activity::Connection;

@@ -141,6 +141,7 @@ impl Http1 {
         let response = match response {
             Answered::By(Outcome::Answer(response)) => response,
             Answered::By(Outcome::Switched(switched)) => return self.switch(switched).await,
+            Answered::By(Outcome::Dropped) => return After::Broken,
             Answered::TooSlow => return After::Refuse(Refusal::SlowBody),
             Answered::Gone => return After::Broken,
         };

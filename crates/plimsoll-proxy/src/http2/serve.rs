@@ -1,6 +1,5 @@
 //! One HTTP/2 connection of a client: hyper speaks the protocol, on this task, and each request has a task of its own.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -134,7 +133,7 @@ async fn serve_request(
     mut request: Request<Incoming>,
     flow: Arc<Flow>,
     active: ActiveRequest,
-) -> Result<Response<ResponseBody>, Infallible> {
+) -> Result<Response<ResponseBody>, h2::Error> {
     let (upgrade, client) = Upgrade::of_http2(&mut request).unzip();
     let request = request.map(|incoming| RequestBody::http2(incoming, &connection.limits));
     let asks_to_switch = client.is_some();
@@ -142,6 +141,8 @@ async fn serve_request(
         // To an extended CONNECT any success says that the tunnel is open.
         Outcome::Answer(response) if asks_to_switch && response.status().is_success() => answer::for_no_switch(),
         Outcome::Answer(response) => response,
+        // A code that does not invite to try again.
+        Outcome::Dropped => return Err(h2::Reason::CANCEL.into()),
         Outcome::Switched(switched) => {
             let idle_timeout = connection.limits.upgrade_idle_timeout;
             let phases = connection.listener.life.watch();

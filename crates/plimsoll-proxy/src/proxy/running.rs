@@ -13,6 +13,7 @@ use super::ListenerView;
 use crate::access_log::AccessLog;
 use crate::classify::Claims;
 use crate::config::Config;
+use crate::degrade::Store;
 use crate::explain::Explain;
 use crate::inbound::Inbound;
 use crate::listener::{Limits, Shared};
@@ -30,6 +31,8 @@ pub(super) struct Running {
     pub(super) listeners: HashMap<SocketAddr, RunningListener>,
     /// Removed, with connections that have not ended yet.
     leaving: Vec<Arc<Shared>>,
+    /// Answers that may be given again in place of errors.
+    pub(super) stale: Arc<Store>,
     pressure: Arc<Pressure>,
 }
 
@@ -50,6 +53,7 @@ impl Running {
             inbound: BTreeMap::new(),
             listeners: HashMap::new(),
             leaving: Vec::new(),
+            stale: Arc::default(),
             pressure,
         }
     }
@@ -63,6 +67,7 @@ impl Running {
     ) -> HashMap<SocketAddr, Vec<TcpListener>> {
         self.update_clusters(&config, endpoints);
         self.update_inbound(&config);
+        self.stale.limit(config.stale_answers());
         let copies = self.update_listeners(&config, bound);
         self.config = config;
         copies
@@ -168,6 +173,7 @@ impl Running {
             config: Arc::clone(&self.config),
             clusters: self.clusters.clone().into_iter().collect(),
             inbound: self.inbound.clone().into_iter().collect(),
+            stale: Arc::clone(&self.stale),
             listeners: listeners.collect(),
             access_log: access_log.clone(),
             explain: explain.clone(),
@@ -192,6 +198,7 @@ impl RunningListener {
             connections: self.shared.connections(),
             accepted: self.shared.accepted.load(Ordering::Relaxed),
             refusals: self.shared.refusals.counts().collect(),
+            degraded: self.shared.degraded.counts().collect(),
             ended: self.shared.ended.counts().collect(),
             turned_away: self.shared.turned_away(),
             stalled_streams: self.shared.stalled_streams.load(Ordering::Relaxed),

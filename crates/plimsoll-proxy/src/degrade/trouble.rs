@@ -1,0 +1,127 @@
+//! Why there is no proper answer, in the few words that it takes to choose what to give instead.
+
+use http::{HeaderMap, StatusCode};
+use plimsoll::client;
+use plimsoll_wire::shed::{Shed, ShedReason};
+
+/// Why there is no proper answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Backends have more to do than they can: the gate says so, or a backend does.
+    Overloaded,
+    /// All backends were at their limit of active requests for too long.
+    Saturated,
+    /// No backend is usable.
+    NoBackend,
+    /// No answer came in time.
+    Deadline,
+    /// The backend closed the connection, or its answer was none.
+    Failed,
+    /// The backend answered 500, 502, 503 or 504, as far as that is nothing of the above.
+    ServerError,
+    /// The customer is over its quota.
+    Quota,
+}
+
+impl Trouble {
+    /// All of them, in the order of their declaration.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Overloaded,
+        Self::Saturated,
+        Self::NoBackend,
+        Self::Deadline,
+        Self::Failed,
+        Self::ServerError,
+        Self::Quota,
+    ];
+
+    /// Those in which nobody gave an answer that clients may make something of. A backend's own error page may be one, and a
+    /// customer over its quota is to notice.
+    pub(crate) const WITHOUT_SERVICE: [Self; 5] =
+        [Self::Overloaded, Self::Saturated, Self::NoBackend, Self::Deadline, Self::Failed];
+
+    /// The word for it in the file, in metrics, and in the header.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Overloaded => "overloaded",
+            Self::Saturated => "saturated",
+            Self::NoBackend => "no-backend",
+            Self::Deadline => "deadline",
+            Self::Failed => "failed",
+            Self::ServerError => "server-error",
+            Self::Quota => "quota",
+        }
+    }
+
+    /// That of a request that was turned away.
+    pub(crate) fn of_shed(reason: ShedReason) -> Self {
+        match reason {
+            ShedReason::Overloaded | ShedReason::OverloadedNoRetry | ShedReason::Throttled => Self::Overloaded,
+            ShedReason::Saturated => Self::Saturated,
+            ShedReason::NoBackend | ShedReason::LameDuck => Self::NoBackend,
+            ShedReason::Deadline => Self::Deadline,
+            ShedReason::Quota => Self::Quota,
+        }
+    }
+
+    /// That of a request without a response; `None` if it is the client's own.
+    pub(crate) fn of_error(error: &client::Error) -> Option<Self> {
+        match error {
+            client::Error::RequestBody(_) => None,
+            error => Some(error.shed_reason().map_or(Self::Failed, Self::of_shed)),
+        }
+    }
+
+    /// That of a backend's answer; `None` if it is a proper one.
+    pub(crate) fn of_answer(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
+        const ERRORS: [StatusCode; 4] = [
+            StatusCode::INTERNAL_SERVER_ERROR,
+            StatusCode::BAD_GATEWAY,
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::GATEWAY_TIMEOUT,
+        ];
+        match Shed::read(status, headers) {
+            Some(Shed { reason: Some(reason), .. }) => Some(Self::of_shed(reason)),
+            Some(_) if status == StatusCode::TOO_MANY_REQUESTS => Some(Self::Quota),
+            Some(_) => Some(Self::Overloaded),
+            None => ERRORS.contains(&status).then_some(Self::ServerError),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_that_says_why_is_believed_and_other_errors_are_its_own() {
+        let of = |status: u16, pairs: &[(&'static str, &'static str)]| {
+            let headers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+            Trouble::of_answer(StatusCode::from_u16(status).unwrap(), &headers)
+        };
+        for (status, pairs, expected) in [
+            (200, vec![], None),
+            (404, vec![], None),
+            (501, vec![], None),
+            (429, vec![], None),
+            (500, vec![], Some(Trouble::ServerError)),
+            (503, vec![], Some(Trouble::ServerError)),
+            (503, vec![("retry-after", "1")], Some(Trouble::Overloaded)),
+            (429, vec![("retry-after", "1")], Some(Trouble::Quota)),
+            (503, vec![("x-plimsoll-shed", "reason=overloaded, retry=elsewhere")], Some(Trouble::Overloaded)),
+            (503, vec![("x-plimsoll-shed", "reason=lame-duck, retry=elsewhere")], Some(Trouble::NoBackend)),
+            (504, vec![("x-plimsoll-shed", "reason=deadline, retry=never")], Some(Trouble::Deadline)),
+        ] {
+            assert_eq!(of(status, &pairs), expected, "{status} {pairs:?}");
+        }
+    }
+
+    #[test]
+    fn each_has_a_word_and_a_place_of_its_own() {
+        for (place, trouble) in Trouble::ALL.into_iter().enumerate() {
+            assert_eq!(trouble as usize, place);
+        }
+        let names: std::collections::BTreeSet<_> = Trouble::ALL.map(Trouble::name).into();
+        assert_eq!(names.len(), Trouble::ALL.len());
+    }
+}

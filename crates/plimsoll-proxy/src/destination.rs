@@ -1,0 +1,160 @@
+//! Where a route leads, on one thread: to a cluster, or to an end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response};
+use plimsoll::client::{self, Client, FailedAttempt, Informational, Terms};
+use plimsoll_core::Criticality;
+use plimsoll_wire::shed::ShedReason;
+
+use crate::classify::{self, Claims, Class};
+use crate::config;
+use crate::degrade::Degrade;
+use crate::fixed::FixedAnswer;
+use crate::forwarded::HostRewrite;
+use crate::inbound::{Inbound, Names, Passage, Said};
+use crate::peer::Peer;
+use crate::reason::Refusal;
+use crate::request_body::RequestBody;
+
+/// Where a route leads.
+pub(crate) enum Destination {
+    /// To a cluster.
+    Cluster(Arc<Target>),
+    /// To an answer that stands in the configuration.
+    Answer(FixedAnswer),
+    /// Nowhere: nothing is said, and the client does not wait for it.
+    BlackHole,
+}
+
+/// What requests are remembered under that name no customer.
+const NO_CUSTOMER: &[u8] = b"(none)";
+
+/// The cluster that a route leads to, on one thread, and how it is asked.
+pub(crate) struct Target {
+    client: Client<RequestBody>,
+    request_timeout: Option<Duration>,
+    host_rewrite: Option<HostRewrite>,
+    /// Backends are told of clients by the PROXY protocol.
+    tells_address: bool,
+    /// The route, in words.
+    route: Arc<str>,
+    /// How its requests are told apart; `None` where nothing depends on it.
+    rules: Option<classify::Rules>,
+    gate: Option<RouteGate>,
+    /// What is given in place of errors.
+    pub(crate) degrade: Option<Degrade>,
+}
+
+/// The gate of a route's cluster.
+struct RouteGate {
+    inbound: Arc<Inbound>,
+    /// The route is exempt: all of its requests are let in.
+    is_open: bool,
+}
+
+impl Target {
+    /// `claims` are those of the listener, `inbound` the gate of the cluster.
+    pub(crate) fn new(
+        client: Client<RequestBody>,
+        route: &config::Route,
+        claims: &Claims,
+        inbound: Option<Arc<Inbound>>,
+        degrade: Option<Degrade>,
+    ) -> Self {
+        let rules = classify::Rules::new(claims, route);
+        Self {
+            route: route.to_string().into(),
+            rules: (rules.marks() || inbound.is_some()).then_some(rules),
+            gate: inbound.map(|inbound| RouteGate { inbound, is_open: route.exempt }),
+            tells_address: client.cluster().config().proxy_protocol.is_some(),
+            client,
+            degrade,
+            request_timeout: route.request_timeout,
+            host_rewrite: route.host_rewrite.as_ref().map(|host| HostRewrite::new(&host.0)),
+        }
+    }
+
+    /// Lets the request in if the process behind the cluster can take it on, where that is looked at; and says how critical it
+    /// is, where that matters.
+    pub(crate) fn let_in<B>(&self, request: &Request<B>) -> Decided {
+        let Some(rules) = &self.rules else { return Decided::default() };
+        let class = rules.classify(request.headers());
+        let (passage, said) = match &self.gate {
+            None => (Ok(None), None),
+            Some(gate) if gate.is_open => (Ok(Some(gate.inbound.let_in())), None),
+            Some(RouteGate { inbound, .. }) => {
+                let customer = rules.customer(request.headers()).unwrap_or(NO_CUSTOMER).escape_ascii();
+                let names = Names { customer: &customer, route: &rules.asked(request) };
+                let (passage, said) = inbound.ask(&rules.arrival(class, request, inbound), names);
+                (passage.map(Some).map_err(Refusal::Shed), Some(said))
+            }
+        };
+        Decided { passage, mark: rules.marks().then_some(class.criticality), class: Some(class), said }
+    }
+
+    /// A request of this class, of which its gate said this, got no backend.
+    pub(crate) fn lost(&self, class: Class, said: Said, reason: ShedReason) {
+        if let Some(gate) = &self.gate {
+            gate.inbound.lost(class.criticality, said, reason);
+        }
+    }
+
+    /// Whose a request is, where the listener says how that is known.
+    pub(crate) fn customer<'r>(&self, headers: &'r HeaderMap) -> Option<&'r [u8]> {
+        self.rules.as_ref()?.customer(headers)
+    }
+
+    /// The route, in words.
+    pub(crate) fn route(&self) -> &Arc<str> {
+        &self.route
+    }
+
+    /// Changes a request of `peer` as the route has it, and marks it as so critical.
+    pub(crate) fn prepare<B>(&self, request: &mut Request<B>, peer: &Peer, mark: Option<Criticality>) {
+        if let Some(criticality) = mark {
+            classify::mark(request.headers_mut(), criticality);
+        }
+        if let Some(host) = &self.host_rewrite {
+            host.apply(request);
+        }
+        if self.tells_address {
+            let address = client::ClientAddress { source: peer.address, destination: peer.local };
+            request.extensions_mut().insert(address);
+        }
+    }
+
+    pub(crate) fn cluster_name(&self) -> &str {
+        self.client.cluster().name()
+    }
+
+    pub(crate) async fn send(
+        &self,
+        request: Request<RequestBody>,
+        informational: Option<Informational>,
+        failed: &mut Vec<FailedAttempt>,
+    ) -> Result<Response<client::ResponseBody>, client::Error> {
+        let mut terms = Terms::default();
+        (terms.timeout, terms.informational) = (self.request_timeout, informational);
+        self.client.send_telling(request, terms, failed).await
+    }
+}
+
+/// What was decided about a request before it goes on.
+pub(crate) struct Decided {
+    /// None where no gate is.
+    pub(crate) passage: Result<Option<Box<Passage>>, Refusal>,
+    /// How critical it is, if that is to be written on it.
+    pub(crate) mark: Option<Criticality>,
+    /// What it was made of it; `None` where nothing depends on it.
+    pub(crate) class: Option<Class>,
+    /// What its gate said, if it was asked.
+    pub(crate) said: Option<Said>,
+}
+
+impl Default for Decided {
+    fn default() -> Self {
+        Self { passage: Ok(None), mark: None, class: None, said: None }
+    }
+}
