@@ -9,9 +9,9 @@ use http::{HeaderValue, Response, StatusCode};
 use plimsoll::client;
 use plimsoll_http1::{Framing, write};
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::shed::ShedReason;
 
 use crate::date;
+use crate::inbound::TurnedAway;
 use crate::reason::{self, Refusal};
 use crate::response_body::ResponseBody;
 
@@ -19,8 +19,8 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// The answer to a request that the proxy refuses.
 pub(crate) fn for_refusal(refusal: Refusal, is_grpc: bool) -> Response<ResponseBody> {
-    if let Refusal::Shed(reason) = refusal {
-        return for_shed(reason, is_grpc);
+    if let Refusal::Shed(turned_away) = refusal {
+        return for_shed(turned_away, is_grpc);
     }
     let (_, status, code, _) = refusal.row();
     let mut response = plain(is_grpc, status, code, &refusal.text());
@@ -56,16 +56,17 @@ pub(crate) fn write_refusal(into: &mut Vec<u8>, refusal: Refusal) {
 /// The answer to a request that the client side could not get served.
 pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<ResponseBody> {
     if let Some(reason) = error.shed_reason() {
-        return for_shed(reason, is_grpc);
+        return for_shed(TurnedAway { reason, after: None }, is_grpc);
     }
     let (status, code, message) = reason::of_error(error);
     plain(is_grpc, status, code, message)
 }
 
 /// The answer to a request that is turned away.
-fn for_shed(reason: ShedReason, is_grpc: bool) -> Response<ResponseBody> {
+fn for_shed(turned_away: TurnedAway, is_grpc: bool) -> Response<ResponseBody> {
+    let TurnedAway { reason, after } = turned_away;
     let message = if is_grpc { "" } else { reason.row().message };
-    with_text(reason.head(is_grpc, None), is_grpc, message)
+    with_text(reason.head(is_grpc, after), is_grpc, message)
 }
 
 /// The answer in place of one that speaks another protocol from here on, which nobody had asked the backend for.

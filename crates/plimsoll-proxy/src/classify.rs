@@ -9,10 +9,10 @@ use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
-use plimsoll_core::admit::Arrival;
+use plimsoll_core::Criticality;
+use plimsoll_core::admit::{Arrival, Quota};
 use plimsoll_core::classify::{Classifier, Source};
 use plimsoll_core::meter::Kind;
-use plimsoll_core::{Criticality, Weight};
 use plimsoll_wire::grpc;
 use plimsoll_wire::headers::{BAGGAGE, X_CRITICALITY};
 use plimsoll_wire::metadata::{Claim, Metadata};
@@ -165,7 +165,7 @@ impl Rules {
                 route: inbound.number_of((&*self.route, request.method(), path)),
                 customer: customer.map_or(0, |customer| inbound.number_of(customer)),
             },
-            share: Weight::ONE,
+            quota: Quota::default(),
             timeout: class.left,
             cohort: None,
             is_retry: class.is_retry,

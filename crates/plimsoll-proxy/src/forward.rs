@@ -123,8 +123,8 @@ async fn by_cluster(
         Err(refusal) => {
             let answer = refuse(connection, refusal, is_grpc, active, case);
             return ByCluster::Answer(match (refusal, fallback) {
-                (Refusal::Shed(reason), Some(fallback)) => {
-                    in_place_of(answer, Trouble::of_shed(reason), fallback, connection, active)
+                (Refusal::Shed(turned_away), Some(fallback)) => {
+                    in_place_of(answer, Trouble::of_shed(turned_away.reason), fallback, connection, active)
                 }
                 _ => answer,
             });

@@ -9,9 +9,8 @@ use http::{HeaderMap, StatusCode};
 use plimsoll::client;
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::shed::ShedReason;
 
-use crate::inbound;
+use crate::inbound::{self, TurnedAway};
 
 /// Why the proxy answers itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +33,8 @@ pub(crate) enum Refusal {
     RouteAnswer,
     /// The route drops its requests; nothing is said.
     BlackHole,
-    /// The process behind the cluster has more to do than it can; one of [`inbound::REASONS`].
-    Shed(ShedReason),
+    /// The gate before the process behind the cluster turned it away.
+    Shed(TurnedAway),
     /// The message is none that could be read in one way.
     Malformed(Fault),
 }
@@ -61,7 +60,7 @@ impl Refusal {
     const COUNT: usize = Self::OWN.len() + inbound::REASONS.len() + Fault::ALL.len();
 
     fn all() -> impl Iterator<Item = Self> {
-        let shed = inbound::REASONS.into_iter().map(Self::Shed);
+        let shed = inbound::REASONS.into_iter().map(|reason| Self::Shed(TurnedAway { reason, after: None }));
         Self::OWN.into_iter().chain(shed).chain(Fault::ALL.into_iter().map(Self::Malformed))
     }
 
@@ -77,7 +76,7 @@ impl Refusal {
             Self::Memory => 6,
             Self::RouteAnswer => 7,
             Self::BlackHole => 8,
-            Self::Shed(reason) => {
+            Self::Shed(TurnedAway { reason, .. }) => {
                 let place = inbound::REASONS.iter().position(|listed| *listed == reason);
                 Self::OWN.len() + place.expect("a gate has no other reasons")
             }
@@ -131,7 +130,9 @@ impl Refusal {
             Self::BlackHole => {
                 ("black-hole", StatusCode::FORBIDDEN, Code::PermissionDenied, "requests of this route are dropped")
             }
-            Self::Shed(reason) => (reason.name(), reason.row().http, reason.row().grpc, reason.row().message),
+            Self::Shed(TurnedAway { reason, .. }) => {
+                (reason.name(), reason.row().http, reason.row().grpc, reason.row().message)
+            }
             Self::Malformed(fault) => (fault.name(), fault.status(), Code::InvalidArgument, fault.message()),
         }
     }

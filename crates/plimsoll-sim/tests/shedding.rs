@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use plimsoll_core::Criticality;
-use plimsoll_core::admit::RankedConfig;
+use plimsoll_core::admit::{Outlook, RankedConfig};
+use plimsoll_core::{Criticality, Weight};
 use plimsoll_sim::experiment::shedding::plan::{Arm, Cost, Phase, Plan, Shedder, Source};
 use plimsoll_sim::experiment::shedding::{Found, Reading, Tally, run_arm};
 
@@ -115,10 +115,85 @@ fn a_customer_is_touched_only_when_all_over_its_share_are_down_to_it() {
         let patience = Duration::from_secs(2);
         let found = run(&Plan { sources, cost, duration, patience, ..plan(shedder, 1.0) }, seed);
         let [x, y] = [0, 1].map(|customer| found.sources[customer].shed_share());
-        check(x < 0.05 && (y - 0.6).abs() < 0.04, || format!("{x:.3} of X and {y:.3} of Y shed"))
+        check(x < 0.002 && (y - 0.6).abs() < 0.03, || format!("{x:.4} of X and {y:.3} of Y shed"))
     };
     kept(promise);
     broken_by(procrustean(), promise);
+}
+
+/// A customer X with a limit of one core beside Y, which asks for half of its two; four cores. X asks for `load` times its limit.
+fn limited(shedder: Shedder, load: f64) -> Plan {
+    let cost = Cost::Exponential { mean: Duration::from_millis(1) };
+    let of = |customer, rate| source(Criticality::Critical, customer, rate);
+    let share = Weight::new(2.0).expect("in range");
+    let sources =
+        vec![Source { most: Some(1.0), ..of(0, load * 1_000.0) }, Source { most: Some(2.0), share, ..of(1, 1_000.0) }];
+    Plan { sources, cost, duration: Duration::from_secs(20), ..plan(shedder, 1.0) }
+}
+
+#[test]
+fn a_hard_limit_is_kept_over_any_second_and_whoever_is_below_its_own_loses_nothing() {
+    let promise = |shedder, seed| {
+        for (load, most_shed) in [(0.5, 0.0), (1.0, 0.06), (10.0, 0.905)] {
+            let found = run(&limited(shedder, load), seed);
+            let (of, _) = &found.most_in_a_second;
+            check(of[0] <= 1.02, || format!("at {load}: {:.3} of X's limit", of[0]))?;
+            let [x, y] = [0, 1].map(|customer| found.sources[customer]);
+            check(x.shed_share() <= most_shed, || format!("at {load}: {:.3} of X shed", x.shed_share()))?;
+            check(y.shed + y.hopeless + y.late == 0, || format!("at {load}: {y:?}"))?;
+        }
+        Ok(())
+    };
+    kept(promise);
+    broken_by(procrustean(), promise);
+    broken_by(Shedder::None, promise);
+}
+
+#[test]
+fn of_a_customer_over_its_limit_a_criticality_is_touched_only_when_all_lower_ones_are_gone() {
+    let promise = |shedder, seed| {
+        // Of a limit of one core, with three that nobody else asks for.
+        let sources = Criticality::ALL
+            .into_iter()
+            .zip([0.3, 0.3, 1.0, 2.0])
+            .map(|(criticality, part)| Source { most: Some(1.0), ..source(criticality, 0, part * 1_000.0) });
+        let found = run(&Plan { sources: sources.collect(), ..limited(shedder, 1.0) }, seed);
+        let shed: Vec<f64> = found.sources.iter().map(Tally::shed_share).collect();
+        let (_, all) = found.most_in_a_second;
+        check(all <= 1.02, || format!("{all:.3} of the limit"))?;
+        check(shed[0] == 0.0 && shed[1] < 0.005 && (shed[2] - 0.67).abs() < 0.06 && shed[3] > 0.98, || {
+            format!("{shed:.4?}")
+        })
+    };
+    kept(promise);
+    broken_by(procrustean(), promise);
+    broken_by(Shedder::None, promise);
+}
+
+/// The longest that work would have taken all cores, and the part of what could be done that was.
+fn peak_and_goodput(outlook: Outlook, load: f64, seed: u64) -> (Duration, f64) {
+    let shedder = Shedder::Ranked {
+        load_line: RankedConfig::DEFAULT_LOAD_LINE,
+        target_delay: RankedConfig::DEFAULT_TARGET_DELAY,
+        outlook,
+    };
+    let cost = Cost::Exponential { mean: MEAN };
+    let sources = vec![source(Criticality::Critical, 0, load * CORES / MEAN.as_secs_f64())];
+    let found = run(&Plan { cost, sources, ..plan(shedder, load) }, seed);
+    let peak = found.readings.iter().map(|reading| reading.delay).max().expect("it was read");
+    (peak, found.goodput / load.min(1.0))
+}
+
+#[test]
+fn the_pessimistic_has_less_work_waiting_and_does_less() {
+    for seed in SEEDS {
+        for load in [1.0, 2.0] {
+            let (hopeful, done) = peak_and_goodput(Outlook::Optimistic, load, seed);
+            let (wary, less) = peak_and_goodput(Outlook::Pessimistic, load, seed);
+            assert!(wary < hopeful / 2, "seed {seed} at {load}: {wary:?} and {hopeful:?}");
+            assert!(less < done - 0.01 && less > 0.85, "seed {seed} at {load}: {less:.3} and {done:.3}");
+        }
+    }
 }
 
 #[test]

@@ -181,7 +181,7 @@ impl ShedReason {
     /// body may follow, for which [`Row::message`] is at hand.
     ///
     /// `after` becomes `Retry-After` where the table says to retry after a while, rounded up to
-    /// whole seconds; jitter is the caller's matter.
+    /// whole seconds, of which there is at least one; jitter is the caller's matter.
     #[must_use]
     pub fn head(self, grpc: bool, after: Option<Duration>) -> Response<()> {
         let row = self.row();
@@ -191,7 +191,7 @@ impl ShedReason {
         headers.insert(X_PLIMSOLL_SHED, HeaderValue::from_static(row.header));
         if let (Retry::After, Some(after)) = (row.retry, after) {
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
         if grpc {
             headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE_GRPC);
@@ -337,6 +337,14 @@ mod tests {
                 assert_eq!(head.status(), status);
                 assert_eq!(Code::read(head.headers()), grpc.then_some(row.grpc));
             }
+        }
+    }
+
+    #[test]
+    fn whoever_is_told_to_wait_is_told_whole_seconds_and_one_at_least() {
+        for (millis, seconds) in [(0, "1"), (400, "1"), (1_000, "1"), (1_001, "2")] {
+            let head = ShedReason::Quota.head(false, Some(Duration::from_millis(millis)));
+            assert_eq!(head.headers()[RETRY_AFTER], seconds, "{millis} ms");
         }
     }
 

@@ -25,9 +25,12 @@
 //! tight = max(C · target delay, TIGHT · mean cost),   loose = max(tight, LOOSE · mean cost)
 //! fill_k = B_k ÷ T_k
 //! ```
+//!
+//! Whoever is pessimistic takes a burst for the beginning of an overload: `T_k = max(C · target delay, FEW · mean cost)`.
 
 use core::time::Duration;
 
+use super::Outlook;
 use crate::{Timestamp, decay};
 
 /// In mean requests. With exponential costs chance alone gets there at a load of 0.9 for one request in 600, at 0.8 hardly ever.
@@ -35,6 +38,8 @@ use crate::{Timestamp, decay};
 const LOOSE: f64 = 48.0;
 /// In mean requests: no fewer are in progress when all goes well, or the cores run dry between two arrivals.
 const TIGHT: f64 = 16.0;
+/// In mean requests, for the pessimistic: two a core of four.
+const FEW: f64 = 8.0;
 /// The offered load, in capacities, at which overload is certain.
 const CERTAIN: f64 = 1.25;
 /// Of what is offered: the load is known to some per cent after a few hundred requests.
@@ -70,6 +75,7 @@ pub(super) struct Supply {
     pub(super) room: f64,
     /// More CPU is used than the load line allows.
     pub(super) is_over: bool,
+    pub(super) outlook: Outlook,
 }
 
 impl<const N: usize> Backlog<N> {
@@ -132,6 +138,12 @@ impl<const N: usize> Backlog<N> {
         self.levels[rank].backlog / self.limit(rank, supply)
     }
 
+    /// Whether so much more is no more than is tolerable; to one who comes when there is nothing, it is.
+    pub(super) fn fits(&self, rank: usize, cost: f64, supply: &Supply) -> bool {
+        let backlog = self.levels[rank].backlog;
+        backlog <= 0.0 || backlog + cost <= self.limit(rank, supply)
+    }
+
     /// How many mean requests are as much as is tolerable, of all levels together.
     pub(super) fn tolerable(&self, supply: &Supply) -> f64 {
         self.limit(N - 1, supply) / self.mean().max(f64::MIN_POSITIVE)
@@ -146,7 +158,11 @@ impl<const N: usize> Backlog<N> {
     pub(super) fn limit(&self, rank: usize, supply: &Supply) -> f64 {
         let level = &self.levels[rank];
         let mean = self.mean();
-        let tight = (supply.capacity * supply.target_delay.as_secs_f64()).max(TIGHT * mean);
+        let target = supply.capacity * supply.target_delay.as_secs_f64();
+        if supply.outlook == Outlook::Pessimistic {
+            return target.max(FEW * mean) * supply.room;
+        }
+        let tight = target.max(TIGHT * mean);
         let loose = tight.max(LOOSE * mean);
         let load = decay::rate(level.offered, HALF_LIFE) / supply.capacity;
         let doubt = ((CERTAIN - load) / (CERTAIN - 1.0)).clamp(0.0, 1.0);
@@ -158,7 +174,13 @@ impl<const N: usize> Backlog<N> {
 mod tests {
     use super::*;
 
-    const SUPPLY: Supply = Supply { capacity: 2.0, target_delay: Duration::from_millis(1), room: 1.0, is_over: false };
+    const SUPPLY: Supply = Supply {
+        capacity: 2.0,
+        target_delay: Duration::from_millis(1),
+        room: 1.0,
+        is_over: false,
+        outlook: Outlook::Optimistic,
+    };
 
     fn ms(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)

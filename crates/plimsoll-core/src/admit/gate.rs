@@ -1,15 +1,17 @@
 //! A server's gate: what it takes on, with all that this takes.
 //!
-//! [`Ranked`] decides from the cost that is expected of a request, [`Costs`] remembers what requests did cost, [`Overhead`] what each
-//! costs the server beside its own code, and [`Smoothed`] what the signals say of the whole. This puts them together, so that no
-//! shell has to.
+//! [`Limits`] and [`Ranked`] decide from the cost that is expected of a request, [`Costs`] remembers what requests did cost,
+//! [`Overhead`] what each costs the server beside its own code, and [`Smoothed`] what the signals say of the whole. This puts them
+//! together, so that no shell has to.
 //!
 //! ```text
-//!             ask ──▶ Costs::expected + Overhead ──▶ Ranked::admit ──▶ taken on, or turned away
-//!                           ▲                            ▲  ▲
-//!   ended: what it used ────┴──────▶ Ranked::finish ─────┘  │
-//!   seen: process's CPU ──▶ Overhead, Smoothed ─────────────┘
+//!             ask ──▶ Costs + Overhead ──▶ Limits::ask ──▶ Ranked::admit ──▶ taken on, or turned away
+//!                       ▲                    ▲               ▲  ▲
+//!   ended: what it used ┴────── finish ──────┴───────────────┘  │
+//!   seen: process's CPU ──▶ Overhead, Smoothed ─────────────────┘
 //! ```
+//!
+//! Limits come first: what a customer asks for beyond its own is no part of the load by which the others' is judged.
 //!
 //! Where nobody measures what a request uses, as in front of another process, [`Fitted`] finds it from the CPU of the whole.
 
@@ -17,10 +19,10 @@ use core::time::Duration;
 
 use rand_core::Rng;
 
-use super::{Admission, Ask, Pressure, Ranked, RankedConfig, Shed, Verdict};
+use super::{Admission, Ask, Charge, Limits, Outlook, Pressure, Quota, Ranked, RankedConfig, Shed, Verdict};
 use crate::meter::{Costs, Fitted, Kind, Overhead, Used};
 use crate::signal::{Signals, Smoothed};
-use crate::{Criticality, Timestamp, Weight};
+use crate::{Criticality, Timestamp};
 
 /// What is known of a request at the gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,8 +31,8 @@ pub struct Arrival {
     pub criticality: Criticality,
     /// What its cost is remembered by; the customer is whose share it takes from, too.
     pub kind: Kind,
-    /// What its customer is entitled to, beside other customers.
-    pub share: Weight,
+    /// What its customer may use.
+    pub quota: Quota,
     /// After this time its answer is of no use.
     pub timeout: Option<Duration>,
     /// Requests of one cohort are taken on or turned away together; `None`: each by itself.
@@ -47,6 +49,8 @@ pub struct Entry {
     expected: f64,
     /// None for one that would have been turned away, if this were not a dry run.
     admission: Option<Admission>,
+    /// None also for one whose customer has no hard limit.
+    charge: Option<Charge>,
 }
 
 impl Entry {
@@ -59,7 +63,8 @@ impl Entry {
     /// When it has used so many CPU-seconds, and goes on, [`Gate::progress`] is to be told.
     #[must_use]
     pub fn tell_at(&self) -> f64 {
-        self.admission.as_ref().map_or(self.expected, |admission| admission.counted)
+        let counted = self.admission.as_ref().map_or(self.expected, |admission| admission.counted);
+        self.charge.as_ref().map_or(counted, |charge| charge.taken().min(counted))
     }
 }
 
@@ -88,6 +93,8 @@ pub enum Mode {
 #[derive(Clone, Debug)]
 pub struct Gate {
     mode: Mode,
+    outlook: Outlook,
+    limits: Limits,
     ranked: Ranked,
     costs: Costs,
     overhead: Overhead,
@@ -102,6 +109,8 @@ impl Gate {
     pub fn new(now: Timestamp, config: RankedConfig, mode: Mode, seen: Seen) -> Self {
         Self {
             mode,
+            outlook: config.outlook,
+            limits: Limits::new(Limits::DEFAULT_CUSTOMERS),
             overhead: Overhead::new(config.capacity(), used(now, seen, 0)),
             fitted: Fitted::new(now, config.capacity(), seen.cpu),
             ranked: Ranked::new(now, config),
@@ -113,23 +122,35 @@ impl Gate {
 
     /// Whether a request is taken on, and what is said of it; in a dry run it may be both let in and spoken of as turned away.
     pub fn ask(&mut self, now: Timestamp, arrival: &Arrival, rng: &mut impl Rng) -> (Option<Entry>, Option<Shed>) {
-        let &Arrival { criticality, kind, share, timeout, cohort, is_retry } = arrival;
+        let &Arrival { criticality, kind, quota, timeout, cohort, is_retry } = arrival;
         self.requests += 1;
         let expected = self.costs.expected(kind);
         let beside = self.overhead.per_request();
+        let cost = match self.outlook {
+            Outlook::Optimistic => expected,
+            Outlook::Pessimistic => self.costs.high(kind),
+        };
         let ask = Ask {
             criticality,
             customer: kind.customer,
-            share,
-            cost: expected + beside,
+            share: quota.share,
+            cost: cost + beside,
             deadline: timeout.map(|timeout| now + timeout),
             cohort,
             is_retry,
         };
-        let entry = |admission| Entry { kind, expected, admission };
-        match self.ranked.admit(now, &ask, rng) {
-            Verdict::Admit(admission) => (Some(entry(Some(admission))), None),
-            Verdict::Shed(shed) if self.mode == Mode::DryRun => (Some(entry(None)), Some(shed)),
+        let verdict = match self.limits.ask(now, &ask, quota, rng) {
+            None => self.ranked.admit(now, &ask, rng),
+            Some(shed) => Verdict::Shed(shed),
+        };
+        match verdict {
+            Verdict::Admit(admission) => {
+                let charge = self.limits.take(now, &ask, quota);
+                (Some(Entry { kind, expected, admission: Some(admission), charge }), None)
+            }
+            Verdict::Shed(shed) if self.mode == Mode::DryRun => {
+                (Some(Entry { kind, expected, admission: None, charge: None }), Some(shed))
+            }
             Verdict::Shed(shed) => {
                 self.ranked.overhead(now, beside);
                 (None, Some(shed))
@@ -143,28 +164,39 @@ impl Gate {
         self.costs.expected(kind) + self.overhead.per_request()
     }
 
-    /// A request that goes on has used so many CPU-seconds so far: see [`Ranked::progress`].
+    /// A request that goes on has used so many CPU-seconds so far: see [`Ranked::progress`] and
+    /// [`Limits::progress`].
     pub fn progress(&mut self, now: Timestamp, entry: &mut Entry, used: f64) {
         entry.expected = entry.expected.max(2.0 * used);
         if let Some(admission) = &mut entry.admission {
             self.ranked.progress(now, admission, used);
+        }
+        if let Some(charge) = &mut entry.charge {
+            self.limits.progress(now, charge, used);
         }
     }
 
     /// A request has ended, and used so many CPU-seconds.
     pub fn ended(&mut self, now: Timestamp, entry: Entry, used: f64) {
         self.costs.observe(entry.kind, used);
-        if let Some(admission) = entry.admission {
-            self.ranked.finish(now, admission, used + self.overhead.per_request());
-        }
+        self.over(now, entry, used);
     }
 
     /// A request has ended of which nobody knows what it used: what it is expected to, until more is known of all that ended with it.
     pub fn ended_unmeasured(&mut self, now: Timestamp, entry: Entry) {
         let expected = self.costs.expected(entry.kind);
         self.fitted.ended(entry.kind, expected);
+        self.over(now, entry, expected);
+    }
+
+    /// A request that was let in is over, and counts as having used so many CPU-seconds itself.
+    fn over(&mut self, now: Timestamp, entry: Entry, used: f64) {
+        let used = used + self.overhead.per_request();
         if let Some(admission) = entry.admission {
-            self.ranked.finish(now, admission, expected + self.overhead.per_request());
+            self.ranked.finish(now, admission, used);
+        }
+        if let Some(charge) = entry.charge {
+            self.limits.finish(now, charge, used);
         }
     }
 
@@ -222,13 +254,14 @@ mod tests {
     use rand_core::SeedableRng as _;
     use rand_pcg::Pcg64Mcg;
 
+    use super::super::Reason;
     use super::*;
 
     const MS: u64 = 1_000_000;
     const ARRIVAL: Arrival = Arrival {
         criticality: Criticality::Critical,
         kind: Kind { route: 1, customer: 1 },
-        share: Weight::ONE,
+        quota: Quota::UNLIMITED,
         timeout: None,
         cohort: None,
         is_retry: false,
@@ -304,5 +337,60 @@ mod tests {
         let (taken, shed) = overload(Mode::DryRun, Measured::Itself);
         assert_eq!(taken, 2_000);
         assert!(shed > 1_000, "{shed}");
+    }
+
+    /// A customer with a limit of a tenth of a core sends a request of a millisecond each half of one, for two seconds, to a server
+    /// of eight; returns how many were taken on and how many were said to be over.
+    fn limited(mode: Mode) -> (u64, u64) {
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        let mut gate = Gate::new(Timestamp::ZERO, RankedConfig::new(8.0).expect("cores"), mode, Seen::default());
+        let arrival = Arrival { quota: Quota::hard(0.1).expect("a limit"), ..ARRIVAL };
+        let (mut taken, mut over) = (0, 0);
+        for n in 0..4_000_u64 {
+            let now = Timestamp::from_nanos(n * MS / 2);
+            let (entry, shed) = gate.ask(now, &arrival, &mut rng);
+            over += u64::from(shed.is_some_and(|shed| shed.reason == Reason::Quota));
+            if let Some(mut entry) = entry {
+                taken += 1;
+                if entry.tell_at() < 0.0009 {
+                    gate.progress(now, &mut entry, 0.0005);
+                }
+                gate.ended(now, entry, 0.001);
+            }
+        }
+        (taken, over)
+    }
+
+    #[test]
+    fn a_customer_is_kept_within_its_hard_limit_while_the_server_is_all_but_idle() {
+        let (taken, over) = limited(Mode::Protect);
+        assert!((185..=202).contains(&taken), "{taken}");
+        assert_eq!(taken + over, 4_000);
+    }
+
+    #[test]
+    fn a_dry_run_says_who_is_over_its_limit_and_lets_it_in() {
+        let (taken, over) = limited(Mode::DryRun);
+        assert!(taken == 4_000 && (3_798..=3_815).contains(&over), "{taken} {over}");
+    }
+
+    #[test]
+    fn the_pessimistic_counts_with_what_a_request_may_cost() {
+        let counted = |outlook| {
+            let mut config = RankedConfig::new(8.0).expect("cores");
+            config.outlook = outlook;
+            let mut rng = Pcg64Mcg::seed_from_u64(3);
+            let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+            for n in 0..1_000 {
+                let (entry, _) = gate.ask(Timestamp::from_nanos(n * MS), &ARRIVAL, &mut rng);
+                let entry = entry.expect("there is room");
+                gate.ended(Timestamp::from_nanos(n * MS), entry, if n % 2 == 0 { 0.001 } else { 0.003 });
+            }
+            let (entry, _) = gate.ask(Timestamp::from_nanos(1_000 * MS), &ARRIVAL, &mut rng);
+            entry.expect("there is room").tell_at()
+        };
+        // A mean of 2 ms, and a mean deviation of 1.
+        assert!((counted(Outlook::Optimistic) - 0.002).abs() < 0.0002, "{}", counted(Outlook::Optimistic));
+        assert!((counted(Outlook::Pessimistic) - 0.004).abs() < 0.0004, "{}", counted(Outlook::Pessimistic));
     }
 }

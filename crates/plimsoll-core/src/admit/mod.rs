@@ -6,29 +6,37 @@
 //!
 //! - [`Gate`] is what a server asks: the first of the following, with what it has to know.
 //! - [`Observed`] is what can be told to a gate of a server that is another process.
+//! - [`Limits`] keeps each customer that has a hard limit within it, whatever the load: its [`Quota`].
 //! - [`Ranked`] gives up the least important first, knowing what requests cost.
 //! - [`Queue`] is for servers that can work on so many at a time, whatever these use: who is next.
 //! - [`Procrustean`] gives up a share of all alike, knowing nothing of them: the simplest that works, and what the other one is
 //!   measured against.
 
+mod account;
 mod attempts;
 mod backlog;
 mod gate;
+mod limits;
 mod outside;
 mod procrustean;
 mod queue;
+mod quota;
 mod ranked;
 #[cfg(test)]
 mod tests;
 mod usage;
 
+use core::time::Duration;
+
 use crate::{Criticality, Timestamp, Weight};
 
 pub use gate::{Arrival, Entry, Gate, Mode, Seen};
+pub use limits::{Charge, Limits};
 pub use outside::{Observed, Outside};
 pub use procrustean::{Procrustean, ProcrusteanConfig};
 pub use queue::{Entered, Gone, Queue, QueueConfig};
-pub use ranked::{Ranked, RankedConfig};
+pub use quota::Quota;
+pub use ranked::{Outlook, Ranked, RankedConfig};
 
 /// What is known of a request that asks to be taken on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +45,7 @@ pub struct Ask {
     pub criticality: Criticality,
     /// Whose it is: any number that is always the same for one customer, and seldom for two, such as a hash of the name.
     pub customer: u64,
-    /// What its customer is entitled to, beside other customers.
+    /// What its customer is entitled to, beside other customers: [`Quota::share`].
     pub share: Weight,
     /// What it is expected to cost, in CPU-seconds; above zero.
     pub cost: f64,
@@ -85,6 +93,8 @@ pub enum Reason {
     Overloaded,
     /// Its deadline has passed, or will have before it could be answered.
     Deadline,
+    /// Its customer has used up what it may, whatever else there is to do.
+    Quota,
 }
 
 /// Whether a request that was turned away may be tried again.
@@ -92,6 +102,8 @@ pub enum Reason {
 pub enum Retry {
     /// At another backend, at once.
     Elsewhere,
+    /// Here or elsewhere, after so long: at random for each, so that not all come at once.
+    After(Duration),
     /// Nowhere: others have as much to do, or nobody would want the answer.
     Never,
 }
@@ -122,7 +134,8 @@ impl Pressure {
 }
 
 impl Shed {
-    const DEADLINE: Self = Self { reason: Reason::Deadline, retry: Retry::Never };
+    /// Of one whose deadline has passed, or will have.
+    pub const DEADLINE: Self = Self { reason: Reason::Deadline, retry: Retry::Never };
 
     const fn overloaded(retry: Retry) -> Self {
         Self { reason: Reason::Overloaded, retry }

@@ -11,11 +11,13 @@
 //! P = min(1, λ ÷ u) · clamp(4 · (1 − f'), 0, 1),    f' = f · clamp(u ÷ û, ½, 1),    dλ/dt = λ · (1 − 2f) ÷ τ
 //! ```
 //!
-//! where u is what its customer asks for ÷ what it is entitled to, and û the mean of u over the level's work. λ is a water level: a customer with u ≤ λ loses nothing, one
-//! above is cut down to λ (Stoica, Shenker, Zhang: "Core-stateless fair queueing", 1998). It falls while the queue is more than half
+//! where u is what its customer asks for ÷ what it is entitled to, and û the mean of u over the level's work. λ is a water level: a
+//! customer with u ≤ λ loses nothing, one above is cut down to λ (Stoica, Shenker, Zhang: "Core-stateless fair queueing", 1998). It falls while the queue is more than half
 //! full and rises while it is less, slowly, so that it does not follow chance. What is to be met at once, the second factor
 //! meets: from three quarters on fewer are taken on, and when it is full, none; but who asks for less than the mean sees the queue
-//! less full than it is, so that chance takes the others. While customers of a more critical level are cut down, less critical ones get
+//! less full than it is, so that chance takes the others. λ follows a queue of some requests and is as noisy, and it is too low by what
+//! the heavy have while the queue is less than a quarter full; both are theirs alone. A customer with u < ¾ û is measured by what the others
+//! are left of their u, P · u in the mean over some seconds, if that is higher than λ. While customers of a more critical level are cut down, less critical ones get
 //! nothing: else they would have what chance leaves.
 //!
 //! Why not a limit on requests in flight, found by watching latency: it cannot tell ten cheap requests from ten dear ones, needs
@@ -52,6 +54,20 @@ use crate::rng::{self, spread};
 use crate::signal::Signals;
 use crate::{Criticality, Ratio, Timestamp, decay};
 
+/// What a server expects while it does not know: of costs, and of a load that may last or be gone at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outlook {
+    /// The mean, and that it is chance: a burst is taken on, and what is too much is met when it is there. All of the capacity is used,
+    /// and now and then more work is there than is meant to be, for some tens of milliseconds.
+    #[default]
+    Optimistic,
+    /// The worst that is likely, and that it lasts: what a request may cost is kept free before it is taken on
+    /// ([`Costs::high`](crate::meter::Costs::high)), and there is never more than fits. Less work waits, and less is done: below
+    /// the capacity bursts are turned away that it could have done a moment later, and at it cores are idle now and then. For servers
+    /// whose latency counts for more than their CPU.
+    Pessimistic,
+}
+
 /// How a server is protected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RankedConfig {
@@ -66,6 +82,8 @@ pub struct RankedConfig {
     pub most_retries: Ratio,
     /// Customers that are remembered, at 24 bytes for each; of more than so many, the light ones are forgotten.
     pub customers: usize,
+    /// Whether it had better take on too much for a moment, or too little.
+    pub outlook: Outlook,
 }
 
 impl RankedConfig {
@@ -88,6 +106,7 @@ impl RankedConfig {
             target_delay: Self::DEFAULT_TARGET_DELAY,
             most_retries: Self::DEFAULT_MOST_RETRIES,
             customers: Self::DEFAULT_CUSTOMERS,
+            outlook: Outlook::default(),
         })
     }
 
@@ -109,6 +128,12 @@ const TAU: f64 = 0.5;
 const LEVEL: core::ops::RangeInclusive<f64> = 1.0 / 256.0..=16.0;
 /// Of the mean of u, which changes as customers come and go.
 const MEAN_HALF_LIFE: Duration = Duration::from_secs(2);
+/// Of what the heavy are left: long beside the noise of λ, which is that of a queue of some requests.
+const STEADY_HALF_LIFE: Duration = Duration::from_secs(5);
+/// In û, whom the steady λ is for: those who ask for more can tell by their own noise no better where they are.
+const LIGHT: f64 = 0.75;
+/// In λ: when it has fallen for good, the light have to follow at once so far.
+const MOST_STEADY: f64 = 2.0;
 /// Of what is between belief and capacity, by the signals: slower than these, which are smoothed over some tens of milliseconds.
 const CORRECTION_HALF_LIFE: Duration = Duration::from_millis(250);
 /// Of capacity or of room: something has to be taken on, or nothing would ever be learned.
@@ -128,28 +153,49 @@ struct Water {
     asked: (f64, f64),
     /// λ, in mean u.
     level: f64,
+    /// What the last customer that is not light was left of its u, in mean u, and the mean of that over some seconds; zero before there was one.
+    last: f64,
+    steady: f64,
     at: Timestamp,
 }
 
 impl Water {
     const fn new(now: Timestamp) -> Self {
-        Self { asked: (0.0, 0.0), level: *LEVEL.end(), at: now }
+        Self { asked: (0.0, 0.0), level: *LEVEL.end(), last: 0.0, steady: 0.0, at: now }
     }
 
     /// Time goes by while the level is so full.
     fn advance(&mut self, now: Timestamp, fill: f64) {
         let left = decay::remaining(now, self.at, MEAN_HALF_LIFE);
         self.asked = (self.asked.0 * left, self.asked.1 * left);
+        self.steady = self.last + (self.steady - self.last) * decay::remaining(now, self.at, STEADY_HALF_LIFE);
         let step = (now.nanos_since(self.at) as f64 * 1e-9 / TAU).min(0.5);
         let level = self.level * (1.0 + step * (1.0 - 2.0 * fill).max(-4.0));
         self.level = level.clamp(*LEVEL.start(), *LEVEL.end());
         self.at = self.at.max(now);
     }
 
-    /// A customer that asks for `u` asks for `cost` CPU-seconds more. Returns û.
-    fn on_request(&mut self, u: f64, cost: f64) -> f64 {
+    /// A customer that asks for `u` asks for `cost` CPU-seconds more, while the level is so full. Returns the part of that which is
+    /// taken on.
+    fn on_request(&mut self, u: f64, cost: f64, fill: f64) -> f64 {
         self.asked = (self.asked.0 + cost, self.asked.1 + cost * u);
-        self.asked.1 / self.asked.0
+        let mean = self.asked.1 / self.asked.0;
+        let is_light = u < LIGHT * mean;
+        let lambda = self.level * mean;
+        let lambda = if is_light { lambda.max((self.steady * mean).min(MOST_STEADY * lambda)) } else { lambda };
+        let part = if fill < SLACK {
+            1.0
+        } else {
+            let seen = fill * (u / mean).clamp(0.5, 1.0);
+            (lambda / u).min(1.0) * (4.0 * (1.0 - seen)).clamp(0.0, 1.0)
+        };
+        if !is_light {
+            self.last = part * u / mean;
+            if self.steady == 0.0 {
+                self.steady = self.last;
+            }
+        }
+        part
     }
 
     /// Whether customers of the level are cut down: 1 if none are, 0 if they are by a quarter or more. Nothing is left for less
@@ -218,6 +264,10 @@ impl Ranked {
             return Verdict::Shed(Shed::overloaded(self.attempts.advice()));
         }
         let counted = ask.cost.min(self.most_of_one(rank));
+        if self.config.outlook == Outlook::Pessimistic && !self.backlog.fits(rank, counted, &self.supply()) {
+            self.is_limiting = true;
+            return Verdict::Shed(Shed::overloaded(self.attempts.advice()));
+        }
         self.backlog.add(rank, counted);
         Verdict::Admit(Admission { criticality: ask.criticality, counted, used: 0.0 })
     }
@@ -307,25 +357,22 @@ impl Ranked {
         let fill = self.backlog.fill(rank, &supply);
         let water = &mut self.water[rank];
         water.advance(now, fill);
-        let mean = water.on_request(u, ask.cost);
-        let lambda = water.level * mean;
-        if fill < SLACK {
-            return left;
-        }
-        let seen = fill * (u / mean).clamp(0.5, 1.0);
-        left * (lambda / u).min(1.0) * (4.0 * (1.0 - seen)).clamp(0.0, 1.0)
+        left * water.on_request(u, ask.cost, fill)
     }
 
     /// CPU-seconds that one request may be counted with beside what it has used.
     fn most_of_one(&self, rank: usize) -> f64 {
+        if self.config.outlook == Outlook::Pessimistic {
+            return f64::INFINITY;
+        }
         // Where less is tolerable for want of something else than CPU, one weighs what it always does.
         ONE * self.backlog.limit(rank, &Supply { room: 1.0, ..self.supply() })
     }
 
     fn supply(&self) -> Supply {
-        let RankedConfig { capacity, load_line, target_delay, .. } = self.config;
+        let RankedConfig { capacity, load_line, target_delay, outlook, .. } = self.config;
         let capacity = capacity * load_line.as_f64() * self.correction;
-        Supply { capacity, target_delay, room: self.room, is_over: self.is_over }
+        Supply { capacity, target_delay, room: self.room, is_over: self.is_over, outlook }
     }
 
     fn advance(&mut self, now: Timestamp) {
@@ -344,7 +391,7 @@ fn toward(load: f64, step: f64) -> f64 {
 }
 
 /// A number in [0, 1): the same for all of a cohort.
-fn draw(now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> f64 {
+pub(super) fn draw(now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> f64 {
     let Some(cohort) = ask.cohort else { return rng::unit(rng) };
     let period = now.as_nanos() / COHORTS_LAST.as_nanos() as u64;
     (spread(cohort ^ spread(period)) >> 32) as f64 / (f64::from(u32::MAX) + 1.0)

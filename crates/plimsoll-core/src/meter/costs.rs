@@ -8,6 +8,9 @@
 //! mean += (cost − mean) ÷ min(n, MEMORY)
 //! ```
 //!
+//! Beside each mean stands how far costs are from it, on average: whoever must not take on too much goes by the one and a multiple of
+//! the other ([`Costs::high`]). The mean deviation and not the standard one, which one cost in a thousand may decide.
+//!
 //! Counted in requests and not in time: a route that is called once an hour costs what it did an hour ago. Routes and customers
 //! that are seldom seen are forgotten, so that memory does not depend on how many there are, and then have the mean of what is above
 //! them again.
@@ -26,6 +29,10 @@ const PRIOR: f64 = 4.0;
 /// many.
 const MEMORY: f64 = 256.0;
 
+/// In mean deviations. What costs vary as an exponential does is below it for all but one in twelve; what always costs the same has no
+/// deviation.
+const HIGH: f64 = 2.0;
+
 /// Which kind of request: a route, and a customer. Any numbers that are always the same for one and seldom for two, such as hashes of
 /// their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +48,24 @@ struct Mean {
     requests: f64,
     /// CPU-seconds.
     mean: f64,
+    /// |cost − mean|, in CPU-seconds.
+    deviation: f64,
 }
 
 impl Mean {
     fn add(&mut self, cost: f64) {
         self.requests += 1.0;
-        self.mean += (cost - self.mean) / self.requests.min(MEMORY);
+        let step = cost - self.mean;
+        self.mean += step / self.requests.min(MEMORY);
+        // The first of all is no step from anything.
+        let off = if self.requests > 1.0 { step.abs() } else { 0.0 };
+        self.deviation += (off - self.deviation) / self.requests.min(MEMORY);
     }
 
-    fn blend(&self, above: f64) -> f64 {
-        (self.requests * self.mean + PRIOR * above) / (self.requests + PRIOR)
+    /// With that of what is above it, in so far as it is young.
+    fn blend(&self, above: Self) -> Self {
+        let of = |own, above| (self.requests * own + PRIOR * above) / (self.requests + PRIOR);
+        Self { mean: of(self.mean, above.mean), deviation: of(self.deviation, above.deviation), ..*self }
     }
 }
 
@@ -63,7 +78,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Kinds of requests that are remembered, at 32 bytes for each route and each pair of route and customer.
+    /// Kinds of requests that are remembered, at 40 bytes for each route and each pair of route and customer.
     pub const DEFAULT_KINDS: usize = 4_096;
 
     /// Remembers about so many routes, and so many pairs of route and customer.
@@ -75,10 +90,21 @@ impl Costs {
     /// What a request of this kind is expected to cost, in CPU-seconds; above zero.
     #[must_use]
     pub fn expected(&self, kind: Kind) -> f64 {
-        let all = if self.all.requests > 0.0 { self.all.mean } else { FIRST };
+        at_least_something(self.mean(kind).mean)
+    }
+
+    /// What few requests of this kind exceed, in CPU-seconds: what is expected, and twice the mean deviation from that.
+    #[must_use]
+    pub fn high(&self, kind: Kind) -> f64 {
+        let Mean { mean, deviation, .. } = self.mean(kind);
+        at_least_something(mean + HIGH * deviation)
+    }
+
+    fn mean(&self, kind: Kind) -> Mean {
+        let first = Mean { requests: 0.0, mean: FIRST, deviation: 0.0 };
+        let all = if self.all.requests > 0.0 { self.all } else { first };
         let route = self.routes.get(kind.route).map_or(all, |mean| mean.blend(all));
-        let expected = self.kinds.get(pair(kind)).map_or(route, |mean| mean.blend(route));
-        expected.max(Duration::from_nanos(1).as_secs_f64())
+        self.kinds.get(pair(kind)).map_or(route, |mean| mean.blend(route))
     }
 
     /// A request of this kind has cost so many CPU-seconds.
@@ -87,6 +113,10 @@ impl Costs {
         self.routes.entry(kind.route).add(cost);
         self.kinds.entry(pair(kind)).add(cost);
     }
+}
+
+fn at_least_something(cost: f64) -> f64 {
+    cost.max(Duration::from_nanos(1).as_secs_f64())
 }
 
 fn pair(kind: Kind) -> u64 {
@@ -125,5 +155,17 @@ mod tests {
         (0..10_000).for_each(|_| costs.observe(CHEAP, 0.001));
         (0..1_000).for_each(|_| costs.observe(CHEAP, 0.002));
         assert!((costs.expected(CHEAP) / 0.002 - 1.0).abs() < 0.05, "{}", costs.expected(CHEAP));
+    }
+
+    #[test]
+    fn what_few_exceed_is_what_is_expected_where_costs_do_not_vary() {
+        let mut costs = Costs::new(64);
+        for n in 0..4_000 {
+            costs.observe(CHEAP, 0.001);
+            costs.observe(DEAR, if n % 4 == 0 { 0.4 } else { 0.0 });
+        }
+        assert!((costs.high(CHEAP) / 0.001 - 1.0).abs() < 0.01, "{}", costs.high(CHEAP));
+        // A mean of 0.1, from which a quarter is 0.3 away and the others 0.1.
+        assert!((costs.high(DEAR) / 0.4 - 1.0).abs() < 0.05, "{}", costs.high(DEAR));
     }
 }

@@ -22,6 +22,7 @@ use std::fmt::Display;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll_core::Criticality;
@@ -51,8 +52,8 @@ struct Decided {
 }
 
 /// Why requests are turned away.
-pub(crate) const REASONS: [ShedReason; 3] =
-    [ShedReason::Overloaded, ShedReason::OverloadedNoRetry, ShedReason::Deadline];
+pub(crate) const REASONS: [ShedReason; 4] =
+    [ShedReason::Overloaded, ShedReason::OverloadedNoRetry, ShedReason::Deadline, ShedReason::Quota];
 /// What those that are not count as.
 const ADMITTED: &str = "admitted";
 
@@ -88,6 +89,15 @@ pub(crate) struct Said {
     pub(crate) expected: f64,
     /// How near requests as critical as this one were to being turned away.
     pub(crate) pressure: Pressure,
+}
+
+/// What is said of a request that is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TurnedAway {
+    /// One of [`REASONS`].
+    pub(crate) reason: ShedReason,
+    /// When to try again, where the reason is one after which to.
+    pub(crate) after: Option<Duration>,
 }
 
 /// A request that was let in, until this is dropped.
@@ -138,10 +148,11 @@ impl Inbound {
     }
 
     /// Whether a request is let in, and what is said of it.
-    pub(crate) fn ask(&self, arrival: &Arrival, names: Names<'_>) -> (Result<Box<Passage>, ShedReason>, Said) {
+    pub(crate) fn ask(&self, arrival: &Arrival, names: Names<'_>) -> (Result<Box<Passage>, TurnedAway>, Said) {
         let decided = &self.decided[arrival.criticality.rank()];
         let Asked { at, entry, shed, expected, pressure } = self.gate.ask(arrival);
-        let shed = shed.map(reason_of);
+        let turned_away = shed.map(TurnedAway::from);
+        let shed = turned_away.map(|said| said.reason);
         self.throttling.lock().on_decided(
             at,
             &throttling::Decided {
@@ -154,11 +165,11 @@ impl Inbound {
             },
         );
         let said = Said { shed, is_dry_run: self.config.dry_run, expected, pressure };
-        if let Some(reason) = shed {
-            let place = REASONS.iter().position(|listed| *listed == reason).expect("all are listed");
+        if let Some(turned_away) = turned_away {
+            let place = REASONS.iter().position(|listed| *listed == turned_away.reason).expect("all are listed");
             decided.turned_away[place].fetch_add(1, Ordering::Relaxed);
             if entry.is_none() {
-                return (Err(reason), said);
+                return (Err(turned_away), said);
             }
         }
         decided.admitted.fetch_add(1, Ordering::Relaxed);
@@ -200,11 +211,16 @@ impl Inbound {
     }
 }
 
-fn reason_of(shed: Shed) -> ShedReason {
-    match (shed.reason, shed.retry) {
-        (Reason::Deadline, _) => ShedReason::Deadline,
-        (Reason::Overloaded, Retry::Elsewhere) => ShedReason::Overloaded,
-        (Reason::Overloaded, Retry::Never) => ShedReason::OverloadedNoRetry,
+impl From<Shed> for TurnedAway {
+    fn from(shed: Shed) -> Self {
+        let reason = match (shed.reason, shed.retry) {
+            (Reason::Quota, _) => ShedReason::Quota,
+            (Reason::Deadline, _) => ShedReason::Deadline,
+            (Reason::Overloaded, Retry::Never) => ShedReason::OverloadedNoRetry,
+            (Reason::Overloaded, Retry::Elsewhere | Retry::After(_)) => ShedReason::Overloaded,
+        };
+        let after = if let Retry::After(after) = shed.retry { Some(after) } else { None };
+        Self { reason, after }
     }
 }
 

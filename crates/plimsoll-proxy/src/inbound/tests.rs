@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use plimsoll_core::Weight;
-use plimsoll_core::admit::Outside;
+use plimsoll_core::admit::{Outside, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::throttling::Verdict;
 
@@ -50,10 +49,10 @@ fn look(cpu: f64, is_first: bool) -> Look {
 
 fn arrival(criticality: Criticality) -> Arrival {
     let kind = Kind { route: 1, customer: 1 };
-    Arrival { criticality, kind, share: Weight::ONE, timeout: None, cohort: None, is_retry: false }
+    Arrival { criticality, kind, quota: Quota::default(), timeout: None, cohort: None, is_retry: false }
 }
 
-fn ask(inbound: &Inbound, criticality: Criticality) -> Result<Box<Passage>, ShedReason> {
+fn ask(inbound: &Inbound, criticality: Criticality) -> Result<Box<Passage>, TurnedAway> {
     let names = Names { customer: &"ann", route: &"GET /" };
     inbound.ask(&arrival(criticality), names).0
 }

@@ -26,6 +26,7 @@ const FILES: &[(&str, &str)] = files![
     "prequal-linear",
     "cre-figure",
     "cre-fairness",
+    "customer-limits",
     "ranked-10x",
     "step-1-4x",
     "prefetch-spike",

@@ -5,7 +5,8 @@
 //! | HTTP below 500 | success: the request may be wrong, the backend is not |
 //! | HTTP 503 with `x-plimsoll-shed`, `retry-after` or Envoy's mark | overloaded |
 //! | other HTTP from 500 | failure |
-//! | gRPC code that blames the server | failure |
+//! | gRPC RESOURCE_EXHAUSTED of a customer over its quota | success: so is HTTP 429 |
+//! | other gRPC code that blames the server | failure |
 //! | gRPC UNAVAILABLE with `x-plimsoll-shed` or pushback | overloaded |
 //! | gRPC without a code | failure |
 //!
@@ -16,6 +17,7 @@ use http::{HeaderMap, StatusCode};
 use plimsoll_core::Outcome;
 use plimsoll_wire::grpc::Code;
 use plimsoll_wire::headers::{GRPC_RETRY_PUSHBACK_MS, X_ENVOY_OVERLOADED, X_PLIMSOLL_SHED};
+use plimsoll_wire::shed::{Shed, ShedReason};
 
 /// The outcome as far as the head of a response decides it; `None`: the trailers will.
 pub(super) fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Option<Outcome> {
@@ -44,13 +46,18 @@ pub(super) fn bare_end(is_grpc: bool) -> Outcome {
 }
 
 fn grpc(code: Code, headers: &HeaderMap) -> Outcome {
-    if !code.is_failure() {
+    if !code.is_failure() || code == Code::ResourceExhausted && is_over_quota(headers) {
         Outcome::Success
     } else if code == Code::Unavailable && is_shed(headers) {
         Outcome::Overloaded
     } else {
         Outcome::Failure
     }
+}
+
+/// Whether it is the customer that has used up what it may, and not the backend.
+fn is_over_quota(headers: &HeaderMap) -> bool {
+    Shed::read(StatusCode::OK, headers).is_some_and(|shed| shed.reason == Some(ShedReason::Quota))
 }
 
 fn is_shed(headers: &HeaderMap) -> bool {
@@ -78,10 +85,13 @@ mod tests {
 
     #[test]
     fn calls_are_judged_by_their_code_wherever_it_stands() {
-        let of = |pairs| head(StatusCode::OK, &headers(pairs), true);
+        let of = |pairs: &[(&'static str, &'static str)]| head(StatusCode::OK, &headers(pairs), true);
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[("grpc-status", "5")]), Some(Outcome::Success));
         assert_eq!(of(&[("grpc-status", "13")]), Some(Outcome::Failure));
+        assert_eq!(of(&[("grpc-status", "8")]), Some(Outcome::Failure));
+        let quota = [("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1"), ("x-plimsoll-shed", "reason=quota")];
+        assert_eq!(of(&quota), Some(Outcome::Success));
         assert_eq!(of(&[("grpc-status", "14"), ("grpc-retry-pushback-ms", "0")]), Some(Outcome::Overloaded));
         assert_eq!(trailers(&headers(&[("grpc-status", "0")])), Outcome::Success);
         assert_eq!(trailers(&headers(&[])), Outcome::Failure);

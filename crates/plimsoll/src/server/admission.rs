@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use plimsoll_core::admit::{self, Arrival, Entry, Mode, Pressure, RankedConfig, Reason, Retry, Seen, Shed};
 use plimsoll_core::throttling::{self, Cause, Summary, Throttling, ThrottlingConfig, Who};
-use plimsoll_core::{Criticality, Timestamp, Weight};
+use plimsoll_core::{Criticality, Timestamp};
 use plimsoll_wire::shed::ShedReason;
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
@@ -48,7 +48,7 @@ pub(super) struct Gate {
 #[derive(Debug, Default)]
 struct Counts {
     admitted: [AtomicU64; Criticality::ALL.len()],
-    shed: [[AtomicU64; Criticality::ALL.len()]; 3],
+    shed: [[AtomicU64; Criticality::ALL.len()]; 4],
     malformed: AtomicU64,
 }
 
@@ -74,6 +74,16 @@ pub struct Decided {
     pub overloaded_no_retry: u64,
     /// Turned away: they could not have been answered in time.
     pub deadline: u64,
+    /// Turned away: their customers had used up what they may.
+    pub quota: u64,
+}
+
+/// What is said of a request that is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TurnedAway {
+    pub(super) reason: ShedReason,
+    /// When to try again, where the reason is one after which to.
+    pub(super) after: Option<Duration>,
 }
 
 impl fmt::Debug for Gate {
@@ -107,15 +117,15 @@ impl Gate {
         self: &Arc<Self>,
         classified: Classified,
         route: &dyn fmt::Display,
-    ) -> Result<Arc<Request>, ShedReason> {
-        let Classified { context, left, malformed } = classified;
+    ) -> Result<Arc<Request>, TurnedAway> {
+        let Classified { context, quota, left, malformed } = classified;
         if malformed > 0 {
             self.counts.malformed.fetch_add(u64::from(malformed), Ordering::Relaxed);
         }
         let arrival = Arrival {
             criticality: context.criticality,
             kind: context.kind,
-            share: Weight::ONE,
+            quota,
             timeout: left,
             cohort: None,
             is_retry: context.attempt > 1,
@@ -128,12 +138,12 @@ impl Gate {
         let (entry, shed) = gate.ask(now, &arrival, rng);
         drop(machine);
         let rank = context.criticality.rank();
-        let reason = shed.map(reason_of);
-        self.account(now, &context, expected, reason, route);
-        if let Some(reason) = reason {
+        let said = shed.map(TurnedAway::from);
+        self.account(now, &context, expected, said.map(|said| said.reason), route);
+        if let Some(TurnedAway { reason, .. }) = said {
             self.counts.shed[place(reason)][rank].fetch_add(1, Ordering::Relaxed);
         }
-        let entry = entry.ok_or_else(|| reason.expect("who is not let in is told why"))?;
+        let entry = entry.ok_or_else(|| said.expect("who is not let in is told why"))?;
         self.counts.admitted[rank].fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Request::new(context, Arc::clone(self), entry)))
     }
@@ -229,8 +239,8 @@ impl Gate {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         AdmissionCounts {
             by_criticality: std::array::from_fn(|rank| {
-                let [overloaded, overloaded_no_retry, deadline] = shed.each_ref().map(|of| read(&of[rank]));
-                Decided { admitted: read(&admitted[rank]), overloaded, overloaded_no_retry, deadline }
+                let [overloaded, overloaded_no_retry, deadline, quota] = shed.each_ref().map(|of| read(&of[rank]));
+                Decided { admitted: read(&admitted[rank]), overloaded, overloaded_no_retry, deadline, quota }
             }),
             malformed: read(malformed),
             charged: Duration::from_nanos(read(&self.charged)),
@@ -238,11 +248,16 @@ impl Gate {
     }
 }
 
-pub(super) fn reason_of(shed: Shed) -> ShedReason {
-    match (shed.reason, shed.retry) {
-        (Reason::Deadline, _) => ShedReason::Deadline,
-        (Reason::Overloaded, Retry::Elsewhere) => ShedReason::Overloaded,
-        (Reason::Overloaded, Retry::Never) => ShedReason::OverloadedNoRetry,
+impl From<Shed> for TurnedAway {
+    fn from(shed: Shed) -> Self {
+        let reason = match (shed.reason, shed.retry) {
+            (Reason::Quota, _) => ShedReason::Quota,
+            (Reason::Deadline, _) => ShedReason::Deadline,
+            (Reason::Overloaded, Retry::Never) => ShedReason::OverloadedNoRetry,
+            (Reason::Overloaded, Retry::Elsewhere | Retry::After(_)) => ShedReason::Overloaded,
+        };
+        let after = if let Retry::After(after) = shed.retry { Some(after) } else { None };
+        Self { reason, after }
     }
 }
 
@@ -250,6 +265,7 @@ fn cause_of(reason: ShedReason) -> Cause {
     match reason {
         ShedReason::OverloadedNoRetry => Cause::OverloadedNoRetry,
         ShedReason::Deadline => Cause::Deadline,
+        ShedReason::Quota => Cause::Quota,
         _ => Cause::Overloaded,
     }
 }
@@ -259,6 +275,7 @@ fn place(reason: ShedReason) -> usize {
     match reason {
         ShedReason::Overloaded => 0,
         ShedReason::OverloadedNoRetry => 1,
+        ShedReason::Quota => 3,
         _ => 2,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
-use plimsoll_core::admit::{Mode, QueueConfig, RankedConfig};
+use plimsoll_core::admit::{Mode, QueueConfig, Quota, RankedConfig};
 use plimsoll_core::classify::Classifier;
 
 use super::admission::{Gate, Gauge};
@@ -95,6 +95,31 @@ impl ServerLayerBuilder {
     /// The customer of a request is named by this rule: from a verified token, say. Where it names none, the header does.
     pub fn customer_by(mut self, rule: impl Fn(RequestHead<'_>) -> Option<Customer> + Send + Sync + 'static) -> Self {
         self.rules.customer = Some(Box::new(rule));
+        self
+    }
+
+    /// What a customer may use: asked for each of its requests, so that limits may change at any time, on the path of the request, so
+    /// that it must not block. `None` for customers that it does not know: they have [`default_quota`](Self::default_quota).
+    ///
+    /// ```
+    /// use http::HeaderName;
+    /// use plimsoll::server::{Lifecycle, Quota, ServerLayer};
+    ///
+    /// let crawler = Quota::hard(0.5);
+    /// let layer = ServerLayer::builder(Lifecycle::new())
+    ///     .customer_header(HeaderName::from_static("x-customer"))
+    ///     .quota_by(move |customer| if customer.name() == b"crawler" { crawler } else { None })
+    ///     .build();
+    /// ```
+    pub fn quota_by(mut self, rule: impl Fn(&Customer) -> Option<Quota> + Send + Sync + 'static) -> Self {
+        self.rules.quota = Some(Box::new(rule));
+        self
+    }
+
+    /// What each customer may use that [`quota_by`](Self::quota_by) does not know; requests of no customer are together one of these.
+    /// By default [`Quota::UNLIMITED`].
+    pub fn default_quota(mut self, quota: Quota) -> Self {
+        self.rules.default_quota = quota;
         self
     }
 

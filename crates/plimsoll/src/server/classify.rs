@@ -4,6 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use http::{HeaderName, Request};
+use plimsoll_core::admit::Quota;
 use plimsoll_core::classify::Classifier;
 use plimsoll_core::meter::Kind;
 use plimsoll_wire::metadata::Metadata;
@@ -13,6 +14,8 @@ use super::context::{Customer, RequestContext, RequestHead};
 
 /// Names the customer of a request.
 type CustomerRule = Box<dyn Fn(RequestHead<'_>) -> Option<Customer> + Send + Sync>;
+/// What a customer may use, if it is known.
+type QuotaRule = Box<dyn Fn(&Customer) -> Option<Quota> + Send + Sync>;
 /// Names what a request asks for.
 type RouteRule = Box<dyn Fn(RequestHead<'_>) -> u64 + Send + Sync>;
 /// Whether something is so.
@@ -24,6 +27,8 @@ pub(super) struct Rules {
     pub(super) classifier: Classifier,
     pub(super) customer_header: Option<HeaderName>,
     pub(super) customer: Option<CustomerRule>,
+    pub(super) quota: Option<QuotaRule>,
+    pub(super) default_quota: Quota,
     pub(super) route: Option<RouteRule>,
     pub(super) exempt: Option<Rule>,
     hasher: RandomState,
@@ -32,6 +37,8 @@ pub(super) struct Rules {
 /// What the rules make of a request.
 pub(super) struct Classified {
     pub(super) context: RequestContext,
+    /// What its customer may use.
+    pub(super) quota: Quota,
     /// Until its deadline, if it has one.
     pub(super) left: Option<Duration>,
     /// Values of its headers that could not be read.
@@ -55,6 +62,7 @@ impl Rules {
         let Metadata { criticality, timeout, attempt, malformed, .. } = Metadata::read(head.headers);
         let by_header = || Customer::read(head.headers, self.customer_header.as_ref()?);
         let customer = self.customer.as_ref().and_then(|customer| customer(head)).or_else(by_header);
+        let quota = customer.as_ref().and_then(|customer| self.quota.as_ref()?(customer)).unwrap_or(self.default_quota);
         let route = match &self.route {
             Some(route) => route(head),
             None => self.hasher.hash_one((head.method, head.uri.path())),
@@ -68,6 +76,6 @@ impl Rules {
             attempt: attempt.unwrap_or(1),
             kind,
         };
-        Some(Classified { context, left: timeout, malformed })
+        Some(Classified { context, quota, left: timeout, malformed })
     }
 }

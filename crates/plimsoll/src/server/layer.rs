@@ -29,11 +29,10 @@ use plimsoll_core::LoadReport;
 use plimsoll_core::throttling::Summary;
 use plimsoll_wire::grpc;
 use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
-use plimsoll_wire::shed::ShedReason;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::admission::{AdmissionCounts, Gate};
+use super::admission::{AdmissionCounts, Gate, TurnedAway};
 use super::body::{OwnBody, ServerBody};
 use super::builder::ServerLayerBuilder;
 use super::classify::{Classified, Rules};
@@ -149,9 +148,9 @@ impl<S> ServerService<S> {
         };
         match places.enter(known.context.criticality, known.context.deadline) {
             Turn::Now(place) => self.ask(request, classified, Some(place)),
-            Turn::Never(reason) => self.turn_away(&request, classified.as_ref(), reason),
-            Turn::NotNow => {
-                self.count(&request, classified.as_ref(), ShedReason::Overloaded);
+            Turn::Never(turned_away) => self.turn_away(&request, classified.as_ref(), turned_away),
+            Turn::NotNow(turned_away) => {
+                self.count(&request, classified.as_ref(), turned_away);
                 self.ask(request, classified, None)
             }
             Turn::Later(waits) => {
@@ -177,7 +176,7 @@ impl<S> ServerService<S> {
         };
         match gate.ask(classified, &Asked::by(&request)) {
             Ok(taken_on) => self.begin(request, Some(taken_on), place),
-            Err(reason) => self.answer(&request, reason),
+            Err(turned_away) => self.answer(&request, turned_away),
         }
     }
 
@@ -209,29 +208,29 @@ impl<S> ServerService<S> {
         &self,
         request: &Request<B>,
         classified: Option<&Classified>,
-        reason: ShedReason,
+        turned_away: TurnedAway,
     ) -> FutureKind<S, B>
     where
         S: Service<Request<B>>,
     {
-        self.count(request, classified, reason);
-        self.answer(request, reason)
+        self.count(request, classified, turned_away);
+        self.answer(request, turned_away)
     }
 
-    fn count<B>(&self, request: &Request<B>, classified: Option<&Classified>, reason: ShedReason) {
+    fn count<B>(&self, request: &Request<B>, classified: Option<&Classified>, turned_away: TurnedAway) {
         if let Some((gate, classified)) = self.layer.gate.as_ref().zip(classified) {
-            gate.got_no_place(&classified.context, reason, &Asked::by(request));
+            gate.got_no_place(&classified.context, turned_away.reason, &Asked::by(request));
         }
     }
 
-    fn answer<B>(&self, request: &Request<B>, reason: ShedReason) -> FutureKind<S, B>
+    fn answer<B>(&self, request: &Request<B>, turned_away: TurnedAway) -> FutureKind<S, B>
     where
         S: Service<Request<B>>,
     {
         let reporter = &self.layer.reporter;
         reporter.answered();
         reporter.failed();
-        FutureKind::Shed { answer: Some(shed(request, reason, reporter)) }
+        FutureKind::Shed { answer: Some(shed(request, turned_away, reporter)) }
     }
 }
 
@@ -249,14 +248,14 @@ where
     S: Service<Request<B>>,
 {
     /// What becomes of it once it has one, or is to have none.
-    pub(super) fn go_on(self, turn: Result<Place, ShedReason>) -> FutureKind<S, B> {
+    pub(super) fn go_on(self, turn: Result<Place, TurnedAway>) -> FutureKind<S, B> {
         let Self { mut service, request, mut classified, in_flight } = self;
         let then = match turn {
             Ok(place) => {
                 classified.iter_mut().for_each(Classified::waited);
                 service.ask(request, classified, Some(place))
             }
-            Err(reason) => service.turn_away(&request, classified.as_ref(), reason),
+            Err(turned_away) => service.turn_away(&request, classified.as_ref(), turned_away),
         };
         drop(in_flight);
         then
@@ -282,9 +281,10 @@ impl fmt::Display for Asked<'_> {
 }
 
 /// The answer to a request that is turned away.
-fn shed<B>(request: &Request<B>, reason: ShedReason, reporter: &Reporter) -> Response<OwnBody> {
+fn shed<B>(request: &Request<B>, turned_away: TurnedAway, reporter: &Reporter) -> Response<OwnBody> {
     let is_grpc = grpc::is_grpc(request.headers());
-    let mut response = reason.head(is_grpc, None);
+    let TurnedAway { reason, after } = turned_away;
+    let mut response = reason.head(is_grpc, after);
     let headers = response.headers_mut();
     headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header());
     let text = Bytes::from_static(reason.row().message.as_bytes());

@@ -88,7 +88,7 @@ pub use cost::{bind, spawn, spawn_blocking};
 pub use endpoints::MIN_REPORT_INTERVAL;
 pub use layer::{ServerLayer, ServerService};
 pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
-pub use plimsoll_core::admit::{Mode, Pressure, QueueConfig};
+pub use plimsoll_core::admit::{Mode, Pressure, QueueConfig, Quota};
 pub use plimsoll_core::classify::{Classifier, Trust};
 pub use plimsoll_core::throttling;
 pub use report::{ENCODE_EVERY, ReportSource};

@@ -11,16 +11,15 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use plimsoll_core::Criticality;
-use plimsoll_core::admit::{Entered, Mode, Queue, QueueConfig};
-use plimsoll_wire::shed::ShedReason;
+use plimsoll_core::admit::{Entered, Mode, Queue, QueueConfig, Shed};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-use super::admission::reason_of;
+use super::admission::TurnedAway;
 use crate::clock::Clock;
 
 /// What one that waits is told.
-type Told = Result<Place, ShedReason>;
+type Told = Result<Place, TurnedAway>;
 
 /// The places of a server, and those who wait for one.
 pub(super) struct Places {
@@ -39,9 +38,9 @@ pub(super) struct Place {
 pub(super) enum Turn {
     Now(Place),
     Later(Waits),
-    Never(ShedReason),
+    Never(TurnedAway),
     /// It would have none now, if this were not a dry run.
-    NotNow,
+    NotNow(TurnedAway),
 }
 
 pin_project! {
@@ -51,7 +50,7 @@ pin_project! {
         #[pin]
         longest: Sleep,
         // What it means when nobody said anything for that long.
-        silence: ShedReason,
+        silence: TurnedAway,
     }
 }
 
@@ -72,20 +71,21 @@ impl Places {
         let (tell, told) = oneshot::channel();
         let now = self.clock.now();
         let entered = self.queue.lock().enter(now, criticality, deadline.map(|deadline| self.clock.at(deadline)), tell);
+        let full = TurnedAway::from(Queue::<()>::FULL);
         match entered {
             Entered::Begins(_) => Turn::Now(Place { places: Arc::clone(self) }),
             // Its ticket is void, for nobody listens.
-            Entered::Shed(_) | Entered::Waits(_) if self.mode == Mode::DryRun => Turn::NotNow,
-            Entered::Shed(_) => Turn::Never(reason_of(Queue::<()>::FULL)),
+            Entered::Shed(_) | Entered::Waits(_) if self.mode == Mode::DryRun => Turn::NotNow(full),
+            Entered::Shed(_) => Turn::Never(full),
             Entered::Waits(goes) => {
                 if let Some(goes) = goes {
                     // Whoever does not listen any more has gone already.
-                    let _ = goes.send(Err(reason_of(Queue::<()>::FULL)));
+                    let _ = goes.send(Err(full));
                 }
                 let longest = Instant::now() + self.config.longest_wait;
                 let (until, silence) = match deadline.filter(|deadline| *deadline < longest) {
-                    Some(deadline) => (deadline, ShedReason::Deadline),
-                    None => (longest, reason_of(Queue::<()>::FULL)),
+                    Some(deadline) => (deadline, TurnedAway::from(Shed::DEADLINE)),
+                    None => (longest, full),
                 };
                 Turn::Later(Waits { told, longest: tokio::time::sleep_until(until), silence })
             }
@@ -103,7 +103,7 @@ impl Drop for Place {
             let _ = next.send(Ok(Self { places: Arc::clone(&self.places) }));
         }
         for (waits, shed) in gone {
-            let _ = waits.send(Err(reason_of(shed)));
+            let _ = waits.send(Err(shed.into()));
         }
     }
 }
@@ -125,6 +125,8 @@ impl Future for Waits {
 mod tests {
     use std::time::Duration;
 
+    use plimsoll_wire::shed::ShedReason;
+
     use super::*;
 
     fn places(longest: usize) -> Arc<Places> {
@@ -137,7 +139,7 @@ mod tests {
 
     async fn later(turn: Turn) -> Result<Place, ShedReason> {
         match turn {
-            Turn::Later(waits) => waits.await,
+            Turn::Later(waits) => waits.await.map_err(|turned_away| turned_away.reason),
             _ => panic!("it does not wait"),
         }
     }
@@ -182,7 +184,7 @@ mod tests {
         let (first, second) = (enter(&places, None), enter(&places, None));
         assert_eq!(later(first).await.err(), Some(ShedReason::Overloaded));
         let less = places.enter(Criticality::Sheddable, None);
-        assert!(matches!(less, Turn::Never(ShedReason::Overloaded)));
+        assert!(matches!(less, Turn::Never(TurnedAway { reason: ShedReason::Overloaded, .. })));
         drop(hangs);
         assert!(later(second).await.is_ok());
     }

@@ -33,9 +33,10 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
 pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     let mut findings = Findings::default();
     for of in measured {
-        for (window, counted) in of.measure.windows.iter().zip(&of.measure.counted) {
+        let windows = of.measure.windows.iter().zip(&of.measure.counted).zip(&of.measure.most_in_a_second);
+        for ((window, counted), most_in_a_second) in windows {
             let prefix = prefix(&of.arm.name, window);
-            let all = sum(counted);
+            let all = Counted { most_in_a_second: *most_in_a_second, ..sum(counted) };
             let server = Server { plan, of, window, all: &all.tally };
             for (name, metric) in OF_SERVER {
                 findings.metric(format!("{prefix}.{name}"), metric(&server));
@@ -58,7 +59,7 @@ fn prefix(arm: &str, window: &Window) -> String {
     window.name.as_ref().map_or_else(|| arm.to_owned(), |phase| format!("{arm}.{phase}"))
 }
 
-/// All sources together.
+/// All sources together, but for what they used in one second: that of all is not the sum of what each did.
 pub(super) fn sum(counted: &[Counted]) -> Counted {
     counted.iter().fold(Counted::new(), |mut sum, one| {
         sum.tally += &one.tally;
@@ -70,7 +71,7 @@ pub(super) fn sum(counted: &[Counted]) -> Counted {
 type OfTasks = fn(&Counted, f64) -> f64;
 
 /// Metrics of the tasks of one source, or of all; given the seconds in which they arrived.
-const OF_TASKS: [(&str, OfTasks); 14] = [
+const OF_TASKS: [(&str, OfTasks); 15] = [
     ("tasks", |of, _| of.tally.arrived as f64),
     ("useful_share", |of, _| of.tally.useful_share()),
     ("shed_share", |of, _| of.tally.shed_share()),
@@ -85,6 +86,7 @@ const OF_TASKS: [(&str, OfTasks); 14] = [
     ("p50", |of, _| quantile(of, 0.5)),
     ("p99", |of, _| quantile(of, 0.99)),
     ("last", |of, _| of.tally.last.as_secs_f64()),
+    ("most_in_a_second", |of, _| of.most_in_a_second),
 ];
 
 /// Not answered in time, though begun.

@@ -138,13 +138,15 @@ pub(super) struct Counted {
     pub(super) tally: Tally,
     /// Microseconds from arrival to the last answer, of those answered in time.
     pub(super) latency: Histogram<u64>,
+    /// The most CPU-seconds that its requests used in any second; zero where the part has no whole one.
+    pub(super) most_in_a_second: f64,
 }
 
 impl Counted {
     pub(super) fn new() -> Self {
         let longest = LONGEST.as_micros() as u64;
         let latency = Histogram::new_with_bounds(1, longest, 3).expect("a day of microseconds to three digits");
-        Self { tally: Tally::default(), latency }
+        Self { tally: Tally::default(), latency, most_in_a_second: 0.0 }
     }
 }
 
@@ -154,6 +156,8 @@ pub(super) struct Measure {
     pub(super) windows: Vec<Window>,
     /// By source, of each window.
     pub(super) counted: Vec<Vec<Counted>>,
+    /// Of each window, the most CPU-seconds that requests of all sources used in any second.
+    pub(super) most_in_a_second: Vec<f64>,
     /// By source, of each point of figures over time.
     pub(super) samples: Vec<Vec<Tally>>,
     /// Of each point of figures over time.
@@ -169,6 +173,7 @@ impl Measure {
         let samples = plan.duration.as_nanos().div_ceil(plan.sample_every.as_nanos().max(1)) as usize;
         Self {
             counted: windows.iter().map(|_| (0..sources).map(|_| Counted::new()).collect()).collect(),
+            most_in_a_second: vec![0.0; windows.len()],
             windows,
             samples: vec![vec![Tally::default(); sources]; samples],
             sent: vec![Sent::default(); samples],
@@ -188,6 +193,21 @@ impl Measure {
         let sample = self.sample(arrived);
         if let Some(sources) = self.samples.get_mut(sample) {
             count(&mut sources[source]);
+        }
+    }
+
+    /// Notes what requests of a source, or of all, used in the second up to now.
+    pub(super) fn used_in_a_second(&mut self, now: Timestamp, source: Option<usize>, used: f64) {
+        let now = now.since(Timestamp::ZERO);
+        let Some(begun) = now.checked_sub(Duration::from_secs(1)) else { return };
+        for (i, window) in self.windows.iter().enumerate() {
+            if window.from <= begun && now <= window.to {
+                let most = match source {
+                    Some(source) => &mut self.counted[i][source].most_in_a_second,
+                    None => &mut self.most_in_a_second[i],
+                };
+                *most = most.max(used);
+            }
         }
     }
 

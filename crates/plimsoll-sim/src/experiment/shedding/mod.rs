@@ -7,6 +7,7 @@
 mod figures;
 mod findings;
 mod measure;
+mod meters;
 pub mod plan;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,8 @@ pub struct Found {
     pub sources: Vec<Tally>,
     /// In time and of use: CPU-seconds of the tasks that were answered in time, over those that the server had.
     pub goodput: f64,
+    /// Of each source, the most CPU-seconds that its requests used in any second after the warm-up; and of all together.
+    pub most_in_a_second: (Vec<f64>, f64),
     /// One each [`tick`](Plan::tick), from the beginning.
     pub readings: Vec<Reading>,
 }
@@ -50,7 +53,9 @@ pub fn run_arm(plan: &Plan, arm: &Arm, seed: u64) -> Found {
     let sources: Vec<Tally> = whole.iter().map(|counted| counted.tally).collect();
     let useful: f64 = sources.iter().map(|tally| tally.useful_cpu).sum();
     let goodput = useful / (measure.windows[0].seconds() * cores);
-    Found { sources, goodput, readings: measure.readings }
+    let most_in_a_second =
+        (whole.iter().map(|counted| counted.most_in_a_second).collect(), measure.most_in_a_second[0]);
+    Found { sources, goodput, most_in_a_second, readings: measure.readings }
 }
 
 /// Runs all arms of a plan, one after the other. `progress` is told now and then which part of it is done.

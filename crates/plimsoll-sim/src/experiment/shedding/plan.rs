@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use plimsoll_core::Schedule;
-use plimsoll_core::admit::RankedConfig;
+use plimsoll_core::admit::{Outlook, Quota, RankedConfig};
 use plimsoll_core::{Criticality, Ratio, Weight};
 
 pub use crate::experiment::fleet::plan::{Abandoned, Phase};
@@ -24,7 +24,7 @@ pub struct Plan {
     pub sample_every: Duration,
     /// CPU that the server has, in cores; above zero.
     pub cores: f64,
-    /// CPU time of a request; the server expects the mean.
+    /// CPU time of a request; the server expects the mean, or what few exceed that it has seen where its outlook is pessimistic.
     pub cost: Cost,
     /// CPU time of turning one away.
     pub rejection: Duration,
@@ -93,8 +93,10 @@ pub struct Source {
     pub customer: u64,
     /// So many customers, numbered on from that; each task is of one of them at random.
     pub customers: NonZeroU32,
-    /// What each customer is entitled to, beside others.
+    /// What each customer is entitled to, beside others: [`Quota::share`].
     pub share: Weight,
+    /// What each customer may use at most, in CPU-seconds a second: [`Quota::most`]; at least 0.
+    pub most: Option<f64>,
     /// Tasks a second at a load of 1, at random instants (Poisson); above zero.
     pub rate: f64,
     /// What the rate is multiplied with in each phase, beside the load of the phase; empty for 1.
@@ -114,6 +116,12 @@ pub struct Source {
 }
 
 impl Source {
+    /// What each of its customers may use.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        Quota { share: self.share, most: self.most }
+    }
+
     /// Whether a task may take more than one request.
     #[must_use]
     pub fn takes_several(&self) -> bool {
@@ -129,6 +137,7 @@ impl Default for Source {
             customer: 0,
             customers: NonZeroU32::MIN,
             share: Weight::ONE,
+            most: None,
             rate: 0.0,
             load: Vec::new(),
             cost: None,
@@ -174,19 +183,25 @@ pub enum Shedder {
         /// From so many on everything is; above `soft`.
         hard: f64,
     },
-    /// [`Ranked`](plimsoll_core::admit::Ranked), for the cores that there are.
+    /// [`Ranked`](plimsoll_core::admit::Ranked), for the cores that there are, behind
+    /// [`Limits`](plimsoll_core::admit::Limits).
     Ranked {
         /// [`RankedConfig::load_line`]; above zero.
         load_line: Ratio,
         /// [`RankedConfig::target_delay`]
         target_delay: Duration,
+        /// [`RankedConfig::outlook`]
+        outlook: Outlook,
     },
 }
 
 impl Shedder {
     /// `Ranked` as it is unless it is told otherwise.
-    pub const RANKED: Self =
-        Self::Ranked { load_line: RankedConfig::DEFAULT_LOAD_LINE, target_delay: RankedConfig::DEFAULT_TARGET_DELAY };
+    pub const RANKED: Self = Self::Ranked {
+        load_line: RankedConfig::DEFAULT_LOAD_LINE,
+        target_delay: RankedConfig::DEFAULT_TARGET_DELAY,
+        outlook: Outlook::Optimistic,
+    };
 }
 
 /// Whether a shedder knows which requests belong together.

@@ -22,6 +22,7 @@ fn a_shedding_file_is_read_whole_and_reads_back_the_same() {
     let plan = self::plan(SHEDDING);
     let (users, jobs, arm) = (&plan.sources[0], &plan.sources[1], &plan.arms[0]);
     assert_eq!((users.customers.get(), users.calls.get(), users.load.as_slice()), (3, 2, &[3.0][..]));
+    assert_eq!((users.quota().share.as_f64(), users.quota().most, jobs.most), (2.0, Some(1.5), None));
     assert_eq!((jobs.retries, jobs.wait.as_secs(), jobs.patience.unwrap().as_secs()), (5, 2, 60));
     assert_eq!(
         (arm.cohorts, arm.cores, arm.schedule.unwrap().full_until.as_millis()),
@@ -72,6 +73,8 @@ fn every_problem_of_a_shedding_file_is_told() {
             "arms[1].shedder: soft (50) is not below hard (40)",
         ]
     );
+    let gloomy = SHEDDING.replace("pessimistic", "gloomy");
+    assert_eq!(problems(&gloomy), ["arms[0].shedder.outlook: \"gloomy\" is not an outlook"]);
     let empty = "name = \"a\"\nkind = \"shedding\"\n";
     assert_eq!(
         problems(empty),
@@ -105,6 +108,7 @@ criticality = "critical-plus"
 customer = 7
 customers = 3
 share = 2
+most = 1.5
 rate = 200
 load = [3]
 age = "50ms"
@@ -127,7 +131,7 @@ load = 2
 
 [[arms]]
 name = "a"
-shedder = { kind = "ranked", load_line = 0.9, target_delay = "10ms" }
+shedder = { kind = "ranked", load_line = 0.9, target_delay = "10ms", outlook = "pessimistic" }
 cores = 3.0
 cohorts = "unseen"
 schedule = { full_until = "100ms", then = "sheddable-plus", cancelled_after = "200ms" }

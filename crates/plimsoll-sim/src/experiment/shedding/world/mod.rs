@@ -5,11 +5,13 @@ mod tasks;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{Procrustean, ProcrusteanConfig, Ranked, RankedConfig};
+use plimsoll_core::admit::{Limits, Outlook, Procrustean, ProcrusteanConfig, Ranked, RankedConfig};
+use plimsoll_core::meter::Costs;
 use rand_pcg::Pcg64Mcg;
 
 use super::Measured;
 use super::measure::{Measure, Reading};
+use super::meters::Meters;
 use super::plan::{Arm, Plan, Shedder, Source};
 use crate::kernel::NEVER;
 use crate::kernel::queue::{Lane, Queue};
@@ -42,7 +44,16 @@ enum Event {
 enum Guard {
     None,
     Procrustean(Procrustean),
-    Ranked(Box<Ranked>),
+    Ranked(Box<Protection>),
+}
+
+/// Hard limits, then what there is room for.
+struct Protection {
+    limits: Limits,
+    ranked: Ranked,
+    /// What requests did cost, by which the pessimistic go.
+    costs: Costs,
+    outlook: Outlook,
 }
 
 impl Guard {
@@ -53,10 +64,15 @@ impl Guard {
                 let config = ProcrusteanConfig::new(soft, hard).expect("the plan has them in order");
                 Self::Procrustean(Procrustean::new(config))
             }
-            Shedder::Ranked { load_line, target_delay } => {
+            Shedder::Ranked { load_line, target_delay, outlook } => {
                 let mut config = RankedConfig::new(cores).expect("the plan has more than no cores");
-                (config.load_line, config.target_delay) = (load_line, target_delay);
-                Self::Ranked(Box::new(Ranked::new(now, config)))
+                (config.load_line, config.target_delay, config.outlook) = (load_line, target_delay, outlook);
+                Self::Ranked(Box::new(Protection {
+                    limits: Limits::new(Limits::DEFAULT_CUSTOMERS),
+                    ranked: Ranked::new(now, config),
+                    costs: Costs::new(Costs::DEFAULT_KINDS),
+                    outlook,
+                }))
             }
         }
     }
@@ -117,6 +133,7 @@ pub(super) struct World<'p> {
     waits: Pcg64Mcg,
     /// CPU-seconds taken on so far.
     taken: f64,
+    meters: Meters,
     measure: Measure,
 }
 
@@ -155,6 +172,7 @@ impl<'p> World<'p> {
             rng: streams.stream("admission", 0),
             waits: streams.stream("waits", 0),
             taken: 0.0,
+            meters: Meters::new(plan.sources.len(), plan.tick),
             measure: Measure::new(plan),
         }
     }
@@ -215,12 +233,16 @@ impl<'p> World<'p> {
 
     /// Tells the shedder what requests in progress have used so far, as one that times each poll of a request's task knows it.
     fn meter(&mut self) {
-        let Guard::Ranked(shedder) = &mut self.guard else { return };
+        let Guard::Ranked(protection) = &mut self.guard else { return };
         for number in &self.metered {
             if let Some(running) = &mut self.tasks[*number].running
-                && let Some(admission) = &mut running.admission
+                && let Some(passed) = &mut running.passed
             {
-                shedder.progress(self.now, admission, self.processor.work() - running.begun);
+                let used = self.processor.work() - running.begun;
+                protection.ranked.progress(self.now, &mut passed.admission, used);
+                if let Some(charge) = &mut passed.charge {
+                    protection.limits.progress(self.now, charge, used);
+                }
             }
         }
     }
@@ -228,6 +250,8 @@ impl<'p> World<'p> {
     fn tick(&mut self) {
         self.processor.advance(self.now);
         self.meter();
+        let (now, measure) = (self.now, &mut self.measure);
+        self.meters.tick(self.processor.work(), |source, used| measure.used_in_a_second(now, source, used));
         let left = (self.taken - self.processor.cpu()).max(0.0) / self.cores;
         self.measure.readings.push(Reading {
             at: self.now.since(Timestamp::ZERO),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use plimsoll_core::admit::{Admission, Ask, Reason, Shed, Verdict};
+use plimsoll_core::admit::{Admission, Ask, Charge, Outlook, Reason, Shed, Verdict};
+use plimsoll_core::meter::Kind;
 use plimsoll_core::{Criticality, Timestamp};
 use rand_core::Rng as _;
 use rand_distr::{Distribution as _, Exp1};
@@ -41,7 +42,16 @@ pub(super) struct Task {
 pub(super) struct Running {
     /// The processor's work when it began.
     pub(super) begun: f64,
-    pub(super) admission: Option<Admission>,
+    /// `None` where nobody asked.
+    pub(super) passed: Option<Passed>,
+}
+
+/// What a request has that was asked about and taken on.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) admission: Admission,
+    pub(super) charge: Option<Charge>,
+    kind: Kind,
 }
 
 /// How a task is over.
@@ -119,20 +129,22 @@ impl World<'_> {
         let decided = self.decide(number, criticality, is_retry);
         self.measure.sent(self.now, arrived, source, decided.is_err());
         match decided {
-            Ok(admission) => {
+            Ok(passed) => {
                 self.taken += cost;
-                if admission.is_some() {
+                if passed.is_some() {
                     self.metered.push(number);
                 }
                 self.processor.begin(self.now, cost, number);
-                self.tasks[number].running = Some(Running { begun: self.processor.work(), admission });
+                let begun = self.processor.work();
+                self.meters.begin(source, begun);
+                self.tasks[number].running = Some(Running { begun, passed });
                 self.in_progress += 1;
                 self.most_in_progress = self.most_in_progress.max(self.in_progress);
             }
             Err(shed) => {
                 let cost = self.plan.rejection.as_secs_f64();
-                if let Guard::Ranked(shedder) = &mut self.guard {
-                    shedder.overhead(self.now, cost);
+                if let Guard::Ranked(protection) = &mut self.guard {
+                    protection.ranked.overhead(self.now, cost);
                 }
                 self.taken += cost;
                 self.processor.begin(self.now, cost, REJECTION);
@@ -141,26 +153,37 @@ impl World<'_> {
         }
     }
 
-    fn decide(&mut self, number: u32, criticality: Criticality, is_retry: bool) -> Result<Option<Admission>, Shed> {
+    fn decide(&mut self, number: u32, criticality: Criticality, is_retry: bool) -> Result<Option<Passed>, Shed> {
         let age = self.age(number);
         let task = &self.tasks[number];
         let (source, origin) = (&self.plan.sources[task.source], &self.origins[task.source]);
         match &mut self.guard {
             Guard::None => Ok(None),
             Guard::Procrustean(shedder) => shedder.shed(self.in_progress as f64).map_or(Ok(None), Err),
-            Guard::Ranked(shedder) => {
+            Guard::Ranked(protection) => {
+                let kind = Kind { route: task.source as u64, customer: task.customer };
                 let is_cohort = self.arm.cohorts == Cohorts::Told && source.takes_several();
                 let ask = Ask {
                     criticality,
                     customer: task.customer,
                     share: source.share,
-                    cost: origin.mean_cost,
+                    cost: match protection.outlook {
+                        Outlook::Optimistic => origin.mean_cost,
+                        Outlook::Pessimistic => protection.costs.high(kind),
+                    },
                     deadline: self.plan.tells_deadline.then(|| self.now + origin.patience.saturating_sub(age)),
                     cohort: is_cohort.then_some(task.cohort),
                     is_retry,
                 };
-                match shedder.admit(self.now, &ask, &mut self.rng) {
-                    Verdict::Admit(admission) => Ok(Some(admission)),
+                let quota = source.quota();
+                if let Some(shed) = protection.limits.ask(self.now, &ask, quota, &mut self.rng) {
+                    return Err(shed);
+                }
+                match protection.ranked.admit(self.now, &ask, &mut self.rng) {
+                    Verdict::Admit(admission) => {
+                        let charge = protection.limits.take(self.now, &ask, quota);
+                        Ok(Some(Passed { admission, charge, kind }))
+                    }
                     Verdict::Shed(shed) => Err(shed),
                 }
             }
@@ -220,10 +243,16 @@ impl World<'_> {
 
     /// The request in progress is over, having used so many CPU-seconds.
     fn stop(&mut self, number: u32, used: f64) {
-        let running = self.tasks[number].running.take();
+        let Task { running, source, .. } = &mut self.tasks[number];
+        let Some(Running { begun, passed }) = running.take() else { return };
         self.in_progress -= 1;
-        if let (Guard::Ranked(shedder), Some(Running { admission: Some(admission), .. })) = (&mut self.guard, running) {
-            shedder.finish(self.now, admission, used);
+        self.meters.end(*source, begun, used);
+        if let (Guard::Ranked(protection), Some(Passed { admission, charge, kind })) = (&mut self.guard, passed) {
+            protection.costs.observe(kind, used);
+            protection.ranked.finish(self.now, admission, used);
+            if let Some(charge) = charge {
+                protection.limits.finish(self.now, charge, used);
+            }
             self.metered.retain(|metered| *metered != number);
         }
     }

@@ -1,0 +1,455 @@
+//! Hard limits: a customer uses no more than so much CPU, at any load and also while the server is idle otherwise.
+//!
+//! Each customer that has one has an [`Account`] of what it used in the last second. A request is taken on while that has room for it,
+//! at the cost that is expected of it; what it turns out to cost is put right while it runs and when it ends. So over any second the
+//! limit is kept within 2%, as far as requests are small beside that; one that is not is let in as if it were, and then paid off
+//! before the next.
+//!
+//! # Whom
+//!
+//! Within a customer the least critical go first. The account alone takes whoever comes; so before it stands a share for each
+//! criticality, from what the customer asks for: what the limit L leaves of the higher ones is shared among the requests of
+//! this one, and nothing is left for those below.
+//!
+//! ```text
+//! P_r = clamp((BRISK · L − MARGIN · Σ offered above r) ÷ offered_r, 0, 1)
+//! room_r = most · (1 − (RESERVE + 1 − age) · min(1, Σ offered above r ÷ L)),   age ≤ 1 s
+//! ```
+//!
+//! P makes the limit even, where the account alone would have a customer use a whole second's worth at once and then wait for the rest of
+//! the second. BRISK is a little above 1, so that it is the account that binds and not what is believed of the load. Of the
+//! account the less critical leave a part to the others, for what these ask for more by chance; and in the first second of a customer
+//! for what they will ask for until the end of it, since nothing leaves the account before.
+//!
+//! # What may go wrong
+//!
+//! Memory is bounded, as for [`Usage`](super::usage): customers without a limit take none of it, and when there are more with one than there
+//! are accounts, whoever is furthest from its limit is forgotten, and begins anew. What a request used before it was
+//! known to be dear is in no account yet: a burst of such requests is too much while it lasts, and paid off afterwards. A limit of
+//! which one request is a large part is met by chance, also by customers that ask for less on average.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use rand_core::Rng;
+
+use super::account::Account;
+use super::ranked::draw;
+use super::{Ask, Quota, Reason, Retry, Shed};
+use crate::rng::{self, spread};
+use crate::{Criticality, Timestamp, decay};
+
+/// What is offered, over about a second and a half: as long as the account looks back, and some more.
+const HALF_LIFE: Duration = Duration::from_secs(1);
+/// Of the limit, what shares are cut to: what is offered is known to some per cent only, and who asks for just the limit is not to lose
+/// by that.
+const BRISK: f64 = 1.1;
+/// A load is known no better in less.
+const YOUNG: Duration = Duration::from_millis(100);
+/// Of the limit, what the less critical leave to others who ask for all of it: four deviations of a thousand requests a second.
+const RESERVE: f64 = 0.15;
+/// What is more critical counts with so much of itself, so that together with what is less it is no more than the limit: more would
+/// leave some slots of the account without anything, at the end of which it has no room for anybody a second later.
+const MARGIN: f64 = 1.1;
+/// Of a second's worth, what a request has to find room for, however dear it is: else those that are would never find any.
+const SMALL: f64 = 0.02;
+/// Seconds of the limit that a request in progress is counted with ahead of what it has used, at most.
+const AHEAD: f64 = 0.05;
+/// Nobody is told to wait for longer, but for chance: limits change.
+const LONGEST_WAIT: f64 = 60.0;
+const WAYS: usize = 8;
+const LEVELS: usize = Criticality::ALL.len();
+
+/// What a customer asks for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Offered {
+    /// CPU-seconds by criticality, decayed.
+    levels: [f64; LEVELS],
+    /// When it began to ask, and when it asked last.
+    since: Timestamp,
+    at: Timestamp,
+}
+
+/// What a request finds of its customer's others, in CPU-seconds a second.
+struct Found {
+    above: f64,
+    /// Of those that are as critical and came before it: one that is dear says nothing of a load.
+    own: f64,
+    /// The part of a second for which the customer has been asking: 1 for all of it.
+    age: f64,
+}
+
+impl Offered {
+    fn new(now: Timestamp) -> Self {
+        Self { levels: [0.0; LEVELS], since: now, at: now }
+    }
+
+    fn on_request(&mut self, now: Timestamp, rank: usize, cost: f64) -> Found {
+        if now.since(self.at) > Duration::from_secs(1) {
+            *self = Self::new(now);
+        }
+        let left = decay::remaining(now, self.at, HALF_LIFE);
+        self.levels.iter_mut().for_each(|level| *level *= left);
+        self.at = self.at.max(now);
+        let above: f64 = self.levels[..rank].iter().sum();
+        let own = self.levels[rank];
+        self.levels[rank] += cost;
+        // A mean over what has been, and not over what would have been by now.
+        let known = 1.0 - decay::remaining(now.max(self.since + YOUNG), self.since, HALF_LIFE);
+        let age = now.since(self.since).as_secs_f64().min(1.0);
+        Found { above: decay::rate(above, HALF_LIFE) / known, own: decay::rate(own, HALF_LIFE), age }
+    }
+}
+
+/// Customers whose numbers fall together; those are looked at before the rest is, which lies elsewhere in memory.
+#[derive(Clone, Debug, Default)]
+struct Set {
+    customers: [u64; WAYS],
+    accounts: [(Account, Offered); WAYS],
+}
+
+impl Set {
+    fn find(&self, customer: u64) -> Option<usize> {
+        (0..WAYS).find(|way| self.customers[*way] == customer && self.accounts[*way].0.is_taken())
+    }
+
+    /// That of the customer, or the one that it takes.
+    fn entry(&mut self, now: Timestamp, customer: u64, limit: f64) -> &mut (Account, Offered) {
+        let way = self.find(customer).unwrap_or_else(|| {
+            let fill = self.accounts.each_ref().map(|(account, _)| account.fill(now));
+            let least = (1..WAYS).fold(0, |least, way| if fill[way] < fill[least] { way } else { least });
+            self.customers[least] = customer;
+            self.accounts[least] = (Account::new(now, limit), Offered::new(now));
+            least
+        });
+        let entry = &mut self.accounts[way];
+        entry.0.set_limit(limit);
+        entry.0.advance(now);
+        entry
+    }
+}
+
+/// Keeps customers within their hard limits.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// As many sets as there will be; none while no customer with a limit has come.
+    sets: Box<[Set]>,
+    customers: usize,
+}
+
+/// What a request in progress has been taken from its customer's limit.
+#[derive(Debug, PartialEq)]
+#[must_use]
+pub struct Charge {
+    customer: u64,
+    limit: f64,
+    slot: u64,
+    /// CPU-seconds.
+    taken: f64,
+}
+
+impl Charge {
+    /// When the request has used so many CPU-seconds, and goes on, [`Limits::progress`] is to be told.
+    pub(super) fn taken(&self) -> f64 {
+        self.taken
+    }
+}
+
+impl Limits {
+    /// Customers with a hard limit that are remembered, at 220 bytes for each once the first one has come.
+    pub const DEFAULT_CUSTOMERS: usize = 4_096;
+
+    /// Remembers about so many customers that have a hard limit.
+    #[must_use]
+    pub fn new(customers: usize) -> Self {
+        Self { sets: Box::default(), customers }
+    }
+
+    /// Whether the request's customer is over its limit, and what is said of that. A request that is not, and is taken on, is to be
+    /// told of to [`Limits::take`].
+    pub fn ask(&mut self, now: Timestamp, ask: &Ask, quota: Quota, rng: &mut impl Rng) -> Option<Shed> {
+        let limit = quota.limit()?;
+        if limit <= 0.0 {
+            return Some(over(LONGEST_WAIT, rng));
+        }
+        let (account, offered) = self.set(ask.customer).entry(now, ask.customer, limit);
+        let Found { above, own, age } = offered.on_request(now, ask.criticality.rank(), ask.cost);
+        let share = (BRISK * limit - MARGIN * above) / own.max(f64::MIN_POSITIVE);
+        let is_cut = share < 1.0 && draw(now, ask, rng) >= share;
+        let above_of_limit = (above / limit).min(1.0);
+        let part = 1.0 - (RESERVE + 1.0 - age) * above_of_limit;
+        if !is_cut && account.has_room(ask.cost.min(SMALL * limit), part) {
+            return None;
+        }
+        // As long as it takes to do what is asked for in a second, so that those who come again do not come at once.
+        let wait = account.debt() / limit + ((above + own) / limit).max(1.0);
+        Some(over(wait.min(LONGEST_WAIT), rng))
+    }
+
+    /// A request that was asked about just now is taken on; `None` if its customer has no limit.
+    pub fn take(&mut self, now: Timestamp, ask: &Ask, quota: Quota) -> Option<Charge> {
+        let limit = quota.limit().filter(|limit| *limit > 0.0)?;
+        let (account, _) = self.set(ask.customer).entry(now, ask.customer, limit);
+        let slot = account.take(ask.cost);
+        Some(Charge { customer: ask.customer, limit, slot, taken: ask.cost })
+    }
+
+    /// A request that goes on has used so many CPU-seconds so far. Once it has used what it is counted with, as much again is
+    /// expected of it.
+    pub fn progress(&mut self, now: Timestamp, charge: &mut Charge, used: f64) {
+        if used < charge.taken {
+            return;
+        }
+        let taken = used + used.min(AHEAD * charge.limit);
+        if let Some(account) = self.known(now, charge) {
+            account.take(taken - charge.taken);
+        }
+        charge.taken = taken;
+    }
+
+    /// A request is over, and has used so many CPU-seconds.
+    pub fn finish(&mut self, now: Timestamp, charge: Charge, used: f64) {
+        let Charge { slot, taken, .. } = charge;
+        let more = used - taken;
+        if let Some(account) = self.known(now, &charge) {
+            if more > 0.0 {
+                account.take(more);
+            } else {
+                account.give_back(slot, -more);
+            }
+        }
+    }
+
+    /// The account that a request is charged to, if it has not been forgotten.
+    fn known(&mut self, now: Timestamp, charge: &Charge) -> Option<&mut Account> {
+        let set = self.set(charge.customer);
+        let way = set.find(charge.customer)?;
+        let (account, _) = &mut set.accounts[way];
+        account.advance(now);
+        Some(account)
+    }
+
+    fn set(&mut self, customer: u64) -> &mut Set {
+        if self.sets.is_empty() {
+            let sets = self.customers.div_ceil(WAYS).next_power_of_two();
+            self.sets = (0..sets).map(|_| Set::default()).collect();
+        }
+        let set = spread(customer) as usize & (self.sets.len() - 1);
+        &mut self.sets[set]
+    }
+}
+
+/// That a customer is over its limit, and is to come again after about so many seconds: half as long to half as long again.
+fn over(wait: f64, rng: &mut impl Rng) -> Shed {
+    let after = Duration::from_secs_f64(wait * (0.5 + rng::unit(rng)));
+    Shed { reason: Reason::Quota, retry: Retry::After(after) }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    use rand_core::SeedableRng as _;
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+    use crate::Weight;
+
+    const LIMIT: f64 = 0.5;
+    /// CPU-seconds of a request, in the mean: a thousand a second are the limit.
+    const MEAN: f64 = 0.0005;
+    const SECONDS: u64 = 30;
+    const SEED: u64 = 5;
+
+    fn quota(most: f64) -> Quota {
+        Quota { most: Some(most), ..Quota::default() }
+    }
+
+    fn ask(customer: u64, criticality: Criticality) -> Ask {
+        Ask { criticality, customer, share: Weight::ONE, cost: MEAN, deadline: None, cohort: None, is_retry: false }
+    }
+
+    /// What became of one customer's requests.
+    #[derive(Default)]
+    struct Outcome {
+        /// By criticality.
+        asked: [u64; LEVELS],
+        taken: [u64; LEVELS],
+        /// CPU-seconds that requests used, by the millisecond in which they ended.
+        used: BTreeMap<u64, f64>,
+    }
+
+    impl Outcome {
+        fn shed(&self, rank: usize) -> f64 {
+            1.0 - self.taken[rank] as f64 / self.asked[rank] as f64
+        }
+
+        /// The most that was used in any second, from the beginning.
+        fn most(&self) -> f64 {
+            let mut window = 0.0;
+            let mut most = 0.0_f64;
+            for at in 0..SECONDS * 1_000 {
+                window += self.used.get(&at).copied().unwrap_or(0.0);
+                window -= at.checked_sub(1_000).and_then(|left| self.used.get(&left)).copied().unwrap_or(0.0);
+                most = most.max(window);
+            }
+            most
+        }
+
+        fn mean(&self) -> f64 {
+            self.used.values().sum::<f64>() / SECONDS as f64
+        }
+    }
+
+    /// A server that is idle otherwise. Of each criticality so many times the limit is asked for, at random instants, and each
+    /// request is done at once; what it costs varies as much as an exponential does.
+    fn run(load: [f64; LEVELS]) -> Outcome {
+        let mut rng = Pcg64Mcg::seed_from_u64(SEED);
+        let mut limits = Limits::new(64);
+        let mut found = Outcome::default();
+        let mut running = BTreeMap::new();
+        let all: f64 = load.iter().sum();
+        let mut now = 0.0;
+        loop {
+            now += exponential(&mut rng) * MEAN / (LIMIT * all);
+            let at = (now * 1e9) as u64;
+            while let Some(first) = running.first_entry().filter(|first| *first.key() <= at) {
+                let (end, (charge, cost)) = first.remove_entry();
+                limits.finish(Timestamp::from_nanos(end), charge, cost);
+                *found.used.entry(end / 1_000_000).or_default() += cost;
+            }
+            if now >= SECONDS as f64 {
+                return found;
+            }
+            let mut point = rng::unit(&mut rng) * all;
+            let rank = load.iter().position(|part| {
+                point -= part;
+                point < 0.0
+            });
+            let rank = rank.unwrap_or(LEVELS - 1);
+            let at = Timestamp::from_nanos(at);
+            let ask = ask(7, Criticality::ALL[rank]);
+            found.asked[rank] += 1;
+            if limits.ask(at, &ask, quota(LIMIT), &mut rng).is_none() {
+                found.taken[rank] += 1;
+                let charge = limits.take(at, &ask, quota(LIMIT)).expect("it has a limit");
+                let cost = exponential(&mut rng) * MEAN;
+                running.insert((at + Duration::from_secs_f64(cost)).as_nanos(), (charge, cost));
+            }
+        }
+    }
+
+    fn exponential(rng: &mut Pcg64Mcg) -> f64 {
+        -std::primitive::f64::ln(1.0 - rng::unit(rng))
+    }
+
+    #[test]
+    fn over_any_second_the_limit_is_kept_and_nobody_below_it_loses_anything() {
+        for (load, least, most_shed) in [(0.5, 0.48, 0.0), (1.0, 0.94, 0.06), (10.0, 0.95, 1.0)] {
+            let found = run([0.0, load, 0.0, 0.0]);
+            let (most, mean) = (found.most() / LIMIT, found.mean() / LIMIT);
+            assert!(most <= 1.02 && mean >= least, "at {load}: at most {most}, {mean} in the mean");
+            assert!(found.shed(1) <= most_shed, "at {load}: {}", found.shed(1));
+        }
+    }
+
+    #[test]
+    fn a_criticality_is_touched_only_when_all_lower_ones_are_gone() {
+        let found = run([0.3, 0.3, 3.0, 3.0]);
+        let shed: [f64; LEVELS] = core::array::from_fn(|rank| found.shed(rank));
+        assert!(shed[0] < 0.001 && shed[1] < 0.01 && shed[3] > 0.99, "{shed:?}");
+        // 0.4 of 3 are left, less what is kept free.
+        assert!((shed[2] - 0.89).abs() < 0.02, "{shed:?}");
+        assert!(found.most() <= 1.02 * LIMIT, "{}", found.most());
+        assert!(found.mean() >= 0.87 * LIMIT, "{}", found.mean());
+    }
+
+    #[test]
+    fn what_is_asked_for_beyond_the_limit_is_spread_over_the_second() {
+        let found = run([0.0, 10.0, 0.0, 0.0]);
+        // The first second's worth is there at once. After that no tenth of a second is empty for long.
+        let tenth = |n: u64| found.used.range(n * 100..(n + 1) * 100).map(|(_, used)| used).sum::<f64>() / LIMIT;
+        let tenths: Vec<f64> = (30..SECONDS * 10).map(tenth).collect();
+        let most = tenths.iter().copied().fold(0.0, f64::max);
+        assert!(most < 0.25, "{most} of a second's worth in a tenth");
+    }
+
+    #[test]
+    fn a_dear_request_is_let_in_and_paid_off_before_the_next() {
+        let mut rng = Pcg64Mcg::seed_from_u64(SEED);
+        let mut limits = Limits::new(64);
+        let ms = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+        let ask = ask(7, Criticality::Critical);
+        assert_eq!(limits.ask(ms(0), &ask, quota(LIMIT), &mut rng), None);
+        let mut charge = limits.take(ms(0), &ask, quota(LIMIT)).expect("it has a limit");
+        // It turns out to use two CPU-seconds, which are four seconds' worth.
+        for used in 1..20 {
+            limits.progress(ms(used * 10), &mut charge, used as f64 * 0.1);
+            let shed = limits.ask(ms(used * 10), &ask, quota(LIMIT), &mut rng);
+            assert!(used < 5 || shed.is_some(), "after {used} tenths");
+        }
+        limits.finish(ms(200), charge, 2.0);
+        let told = limits.ask(ms(200), &ask, quota(LIMIT), &mut rng);
+        let Some(Shed { reason: Reason::Quota, retry: Retry::After(wait) }) = told else { panic!("{told:?}") };
+        assert!((2.0..6.5).contains(&wait.as_secs_f64()), "{wait:?}");
+        let free = (200..20_000).find(|at| limits.ask(ms(*at), &ask, quota(LIMIT), &mut rng).is_none());
+        // Of the four seconds the last is in the window.
+        assert!((3_000..3_500).contains(&free.expect("some time")), "{free:?}");
+    }
+
+    #[test]
+    fn one_who_is_over_is_remembered_among_a_million_others_with_limits() {
+        let mut rng = Pcg64Mcg::seed_from_u64(SEED);
+        let mut limits = Limits::new(1_024);
+        let mut taken = 0.0;
+        for n in 0..1_000_000_u64 {
+            let now = Timestamp::from_nanos(n * 10_000);
+            for customer in [1_000 + n, n % 20] {
+                let ask = ask(customer, Criticality::Critical);
+                if limits.ask(now, &ask, quota(0.1), &mut rng).is_none() {
+                    assert!(limits.take(now, &ask, quota(0.1)).is_some());
+                    taken += if customer < 20 { ask.cost } else { 0.0 };
+                }
+            }
+        }
+        // Twenty that ask for 2.5 CPUs each, in ten seconds.
+        assert!((18.0..=22.0).contains(&taken), "{taken} of 20");
+        assert_eq!(limits.sets.len(), 128);
+    }
+
+    #[test]
+    fn customers_without_a_limit_take_no_memory() {
+        let mut rng = Pcg64Mcg::seed_from_u64(SEED);
+        let mut limits = Limits::new(1_024);
+        let ask = ask(1, Criticality::Critical);
+        assert_eq!(limits.ask(Timestamp::ZERO, &ask, Quota::default(), &mut rng), None);
+        assert_eq!(limits.take(Timestamp::ZERO, &ask, Quota::default()), None);
+        let Some(Shed { retry: Retry::After(wait), .. }) = limits.ask(Timestamp::ZERO, &ask, quota(0.0), &mut rng)
+        else {
+            panic!("nothing at all is allowed")
+        };
+        assert!((30..=90).contains(&wait.as_secs()), "{wait:?}");
+        assert!(limits.sets.is_empty());
+    }
+
+    #[test]
+    fn a_cohort_is_within_the_limit_or_beyond_it_as_a_whole() {
+        let mut rng = Pcg64Mcg::seed_from_u64(SEED);
+        let mut limits = Limits::new(64);
+        let mut taken = [0_u32; 100];
+        // Five times the limit, for ten seconds; the last eight count.
+        for n in 0..50_000_u64 {
+            let now = Timestamp::from_nanos(n * 200_000);
+            let ask = Ask { cohort: Some(n % 100), ..ask(7, Criticality::Critical) };
+            if limits.ask(now, &ask, quota(LIMIT), &mut rng).is_none() {
+                assert!(limits.take(now, &ask, quota(LIMIT)).is_some());
+                taken[(n % 100) as usize] += u32::from(n >= 10_000);
+            }
+        }
+        let (most, none) = (taken.iter().filter(|n| **n > 300).count(), taken.iter().filter(|n| **n == 0).count());
+        assert!(most >= 12 && none >= 70, "{taken:?}");
+    }
+}

@@ -1,0 +1,104 @@
+//! What the requests of each source use, and the most of it in any second.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// CPU-seconds that requests of one source have used.
+///
+/// All that run have had the same of the processor since the later of two came, so that two sums say what they have had
+/// together.
+#[derive(Clone, Debug, Default)]
+struct Meter {
+    ended: f64,
+    running: u32,
+    /// The processor's work when each that runs began, all added up.
+    begun: f64,
+    /// What was used by each tick of the last second.
+    recent: VecDeque<f64>,
+}
+
+/// Of all sources, and of all together.
+#[derive(Clone, Debug)]
+pub(super) struct Meters {
+    sources: Vec<Meter>,
+    all: VecDeque<f64>,
+    /// Ticks in a second.
+    ticks: usize,
+}
+
+impl Meters {
+    pub(super) fn new(sources: usize, tick: Duration) -> Self {
+        let ticks = Duration::from_secs(1).as_nanos().div_ceil(tick.as_nanos().max(1)) as usize;
+        Self { sources: vec![Meter::default(); sources], all: VecDeque::new(), ticks }
+    }
+
+    /// A request begins when the processor has done so much work.
+    pub(super) fn begin(&mut self, source: usize, work: f64) {
+        let meter = &mut self.sources[source];
+        meter.running += 1;
+        meter.begun += work;
+    }
+
+    /// A request ends that began then, and has used so much.
+    pub(super) fn end(&mut self, source: usize, begun: f64, used: f64) {
+        let meter = &mut self.sources[source];
+        meter.running -= 1;
+        // Errors of rounding end with the last one.
+        meter.begun = if meter.running == 0 { 0.0 } else { meter.begun - begun };
+        meter.ended += used;
+    }
+
+    /// A tick at which the processor has done so much work. Tells what each source (`None`: all) used in the second before it, once there
+    /// was one.
+    pub(super) fn tick(&mut self, work: f64, mut tell: impl FnMut(Option<usize>, f64)) {
+        let mut all = 0.0;
+        for (source, meter) in self.sources.iter_mut().enumerate() {
+            let used = meter.ended + f64::from(meter.running) * work - meter.begun;
+            all += used;
+            if let Some(used) = last_second(&mut meter.recent, self.ticks, used) {
+                tell(Some(source), used);
+            }
+        }
+        if let Some(used) = last_second(&mut self.all, self.ticks, all) {
+            tell(None, used);
+        }
+    }
+}
+
+/// How much more that is than a second ago.
+fn last_second(recent: &mut VecDeque<f64>, ticks: usize, used: f64) -> Option<f64> {
+    recent.push_back(used);
+    if recent.len() <= ticks {
+        return None;
+    }
+    recent.pop_front().map(|before| used - before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_in_a_second_is_that_of_requests_that_run_and_that_have_ended() {
+        let mut meters = Meters::new(2, Duration::from_millis(250));
+        let mut told = Vec::new();
+        meters.begin(0, 0.0);
+        meters.begin(1, 0.0);
+        for tick in 0..=6 {
+            // Both run, on a core each, until one ends.
+            let work = f64::from(tick) * 0.25;
+            if tick == 2 {
+                meters.end(1, 0.0, 0.5);
+            }
+            meters.tick(work, |source, used| told.push((tick, source, used)));
+        }
+        let of = |tick: i32| [(tick, Some(0), 1.0), (tick, Some(1), 0.5 - 0.25 * f64::from(tick - 4).min(2.0))];
+        let expected: Vec<_> = (4..=6)
+            .flat_map(|tick| {
+                let [first, second] = of(tick);
+                [first, second, (tick, None, first.2 + second.2)]
+            })
+            .collect();
+        assert_eq!(told, expected);
+    }
+}
