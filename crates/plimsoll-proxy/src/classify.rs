@@ -6,11 +6,12 @@
 //! nothing of the other. Where the file says nothing of all this, nothing is read and nothing is written.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use plimsoll_core::Criticality;
-use plimsoll_core::admit::{Arrival, Quota};
+use plimsoll_core::admit::Arrival;
 use plimsoll_core::classify::{Classifier, Source};
 use plimsoll_core::meter::Kind;
 use plimsoll_wire::grpc;
@@ -19,6 +20,7 @@ use plimsoll_wire::metadata::{Claim, Metadata};
 
 use crate::config;
 use crate::inbound::Inbound;
+use crate::quotas::Quotas;
 
 /// What a listener says of its requests.
 #[derive(Clone, Debug)]
@@ -27,19 +29,20 @@ pub(crate) struct Claims {
     /// The file says something about criticality, so that it is written on what goes on.
     is_set: bool,
     customer_header: Option<HeaderName>,
+    quotas: Arc<Quotas>,
 }
 
-impl From<&config::Listener> for Claims {
-    fn from(listener: &config::Listener) -> Self {
+impl Claims {
+    /// Those of `listener`, whose customers may use so much.
+    pub(crate) fn new(listener: &config::Listener, quotas: &Arc<Quotas>) -> Self {
         Self {
+            quotas: Arc::clone(quotas),
             classifier: listener.classifier(),
             is_set: listener.criticality.is_some() || listener.trust_criticality.is_some(),
             customer_header: listener.customer_header.as_ref().map(|name| name.0.clone()),
         }
     }
-}
 
-impl Claims {
     /// The field that names the customer, if senders are trusted with it.
     pub(crate) fn customer_header(&self) -> Option<&HeaderName> {
         self.customer_header.as_ref()
@@ -165,7 +168,7 @@ impl Rules {
                 route: inbound.number_of((&*self.route, request.method(), path)),
                 customer: customer.map_or(0, |customer| inbound.number_of(customer)),
             },
-            quota: Quota::default(),
+            quota: self.claims.quotas.of(customer),
             timeout: class.left,
             cohort: None,
             is_retry: class.is_retry,

@@ -16,6 +16,7 @@
 //! - `forward`: one request; `request_body` (and `silence`), `response_body`: what streams through; `hop`: fields that are not
 //!   passed on; `upgrade`: what follows when both sides leave HTTP; `date`; `access_log`: what is written of it.
 //! - `destination`: where a route leads; `fixed`: answers that stand in the file; `degrade`: what is given in place of an error.
+//! - `quotas`: what customers may use.
 //! - `classify`: how critical a request is; `inbound`: whether the process behind a cluster can take it on; `cgroup`: where
 //!   control groups are.
 //! - `sockets`: those that listen, and that a successor takes over; `pressure`: what happens when memory or descriptors run out.
@@ -51,6 +52,7 @@ mod phase;
 mod pressure;
 mod proxy;
 mod proxy_protocol;
+mod quotas;
 mod reason;
 mod request_body;
 mod response_body;

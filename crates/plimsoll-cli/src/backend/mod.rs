@@ -8,6 +8,7 @@ mod body;
 mod control;
 mod cores;
 mod distribution;
+mod limits;
 mod service;
 mod settings;
 
@@ -27,6 +28,7 @@ use crate::{descriptors, units};
 
 use cores::Cores;
 use distribution::Distribution;
+use limits::Limit;
 use service::Backend;
 use settings::{Report, Settings};
 
@@ -79,6 +81,9 @@ pub(crate) struct Args {
     /// Turn away the least important requests when there are more than can be served; the customer is named by `x-customer`
     #[arg(long)]
     protect: bool,
+    /// Customers that get so many CPUs at most, whatever there is; may be given more than once
+    #[arg(long, value_name = "NAME=CPUS", value_parser = limits::parse, requires = "protect")]
+    customer_limit: Vec<Limit>,
     /// Be a lame duck for so long after the start
     #[arg(long, value_name = "D", value_parser = units::duration, default_value = "0s")]
     start_delay: Duration,
@@ -125,6 +130,7 @@ async fn run_server(args: Args) -> Outcome {
         .readiness_path(READINESS_PATH)
         .admission(args.protect.then_some(Mode::Protect))
         .customer_header(X_CUSTOMER)
+        .quota_by(limits::rule(args.customer_limit))
         .exempt(|head| control::is_meant(head.uri.path()))
         .build();
     let service = tower::service_fn(move |request| {

@@ -12,6 +12,7 @@ use plimsoll_core::subset::{Algorithm, SubsetConfig};
 
 use super::Problem;
 use super::cluster::Cluster;
+use super::customer::{CustomerLimits, CustomerName};
 use super::health::Kind;
 use super::listener::{LEAST_MAX_HEADER_SIZE, Listener};
 use super::raw::RawConfig;
@@ -44,6 +45,7 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
     rules.whole(raw);
     rules.checker.order("drain", ("announce", &mut raw.drain.announce), ("timeout", raw.drain.timeout));
     raw.stale_answers.check(&mut rules.checker);
+    rules.customers(raw);
     rules.listeners(raw);
     for (i, route) in raw.routes.iter().enumerate() {
         rules.route(raw, i, route);
@@ -88,6 +90,27 @@ impl Rules<'_> {
                         );
                     }
                 }
+            }
+        }
+    }
+
+    /// That somebody keeps the limits of customers.
+    fn customers(&mut self, raw: &RawConfig) {
+        let others = &raw.other_customers;
+        let named = raw.customers.iter().map(|(name, limits)| (format!("customers.{name}"), limits));
+        let others = (*others != CustomerLimits::default()).then(|| ("other_customers".to_owned(), others));
+        let are_named = raw.listeners.iter().any(|listener| listener.customer_header.is_some());
+        let has_gate = raw.clusters.values().any(|cluster| cluster.inbound.is_some());
+        for (path, limits) in named.chain(others) {
+            limits.check(&path, &mut self.checker);
+            if let Some(Err(flaw)) = path.strip_prefix("customers.").map(CustomerName::parse) {
+                self.report(&path, flaw.reason, flaw.mend);
+            }
+            if !has_gate {
+                self.report(path, "is not looked at: no cluster has a gate, which is who keeps limits", INBOUND_MEND);
+            } else if !are_named {
+                let reason = "is not looked at: no listener is told how requests name their customer";
+                self.report(path, reason, CUSTOMER_HEADER_MEND);
             }
         }
     }

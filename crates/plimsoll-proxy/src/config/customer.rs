@@ -1,9 +1,10 @@
-//! The names of customers, as requests give them in the `customer_header` of their listener.
+//! Customers: their names, as requests give them in the `customer_header` of their listener, and what they may use.
 
 use std::fmt;
 
 use http::HeaderValue;
-use plimsoll_config::{Flaw, quoted, text, values};
+use plimsoll_config::{Checker, Flaw, Table, Visitor, number, quoted, text, values};
+use plimsoll_core::Weight;
 
 /// The name of a customer: what stands in a field, compared byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,7 +34,43 @@ impl fmt::Display for CustomerName {
     }
 }
 
+/// What a customer may use of the process behind each gate, in CPUs: CPU-seconds a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct CustomerLimits {
+    /// What it is entitled to when there is not enough for all; as much as the hard limit if left out.
+    pub soft_limit: Option<SoftLimit>,
+    /// What it gets at most, whatever there is.
+    pub hard_limit: Option<f64>,
+}
+
+/// A soft limit, in CPUs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SoftLimit(pub Weight);
+
+impl CustomerLimits {
+    /// Reports what its settings, those at `path`, cannot be together.
+    pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
+        let (Some(SoftLimit(soft)), Some(hard)) = (self.soft_limit, self.hard_limit) else { return };
+        if soft.as_f64() > hard {
+            let reason = format!("{} is more than hard_limit ({hard})", soft.as_f64());
+            checker.report(format!("{path}.soft_limit"), reason, "lower it, or raise hard_limit");
+        }
+    }
+}
+
+impl Table for CustomerLimits {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.optional("soft_limit", &mut self.soft_limit);
+        visitor.optional("hard_limit", &mut self.hard_limit);
+    }
+}
+
 values! {
+    SoftLimit: |v| {
+        let mend = format!("write a number from {} to {}, without quotes, such as 2 or 0.5", Weight::RANGE.start(), Weight::RANGE.end());
+        number(v).and_then(Weight::new).map(Self).ok_or_else(|| Flaw::new("is not a number of CPUs", mend))
+    }, |limit| format!("{:?}", limit.0.as_f64());
     CustomerName: |v| CustomerName::parse(text(v, "the name of a customer", "a name in quotes, such as \"acme\"")?), |name| quoted(name);
 }
 

@@ -103,6 +103,9 @@ fn top(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
         "stale_answers" => {
             ("at once; of the answers that are kept, those used longest ago go until the rest fits", false)
         }
+        "customers" | "other_customers" => {
+            ("from the next request on; what was used before counts, and gates keep what they have learned", false)
+        }
         "client" => ("subsets are chosen anew: backends that are left finish their requests", false),
         _ => ("at once", false),
     });

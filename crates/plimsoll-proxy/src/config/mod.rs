@@ -48,7 +48,7 @@ pub use answer::{Answer, AnswerStatus, ContentType};
 pub use client_name::ClientName;
 pub use cluster::{Cluster, ProxyHeader};
 pub use criticality::{Believed, FieldName, Level};
-pub use customer::CustomerName;
+pub use customer::{CustomerLimits, CustomerName, SoftLimit};
 pub use degraded::{Degraded, StaleAnswers, TroubleName};
 pub use diff::{Change, What};
 pub use explain::{Entries, Explain};
@@ -168,6 +168,18 @@ impl Config {
     pub(crate) fn body(&self, answer: &Answer) -> Option<Bytes> {
         let from_file = answer.file.as_ref().and_then(|file| self.files.bodies.get(file).cloned());
         from_file.or_else(|| answer.body.clone().map(Bytes::from))
+    }
+
+    /// What customers may use that have a table of their own, by name.
+    #[must_use]
+    pub fn customers(&self) -> &BTreeMap<String, CustomerLimits> {
+        &self.raw.customers
+    }
+
+    /// What each other customer may use.
+    #[must_use]
+    pub fn other_customers(&self) -> CustomerLimits {
+        self.raw.other_customers
     }
 
     /// How the proxy ends.

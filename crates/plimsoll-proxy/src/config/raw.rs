@@ -10,6 +10,7 @@ use plimsoll_config::{Table, Visitor, span_or_off};
 
 use super::access_log::AccessLog;
 use super::cluster::Cluster;
+use super::customer::CustomerLimits;
 use super::degraded::StaleAnswers;
 use super::explain::Explain;
 use super::listener::Listener;
@@ -39,6 +40,8 @@ pub(super) struct RawConfig {
     pub(super) listeners: Vec<Listener>,
     pub(super) routes: Vec<Route>,
     pub(super) clusters: BTreeMap<String, Cluster>,
+    pub(super) other_customers: CustomerLimits,
+    pub(super) customers: BTreeMap<String, CustomerLimits>,
 }
 
 impl Default for RawConfig {
@@ -56,6 +59,8 @@ impl Default for RawConfig {
             listeners: Vec::new(),
             routes: Vec::new(),
             clusters: BTreeMap::new(),
+            other_customers: CustomerLimits::default(),
+            customers: BTreeMap::new(),
         }
     }
 }
@@ -73,6 +78,8 @@ impl Table for RawConfig {
         visitor.tables("listeners", &mut self.listeners);
         visitor.tables("routes", &mut self.routes);
         visitor.named("clusters", &mut self.clusters);
+        visitor.table("other_customers", &mut self.other_customers);
+        visitor.named("customers", &mut self.customers);
     }
 }
 

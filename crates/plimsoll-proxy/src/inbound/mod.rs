@@ -117,24 +117,18 @@ impl Inbound {
     /// The gate of a cluster; it shares what `others` have of the same process. To be called within a runtime, on which the
     /// process is watched.
     pub(crate) fn new<'o>(config: &config::Inbound, mut others: impl Iterator<Item = &'o Arc<Self>>) -> Arc<Self> {
-        let known = others.find(|other| other.config == *config).map(|other| Arc::clone(&other.gate));
-        let gate = known.unwrap_or_else(|| {
-            let gate = Arc::new(Gate::new(config));
-            tokio::spawn(watch::watch(Arc::downgrade(&gate), config.clone()));
-            gate
-        });
-        Arc::new(Self::before(gate, config))
+        if let Some(other) = others.find(|other| other.config == *config) {
+            return Arc::new(Self::before(Arc::clone(&other.gate), config, other.hasher.clone()));
+        }
+        let gate = Arc::new(Gate::new(config));
+        tokio::spawn(watch::watch(Arc::downgrade(&gate), config.clone()));
+        Arc::new(Self::before(gate, config, RandomState::new()))
     }
 
-    fn before(gate: Arc<Gate>, config: &config::Inbound) -> Self {
+    /// `hasher` is the same for all of one gate: a customer is one by whichever cluster it comes.
+    fn before(gate: Arc<Gate>, config: &config::Inbound, hasher: RandomState) -> Self {
         let throttling = Throttling::new(gate.now(), ThrottlingConfig::default());
-        Self {
-            config: config.clone(),
-            gate,
-            decided: Default::default(),
-            throttling: Mutex::new(throttling),
-            hasher: RandomState::new(),
-        }
+        Self { config: config.clone(), gate, decided: Default::default(), throttling: Mutex::new(throttling), hasher }
     }
 
     /// What it was made from.

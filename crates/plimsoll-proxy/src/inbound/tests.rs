@@ -40,7 +40,7 @@ impl Drop for Tree {
 /// A cluster whose process nobody looks at but the test.
 fn inbound(dry_run: bool) -> Inbound {
     let config = config::Inbound { dry_run, ..config::Inbound::default() };
-    Inbound::before(Arc::new(Gate::new(&config)), &config)
+    Inbound::before(Arc::new(Gate::new(&config)), &config, RandomState::new())
 }
 
 fn look(cpu: f64, is_first: bool) -> Look {
@@ -135,6 +135,7 @@ async fn clusters_of_one_process_share_a_gate_and_count_for_themselves() {
     let other = Inbound::new(&config(1), [&one].into_iter());
     let third = Inbound::new(&config(2), [&one, &other].into_iter());
     assert!(Arc::ptr_eq(&one.gate, &other.gate) && !Arc::ptr_eq(&one.gate, &third.gate));
+    assert_eq!(one.number_of("ann"), other.number_of("ann"), "a customer has one limit, by whichever cluster it comes");
     drop(ask(&one, Criticality::Critical));
     assert_eq!((count(&one, ADMITTED), count(&other, ADMITTED)), (1, 0));
 }

@@ -18,6 +18,7 @@ use crate::explain::Explain;
 use crate::inbound::Inbound;
 use crate::listener::{Limits, Shared};
 use crate::pressure::Pressure;
+use crate::quotas::Quotas;
 use crate::sockets::Bound;
 use crate::worker::{ListenerPlan, Order, Plan, Worker};
 
@@ -158,13 +159,14 @@ impl Running {
         explain: &Explain,
     ) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
+        let quotas = Arc::new(Quotas::from(&*self.config));
         let listeners = self.config.listeners().iter().map(|listener| {
             let sockets = sockets.get_mut(&listener.address).map(|left| share(left, workers_left)).unwrap_or_default();
             ListenerPlan {
                 name: listener.name.clone(),
                 address: listener.address,
                 limits: Limits::from(listener),
-                claims: Claims::from(listener),
+                claims: Claims::new(listener, &quotas),
                 shared: Arc::clone(&self.listeners[&listener.address].shared),
                 sockets,
             }

@@ -1,0 +1,79 @@
+//! What each customer may use, as the configuration says it: looked up for each request that comes to a gate.
+//!
+//! Limits are those of the process behind the gate. They are looked up by name and handed over with the request, so that a reload
+//! changes them and nothing that the gate has learned. Whoever has no table of its own, is one of the others; and all who give no name
+//! are one customer together.
+
+use std::collections::HashMap;
+
+use plimsoll_core::admit::Quota;
+
+use crate::config::{Config, CustomerLimits};
+
+/// What each customer may use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Quotas {
+    named: HashMap<Box<[u8]>, Quota>,
+    others: Quota,
+}
+
+impl From<&Config> for Quotas {
+    fn from(config: &Config) -> Self {
+        let named = config.customers().iter();
+        Self {
+            named: named.map(|(name, limits)| (name.as_bytes().into(), quota(*limits))).collect(),
+            others: quota(config.other_customers()),
+        }
+    }
+}
+
+impl Quotas {
+    /// That of the customer of this name.
+    pub(crate) fn of(&self, customer: Option<&[u8]>) -> Quota {
+        // Most have no tables, and need not be hashed.
+        let named = customer.filter(|_| !self.named.is_empty()).and_then(|customer| self.named.get(customer));
+        named.copied().unwrap_or(self.others)
+    }
+}
+
+fn quota(limits: CustomerLimits) -> Quota {
+    let hard = limits.hard_limit.and_then(Quota::hard);
+    let share = limits.soft_limit.map(|soft| soft.0);
+    let hard = hard.unwrap_or_default();
+    Quota { share: share.unwrap_or(hard.share), ..hard }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quotas(customers: &str) -> Quotas {
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:1\"\ncustomer_header = \"x-customer\"\n[[routes]]\ncluster = \"a\"\n\
+             [clusters.a]\nbackends = [\"10.0.0.1:80\"]\n[clusters.a.inbound]\npid = 1\n{customers}"
+        );
+        Quotas::from(&Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    fn of(quotas: &Quotas, customer: Option<&str>) -> (f64, Option<f64>) {
+        let Quota { share, most } = quotas.of(customer.map(str::as_bytes));
+        (share.as_f64(), most)
+    }
+
+    #[test]
+    fn nobody_is_limited_unless_the_file_says_so() {
+        let quotas = quotas("");
+        assert_eq!((of(&quotas, None), of(&quotas, Some("acme"))), ((1.0, None), (1.0, None)));
+    }
+
+    #[test]
+    fn whoever_has_a_table_has_its_limits_and_all_others_those_of_others() {
+        let quotas = quotas(
+            "[customers.acme]\nsoft_limit = 2\nhard_limit = 3.5\n[customers.\"team/a b\"]\nhard_limit = 0\n\
+             [other_customers]\nsoft_limit = 0.5\n",
+        );
+        assert_eq!(of(&quotas, Some("acme")), (2.0, Some(3.5)));
+        assert_eq!(of(&quotas, Some("team/a b")), (0.001, Some(0.0)), "nothing at all");
+        assert_eq!((of(&quotas, Some("ACME")), of(&quotas, None)), ((0.5, None), (0.5, None)));
+    }
+}
