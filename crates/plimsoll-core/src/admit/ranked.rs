@@ -143,6 +143,9 @@ const LEAST: f64 = 0.02;
 const ONE: f64 = SLACK;
 /// A queue that is full is in order; one that is longer than that on average is longer than it is believed to be.
 const QUEUES: f64 = 1.25;
+/// Of the capacity, what may go to something else than requests before it is no longer looked at; and what may do so in one go.
+const MOST_BESIDE: f64 = 0.9;
+const BESIDE_AT_ONCE: Duration = Duration::from_millis(100);
 /// A cohort that is in luck today is not for ever.
 const COHORTS_LAST: Duration = Duration::from_secs(3_600);
 
@@ -157,15 +160,21 @@ struct Water {
     last: f64,
     steady: f64,
     at: Timestamp,
+    /// When the last request came.
+    came: Timestamp,
 }
 
 impl Water {
     const fn new(now: Timestamp) -> Self {
-        Self { asked: (0.0, 0.0), level: *LEVEL.end(), last: 0.0, steady: 0.0, at: now }
+        Self { asked: (0.0, 0.0), level: *LEVEL.end(), last: 0.0, steady: 0.0, at: now, came: now }
     }
 
-    /// Time goes by while the level is so full.
+    /// Time goes by while the level is so full. Where nobody asks, nobody is cut down, whatever else fills the queue.
     fn advance(&mut self, now: Timestamp, fill: f64) {
+        if now.nanos_since(self.came) as f64 * 1e-9 >= TAU {
+            *self = Self { came: self.came, ..Self::new(now) };
+            return;
+        }
         let left = decay::remaining(now, self.at, MEAN_HALF_LIFE);
         self.asked = (self.asked.0 * left, self.asked.1 * left);
         self.steady = self.last + (self.steady - self.last) * decay::remaining(now, self.at, STEADY_HALF_LIFE);
@@ -178,6 +187,7 @@ impl Water {
     /// A customer that asks for `u` asks for `cost` CPU-seconds more, while the level is so full. Returns the part of that which is
     /// taken on.
     fn on_request(&mut self, u: f64, cost: f64, fill: f64) -> f64 {
+        self.came = self.at;
         self.asked = (self.asked.0 + cost, self.asked.1 + cost * u);
         let mean = self.asked.1 / self.asked.0;
         let is_light = u < LIGHT * mean;
@@ -217,6 +227,8 @@ pub struct Ranked {
     pub(super) correction: f64,
     /// Of the backlog that is tolerable, the part that is left by what else runs short.
     pub(super) room: f64,
+    /// CPU-seconds that may still go to something else than requests.
+    beside: f64,
     /// More CPU is used than the load line allows.
     is_over: bool,
     /// Something was turned away since the last signal.
@@ -236,6 +248,7 @@ impl Ranked {
             attempts: Attempts::new(now, config.most_retries),
             correction: 1.0,
             room: 1.0,
+            beside: 0.0,
             is_over: false,
             is_limiting: false,
             at: now,
@@ -299,10 +312,13 @@ impl Ranked {
     }
 
     /// CPU-seconds went to something else than requests that were taken on: to turning others away, above all. They are not there for
-    /// requests then.
+    /// requests then; but a tenth of the capacity always is, or a flood that takes all there is only to be turned away would have
+    /// everybody turned away for as long as it lasts, and where clients come again at once, for longer.
     pub fn overhead(&mut self, now: Timestamp, used: f64) {
         self.advance(now);
-        self.backlog.delay(used);
+        let counted = used.min(self.beside);
+        self.beside -= counted;
+        self.backlog.delay(counted);
     }
 
     /// What the server's signals say, a few times each [`RankedConfig::target_delay`] or rarer. `gauge` is a measure of the owner's own: 0
@@ -381,6 +397,9 @@ impl Ranked {
         }
         let supply = self.supply();
         self.backlog.advance(now, &supply);
+        let most = MOST_BESIDE * supply.capacity;
+        let gained = most * (now.nanos_since(self.at) as f64 * 1e-9);
+        self.beside = (self.beside + gained).min(most * BESIDE_AT_ONCE.as_secs_f64());
         self.at = now;
     }
 }

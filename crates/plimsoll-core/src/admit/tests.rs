@@ -154,3 +154,55 @@ fn pressure_is_there_before_anything_is_shed_and_whole_when_all_is() {
     assert_eq!(of(Criticality::CriticalPlus), Pressure::None, "nobody asked for it");
     assert!(of(Criticality::Sheddable) >= of(Criticality::Critical));
 }
+
+#[test]
+fn a_flood_that_takes_all_there_is_to_be_turned_away_does_not_keep_everybody_out() {
+    let mut ranked = one_core();
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    let mut taken = 0;
+    // Twice as much goes to turning away as there is.
+    for n in 0..1_000_u64 {
+        let now = Timestamp::from_nanos(n * MS);
+        ranked.overhead(now, 0.002);
+        ranked.on_signals(now, Signals { cpus: 1.0, load_average: 1.0 }, 0.0);
+        if let Verdict::Admit(admission) = ranked.admit(now, &ask(), &mut rng) {
+            ranked.finish(now, admission, 0.001);
+            taken += 1;
+        }
+    }
+    assert!((50..=150).contains(&taken), "{taken}");
+}
+
+#[test]
+fn what_a_flood_has_left_behind_is_forgotten_when_it_is_over() {
+    let mut ranked = one_core();
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    for n in 0..4_000_u64 {
+        let now = Timestamp::from_nanos(n * MS);
+        ranked.overhead(now, 0.001);
+        ranked.on_signals(now, Signals { cpus: 1.0, load_average: 1.0 }, 0.0);
+        let _ = ranked.admit(now, &ask(), &mut rng);
+    }
+    let criticality = Criticality::Sheddable;
+    let after = ranked.admit(Timestamp::from_nanos(5_000 * MS), &Ask { criticality, ..ask() }, &mut rng);
+    assert!(matches!(after, Verdict::Admit(_)), "nothing is in progress: {after:?}");
+}
+
+#[test]
+fn a_level_in_which_nobody_asks_does_not_keep_out_those_below() {
+    let mut ranked = one_core();
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    let mut taken = 0;
+    // Nine tenths of what there is go to turning away; the rest is there for whoever asks, and nobody does who is more critical.
+    for n in 0..4_000_u64 {
+        let now = Timestamp::from_nanos(n * MS);
+        ranked.overhead(now, 0.000_9);
+        ranked.on_signals(now, Signals { cpus: 1.0, load_average: 1.0 }, 0.0);
+        let verdict = ranked.admit(now, &Ask { criticality: Criticality::Sheddable, ..ask() }, &mut rng);
+        if let Verdict::Admit(admission) = verdict {
+            ranked.finish(now, admission, 0.001);
+            taken += u32::from(n >= 2_000);
+        }
+    }
+    assert!((100..=300).contains(&taken), "{taken} of the 200 that fit");
+}

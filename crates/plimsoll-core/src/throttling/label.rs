@@ -45,6 +45,15 @@ impl Default for Label {
     }
 }
 
+/// The same as [`Label::of`], without the way through a formatter.
+impl From<&str> for Label {
+    fn from(name: &str) -> Self {
+        let mut label = Self::default();
+        let _ = label.write_str(name);
+        label
+    }
+}
+
 impl fmt::Write for Label {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let begin = usize::from(self.len);

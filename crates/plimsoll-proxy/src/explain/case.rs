@@ -38,7 +38,7 @@ impl Case {
         Self {
             begun: Instant::now(),
             method: request.method().clone(),
-            path: Label::of(request.uri().path()),
+            path: request.uri().path().into(),
             id: RequestId::read(request.headers()),
             customer: None,
             target: None,

@@ -27,7 +27,7 @@ impl RequestId {
     pub(crate) fn read(headers: &HeaderMap) -> Self {
         let text = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok());
         match text.filter(|text| (1..=Label::MOST).contains(&text.len())) {
-            Some(text) => Self::Given(Label::of(text)),
+            Some(text) => Self::Given(text.into()),
             None => Self::None,
         }
     }
