@@ -27,6 +27,18 @@ bench *ARGS: build
 bench-proxy *ARGS: build
     bench/proxy {{ARGS}}
 
+# Who is served in time under overload, beside nginx, HAProxy and Envoy; writes bench/results/
+bench-overload *ARGS: build
+    bench/overload {{ARGS}}
+
+# CPU of a request that is turned away; writes bench/results/
+bench-rejection *ARGS: build
+    bench/rejection {{ARGS}}
+
+# What attackers cost honest clients; writes bench/results/
+bench-abuse *ARGS: build
+    bench/abuse {{ARGS}}
+
 # Nanoseconds and allocations per pick, for every policy
 bench-pick *ARGS:
     bench/pick {{ARGS}}

@@ -1,0 +1,89 @@
+"""Customers that are kept within their limits, by a backend itself and by the proxy beside it."""
+
+import contextlib
+import json
+import urllib.error
+import urllib.request
+
+import grpc
+import pytest
+
+from harness.fleet import Backend, Fleet, Proxy, http
+from harness.process import wait_until
+from harness.rpc import work
+
+CRAWLER, SHOP = {"x-customer": "crawler"}, {"x-customer": "shop"}
+# Any failure may be tried again, as far as the client's own policy goes.
+RETRIES = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.01s",
+                "maxBackoff": "0.01s",
+                "backoffMultiplier": 1,
+                "retryableStatusCodes": ["RESOURCE_EXHAUSTED", "UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
+
+def limited_backend(fleet: Fleet) -> Backend:
+    """A crawler gets nothing, everybody else what there is."""
+    return fleet.backend("--protect", "--customer-limit", "crawler=0", "--cost", "fixed:1ms")
+
+
+def limited_proxy(fleet: Fleet) -> Proxy:
+    """The same, by the proxy beside a backend that knows nothing of it."""
+    backend = fleet.backend("--cost", "fixed:1ms")
+    limits = f"[clusters.main.inbound]\npid = {backend.pid}\ncpus = 1.0\n[customers.crawler]\nhard_limit = 0\n"
+    proxy = fleet.proxy([backend.address], listener='customer_header = "x-customer"', further=limits)
+    proxy.admin.wait_for_healthy(1)
+    seen = lambda: proxy.admin.metric("plimsoll_inbound_process_seen", cluster="main") == 1  # noqa: E731
+    wait_until("the process is seen", seen)
+    return proxy
+
+
+def refused(url: str) -> urllib.error.HTTPError:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(urllib.request.Request(url, headers=CRAWLER), timeout=5)
+    return caught.value
+
+
+@pytest.mark.parametrize("where", ["library", "proxy"])
+def test_who_is_over_its_limit_is_told_when_to_come_again_and_nobody_else_notices(fleet: Fleet, where: str) -> None:
+    url = f"http://{limited_backend(fleet).address}/" if where == "library" else limited_proxy(fleet).url
+    waits = set()
+    for _ in range(20):
+        with contextlib.closing(refused(url)) as answer:
+            assert answer.code == 429 and answer.headers["x-plimsoll-shed"].startswith("reason=quota, retry=after")
+            waits.add(int(answer.headers["retry-after"]))
+        assert http(url, headers=SHOP)[0] == 200
+        assert http(url)[0] == 200
+    assert min(waits) >= 1 and len(waits) > 1, "a crowd that is told to wait does not come again at once"
+
+
+def test_a_limit_is_kept_while_there_is_room_for_more(fleet: Fleet) -> None:
+    backend = fleet.backend("--protect", "--customer-limit", "crawler=0.1", "--cost", "fixed:2ms", "--cores", "1")
+    asked = ["--rate", "200", "--criticality", "critical=100", "-H", "x-customer: crawler", "--warmup", "2s", "--duration", "5s"]
+    counted = fleet.load_now(f"http://{backend.address}/", *asked)
+    # A tenth of a core is fifty requests a second, less what serving takes beside them.
+    group = counted.raw["groups"]["by_criticality"]["critical"]
+    assert 0.05 * group["requests"] < group["ok"] < 0.27 * group["requests"], group
+    assert group["ok"] + group["shed"] == group["requests"], group
+
+
+def test_grpcio_does_not_try_again_what_is_over_a_limit(fleet: Fleet) -> None:
+    backend = limited_backend(fleet)
+    proxy = fleet.proxy([backend.address], cluster='protocol = "http2"')
+    before = proxy.admin.metric("plimsoll_requests_total")
+    options = [("grpc.service_config", json.dumps(RETRIES))]
+    with grpc.insecure_channel(f"127.0.0.1:{proxy.port}", options=options) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            work(channel)(b"x", timeout=30, metadata=tuple(CRAWLER.items()))
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert work(channel)(b"x", timeout=30, metadata=tuple(SHOP.items())) == b"x"
+    # One of each.
+    wait_until("both are counted", lambda: proxy.admin.metric("plimsoll_requests_total") - before == 2)
