@@ -123,8 +123,8 @@ pub struct Explanation {
     pub failed_attempts: Vec<AttemptExplained>,
     /// How it ended: `refused`, `failed`, `retried`, `served`.
     pub outcome: &'static str,
-    /// Of the answer.
-    pub status: u16,
+    /// Of the answer; `None` where there was none, as in a black hole.
+    pub status: Option<u16>,
     /// Why it was not served.
     pub reason: Option<&'static str>,
     /// Who answered, or was asked last.

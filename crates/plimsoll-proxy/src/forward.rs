@@ -70,12 +70,13 @@ pub(crate) async fn forward(
         Err(refusal) => refuse(connection, refusal, is_grpc, &mut active, &mut case),
         Ok(destination) => match &*destination {
             Destination::BlackHole => {
-                count(connection, Refusal::BlackHole, &mut active);
+                end_by_route(connection, Refusal::BlackHole, None, &mut active, &mut case);
                 return Outcome::Dropped;
             }
             Destination::Answer(fixed) => {
-                count(connection, Refusal::RouteAnswer, &mut active);
-                fixed.of_route(is_grpc)
+                let answer = fixed.of_route(is_grpc);
+                end_by_route(connection, Refusal::RouteAnswer, Some(answer.status()), &mut active, &mut case);
+                answer
             }
             Destination::Cluster(target) => {
                 match by_cluster(connection, target, request, beyond, is_grpc, &mut active, &mut case).await {
@@ -231,6 +232,18 @@ fn count(connection: &Connection, refusal: Refusal, active: &mut ActiveRequest) 
     }
 }
 
+/// A route that asks nobody has ended a request.
+fn end_by_route(
+    connection: &Connection,
+    refusal: Refusal,
+    status: Option<StatusCode>,
+    active: &mut ActiveRequest,
+    case: &mut Case,
+) {
+    count(connection, refusal, active);
+    connection.listener.recorder.ended_by_route(connection, case, status, refusal.name());
+}
+
 fn refuse(
     connection: &Connection,
     refusal: Refusal,
@@ -249,7 +262,7 @@ fn unserved(
     (kind, reason, backend): (Kind, &'static str, Option<SocketAddr>),
     mut answer: Response<ResponseBody>,
 ) -> Response<ResponseBody> {
-    let end = End { kind, status: answer.status(), reason: Some(reason), backend };
+    let end = End { kind, status: Some(answer.status()), reason: Some(reason), backend };
     connection.listener.recorder.unserved(connection, case, end, answer.headers_mut());
     answer
 }

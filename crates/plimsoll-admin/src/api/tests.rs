@@ -141,7 +141,7 @@ impl Fleet for Still {
         let refused = |id: &str, reason| Explanation {
             id: id.to_owned(),
             outcome: "refused",
-            status: 503,
+            status: Some(503),
             reason: Some(reason),
             ..Explanation::default()
         };

@@ -22,7 +22,7 @@ pub(super) fn list(requests: &[Value], remembered: &[Value]) -> String {
             span(&request["ago_s"]),
             text(request, "id"),
             text(request, "outcome"),
-            request["status"],
+            request["status"].as_u64().map_or_else(|| "-".to_owned(), |status| status.to_string()),
             request["reason"].as_str().unwrap_or("-"),
             text(request, "method"),
             text(request, "path"),
@@ -77,9 +77,9 @@ pub(super) fn whole(request: &Value) -> String {
     }
     let reason = request["reason"].as_str().map(|reason| format!(", {reason}")).unwrap_or_default();
     let backend = request["backend"].as_str().map(|backend| format!(", backend {backend}")).unwrap_or_default();
-    let status = &request["status"];
+    let status = request["status"].as_u64().map(|status| format!(" with {status}")).unwrap_or_default();
     let outcome = text(request, "outcome");
-    line("outcome", format!("{outcome} with {status}{reason}{backend}, {} ms after it came", request["took_ms"]));
+    line("outcome", format!("{outcome}{status}{reason}{backend}, {} ms after it came", request["took_ms"]));
     format!("{}{own}, {} ago\n{out}", text(request, "id"), span(&request["ago_s"]))
 }
 

@@ -64,7 +64,7 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
         }),
         failed_attempts: known.failed.iter().map(attempt).collect(),
         outcome: known.end.kind.name(),
-        status: known.end.status.as_u16(),
+        status: known.end.status.map(|status| status.as_u16()),
         reason: known.end.reason,
         backend: known.end.backend,
     }

@@ -101,8 +101,8 @@ pub struct Gated {
 pub struct End {
     /// Well, or how not.
     pub kind: Kind,
-    /// Of the answer.
-    pub status: StatusCode,
+    /// Of the answer; `None` where there was none, as in a black hole.
+    pub status: Option<StatusCode>,
     /// Why it was not served, in a word; `None` if it was.
     pub reason: Option<&'static str>,
     /// Who answered, or was asked last.
@@ -221,6 +221,20 @@ impl Recorder {
         }
     }
 
+    /// The route ends the request, as it does with all: remembered, and no line in the log.
+    pub(crate) fn ended_by_route(
+        &self,
+        connection: &Connection,
+        case: &mut Case,
+        status: Option<StatusCode>,
+        reason: &'static str,
+    ) {
+        if self.explain.is_on() {
+            let end = End { kind: Kind::Refused, status, reason: Some(reason), backend: None };
+            self.explain.push(case.explain(connection, case.id.or_own(), end));
+        }
+    }
+
     /// A backend has answered.
     pub(crate) fn answered(&self, connection: &Connection, case: &mut Case, answered: &Answered) {
         let &Answered { status, backend, attempts, failure } = answered;
@@ -231,7 +245,7 @@ impl Recorder {
             (None, _) => return,
         };
         if self.explain.is_on() {
-            let end = End { kind, status, reason: failure, backend: Some(backend) };
+            let end = End { kind, status: Some(status), reason: failure, backend: Some(backend) };
             self.explain.push(case.explain(connection, case.id.or_own(), end));
         }
     }
