@@ -9,9 +9,9 @@ use http::{HeaderValue, Response, StatusCode};
 use plimsoll::client;
 use plimsoll_http1::{Framing, write};
 use plimsoll_wire::grpc::{self, Code};
+use plimsoll_wire::shed::ShedAnswer;
 
 use crate::date;
-use crate::inbound::TurnedAway;
 use crate::reason::{self, Refusal};
 use crate::response_body::ResponseBody;
 
@@ -56,15 +56,15 @@ pub(crate) fn write_refusal(into: &mut Vec<u8>, refusal: Refusal) {
 /// The answer to a request that the client side could not get served.
 pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<ResponseBody> {
     if let Some(reason) = error.shed_reason() {
-        return for_shed(TurnedAway { reason, after: None }, is_grpc);
+        return for_shed(ShedAnswer { reason, after: None }, is_grpc);
     }
     let (status, code, message) = reason::of_error(error);
     plain(is_grpc, status, code, message)
 }
 
 /// The answer to a request that is turned away.
-fn for_shed(turned_away: TurnedAway, is_grpc: bool) -> Response<ResponseBody> {
-    let TurnedAway { reason, after } = turned_away;
+fn for_shed(turned_away: ShedAnswer, is_grpc: bool) -> Response<ResponseBody> {
+    let ShedAnswer { reason, after } = turned_away;
     let message = if is_grpc { "" } else { reason.row().message };
     with_text(reason.head(is_grpc, after), is_grpc, message)
 }

@@ -9,8 +9,9 @@ use http::{HeaderMap, StatusCode};
 use plimsoll::client;
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::{self, Code};
+use plimsoll_wire::shed::ShedAnswer;
 
-use crate::inbound::{self, TurnedAway};
+use crate::inbound;
 
 /// Why the proxy answers itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(crate) enum Refusal {
     /// The route drops its requests; nothing is said.
     BlackHole,
     /// The gate before the process behind the cluster turned it away.
-    Shed(TurnedAway),
+    Shed(ShedAnswer),
     /// The message is none that could be read in one way.
     Malformed(Fault),
 }
@@ -60,7 +61,7 @@ impl Refusal {
     const COUNT: usize = Self::OWN.len() + inbound::REASONS.len() + Fault::ALL.len();
 
     fn all() -> impl Iterator<Item = Self> {
-        let shed = inbound::REASONS.into_iter().map(|reason| Self::Shed(TurnedAway { reason, after: None }));
+        let shed = inbound::REASONS.into_iter().map(|reason| Self::Shed(ShedAnswer { reason, after: None }));
         Self::OWN.into_iter().chain(shed).chain(Fault::ALL.into_iter().map(Self::Malformed))
     }
 
@@ -76,7 +77,7 @@ impl Refusal {
             Self::Memory => 6,
             Self::RouteAnswer => 7,
             Self::BlackHole => 8,
-            Self::Shed(TurnedAway { reason, .. }) => {
+            Self::Shed(ShedAnswer { reason, .. }) => {
                 let place = inbound::REASONS.iter().position(|listed| *listed == reason);
                 Self::OWN.len() + place.expect("a gate has no other reasons")
             }
@@ -130,7 +131,7 @@ impl Refusal {
             Self::BlackHole => {
                 ("black-hole", StatusCode::FORBIDDEN, Code::PermissionDenied, "requests of this route are dropped")
             }
-            Self::Shed(TurnedAway { reason, .. }) => {
+            Self::Shed(ShedAnswer { reason, .. }) => {
                 (reason.name(), reason.row().http, reason.row().grpc, reason.row().message)
             }
             Self::Malformed(fault) => (fault.name(), fault.status(), Code::InvalidArgument, fault.message()),

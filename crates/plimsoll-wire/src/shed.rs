@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use plimsoll_core::admit;
+use plimsoll_core::throttling::Cause;
 
 use crate::grpc::{self, Code};
 use crate::headers::{
@@ -37,6 +39,29 @@ pub enum ShedReason {
     Saturated,
     /// No backend is usable.
     NoBackend,
+}
+
+/// What a request that a gate turns away is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShedAnswer {
+    /// Why.
+    pub reason: ShedReason,
+    /// When to try again, where the reason is one after which to.
+    pub after: Option<Duration>,
+}
+
+impl From<admit::Shed> for ShedAnswer {
+    fn from(shed: admit::Shed) -> Self {
+        use admit::{Reason, Retry};
+        let reason = match (shed.reason, shed.retry) {
+            (Reason::Quota, _) => ShedReason::Quota,
+            (Reason::Deadline, _) => ShedReason::Deadline,
+            (Reason::Overloaded, Retry::Never) => ShedReason::OverloadedNoRetry,
+            (Reason::Overloaded, Retry::Elsewhere | Retry::After(_)) => ShedReason::Overloaded,
+        };
+        let after = if let Retry::After(after) = shed.retry { Some(after) } else { None };
+        Self { reason, after }
+    }
 }
 
 /// Whether and where a shed request may be tried again.
@@ -175,6 +200,21 @@ impl ShedReason {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         TABLE.iter().find(|row| row.name == name).map(|row| row.reason)
+    }
+
+    /// As what it counts in the account of throttling; `None` for what is none.
+    #[must_use]
+    pub fn cause(self) -> Option<Cause> {
+        match self {
+            Self::Overloaded => Some(Cause::Overloaded),
+            Self::OverloadedNoRetry => Some(Cause::OverloadedNoRetry),
+            Self::Quota => Some(Cause::Quota),
+            Self::Throttled => Some(Cause::Throttled),
+            Self::Deadline => Some(Cause::Deadline),
+            Self::Saturated => Some(Cause::Saturated),
+            Self::NoBackend => Some(Cause::NoBackend),
+            Self::LameDuck => None,
+        }
     }
 
     /// The head of the answer. To a gRPC request it is the whole answer, trailers-only; to others a

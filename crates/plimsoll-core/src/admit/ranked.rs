@@ -12,12 +12,15 @@
 //! ```
 //!
 //! where u is what its customer asks for ÷ what it is entitled to, and û the mean of u over the level's work. λ is a water level: a
-//! customer with u ≤ λ loses nothing, one above is cut down to λ (Stoica, Shenker, Zhang: "Core-stateless fair queueing", 1998). It falls while the queue is more than half
-//! full and rises while it is less, slowly, so that it does not follow chance. What is to be met at once, the second factor
-//! meets: from three quarters on fewer are taken on, and when it is full, none; but who asks for less than the mean sees the queue
-//! less full than it is, so that chance takes the others. λ follows a queue of some requests and is as noisy, and it is too low by what
-//! the heavy have while the queue is less than a quarter full; both are theirs alone. A customer with u < ¾ û is measured by what the others
-//! are left of their u, P · u in the mean over some seconds, if that is higher than λ. While customers of a more critical level are cut down, less critical ones get
+//! customer with u ≤ λ loses nothing, one above is cut down to λ (Stoica, Shenker, Zhang: "Core-stateless fair queueing", 1998).
+//! It falls while the queue is more than half full and rises while it is less, slowly, so that it does not follow chance; where
+//! nobody asks for as long as τ, it begins anew, for nobody is cut down there. What is to be met at once, the second factor meets:
+//! from three quarters on fewer are taken on, and when it is full, none; but who asks for less than the mean sees the queue less
+//! full than it is, so that chance takes the others.
+//!
+//! λ follows a queue of some requests and is as noisy, and it is too low by what the heavy have while the queue is less than a
+//! quarter full; both are theirs alone. A customer with u < ¾ û is measured by what the others are left of their u, P · u in the mean
+//! over some seconds, if that is higher than λ. While customers of a more critical level are cut down, less critical ones get
 //! nothing: else they would have what chance leaves.
 //!
 //! Why not a limit on requests in flight, found by watching latency: it cannot tell ten cheap requests from ten dear ones, needs
@@ -145,6 +148,7 @@ const ONE: f64 = SLACK;
 const QUEUES: f64 = 1.25;
 /// Of the capacity, what may go to something else than requests before it is no longer looked at; and what may do so in one go.
 const MOST_BESIDE: f64 = 0.9;
+/// Signals, by which such a flood is known as one, come some tens of times in it.
 const BESIDE_AT_ONCE: Duration = Duration::from_millis(100);
 /// A cohort that is in luck today is not for ever.
 const COHORTS_LAST: Duration = Duration::from_secs(3_600);

@@ -22,13 +22,12 @@ use std::fmt::Display;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll_core::Criticality;
-use plimsoll_core::admit::{Arrival, Entry, Pressure, Reason, Retry, Shed};
-use plimsoll_core::throttling::{self, Cause, Summary, Throttling, ThrottlingConfig, Who};
-use plimsoll_wire::shed::ShedReason;
+use plimsoll_core::admit::{Arrival, Entry, Pressure};
+use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who};
+use plimsoll_wire::shed::{ShedAnswer, ShedReason};
 
 use self::gate::{Asked, Gate};
 use crate::config;
@@ -91,15 +90,6 @@ pub(crate) struct Said {
     pub(crate) pressure: Pressure,
 }
 
-/// What is said of a request that is not let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TurnedAway {
-    /// One of [`REASONS`].
-    pub(crate) reason: ShedReason,
-    /// When to try again, where the reason is one after which to.
-    pub(crate) after: Option<Duration>,
-}
-
 /// A request that was let in, until this is dropped.
 pub(crate) struct Passage {
     gate: Arc<Gate>,
@@ -142,10 +132,10 @@ impl Inbound {
     }
 
     /// Whether a request is let in, and what is said of it.
-    pub(crate) fn ask(&self, arrival: &Arrival, names: Names<'_>) -> (Result<Box<Passage>, TurnedAway>, Said) {
+    pub(crate) fn ask(&self, arrival: &Arrival, names: Names<'_>) -> (Result<Box<Passage>, ShedAnswer>, Said) {
         let decided = &self.decided[arrival.criticality.rank()];
         let Asked { at, entry, shed, expected, pressure } = self.gate.ask(arrival);
-        let turned_away = shed.map(TurnedAway::from);
+        let turned_away = shed.map(ShedAnswer::from);
         let shed = turned_away.map(|said| said.reason);
         self.throttling.lock().on_decided(
             at,
@@ -153,7 +143,7 @@ impl Inbound {
                 criticality: arrival.criticality,
                 cost: expected,
                 is_retry: arrival.is_retry,
-                shed: shed.and_then(cause_of),
+                shed: shed.and_then(ShedReason::cause),
                 customer: Who { key: arrival.kind.customer, name: names.customer },
                 route: Who { key: arrival.kind.route, name: names.route },
             },
@@ -172,7 +162,7 @@ impl Inbound {
 
     /// A request of which this was said was let in, and then got no backend.
     pub(crate) fn lost(&self, criticality: Criticality, said: Said, reason: ShedReason) {
-        if let Some(cause) = cause_of(reason) {
+        if let Some(cause) = reason.cause() {
             self.throttling.lock().on_lost(self.gate.now(), criticality, said.expected, cause);
         }
     }
@@ -202,33 +192,6 @@ impl Inbound {
             dry_run: self.config.dry_run,
             throttling: self.throttling.lock().summary(self.gate.now()),
         }
-    }
-}
-
-impl From<Shed> for TurnedAway {
-    fn from(shed: Shed) -> Self {
-        let reason = match (shed.reason, shed.retry) {
-            (Reason::Quota, _) => ShedReason::Quota,
-            (Reason::Deadline, _) => ShedReason::Deadline,
-            (Reason::Overloaded, Retry::Never) => ShedReason::OverloadedNoRetry,
-            (Reason::Overloaded, Retry::Elsewhere | Retry::After(_)) => ShedReason::Overloaded,
-        };
-        let after = if let Retry::After(after) = shed.retry { Some(after) } else { None };
-        Self { reason, after }
-    }
-}
-
-/// `None` for what is no throttling.
-fn cause_of(reason: ShedReason) -> Option<Cause> {
-    match reason {
-        ShedReason::Overloaded => Some(Cause::Overloaded),
-        ShedReason::OverloadedNoRetry => Some(Cause::OverloadedNoRetry),
-        ShedReason::Quota => Some(Cause::Quota),
-        ShedReason::Throttled => Some(Cause::Throttled),
-        ShedReason::Deadline => Some(Cause::Deadline),
-        ShedReason::Saturated => Some(Cause::Saturated),
-        ShedReason::NoBackend => Some(Cause::NoBackend),
-        ShedReason::LameDuck => None,
     }
 }
 

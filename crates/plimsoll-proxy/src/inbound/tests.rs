@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use plimsoll_core::admit::{Outside, Quota};
 use plimsoll_core::meter::Kind;
+use plimsoll_core::throttling::Cause;
 use plimsoll_core::throttling::Verdict;
 
 use super::source::Look;
@@ -52,7 +53,7 @@ fn arrival(criticality: Criticality) -> Arrival {
     Arrival { criticality, kind, quota: Quota::default(), timeout: None, cohort: None, is_retry: false }
 }
 
-fn ask(inbound: &Inbound, criticality: Criticality) -> Result<Box<Passage>, TurnedAway> {
+fn ask(inbound: &Inbound, criticality: Criticality) -> Result<Box<Passage>, ShedAnswer> {
     let names = Names { customer: &"ann", route: &"GET /" };
     inbound.ask(&arrival(criticality), names).0
 }

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plimsoll_core::admit::{self, Arrival, Entry, Mode, Pressure, RankedConfig, Reason, Retry, Seen, Shed};
-use plimsoll_core::throttling::{self, Cause, Summary, Throttling, ThrottlingConfig, Who};
+use plimsoll_core::admit::{self, Arrival, Entry, Mode, Pressure, RankedConfig, Seen};
+use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_core::{Criticality, Timestamp};
-use plimsoll_wire::shed::ShedReason;
+use plimsoll_wire::shed::{ShedAnswer, ShedReason};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
@@ -78,14 +78,6 @@ pub struct Decided {
     pub quota: u64,
 }
 
-/// What is said of a request that is turned away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TurnedAway {
-    pub(super) reason: ShedReason,
-    /// When to try again, where the reason is one after which to.
-    pub(super) after: Option<Duration>,
-}
-
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate").field("counts", &self.counts).finish_non_exhaustive()
@@ -117,7 +109,7 @@ impl Gate {
         self: &Arc<Self>,
         classified: Classified,
         route: &dyn fmt::Display,
-    ) -> Result<Arc<Request>, TurnedAway> {
+    ) -> Result<Arc<Request>, ShedAnswer> {
         let Classified { context, quota, left, malformed } = classified;
         if malformed > 0 {
             self.counts.malformed.fetch_add(u64::from(malformed), Ordering::Relaxed);
@@ -138,9 +130,9 @@ impl Gate {
         let (entry, shed) = gate.ask(now, &arrival, rng);
         drop(machine);
         let rank = context.criticality.rank();
-        let said = shed.map(TurnedAway::from);
+        let said = shed.map(ShedAnswer::from);
         self.account(now, &context, expected, said.map(|said| said.reason), route);
-        if let Some(TurnedAway { reason, .. }) = said {
+        if let Some(ShedAnswer { reason, .. }) = said {
             self.counts.shed[place(reason)][rank].fetch_add(1, Ordering::Relaxed);
         }
         let entry = entry.ok_or_else(|| said.expect("who is not let in is told why"))?;
@@ -172,7 +164,7 @@ impl Gate {
                 criticality: context.criticality,
                 cost: expected,
                 is_retry: context.attempt > 1,
-                shed: shed.map(cause_of),
+                shed: shed.and_then(ShedReason::cause),
                 customer: Who { key: context.kind.customer, name: &customer },
                 route: Who { key: context.kind.route, name: route },
             },
@@ -245,28 +237,6 @@ impl Gate {
             malformed: read(malformed),
             charged: Duration::from_nanos(read(&self.charged)),
         }
-    }
-}
-
-impl From<Shed> for TurnedAway {
-    fn from(shed: Shed) -> Self {
-        let reason = match (shed.reason, shed.retry) {
-            (Reason::Quota, _) => ShedReason::Quota,
-            (Reason::Deadline, _) => ShedReason::Deadline,
-            (Reason::Overloaded, Retry::Never) => ShedReason::OverloadedNoRetry,
-            (Reason::Overloaded, Retry::Elsewhere | Retry::After(_)) => ShedReason::Overloaded,
-        };
-        let after = if let Retry::After(after) = shed.retry { Some(after) } else { None };
-        Self { reason, after }
-    }
-}
-
-fn cause_of(reason: ShedReason) -> Cause {
-    match reason {
-        ShedReason::OverloadedNoRetry => Cause::OverloadedNoRetry,
-        ShedReason::Deadline => Cause::Deadline,
-        ShedReason::Quota => Cause::Quota,
-        _ => Cause::Overloaded,
     }
 }
 

@@ -29,10 +29,11 @@ use plimsoll_core::LoadReport;
 use plimsoll_core::throttling::Summary;
 use plimsoll_wire::grpc;
 use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
+use plimsoll_wire::shed::ShedAnswer;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::admission::{AdmissionCounts, Gate, TurnedAway};
+use super::admission::{AdmissionCounts, Gate};
 use super::body::{OwnBody, ServerBody};
 use super::builder::ServerLayerBuilder;
 use super::classify::{Classified, Rules};
@@ -208,7 +209,7 @@ impl<S> ServerService<S> {
         &self,
         request: &Request<B>,
         classified: Option<&Classified>,
-        turned_away: TurnedAway,
+        turned_away: ShedAnswer,
     ) -> FutureKind<S, B>
     where
         S: Service<Request<B>>,
@@ -217,13 +218,13 @@ impl<S> ServerService<S> {
         self.answer(request, turned_away)
     }
 
-    fn count<B>(&self, request: &Request<B>, classified: Option<&Classified>, turned_away: TurnedAway) {
+    fn count<B>(&self, request: &Request<B>, classified: Option<&Classified>, turned_away: ShedAnswer) {
         if let Some((gate, classified)) = self.layer.gate.as_ref().zip(classified) {
             gate.got_no_place(&classified.context, turned_away.reason, &Asked::by(request));
         }
     }
 
-    fn answer<B>(&self, request: &Request<B>, turned_away: TurnedAway) -> FutureKind<S, B>
+    fn answer<B>(&self, request: &Request<B>, turned_away: ShedAnswer) -> FutureKind<S, B>
     where
         S: Service<Request<B>>,
     {
@@ -248,7 +249,7 @@ where
     S: Service<Request<B>>,
 {
     /// What becomes of it once it has one, or is to have none.
-    pub(super) fn go_on(self, turn: Result<Place, TurnedAway>) -> FutureKind<S, B> {
+    pub(super) fn go_on(self, turn: Result<Place, ShedAnswer>) -> FutureKind<S, B> {
         let Self { mut service, request, mut classified, in_flight } = self;
         let then = match turn {
             Ok(place) => {
@@ -281,9 +282,9 @@ impl fmt::Display for Asked<'_> {
 }
 
 /// The answer to a request that is turned away.
-fn shed<B>(request: &Request<B>, turned_away: TurnedAway, reporter: &Reporter) -> Response<OwnBody> {
+fn shed<B>(request: &Request<B>, turned_away: ShedAnswer, reporter: &Reporter) -> Response<OwnBody> {
     let is_grpc = grpc::is_grpc(request.headers());
-    let TurnedAway { reason, after } = turned_away;
+    let ShedAnswer { reason, after } = turned_away;
     let mut response = reason.head(is_grpc, after);
     let headers = response.headers_mut();
     headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header());

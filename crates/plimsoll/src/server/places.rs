@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::{Entered, Mode, Queue, QueueConfig, Shed};
+use plimsoll_wire::shed::ShedAnswer;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-use super::admission::TurnedAway;
 use crate::clock::Clock;
 
 /// What one that waits is told.
-type Told = Result<Place, TurnedAway>;
+type Told = Result<Place, ShedAnswer>;
 
 /// The places of a server, and those who wait for one.
 pub(super) struct Places {
@@ -38,9 +38,9 @@ pub(super) struct Place {
 pub(super) enum Turn {
     Now(Place),
     Later(Waits),
-    Never(TurnedAway),
+    Never(ShedAnswer),
     /// It would have none now, if this were not a dry run.
-    NotNow(TurnedAway),
+    NotNow(ShedAnswer),
 }
 
 pin_project! {
@@ -50,7 +50,7 @@ pin_project! {
         #[pin]
         longest: Sleep,
         // What it means when nobody said anything for that long.
-        silence: TurnedAway,
+        silence: ShedAnswer,
     }
 }
 
@@ -71,7 +71,7 @@ impl Places {
         let (tell, told) = oneshot::channel();
         let now = self.clock.now();
         let entered = self.queue.lock().enter(now, criticality, deadline.map(|deadline| self.clock.at(deadline)), tell);
-        let full = TurnedAway::from(Queue::<()>::FULL);
+        let full = ShedAnswer::from(Queue::<()>::FULL);
         match entered {
             Entered::Begins(_) => Turn::Now(Place { places: Arc::clone(self) }),
             // Its ticket is void, for nobody listens.
@@ -84,7 +84,7 @@ impl Places {
                 }
                 let longest = Instant::now() + self.config.longest_wait;
                 let (until, silence) = match deadline.filter(|deadline| *deadline < longest) {
-                    Some(deadline) => (deadline, TurnedAway::from(Shed::DEADLINE)),
+                    Some(deadline) => (deadline, ShedAnswer::from(Shed::DEADLINE)),
                     None => (longest, full),
                 };
                 Turn::Later(Waits { told, longest: tokio::time::sleep_until(until), silence })
@@ -184,7 +184,7 @@ mod tests {
         let (first, second) = (enter(&places, None), enter(&places, None));
         assert_eq!(later(first).await.err(), Some(ShedReason::Overloaded));
         let less = places.enter(Criticality::Sheddable, None);
-        assert!(matches!(less, Turn::Never(TurnedAway { reason: ShedReason::Overloaded, .. })));
+        assert!(matches!(less, Turn::Never(ShedAnswer { reason: ShedReason::Overloaded, .. })));
         drop(hangs);
         assert!(later(second).await.is_ok());
     }
