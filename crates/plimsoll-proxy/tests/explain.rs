@@ -115,12 +115,10 @@ async fn a_backend_that_fails_is_remembered_and_what_is_off_is_not() {
 
 #[tokio::test]
 async fn who_falls_into_a_black_hole_or_gets_the_route_s_own_answer_can_be_asked_about() {
-    let proxy = start(
-        "threads = 1\n[[listeners]]\naddress = \"127.0.0.1:0\"\nname = \"main\"\n\
-         [[routes]]\npath_prefix = \"/hole\"\nblack_hole = true\n\
-         [[routes]]\npath_prefix = \"/gone\"\nanswer = { status = 410 }\n",
-    )
-    .await;
+    let backend = Backend::echo().await;
+    let ends = "[[routes]]\npath_prefix = \"/hole\"\nblack_hole = true\n\
+                [[routes]]\npath_prefix = \"/gone\"\nanswer = { status = 410 }\n";
+    let proxy = proxy_with(&[backend.address], "", ends).await;
     assert_eq!(ask(&proxy, "/gone", "x-request-id: g\r\n").await.status, 410);
     let mut client = Raw::to(address_of(&proxy, "main")).await;
     client.send("GET /hole HTTP/1.1\r\nhost: a\r\nx-request-id: h\r\n\r\n").await;
