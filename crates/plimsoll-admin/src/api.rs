@@ -21,7 +21,7 @@ use crate::fleet::{Fleet, Missing, Readiness};
 use crate::metrics;
 use crate::snapshot::ClusterSnapshot;
 use crate::throttling::ThrottlingView;
-use crate::view::{BackendView, ClusterView};
+use crate::view::{BackendView, BatchView, ClusterView};
 
 /// The media type of metrics, as the format asks for it.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -50,6 +50,7 @@ pub fn router(fleet: Arc<dyn Fleet>) -> Router {
         .route("/api/v1/clusters", get(clusters))
         .route("/api/v1/clusters/{name}", get(cluster))
         .route("/api/v1/clusters/{name}/backends", get(backends))
+        .route("/api/v1/batch", get(batch))
         .route("/api/v1/throttling", get(throttling))
         .route("/api/v1/explain", get(explain))
         .route("/api/v1/explain/{id}", get(explain_one))
@@ -65,7 +66,7 @@ pub fn router(fleet: Arc<dyn Fleet>) -> Router {
 }
 
 const PAGES: &str = "ask for /metrics, /healthz, /readyz, /api/v1/clusters, /api/v1/clusters/{name}, \
-     /api/v1/clusters/{name}/backends, /api/v1/throttling, /api/v1/explain, /api/v1/explain/{id}, or POST /api/v1/clusters/{name}/backends/{address}/drain or .../undrain";
+     /api/v1/clusters/{name}/backends, /api/v1/batch, /api/v1/throttling, /api/v1/explain, /api/v1/explain/{id}, or POST /api/v1/clusters/{name}/backends/{address}/drain or .../undrain";
 
 /// An answer that is not what was asked for.
 #[derive(Debug, Serialize)]
@@ -180,6 +181,17 @@ struct Backends {
 async fn backends(State(fleet): Shared, Path(name): Path<String>) -> Result<Json<Backends>, Problem> {
     let cluster = find(&*fleet, &name)?;
     Ok(Json(Backends { backends: cluster.backends.iter().map(BackendView::from).collect(), cluster: cluster.name }))
+}
+
+#[derive(Serialize)]
+struct Batches {
+    listeners: Vec<BatchView>,
+}
+
+async fn batch(State(fleet): Shared) -> Json<Batches> {
+    let listeners = fleet.snapshot().listeners;
+    let listeners = listeners.iter().filter_map(|each| Some(BatchView::of(&each.name, each.batch.as_ref()?)));
+    Json(Batches { listeners: listeners.collect() })
 }
 
 #[derive(Serialize)]

@@ -129,6 +129,8 @@ pub struct Explanation {
     pub reason: Option<&'static str>,
     /// Who answered, or was asked last.
     pub backend: Option<SocketAddr>,
+    /// The locality that this backend is in now; `None` where its cluster has none, or it is gone.
+    pub locality: Option<String>,
 }
 
 /// How critical a request is, and why.

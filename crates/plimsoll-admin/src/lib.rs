@@ -12,6 +12,7 @@
 //! | `GET /api/v1/clusters` | all clusters: policy, backends by state, spread and waste |
 //! | `GET /api/v1/clusters/{name}` | one of them |
 //! | `GET /api/v1/clusters/{name}/backends` | its backends: state and reason, load, latency, counts |
+//! | `GET /api/v1/batch` | what waits at listeners for batch work, and how much is at backends |
 //! | `GET /api/v1/throttling` | what the gates of clusters turn away, and what that means |
 //! | `GET /api/v1/explain` | what became of the latest requests, and why |
 //! | `GET /api/v1/explain/{id}` | what became of the requests with this id |
@@ -39,8 +40,8 @@ pub use explain::{
 pub use fleet::{Fleet, Missing, Readiness};
 pub use metrics::encode;
 pub use snapshot::{
-    AttemptCounts, BackendSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot,
-    PressureSnapshot, Reported, StaleSnapshot, Transition, Transitions,
+    AttemptCounts, BackendSnapshot, BatchSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, InboundSnapshot,
+    ListenerSnapshot, LocalitySnapshot, PressureSnapshot, Reported, StaleSnapshot, Transition, Transitions,
 };
 pub use throttling::{ClassView, EpisodeView, RateView, ShareView, ThrottlingView, WindowView};
-pub use view::{BackendView, ClusterView, SpreadView, StateCounts};
+pub use view::{BackendView, BatchView, ClusterView, LocalityView, SpreadView, StateCounts};

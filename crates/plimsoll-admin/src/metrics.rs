@@ -5,6 +5,7 @@
 //! registered or counted here, so a request costs the proxy nothing for its metrics beyond the counts
 //! that it keeps anyway.
 
+mod batch;
 mod clusters;
 mod listeners;
 mod process;
@@ -100,7 +101,7 @@ impl Samples<'_> {
 
 /// All metrics: first where requests come in, then where they go, then the process.
 fn metrics() -> impl Iterator<Item = &'static Metric> {
-    listeners::LISTENERS.iter().chain(&clusters::CLUSTERS).chain(&process::PROCESS)
+    listeners::LISTENERS.iter().chain(&batch::BATCH).chain(&clusters::CLUSTERS).chain(&process::PROCESS)
 }
 
 #[cfg(test)]
@@ -171,7 +172,20 @@ mod tests {
             "plimsoll_throttled_seconds{cluster=\"web\"} 30.0",
             "plimsoll_offered_cost_seconds_total{cluster=\"web\",criticality=\"sheddable\"} 60.0",
             "plimsoll_admission_cost_seconds_total{cluster=\"web\",criticality=\"sheddable\",decision=\"overloaded\"} 15.0",
+            "plimsoll_throttled_requests_total{cluster=\"web\",criticality=\"sheddable\"} 13",
+            "plimsoll_throttle_held_ratio{cluster=\"web\",criticality=\"sheddable\"} 0.75",
+            "plimsoll_retries_total{cluster=\"web\",reason=\"overloaded\",outcome=\"answered\"} 14",
+            "plimsoll_retries_denied_total{cluster=\"web\",reason=\"budget\"} 15",
+            "plimsoll_retry_budget_used_ratio{cluster=\"web\"} 1.0",
+            "plimsoll_spill_shed_requests_total{cluster=\"web\",criticality=\"sheddable\"} 16",
+            "plimsoll_locality_requests_total{cluster=\"web\",locality=\"near\"} 60",
+            "plimsoll_locality_utilization_ratio{cluster=\"web\",locality=\"near\"} 0.75",
+            "plimsoll_locality_room_qps{cluster=\"web\",locality=\"near\"} 30.0",
+            "plimsoll_locality_sent_qps{cluster=\"web\",locality=\"near\"} 29.5",
+            "plimsoll_locality_drained{cluster=\"web\",locality=\"far\"} 1.0",
             "plimsoll_tls_handshakes_total{listener=\"public\",kind=\"resumed\"} 8",
+            "plimsoll_tls_handshakes_waiting{listener=\"public\"} 12.0",
+            "plimsoll_tls_handshake_seconds_total{listener=\"public\"} 1.5",
             "plimsoll_ended_connections_total{listener=\"public\",reason=\"resets\"} 1",
             "plimsoll_stalled_streams_total{listener=\"public\"} 5",
             "plimsoll_access_log_dropped_total 6",

@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::signal::Loads;
 use plimsoll_core::throttling::Summary;
 use plimsoll_core::{Criticality, LoadReport};
 
@@ -67,6 +68,10 @@ pub struct ClusterSnapshot {
     pub known: usize,
     /// Requests that wait now because all backends are at their limit of active requests.
     pub waiting: usize,
+    /// Its localities, nearest first; none where all backends are equally near.
+    pub localities: Vec<LocalitySnapshot>,
+    /// Requests that no locality had room for, by criticality; empty without localities.
+    pub no_room: Vec<(Criticality, u64)>,
     /// Requests that had to wait so.
     pub waited: u64,
     /// Requests that failed because all backends were at their limit.
@@ -77,6 +82,16 @@ pub struct ClusterSnapshot {
     pub further_attempts: u64,
     /// Requests sent again because a kept-alive connection had just closed.
     pub replayed: u64,
+    /// Requests that were held back, nothing sent, by criticality.
+    pub throttled: Vec<(Criticality, u64)>,
+    /// Of requests by criticality, the share that is held back now.
+    pub held: Vec<(Criticality, f64)>,
+    /// Requests sent again after a backend may have seen them: why, how that ended, and how often.
+    pub retries: Vec<(&'static str, &'static str, u64)>,
+    /// Requests that were not served and not sent again, by why not.
+    pub given_up: Vec<(&'static str, u64)>,
+    /// How much of the budget for retries is used up, in \[0, 1\].
+    pub retry_budget_used: f64,
     /// Times that too few backends were healthy.
     pub panics: u64,
     /// Time from choosing a backend to the head of its response.
@@ -85,6 +100,27 @@ pub struct ClusterSnapshot {
     pub transitions: Vec<Transition>,
     /// Its gate; `None` if it has none.
     pub inbound: Option<InboundSnapshot>,
+}
+
+/// One locality of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct LocalitySnapshot {
+    /// Its name.
+    pub name: String,
+    /// Its backends.
+    pub backends: u32,
+    /// How many of them are healthy.
+    pub healthy: u32,
+    /// The mean of what the healthy ones reported in the last seconds, 1 is full; `None` if none did.
+    pub utilization: Option<f64>,
+    /// Requests a second that it can take from this process; `None` while that is not known.
+    pub room: Option<f64>,
+    /// Requests a second that it gets from this process.
+    pub rate: f64,
+    /// It gets nothing, too few of its backends being healthy.
+    pub is_drained: bool,
+    /// Attempts that were sent there.
+    pub requests: u64,
 }
 
 /// The gate before the process that a cluster's backends are.
@@ -96,6 +132,8 @@ pub struct InboundSnapshot {
     pub cpus: Option<f64>,
     /// CPUs that it can use.
     pub capacity: f64,
+    /// How loaded the process is by each signal, and which one has requests turned away.
+    pub loads: Loads,
     /// It is only counted who would be turned away.
     pub dry_run: bool,
     /// What that means; `None` if nobody keeps account.
@@ -107,6 +145,8 @@ pub struct InboundSnapshot {
 pub struct BackendSnapshot {
     /// Where it listens.
     pub address: SocketAddr,
+    /// The locality that it is in; `None` where the cluster has none.
+    pub locality: Option<String>,
     /// Its state.
     pub state: State,
     /// Why it is in that state.
@@ -206,6 +246,10 @@ pub struct ListenerSnapshot {
     pub failed_handshakes: Vec<(&'static str, u64)>,
     /// TLS handshakes, by kind.
     pub tls_handshakes: Vec<(&'static str, u64)>,
+    /// TLS handshakes that wait for their turn.
+    pub waiting_handshakes: usize,
+    /// Time of threads that TLS handshakes took.
+    pub handshake_time: Duration,
     /// Connections that the proxy ended because of what their client did or did not do, by reason.
     pub ended: Vec<(&'static str, u64)>,
     /// HTTP/2 streams that were ended because their client took nothing.
@@ -214,6 +258,29 @@ pub struct ListenerSnapshot {
     pub refusals: Vec<(&'static str, u64)>,
     /// Answers that were given in place of errors, by kind and reason.
     pub degraded: Vec<(&'static str, &'static str, u64)>,
+    /// Its gate for batch work; `None` if it has none.
+    pub batch: Option<BatchSnapshot>,
+}
+
+/// The gate of a listener for batch work.
+#[derive(Clone, Debug, Default)]
+pub struct BatchSnapshot {
+    /// Requests that wait, by criticality.
+    pub queued: Vec<(Criticality, usize)>,
+    /// Requests at backends.
+    pub active: u32,
+    /// How many may be now.
+    pub credit: f64,
+    /// How many may be at most.
+    pub max_active: u32,
+    /// Connections to backends, idle ones included.
+    pub connections: usize,
+    /// Utilization of backends by their reports; `None` where they make none.
+    pub utilization: Option<f64>,
+    /// Requests that went back into the queue, each as often as it did.
+    pub requeued: u64,
+    /// Requests that were answered without service, by reason.
+    pub turned_away: Vec<(&'static str, u64)>,
 }
 
 /// How often backends of a cluster came into a state for a reason.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_core::Criticality;
+use plimsoll_core::signal::Signal;
 use plimsoll_core::throttling::{Cause, Class, Share, Summary, Tally, Verdict, Window};
 use serde::Serialize;
 
@@ -30,6 +31,11 @@ pub struct ThrottlingView {
     pub capacity_cpus: f64,
     /// CPUs that it uses; `null` while it cannot be seen.
     pub used_cpus: Option<f64>,
+    /// The signal by which requests have been turned away in the last second: `cpu`, `load-average`, `memory`, `cpu-pressure`,
+    /// `memory-pressure`; `null` while none were.
+    pub binding_signal: Option<&'static str>,
+    /// How loaded the process is by each signal, 1 is as much as it can bear; those that are off or not known are left out.
+    pub signals: BTreeMap<&'static str, f64>,
     /// CPUs that would have been enough since throttling began; `null` while nothing is turned away.
     pub enough_cpus: Option<f64>,
     /// The time before in which something was turned away.
@@ -119,6 +125,8 @@ impl ThrottlingView {
             dry_run: gate.dry_run,
             capacity_cpus: rounded(gate.capacity),
             used_cpus: gate.cpus.map(rounded),
+            binding_signal: gate.loads.binding.map(Signal::name),
+            signals: gate.loads.known().map(|(signal, load)| (signal.name(), rounded(load))).collect(),
             enough_cpus: summary.enough.map(rounded),
             last: summary.last.map(|last| EpisodeView {
                 ended_s: seconds(last.ended),

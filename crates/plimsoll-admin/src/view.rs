@@ -9,7 +9,7 @@ use plimsoll_core::health::State;
 use plimsoll_core::spread;
 use serde::Serialize;
 
-use crate::snapshot::{BackendSnapshot, ClusterSnapshot};
+use crate::snapshot::{BackendSnapshot, BatchSnapshot, ClusterSnapshot, LocalitySnapshot};
 
 /// A cluster.
 #[derive(Clone, Debug, Serialize)]
@@ -20,6 +20,8 @@ pub struct ClusterView {
     pub policy: &'static str,
     /// Backends by state.
     pub backends: StateCounts,
+    /// Its localities, nearest first; none where all backends are equally near.
+    pub localities: Vec<LocalityView>,
     /// All backends that it has; with a subset, more than those.
     pub known: usize,
     /// Requests in flight, all backends together.
@@ -34,6 +36,27 @@ pub struct ClusterView {
     pub spread: Option<SpreadView>,
     /// What all others together could still do when the most utilized backend is full, in backends.
     pub waste: Option<f64>,
+}
+
+/// A locality of a cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LocalityView {
+    /// Its name.
+    pub name: String,
+    /// Its backends.
+    pub backends: u32,
+    /// How many of them are healthy.
+    pub healthy: u32,
+    /// The mean of what these report, 1 is full; `null` if none did of late.
+    pub utilization: Option<f64>,
+    /// Requests a second that it can take from this process; `null` while that is not known.
+    pub room_qps: Option<f64>,
+    /// Requests a second that it gets from this process.
+    pub sent_qps: f64,
+    /// It gets nothing, too few of its backends being healthy.
+    pub drained: bool,
+    /// Attempts that were sent there.
+    pub requests: u64,
 }
 
 /// How many backends there are in each state.
@@ -58,11 +81,53 @@ pub struct SpreadView {
     pub(crate) waste: f64,
 }
 
+/// The gate of a listener for batch work.
+#[derive(Clone, Debug, Serialize)]
+pub struct BatchView {
+    /// The listener's name.
+    pub listener: String,
+    /// Requests that wait, by criticality.
+    pub queued: BTreeMap<&'static str, usize>,
+    /// Requests at backends.
+    pub active: u32,
+    /// How many may be now, a fraction included.
+    pub credit: f64,
+    /// How many may be at most.
+    pub max_active: u32,
+    /// Connections to backends, idle ones included.
+    pub connections: usize,
+    /// Utilization of backends by their reports; `null` where they make none.
+    pub utilization: Option<f64>,
+    /// Requests that went back into the queue, each as often as it did.
+    pub requeued: u64,
+    /// Requests that were answered without service, by reason.
+    pub turned_away: BTreeMap<&'static str, u64>,
+}
+
+impl BatchView {
+    /// That of this listener.
+    pub(crate) fn of(listener: &str, batch: &BatchSnapshot) -> Self {
+        Self {
+            listener: listener.to_owned(),
+            queued: batch.queued.iter().map(|(criticality, queued)| (criticality.name(), *queued)).collect(),
+            active: batch.active,
+            credit: batch.credit,
+            max_active: batch.max_active,
+            connections: batch.connections,
+            utilization: batch.utilization,
+            requeued: batch.requeued,
+            turned_away: batch.turned_away.iter().copied().collect(),
+        }
+    }
+}
+
 /// A backend.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackendView {
     /// Where it listens.
     pub address: String,
+    /// The locality that it is in; `null` where the cluster has none.
+    pub locality: Option<String>,
     /// Its state.
     pub state: &'static str,
     /// Why it is in that state.
@@ -105,6 +170,7 @@ impl From<&ClusterSnapshot> for ClusterView {
                 total: backends.len(),
                 by_state: State::ALL.into_iter().map(|state| (state.name(), in_state(state))).collect(),
             },
+            localities: cluster.localities.iter().map(LocalityView::from).collect(),
             known: cluster.known,
             in_flight: backends.iter().map(|backend| u64::from(backend.in_flight)).sum(),
             waiting: cluster.waiting,
@@ -112,6 +178,21 @@ impl From<&ClusterSnapshot> for ClusterView {
             failures: backends.iter().map(|backend| backend.failures).sum(),
             spread,
             waste: spread.map(|spread| spread.waste),
+        }
+    }
+}
+
+impl From<&LocalitySnapshot> for LocalityView {
+    fn from(locality: &LocalitySnapshot) -> Self {
+        Self {
+            name: locality.name.clone(),
+            backends: locality.backends,
+            healthy: locality.healthy,
+            utilization: locality.utilization.map(rounded),
+            room_qps: locality.room.map(rounded),
+            sent_qps: rounded(locality.rate),
+            drained: locality.is_drained,
+            requests: locality.requests,
         }
     }
 }
@@ -133,6 +214,7 @@ impl From<&BackendSnapshot> for BackendView {
         let load = backend.report.map(|report| report.load);
         Self {
             address: backend.address.to_string(),
+            locality: backend.locality.clone(),
             state: backend.state.name(),
             reason: backend.reason.name(),
             since_s: rounded(backend.since.as_secs_f64()),

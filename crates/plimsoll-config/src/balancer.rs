@@ -1,10 +1,11 @@
-//! The settings of the balancing machine, as the file names them.
+//! The settings of the core's machines, as the file names them.
 //!
 //! Their defaults and the reasons for these stand beside the rules that they belong to, in
 //! `plimsoll_core`; here is only what each is called and how it is written.
 
 use std::time::Duration;
 
+use plimsoll_core::admit::Outlook;
 use plimsoll_core::health::{BackoffConfig, OutlierConfig, SlowStartConfig};
 use plimsoll_core::pick::{PrequalConfig, ProbeRule, ProbeSource, WeightedConfig};
 use plimsoll_core::subset::Algorithm;
@@ -93,9 +94,13 @@ impl Variants for ProbeRule {
     }
 }
 
+const OUTLOOKS: [(&str, Outlook); 2] = [("optimistic", Outlook::Optimistic), ("pessimistic", Outlook::Pessimistic)];
 const PROBE_SOURCES: [(&str, ProbeSource); 2] = [("live", ProbeSource::Live), ("responses", ProbeSource::Responses)];
 
 values! {
+    Outlook: |v| choice(v, "an outlook", &OUTLOOKS), |outlook| {
+        quoted(OUTLOOKS.into_iter().find(|(_, known)| known == outlook).expect("all are listed").0)
+    };
     ProbeSource: |v| choice(v, "a source of probe answers", &PROBE_SOURCES), |source| {
         quoted(PROBE_SOURCES.into_iter().find(|(_, known)| known == source).expect("all are listed").0)
     };

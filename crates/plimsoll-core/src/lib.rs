@@ -11,7 +11,10 @@
 //! - [`subset`] decides which of many backends one client connects to.
 //! - [`classify`] decides how critical a request is, [`meter`] what it is expected to cost, [`admit`] whether a server takes it on
 //!   when it cannot take all; [`signal`] is how busy the server is.
+//! - [`throttle`] decides whether a client sends a request at all, [`retry`] whether it sends one again that failed.
 //! - [`throttling`] remembers what was turned away, and says whether that is as it should be.
+//! - [`spill`] decides to which of several localities a request goes.
+//! - [`batch`] decides how many batch requests are at backends, and who of the others is next.
 //! - [`queue`] decides who of the requests that wait gets the next place.
 //! - [`LoadReport`] is what backends say of themselves, [`probe`] what they answer when asked; [`spread`] measures how even the result is.
 //!
@@ -34,6 +37,7 @@ extern crate alloc;
 
 pub mod admit;
 mod balancer;
+pub mod batch;
 pub mod classify;
 mod criticality;
 mod decay;
@@ -46,8 +50,10 @@ pub mod probe;
 pub mod queue;
 mod ratio;
 mod report;
+pub mod retry;
 mod rng;
 pub mod signal;
+pub mod spill;
 pub mod spread;
 pub mod subset;
 pub mod throttle;
@@ -55,7 +61,8 @@ pub mod throttling;
 mod time;
 
 pub use balancer::{
-    BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, Outcome, Pick, WaitReason,
+    BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, LocalitySnapshot, Outcome,
+    Pick, WaitReason,
 };
 pub use criticality::{Criticality, Schedule};
 pub use event::{Event, Observe};

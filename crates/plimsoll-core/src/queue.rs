@@ -6,7 +6,8 @@
 //! then the place would stand empty and the waiter hold up all behind it. A late task holds up nobody but itself like this.
 //!
 //! Whoever has tried some backends already gets one of them again rather than none, as a further attempt does that need
-//! not wait ([`Balancer::pick_except`]): so any place is good for who is first, and nobody is passed over or in the way.
+//! not wait ([`Balancer::pick_except`](crate::Balancer::pick_except)): so any place is good for who is first, and nobody is passed over or
+//! in the way. Where this is not so, each locality has a queue of its own.
 //!
 //! Call [`Queue::serve`] until it returns `None` after all that may free a place: a request finished, a backend was added
 //! or changed state, the configuration changed. Then nobody waits while there is a place. Each step takes constant time,
@@ -14,9 +15,7 @@
 
 use alloc::vec::Vec;
 
-use rand_core::Rng;
-
-use crate::{BackendId, Balancer, Pick, Timestamp};
+use crate::{BackendId, Pick};
 
 /// In place of a seat's number: there is none.
 const NONE: u32 = u32::MAX;
@@ -26,7 +25,7 @@ const NONE: u32 = u32::MAX;
 pub enum Hand {
     /// Nothing yet.
     Empty,
-    /// A place at this backend, where it counts as active: [`Balancer::finish`] must follow.
+    /// A place at this backend, where it counts as active: [`Balancer::finish`](crate::Balancer::finish) must follow.
     Backend(BackendId),
     /// Nothing, for no backend is usable any more.
     NoBackend,
@@ -95,13 +94,14 @@ impl<C> Queue<C> {
         Ticket(number)
     }
 
-    /// Hands a place to who is first, and returns how to call it. `None`: nobody waits, or there is no place.
+    /// Hands a place to who is first, and returns how to call it. `None`: nobody waits, or there is no place. `pick` chooses one,
+    /// preferably none of those that are tried; it is not asked where nobody waits.
     ///
     /// When no backend is usable any more there is nothing to wait for, and all are told, one with each call.
-    pub fn serve(&mut self, now: Timestamp, balancer: &mut Balancer, rng: &mut impl Rng) -> Option<(C, Hand)> {
+    pub fn serve(&mut self, pick: impl FnOnce(&[BackendId]) -> Pick) -> Option<(C, Hand)> {
         let number = self.first;
         let seat = self.seats.get_mut(number as usize)?;
-        seat.hand = match balancer.pick_except(now, rng, &seat.tried) {
+        seat.hand = match pick(&seat.tried) {
             Pick::Backend(id) => Hand::Backend(id),
             Pick::NoBackend => Hand::NoBackend,
             Pick::Wait(_) => return None,

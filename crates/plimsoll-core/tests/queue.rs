@@ -173,7 +173,7 @@ impl World {
 
     fn serve(&mut self) {
         let before: BTreeMap<_, _> = self.balancer.snapshot(NOW).iter().map(|it| (it.id, it.active)).collect();
-        while let Some((who, hand)) = self.queue.serve(NOW, &mut self.balancer, &mut self.rng) {
+        while let Some((who, hand)) = self.queue.serve(|tried| self.balancer.pick_except(NOW, &mut self.rng, tried)) {
             assert_eq!(self.waiting.pop_front(), Some(who), "first come, first served");
             self.called.insert(who, hand);
         }

@@ -58,6 +58,9 @@ pub(crate) async fn accept(listener: TcpListener, state: Arc<ListenerState>, mut
     let mut phases = state.life.watch();
     let mut reserve = Reserve::hold();
     loop {
+        // A connection takes as long as a request does, and a crowd that comes at once would hold up everybody who is connected for all of it:
+        // so between two the runtime looks at all sockets. nginx does likewise, HAProxy after four.
+        tokio::task::yield_now().await;
         let accepted = tokio::select! {
             biased;
             () = closing(&mut phases, &mut door) => break,

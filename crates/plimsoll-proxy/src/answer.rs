@@ -56,7 +56,7 @@ pub(crate) fn write_refusal(into: &mut Vec<u8>, refusal: Refusal) {
 /// The answer to a request that the client side could not get served.
 pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<ResponseBody> {
     if let Some(reason) = error.shed_reason() {
-        return for_shed(ShedAnswer { reason, after: None }, is_grpc);
+        return for_shed(ShedAnswer { reason, after: error.retry_after() }, is_grpc);
     }
     let (status, code, message) = reason::of_error(error);
     plain(is_grpc, status, code, message)

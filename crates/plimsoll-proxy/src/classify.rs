@@ -38,7 +38,7 @@ impl Claims {
         Self {
             quotas: Arc::clone(quotas),
             classifier: listener.classifier(),
-            is_set: listener.criticality.is_some() || listener.trust_criticality.is_some(),
+            is_set: listener.criticality.is_some() || listener.trust_criticality.is_some() || listener.batch.is_some(),
             customer_header: listener.customer_header.as_ref().map(|name| name.0.clone()),
         }
     }
@@ -144,6 +144,11 @@ impl Rules {
             }
         };
         Class { criticality, left: timeout, is_retry: attempt.is_some_and(|attempt| attempt > 1), from, malformed }
+    }
+
+    /// How critical a request is, and nothing else of it.
+    pub(crate) fn criticality(&self, headers: &HeaderMap) -> Criticality {
+        self.fixed.unwrap_or_else(|| self.claims.classifier.criticality(Metadata::read_criticality(headers)))
     }
 
     /// Whose a request is.

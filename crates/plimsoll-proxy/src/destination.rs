@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
-use plimsoll::client::{self, Client, FailedAttempt, Informational, Terms};
+use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Terms};
 use plimsoll_core::Criticality;
+use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_wire::shed::ShedReason;
 
 use crate::classify::{self, Claims, Class};
@@ -40,9 +41,15 @@ pub(crate) struct Target {
     tells_address: bool,
     /// The route, in words.
     route: Arc<str>,
-    /// How its requests are told apart; `None` where nothing depends on it.
-    rules: Option<classify::Rules>,
+    /// How its requests are told apart.
+    rules: classify::Rules,
+    /// Something is written on them by that, or a gate is told.
+    is_classified: bool,
+    /// Requests may be held back, or find no room, by how critical they are.
+    ranks: bool,
     gate: Option<RouteGate>,
+    /// What its requests wait at, if they are batch work.
+    batch: Option<Batch>,
     /// What is given in place of errors.
     pub(crate) degrade: Option<Degrade>,
 }
@@ -55,21 +62,26 @@ struct RouteGate {
 }
 
 impl Target {
-    /// `claims` are those of the listener, `inbound` the gate of the cluster.
+    /// `claims` and `batch` are those of the listener, `inbound` the gate of the cluster.
     pub(crate) fn new(
         client: Client<RequestBody>,
         route: &config::Route,
         claims: &Claims,
         inbound: Option<Arc<Inbound>>,
+        batch: Option<Batch>,
         degrade: Option<Degrade>,
     ) -> Self {
         let rules = classify::Rules::new(claims, route);
+        let settings = client.cluster().config();
         Self {
             route: route.to_string().into(),
-            rules: (rules.marks() || inbound.is_some()).then_some(rules),
+            is_classified: rules.marks() || inbound.is_some(),
+            rules,
+            ranks: settings.throttle != ThrottlePolicy::Off || settings.localities.is_some(),
             gate: inbound.map(|inbound| RouteGate { inbound, is_open: route.exempt }),
-            tells_address: client.cluster().config().proxy_protocol.is_some(),
+            tells_address: settings.proxy_protocol.is_some(),
             client,
+            batch,
             degrade,
             request_timeout: route.request_timeout,
             host_rewrite: route.host_rewrite.as_ref().map(|host| HostRewrite::new(&host.0)),
@@ -79,7 +91,11 @@ impl Target {
     /// Lets the request in if the process behind the cluster can take it on, where that is looked at; and says how critical it
     /// is, where that matters.
     pub(crate) fn let_in<B>(&self, request: &Request<B>) -> Decided {
-        let Some(rules) = &self.rules else { return Decided::default() };
+        let rules = &self.rules;
+        if !self.is_classified {
+            let criticality = self.ranks.then(|| rules.criticality(request.headers()));
+            return Decided { criticality, ..Decided::default() };
+        }
         let class = rules.classify(request.headers());
         let (passage, said) = match &self.gate {
             None => (Ok(None), None),
@@ -91,7 +107,8 @@ impl Target {
                 (passage.map(Some).map_err(Refusal::Shed), Some(said))
             }
         };
-        Decided { passage, mark: rules.marks().then_some(class.criticality), class: Some(class), said }
+        let criticality = Some(class.criticality);
+        Decided { passage, criticality, is_marked: rules.marks(), class: Some(class), said }
     }
 
     /// A request of this class, of which its gate said this, got no backend.
@@ -103,7 +120,7 @@ impl Target {
 
     /// Whose a request is, where the listener says how that is known.
     pub(crate) fn customer<'r>(&self, headers: &'r HeaderMap) -> Option<&'r [u8]> {
-        self.rules.as_ref()?.customer(headers)
+        self.rules.customer(headers).filter(|_| self.is_classified)
     }
 
     /// The route, in words.
@@ -133,10 +150,12 @@ impl Target {
         &self,
         request: Request<RequestBody>,
         informational: Option<Informational>,
+        criticality: Option<Criticality>,
         failed: &mut Vec<FailedAttempt>,
     ) -> Result<Response<client::ResponseBody>, client::Error> {
         let mut terms = Terms::default();
-        (terms.timeout, terms.informational) = (self.request_timeout, informational);
+        (terms.timeout, terms.informational, terms.criticality) = (self.request_timeout, informational, criticality);
+        terms.batch.clone_from(&self.batch);
         self.client.send_telling(request, terms, failed).await
     }
 }
@@ -145,9 +164,11 @@ impl Target {
 pub(crate) struct Decided {
     /// None where no gate is.
     pub(crate) passage: Result<Option<Box<Passage>>, Refusal>,
-    /// How critical it is, if that is to be written on it.
-    pub(crate) mark: Option<Criticality>,
-    /// What it was made of it; `None` where nothing depends on it.
+    /// How critical it is, where anything depends on it.
+    pub(crate) criticality: Option<Criticality>,
+    /// That is to be written on it.
+    pub(crate) is_marked: bool,
+    /// What was made of it; `None` where nothing depends on it but what is held back.
     pub(crate) class: Option<Class>,
     /// What its gate said, if it was asked.
     pub(crate) said: Option<Said>,
@@ -155,6 +176,6 @@ pub(crate) struct Decided {
 
 impl Default for Decided {
     fn default() -> Self {
-        Self { passage: Ok(None), mark: None, class: None, said: None }
+        Self { passage: Ok(None), criticality: None, is_marked: false, class: None, said: None }
     }
 }

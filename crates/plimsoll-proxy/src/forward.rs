@@ -119,8 +119,8 @@ async fn by_cluster(
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let fallback = degrade.map(|degrade| fallback(degrade, connection, &request));
     let fallback = fallback.as_ref();
-    let mark = match let_in(target, &mut request, active, case).await {
-        Ok(mark) => mark,
+    let (criticality, is_marked) = match let_in(target, &mut request, active, case).await {
+        Ok(decided) => decided,
         Err(refusal) => {
             let answer = refuse(connection, refusal, is_grpc, active, case);
             return ByCluster::Answer(match (refusal, fallback) {
@@ -131,11 +131,11 @@ async fn by_cluster(
             });
         }
     };
-    prepare(connection, target, &mut request, upgrade, mark);
+    prepare(connection, target, &mut request, upgrade, criticality.filter(|_| is_marked));
     let http2 = request.version() == Version::HTTP_2;
     let is_get = request.method() == Method::GET;
     let failure = request.body().failure();
-    let answer = match target.send(request, informational, &mut case.failed).await {
+    let answer = match target.send(request, informational, criticality, &mut case.failed).await {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             if let Some(entry) = &mut active.entry {
                 log_head(entry, &response);
@@ -290,25 +290,26 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
 }
 
 /// Whether the process behind the route's cluster can take the request on, before anything of its body is read, and then whether
-/// the client sends the first part of that; and how critical the request is, if that is to be written on it.
+/// the client sends the first part of that; and how critical the request is, where anything depends on it, and whether that is to be
+/// written on it.
 async fn let_in(
     target: &Arc<Target>,
     request: &mut Request<RequestBody>,
     active: &mut ActiveRequest,
     case: &mut Case,
-) -> Result<Option<Criticality>, Refusal> {
+) -> Result<(Option<Criticality>, bool), Refusal> {
     if let Some(entry) = &mut active.entry {
         entry.cluster = Some(target.cluster_name().into());
     }
     case.goes_to(target, request.headers());
-    let Decided { passage, mark, class, said } = target.let_in(request);
+    let Decided { passage, criticality, is_marked, class, said } = target.let_in(request);
     (case.class, case.said) = (class, said);
     active.passage = passage?;
     // A client that waits to be told to go on sends nothing before the backend was asked.
     if !request.body().is_end_stream() && !request.headers().contains_key(EXPECT) {
         request.body_mut().first_part().await.map_err(|_| Refusal::SlowBody)?;
     }
-    Ok(mark)
+    Ok((criticality, is_marked))
 }
 
 /// The host that a request is for; `None` where that is not clear, empty where an old client or HTTP/2 names none.
@@ -388,6 +389,9 @@ fn pass_on(
 ) -> Response<ResponseBody> {
     if let Some(entry) = &mut active.entry {
         log_head(entry, &response);
+    }
+    if let Some(passage) = &mut active.passage {
+        passage.hear(response.headers());
     }
     let version = response.version();
     hop::strip_response(response.headers_mut());

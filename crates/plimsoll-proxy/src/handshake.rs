@@ -21,6 +21,7 @@ use crate::listener::{Limits, ListenerState};
 use crate::peer::{Peer, Tls};
 use crate::proxy_protocol;
 use crate::tls::{HTTP2, ServerTls};
+use crate::turns::{InTurn, Steps};
 
 /// What a client gets that speaks HTTP where TLS is spoken, in its own language.
 const USE_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 43\r\n\
@@ -80,6 +81,8 @@ pub(crate) struct Handshakes {
     failed: [AtomicU64; Failure::ALL.len()],
     full: AtomicU64,
     resumed: AtomicU64,
+    /// What TLS takes of the threads.
+    pub(crate) steps: Steps,
 }
 
 impl Handshakes {
@@ -116,7 +119,7 @@ pub(crate) async fn open(
     }
     let limits = listener.limits.load_full();
     // In a box, so that connections which are past it, or never had one, do not hold room for a handshake.
-    let shaken = Box::pin(shake(tcp, peer, &limits, tls, &listener.shared.handshakes));
+    let shaken = Box::pin(shake(tcp, peer, &limits, tls, listener));
     let result = tokio::time::timeout(limits.header_read_timeout, shaken).await;
     let (failure, cause) = match result {
         Ok(Ok(opened)) => return Ok(opened),
@@ -137,7 +140,7 @@ async fn shake(
     mut peer: Peer,
     limits: &Limits,
     tls: Option<Arc<ServerTls>>,
-    handshakes: &Handshakes,
+    listener: &ListenerState,
 ) -> Result<(Stream, Peer), Failed> {
     if let Some(version) = limits.proxy_protocol {
         if !limits.forwarding.trusts(peer.address.ip()) {
@@ -157,7 +160,9 @@ async fn shake(
         let _ = refuse_plain_http(&mut tcp).await;
         return Err((Failure::PlainHttp, None));
     }
-    let stream = TlsAcceptor::from(Arc::clone(tls.rustls())).accept(tcp).await.map_err(tls_failed)?;
+    let handshakes = &listener.shared.handshakes;
+    let agreed = TlsAcceptor::from(Arc::clone(tls.rustls())).accept(tcp);
+    let stream = InTurn::new(&listener.turns, &handshakes.steps, agreed).await.map_err(tls_failed)?;
     let connection = stream.get_ref().1;
     handshakes.count(connection);
     peer.tls = Some(what_tls_says(connection));

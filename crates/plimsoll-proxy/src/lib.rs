@@ -9,7 +9,7 @@
 //! - [`config`]: the file, checked as a whole; [`route`]: which route a request takes.
 //! - [`Proxy`]: starts, reloads, drains; owns what the threads share.
 //! - `worker`: one thread, one runtime; `accept`: its sockets; `listener`: what holds for all connections of an address.
-//! - `handshake`: what comes before requests: `proxy_protocol`, `tls`; `peer`: who the client is, `forwarded`: what backends
+//! - `handshake`: what comes before requests: `proxy_protocol`, `tls`, in `turns`; `peer`: who the client is, `forwarded`: what backends
 //!   are told of it.
 //! - `connection`: one client; `http1`, [`http2`]: its protocol, and what a connection may cost; `activity`: what happens on it,
 //!   `time_limits`: for how long; `clients`: how many from one address.
@@ -17,8 +17,7 @@
 //!   passed on; `upgrade`: what follows when both sides leave HTTP; `date`; `access_log`: what is written of it.
 //! - `destination`: where a route leads; `fixed`: answers that stand in the file; `degrade`: what is given in place of an error.
 //! - `quotas`: what customers may use.
-//! - `classify`: how critical a request is; `inbound`: whether the process behind a cluster can take it on; `cgroup`: where
-//!   control groups are.
+//! - `classify`: how critical a request is; `inbound`: whether the process behind a cluster can take it on.
 //! - `sockets`: those that listen, and that a successor takes over; `pressure`: what happens when memory or descriptors run out.
 //! - [`explain`]: what became of the latest requests, and why.
 //! - `reason`: why a request was not served; `answer`: the answer that says so; `ended`, `turned_away`: why a connection was ended,
@@ -28,7 +27,7 @@ mod accept;
 mod access_log;
 mod activity;
 mod answer;
-mod cgroup;
+mod batch;
 mod classify;
 mod clients;
 pub mod config;
@@ -62,9 +61,11 @@ mod sockets;
 mod time_limits;
 mod tls;
 mod turned_away;
+mod turns;
 mod upgrade;
 mod worker;
 
+pub use batch::BatchListenerView;
 pub use degrade::StaleView;
 pub use inbound::InboundView;
 pub use pressure::PressureView;

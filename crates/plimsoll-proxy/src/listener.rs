@@ -27,6 +27,7 @@ use crate::reason::Refusals;
 use crate::route::{Asked, RouteTable};
 use crate::tls::ServerTls;
 use crate::turned_away::TurnedAwayCounts;
+use crate::turns::Turns;
 
 /// What a client may take of a listener.
 #[derive(Clone, Debug, PartialEq)]
@@ -198,6 +199,8 @@ pub(crate) struct ListenerState {
     pub(crate) limits: ArcSwap<Limits>,
     pub(crate) routes: ArcSwap<Routes>,
     pub(crate) life: Life,
+    /// In which the thread's handshakes go on.
+    pub(crate) turns: Arc<Turns>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) recorder: Recorder,
     pub(crate) access_log: AccessLog,

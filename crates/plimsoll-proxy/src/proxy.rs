@@ -12,6 +12,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll::client::Cluster;
@@ -19,6 +20,7 @@ use plimsoll::client::Cluster;
 pub use self::error::Error;
 use self::running::{Running, RunningListener};
 use crate::access_log::AccessLog;
+use crate::batch::BatchListenerView;
 use crate::config::Config;
 use crate::degrade::StaleView;
 use crate::explain::{Explain, Explanation};
@@ -92,6 +94,12 @@ pub struct ListenerView {
     pub failed_handshakes: Vec<(&'static str, u64)>,
     /// TLS handshakes, by whether they were full or went on with an earlier session.
     pub tls_handshakes: Vec<(&'static str, u64)>,
+    /// TLS handshakes that wait for their turn.
+    pub waiting_handshakes: usize,
+    /// Time of threads that TLS handshakes took.
+    pub handshake_time: Duration,
+    /// The gate of batch work; `None` where it is none.
+    pub batch: Option<BatchListenerView>,
 }
 
 impl Proxy {
@@ -281,6 +289,7 @@ impl Proxy {
         let clusters = self.clusters();
         clusters.iter().flat_map(Cluster::backends).map(|backend| u64::from(backend.snapshot.active)).sum::<u64>()
             + clusters.iter().map(|cluster| cluster.waiting() as u64).sum::<u64>()
+            + self.running.lock().batch_queued()
     }
 
     fn connections(&self) -> usize {

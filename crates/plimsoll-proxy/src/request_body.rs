@@ -37,7 +37,8 @@ enum Source {
     /// There is none, or it has ended.
     Empty,
     Http1(Reader),
-    Http2(Incoming, Silence),
+    /// In a box: it is by far the largest, and most requests, which are handed on many times, are not of this kind.
+    Http2(Box<(Incoming, Silence)>),
     /// It broke off, which is still to be told.
     Broken(RequestBodyError),
 }
@@ -81,7 +82,7 @@ impl RequestBody {
             return Self::empty();
         }
         let silence = Silence::new(limits.idle_timeout, limits.min_body_rate);
-        Self::new(Source::Http2(incoming, silence), limits.max_body)
+        Self::new(Source::Http2(Box::new((incoming, silence))), limits.max_body)
     }
 
     fn new(source: Source, limit: Option<u64>) -> Self {
@@ -172,21 +173,24 @@ impl RequestBody {
                 let frame = ready!(Pin::new(reader).poll_frame(cx));
                 Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyError::Malformed)))
             }
-            Source::Http2(incoming, silence) => match Pin::new(&mut *incoming).poll_frame(cx) {
-                Poll::Pending => {
-                    ready!(silence.poll(cx));
-                    Poll::Ready(Some(Err(RequestBodyError::TooSlow)))
+            Source::Http2(stream) => {
+                let (incoming, silence) = &mut **stream;
+                match Pin::new(&mut *incoming).poll_frame(cx) {
+                    Poll::Pending => {
+                        ready!(silence.poll(cx));
+                        Poll::Ready(Some(Err(RequestBodyError::TooSlow)))
+                    }
+                    Poll::Ready(Some(frame)) => {
+                        let data = frame.as_ref().ok().and_then(Frame::data_ref);
+                        silence.on_bytes(data.map_or(0, Bytes::len));
+                        Poll::Ready(Some(frame.map_err(|_| RequestBodyError::CutOff)))
+                    }
+                    // hyper takes a stream that was reset without an error for an ended one. A backend must not see a
+                    // whole request where the client sent half of one.
+                    Poll::Ready(None) if !incoming.is_end_stream() => Poll::Ready(Some(Err(RequestBodyError::CutOff))),
+                    Poll::Ready(None) => Poll::Ready(None),
                 }
-                Poll::Ready(Some(frame)) => {
-                    let data = frame.as_ref().ok().and_then(Frame::data_ref);
-                    silence.on_bytes(data.map_or(0, Bytes::len));
-                    Poll::Ready(Some(frame.map_err(|_| RequestBodyError::CutOff)))
-                }
-                // hyper takes a stream that was reset without an error for an ended one. A backend must not see a whole
-                // request where the client sent half of one.
-                Poll::Ready(None) if !incoming.is_end_stream() => Poll::Ready(Some(Err(RequestBodyError::CutOff))),
-                Poll::Ready(None) => Poll::Ready(None),
-            },
+            }
         }
     }
 }
@@ -208,7 +212,7 @@ impl Body for RequestBody {
                 Source::Empty => true,
                 Source::Broken(_) => false,
                 Source::Http1(reader) => reader.is_end_stream(),
-                Source::Http2(incoming, _) => incoming.is_end_stream(),
+                Source::Http2(stream) => stream.0.is_end_stream(),
             }
     }
 
@@ -219,7 +223,7 @@ impl Body for RequestBody {
             // More was announced than came; how much is of no use any more.
             Source::Broken(_) => SizeHint::default(),
             Source::Http1(reader) => reader.size_hint(),
-            Source::Http2(incoming, _) => incoming.size_hint(),
+            Source::Http2(stream) => stream.0.size_hint(),
         };
         match rest.exact() {
             Some(rest) => SizeHint::with_exact(first + rest),

@@ -125,9 +125,12 @@ impl ResponseBody {
     }
 }
 
-/// The frame without the load report that trailers may hold; see `hop::strip_response`.
-fn without_report<E>(mut frame: Result<Frame<Bytes>, E>) -> Result<Frame<Bytes>, E> {
+/// The frame without the load report that trailers may hold, of which the gate hears; see `hop::strip_response`.
+fn without_report<E>(mut frame: Result<Frame<Bytes>, E>, hold: Option<&mut Hold>) -> Result<Frame<Bytes>, E> {
     if let Ok(Some(trailers)) = frame.as_mut().map(Frame::trailers_mut) {
+        if let Some(passage) = hold.and_then(|hold| hold.active.passage.as_mut()) {
+            passage.hear(trailers);
+        }
         orca::strip(trailers);
     }
     frame
@@ -212,16 +215,19 @@ impl ResponseBody {
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, client::Error>>> {
-        match &mut self.source {
-            Source::Backend(body) => Pin::new(body).poll_frame(cx).map(|frame| frame.map(without_report)),
+        let Self { source, hold, .. } = self;
+        match source {
+            Source::Backend(body) => {
+                Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| without_report(frame, hold.as_mut())))
+            }
             Source::BackendCall(body) => {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
                 Poll::Ready(match frame {
                     Some(Err(error)) => {
-                        self.source = Source::Ended;
+                        *source = Source::Ended;
                         Some(Ok(Frame::trailers(reason::trailers_for(&error))))
                     }
-                    frame => frame.map(without_report),
+                    frame => frame.map(|frame| without_report(frame, hold.as_mut())),
                 })
             }
             Source::Ended => Poll::Ready(None),

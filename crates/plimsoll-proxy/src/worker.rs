@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::accept::{self, Door};
 use crate::access_log::AccessLog;
+use crate::batch::ListenerBatch;
 use crate::classify::Claims;
 use crate::config::{self, Config, Leads};
 use crate::degrade::{Degrade, Store};
@@ -27,6 +28,7 @@ use crate::listener::{Limits, ListenerState, Routes, Shared};
 use crate::phase::{Life, Phase};
 use crate::request_body::RequestBody;
 use crate::route::RouteTable;
+use crate::turns::Turns;
 
 /// All that a worker has to serve.
 pub(crate) struct Plan {
@@ -50,6 +52,8 @@ pub(crate) struct ListenerPlan {
     pub(crate) limits: Limits,
     pub(crate) claims: Claims,
     pub(crate) shared: Arc<Shared>,
+    /// What its requests wait at, if they are batch work.
+    pub(crate) batch: Option<Arc<ListenerBatch>>,
     /// The worker's own sockets where the listener is new, at least one; else none.
     pub(crate) sockets: Vec<std::net::TcpListener>,
 }
@@ -94,6 +98,8 @@ struct Serving {
     /// Removed, with connections that may not have ended yet.
     leaving: Vec<Weak<ListenerState>>,
     clients: HashMap<String, Client<RequestBody>>,
+    /// Of all its listeners: they have the thread in common.
+    turns: Arc<Turns>,
 }
 
 /// What all listeners of a plan have in common.
@@ -167,6 +173,7 @@ impl Serving {
             limits: ArcSwap::new(limits),
             routes: ArcSwap::new(routes),
             life: Life::new(),
+            turns: Arc::clone(&self.turns),
             shared: plan.shared,
             access_log: common.access_log.clone(),
             recorder: common.explain.recorder(),
@@ -201,9 +208,12 @@ impl Serving {
         route: &config::Route,
         cluster: &str,
     ) -> Option<Target> {
-        let client = self.clients.get(cluster)?.clone();
+        let batch = listener.batch.as_ref();
+        let clients = batch.map_or(&self.clients, |batch| &batch.clients);
+        let client = clients.get(cluster)?.clone();
+        let batch = batch.map(|batch| batch.gate.clone());
         let degrade = Degrade::new(common.config, route, listener.claims.customer_header(), common.stale);
-        Some(Target::new(client, route, &listener.claims, common.inbound.get(cluster).cloned(), degrade))
+        Some(Target::new(client, route, &listener.claims, common.inbound.get(cluster).cloned(), batch, degrade))
     }
 }
 

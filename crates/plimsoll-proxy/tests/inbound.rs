@@ -201,6 +201,43 @@ async fn a_dry_run_counts_and_turns_nobody_away() {
     assert!(soon(calls.join_all()).await.iter().all(|status| *status == 200));
 }
 
+/// Two routes that are asked for in turn, so that nobody could tell from outside which of them costs what.
+#[tokio::test]
+async fn what_a_backend_says_that_requests_cost_is_believed() {
+    let backend = Backend::start(|request| async move {
+        let cost =
+            if request.uri().path() == "/dear" { "TEXT request_cost.cpu=2e-4" } else { "TEXT request_cost.cpu=2e-6" };
+        Response::builder().header("endpoint-load-metrics", cost).body(full("done")).unwrap()
+    })
+    .await;
+    let inbound = format!("[clusters.c.inbound]\npid = {}\ncpus = 64\n", std::process::id());
+    let routes = route("/cheap", "criticality = \"sheddable\"");
+    let proxy = start(&text(backend.address, "", &routes, &inbound)).await;
+    until(|| proxy.inbound("c").unwrap().cpus.is_some()).await;
+    let mut client = Raw::to(address_of(&proxy, "main")).await;
+    // What each was expected to cost when it came, of all so far.
+    let expected = || {
+        let total = proxy.inbound("c").unwrap().throttling.total;
+        [Criticality::Critical, Criticality::Sheddable].map(|criticality| total[criticality.rank()].offered.cost)
+    };
+    let begun = Instant::now();
+    loop {
+        let before = expected();
+        for _ in 0..50 {
+            for path in ["/dear", "/cheap"] {
+                let answer = client.ask(&format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n")).await;
+                assert!(answer.status == 200 && !answer.head.contains("endpoint-load-metrics"), "{}", answer.head);
+            }
+        }
+        let after = expected();
+        let [dear, cheap] = [0, 1].map(|at| (after[at] - before[at]) / 50.0);
+        if (1e-4..3e-4).contains(&dear) && cheap < dear / 20.0 {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{dear} and {cheap} CPU-seconds");
+    }
+}
+
 #[tokio::test]
 async fn a_reload_keeps_a_gate_that_did_not_change() {
     let backend = Backend::echo().await;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::experiment::{fleet, shedding};
+use crate::experiment::{fleet, shedding, spill, tiers};
 use crate::findings::{Figure, Findings};
 use crate::scenario::{Check, EXTREMES, Experiment, Scenario};
 
@@ -145,7 +145,9 @@ pub fn run(scenario: &Scenario, threads: NonZeroUsize, progress: Progress<'_>) -
     let all = run_each(&scenario.seeds, threads, progress, |seed, progress| match &scenario.experiment {
         Experiment::Fleet(plan) => fleet::run(plan, seed, progress),
         Experiment::Shedding(plan) => shedding::run(plan, seed, progress),
+        Experiment::Spill(plan) => spill::run(plan, seed, progress),
         Experiment::Subset(plan) => plan.run(seed, progress),
+        Experiment::Tiers(plan) => tiers::run(plan, seed, progress),
         Experiment::Worked(plan) => plan.run(seed),
     });
     summarize(scenario, &all)

@@ -48,14 +48,17 @@ impl Metadata {
     #[must_use]
     pub fn read(headers: &HeaderMap) -> Self {
         let mut reader = Reader { headers, malformed: 0 };
-        let claim = match reader.first([(X_CRITICALITY, Criticality::from_name)]) {
-            Some(criticality) => Some((criticality, Claim::Header)),
-            None => reader.baggage().map(|criticality| (criticality, Claim::Baggage)),
-        };
+        let claim = reader.claim();
         let (criticality, claimed_in) = claim.unzip();
         let timeout = reader.first([(GRPC_TIMEOUT, grpc_timeout), (X_ENVOY_EXPECTED_RQ_TIMEOUT_MS, milliseconds)]);
         let attempt = reader.first([(GRPC_PREVIOUS_RPC_ATTEMPTS, previous_attempts), (X_ENVOY_ATTEMPT_COUNT, attempt)]);
         Self { criticality, claimed_in, timeout, attempt, malformed: reader.malformed }
+    }
+
+    /// Reads how critical the request is, and nothing else.
+    #[must_use]
+    pub fn read_criticality(headers: &HeaderMap) -> Option<Criticality> {
+        Reader { headers, malformed: 0 }.claim().map(|(criticality, _)| criticality)
     }
 }
 
@@ -85,6 +88,13 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    fn claim(&mut self) -> Option<(Criticality, Claim)> {
+        match self.first([(X_CRITICALITY, Criticality::from_name)]) {
+            Some(criticality) => Some((criticality, Claim::Header)),
+            None => self.baggage().map(|criticality| (criticality, Claim::Baggage)),
+        }
+    }
+
     /// The first of the headers that can be read.
     fn first<T, const N: usize>(&mut self, places: [(HeaderName, Parse<T>); N]) -> Option<T> {
         for (name, parse) in places {

@@ -99,6 +99,9 @@ pub struct Row {
 /// A millisecond, because gRPC's C core (1.85, and with it Python, C++, Ruby) takes zero for an answer and never retries.
 const AT_ONCE: Option<&str> = Some("1");
 
+/// Value of `x-plimsoll-shed` of an overload with a time after which to come again.
+const OVERLOADED_LATER: &str = "reason=overloaded, retry=after";
+
 /// The table, in the order of [`ShedReason`].
 pub const TABLE: [Row; 8] = [
     Row {
@@ -217,19 +220,42 @@ impl ShedReason {
         }
     }
 
+    /// Whether who answers with it serves others meanwhile: it has too much to do, or this customer has. A check that is turned away so
+    /// has found a backend that is alive.
+    #[must_use]
+    pub const fn is_of_load(self) -> bool {
+        match self {
+            Self::Overloaded
+            | Self::OverloadedNoRetry
+            | Self::Quota
+            | Self::Throttled
+            | Self::Deadline
+            | Self::Saturated => true,
+            Self::LameDuck | Self::NoBackend => false,
+        }
+    }
+
     /// The head of the answer. To a gRPC request it is the whole answer, trailers-only; to others a
     /// body may follow, for which [`Row::message`] is at hand.
     ///
     /// `after` becomes `Retry-After` where the table says to retry after a while, rounded up to
-    /// whole seconds, of which there is at least one; jitter is the caller's matter.
+    /// whole seconds, of which there is at least one; jitter is the caller's matter. With `after`, an overload is one
+    /// after which to retry, and not elsewhere: the whole of what it stands before is overloaded.
     #[must_use]
     pub fn head(self, grpc: bool, after: Option<Duration>) -> Response<()> {
         let row = self.row();
         let mut response = Response::new(());
         let headers = response.headers_mut();
         headers.reserve(6);
-        headers.insert(X_PLIMSOLL_SHED, HeaderValue::from_static(row.header));
-        if let (Retry::After, Some(after)) = (row.retry, after) {
+        let is_later = self == Self::Overloaded && after.is_some();
+        headers.insert(X_PLIMSOLL_SHED, HeaderValue::from_static(if is_later { OVERLOADED_LATER } else { row.header }));
+        let pushback = match after {
+            Some(after) if is_later => Some(HeaderValue::from(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))),
+            _ => row.pushback.map(HeaderValue::from_static),
+        };
+        if let Some(after) = after
+            && (is_later || row.retry == Retry::After)
+        {
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
@@ -237,8 +263,8 @@ impl ShedReason {
             headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE_GRPC);
             headers.insert(GRPC_STATUS, row.grpc.to_header_value());
             headers.insert(GRPC_MESSAGE, grpc::encode_message(row.message));
-            if let Some(pushback) = row.pushback {
-                headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from_static(pushback));
+            if let Some(pushback) = pushback {
+                headers.insert(GRPC_RETRY_PUSHBACK_MS, pushback);
             }
         } else {
             *response.status_mut() = row.http;
@@ -370,12 +396,20 @@ mod tests {
         for row in &TABLE {
             for grpc in [false, true] {
                 let head = row.reason.head(grpc, Some(Duration::from_millis(1_200)));
-                let after = (row.retry == Retry::After).then_some(Duration::from_secs(2));
-                let expected = Shed { reason: Some(row.reason), retry: row.retry, after };
+                // An overload with a time is one that passes.
+                let retry = if row.reason == ShedReason::Overloaded { Retry::After } else { row.retry };
+                let after = (retry == Retry::After).then_some(Duration::from_secs(2));
+                let expected = Shed { reason: Some(row.reason), retry, after };
                 assert_eq!(Shed::read(head.status(), head.headers()), Some(expected), "{} grpc={grpc}", row.name);
                 let status = if grpc { StatusCode::OK } else { row.http };
                 assert_eq!(head.status(), status);
                 assert_eq!(Code::read(head.headers()), grpc.then_some(row.grpc));
+                let pushback =
+                    head.headers().get(GRPC_RETRY_PUSHBACK_MS).filter(|_| row.reason == ShedReason::Overloaded);
+                assert_eq!(pushback.is_some_and(|pushback| pushback == "1200"), grpc && pushback.is_some());
+                let head = row.reason.head(grpc, None);
+                let expected = Shed { reason: Some(row.reason), retry: row.retry, after: None };
+                assert_eq!(Shed::read(head.status(), head.headers()), Some(expected), "{} grpc={grpc}", row.name);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! - [`discover`]: where the list of backends comes from.
 //! - [`server`]: what a backend does for its clients: it reports its load, and says in time when it
 //!   is about to go away.
+//! - [`system`]: what the system lets a process use, and what it uses.
 //! - [`tls`]: certificates, and how backends are spoken to in TLS.
 //!
 //! The decisions themselves are made by the state machines of `plimsoll-core`; this crate gives them
@@ -15,6 +16,7 @@ mod clock;
 pub mod discover;
 pub mod server;
 pub mod stream;
+pub mod system;
 pub mod tls;
 
 /// The state machines, whose configuration and values appear in this crate's interface.

@@ -3,16 +3,17 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Empty};
 use plimsoll::client::{Check, Client, Cluster, ClusterConfig, Protocol};
 use plimsoll_core::LoadReport;
 use plimsoll_core::health::{Reason, State};
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::health::{HealthCheckResponse, ServingStatus};
+use plimsoll_wire::shed::{ShedReason, TABLE};
 
 use support::*;
 
@@ -68,6 +69,34 @@ async fn the_status_of_an_http_check_decides() {
     assert_eq!(state_of(&cluster, server.address), State::Refusing);
     answer.store(200, Ordering::SeqCst);
     until(|| state_of(&cluster, server.address) == State::Healthy).await;
+}
+
+/// A backend with too much to do that was left with nothing to do for it would take those beside it along.
+#[tokio::test]
+async fn a_check_that_is_turned_away_for_load_has_found_a_backend_that_serves() {
+    for is_grpc in [false, true] {
+        let reason = Arc::new(Mutex::new(ShedReason::NoBackend));
+        let told = reason.clone();
+        let speaks = if is_grpc { Speaks::Http2(100) } else { Speaks::Http1 };
+        let server = Server::start(speaks, move |_| {
+            let head = told.lock().unwrap().head(is_grpc, None);
+            now(head.map(|()| Empty::new().boxed()))
+        })
+        .await;
+        let mut config = checked_by(if is_grpc { Check::Grpc { service: String::new() } } else { http_check() });
+        config.requests.protocol = if is_grpc { Protocol::Http2 } else { Protocol::Http1 };
+        let cluster = start(config, &server);
+        let view = || view_of(&cluster, server.address).snapshot;
+        for row in &TABLE {
+            until(|| view().reason == Reason::NotServing && view().state == State::LameDuck).await;
+            *reason.lock().unwrap() = row.reason;
+            let seen = server.requests();
+            until(|| server.requests() > seen + 2).await;
+            let is_left = !row.reason.is_of_load();
+            assert_eq!(view().state == State::LameDuck, is_left, "{} {is_grpc}", row.name);
+            *reason.lock().unwrap() = ShedReason::LameDuck;
+        }
+    }
 }
 
 #[tokio::test]

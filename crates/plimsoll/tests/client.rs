@@ -363,15 +363,19 @@ async fn a_request_that_crosses_the_end_of_an_idle_connection_is_sent_again_if_t
 }
 
 #[tokio::test]
-async fn a_request_with_a_body_is_never_sent_twice() {
-    let address = closing_server().await;
-    let cluster = Cluster::new("test", plain_config(), [address]);
-    tokio::spawn(cluster.run());
-    let client = Client::<Full<Bytes>>::new(&cluster);
-    let put = || Request::put("/").body(Full::from("x")).unwrap();
-    client.send(put()).await.unwrap().into_body().collect().await.unwrap();
-    assert!(client.send(put()).await.is_err());
-    assert_eq!(cluster.counts().replayed, 0);
+async fn a_request_with_a_body_is_sent_twice_only_if_its_body_is_kept() {
+    for (max_body, replayed) in [(None, 0), (NonZeroUsize::new(1), 1)] {
+        let address = closing_server().await;
+        let mut config = plain_config();
+        config.retry.max_body = max_body;
+        let cluster = Cluster::new("test", config, [address]);
+        tokio::spawn(cluster.run());
+        let client = Client::<Full<Bytes>>::new(&cluster);
+        let put = || Request::put("/").body(Full::from("x")).unwrap();
+        client.send(put()).await.unwrap().into_body().collect().await.unwrap();
+        assert_eq!(client.send(put()).await.is_err(), replayed == 0);
+        assert_eq!(cluster.counts().replayed, replayed);
+    }
 }
 
 #[tokio::test]
@@ -389,7 +393,7 @@ async fn a_late_head_and_a_stalled_body_are_errors_that_name_the_limit() {
     let cluster = running(config, &[&server]).await;
     let client = Plain::new(&cluster);
     let error = client.send_with(get("/late"), Terms::default().within(limit)).await.unwrap_err();
-    assert!(matches!(error, Error::Timeout { after } if after == limit), "{error}");
+    assert!(matches!(error, Error::Timeout { after, attempts: 1, .. } if after == limit), "{error}");
 
     let mut body = client.send(get("/stalled")).await.unwrap().into_body();
     frames.send(Bytes::from_static(b"some")).unwrap();

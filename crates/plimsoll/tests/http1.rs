@@ -16,7 +16,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body as HttpBody, Frame};
 use http_body_util::{BodyExt as _, Full};
 use plimsoll::client::{
-    Client, ClientAddress, Cluster, Error, Informational, ProxyProtocol, ResponseBody, Terms, Upgraded,
+    Client, ClientAddress, Cluster, Error, Informational, ProxyProtocol, ResponseBody, RetryPolicy, Terms, Upgraded,
 };
 use plimsoll::tls::{TlsConfig, Trust};
 use plimsoll_core::health::State;
@@ -103,6 +103,8 @@ async fn answering(answers: &'static [&'static str]) -> (SocketAddr, Arc<AtomicU
 async fn cluster_of(address: SocketAddr) -> Cluster {
     let mut config = plain_config();
     config.pool.min_connections = 0;
+    // What becomes of one attempt.
+    config.retry = RetryPolicy::OFF;
     let cluster = Cluster::new("test", config, [address]);
     tokio::spawn(cluster.run());
     until(|| view_of(&cluster, address).snapshot.state == State::Healthy).await;

@@ -6,6 +6,7 @@ use axum::body::Body;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use plimsoll_core::health::{Reason, State as Health};
+use plimsoll_core::signal::{Loads, Signal};
 use plimsoll_core::throttling::{Cause, Decided, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_core::{Criticality, LoadReport, Timestamp};
 use serde_json::{Value, json};
@@ -14,8 +15,8 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::explain::{Explanation, Marks, Remembered};
 use crate::snapshot::{
-    AttemptCounts, BackendSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot, PressureSnapshot,
-    Reported, StaleSnapshot, Transition,
+    AttemptCounts, BackendSnapshot, BatchSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot,
+    LocalitySnapshot, PressureSnapshot, Reported, StaleSnapshot, Transition,
 };
 
 /// A fleet of one cluster `web` with four backends: healthy and loaded, a lame duck, healthy and half as loaded,
@@ -23,6 +24,7 @@ use crate::snapshot::{
 pub(crate) fn fleet() -> Still {
     let backend = |address: &str, state, reason, utilization: f64| BackendSnapshot {
         address: address.parse().unwrap(),
+        locality: Some(if address.starts_with('1') { "near" } else { "far" }.to_owned()),
         state,
         reason,
         since: Duration::from_millis(1500),
@@ -57,10 +59,33 @@ pub(crate) fn fleet() -> Still {
             count: 91,
         },
         transitions: vec![Transition { to: Health::LameDuck, reason: Reason::Reported, count: 1 }],
+        throttled: vec![(Criticality::Sheddable, 13)],
+        held: vec![(Criticality::Critical, 0.0), (Criticality::Sheddable, 0.75)],
+        retries: vec![("overloaded", "answered", 14)],
+        given_up: vec![("budget", 15)],
+        localities: vec![
+            LocalitySnapshot {
+                name: "near".to_owned(),
+                backends: 3,
+                healthy: 2,
+                utilization: Some(0.75),
+                room: Some(30.0),
+                rate: 29.5,
+                is_drained: false,
+                requests: 60,
+            },
+            LocalitySnapshot { name: "far".to_owned(), backends: 1, is_drained: true, ..LocalitySnapshot::default() },
+        ],
+        no_room: vec![(Criticality::Sheddable, 16)],
+        retry_budget_used: 1.0,
         inbound: Some(InboundSnapshot {
             decisions: vec![(Criticality::Critical, "admitted", 12), (Criticality::Sheddable, "overloaded", 4)],
             cpus: Some(1.5),
             capacity: 2.0,
+            loads: Loads {
+                by_signal: [Some(0.75), Some(0.5), Some(1.25), None, None, None],
+                binding: Some(Signal::Memory),
+            },
             dry_run: false,
             throttling: Some(throttled()),
         }),
@@ -73,10 +98,22 @@ pub(crate) fn fleet() -> Still {
         turned_away: vec![("memory", 3)],
         failed_handshakes: vec![("tls", 2)],
         tls_handshakes: vec![("full", 30), ("resumed", 8)],
+        waiting_handshakes: 12,
+        handshake_time: Duration::from_millis(1_500),
         ended: vec![("resets", 1)],
         stalled_streams: 5,
         refusals: vec![("no-route", 7)],
         degraded: vec![("stale", "overloaded", 9)],
+        batch: Some(BatchSnapshot {
+            queued: vec![(Criticality::SheddablePlus, 17), (Criticality::Sheddable, 18)],
+            active: 3,
+            credit: 3.5,
+            max_active: 16,
+            connections: 5,
+            utilization: Some(0.625),
+            requeued: 19,
+            turned_away: vec![("full", 20), ("timeout", 21)],
+        }),
     };
     let snapshot = FleetSnapshot {
         clusters: vec![cluster],
@@ -221,13 +258,27 @@ async fn a_cluster_shows_its_states_and_the_spread_of_its_healthy_backends() {
 }
 
 #[tokio::test]
+async fn a_cluster_shows_its_localities_nearest_first() {
+    let cluster = get_json("/api/v1/clusters/web").await;
+    let far = json!({
+        "name": "far", "backends": 1, "healthy": 0, "utilization": null, "room_qps": null, "sent_qps": 0.0, "drained": true,
+        "requests": 0
+    });
+    let near = json!({
+        "name": "near", "backends": 3, "healthy": 2, "utilization": 0.75, "room_qps": 30.0, "sent_qps": 29.5,
+        "drained": false, "requests": 60
+    });
+    assert_eq!(cluster["localities"], json!([near, far]));
+}
+
+#[tokio::test]
 async fn backends_show_state_load_and_counts() {
     let answer = get_json("/api/v1/clusters/web/backends").await;
     assert_eq!(answer["cluster"], "web");
     assert_eq!(
         answer["backends"][0],
         json!({
-            "address": "127.0.0.1:1", "state": "healthy", "reason": "check-passed", "since_s": 1.5, "in_flight": 3,
+            "address": "127.0.0.1:1", "locality": "near", "state": "healthy", "reason": "check-passed", "since_s": 1.5, "in_flight": 3,
             "weight": 0.5, "qps": 100.0, "eps": 2.0, "utilization": 0.8, "report_age_s": 1.0, "latency_ms": 4.0,
             "error_share": 0.25, "requests": 100, "failures": 9, "connections": 2
         })
@@ -274,6 +325,8 @@ async fn throttling_is_told_with_its_verdict_and_what_would_have_been_enough() {
     let cluster = &json["clusters"][0];
     assert_eq!((&cluster["cluster"], &cluster["verdict"]), (&json!("web"), &json!("as-intended")), "{json}");
     assert!(cluster["meaning"].as_str().unwrap().starts_with("working as intended"));
+    assert_eq!(cluster["binding_signal"], json!("memory"));
+    assert_eq!(cluster["signals"], json!({ "cpu": 0.75, "load-average": 0.5, "memory": 1.25 }));
     assert_eq!((&cluster["throttled_for_s"], &cluster["capacity_cpus"]), (&json!(30.0), &json!(2.0)));
     let minute = &cluster["windows"][0]["by_criticality"]["sheddable"];
     assert_eq!(minute["offered"], json!({ "requests": 120, "qps": 4.0, "cpus": 2.0 }));

@@ -2,15 +2,17 @@
 
 use plimsoll_core::Criticality;
 use plimsoll_core::health::State;
+use plimsoll_core::signal::Signal;
 use plimsoll_core::throttling::{Cause, Summary, Verdict};
 use prometheus_client::metrics::MetricType;
 
 use super::{Metric, Scrape};
-use crate::snapshot::{BackendSnapshot, ClusterSnapshot, InboundSnapshot};
+use crate::snapshot::{BackendSnapshot, ClusterSnapshot, InboundSnapshot, LocalitySnapshot};
 use crate::view::utilization_spread;
 
 const CLUSTER: &[&str] = &["cluster"];
 const BACKEND: &[&str] = &["cluster", "backend"];
+const LOCALITY: &[&str] = &["cluster", "locality"];
 
 /// A metric of each cluster.
 fn clusters(scrape: &Scrape, mut each: impl FnMut(&ClusterSnapshot)) {
@@ -24,6 +26,13 @@ fn backends(scrape: &Scrape, mut each: impl FnMut([&str; 2], &BackendSnapshot)) 
             each([&cluster.name, &backend.address.to_string()], backend);
         }
     }
+}
+
+/// A metric of each locality, with its labels.
+fn localities(scrape: &Scrape, mut each: impl FnMut([&str; 2], &LocalitySnapshot)) {
+    clusters(scrape, |cluster| {
+        cluster.localities.iter().for_each(|locality| each([&cluster.name, &locality.name], locality));
+    });
 }
 
 /// A metric of each gate.
@@ -45,7 +54,7 @@ fn accounts(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot, &Summa
 }
 
 /// The table.
-pub(super) static CLUSTERS: [Metric; 38] = [
+pub(super) static CLUSTERS: [Metric; 51] = [
     Metric {
         name: "admission_requests_total",
         kind: MetricType::Counter,
@@ -164,6 +173,31 @@ pub(super) static CLUSTERS: [Metric; 38] = [
         fill: |s, out| gates(s, |cluster, gate| out.gauge(&[cluster], gate.cpus)),
     },
     Metric {
+        name: "inbound_signal_load",
+        kind: MetricType::Gauge,
+        labels: &["cluster", "signal"],
+        help: "How loaded the process is that a cluster with `inbound` protects, 1 is as much as it can bear",
+        fill: |s, out| {
+            gates(s, |cluster, gate| {
+                gate.loads.known().for_each(|(signal, load)| out.gauge(&[cluster, signal.name()], load));
+            });
+        },
+    },
+    Metric {
+        name: "inbound_binding_signal",
+        kind: MetricType::Gauge,
+        labels: &["cluster", "signal"],
+        help: "1 for the signal by which the gate has turned requests away in the last second, 0 for the others",
+        fill: |s, out| {
+            gates(s, |cluster, gate| {
+                for signal in Signal::ALL {
+                    let binds = gate.loads.binding == Some(signal);
+                    out.gauge(&[cluster, signal.name()], f64::from(u8::from(binds)));
+                }
+            });
+        },
+    },
+    Metric {
         name: "unserved_requests_total",
         kind: MetricType::Counter,
         labels: &["cluster", "reason"],
@@ -174,6 +208,74 @@ pub(super) static CLUSTERS: [Metric; 38] = [
                 out.count(&[&c.name, "no-backend"], c.no_backend);
             });
         },
+    },
+    Metric {
+        name: "throttled_requests_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "criticality"],
+        help: "Requests that were held back, nothing sent, as most as critical as they are turned away",
+        fill: |s, out| {
+            clusters(s, |c| {
+                c.throttled.iter().for_each(|(criticality, count)| out.count(&[&c.name, criticality.name()], *count));
+            });
+        },
+    },
+    Metric {
+        name: "throttle_held_ratio",
+        kind: MetricType::Gauge,
+        labels: &["cluster", "criticality"],
+        help: "Share of the requests as critical as this that is held back now",
+        fill: |s, out| {
+            clusters(s, |c| {
+                c.held.iter().for_each(|(criticality, share)| out.gauge(&[&c.name, criticality.name()], *share));
+            });
+        },
+    },
+    Metric {
+        name: "spill_shed_requests_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "criticality"],
+        help: "Requests that no locality of the cluster had room for, nothing sent",
+        fill: |s, out| {
+            clusters(s, |c| {
+                c.no_room.iter().for_each(|(criticality, count)| out.count(&[&c.name, criticality.name()], *count));
+            });
+        },
+    },
+    Metric {
+        name: "locality_requests_total",
+        kind: MetricType::Counter,
+        labels: LOCALITY,
+        help: "Attempts that were sent to a locality",
+        fill: |s, out| localities(s, |labels, l| out.count(&labels, l.requests)),
+    },
+    Metric {
+        name: "locality_utilization_ratio",
+        kind: MetricType::Gauge,
+        labels: LOCALITY,
+        help: "Mean utilization of the healthy backends of a locality, by what they reported in the last seconds",
+        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.utilization)),
+    },
+    Metric {
+        name: "locality_sent_qps",
+        kind: MetricType::Gauge,
+        labels: LOCALITY,
+        help: "Requests per second that a locality gets from this process, over the last seconds",
+        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.rate)),
+    },
+    Metric {
+        name: "locality_room_qps",
+        kind: MetricType::Gauge,
+        labels: LOCALITY,
+        help: "Requests per second that a locality can take from this process; no sample while nothing bounds them",
+        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.room)),
+    },
+    Metric {
+        name: "locality_drained",
+        kind: MetricType::Gauge,
+        labels: LOCALITY,
+        help: "1 while a locality gets nothing, as too few of its backends are healthy",
+        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, f64::from(u8::from(l.is_drained)))),
     },
     Metric {
         name: "known_backends",
@@ -227,6 +329,33 @@ pub(super) static CLUSTERS: [Metric; 38] = [
         labels: CLUSTER,
         help: "Requests sent again because a kept-alive connection had just closed",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.replayed)),
+    },
+    Metric {
+        name: "retries_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "reason", "outcome"],
+        help: "Requests sent again after a backend had refused them, or may have seen them, by why and how that ended",
+        fill: |s, out| {
+            clusters(s, |c| {
+                c.retries.iter().for_each(|(reason, outcome, count)| out.count(&[&c.name, reason, outcome], *count));
+            });
+        },
+    },
+    Metric {
+        name: "retries_denied_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "reason"],
+        help: "Requests that a backend had refused, or that had failed, and that were not sent again, by why not",
+        fill: |s, out| {
+            clusters(s, |c| c.given_up.iter().for_each(|(reason, count)| out.count(&[&c.name, reason], *count)));
+        },
+    },
+    Metric {
+        name: "retry_budget_used_ratio",
+        kind: MetricType::Gauge,
+        labels: CLUSTER,
+        help: "How much of the budget for retries is used up, 1 is all",
+        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.retry_budget_used)),
     },
     Metric {
         name: "latency_seconds",

@@ -19,7 +19,7 @@ fn by_reason(scrape: &Scrape, out: &mut Samples<'_>, counts: impl Fn(&ListenerSn
 }
 
 /// The table.
-pub(super) static LISTENERS: [Metric; 9] = [
+pub(super) static LISTENERS: [Metric; 11] = [
     Metric {
         name: "listener_connections",
         kind: MetricType::Gauge,
@@ -54,6 +54,20 @@ pub(super) static LISTENERS: [Metric; 9] = [
         labels: &["listener", "kind"],
         help: "TLS handshakes with clients: full, or resumed from an earlier session, which costs far less",
         fill: |s, out| by_reason(s, out, |l| &l.tls_handshakes),
+    },
+    Metric {
+        name: "tls_handshakes_waiting",
+        kind: MetricType::Gauge,
+        labels: LISTENER,
+        help: "TLS handshakes with clients that wait for their turn now: more than a few when a crowd connects at once",
+        fill: |s, out| listeners(s, |l| out.gauge(&[&l.name], l.waiting_handshakes as f64)),
+    },
+    Metric {
+        name: "tls_handshake_seconds_total",
+        kind: MetricType::Counter,
+        labels: LISTENER,
+        help: "Time of the proxy's threads that TLS handshakes with clients took",
+        fill: |s, out| listeners(s, |l| out.count(&[&l.name], l.handshake_time.as_secs_f64())),
     },
     Metric {
         name: "ended_connections_total",

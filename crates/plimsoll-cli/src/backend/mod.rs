@@ -66,6 +66,9 @@ pub(crate) struct Args {
     /// Requests worked on at the same time; further ones queue
     #[arg(long, value_name = "N", default_value = "1")]
     cores: NonZeroUsize,
+    /// CPUs that it may count on, where it shares the cores with others [default: the cores]
+    #[arg(long, value_name = "F", value_parser = units::positive)]
+    cpus: Option<f64>,
     /// What load reports say: `measured`, or utilization=U,rps=R[,eps=E]
     #[arg(long, value_name = "REPORT", default_value = "measured")]
     report: Report,
@@ -116,7 +119,7 @@ async fn run_server(args: Args) -> Outcome {
         report: args.report,
     };
     // Requests are answered on one thread and cost CPU on others: the latter are what can be full.
-    let cpus = args.cores.get() as f64;
+    let cpus = args.cpus.unwrap_or(args.cores.get() as f64);
     let cores = Cores::start(args.cores).context("cannot start the threads that burn CPU")?;
     let seed = args.seed.unwrap_or(u64::from(listen.port()));
     let backend = Arc::new(Backend::new(listen, cores, settings, seed));

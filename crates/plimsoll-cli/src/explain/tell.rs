@@ -76,7 +76,8 @@ pub(super) fn whole(request: &Value) -> String {
         line("attempt", format!("{backend} after {} ms: {reason}: {error}; {next}", attempt["after_ms"]));
     }
     let reason = request["reason"].as_str().map(|reason| format!(", {reason}")).unwrap_or_default();
-    let backend = request["backend"].as_str().map(|backend| format!(", backend {backend}")).unwrap_or_default();
+    let locality = request["locality"].as_str().map(|name| format!(" in {name}")).unwrap_or_default();
+    let backend = request["backend"].as_str().map(|it| format!(", backend {it}{locality}")).unwrap_or_default();
     let status = request["status"].as_u64().map(|status| format!(" with {status}")).unwrap_or_default();
     let outcome = text(request, "outcome");
     line("outcome", format!("{outcome}{status}{reason}{backend}, {} ms after it came", request["took_ms"]));
@@ -148,6 +149,15 @@ mod tests {
         let attempt =
             "  attempt     10.0.0.1:80 after 1.5 ms: connect-failed: refused; tried elsewhere: nothing had been sent\n";
         assert!(told.contains(attempt), "{told}");
+    }
+
+    #[test]
+    fn the_locality_is_told_with_the_backend() {
+        let mut request = refused();
+        request["backend"] = json!("10.0.0.1:80");
+        assert!(whole(&request).contains(", backend 10.0.0.1:80, "));
+        request["locality"] = json!("far");
+        assert!(whole(&request).contains(", backend 10.0.0.1:80 in far, "));
     }
 
     #[test]

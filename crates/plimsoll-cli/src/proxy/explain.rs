@@ -1,17 +1,38 @@
 //! What the proxy remembers of requests, in the words of the admin API.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use plimsoll::client::FailedAttempt;
+use plimsoll::client::{Cluster, FailedAttempt};
 use plimsoll_admin::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, Remembered, Wanted,
 };
 use plimsoll_core::admit::Pressure;
 use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, Kind};
 
+/// Where backends are now, by cluster and address: asked for when requests are told, so that nothing of it is remembered with each.
+pub(super) struct Localities(HashMap<String, HashMap<SocketAddr, Arc<str>>>);
+
+impl Localities {
+    pub(super) fn of(clusters: &[Cluster]) -> Self {
+        let has_some = |cluster: &&Cluster| cluster.config().localities.is_some();
+        let backends = |cluster: &Cluster| {
+            let of_each = cluster.backends().into_iter().filter_map(|it| Some((it.backend.address(), it.locality?)));
+            (cluster.name().to_owned(), of_each.collect())
+        };
+        Self(clusters.iter().filter(has_some).map(backends).collect())
+    }
+
+    fn find(&self, known: &Known) -> Option<String> {
+        let backends = self.0.get(known.cluster.as_deref()?)?;
+        Some(backends.get(&known.end.backend?)?.to_string())
+    }
+}
+
 /// Of `known`, the latest first, those that are wanted; and how far back it reaches.
-pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted) -> Explained {
+pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted, localities: &Localities) -> Explained {
     let now = Instant::now();
     let is_wanted = |known: &&Arc<Known>| {
         wanted.includes(&Marks {
@@ -23,7 +44,8 @@ pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted) -> Explained {
             cluster: known.cluster.as_deref(),
         })
     };
-    let requests = known.iter().filter(is_wanted).take(wanted.most()).map(|known| explanation(known, now)).collect();
+    let told = |known: &Arc<Known>| Explanation { locality: localities.find(known), ..explanation(known, now) };
+    let requests = known.iter().filter(is_wanted).take(wanted.most()).map(told).collect();
     let remembered = Kind::ALL.map(|kind| {
         let mut of_kind = known.iter().filter(|known| known.end.kind == kind);
         let requests = of_kind.clone().count();
@@ -67,6 +89,8 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
         status: known.end.status.map(|status| status.as_u16()),
         reason: known.end.reason,
         backend: known.end.backend,
+        // Known of the backend, not of the request.
+        locality: None,
     }
 }
 
@@ -74,8 +98,8 @@ fn attempt(failed: &FailedAttempt) -> AttemptExplained {
     AttemptExplained {
         backend: failed.backend,
         after_ms: millis(failed.after),
-        reason: failed.error.reason(),
-        error: failed.error.to_string(),
+        reason: failed.failure.reason(),
+        error: failed.failure.to_string(),
         next: failed.next.text(),
     }
 }

@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll::client::{BackendView, Cluster, Latencies};
+use plimsoll::client::{BackendView, Cluster, GivenUp, Latencies, LocalityView};
 use plimsoll_admin::{
-    AttemptCounts, BackendSnapshot, ClusterSnapshot, Explained, Fleet, FleetSnapshot, Histogram, InboundSnapshot,
-    ListenerSnapshot, Missing, PressureSnapshot, Readiness, Reported, StaleSnapshot, Transition, Wanted,
+    AttemptCounts, BackendSnapshot, BatchSnapshot, ClusterSnapshot, Explained, Fleet, FleetSnapshot, Histogram,
+    InboundSnapshot, ListenerSnapshot, LocalitySnapshot, Missing, PressureSnapshot, Readiness, Reported, StaleSnapshot,
+    Transition, Wanted,
 };
-use plimsoll_core::Timestamp;
 use plimsoll_core::health::State;
-use plimsoll_proxy::{InboundView, PressureView, Proxy, StaleView};
+use plimsoll_core::{Criticality, Timestamp};
+use plimsoll_proxy::{BatchListenerView, InboundView, PressureView, Proxy, StaleView};
 
 use super::explain;
 
@@ -74,10 +75,13 @@ impl Fleet for ProxyFleet {
                     turned_away: listener.turned_away,
                     failed_handshakes: listener.failed_handshakes,
                     tls_handshakes: listener.tls_handshakes,
+                    waiting_handshakes: listener.waiting_handshakes,
+                    handshake_time: listener.handshake_time,
                     ended: listener.ended,
                     stalled_streams: listener.stalled_streams,
                     refusals: listener.refusals,
                     degraded: listener.degraded,
+                    batch: listener.batch.map(batch),
                 })
                 .collect(),
             reloads_taken: self.proxy.reloads().taken(),
@@ -89,7 +93,8 @@ impl Fleet for ProxyFleet {
     }
 
     fn explain(&self, wanted: &Wanted) -> Explained {
-        explain::explained(&self.proxy.explanations(), wanted)
+        let localities = explain::Localities::of(&self.proxy.clusters());
+        explain::explained(&self.proxy.explanations(), wanted, &localities)
     }
 
     fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
@@ -98,6 +103,20 @@ impl Fleet for ProxyFleet {
 
     fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
         self.switch(cluster, backend, Cluster::undrain)
+    }
+}
+
+fn batch(view: BatchListenerView) -> BatchSnapshot {
+    let BatchListenerView { gate: view, connections } = view;
+    BatchSnapshot {
+        connections,
+        queued: view.queued.into(),
+        active: view.active,
+        credit: view.credit,
+        max_active: view.max_active,
+        utilization: view.utilization,
+        requeued: view.counts.requeued,
+        turned_away: vec![("full", view.counts.full), ("timeout", view.timed_out)],
     }
 }
 
@@ -116,35 +135,62 @@ fn pressure(view: PressureView) -> PressureSnapshot {
 
 fn cluster(cluster: &Cluster, inbound: Option<InboundView>) -> ClusterSnapshot {
     let now = cluster.now();
-    let counts = cluster.counts();
+    let (counts, restraint) = (cluster.counts(), cluster.restraint());
+    let localities: Vec<_> = cluster.localities().iter().map(locality).collect();
     ClusterSnapshot {
         name: cluster.name().to_owned(),
         policy: cluster.config().balancer.policy,
         backends: cluster.backends().iter().map(|view| backend(view, now)).collect(),
         known: cluster.known(),
         waiting: cluster.waiting(),
+        no_room: match localities.is_empty() {
+            true => Vec::new(),
+            false => Criticality::ALL.into_iter().zip(counts.no_room).collect(),
+        },
+        localities,
         waited: counts.waited,
         saturated: counts.saturated,
         no_backend: counts.no_backend,
         further_attempts: counts.further_attempts,
         replayed: counts.replayed,
+        throttled: Criticality::ALL.into_iter().zip(counts.throttled).collect(),
+        held: restraint.held.map(|(criticality, share)| (criticality, share.as_f64())).into(),
+        given_up: GivenUp::ALL.into_iter().map(GivenUp::name).zip(counts.given_up).collect(),
+        retries: counts.retries,
+        retry_budget_used: restraint.budget_used.as_f64(),
         panics: counts.panics,
         latency: histogram(&counts.latency),
         transitions: counts.transitions.iter().map(|&(to, reason, count)| Transition { to, reason, count }).collect(),
-        inbound: inbound.map(|InboundView { decisions, cpus, capacity, dry_run, throttling }| InboundSnapshot {
+        inbound: inbound.map(|InboundView { decisions, cpus, capacity, loads, dry_run, throttling }| InboundSnapshot {
             decisions,
             cpus,
             capacity,
+            loads,
             dry_run,
             throttling: Some(throttling),
         }),
     }
 }
 
+fn locality(view: &LocalityView) -> LocalitySnapshot {
+    let LocalityView { name, snapshot } = view;
+    LocalitySnapshot {
+        name: name.to_string(),
+        backends: snapshot.locality.backends,
+        healthy: snapshot.locality.healthy,
+        utilization: snapshot.locality.utilization,
+        room: snapshot.standing.room,
+        rate: snapshot.standing.sent,
+        is_drained: snapshot.standing.is_drained,
+        requests: snapshot.requests,
+    }
+}
+
 fn backend(view: &BackendView, now: Timestamp) -> BackendSnapshot {
-    let BackendView { backend, snapshot, counts } = view;
+    let BackendView { backend, locality, snapshot, counts } = view;
     BackendSnapshot {
         address: backend.address(),
+        locality: locality.as_ref().map(ToString::to_string),
         state: snapshot.state,
         reason: snapshot.reason,
         since: now.since(snapshot.since),

@@ -21,7 +21,7 @@ use rand_core::Rng;
 
 use super::{Admission, Ask, Charge, Limits, Outlook, Pressure, Quota, Ranked, RankedConfig, Shed, Verdict};
 use crate::meter::{Costs, Fitted, Kind, Overhead, Used};
-use crate::signal::{Signals, Smoothed};
+use crate::signal::{Gauges, Loads, Signal, Signals, Smoothed};
 use crate::{Criticality, Timestamp};
 
 /// What is known of a request at the gate.
@@ -100,6 +100,10 @@ pub struct Gate {
     overhead: Overhead,
     fitted: Fitted,
     smoothed: Smoothed,
+    /// At the last look.
+    gauges: Gauges,
+    /// The one of them that left less room last.
+    scarce: Signal,
     requests: u64,
 }
 
@@ -116,6 +120,8 @@ impl Gate {
             ranked: Ranked::new(now, config),
             costs: Costs::new(Costs::DEFAULT_KINDS),
             smoothed: Smoothed::new(now, seen.cpu),
+            gauges: Gauges::default(),
+            scarce: Signal::Gauge,
             requests: 0,
         }
     }
@@ -189,6 +195,12 @@ impl Gate {
         self.over(now, entry, expected);
     }
 
+    /// A request has ended of which nobody but the server knows what it used, and it says so many CPU-seconds.
+    pub fn ended_saying(&mut self, now: Timestamp, entry: Entry, used: f64) {
+        let counted = self.fitted.ended_saying(entry.kind, used).unwrap_or(entry.expected);
+        self.over(now, entry, counted);
+    }
+
     /// A request that was let in is over, and counts as having used so many CPU-seconds itself.
     fn over(&mut self, now: Timestamp, entry: Entry, used: f64) {
         let used = used + self.overhead.per_request();
@@ -205,15 +217,23 @@ impl Gate {
         self.ranked.overhead(now, used);
     }
 
-    /// What can be seen of the server now, each 10 ms or rarer. `gauge` is a measure of load of the owner's own, 1 is as much
-    /// as the server can bear.
-    pub fn see(&mut self, now: Timestamp, seen: Seen, gauge: f64) {
+    /// What can be seen of the server now, each 10 ms or rarer. `gauges` are what is known of it beside CPU; they may be as old as they
+    /// are apart.
+    pub fn see(&mut self, now: Timestamp, seen: Seen, gauges: &Gauges) {
         self.overhead.sample(used(now, seen, self.requests));
         self.fitted.sample(now, seen.cpu, &mut self.costs);
         let signals = self.smoothed.sample(now, seen.cpu, seen.runnable);
-        // In a dry run what is above the line stays there, and would be taken for a lack of CPU.
-        if self.mode == Mode::Protect {
-            self.ranked.on_signals(now, signals, gauge);
+        self.gauges = *gauges;
+        let (highest, gauge) = gauges.highest().unwrap_or((Signal::Gauge, 0.0));
+        if gauge > 1.0 {
+            self.scarce = highest;
+        }
+        match self.mode {
+            Mode::Protect => self.ranked.on_signals(now, signals, gauge),
+            // What is above the line stays there, and would be taken for a lack of CPU.
+            Mode::DryRun => {
+                self.ranked.measure(now, signals);
+            }
         }
     }
 
@@ -233,6 +253,17 @@ impl Gate {
     #[must_use]
     pub fn signals(&self) -> Signals {
         self.smoothed.last()
+    }
+
+    /// How loaded the server is by each signal, and which one has requests turned away.
+    #[must_use]
+    pub fn loads(&self, now: Timestamp) -> Loads {
+        let [cpu, queue] = self.ranked.loads();
+        let Gauges { memory, cpu_pressure, memory_pressure, own } = self.gauges;
+        Loads {
+            by_signal: [Some(cpu), Some(queue), memory, cpu_pressure, memory_pressure, own],
+            binding: self.ranked.binding(now, self.scarce),
+        }
     }
 
     /// How near requests of this criticality are to being turned away.
@@ -303,7 +334,7 @@ mod tests {
                 if measured == Measured::Nobody {
                     seen.charged = seen.cpu;
                 }
-                gate.see(now, seen, 0.0);
+                gate.see(now, seen, &Gauges::default());
             }
             let (entry, turned_away) = gate.ask(now, &ARRIVAL, &mut rng);
             work += 0.00025 + if entry.is_some() { 0.001 } else { 0.0 };
@@ -372,6 +403,49 @@ mod tests {
     fn a_dry_run_says_who_is_over_its_limit_and_lets_it_in() {
         let (taken, over) = limited(Mode::DryRun);
         assert!(taken == 4_000 && (3_798..=3_815).contains(&over), "{taken} {over}");
+    }
+
+    /// What one core goes by that is asked for two millisecond requests a millisecond, for two seconds; and two seconds later.
+    fn binding(runnable: f64, gauges: Gauges) -> [Option<Signal>; 2] {
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        let config = RankedConfig::new(1.0).expect("a core");
+        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        let mut running = std::collections::VecDeque::new();
+        let at = |ms: u64| Timestamp::from_nanos(ms * MS);
+        for ms in 0..2_000 {
+            if let Some(entry) = running.pop_front() {
+                gate.ended(at(ms), entry, 0.001);
+            }
+            if ms % 10 == 0 {
+                let cpu = ms as f64 * 0.97e-3;
+                gate.see(at(ms), Seen { cpu, charged: cpu, runnable }, &gauges);
+            }
+            for _ in 0..2 {
+                running.extend(gate.ask(at(ms), &ARRIVAL, &mut rng).0);
+            }
+        }
+        let loads = gate.loads(at(2_000));
+        assert!(loads.known().all(|(signal, load)| load > 0.0 || signal == Signal::Cpu), "{loads:?}");
+        [loads.binding, gate.loads(at(4_000)).binding]
+    }
+
+    #[test]
+    fn the_signal_that_has_requests_turned_away_is_named() {
+        let memory = Gauges { memory: Some(2.0), ..Gauges::default() };
+        let both = Gauges { own: Some(3.0), ..memory };
+        let calm = Gauges { memory: Some(0.9), memory_pressure: Some(0.1), ..Gauges::default() };
+        for (runnable, gauges, signal) in [
+            (4.0, calm, Signal::Cpu),
+            (200.0, calm, Signal::LoadAverage),
+            (4.0, memory, Signal::Memory),
+            (4.0, both, Signal::Gauge),
+            (200.0, memory, Signal::Memory),
+        ] {
+            assert_eq!(binding(runnable, gauges), [Some(signal), None], "{runnable} {gauges:?}");
+        }
+        let config = RankedConfig::new(1.0).expect("a core");
+        let idle = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        assert_eq!(idle.loads(Timestamp::ZERO).binding, None);
     }
 
     #[test]

@@ -54,7 +54,7 @@ use super::backlog::{Backlog, Supply};
 use super::usage::Usage;
 use super::{Admission, Ask, Pressure, Shed, Verdict};
 use crate::rng::{self, spread};
-use crate::signal::Signals;
+use crate::signal::{Signal, Signals};
 use crate::{Criticality, Ratio, Timestamp, decay};
 
 /// What a server expects while it does not know: of costs, and of a load that may last or be gone at once.
@@ -150,6 +150,10 @@ const QUEUES: f64 = 1.25;
 const MOST_BESIDE: f64 = 0.9;
 /// Signals, by which such a flood is known as one, come some tens of times in it.
 const BESIDE_AT_ONCE: Duration = Duration::from_millis(100);
+/// With so much of its room or capacity left, it is not the want of that by which a server turns requests away.
+const ALL_BUT_ALL: f64 = 0.95;
+/// Who looks a second after the last request was turned away is to see why.
+const BINDS_FOR: Duration = Duration::from_secs(1);
 /// A cohort that is in luck today is not for ever.
 const COHORTS_LAST: Duration = Duration::from_secs(3_600);
 
@@ -237,6 +241,10 @@ pub struct Ranked {
     is_over: bool,
     /// Something was turned away since the last signal.
     pub(super) is_limiting: bool,
+    /// When something was turned away last.
+    shed_at: Option<Timestamp>,
+    /// Of as much as can be borne: CPU in use, and requests that run or could run.
+    loads: [f64; 2],
     at: Timestamp,
     signalled: Timestamp,
 }
@@ -255,6 +263,8 @@ impl Ranked {
             beside: 0.0,
             is_over: false,
             is_limiting: false,
+            shed_at: None,
+            loads: [0.0; 2],
             at: now,
             signalled: now,
             config,
@@ -277,16 +287,20 @@ impl Ranked {
         let rank = ask.criticality.rank();
         let share = self.share_taken(now, ask);
         if share < 1.0 && draw(now, ask, rng) >= share {
-            self.is_limiting = true;
-            return Verdict::Shed(Shed::overloaded(self.attempts.advice()));
+            return self.overloaded(now);
         }
         let counted = ask.cost.min(self.most_of_one(rank));
         if self.config.outlook == Outlook::Pessimistic && !self.backlog.fits(rank, counted, &self.supply()) {
-            self.is_limiting = true;
-            return Verdict::Shed(Shed::overloaded(self.attempts.advice()));
+            return self.overloaded(now);
         }
         self.backlog.add(rank, counted);
         Verdict::Admit(Admission { criticality: ask.criticality, counted, used: 0.0 })
+    }
+
+    fn overloaded(&mut self, now: Timestamp) -> Verdict {
+        self.is_limiting = true;
+        self.shed_at = Some(now);
+        Verdict::Shed(Shed::overloaded(self.attempts.advice()))
     }
 
     /// A request that was taken on is over, and has used so many CPU-seconds.
@@ -328,11 +342,9 @@ impl Ranked {
     /// What the server's signals say, a few times each [`RankedConfig::target_delay`] or rarer. `gauge` is a measure of the owner's own: 0
     /// is nothing, 1 as much as the server can bear.
     pub fn on_signals(&mut self, now: Timestamp, signals: Signals, gauge: f64) {
-        self.advance(now);
+        let [used, queue] = self.measure(now, signals);
         let step = 1.0 - decay::remaining(now, self.signalled, CORRECTION_HALF_LIFE);
         self.signalled = self.signalled.max(now);
-        let used = signals.cpus / (self.config.capacity * self.config.load_line.as_f64());
-        let queue = signals.load_average / (QUEUES * self.backlog.tolerable(&self.supply()));
         // Where nothing is turned away, a low load says that little was asked for, and nothing of the capacity.
         let is_limiting = core::mem::replace(&mut self.is_limiting, false);
         if queue > 1.0 {
@@ -354,6 +366,32 @@ impl Ranked {
     pub fn pressure(&self, criticality: Criticality) -> Pressure {
         let fill = self.backlog.fill(criticality.rank(), &self.supply());
         Pressure::of((fill - SLACK) / (1.0 - SLACK))
+    }
+
+    /// Takes down the loads that the signals tell of, and concludes nothing.
+    pub(super) fn measure(&mut self, now: Timestamp, signals: Signals) -> [f64; 2] {
+        self.advance(now);
+        let used = signals.cpus / (self.config.capacity * self.config.load_line.as_f64());
+        let queue = signals.load_average / (QUEUES * self.backlog.tolerable(&self.supply()));
+        self.loads = [used, queue];
+        self.loads
+    }
+
+    /// CPU in use and requests that run or could run when they were measured last, 1 is as much as can be borne.
+    pub(super) fn loads(&self) -> [f64; 2] {
+        self.loads
+    }
+
+    /// What has requests turned away: `scarce` where something beside CPU leaves less room. `None` while none are.
+    pub(super) fn binding(&self, now: Timestamp, scarce: Signal) -> Option<Signal> {
+        self.shed_at.filter(|shed| now.since(*shed) <= BINDS_FOR)?;
+        Some(if self.room < ALL_BUT_ALL {
+            scarce
+        } else if self.correction < ALL_BUT_ALL {
+            Signal::LoadAverage
+        } else {
+            Signal::Cpu
+        })
     }
 
     /// When a request that is taken on now will be answered, if all is as expected.

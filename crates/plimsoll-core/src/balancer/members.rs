@@ -20,6 +20,8 @@ const NOT_USABLE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) active: u32,
+    /// Where it is: its place among localities, nearest first.
+    pub(super) locality: u32,
     pub(super) errors: ErrorShare,
     /// How far it is in slow start.
     pub(super) warming: Warming,
@@ -42,6 +44,7 @@ impl Member {
     fn new(now: Timestamp, generation: u32) -> Self {
         Self {
             active: 0,
+            locality: 0,
             errors: ErrorShare::default(),
             warming: Warming::over(),
             requests: 0,
@@ -74,7 +77,8 @@ pub(super) struct Members {
     slots: Vec<Member>,
     free: Vec<u32>,
     pub(super) candidates: Vec<Candidate>,
-    pub(super) usable: Vec<u32>,
+    /// Those that may be chosen, by locality: at least one list.
+    pub(super) usable: Vec<Vec<u32>>,
     pub(super) census: Census,
     /// Who may be chosen; follows the census.
     pub(super) scope: Scope,
@@ -87,7 +91,7 @@ impl Default for Members {
             slots: Vec::new(),
             free: Vec::new(),
             candidates: Vec::new(),
-            usable: Vec::new(),
+            usable: Vec::from([Vec::new()]),
             census: Census::default(),
             scope: Scope::Healthy,
             least_inverse_weight: f32::INFINITY,
@@ -109,13 +113,24 @@ impl Members {
             None => {
                 self.slots.push(Member::new(now, 0));
                 self.candidates.push(candidate);
-                self.usable.reserve(self.slots.len() - self.usable.len());
+                self.reserve();
                 (self.slots.len() - 1) as u32
             }
         };
         self.least_inverse_weight = self.least_inverse_weight.min(inverse_weight);
         self.census.connecting += 1;
         self.id_at(slot)
+    }
+
+    /// Makes room for all backends in each locality, so that none is made while requests are chosen for.
+    pub(super) fn reserve(&mut self) {
+        let slots = self.slots.len();
+        self.usable.iter_mut().for_each(|usable| usable.reserve(slots - usable.len()));
+    }
+
+    /// The locality of the backend in `slot`.
+    pub(super) fn locality(&self, slot: u32) -> usize {
+        self.slots[slot as usize].locality as usize
     }
 
     /// Takes out a member that is not usable any more.
@@ -189,31 +204,32 @@ impl Members {
         crate::health::eligible(self.scope, state, unreachable)
     }
 
-    /// What policies see now.
-    pub(super) fn view(&self, now: Timestamp) -> View<'_> {
+    /// What the policy of a locality sees now.
+    pub(super) fn view(&self, now: Timestamp, locality: usize) -> View<'_> {
         View {
             now,
-            usable: &self.usable,
+            usable: &self.usable[locality],
             candidates: &self.candidates,
             least_inverse_weight: self.least_inverse_weight,
         }
     }
 
-    /// By slot, what each backend is believed to be capable of.
+    /// By slot, what each backend of a locality is believed to be capable of.
     pub(super) fn capabilities(
         &self,
         now: Timestamp,
+        locality: usize,
         config: &WeightedConfig,
     ) -> impl Iterator<Item = Option<f64>> + Clone {
         self.slots.iter().enumerate().map(move |(slot, member)| {
             // What one can do that may not be chosen says nothing of how to choose among the others.
-            let counts = member.occupied && self.is_in_scope(slot as u32);
+            let counts = member.occupied && member.locality as usize == locality && self.is_in_scope(slot as u32);
             counts.then(|| member.capability.weight(now, config)).flatten()
         })
     }
 
-    /// Corrects the weights of those that may be chosen and get all of their share, for the time since `last`, by their
-    /// utilization; `None`: weights have just come into force.
+    /// Corrects the weights of those that may be chosen and get all of their share, for the time since `last`, by how their
+    /// utilization compares to that of their locality; `None`: weights have just come into force.
     pub(super) fn feed_back(&mut self, now: Timestamp, last: Option<Timestamp>, config: &BalancerConfig) {
         let BalancerConfig { weighted, slow_start, .. } = config;
         let counts = |members: &Self, slot: usize| {
@@ -230,27 +246,32 @@ impl Members {
             }
             feedback.settle(now, has_its_share, weighted.smoothing);
         }
-        let measured = self.slots.iter().filter_map(|member| member.capability.feedback.measured(now));
-        let mean = feedback::mean(measured);
-        for slot in 0..self.slots.len() {
-            if counts(self, slot) {
-                self.slots[slot].capability.feedback.correct(now, last.unwrap_or(now), mean, weighted.feedback);
+        for locality in 0..self.usable.len() {
+            let of_it = |member: &&Member| member.locality as usize == locality;
+            let measured =
+                self.slots.iter().filter(of_it).filter_map(|member| member.capability.feedback.measured(now));
+            let mean = feedback::mean(measured);
+            for slot in 0..self.slots.len() {
+                if self.locality(slot as u32) == locality && counts(self, slot) {
+                    self.slots[slot].capability.feedback.correct(now, last.unwrap_or(now), mean, weighted.feedback);
+                }
             }
         }
     }
 
     /// Puts `slot` into the usable set or takes it out; says whether that was a change.
     pub(super) fn set_usable(&mut self, slot: u32, usable: bool) -> bool {
-        let place = self.slots[slot as usize].usable_at;
+        let Member { usable_at: place, locality, .. } = self.slots[slot as usize];
         if usable == (place != NOT_USABLE) {
             return false;
         }
+        let list = &mut self.usable[locality as usize];
         if usable {
-            self.slots[slot as usize].usable_at = self.usable.len() as u32;
-            self.usable.push(slot);
+            self.slots[slot as usize].usable_at = list.len() as u32;
+            list.push(slot);
         } else {
-            self.usable.swap_remove(place as usize);
-            if let Some(&moved) = self.usable.get(place as usize) {
+            list.swap_remove(place as usize);
+            if let Some(&moved) = list.get(place as usize) {
                 self.slots[moved as usize].usable_at = place;
             }
             self.slots[slot as usize].usable_at = NOT_USABLE;

@@ -3,7 +3,8 @@
 //! A request meets the parts in this order. Those backends are *usable* that the panic rule
 //! ([`Scope`]) lets be chosen and that have fewer active requests than flow control allows; the set is
 //! kept up to date as things happen, not computed per pick. The policy chooses among them. A choice that is in slow
-//! start or failed lately may give way to another backend that is better off.
+//! start or failed lately may give way to another backend that is better off. With localities, each has a policy, and
+//! usable backends, of its own; health is judged over all of them ([`localities`]).
 //!
 //! The caller shares one balancer among all threads that send to the cluster, behind one lock: what must be counted
 //! together (active requests, health, what reports taught) is here and nothing else is. [`Balancer::pick`] and
@@ -16,6 +17,7 @@
 //! that takes an observer may change `poll_timeout`.
 
 mod config;
+mod localities;
 mod members;
 mod snapshot;
 #[cfg(test)]
@@ -32,11 +34,14 @@ use core::time::Duration;
 use rand_core::Rng;
 
 pub use config::{BalancerConfig, DEFAULT_MAX_ACTIVE_REQUESTS};
+pub use localities::LocalitySnapshot;
 pub use snapshot::BackendSnapshot;
 
 use crate::health::{Change, CheckOutcome, Reason, State};
 use crate::pick::{AnyPolicy, ProbeAnswer};
+use crate::spill::Spill;
 use crate::{BackendId, Event, LoadReport, Observe, Timestamp, Weight, rng};
+use localities::Group;
 use members::Members;
 use timers::Timers;
 use warming::Warming;
@@ -92,11 +97,14 @@ pub enum WaitReason {
 pub struct Balancer {
     config: BalancerConfig,
     members: Members,
-    policy: AnyPolicy,
+    /// One for each locality, nearest first; one without any.
+    groups: Vec<Group>,
+    /// Decides between localities; `None` without any.
+    spill: Option<Spill>,
+    next_spill: Timestamp,
     timers: Timers,
     due_checks: Vec<BackendId>,
     panicking: bool,
-    picks: u64,
     /// When the first backend of the cluster became healthy.
     first_healthy: Option<Timestamp>,
     /// Backends whose failures are being forgiven, by slot, and whose turn it is to be looked at.
@@ -113,13 +121,14 @@ impl Balancer {
     #[must_use]
     pub fn new(config: BalancerConfig) -> Self {
         Self {
-            policy: AnyPolicy::new(config.policy, config.prequal),
+            groups: Vec::from([Group::new(&config)]),
+            spill: None,
+            next_spill: Timestamp::ZERO,
             config,
             members: Members::default(),
             timers: Timers::default(),
             due_checks: Vec::new(),
             panicking: false,
-            picks: 0,
             first_healthy: None,
             penalised: Vec::new(),
             penalised_next: 0,
@@ -132,12 +141,14 @@ impl Balancer {
     /// Changes the configuration. What is known of the backends stays: their states, active requests, latencies
     /// and capabilities.
     pub fn set_config(&mut self, now: Timestamp, config: BalancerConfig) {
-        let relearns = match &self.policy {
-            AnyPolicy::Prequal(policy) => *policy.config() != config.prequal,
-            _ => false,
-        };
-        if config.policy != self.config.policy || relearns {
-            self.policy = AnyPolicy::new(config.policy, config.prequal);
+        for group in &mut self.groups {
+            let relearns = match &group.policy {
+                AnyPolicy::Prequal(policy) => *policy.config() != config.prequal,
+                _ => false,
+            };
+            if config.policy != self.config.policy || relearns {
+                group.policy = AnyPolicy::new(config.policy, config.prequal);
+            }
         }
         self.config = config;
         if config.checks.active {
@@ -152,17 +163,12 @@ impl Balancer {
         self.update_weights(now);
     }
 
-    /// Adds a backend, which is checked at once: see [`Balancer::poll_check`].
+    /// Adds a backend, which is checked at once: see [`Balancer::poll_check`]. It is of the nearest locality until
+    /// [`Balancer::set_locality`] says another.
     pub fn add(&mut self, now: Timestamp, weight: Weight, observer: &mut impl Observe) -> BackendId {
         let id = self.members.add(now, weight);
-        match &mut self.policy {
-            AnyPolicy::Weighted(policy) => {
-                policy.reserve(self.members.slots());
-                policy.forget(id.slot());
-            }
-            AnyPolicy::Prequal(policy) => policy.notes().forget(id.slot() as u32),
-            _ => {}
-        }
+        self.groups[0].begin(id.slot(), self.members.slots());
+        self.next_spill = now;
         self.penalised.reserve(self.members.slots().saturating_sub(self.penalised.len()));
         self.reschedule(id);
         self.rescope(now, observer);
@@ -178,6 +184,7 @@ impl Balancer {
         self.penalised.retain(|slot| *slot as usize != id.slot());
         self.due_checks.retain(|due| *due != id);
         self.members.remove(id);
+        self.next_spill = now;
         self.rescope(now, observer);
     }
 
@@ -188,24 +195,45 @@ impl Balancer {
 
     /// Chooses a backend for a further attempt of a request: one that is not in `tried`, unless there is no other.
     pub fn pick_except(&mut self, now: Timestamp, rng: &mut impl Rng, tried: &[BackendId]) -> Pick {
+        self.pick_at(now, rng, 0, tried)
+    }
+
+    /// Chooses a backend of the locality that [`Balancer::route`] named, preferably none of `tried`; one of another locality that can take
+    /// more than it is sent, the nearest first, where that has nobody now.
+    pub fn pick_at(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize, tried: &[BackendId]) -> Pick {
         self.forgive_one(now);
-        if self.members.usable.is_empty() {
-            return self.why_none();
+        let chosen = match &self.spill {
+            None => self.choose_in(now, rng, 0, tried),
+            Some(_) => self.choose_near(now, rng, locality, tried),
+        };
+        let Some(slot) = chosen else { return self.why_none() };
+        let locality = self.members.locality(slot);
+        self.groups[locality].picks += 1;
+        if let Some(spill) = &mut self.spill {
+            spill.sent(now, locality);
         }
-        let mut slot = self.choose(now, rng);
-        if !tried.is_empty() && tried.contains(&self.members.id_at(slot)) {
-            // Attempts after the first are rare, and come when a backend is in trouble: a scan is affordable. From anywhere, so
-            // that what one backend fails does not all come down on the same other.
-            let (before, after) = self.members.usable.split_at(rng::below(rng, self.members.usable.len()));
-            let untried = |slot: &&u32| !tried.contains(&self.members.id_at(**slot));
-            slot = after.iter().chain(before).find(untried).copied().unwrap_or(slot);
-        }
-        self.picks += 1;
         let member = self.members.at_mut(slot);
         member.active += 1;
         member.requests += 1;
         self.on_load(now, slot);
         Pick::Backend(self.members.id_at(slot))
+    }
+
+    /// The slot of a usable backend of a locality, preferably none of `tried`; nothing is counted yet.
+    fn choose_in(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize, tried: &[BackendId]) -> Option<u32> {
+        if self.members.usable[locality].is_empty() {
+            return None;
+        }
+        let mut slot = self.choose(now, rng, locality);
+        if !tried.is_empty() && tried.contains(&self.members.id_at(slot)) {
+            // Attempts after the first are rare, and come when a backend is in trouble: a scan is affordable. From anywhere, so
+            // that what one backend fails does not all come down on the same other.
+            let usable = &self.members.usable[locality];
+            let (before, after) = usable.split_at(rng::below(rng, usable.len()));
+            let untried = |slot: &&u32| !tried.contains(&self.members.id_at(**slot));
+            slot = after.iter().chain(before).find(untried).copied().unwrap_or(slot);
+        }
+        Some(slot)
     }
 
     /// A request that was picked for this backend has ended. To be called once for each pick.
@@ -258,7 +286,8 @@ impl Balancer {
             let change = member.health.on_lame_duck_report(now, &self.config.checks);
             self.apply(now, id, change, observer);
         }
-        if let (AnyPolicy::Prequal(policy), Some(in_flight)) = (&mut self.policy, report.in_flight) {
+        let policy = &mut self.groups[self.members.locality(id.slot() as u32)].policy;
+        if let (AnyPolicy::Prequal(policy), Some(in_flight)) = (policy, report.in_flight) {
             let answer = ProbeAnswer { in_flight, latency: report.latency };
             policy.notes().on_report(now, id.slot() as u32, answer, self.members.candidates[id.slot()].load);
         }
@@ -327,7 +356,10 @@ impl Balancer {
         if self.members.is_empty() {
             return None;
         }
-        let regular = self.next_update.min(self.next_outlier_sweep);
+        let mut regular = self.next_update.min(self.next_outlier_sweep);
+        if self.spill.is_some() {
+            regular = regular.min(self.next_spill);
+        }
         Some(self.timers.next().map_or(regular, |at| at.min(regular)))
     }
 
@@ -352,6 +384,9 @@ impl Balancer {
         if self.next_outlier_sweep <= now {
             self.sweep_outliers(now, observer);
         }
+        if self.next_spill <= now {
+            self.see_localities(now);
+        }
     }
 
     /// A backend to check now; its outcome must come to [`Balancer::on_check`].
@@ -363,11 +398,11 @@ impl Balancer {
     /// [`Balancer::on_probe`], no later than some milliseconds after. Call after each pick until it returns `None`. Only a
     /// policy that probes, and is told to ([`ProbeSource::Live`](crate::pick::ProbeSource)), ever names one.
     pub fn poll_probe(&mut self, rng: &mut impl Rng) -> Option<BackendId> {
-        let AnyPolicy::Prequal(policy) = &mut self.policy else { return None };
-        if !policy.asks() {
-            return None;
-        }
-        let slot = policy.next_probe(&self.members.usable, rng)?;
+        let mut localities = self.groups.iter_mut().zip(&self.members.usable);
+        let slot = localities.find_map(|(group, usable)| match &mut group.policy {
+            AnyPolicy::Prequal(policy) if policy.asks() => policy.next_probe(usable, rng),
+            _ => None,
+        })?;
         Some(self.members.id_at(slot))
     }
 
@@ -377,8 +412,9 @@ impl Balancer {
         if !self.contains(id) || !self.members.is_usable(slot) {
             return;
         }
-        if let AnyPolicy::Prequal(policy) = &mut self.policy {
-            policy.on_answer(&self.members.view(now), slot, answer);
+        let locality = self.members.locality(slot);
+        if let AnyPolicy::Prequal(policy) = &mut self.groups[locality].policy {
+            policy.on_answer(&self.members.view(now, locality), slot, answer);
         }
     }
 
@@ -398,16 +434,18 @@ impl Balancer {
         self.reschedule(id);
         let Some(Change { from, to, reason }) = change else { return };
         self.members.recount(id);
+        self.next_spill = now;
         if to == State::Healthy {
             let first_healthy = *self.first_healthy.get_or_insert(now);
-            let picks = self.picks;
+            let group = &mut self.groups[self.members.locality(id.slot() as u32)];
+            let picks = group.picks;
             let member = self.members.at_mut(id.slot() as u32);
             let founding = from == State::Connecting && member.requests == 0 && now.since(first_healthy) < FOUNDING;
             member.warming = if founding { Warming::over() } else { Warming::begin(now, picks) };
             if from != State::Ejected {
                 // Ejected backends were there all the time; others may be another process now.
                 member.capability.reset();
-                if let AnyPolicy::Weighted(policy) = &mut self.policy {
+                if let AnyPolicy::Weighted(policy) = &mut group.policy {
                     policy.forget(id.slot());
                 }
             }

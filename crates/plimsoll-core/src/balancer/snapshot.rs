@@ -19,9 +19,11 @@ pub struct BackendSnapshot {
     pub reason: Reason,
     /// Since when.
     pub since: Timestamp,
+    /// The place of its locality, 0 is the nearest; 0 without localities.
+    pub locality: usize,
     /// Requests that it has now.
     pub active: u32,
-    /// Share of requests that the policy means it to get, relative to the mean (1). Policies without weights
+    /// Share of requests that the policy means it to get, relative to the mean (1) of its locality. Policies without weights
     /// give the configured one.
     pub weight: f64,
     /// Peak-sensitive average of the time to the head of a response.
@@ -45,7 +47,8 @@ impl Balancer {
             .map(|(id, member)| {
                 let candidate = &self.members.candidates[id.slot()];
                 let configured = f64::from(candidate.inverse_weight).recip();
-                let weight = match &self.policy {
+                let locality = self.members.locality(id.slot() as u32);
+                let weight = match &self.groups[locality].policy {
                     AnyPolicy::Weighted(policy) => policy.relative(id.slot()).unwrap_or(configured),
                     _ => configured,
                 };
@@ -54,6 +57,7 @@ impl Balancer {
                     state: member.health.state(),
                     reason: member.health.reason(),
                     since: member.health.since(),
+                    locality,
                     active: member.active,
                     weight,
                     latency: candidate.latency.seconds(now).map(Duration::from_secs_f64),

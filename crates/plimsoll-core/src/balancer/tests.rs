@@ -10,6 +10,7 @@ use rand_pcg::Pcg64Mcg;
 use super::*;
 use crate::health::Census;
 use crate::pick::PolicyKind;
+use crate::spill::SpillConfig;
 
 /// Holds every table of `balancer` against what it is computed from.
 fn check_tables(balancer: &Balancer) {
@@ -20,7 +21,13 @@ fn check_tables(balancer: &Balancer) {
         *census.count_of(member.health.state(), member.health.unreachable()) += 1;
         let slot = id.slot() as u32;
         let wanted = members.is_in_scope(slot) && member.active < balancer.config.max_active_requests.get();
-        assert_eq!(members.usable.contains(&slot), wanted, "{id}: usable");
+        for (locality, list) in members.usable.iter().enumerate() {
+            assert_eq!(
+                list.contains(&slot),
+                wanted && locality == members.locality(slot),
+                "{id}: usable in {locality}"
+            );
+        }
         assert_eq!(members.is_usable(slot), wanted, "{id}: its place in the table");
         usable += usize::from(wanted);
         let penalised = balancer.penalised.iter().filter(|penalised| **penalised == slot).count();
@@ -30,18 +37,18 @@ fn check_tables(balancer: &Balancer) {
         }
     }
     assert_eq!(members.census, census);
-    assert_eq!(members.usable.len(), usable, "nobody twice, nobody that is gone");
+    assert_eq!(members.usable.iter().map(Vec::len).sum::<usize>(), usable, "nobody twice, nobody that is gone");
     assert_eq!(members.scope, census.scope(balancer.config.panic_threshold));
     let lightest =
         members.iter().map(|(id, _)| members.candidates[id.slot()].inverse_weight).fold(f32::INFINITY, f32::min);
-    assert_eq!(members.view(Timestamp::ZERO).least_inverse_weight, lightest);
+    assert_eq!(members.view(Timestamp::ZERO, 0).least_inverse_weight, lightest);
 }
 
 proptest! {
     #[test]
     fn tables_stay_in_step(
         policy in prop::sample::select(PolicyKind::ALL.to_vec()),
-        steps in prop::collection::vec((0..14_u8, 0..64_usize), 1..300),
+        steps in prop::collection::vec((0..16_u8, 0..64_usize), 1..300),
     ) {
         let max_active_requests = NonZeroU32::new(2).expect("not zero");
         let mut config = BalancerConfig { policy, max_active_requests, ..BalancerConfig::default() };
@@ -81,6 +88,12 @@ proptest! {
                     balancer.finish(now, id, completion(outcome), &mut ());
                 }
                 11 => balancer.on_connected(now, id, &mut ()),
+                14 => balancer.set_locality(now, id, which % 4),
+                15 => {
+                    // None, some in another order, or new ones.
+                    let arranged = [&[][..], &[Some(1), None, Some(0)], &[Some(0), Some(2)], &[None; 3]][which % 4];
+                    balancer.set_localities(now, arranged, SpillConfig::default());
+                }
                 _ => {
                     if let Pick::Backend(id) = balancer.pick(now, &mut rng) {
                         outstanding.push(id);

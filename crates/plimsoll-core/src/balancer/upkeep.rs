@@ -29,7 +29,8 @@ impl Balancer {
 
     /// Corrects weights by what utilization has come to since the last time.
     pub(super) fn feed_back(&mut self, now: Timestamp) {
-        let in_force = matches!(self.policy, AnyPolicy::Weighted(_)) && !self.config.weighted.feedback.is_zero();
+        let is_weighted = matches!(self.groups[0].policy, AnyPolicy::Weighted(_));
+        let in_force = is_weighted && !self.config.weighted.feedback.is_zero();
         let last = core::mem::replace(&mut self.last_feedback, in_force.then_some(now));
         if in_force {
             self.members.feed_back(now, last, &self.config);
@@ -38,15 +39,20 @@ impl Balancer {
 
     pub(super) fn update_weights(&mut self, now: Timestamp) {
         self.next_update = now + self.config.weighted.update;
-        if let AnyPolicy::Weighted(policy) = &mut self.policy {
-            let members = &self.members;
-            policy.reserve(members.slots());
-            policy.update(
-                members.capabilities(now, &self.config.weighted),
-                |slot| f64::from(members.candidates[slot].inverse_weight).recip(),
-                &members.usable,
-                &members.candidates,
-            );
+        let members = &self.members;
+        for (locality, group) in self.groups.iter_mut().enumerate() {
+            if let AnyPolicy::Weighted(policy) = &mut group.policy {
+                policy.reserve(members.slots());
+                policy.update(
+                    members.capabilities(now, locality, &self.config.weighted),
+                    |slot| {
+                        let is_here = members.locality(slot as u32) == locality;
+                        if is_here { f64::from(members.candidates[slot].inverse_weight).recip() } else { 0.0 }
+                    },
+                    &members.usable[locality],
+                    &members.candidates,
+                );
+            }
         }
     }
 

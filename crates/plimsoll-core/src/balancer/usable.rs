@@ -31,13 +31,14 @@ impl Balancer {
     /// Brings the load that policies see, and usability, in line with the active requests of `slot`.
     pub(super) fn on_load(&mut self, now: Timestamp, slot: u32) {
         let member = self.members.at(slot);
-        let (active, load) = (member.active, member.load(now, self.policy.penalty_unit()));
+        let policy = &mut self.groups[member.locality as usize].policy;
+        let (active, load) = (member.active, member.load(now, policy.penalty_unit()));
         self.members.candidates[slot as usize].load = load;
         let wanted = self.members.is_in_scope(slot) && active < self.config.max_active_requests.get();
         if wanted != self.members.is_usable(slot) {
             self.set_usable(slot, wanted);
         } else if wanted {
-            self.policy.on_load(slot, &self.members.candidates[slot as usize]);
+            policy.on_load(slot, &self.members.candidates[slot as usize]);
         }
     }
 
@@ -45,10 +46,11 @@ impl Balancer {
         if !self.members.set_usable(slot, usable) {
             return;
         }
+        let policy = &mut self.groups[self.members.locality(slot)].policy;
         if usable {
-            self.policy.on_usable(slot, &self.members.candidates[slot as usize]);
+            policy.on_usable(slot, &self.members.candidates[slot as usize]);
         } else {
-            self.policy.on_unusable(slot);
+            policy.on_unusable(slot);
         }
     }
 

@@ -1,6 +1,6 @@
-//! How far one backend is in slow start, and which of the cluster's picks it may have meanwhile.
+//! How far one backend is in slow start, and which of its locality's picks it may have meanwhile; without localities, of the cluster's.
 //!
-//! Turns are counted in picks of the cluster, one in `n ÷ share` with n backends, so that they do not depend on how
+//! Turns are counted in these picks, one in `n ÷ share` with n backends, so that they do not depend on how
 //! the policy finds the backend.
 
 use crate::Timestamp;
@@ -15,7 +15,7 @@ const TURNS: u64 = 3;
 pub(super) struct Warming {
     /// Since when; `None` when it is over, or never was.
     since: Option<Timestamp>,
-    /// At which of the cluster's picks it will have used up its turns.
+    /// At which pick it will have used up its turns.
     turn_at: u64,
 }
 
@@ -25,7 +25,7 @@ impl Warming {
         Self { since: None, turn_at: 0 }
     }
 
-    /// It begins now, at this of the cluster's picks.
+    /// It begins now, at this pick.
     pub(super) const fn begin(now: Timestamp, picks: u64) -> Self {
         Self { since: Some(now), turn_at: picks }
     }
@@ -35,7 +35,12 @@ impl Warming {
         self.since.map_or(1.0, |since| config.share(now, since))
     }
 
-    /// Takes a turn if there is one: of the cluster's picks, of which there were `picks`, one in `every` is its own.
+    /// Its turns count in the picks of another locality, of which there were so many.
+    pub(super) const fn recount(&mut self, picks: u64) {
+        self.turn_at = picks;
+    }
+
+    /// Takes a turn if there is one: of the picks, of which there were `picks`, one in `every` is its own.
     pub(super) fn take_turn(&mut self, picks: u64, every: u64) -> bool {
         let has_turn = self.turn_at <= picks + (TURNS - 1) * every;
         if has_turn {

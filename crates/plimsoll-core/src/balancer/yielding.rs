@@ -6,7 +6,7 @@
 //!
 //! The one that takes over is the emptier of two others, drawn at random. Why not ask the policy again: one that looks
 //! for the fewest active requests would name the same, emptiest, backend each time. For the same reason slow start
-//! is not left to chance but to turns: one in `n ÷ share` of the cluster's picks, however empty the backend is.
+//! is not left to chance but to turns: one in `n ÷ share` of the picks of its locality, however empty the backend is.
 
 use rand_core::Rng;
 
@@ -53,11 +53,11 @@ fn is_settled(member: &Member, now: Timestamp, slow_start: &SlowStartConfig) -> 
 }
 
 impl Balancer {
-    /// The slot of the backend that gets the next request; somebody is usable.
-    pub(super) fn choose(&mut self, now: Timestamp, rng: &mut impl Rng) -> u32 {
-        let view = self.members.view(now);
+    /// The slot of the backend of a locality that gets the next request; somebody there is usable.
+    pub(super) fn choose(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize) -> u32 {
+        let view = self.members.view(now, locality);
         let slow_start = &self.config.slow_start;
-        let chosen = self.policy.choose(&view, rng);
+        let chosen = self.groups[locality].policy.choose(&view, rng);
         let member = self.members.at(chosen);
         if is_settled(member, now, slow_start) {
             return chosen;
@@ -78,7 +78,8 @@ impl Balancer {
     }
 
     fn takes_turn(&mut self, slot: u32, share: f64) -> bool {
-        let every = (self.members.usable.len() as f64 / share) as u64;
-        self.members.at_mut(slot).warming.take_turn(self.picks, every)
+        let locality = self.members.locality(slot);
+        let every = (self.members.usable[locality].len() as f64 / share) as u64;
+        self.members.at_mut(slot).warming.take_turn(self.groups[locality].picks, every)
     }
 }

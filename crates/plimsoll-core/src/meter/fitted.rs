@@ -13,6 +13,17 @@
 //! is within the clamp. Kinds come apart since a window of many requests of one kind moves that one more than others: it takes
 //! some tens of windows whose mixes differ. Where the mix never changes nobody could tell them apart, and nothing depends on it.
 //!
+//! Some processes say themselves what a request has used, in the `request_cost` of their load reports. Where most of those that ended in a
+//! window did, there is nothing to be fitted: with r what is said,
+//!
+//! ```text
+//! cᵢ = rᵢ · min(1, ΣU ÷ Σr) + beside,   beside = Σ(U − r) ÷ Σ requests
+//! ```
+//!
+//! where beside is what the process does of which no report tells: reading, parsing, writing. It goes to all alike, and so the sum
+//! is right. The factor is for those who speak of milliseconds, or of more than they used; it is a mean over some windows, since what
+//! ends in one may have begun in another.
+//!
 //! Why not least squares over the windows: it needs a matrix of all kinds, which come and go, and gives costs below zero to rare ones.
 //!
 //! What may go wrong: a process that does something of its own (compaction, garbage) charges its requests with it. That is right
@@ -22,7 +33,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Costs, Kind};
+use super::{Costs, Kind, Overhead, Used};
 use crate::Timestamp;
 
 /// Long beside most requests, which begin and end in it, and short beside what a lasting change may take to be believed.
@@ -33,6 +44,8 @@ const FIRST_WINDOW: Duration = Duration::from_millis(50);
 const MOST: f64 = 4.0;
 /// Of the CPUs that there are. Below it, timers and the like may be more than what requests cause.
 const IDLE: f64 = 0.1;
+/// Of what was used and said before, what still counts a window later: some seconds.
+const SAID: f64 = 0.9;
 /// Requests of a window whose kinds are remembered, 24 bytes each: what is sixteen thousand a second is as good as all of more.
 const REMEMBERED: usize = 4_096;
 
@@ -49,26 +62,65 @@ pub struct Fitted {
     expected: f64,
     /// The kinds of what ended in the window, and what each was expected to cost.
     ended: Vec<(Kind, f64)>,
+    /// Requests that are in `expected`.
+    unsaid: u64,
+    said: Said,
+}
+
+/// What the process says of its requests.
+#[derive(Clone, Debug)]
+struct Said {
+    /// The kinds of what ended in the window, and what each is said to have used.
+    ended: Vec<(Kind, f64)>,
+    requests: u64,
+    /// CPU-seconds, in the window.
+    sum: f64,
+    /// CPU-seconds that the process used, and that it said, in the windows before, decayed.
+    before: (f64, f64),
+    /// What it uses beside what it says; and all that was sampled for that.
+    beside: Overhead,
+    total: Used,
 }
 
 impl Fitted {
     /// For a process that may use so many CPUs, and has used so many CPU-seconds.
     #[must_use]
     pub fn new(now: Timestamp, cpus: f64, cpu: f64) -> Self {
-        Self { cpus, window: FIRST_WINDOW, began: now, cpu, expected: 0.0, ended: Vec::new() }
+        let said = Said {
+            ended: Vec::new(),
+            requests: 0,
+            sum: 0.0,
+            before: (0.0, 0.0),
+            beside: Overhead::new(cpus, Used::default()),
+            total: Used::default(),
+        };
+        Self { cpus, window: FIRST_WINDOW, began: now, cpu, expected: 0.0, ended: Vec::new(), unsaid: 0, said }
     }
 
     /// The process may use so many CPUs from now on.
     pub fn resize(&mut self, cpus: f64) {
         self.cpus = cpus;
+        self.said.beside.resize(cpus);
     }
 
     /// A request of this kind has ended, which was expected to cost so many CPU-seconds.
     pub fn ended(&mut self, kind: Kind, expected: f64) {
         self.expected += expected;
+        self.unsaid += 1;
         if self.ended.len() < REMEMBERED {
             self.ended.push((kind, expected));
         }
+    }
+
+    /// A request of this kind has ended, of which the process says that it used so many CPU-seconds. Returns what it is to be counted
+    /// with; `None` while it is not known how far the process is to be believed.
+    pub fn ended_saying(&mut self, kind: Kind, used: f64) -> Option<f64> {
+        self.said.requests += 1;
+        self.said.sum += used;
+        if self.said.ended.len() < REMEMBERED {
+            self.said.ended.push((kind, used));
+        }
+        (self.said.before.1 > 0.0).then(|| used * self.said.factor() + self.said.beside.per_request())
     }
 
     /// The process has used so many CPU-seconds; `costs` are told once a window is over. To be told a few times in each.
@@ -78,17 +130,22 @@ impl Fitted {
         }
         let used = cpu - self.cpu;
         let is_idle = used < IDLE * self.cpus * now.since(self.began).as_secs_f64();
-        if self.ended.is_empty() {
+        if self.unsaid + self.said.requests == 0 {
             // What is used on requests that are longer than a window is theirs, once they end.
             if is_idle {
                 self.restart(now, cpu);
             }
             return;
         }
-        let most = if is_idle { 1.0 } else { MOST };
-        let ratio = (used / self.expected).clamp(1.0 / MOST, most);
-        for (kind, expected) in self.ended.drain(..) {
-            costs.observe(kind, expected * ratio);
+        if self.said.requests >= self.unsaid {
+            let window = now.since(self.began);
+            self.said.over(window, used, self.expected, self.unsaid, costs);
+        } else {
+            let most = if is_idle { 1.0 } else { MOST };
+            let ratio = ((used - self.said.sum) / self.expected).clamp(1.0 / MOST, most);
+            for (kind, expected) in self.ended.drain(..) {
+                costs.observe(kind, expected * ratio);
+            }
         }
         self.window = WINDOW.min(2 * self.window);
         self.restart(now, cpu);
@@ -97,7 +154,33 @@ impl Fitted {
     /// Begins a window anew, as nothing is known of the one so far.
     pub fn restart(&mut self, now: Timestamp, cpu: f64) {
         self.ended.clear();
-        (self.began, self.cpu, self.expected) = (now, cpu, 0.0);
+        self.said.ended.clear();
+        (self.said.requests, self.said.sum) = (0, 0.0);
+        (self.began, self.cpu, self.expected, self.unsaid) = (now, cpu, 0.0, 0);
+    }
+}
+
+impl Said {
+    /// What has to be made of what the process says, for it to be no more than what it used.
+    fn factor(&self) -> f64 {
+        let (used, said) = self.before;
+        if said > used { used / said } else { 1.0 }
+    }
+
+    /// A window is over in which the process has used so much, most of it for requests of which it said so; the few others are taken to
+    /// have cost what was expected.
+    fn over(&mut self, window: Duration, used: f64, unsaid: f64, unsaid_requests: u64, costs: &mut Costs) {
+        self.before = (self.before.0 * SAID + used - unsaid.min(used), self.before.1 * SAID + self.sum);
+        let factor = self.factor();
+        self.total.wall += window.as_secs_f64();
+        self.total.cpu += used;
+        self.total.charged += self.sum * factor + unsaid;
+        self.total.requests += self.requests + unsaid_requests;
+        self.beside.sample(self.total);
+        let beside = self.beside.per_request();
+        for (kind, said) in self.ended.drain(..) {
+            costs.observe(kind, said * factor + beside);
+        }
     }
 }
 
@@ -111,6 +194,7 @@ mod tests {
 
     const A: Kind = Kind { route: 1, customer: 0 };
     const B: Kind = Kind { route: 2, customer: 0 };
+    const C: Kind = Kind { route: 3, customer: 0 };
 
     /// A process of one CPU, and how it is fitted.
     struct World {
@@ -199,6 +283,68 @@ mod tests {
             world.window(&[(A, 1, 0.2)], 0.0);
         }
         world.assert_cost(A, 0.8, 0.02);
+    }
+
+    /// A window of five dear requests and fifty cheap ones, as always, of which the process says so much each.
+    fn told(world: &mut World, dear: f64, cheap: f64, used: f64) {
+        (0..5).for_each(|_| {
+            world.fitted.ended_saying(A, dear);
+        });
+        (0..50).for_each(|_| {
+            world.fitted.ended_saying(B, cheap);
+        });
+        world.cpu += used;
+        world.now = world.now + WINDOW;
+        world.fitted.sample(world.now, world.cpu, &mut world.costs);
+    }
+
+    #[test]
+    fn kinds_that_always_come_in_the_same_mix_are_told_apart_by_who_says_what_they_used() {
+        let mut world = World::new();
+        // A tenth of a second in all, half of which is of cheap ones.
+        (0..40).for_each(|_| told(&mut world, 0.01, 0.001, 0.1));
+        world.assert_cost(A, 0.01, 0.02);
+        world.assert_cost(B, 0.001, 0.02);
+        // Without a word of it, they are taken to cost alike.
+        let mut silent = World::new();
+        (0..40).for_each(|_| silent.window(&[(A, 5, 0.01), (B, 50, 0.001)], 0.0));
+        assert!(silent.costs.expected(A) < 0.004, "{}", silent.costs.expected(A));
+    }
+
+    #[test]
+    fn what_is_used_and_not_said_goes_to_all_alike() {
+        let mut world = World::new();
+        // A millisecond beside each of fifty-five requests.
+        (0..200).for_each(|_| told(&mut world, 0.01, 0.001, 0.1 + 0.055));
+        world.assert_cost(A, 0.011, 0.03);
+        world.assert_cost(B, 0.002, 0.03);
+        let counted = world.fitted.ended_saying(B, 0.001).expect("it is believed");
+        assert!((counted - 0.002).abs() < 0.0001, "{counted}");
+    }
+
+    #[test]
+    fn a_process_that_speaks_of_milliseconds_is_taken_at_its_proportions() {
+        let mut world = World::new();
+        assert_eq!(world.fitted.ended_saying(A, 10.0), None, "not at once");
+        (0..200).for_each(|_| told(&mut world, 10.0, 1.0, 0.1));
+        world.assert_cost(A, 0.01, 0.05);
+        world.assert_cost(B, 0.001, 0.05);
+    }
+
+    #[test]
+    fn the_few_of_which_nothing_is_said_stay_what_they_were_taken_for() {
+        let mut world = World::new();
+        for _ in 0..100 {
+            world.fitted.ended(C, 0.001);
+            told(&mut world, 0.01, 0.001, 0.101);
+        }
+        world.assert_cost(A, 0.01, 0.05);
+        // And where the process says little, the others are fitted to what it does not speak of.
+        for _ in 0..400 {
+            world.fitted.ended_saying(A, 0.01);
+            world.window(&[(C, 10, 0.004)], 0.01);
+        }
+        world.assert_cost(C, 0.004, 0.05);
     }
 
     #[test]

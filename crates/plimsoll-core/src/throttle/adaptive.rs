@@ -4,12 +4,36 @@
 //! p = max(0, (requests − K · accepts) ÷ (requests + 1))        (21-1)
 //! ```
 //!
-//! over the last two minutes. As long as the backend accepts at least one in K, nothing is turned away here; below that, what
+//! over the last two minutes. *Requests* are all that the application made, those that were held back here among them; *accepts* those
+//! that the backend took on. As long as the backend accepts at least one in K, nothing is turned away here; below that, what
 //! the client sends tends to K times what the backend accepts. So K − 1 of each accepted request's worth of rejections is
 //! what the backend pays to have its clients know how it is; the book takes K = 2.
+//!
+//! # Where it is weak
+//!
+//! Two minutes are long. When everything fails from one moment to the next, the client sends everything for the first half of the window
+//! (until K · accepts < requests), and when two minutes have gone by without an accept it sends one request in a window of them: p is
+//! 1 − 1/(requests + 1). After the end of such an outage it waits for that one, and then grows K-fold in each window. The scenario
+//! `throttle-outage` shows it; [`paced`](super::paced) is the answer.
+//!
+//! # How the window slides
+//!
+//! In sixty steps: what is older than the window is forgotten a sixtieth at a time, so a request counts for 59/60 to 60/60 of it. Running
+//! sums make a question O(1); stepping on costs as many steps as have gone by, sixty at most.
+
+use core::time::Duration;
+
+use rand_core::Rng;
+
+use super::{Hold, Multiple, Outcome, Sent, Verdict, ratio};
+use crate::{Ratio, Timestamp, rng};
 
 /// The K of SRE ch. 21.
 pub const DEFAULT_K: f64 = 2.0;
+/// The window of SRE ch. 21.
+pub const DEFAULT_WINDOW: Duration = Duration::from_secs(120);
+/// Two seconds each in the book's window: an error of under 2% of it, in half a kilobyte.
+const STEPS: usize = 60;
 
 /// The probability, in [0, 1), with which a client turns a request away, after `requests` of its application of which the
 /// backend accepted `accepts`; `k` is the multiple of the latter that it still lets through, at least 1.
@@ -18,9 +42,121 @@ pub fn rejection_probability(requests: f64, accepts: f64, k: f64) -> f64 {
     ((requests - k * accepts) / (requests + 1.0)).max(0.0)
 }
 
+/// What the last window held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    requests: u32,
+    accepts: u32,
+}
+
+/// Requests and accepts of one criticality over a window that slides.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    steps: [Counts; STEPS],
+    /// Of all steps.
+    sum: Counts,
+    /// The step that is being counted, from the origin of time.
+    at: u64,
+    /// Nanoseconds of one, above zero.
+    step: u64,
+    /// When it is over: until then nothing has to be divided.
+    until: Timestamp,
+}
+
+impl History {
+    /// An empty one; a `window` of less than 60 ns is taken as that.
+    #[must_use]
+    pub fn new(now: Timestamp, window: Duration) -> Self {
+        let step = (u64::try_from(window.as_nanos()).unwrap_or(u64::MAX) / STEPS as u64).max(1);
+        let at = now.as_nanos() / step;
+        let until = Timestamp::from_nanos((at + 1).saturating_mul(step));
+        Self { steps: [Counts::default(); STEPS], sum: Counts::default(), at, step, until }
+    }
+
+    /// Whether a request is sent; counts it.
+    pub fn ask(&mut self, now: Timestamp, k: Multiple, rng: &mut impl Rng) -> Verdict {
+        self.slide(now);
+        let probability = self.probability(k);
+        self.count(|counts| counts.requests = counts.requests.saturating_add(1));
+        if probability > 0.0 && rng::unit(rng) < probability {
+            Verdict::Hold(Hold { share: ratio(probability) })
+        } else {
+            Verdict::Send(Sent::Ordinary)
+        }
+    }
+
+    /// What became of one that was sent.
+    pub fn on_outcome(&mut self, now: Timestamp, outcome: Outcome) {
+        match outcome {
+            Outcome::Accepted => {
+                self.slide(now);
+                self.count(|counts| counts.accepts = counts.accepts.saturating_add(1));
+            }
+            // It was counted when it asked.
+            Outcome::Rejected => {}
+            // Nobody was asked in the end. The step in which that was may be another one by now, whose count is as good.
+            Outcome::Unknown => self.take_back(),
+        }
+    }
+
+    /// The share that is held back now.
+    #[must_use]
+    pub fn held(&self, now: Timestamp, k: Multiple) -> Ratio {
+        let mut then = *self;
+        then.slide(now);
+        ratio(then.probability(k))
+    }
+
+    fn probability(&self, k: Multiple) -> f64 {
+        rejection_probability(f64::from(self.sum.requests), f64::from(self.sum.accepts), k.as_f64())
+    }
+
+    fn count(&mut self, change: impl Fn(&mut Counts)) {
+        change(&mut self.steps[(self.at % STEPS as u64) as usize]);
+        change(&mut self.sum);
+    }
+
+    fn take_back(&mut self) {
+        let current = (self.at % STEPS as u64) as usize;
+        // Backwards from the latest, so that what was just counted is found first.
+        let found = (0..STEPS).map(|back| (current + STEPS - back) % STEPS).find(|i| self.steps[*i].requests > 0);
+        if let Some(i) = found {
+            self.steps[i].requests -= 1;
+            self.sum.requests = self.sum.requests.saturating_sub(1);
+        }
+    }
+
+    /// Forgets what is older than the window.
+    fn slide(&mut self, now: Timestamp) {
+        if now < self.until {
+            return;
+        }
+        let at = now.as_nanos() / self.step;
+        self.until = Timestamp::from_nanos((at + 1).saturating_mul(self.step));
+        if at.saturating_sub(self.at) >= STEPS as u64 {
+            self.steps = [Counts::default(); STEPS];
+            self.sum = Counts::default();
+        } else {
+            for step in self.at + 1..=at {
+                let gone = core::mem::take(&mut self.steps[(step % STEPS as u64) as usize]);
+                self.sum.requests = self.sum.requests.saturating_sub(gone.requests);
+                self.sum.accepts = self.sum.accepts.saturating_sub(gone.accepts);
+            }
+        }
+        self.at = at;
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use rand_core::SeedableRng as _;
+    use rand_pcg::Pcg64Mcg;
+
     use super::*;
+
+    fn secs(secs: f64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_secs_f64(secs))
+    }
 
     #[test]
     fn nothing_is_turned_away_while_one_in_k_is_accepted() {
@@ -37,5 +173,55 @@ mod tests {
         // A backend that accepts 100 a second of 1,000: what goes through is 1000 · (1 − p), and of that 100 are accepted.
         let sent = 1000.0 * (1.0 - rejection_probability(120_000.0, 12_000.0, 2.0));
         assert!((sent - 200.0).abs() < 0.01, "{sent}");
+    }
+
+    /// A window of a minute, so a step is a second.
+    #[test]
+    fn what_is_older_than_the_window_is_forgotten_a_step_at_a_time() {
+        let (mut history, mut rng) = (History::new(secs(0.0), Duration::from_secs(60)), Pcg64Mcg::seed_from_u64(1));
+        for second in 0..30 {
+            assert_eq!(
+                history.ask(secs(f64::from(second)), Multiple::DEFAULT, &mut rng),
+                Verdict::Send(Sent::Ordinary)
+            );
+            history.on_outcome(secs(f64::from(second)), Outcome::Accepted);
+        }
+        for (at, left) in [(59.0, 30), (60.0, 29), (75.5, 14), (88.9, 1), (89.0, 0), (1e6, 0)] {
+            history.slide(secs(at));
+            assert_eq!(history.sum, Counts { requests: left, accepts: left }, "at {at}");
+        }
+    }
+
+    #[test]
+    fn held_back_requests_count_as_requests() {
+        let (mut history, mut rng) = (History::new(secs(0.0), DEFAULT_WINDOW), Pcg64Mcg::seed_from_u64(2));
+        for _ in 0..1_000 {
+            if let Verdict::Send(_) = history.ask(secs(1.0), Multiple::DEFAULT, &mut rng) {
+                history.on_outcome(secs(1.0), Outcome::Rejected);
+            }
+        }
+        assert_eq!(history.sum, Counts { requests: 1_000, accepts: 0 });
+        assert_eq!(history.held(secs(1.0), Multiple::DEFAULT).as_f64(), 1000.0 / 1001.0);
+    }
+
+    #[test]
+    fn what_was_taken_back_never_was() {
+        let (mut history, mut rng) = (History::new(secs(0.0), DEFAULT_WINDOW), Pcg64Mcg::seed_from_u64(3));
+        for at in [1.0, 5.0] {
+            assert_eq!(history.ask(secs(at), Multiple::DEFAULT, &mut rng), Verdict::Send(Sent::Ordinary));
+            history.on_outcome(secs(at), Outcome::Unknown);
+        }
+        history.on_outcome(secs(6.0), Outcome::Unknown);
+        assert_eq!(history.sum, Counts::default());
+    }
+
+    #[test]
+    fn time_that_stands_or_runs_back_breaks_nothing() {
+        let (mut history, mut rng) = (History::new(secs(100.0), DEFAULT_WINDOW), Pcg64Mcg::seed_from_u64(4));
+        for at in [100.0, 90.0, 100.0] {
+            assert_eq!(history.ask(secs(at), Multiple::DEFAULT, &mut rng), Verdict::Send(Sent::Ordinary));
+            history.on_outcome(secs(at), Outcome::Accepted);
+        }
+        assert_eq!(history.sum, Counts { requests: 3, accepts: 3 });
     }
 }

@@ -120,11 +120,13 @@ pub struct Backend {
     pub weight: Weight,
     /// What fails together with it: its zone or rack.
     pub zone: Option<String>,
+    /// Which of the cluster's localities it is in.
+    pub locality: Option<String>,
 }
 
 impl Backend {
     pub(super) fn new(address: BackendAddress) -> Self {
-        Self { address, weight: Weight::ONE, zone: None }
+        Self { address, weight: Weight::ONE, zone: None, locality: None }
     }
 }
 
@@ -140,6 +142,7 @@ impl Table for Backend {
         visitor.required("address", &mut self.address);
         visitor.value("weight", &mut self.weight);
         visitor.optional("zone", &mut self.zone);
+        visitor.optional("locality", &mut self.locality);
     }
 }
 
@@ -167,6 +170,9 @@ impl Value for Backend {
         }
         if let Some(zone) = &self.zone {
             settings.push(format!("zone = {}", quoted(zone)));
+        }
+        if let Some(locality) = &self.locality {
+            settings.push(format!("locality = {}", quoted(locality)));
         }
         if settings.len() == 1 { self.address.print() } else { format!("{{ {} }}", settings.join(", ")) }
     }

@@ -72,7 +72,8 @@ fn status(number: u16) -> Result<AnswerStatus, Flaw> {
 }
 
 fn content_type(text: &str) -> Result<ContentType, Flaw> {
-    let value = HeaderValue::from_str(text).ok().filter(|_| text.contains('/'));
+    let is_one = text.contains('/') && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    let value = HeaderValue::from_str(text).ok().filter(|_| is_one);
     value.map(ContentType).ok_or_else(|| {
         Flaw::new(format!("\"{text}\" is not a content type"), "write one such as \"text/html; charset=utf-8\"")
     })

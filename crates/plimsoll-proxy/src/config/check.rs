@@ -56,6 +56,8 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
         if let Some(inbound) = &cluster.inbound {
             inbound.check(&format!("clusters.{name}.inbound"), &mut rules.checker);
         }
+        cluster.throttle.check(&format!("clusters.{name}.throttle"), &mut rules.checker);
+        cluster.retry.check(&format!("clusters.{name}.retry"), &mut rules.checker);
         rules.subset(name, cluster, &raw.client);
     }
     rules.loops(raw);
@@ -170,6 +172,19 @@ impl Rules<'_> {
             if listener.customer_header.is_some() && !raw.routes.iter().any(asks_for_customer) {
                 let reason = "is not looked at: none of its routes lists customers or keeps answers, and none of their clusters has a gate";
                 self.report(format!("{path}.customer_header"), reason, CUSTOMERS_MEND);
+            }
+            if listener.batch.is_some()
+                && let Some(cluster) =
+                    raw.routes.iter().filter(|route| route.applies_to(&listener.name)).find_map(|route| {
+                        let Leads::Cluster(name) = route.leads() else { return None };
+                        raw.clusters.get(name).is_some_and(|cluster| cluster.inbound.is_some()).then_some(name)
+                    })
+            {
+                let reason = format!(
+                    "the gate of cluster \"{cluster}\" (inbound) would turn requests away before they could wait"
+                );
+                let mend = "route its requests to a cluster without inbound, or remove it";
+                self.report(format!("{path}.batch"), reason, mend);
             }
             if listener.max_header_size < LEAST_MAX_HEADER_SIZE {
                 let reason = "is too small for the heads of ordinary requests";
@@ -333,6 +348,7 @@ impl Rules<'_> {
                 cluster.requests.protocol = Protocol::Http1;
             }
         }
+        cluster.check_localities(&path, is_name, &mut self.checker);
         self.times(&path, cluster);
         check_balancer(&mut self.checker, &path, &mut cluster.balancer);
         self.health(&format!("{path}.health"), cluster);

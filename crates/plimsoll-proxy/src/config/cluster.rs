@@ -7,12 +7,16 @@ use plimsoll::client::{CheckTimeout, ClusterConfig, PoolConfig, Protocol, Reques
 use plimsoll_config::{Table, Visitor, choice, quoted, values};
 use plimsoll_core::BalancerConfig;
 use plimsoll_core::pick::PrequalConfig;
+use plimsoll_core::spill::SpillConfig;
 use plimsoll_wire::proxy_protocol::Version;
 
 use super::address::Backend;
 use super::health::{Health, HealthTable};
 use super::inbound::Inbound;
+use super::retry::Retry;
+use super::spill::SpillTable;
 use super::subset::{Identity, Subset};
+use super::throttle::Throttle;
 use super::tls::ClusterTls;
 
 /// The protocols, by their names in the file.
@@ -46,6 +50,8 @@ values! {
 pub struct Cluster {
     /// The backends, at least one, each address once.
     pub backends: Vec<Backend>,
+    /// The localities that they are in, nearest first; none where all are equally near.
+    pub localities: Vec<String>,
     /// How requests are sent, and for how long they may take.
     pub requests: RequestConfig,
     /// Connections kept to each backend, for each thread.
@@ -54,6 +60,12 @@ pub struct Cluster {
     pub balancer: BalancerConfig,
     /// How backends are checked.
     pub health: Health,
+    /// Whether requests are held back that would most likely be turned away.
+    pub throttle: Throttle,
+    /// How requests are sent again that a backend did not serve.
+    pub retry: Retry,
+    /// How full localities get.
+    pub spill: SpillConfig,
     /// Which of the backends are connected to.
     pub subset: Subset,
     /// TLS; `None` for plain connections.
@@ -73,6 +85,9 @@ impl Cluster {
             check_timeout: CheckTimeout(self.health.timeout),
             requests: self.requests,
             pool: self.pool,
+            localities: self.localities(),
+            throttle: self.throttle.policy(),
+            retry: self.retry.policy(),
             subset: self.subset.choice(name, identity),
             proxy_protocol: self.proxy_protocol.map(|header| header.0),
             // Made of files, which are read with the configuration.
@@ -84,6 +99,7 @@ impl Cluster {
 impl Table for Cluster {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("backends", &mut self.backends);
+        visitor.value("localities", &mut self.localities);
         visitor.value("policy", &mut self.balancer.policy);
         let mut protocol = ProtocolName(self.requests.protocol);
         visitor.value("protocol", &mut protocol);
@@ -102,6 +118,9 @@ impl Table for Cluster {
         visitor.value("panic_threshold", &mut self.balancer.panic_threshold);
         visitor.optional_table("tls", &mut self.tls);
         visitor.optional_table("inbound", &mut self.inbound);
+        visitor.table("throttle", &mut self.throttle);
+        visitor.table("retry", &mut self.retry);
+        visitor.table("spill", &mut SpillTable(&mut self.spill));
         visitor.table("subset", &mut self.subset);
         visitor.table("health", &mut HealthTable { health: &mut self.health, checks: &mut self.balancer.checks });
         visitor.table("outlier", &mut self.balancer.outlier);

@@ -122,6 +122,7 @@ fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
             "name" => ("routes and metrics call it so", false),
             "max_connections" | "max_connections_per_client" => ("open connections stay", false),
             "criticality" | "trust_criticality" | "customer_header" => ("from the next request on", false),
+            path if first_part(path) == "batch" => ("from the next request on; those that wait, wait on", false),
             path if path.starts_with("tls") => ("for handshakes from now on; open connections stay", false),
             _ => ("for connections that come from now on; open ones stay as they are", false),
         });
@@ -169,6 +170,7 @@ fn clusters(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
         let kind = format!("{part}: backend");
         parts(changes, &kind, by_address(old), by_address(new), [added, removed], |changes, part, old, new| {
             settings(changes, part, old, new, |path| match path {
+                "locality" => ("from the next request on; its state and its connections stay", false),
                 "zone" => ("a subset may be chosen anew; otherwise nothing", false),
                 _ => ("it starts anew: requests finish, connections are opened again, its share grows again", false),
             });
@@ -189,6 +191,12 @@ fn cluster_effect(path: &str) -> (&'static str, bool) {
         }
         "health" => "from the next check on; states stay",
         "inbound" => "from the next request on; a changed gate has to learn again what requests cost",
+        "throttle" => {
+            "from the next request on; what was seen of outcomes is forgotten, so that nothing is held back at first"
+        }
+        "retry" => "from the next request on; with another budget it begins anew",
+        "localities" => "from the next request on; how full those are that stay goes on to be known",
+        "spill" => "within seconds, as reports of utilization come; states and connections stay",
         "subset" => "the subset is chosen anew: backends that are left finish their requests",
         "prequal" => "from the next request on; under policy prequal what it has learned is learned anew",
         _ => "from the next request on; states and connections stay",
@@ -270,8 +278,12 @@ mod tests {
             assert!(text.contains(old), "{old}");
             text = text.replacen(old, new, 1);
         }
+        between(OLD, &text)
+    }
+
+    fn between(old: &str, new: &str) -> Vec<String> {
         let parse = |text: &str| Config::parse("test", text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        parse(&text).changes_since(&parse(OLD)).iter().map(ToString::to_string).collect()
+        parse(new).changes_since(&parse(old)).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -316,6 +328,33 @@ mod tests {
                 "cluster web: backend 10.0.0.1:80: weight 1 -> 2: it starts anew: requests finish, connections are opened again, its share grows again",
                 "cluster web: backend 10.0.0.3:80 removed: no requests from now on; its requests finish, then its connections close",
                 "cluster web: backend 10.0.0.4:80 added: it is connected to, checked, and gets a growing share; the others are not disturbed",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_backend_in_another_locality_is_the_same_backend() {
+        let old = OLD.replace(
+            "[\"10.0.1.1:80\"]",
+            "[{ address = \"10.0.1.1:80\", locality = \"a\" }]\nlocalities = [\"a\", \"b\"]",
+        );
+        let new = old.replace("locality = \"a\"", "locality = \"b\"").replace("[\"a\", \"b\"]", "[\"b\", \"a\"]");
+        assert_eq!(
+            between(&old, &new),
+            [
+                "cluster api: backend 10.0.1.1:80: locality \"a\" -> \"b\": from the next request on; its state and its connections stay",
+                "cluster api: localities [\"a\", \"b\"] -> [\"b\", \"a\"]: from the next request on; how full those are that stay goes on to be known",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_gate_of_another_outlook_is_another_gate() {
+        let gate = |outlook: &str| format!("{OLD}[clusters.api.inbound]\npid = 7\n{outlook}");
+        assert_eq!(
+            between(&gate(""), &gate("outlook = \"pessimistic\"\n")),
+            [
+                "cluster api: inbound.outlook \"optimistic\" -> \"pessimistic\": from the next request on; a changed gate has to learn again what requests cost"
             ]
         );
     }

@@ -5,6 +5,9 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use plimsoll_config::{Checker, Flaw, Table, Visitor, number, quoted, text, values};
+use plimsoll_core::Ratio;
+use plimsoll_core::admit::Outlook;
+use plimsoll_core::signal::ScarceConfig;
 
 /// The process that the backends of a cluster are.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +21,10 @@ pub struct Inbound {
     pub pid: Option<NonZeroU32>,
     /// CPUs that it can use; as many as it may use if left out.
     pub cpus: Option<Cpus>,
+    /// What is expected of requests and of a load that nobody knows yet.
+    pub outlook: Outlook,
+    /// What is watched of it beside CPU.
+    pub scarce: ScarceConfig,
     /// It is only counted who would be turned away.
     pub dry_run: bool,
 }
@@ -36,6 +43,13 @@ pub(crate) enum InboundProcess {
 impl Inbound {
     /// Reports unless the process is named, and named once.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
+        let ScarceConfig { cpu_pressure, memory_pressure, .. } = self.scarce;
+        for (name, most) in [("cpu_pressure", cpu_pressure), ("memory_pressure", memory_pressure)] {
+            if most == Some(Ratio::ZERO) {
+                let mend = "write a share above 0 such as \"20%\", or \"off\"";
+                checker.report(format!("{path}.{name}"), "nobody ever waits for so little", mend);
+            }
+        }
         let settings =
             [("pid_file", self.pid_file.is_some()), ("cgroup", self.cgroup.is_some()), ("pid", self.pid.is_some())];
         let named: Vec<_> = settings.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect();
@@ -71,6 +85,11 @@ impl Table for Inbound {
         visitor.optional("cgroup", &mut self.cgroup);
         visitor.optional("pid", &mut self.pid);
         visitor.optional("cpus", &mut self.cpus);
+        visitor.value("outlook", &mut self.outlook);
+        let ScarceConfig { memory, cpu_pressure, memory_pressure } = &mut self.scarce;
+        visitor.switch("memory", memory);
+        visitor.switch("cpu_pressure", cpu_pressure);
+        visitor.switch("memory_pressure", memory_pressure);
         visitor.value("dry_run", &mut self.dry_run);
     }
 }

@@ -8,8 +8,10 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use plimsoll_config::{ByteSize, Table, Visitor};
+use plimsoll_core::Criticality;
 use plimsoll_core::classify::Classifier;
 
+use super::batch::Batch;
 use super::criticality::{self, Believed, FieldName, Level};
 use super::forwarded::{Forwarded, Network, ProxyProtocol, Pseudonym};
 use super::http2::Http2;
@@ -86,6 +88,8 @@ pub struct Listener {
     pub trust_criticality: Option<Believed>,
     /// The field that names the customer.
     pub customer_header: Option<FieldName>,
+    /// Its requests are batch work, and wait for credit; `None` if not.
+    pub batch: Option<Batch>,
     /// TLS; `None` for plain connections.
     pub tls: Option<ListenerTls>,
     /// What a client may do on one HTTP/2 connection.
@@ -114,6 +118,7 @@ impl Listener {
             criticality: None,
             trust_criticality: None,
             customer_header: None,
+            batch: None,
             tls: None,
             http2: Http2::default().0,
         }
@@ -121,7 +126,9 @@ impl Listener {
 
     /// How critical its requests are, by what they claim.
     pub(crate) fn classifier(&self) -> Classifier {
-        criticality::classifier(self.criticality, self.trust_criticality)
+        // SRE ch. 21: batch work is sheddable-plus unless something else is known of it.
+        let of_batch = self.batch.map(|_| Level(Criticality::SheddablePlus));
+        criticality::classifier(self.criticality.or(of_batch), self.trust_criticality)
     }
 }
 
@@ -157,6 +164,7 @@ impl Table for Listener {
         visitor.optional("criticality", &mut self.criticality);
         visitor.optional("trust_criticality", &mut self.trust_criticality);
         visitor.optional("customer_header", &mut self.customer_header);
+        visitor.optional_table("batch", &mut self.batch);
         visitor.optional_table("tls", &mut self.tls);
         let mut http2 = Http2(self.http2);
         visitor.table("http2", &mut http2);

@@ -51,6 +51,7 @@ impl Config {
                                     weight: backend.weight,
                                     authority: authority.clone(),
                                     zone: backend.zone.as_deref().map(Into::into),
+                                    locality: backend.locality.as_deref().map(Into::into),
                                 });
                             }
                         }

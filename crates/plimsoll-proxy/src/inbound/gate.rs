@@ -7,13 +7,14 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
+use plimsoll::system::LEAST_CPUS;
 use plimsoll_core::Timestamp;
 use plimsoll_core::admit::{self, Arrival, Entry, Mode, Observed, Pressure, RankedConfig, Shed};
+use plimsoll_core::signal::{Gauges, Loads, Scarce, ScarceConfig};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use tokio::time::Instant;
 
-use super::cpus;
 use super::source::Look;
 use crate::config;
 
@@ -38,11 +39,15 @@ pub(super) struct Gate {
     is_seen: AtomicBool,
     /// It has been seen at some time: until then nothing is known by which to turn anything away.
     was_seen: AtomicBool,
+    watched: ScarceConfig,
 }
 
 struct Machine {
     gate: admit::Gate,
     observed: Observed,
+    scarce: Scarce,
+    /// At the last look at it.
+    gauges: Gauges,
     /// CPUs.
     capacity: f64,
     rng: Pcg64Mcg,
@@ -53,16 +58,21 @@ impl Gate {
         let now = Timestamp::ZERO;
         let mode = if inbound.dry_run { Mode::DryRun } else { Mode::Protect };
         // Until the process is seen; nothing is decided by it before.
-        let capacity = inbound.cpus.map_or(cpus::LEAST, |cpus| cpus.get());
-        let gate = admit::Gate::new(now, with_capacity(capacity), mode, admit::Seen::default());
+        let capacity = inbound.cpus.map_or(LEAST_CPUS, |cpus| cpus.get());
+        let mut config = with_capacity(capacity);
+        config.outlook = inbound.outlook;
+        let gate = admit::Gate::new(now, config, mode, admit::Seen::default());
+        let watched = inbound.scarce;
+        let (observed, scarce) = (Observed::new(now, capacity), Scarce::new(&watched));
         // Nobody gains from knowing who is in luck; proxies of one fleet had better not agree.
         let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
         Self {
             origin: Instant::now(),
-            machine: Mutex::new(Machine { gate, observed: Observed::new(now, capacity), capacity, rng }),
+            machine: Mutex::new(Machine { gate, observed, scarce, gauges: Gauges::default(), capacity, rng }),
             in_flight: AtomicU32::new(0),
             is_seen: AtomicBool::new(false),
             was_seen: AtomicBool::new(false),
+            watched,
         }
     }
 
@@ -86,22 +96,25 @@ impl Gate {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request is over, which was let in if it was asked about.
-    pub(super) fn ended(&self, entry: Option<Entry>) {
+    /// A request is over, which was let in if it was asked about; of which the process may have said how many CPU-seconds it used.
+    pub(super) fn ended(&self, entry: Option<Entry>, said: Option<f64>) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        if let Some(entry) = entry {
-            let now = self.now();
-            self.machine.lock().gate.ended_unmeasured(now, entry);
+        let Some(entry) = entry else { return };
+        let now = self.now();
+        let gate = &mut self.machine.lock().gate;
+        match said {
+            Some(used) => gate.ended_saying(now, entry, used),
+            None => gate.ended_unmeasured(now, entry),
         }
     }
 
     /// What is seen of the process now; `None` if it cannot be seen.
     pub(super) fn see(&self, look: Option<Look>) {
-        if let Some(Look { outside, is_first, cpus }) = look {
+        if let Some(Look { outside, is_first, cpus, readings }) = look {
             let now = self.now();
             let in_flight = self.in_flight.load(Ordering::Relaxed);
             let mut machine = self.machine.lock();
-            let Machine { gate, observed, capacity, .. } = &mut *machine;
+            let Machine { gate, observed, scarce, gauges, capacity, .. } = &mut *machine;
             if let Some(cpus) = cpus {
                 gate.resize(now, with_capacity(cpus));
                 observed.resize(cpus);
@@ -109,8 +122,13 @@ impl Gate {
             }
             if is_first {
                 gate.see_again(now, observed.begin(now, outside));
-            } else {
-                gate.see(now, observed.sample(now, outside, in_flight), 0.0);
+                *scarce = Scarce::new(&self.watched);
+            }
+            if let Some(readings) = readings {
+                *gauges = scarce.sample(now, &readings);
+            }
+            if !is_first {
+                gate.see(now, observed.sample(now, outside, in_flight), gauges);
             }
             drop(machine);
             self.was_seen.store(true, Ordering::Relaxed);
@@ -128,6 +146,12 @@ impl Gate {
         self.machine.lock().capacity
     }
 
+    /// How loaded the process is by each signal, and which one has requests turned away; nothing of that while it cannot be seen.
+    pub(super) fn loads(&self) -> Loads {
+        let now = self.now();
+        if self.is_seen.load(Ordering::Relaxed) { self.machine.lock().gate.loads(now) } else { Loads::default() }
+    }
+
     /// CPUs that the process uses; `None` while it cannot be seen.
     pub(super) fn cpus(&self) -> Option<f64> {
         self.is_seen.load(Ordering::Relaxed).then(|| self.machine.lock().gate.signals().cpus)
@@ -135,5 +159,5 @@ impl Gate {
 }
 
 fn with_capacity(cpus: f64) -> RankedConfig {
-    RankedConfig::new(cpus.max(cpus::LEAST)).expect("a hundredth of a CPU or more")
+    RankedConfig::new(cpus.max(LEAST_CPUS)).expect("a hundredth of a CPU or more")
 }

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! The decision is the core's ([`plimsoll_core::admit::Gate`]), as in a server that protects itself with the library; what
-//! differs is that the process is seen from outside, so that nobody knows which request used how much. The core fits that.
+//! differs is that the process is seen from outside, so that nobody knows which request used how much. The core fits that; or the
+//! process says it itself, in the `request_cost` of its load reports.
 //!
 //! Fail open: until the process was seen for the first time, all requests are let in. When it is no longer to be seen, the gate
 //! goes on with what it knows of costs and capacity.
 
-mod cpus;
 mod gate;
 mod process;
 mod source;
@@ -23,10 +23,13 @@ use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::HeaderMap;
 use parking_lot::Mutex;
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::{Arrival, Entry, Pressure};
+use plimsoll_core::signal::Loads;
 use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who};
+use plimsoll_wire::orca;
 use plimsoll_wire::shed::{ShedAnswer, ShedReason};
 
 use self::gate::{Asked, Gate};
@@ -65,6 +68,8 @@ pub struct InboundView {
     pub cpus: Option<f64>,
     /// CPUs that it can use.
     pub capacity: f64,
+    /// How loaded the process is by each signal, and which one has requests turned away.
+    pub loads: Loads,
     /// It is only counted who would be turned away.
     pub dry_run: bool,
     /// What all that means.
@@ -95,11 +100,21 @@ pub(crate) struct Passage {
     gate: Arc<Gate>,
     /// None for one that was not asked about.
     entry: Option<Entry>,
+    /// CPU-seconds that the process says it used.
+    said: Option<f64>,
+}
+
+impl Passage {
+    /// The head of the answer, or its trailers, have come: what they say of its cost is what it did cost. The last word counts, which
+    /// is the one that knows of the whole.
+    pub(crate) fn hear(&mut self, headers: &HeaderMap) {
+        self.said = orca::request_cpu(headers).or(self.said);
+    }
 }
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        self.gate.ended(self.entry.take());
+        self.gate.ended(self.entry.take(), self.said);
     }
 }
 
@@ -174,7 +189,7 @@ impl Inbound {
 
     fn pass(&self, entry: Option<Entry>) -> Box<Passage> {
         self.gate.began();
-        Box::new(Passage { gate: Arc::clone(&self.gate), entry })
+        Box::new(Passage { gate: Arc::clone(&self.gate), entry, said: None })
     }
 
     /// What can be seen of it.
@@ -189,6 +204,7 @@ impl Inbound {
             decisions: decisions.collect(),
             cpus: self.gate.cpus(),
             capacity: self.gate.capacity(),
+            loads: self.gate.loads(),
             dry_run: self.config.dry_run,
             throttling: self.throttling.lock().summary(self.gate.now()),
         }

@@ -5,9 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use plimsoll::system::{ScarceReader, Whose, cpus};
 use plimsoll_core::admit::Outside;
+use plimsoll_core::signal::{Readings, Scarce, ScarceConfig};
 
-use super::cpus;
 use super::process::Tree;
 use crate::config::{Inbound, InboundProcess};
 
@@ -22,6 +23,8 @@ pub(super) struct Look {
     pub(super) is_first: bool,
     /// CPUs that it may use, if they were looked up.
     pub(super) cpus: Option<f64>,
+    /// What else there may be too little of, if it was looked at.
+    pub(super) readings: Option<Readings>,
 }
 
 /// Where it is read.
@@ -35,6 +38,10 @@ pub(super) struct Source {
     /// The group was seen.
     group: bool,
     check_at: Instant,
+    watched: ScarceConfig,
+    /// None while nobody has been seen.
+    scarce: Option<ScarceReader>,
+    scarce_at: Instant,
 }
 
 impl Source {
@@ -46,6 +53,9 @@ impl Source {
             tree: None,
             group: false,
             check_at: Instant::now(),
+            watched: inbound.scarce,
+            scarce: None,
+            scarce_at: Instant::now(),
         }
     }
 
@@ -59,8 +69,8 @@ impl Source {
             InboundProcess::Cgroup(folder) => {
                 let seen = group(&folder);
                 let is_first = !std::mem::replace(&mut self.group, seen.is_ok());
-                let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus::of_group(&folder)));
-                Ok(Look { outside: seen?, is_first, cpus })
+                let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(Whose::Group(&folder))));
+                Ok(Look { outside: seen?, is_first, cpus, readings: self.readings(Whose::Group(&folder), is_first) })
             }
             InboundProcess::Pid(pid) => self.look_at(pid.get(), is_due),
             InboundProcess::PidFile(file) => match &self.tree {
@@ -83,8 +93,22 @@ impl Source {
         };
         let outside = tree.look().map_err(unseen)?;
         self.tree = Some(tree);
-        let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus::of_process(&self.proc, pid)));
-        Ok(Look { outside, is_first, cpus })
+        let folder = self.proc.join(pid.to_string());
+        let whose = Whose::Process { folder: &folder, pid };
+        let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(whose)));
+        Ok(Look { outside, is_first, cpus, readings: self.readings(whose, is_first) })
+    }
+
+    /// What there may be too little of, if it is time to look. One that is seen for the first time may be in other groups.
+    fn readings(&mut self, whose: Whose<'_>, is_first: bool) -> Option<Readings> {
+        if !self.watched.is_any() || !is_first && self.scarce_at.elapsed() < Scarce::LOOK_EVERY {
+            return None;
+        }
+        self.scarce_at = Instant::now();
+        if is_first {
+            self.scarce = None;
+        }
+        Some(self.scarce.get_or_insert_with(|| ScarceReader::of(whose, &self.watched)).read())
     }
 }
 
@@ -119,15 +143,25 @@ mod tests {
     use super::*;
 
     fn source(folders: &Folders, process: InboundProcess) -> Source {
-        let (tree, check_at) = (None, Instant::now());
-        Source { proc: folders.0.clone(), process, cpus: Some(2.0), tree, group: false, check_at }
+        let (now, watched) = (Instant::now(), ScarceConfig { memory: None, ..ScarceConfig::default() });
+        Source {
+            proc: folders.0.clone(),
+            process,
+            cpus: Some(2.0),
+            tree: None,
+            group: false,
+            check_at: now,
+            watched,
+            scarce: None,
+            scarce_at: now,
+        }
     }
 
     #[test]
     fn a_process_that_starts_anew_under_another_number_is_found_by_its_file() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
         let mut source = source(&folders, InboundProcess::PidFile(folders.0.join("pid")));
-        let first = Look { outside: Outside::default(), is_first: true, cpus: Some(2.0) };
+        let first = Look { outside: Outside::default(), is_first: true, cpus: Some(2.0), readings: None };
         assert_eq!(source.look(), Ok(first));
         assert_eq!(source.look(), Ok(Look { is_first: false, cpus: None, ..first }));
         fs::remove_dir_all(folders.0.join("10")).unwrap();
@@ -140,15 +174,33 @@ mod tests {
     }
 
     #[test]
+    fn what_else_may_run_short_is_looked_at_rarely_and_anew_for_another_process() {
+        let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
+        let mut source = source(&folders, InboundProcess::PidFile(folders.0.join("pid")));
+        source.watched = ScarceConfig::default();
+        let first = source.look().unwrap().readings.expect("at the first look");
+        assert!(first.memory.is_some_and(|memory| memory.limit > 0) && first.cpu_stalled.is_none(), "{first:?}");
+        assert_eq!(source.look().unwrap().readings, None, "just looked at");
+        source.scarce_at -= Scarce::LOOK_EVERY;
+        assert!(source.look().unwrap().readings.is_some());
+        folders.write("11/task/11/schedstat", "900 0 1");
+        folders.write("pid", "11");
+        source.check_at -= CHECK_EVERY;
+        let other = source.look().unwrap();
+        assert!(other.is_first && other.readings.is_some());
+    }
+
+    #[test]
     fn a_control_group_says_what_its_processes_used_and_waited() {
         let folders = Folders::new(&[("g/cpu.stat", "usage_usec 2500000\nuser_usec 1\n")]);
         let mut source = source(&folders, InboundProcess::Cgroup(folders.0.join("g")));
-        let first = Look { outside: Outside { cpu: 2.5, waited: 0.0 }, is_first: true, cpus: Some(2.0) };
+        let first =
+            Look { outside: Outside { cpu: 2.5, waited: 0.0 }, is_first: true, cpus: Some(2.0), readings: None };
         assert_eq!(source.look(), Ok(first));
         folders
             .write("g/cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=300000\nfull avg10=0.00 total=7\n");
         let outside = Outside { cpu: 2.5, waited: 0.3 };
-        assert_eq!(source.look(), Ok(Look { outside, is_first: false, cpus: None }));
+        assert_eq!(source.look(), Ok(Look { outside, is_first: false, cpus: None, readings: None }));
         folders.write("g/cpu.stat", "nr_periods 0\n");
         assert!(source.look().unwrap_err().contains("has no usage_usec"));
     }

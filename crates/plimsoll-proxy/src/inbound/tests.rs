@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use plimsoll_core::admit::{Outside, Quota};
 use plimsoll_core::meter::Kind;
+use plimsoll_core::signal::{Memory, Readings, Signal};
 use plimsoll_core::throttling::Cause;
 use plimsoll_core::throttling::Verdict;
 
@@ -45,7 +46,7 @@ fn inbound(dry_run: bool) -> Inbound {
 }
 
 fn look(cpu: f64, is_first: bool) -> Look {
-    Look { outside: Outside { cpu, waited: 0.0 }, is_first, cpus: is_first.then_some(1.0) }
+    Look { outside: Outside { cpu, waited: 0.0 }, is_first, cpus: is_first.then_some(1.0), readings: None }
 }
 
 fn arrival(criticality: Criticality) -> Arrival {
@@ -115,7 +116,7 @@ async fn costs_are_learned_from_what_the_process_uses() {
         let entry = inbound.gate.ask(&arrival(Criticality::CriticalPlus)).entry;
         let expected = entry.as_ref().expect("there is room").expected();
         inbound.gate.began();
-        inbound.gate.ended(entry);
+        inbound.gate.ended(entry, None);
         expected
     };
     let mut cpu = 0.0;
@@ -127,6 +128,36 @@ async fn costs_are_learned_from_what_the_process_uses() {
     }
     let cost = expected(&inbound);
     assert!((0.05..0.2).contains(&cost), "{cost}");
+}
+
+/// Memory that fills by 8% a second, of which nothing is left soon.
+#[tokio::test]
+async fn memory_that_runs_out_leaves_room_for_fewer_and_is_named() {
+    tokio::time::pause();
+    let inbound = inbound(false);
+    let memory = |used| Readings { memory: Some(Memory { used, limit: 1_000 }), ..Readings::default() };
+    let seen = |n: u64, used| Look { readings: Some(memory(used)), ..look(n as f64 * 0.01, n == 0) };
+    let at_once = || (0..20).map(|_| ask(&inbound, Criticality::Critical).ok()).collect::<Vec<_>>();
+    inbound.gate.see(Some(seen(0, 700)));
+    assert!(at_once().iter().all(Option::is_some), "all that a CPU has room for");
+    for n in 1..=14 {
+        tokio::time::advance(Duration::from_millis(250)).await;
+        inbound.gate.see(Some(seen(n, 700 + 20 * n)));
+    }
+    let let_in = at_once().iter().flatten().count();
+    assert!((1..15).contains(&let_in), "{let_in} of twenty");
+    let loads = inbound.view().loads;
+    assert_eq!(loads.binding, Some(Signal::Memory));
+    assert!(loads.known().any(|(signal, load)| signal == Signal::Memory && load > 1.0), "{loads:?}");
+    // It fills no more.
+    for n in 15..=200 {
+        tokio::time::advance(Duration::from_millis(250)).await;
+        inbound.gate.see(Some(seen(n, 980)));
+    }
+    assert!(at_once().iter().all(Option::is_some), "there is room again");
+    assert_eq!(inbound.view().loads.binding, None);
+    inbound.gate.see(None);
+    assert_eq!(inbound.view().loads, Loads::default(), "of what is not seen nothing is known");
 }
 
 #[tokio::test]

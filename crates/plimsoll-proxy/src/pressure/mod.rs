@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use plimsoll::system::{Whose, memory_limit};
 use plimsoll_core::Timestamp;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -103,7 +104,7 @@ impl Pressure {
 
     /// The limit from now on; `None` for none.
     pub(crate) fn limit_memory(&self, limit: Option<MemoryLimit>) {
-        let bytes = limit.and_then(|limit| limit.bytes(memory::total_bytes()));
+        let bytes = limit.and_then(|limit| limit.bytes(memory_limit(Whose::Own)));
         self.max_bytes.store(bytes.unwrap_or(0), Ordering::Relaxed);
     }
 
@@ -254,7 +255,7 @@ mod tests {
         let pressure = Pressure::default();
         pressure.limit_memory(Some(MemoryLimit::default()));
         let max = pressure.view().max_bytes;
-        let total = memory::total_bytes().unwrap();
+        let total = memory_limit(Whose::Own).unwrap();
         assert!(max.is_some_and(|max| max > total / 10 * 7 && max < total), "{max:?} of {total}");
     }
 }

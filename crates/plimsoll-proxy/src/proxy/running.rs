@@ -11,8 +11,9 @@ use tokio::sync::oneshot;
 
 use super::ListenerView;
 use crate::access_log::AccessLog;
+use crate::batch::ListenerBatch;
 use crate::classify::Claims;
-use crate::config::Config;
+use crate::config::{Config, Leads};
 use crate::degrade::Store;
 use crate::explain::Explain;
 use crate::inbound::Inbound;
@@ -42,6 +43,8 @@ pub(super) struct RunningListener {
     name: String,
     bound: SocketAddr,
     pub(super) shared: Arc<Shared>,
+    /// What its requests wait at, if they are batch work.
+    pub(super) batch: Option<Arc<ListenerBatch>>,
     /// Copies of what the threads accept from, for a successor of this process.
     pub(super) sockets: Vec<TcpListener>,
 }
@@ -131,14 +134,22 @@ impl Running {
                 name: listener.name.clone(),
                 bound: sockets[0].local_addr().unwrap_or(listener.address),
                 shared: Arc::new(Shared::new(Arc::clone(&self.pressure))),
+                batch: None,
                 sockets,
             };
             self.listeners.insert(listener.address, running);
             copies.insert(listener.address, given);
         }
         for listener in config.listeners() {
-            let shared = &self.listeners[&listener.address].shared;
-            shared.set_tls(config.server_tls(&listener.name).map(Arc::as_ref));
+            let running = self.listeners.get_mut(&listener.address).expect("each of the config is there by now");
+            running.shared.set_tls(config.server_tls(&listener.name).map(Arc::as_ref));
+            let leads_to = config.routes_of(&listener.name).filter_map(|route| match route.leads() {
+                Leads::Cluster(name) => self.clusters.get(name),
+                Leads::Answer(_) | Leads::BlackHole => None,
+            });
+            let former = running.batch.take();
+            running.batch =
+                listener.batch.map(|batch| Arc::new(ListenerBatch::new(batch.0, leads_to, former.as_deref())));
         }
         copies
     }
@@ -147,6 +158,12 @@ impl Running {
     pub(super) fn connections(&self) -> usize {
         let shared = self.listeners.values().map(|listener| &listener.shared).chain(&self.leaving);
         shared.map(|shared| shared.connections()).sum()
+    }
+
+    /// Requests of batch work that wait.
+    pub(super) fn batch_queued(&self) -> u64 {
+        let batches = self.listeners.values().filter_map(|listener| listener.batch.as_ref());
+        batches.flat_map(|batch| batch.gate.view().queued).map(|(_, queued)| queued as u64).sum()
     }
 
     /// Has `worker`, the one of this number among `workers`, serve what runs now; the receiver is told when it does.
@@ -168,6 +185,7 @@ impl Running {
                 limits: Limits::from(listener),
                 claims: Claims::new(listener, &quotas),
                 shared: Arc::clone(&self.listeners[&listener.address].shared),
+                batch: self.listeners[&listener.address].batch.clone(),
                 sockets,
             }
         });
@@ -206,6 +224,9 @@ impl RunningListener {
             stalled_streams: self.shared.stalled_streams.load(Ordering::Relaxed),
             failed_handshakes: self.shared.handshakes.failed().collect(),
             tls_handshakes: self.shared.handshakes.done().to_vec(),
+            waiting_handshakes: self.shared.handshakes.steps.waiting(),
+            handshake_time: self.shared.handshakes.steps.time(),
+            batch: self.batch.as_ref().map(|batch| batch.view()),
         }
     }
 }

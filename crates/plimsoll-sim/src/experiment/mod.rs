@@ -2,5 +2,8 @@
 
 pub mod fleet;
 pub mod shedding;
+pub mod spill;
 pub mod subset;
+pub mod tiers;
+mod windows;
 pub mod worked;

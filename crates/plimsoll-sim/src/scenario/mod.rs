@@ -18,7 +18,10 @@ mod fleet;
 mod fleet_check;
 mod shedding;
 mod shedding_check;
+mod spill;
 mod subset;
+mod tiers;
+mod tiers_check;
 mod worked;
 
 use std::path::Path;
@@ -30,11 +33,15 @@ pub use checks::{Check, EXTREMES};
 
 use crate::experiment::fleet::Plan as FleetPlan;
 use crate::experiment::shedding::Plan as SheddingPlan;
+use crate::experiment::spill::Plan as SpillPlan;
 use crate::experiment::subset::Plan as SubsetPlan;
+use crate::experiment::tiers::Plan as TiersPlan;
 use crate::experiment::worked::Plan as WorkedPlan;
 use fleet::FleetFile;
 use shedding::SheddingFile;
+use spill::SpillFile;
 use subset::SubsetFile;
+use tiers::TiersFile;
 use worked::WorkedFile;
 
 /// An experiment, and what is expected of it.
@@ -67,8 +74,12 @@ pub enum Experiment {
     Fleet(Box<FleetPlan>),
     /// A server that is asked for more than it can do, under several shedders.
     Shedding(Box<SheddingPlan>),
+    /// Clients that choose among localities.
+    Spill(Box<SpillPlan>),
     /// Who connects to whom, under several algorithms.
     Subset(SubsetPlan),
+    /// Clients that hold back and try again, and the services behind them, which may be clients themselves.
+    Tiers(Box<TiersPlan>),
     /// Examples from the literature, worked by the shipped code.
     Worked(WorkedPlan),
 }
@@ -79,13 +90,21 @@ enum Kind {
     #[default]
     Fleet,
     Shedding,
+    Spill,
     Subset,
+    Tiers,
     Worked,
 }
 
 impl Kind {
-    const ALL: [(&'static str, Self); 4] =
-        [("fleet", Self::Fleet), ("shedding", Self::Shedding), ("subset", Self::Subset), ("worked", Self::Worked)];
+    const ALL: [(&'static str, Self); 6] = [
+        ("fleet", Self::Fleet),
+        ("shedding", Self::Shedding),
+        ("spill", Self::Spill),
+        ("subset", Self::Subset),
+        ("tiers", Self::Tiers),
+        ("worked", Self::Worked),
+    ];
 }
 
 values! {
@@ -188,7 +207,9 @@ impl Scenario {
         match kind {
             Kind::Fleet => File::<FleetFile>::parse(source_name, text),
             Kind::Shedding => File::<SheddingFile>::parse(source_name, text),
+            Kind::Spill => File::<SpillFile>::parse(source_name, text),
             Kind::Subset => File::<SubsetFile>::parse(source_name, text),
+            Kind::Tiers => File::<TiersFile>::parse(source_name, text),
             Kind::Worked => File::<WorkedFile>::parse(source_name, text),
         }
     }

@@ -9,7 +9,7 @@ use plimsoll_config::{
 };
 use plimsoll_core::Criticality;
 use plimsoll_core::Schedule;
-use plimsoll_core::admit::{Outlook, RankedConfig};
+use plimsoll_core::admit::RankedConfig;
 
 use super::fleet::name_of;
 use crate::experiment::shedding::plan::{Arm, Cohorts, Plan, Shedder, Source};
@@ -100,9 +100,7 @@ impl Variants for Shedder {
             Self::Ranked { load_line, target_delay, outlook } => {
                 visitor.value("load_line", load_line);
                 visitor.value("target_delay", target_delay);
-                let mut form = OutlookForm(*outlook);
-                visitor.value("outlook", &mut form);
-                *outlook = form.0;
+                visitor.value("outlook", outlook);
             }
         }
     }
@@ -128,11 +126,7 @@ fn percent(ratio: plimsoll_core::Ratio) -> String {
 
 /// A criticality by its name.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct CriticalityForm(Criticality);
-
-/// An outlook by its name.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct OutlookForm(Outlook);
+pub(super) struct CriticalityForm(pub(super) Criticality);
 
 /// A schedule: `{ full_until = "2s", then = "sheddable", cancelled_after = "10s" }`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -167,12 +161,10 @@ impl Value for ScheduleForm {
     }
 }
 
-const OUTLOOKS: [(&str, Outlook); 2] = [("optimistic", Outlook::Optimistic), ("pessimistic", Outlook::Pessimistic)];
 const COHORTS: [(&str, Cohorts); 2] = [("told", Cohorts::Told), ("unseen", Cohorts::Unseen)];
 
 values! {
     Cohorts: |v| choice(v, "a way to see cohorts", &COHORTS), |one| name_of(&COHORTS, one);
-    OutlookForm: |v| choice(v, "an outlook", &OUTLOOKS).map(Self), |one| name_of(&OUTLOOKS, &one.0);
     CriticalityForm: |v| {
         let choices = Criticality::ALL.map(|criticality| (criticality.name(), criticality));
         choice(v, "a criticality", &choices).map(Self)

@@ -11,6 +11,8 @@ use super::*;
 use crate::experiment::fleet;
 use crate::experiment::fleet::plan::{Antagonist, Arrivals, Conduct, Cost, Happening, Skew};
 use crate::experiment::shedding::plan::Shedder;
+use crate::experiment::spill::plan::Rule;
+use crate::experiment::tiers::plan::{Holding, Retries};
 
 /// A folder at the top of the repository.
 fn folder(name: &str) -> PathBuf {
@@ -136,7 +138,9 @@ fn what_is_printed_reads_back_the_same() {
         match kind {
             Kind::Fleet => reads_back::<FleetFile>(&name, &text),
             Kind::Shedding => reads_back::<SheddingFile>(&name, &text),
+            Kind::Spill => reads_back::<SpillFile>(&name, &text),
             Kind::Subset => reads_back::<SubsetFile>(&name, &text),
+            Kind::Tiers => reads_back::<TiersFile>(&name, &text),
             Kind::Worked => reads_back::<WorkedFile>(&name, &text),
         }
     }
@@ -180,7 +184,9 @@ fn every_setting_is_in_the_documentation_with_its_default() {
     for settings in [
         settings::<File<FleetFile>>(),
         settings::<File<SheddingFile>>(),
+        settings::<File<SpillFile>>(),
         settings::<File<SubsetFile>>(),
+        settings::<File<TiersFile>>(),
         settings::<File<WorkedFile>>(),
     ] {
         expected.extend(settings.iter().map(|setting| row(&setting.table, setting)));
@@ -195,6 +201,9 @@ fn every_setting_is_in_the_documentation_with_its_default() {
     variant_rows::<Happening>(&mut expected);
     variant_rows::<ProbeRule>(&mut expected);
     variant_rows::<Shedder>(&mut expected);
+    variant_rows::<Holding>(&mut expected);
+    variant_rows::<Retries>(&mut expected);
+    variant_rows::<Rule>(&mut expected);
     // Of a group that comes later the documentation says that it has the settings of any group.
     let added = format!("{}: add-backends", Happening::WHAT);
     expected.retain(|(table, key, _)| *table != added || !of_groups.contains(key));
@@ -257,6 +266,7 @@ fn section_of(heading: &str) -> Option<Section> {
 }
 
 mod shedding;
+mod tiers;
 
 mod any_text {
     use proptest::prelude::*;

@@ -20,7 +20,7 @@ use super::{
 use crate::headers::{ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN};
 
 /// Room for a message on the stack. Reports of this crate take about 100 bytes.
-const MAX_MESSAGE: usize = 255;
+pub(super) const MAX_MESSAGE: usize = 255;
 
 const BINARY_LEN: usize = "endpoint-load-metrics-bin".len();
 const WORDS_LEN: usize = "endpoint-load-metrics".len();
@@ -31,6 +31,17 @@ const WORDS_LEN: usize = "endpoint-load-metrics".len();
 /// the usual size.
 #[must_use]
 pub fn read_load(headers: &HeaderMap) -> Option<Result<LoadReport, Malformed>> {
+    match find(headers) {
+        (Some(value), _) => Some(from_base64(value)),
+        (None, Some(value)) => {
+            Some(OrcaLoadReport::from_text(value.as_bytes()).map(|report| LoadReport::from(&report)))
+        }
+        (None, None) => None,
+    }
+}
+
+/// The reports among `headers`: in binary, and in words.
+pub(super) fn find(headers: &HeaderMap) -> (Option<&HeaderValue>, Option<&HeaderValue>) {
     let (mut binary, mut words) = (None, None);
     // One pass that compares lengths first costs less than hashing two names, for as few headers as
     // responses have. Of several reports the last one is left over.
@@ -41,13 +52,7 @@ pub fn read_load(headers: &HeaderMap) -> Option<Result<LoadReport, Malformed>> {
             _ => {}
         }
     }
-    match (binary, words) {
-        (Some(value), _) => Some(from_base64(value)),
-        (None, Some(value)) => {
-            Some(OrcaLoadReport::from_text(value.as_bytes()).map(|report| LoadReport::from(&report)))
-        }
-        (None, None) => None,
-    }
+    (binary, words)
 }
 
 fn from_base64(value: &HeaderValue) -> Result<LoadReport, Malformed> {
@@ -111,7 +116,7 @@ const NAMED_METRIC: u64 = 8 << 3 | DELIMITED;
 const APPLICATION: u64 = 9 << 3 | FIXED64;
 
 /// An entry of a map from string to double; either part may be absent and is then empty or zero.
-fn entry(mut bytes: &[u8]) -> Option<(&[u8], f64)> {
+pub(super) fn entry(mut bytes: &[u8]) -> Option<(&[u8], f64)> {
     const KEY: u64 = 1 << 3 | DELIMITED;
     const VALUE: u64 = 2 << 3 | FIXED64;
     let (mut key, mut value) = (&[][..], 0.0);
@@ -127,7 +132,7 @@ fn entry(mut bytes: &[u8]) -> Option<(&[u8], f64)> {
 }
 
 /// Steps over the unknown field that `key` announced. The number zero and groups are left to the general decoder, which refuses most of them.
-fn skip(key: u64, bytes: &mut &[u8]) -> Option<()> {
+pub(super) fn skip(key: u64, bytes: &mut &[u8]) -> Option<()> {
     if key >> 3 == 0 || key > u64::from(u32::MAX) {
         return None;
     }
@@ -152,12 +157,12 @@ fn double(bytes: &mut &[u8]) -> Option<f64> {
     Some(f64::from_le_bytes(*head))
 }
 
-fn delimited<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(super) fn delimited<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(varint(bytes)?).ok()?;
     take(bytes, length)
 }
 
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
     if first < 0x80 {
         *bytes = rest;

@@ -24,9 +24,13 @@
 //! `named_metrics` under [`LAME_DUCK_METRIC`], its requests in flight under [`ACTIVE_REQUESTS_METRIC`], and
 //! the latency that it expects under [`LATENCY_METRIC`]; the last two are what the policy `prequal` goes by.
 //!
+//! Ours as well: in `request_cost`, which nobody has given names for, CPU-seconds stand under [`REQUEST_CPU`], and whatever else a
+//! handler charges to its request under a name of its own ([`Encoded`], [`request_cpu`]).
+//!
 //! Sources: gRFC A51, gRFC A58, Envoy's `orca_parser.cc`.
 
 mod base64;
+mod cost;
 mod fast;
 mod text;
 
@@ -40,6 +44,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use plimsoll_core::LoadReport;
 use prost::Message as _;
 
+pub use cost::{Encoded, request_cpu};
 pub use fast::read_load;
 
 use crate::headers::{ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN};
@@ -52,6 +57,9 @@ pub const ACTIVE_REQUESTS_METRIC: &str = "plimsoll.active_requests";
 
 /// Key in `named_metrics`: the latency, in seconds, that the backend expects for one more request.
 pub const LATENCY_METRIC: &str = "plimsoll.latency_seconds";
+
+/// Key in `request_cost`: the CPU-seconds that the request has used so far with whose answer the report comes.
+pub const REQUEST_CPU: &str = "cpu";
 
 /// A load report with all of its fields. Utilizations are shares of what is available, 1.0 = all.
 #[derive(Clone, PartialEq, prost::Message)]

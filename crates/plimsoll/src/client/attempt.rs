@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use plimsoll_core::{BackendId, LoadReport, Outcome, Timestamp};
+use plimsoll_core::{BackendId, Criticality, LoadReport, Outcome, Timestamp, throttle};
 
-use super::cluster::{Done, Ending, Report, Shared};
+use super::batch::Place;
+use super::cluster::{Done, Ending, Report, Shared, Taken};
 use super::http1::Connection;
 use super::pool::ConnectionId;
 
@@ -33,11 +34,18 @@ pub(crate) struct Attempt {
     home: Arc<dyn Home>,
     id: BackendId,
     started: Timestamp,
+    criticality: Criticality,
+    /// The throttle knows what it can learn by it.
+    is_told: bool,
+    /// What the throttle is to make of it, where the outcome does not say.
+    taken: Option<throttle::Outcome>,
     connection: Option<ConnectionId>,
     outcome: Option<Outcome>,
     status: Option<StatusCode>,
     latency: Option<Duration>,
     report: Report,
+    /// The request's right to be at a backend, if it is batch work.
+    place: Option<Box<Place>>,
     /// The request is over when this is dropped, and well: so with a connection that left HTTP.
     ends_by_drop: bool,
     open: bool,
@@ -45,23 +53,42 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Takes on what [`Shared::pick`] gave.
-    pub(crate) fn new(home: Arc<dyn Home>, id: BackendId, started: Timestamp) -> Self {
+    pub(crate) fn new(home: Arc<dyn Home>, id: BackendId, started: Timestamp, criticality: Criticality) -> Self {
         Self {
             home,
             id,
             started,
+            criticality,
+            is_told: false,
+            taken: None,
             connection: None,
             outcome: None,
             status: None,
             latency: None,
             report: Report::None,
+            place: None,
             ends_by_drop: false,
             open: true,
         }
     }
 
+    /// The same of a request that has a place, which lasts as long as this does. It went by credit and not by the throttle, which is told
+    /// nothing of it either.
+    pub(crate) fn in_place(mut self, place: Option<Box<Place>>) -> Self {
+        self.is_told = place.is_some();
+        self.place = place;
+        self
+    }
+
     pub(crate) fn id(&self) -> BackendId {
         self.id
+    }
+
+    /// The request was refused, and comes back if it is batch work.
+    pub(crate) fn refused(&mut self) {
+        if let Some(place) = &mut self.place {
+            place.rejected();
+        }
     }
 
     /// The request is on this connection now.
@@ -84,22 +111,39 @@ impl Attempt {
         self.latency = Some(now.since(self.started));
     }
 
+    /// The backend has room, and held the request back from one behind it that has not: nothing to hold back from this one for. It is
+    /// as fast as a failure, though, so that to the balancer it stays one that would rather not.
+    pub(crate) fn held_back(&mut self) {
+        self.taken = Some(throttle::Outcome::Accepted);
+    }
+
     /// A load report, or the attempt at one, was in the head or the trailers.
     pub(crate) fn reported<E>(&mut self, report: Option<Result<LoadReport, E>>) {
         match report {
             None => {}
-            Some(Ok(load)) => self.report = Report::Load(load),
+            Some(Ok(load)) => {
+                if let Some(place) = &self.place {
+                    place.reported(&load);
+                }
+                self.report = Report::Load(load);
+            }
             Some(Err(_)) => self.report = Report::Malformed,
         }
     }
 
-    /// Hands the report in now instead of at the end: of a body that may take long, the report would be
-    /// old by then, and a lame duck must be known at once.
+    /// Hands in what the head of the response says now instead of at the end: of a body that may take long, the report would be
+    /// old by then, and a lame duck must be known at once; and that the backend takes requests on is news only today.
     pub(crate) fn report_now(&mut self) {
         let report = std::mem::replace(&mut self.report, Report::None);
-        if !matches!(report, Report::None) {
-            let cluster = self.home.cluster();
-            cluster.report(cluster.now(), self.id, &report);
+        let cluster = self.home.cluster();
+        let is_taken = !self.is_told
+            && cluster.throttles()
+            && (self.taken.is_some() || !matches!(self.outcome, Some(Outcome::Overloaded)));
+        if is_taken || !matches!(report, Report::None) {
+            self.is_told |= is_taken;
+            let outcome = self.taken.unwrap_or(throttle::Outcome::Accepted);
+            let taken = Taken { criticality: self.criticality, outcome };
+            cluster.report(cluster.now(), self.id, &report, is_taken.then_some(taken));
         }
     }
 
@@ -129,6 +173,13 @@ impl Attempt {
         self.end(outcome, ending);
     }
 
+    /// Nothing listens there: for the health of the backend to deal with. A restart is no overload, and after one nothing is to be held
+    /// back; nor does it cost a backend anything not to be there.
+    pub(crate) fn fail_refused(&mut self, ending: Ending) {
+        self.taken = Some(throttle::Outcome::Unknown);
+        self.fail(ending);
+    }
+
     /// The attempt failed for a reason that says nothing of the backend.
     pub(crate) fn fail_without_blame(&mut self, ending: Ending) {
         self.end(Outcome::Cancelled, ending);
@@ -143,7 +194,31 @@ impl Attempt {
         if let Some(connection) = self.connection.take() {
             self.home.give_back(connection, now);
         }
-        cluster.finish(now, self.id, &Done { outcome, ending, latency: self.latency, report: self.report });
+        let said = taken(outcome, ending, self.status.is_some());
+        let mut place = self.place.take();
+        if let Some(place) = &mut place {
+            match said {
+                throttle::Outcome::Rejected => place.rejected(),
+                throttle::Outcome::Accepted => place.accepted(),
+                throttle::Outcome::Unknown => {}
+            }
+        }
+        let taken =
+            (!self.is_told).then(|| Taken { criticality: self.criticality, outcome: self.taken.unwrap_or(said) });
+        cluster.finish(now, self.id, &Done { outcome, ending, latency: self.latency, report: self.report, taken });
+        // Last, so that who gets the place finds the backend free.
+        drop(place);
+    }
+}
+
+/// What the throttle, or the credit of batch work, makes of an attempt that ended so, whether or not there was the head of a response.
+fn taken(outcome: Outcome, ending: Ending, has_head: bool) -> throttle::Outcome {
+    match (outcome, ending) {
+        (Outcome::Overloaded, _) => throttle::Outcome::Rejected,
+        // Without blame: it was this side that could not, or that went away.
+        (Outcome::Cancelled, _) if !has_head => throttle::Outcome::Unknown,
+        (Outcome::Cancelled, _) | (_, Ending::Answered(_) | Ending::Cancelled) => throttle::Outcome::Accepted,
+        (_, Ending::ConnectFailed | Ending::Broken | Ending::TimedOut) => throttle::Outcome::Rejected,
     }
 }
 

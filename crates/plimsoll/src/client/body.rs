@@ -34,8 +34,8 @@ struct Inner {
     /// `None` for a body that ends nothing.
     attempt: Option<Attempt>,
     address: SocketAddr,
-    /// Backends that were tried before that one.
-    tried_before: u32,
+    /// Attempts that were made before that one.
+    made_before: u32,
     is_grpc: bool,
     /// Its end was no end, and that was told.
     cut_off: bool,
@@ -97,22 +97,14 @@ impl ResponseBody {
         idle_limit: Duration,
     ) -> Self {
         let idle = Idle { limit: idle_limit, last: None, timer: None };
-        Self(Box::new(Inner {
-            source,
-            attempt: Some(attempt),
-            address,
-            tried_before: 0,
-            is_grpc,
-            cut_off: false,
-            idle,
-        }))
+        Self(Box::new(Inner { source, attempt: Some(attempt), address, made_before: 0, is_grpc, cut_off: false, idle }))
     }
 
     /// One without anything in it, whose end is not that of its request.
     pub(super) fn empty(address: SocketAddr) -> Self {
         let idle = Idle { limit: Duration::MAX, last: None, timer: None };
         let source = Source::Empty;
-        Self(Box::new(Inner { source, attempt: None, address, tried_before: 0, is_grpc: false, cut_off: false, idle }))
+        Self(Box::new(Inner { source, attempt: None, address, made_before: 0, is_grpc: false, cut_off: false, idle }))
     }
 
     /// The backend that the response comes from.
@@ -121,14 +113,14 @@ impl ResponseBody {
         self.0.address
     }
 
-    /// Backends that were tried, the one that answered included.
+    /// Attempts that were made, the one that was answered included.
     #[must_use]
     pub fn attempts(&self) -> u32 {
-        self.0.tried_before + 1
+        self.0.made_before + 1
     }
 
-    pub(super) fn set_tried_before(&mut self, backends: usize) {
-        self.0.tried_before = backends as u32;
+    pub(super) fn set_made_before(&mut self, attempts: u32) {
+        self.0.made_before = attempts;
     }
 }
 

@@ -55,6 +55,11 @@ fn grpc(code: Code, headers: &HeaderMap) -> Outcome {
     }
 }
 
+/// Whether an overloaded answer is that of one who holds requests back from an overloaded one.
+pub(super) fn is_held_back(headers: &HeaderMap) -> bool {
+    Shed::read(StatusCode::SERVICE_UNAVAILABLE, headers).is_some_and(|shed| shed.reason == Some(ShedReason::Throttled))
+}
+
 /// Whether it is the customer that has used up what it may, and not the backend.
 fn is_over_quota(headers: &HeaderMap) -> bool {
     Shed::read(StatusCode::OK, headers).is_some_and(|shed| shed.reason == Some(ShedReason::Quota))
@@ -81,6 +86,16 @@ mod tests {
         assert_eq!(head(503, &[]), Some(Outcome::Failure));
         assert_eq!(head(503, &[("retry-after", "1")]), Some(Outcome::Overloaded));
         assert_eq!(head(503, &[("x-plimsoll-shed", "reason=overloaded")]), Some(Outcome::Overloaded));
+    }
+
+    #[test]
+    fn one_who_holds_back_is_told_from_one_who_is_overloaded() {
+        for row in &plimsoll_wire::shed::TABLE {
+            for grpc in [false, true] {
+                let head = row.reason.head(grpc, None);
+                assert_eq!(is_held_back(head.headers()), row.reason == ShedReason::Throttled, "{}", row.name);
+            }
+        }
     }
 
     #[test]

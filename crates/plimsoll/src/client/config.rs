@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use plimsoll_core::BalancerConfig;
+use plimsoll_core::retry::{BudgetConfig, MaxAttempts, RetryConfig};
 use plimsoll_core::subset::{self, Client, Lack, SubsetConfig};
+use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 
+use super::localities::Localities;
 use crate::tls::TlsConfig;
 
 /// All that can be set of a cluster and of the clients that send to it.
@@ -29,6 +32,12 @@ pub struct ClusterConfig {
     pub pool: PoolConfig,
     /// Which of the backends this process connects to; `None`: all.
     pub subset: Option<SubsetChoice>,
+    /// Where backends are, nearest first, so that requests go to the nearest that has room; `None`: all are equally near.
+    pub localities: Option<Localities>,
+    /// Whether requests are held back that would most likely be turned away.
+    pub throttle: ThrottlePolicy,
+    /// How requests that a backend did not serve are sent again.
+    pub retry: RetryPolicy,
     /// TLS; `None`: plain connections.
     pub tls: Option<TlsConfig>,
     /// The header of the PROXY protocol that connections begin with; `None`: none. A connection then serves the one client
@@ -161,6 +170,51 @@ impl Default for RequestConfig {
     }
 }
 
+/// How requests are sent again that a backend did not serve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RetryPolicy {
+    /// How often and when. With one attempt all of it is off, and answers are passed on as they come.
+    pub attempts: RetryConfig,
+    /// How many retries all requests to the cluster together may have.
+    pub budget: BudgetConfig,
+    /// Bytes that are kept of the body of each request, so that it can be sent again; of a longer one nothing is, and its request is
+    /// sent once. `None`: requests with a body are sent once.
+    pub max_body: Option<NonZeroUsize>,
+}
+
+impl RetryPolicy {
+    /// Nearly every form and API call. A thousand and a half of them in flight are a hundred megabytes.
+    pub const DEFAULT_MAX_BODY: NonZeroUsize = NonZeroUsize::new(64 * 1024).expect("not zero");
+    /// Nothing is sent again.
+    pub const OFF: Self = Self {
+        attempts: RetryConfig {
+            max_attempts: MaxAttempts::ONE,
+            backoff_base: RetryConfig::DEFAULT_BACKOFF_BASE,
+            backoff_max: RetryConfig::DEFAULT_BACKOFF_MAX,
+        },
+        budget: BudgetConfig { share: BudgetConfig::DEFAULT_SHARE, floor: BudgetConfig::DEFAULT_FLOOR },
+        max_body: None,
+    };
+
+    /// Whether anything is ever sent again.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.attempts.max_attempts > MaxAttempts::ONE
+    }
+
+    /// Bytes that are kept of a body; zero for none.
+    pub(super) fn kept(&self) -> usize {
+        self.max_body.filter(|_| self.is_on()).map_or(0, NonZeroUsize::get)
+    }
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        let (attempts, budget) = (RetryConfig::default(), BudgetConfig::default());
+        Self { attempts, budget, max_body: Some(Self::DEFAULT_MAX_BODY) }
+    }
+}
+
 /// Connections kept to each backend. All counts are per client, which in the proxy is one per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
@@ -203,6 +257,11 @@ impl ClusterConfig {
     /// The scheme of the URIs that backends are asked for.
     pub(crate) fn scheme(&self) -> Scheme {
         if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
+    }
+
+    /// Whether anything depends on how critical a request is.
+    pub(crate) fn ranks(&self) -> bool {
+        self.throttle != ThrottlePolicy::Off || self.localities.is_some()
     }
 
     /// The machine's configuration, with its active checks as [`ClusterConfig::check`] says.

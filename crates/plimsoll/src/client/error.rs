@@ -9,12 +9,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::{Criticality, Ratio};
 use plimsoll_http1::Fault;
 use plimsoll_wire::shed::ShedReason;
 use rustix::io::Errno;
 
 use super::cluster::Ending;
 use super::pool::BoxError;
+use super::refused::Refused;
 
 /// Why there is no (further) response.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -30,19 +32,63 @@ pub enum Error {
         /// Time in the queue; zero when the queue was full.
         waited: Duration,
     },
+    /// The client holds requests of this criticality back, because most of them are being turned away. Nothing was sent.
+    #[error("held back: of {criticality} requests to this cluster {:.0}% are, since most are turned away", held.as_f64() * 100.0)]
+    Throttled {
+        /// Of the request.
+        criticality: Criticality,
+        /// The share of such requests that was held back then.
+        held: Ratio,
+    },
+    /// No locality has room for requests of this criticality. Nothing was sent.
+    #[error("no locality has room for {criticality} requests")]
+    NoRoom {
+        /// Of the request.
+        criticality: Criticality,
+    },
+    /// Batch work for which there was no room in the queue, or that waited as long as it may.
+    #[error("batch work turned away: {reason} (waited {waited:?}{})", Tries(*attempts))]
+    TurnedAway {
+        /// What the last backend said that was asked; [`ShedReason::Overloaded`] if none was.
+        reason: ShedReason,
+        /// Time in the queue and at backends.
+        waited: Duration,
+        /// When to come again.
+        after: Duration,
+        /// Attempts that were made.
+        attempts: u32,
+    },
     /// No connection could be opened, at as many backends as were tried. Nothing was sent.
-    #[error("cannot connect to {address}: {cause}")]
+    #[error("cannot connect to {address}: {cause}{}", Tries(*attempts))]
     Connect {
         /// The last backend that was tried.
         address: SocketAddr,
         /// Why.
         cause: ConnectError,
+        /// Attempts that were made.
+        attempts: u32,
+        /// One that was tried before has seen the request.
+        was_seen: bool,
+    },
+    /// A backend said when to come again; then there was none to come to, or requests were held back.
+    #[error("{address} {refused}; no backend could be asked then{}", Tries(*attempts))]
+    Refused {
+        /// The backend that said so.
+        address: SocketAddr,
+        /// What it said.
+        refused: Refused,
+        /// Attempts that were made.
+        attempts: u32,
     },
     /// No head of a response in time. The request may have been carried out.
-    #[error("no response within {after:?}")]
+    #[error("no response within {after:?}{}{}", Whence(*address), Tries(*attempts))]
     Timeout {
         /// The limit.
         after: Duration,
+        /// The last backend that was tried; `None` if it is no backend any more.
+        address: Option<SocketAddr>,
+        /// Attempts that were made.
+        attempts: u32,
     },
     /// The body stopped arriving.
     #[error("no byte of the response's body for {after:?}")]
@@ -55,12 +101,14 @@ pub enum Error {
     RequestBody(Cause),
     /// The connection closed, or was reset, before the response was complete. The request may have been
     /// carried out.
-    #[error("connection to {address} closed: {cause}")]
+    #[error("connection to {address} closed: {cause}{}", Tries(*attempts))]
     Closed {
-        /// Which backend.
+        /// Which backend, the last that was tried.
         address: SocketAddr,
         /// Why.
         cause: Cause,
+        /// Attempts that were made.
+        attempts: u32,
     },
     /// The backend reset the response in its middle, though without an error.
     #[error("{address} cut its response off")]
@@ -69,13 +117,33 @@ pub enum Error {
         address: SocketAddr,
     },
     /// The backend's answer is not HTTP.
-    #[error("bad response from {address}: {cause}")]
+    #[error("bad response from {address}: {cause}{}", Tries(*attempts))]
     BadResponse {
-        /// Which backend.
+        /// Which backend, the last that was tried.
         address: SocketAddr,
         /// Why.
         cause: Cause,
+        /// Attempts that were made.
+        attempts: u32,
     },
+}
+
+/// Says how many attempts there were, if there was more than one.
+struct Tries(u32);
+
+impl fmt::Display for Tries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 > 1 { write!(f, " (the last of {} attempts)", self.0) } else { Ok(()) }
+    }
+}
+
+/// Says from whom, if that is known.
+struct Whence(Option<SocketAddr>);
+
+impl fmt::Display for Whence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |address| write!(f, " from {address}"))
+    }
 }
 
 /// What was wrong with a message or its connection.
@@ -168,6 +236,11 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Whether nothing listens there.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
     /// Whether this process, or its machine, lacked a descriptor, a port or memory for a connection. Says nothing of the
     /// backend.
     pub(crate) fn is_own_shortage(&self) -> bool {
@@ -183,11 +256,44 @@ impl Error {
     pub fn backend_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Connect { address, .. }
+            | Self::Refused { address, .. }
             | Self::Closed { address, .. }
             | Self::CutOff { address }
             | Self::BadResponse { address, .. } => Some(*address),
+            Self::Timeout { address, .. } => *address,
             _ => None,
         }
+    }
+
+    /// Attempts that were made; zero where there was none.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        match self {
+            Self::NoBackend | Self::Saturated { .. } | Self::Throttled { .. } | Self::NoRoom { .. } => 0,
+            Self::TurnedAway { attempts, .. }
+            | Self::Connect { attempts, .. }
+            | Self::Refused { attempts, .. }
+            | Self::Timeout { attempts, .. }
+            | Self::Closed { attempts, .. }
+            | Self::BadResponse { attempts, .. } => *attempts,
+            Self::BodyIdle { .. } | Self::RequestBody(_) | Self::CutOff { .. } => 1,
+        }
+    }
+
+    /// The same, after so many attempts, of which some may have been seen.
+    pub(crate) fn after(mut self, tried: u32, seen: u32) -> Self {
+        if let Self::Connect { was_seen, .. } = &mut self {
+            *was_seen = seen > 0;
+        }
+        if let Self::Connect { attempts, .. }
+        | Self::Refused { attempts, .. }
+        | Self::Timeout { attempts, .. }
+        | Self::Closed { attempts, .. }
+        | Self::BadResponse { attempts, .. } = &mut self
+        {
+            *attempts = tried;
+        }
+        self
     }
 
     /// The word for it in metrics and logs.
@@ -196,7 +302,11 @@ impl Error {
         match self {
             Self::NoBackend => "no-backend",
             Self::Saturated { .. } => "saturated",
+            Self::Throttled { .. } => "throttled",
+            Self::NoRoom { .. } => ShedReason::OverloadedNoRetry.name(),
             Self::Connect { .. } => "connect-failed",
+            Self::TurnedAway { reason, .. } => reason.name(),
+            Self::Refused { refused, .. } => refused.reason(),
             Self::Timeout { .. } => "timeout",
             Self::BodyIdle { .. } => "body-idle",
             Self::RequestBody(_) => "request-body",
@@ -212,15 +322,34 @@ impl Error {
             // For whoever sent the request it is the same: nobody took it, and somebody may in a while.
             Self::NoBackend | Self::Connect { .. } => Some(ShedReason::NoBackend),
             Self::Saturated { .. } => Some(ShedReason::Saturated),
+            Self::Throttled { .. } => Some(ShedReason::Throttled),
+            Self::NoRoom { .. } => Some(ShedReason::OverloadedNoRetry),
+            Self::TurnedAway { reason, .. } => Some(*reason),
             Self::Timeout { .. } => Some(ShedReason::Deadline),
+            Self::Refused { refused, .. } => Some(match refused.why {
+                // It was asked elsewhere.
+                Some(ShedReason::Overloaded) => ShedReason::OverloadedNoRetry,
+                why => why.unwrap_or(ShedReason::NoBackend),
+            }),
             _ => None,
         }
+    }
+
+    /// When to come again, if that is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        if let Self::TurnedAway { after, .. } = self { Some(*after) } else { None }
     }
 
     /// Whether it is certain that no backend saw the request.
     #[must_use]
     pub fn nothing_sent(&self) -> bool {
-        matches!(self, Self::NoBackend | Self::Saturated { .. } | Self::Connect { .. })
+        match self {
+            Self::NoBackend | Self::Saturated { .. } | Self::Throttled { .. } | Self::NoRoom { .. } => true,
+            Self::TurnedAway { attempts, .. } => *attempts == 0,
+            Self::Connect { was_seen, .. } => !was_seen,
+            _ => false,
+        }
     }
 
     /// How an attempt that ended like this is counted.
@@ -242,9 +371,9 @@ impl Error {
         if is_own {
             Self::RequestBody(cause)
         } else if is_bad {
-            Self::BadResponse { address, cause }
+            Self::BadResponse { address, cause, attempts: 1 }
         } else {
-            Self::Closed { address, cause }
+            Self::Closed { address, cause, attempts: 1 }
         }
     }
 
@@ -252,8 +381,8 @@ impl Error {
     pub(crate) fn from_http1(address: SocketAddr, cause: Cause) -> Self {
         match &cause.0 {
             Kind::Body(_) => Self::RequestBody(cause),
-            Kind::Hyper(_) | Kind::Io(_) | Kind::Fault(Fault::CutOff) => Self::Closed { address, cause },
-            Kind::Fault(_) | Kind::OutOfTurn(_) => Self::BadResponse { address, cause },
+            Kind::Hyper(_) | Kind::Io(_) | Kind::Fault(Fault::CutOff) => Self::Closed { address, cause, attempts: 1 },
+            Kind::Fault(_) | Kind::OutOfTurn(_) => Self::BadResponse { address, cause, attempts: 1 },
         }
     }
 }

@@ -1,13 +1,15 @@
 //! What a request made while serving another has from that one.
 //!
 //! Importance is known at the edge, where the user is; so it has to go along with each request that is made for the first one, or the
-//! services below shed what the ones above could least do without (SRE ch. 21, "Criticality"). The same holds for the customer and the
-//! time that is left. What the request says itself stands.
+//! services below shed what the ones above could least do without (SRE ch. 21, "Criticality"). The same holds for the customer, the
+//! time that is left, and how often it was tried. What the request says itself stands.
 
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
-use plimsoll_wire::headers::{GRPC_TIMEOUT, X_CRITICALITY, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS};
+use plimsoll_wire::headers::{
+    GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_CRITICALITY, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
+};
 use plimsoll_wire::{grpc, metadata};
 use tokio::time::Instant;
 
@@ -24,6 +26,14 @@ pub(super) fn inherit(headers: &mut HeaderMap) -> Option<Duration> {
         && !headers.contains_key(header)
     {
         headers.insert(header.clone(), customer.header_value().clone());
+    }
+    let says = |name| headers.contains_key(name);
+    if parent.attempt > 1 && !says(GRPC_PREVIOUS_RPC_ATTEMPTS) && !says(X_ENVOY_ATTEMPT_COUNT) {
+        // What is done for a request that is tried again is done again.
+        match grpc::is_grpc(headers) {
+            true => headers.insert(GRPC_PREVIOUS_RPC_ATTEMPTS, HeaderValue::from(parent.attempt - 1)),
+            false => headers.insert(X_ENVOY_ATTEMPT_COUNT, HeaderValue::from(parent.attempt)),
+        };
     }
     let left = parent.deadline?.saturating_duration_since(Instant::now());
     if !headers.contains_key(GRPC_TIMEOUT) && !headers.contains_key(X_ENVOY_EXPECTED_RQ_TIMEOUT_MS) {

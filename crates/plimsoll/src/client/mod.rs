@@ -30,6 +30,7 @@
 //! ```
 
 mod attempt;
+mod batch;
 mod body;
 mod check;
 mod classify;
@@ -39,8 +40,10 @@ mod error;
 mod form;
 mod http1;
 mod inherit;
+mod localities;
 mod outgoing;
 mod pool;
+mod refused;
 mod replay;
 mod send;
 mod timer;
@@ -48,6 +51,7 @@ mod told;
 
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,17 +59,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
+use plimsoll_core::Criticality;
 use tokio::runtime::Handle;
 use tower_service::Service;
 
+pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
-pub use self::cluster::{Backend, BackendCounts, BackendView, Cluster, ClusterCounts, Ending, Latencies, Notice};
-pub use self::config::{Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, SubsetChoice};
+pub use self::cluster::{
+    Backend, BackendCounts, BackendView, Cluster, ClusterCounts, Ending, Latencies, LocalityView, Notice, Restraint,
+};
+pub use self::config::{
+    Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,
+};
 pub use self::error::{Cause, ConnectError, Error};
 pub use self::http1::{Informational, Upgraded};
+pub use self::localities::{BadLocalities, Localities};
 use self::pool::Pool;
 pub use self::pool::RequestBody;
-pub use self::told::{FailedAttempt, Next};
+pub use self::refused::Refused;
+pub use self::told::{FailedAttempt, Failure, GivenUp, Next};
 /// Whose request it is, where backends are told by the PROXY protocol: an extension of the request.
 pub use plimsoll_wire::proxy_protocol::Addresses as ClientAddress;
 pub use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
@@ -78,13 +90,37 @@ pub struct Terms {
     pub timeout: Option<Duration>,
     /// Who is told of interim responses, as over HTTP/1.1 they come; `None` for nobody.
     pub informational: Option<Informational>,
+    /// How critical the request is; `None` for what it says in its headers.
+    pub criticality: Option<Criticality>,
+    /// The gate that it goes through, if it is batch work; `None` if not.
+    pub batch: Option<Batch>,
 }
+
+/// Says, among the extensions of a request, that carrying it out twice is the same as once, whatever its method: so it may be sent again
+/// when a backend may have seen it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Idempotent;
 
 impl Terms {
     /// With another time to the head of the response.
     #[must_use]
     pub fn within(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// As critical as this, whatever its headers say.
+    #[must_use]
+    pub fn with_criticality(mut self, criticality: Criticality) -> Self {
+        self.criticality = Some(criticality);
+        self
+    }
+
+    /// As batch work, through this gate: it waits for credit, neither the throttle nor the budget for retries is asked, and what a backend turns away
+    /// waits again. The time that it may take counts anew for each attempt, and not while it waits.
+    #[must_use]
+    pub fn through(mut self, batch: Batch) -> Self {
+        self.batch = Some(batch);
         self
     }
 
@@ -112,7 +148,19 @@ impl<B: RequestBody> Client<B> {
     /// to open them at once; made elsewhere, with its first request.
     #[must_use]
     pub fn new(cluster: &Cluster) -> Self {
-        let pool = Pool::new(cluster.0.clone());
+        Self::with_cap(cluster, None)
+    }
+
+    /// The same with at most so many HTTP/1 connections in all, idle ones included, and none that nobody has asked for yet. For
+    /// requests of which there are never more at a time, as those through one [`Batch`] are. (Over HTTP/2 requests share connections, and there is about
+    /// one to each backend.)
+    #[must_use]
+    pub fn capped(cluster: &Cluster, connections: NonZeroUsize) -> Self {
+        Self::with_cap(cluster, Some(connections))
+    }
+
+    fn with_cap(cluster: &Cluster, cap: Option<NonZeroUsize>) -> Self {
+        let pool = Pool::new(cluster.0.clone(), cap);
         let client = Self { inner: Arc::new(Inner { pool, cluster: cluster.clone(), kept: AtomicBool::new(false) }) };
         if let Ok(runtime) = Handle::try_current() {
             client.keep_pool(&runtime);
@@ -124,6 +172,12 @@ impl<B: RequestBody> Client<B> {
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.inner.cluster
+    }
+
+    /// Its connections to backends now, idle ones included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.inner.pool.connections()
     }
 
     /// Sends `request` and waits for the head of the response.

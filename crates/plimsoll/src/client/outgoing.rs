@@ -1,46 +1,482 @@
-//! The body of a request on its way to a backend.
+//! The body of a request on its way to a backend, kept so that it can be sent again.
 //!
-//! The caller's body, or nothing: nothing is what a request is sent again with, after it went down
-//! with a connection and was known to have had an empty body. Without this the caller's type
-//! would have to be able to make an empty one.
+//! A request that one backend turns away may go to another, but a body can be read only once. So what passes is remembered, up to a
+//! limit: the pieces are shared with those that are sent, not copied, where they are [`Bytes`]. A body that turns out longer is
+//! forgotten at once, and its request is sent once only: whoever sends much at a time must not cost memory for each request in
+//! flight.
+//!
+//! Over HTTP/1 the request stays with whoever sends it. hyper's HTTP/2 takes it away; there the body is *lent*, and taken back when
+//! it is to be sent again: what hyper may still be reading of it then ends with an error, so that no backend takes the half that it
+//! got for a whole.
 
+use std::io::IoSlice;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 
+use bytes::{Buf, Bytes};
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 
-/// The caller's body, or nothing.
-pub(crate) struct Outgoing<B>(Option<B>);
+use super::pool::{BoxError, RequestBody};
 
-impl<B> Outgoing<B> {
+/// The body of a request, or nothing.
+pub(crate) struct Outgoing<B>(Source<B>);
+
+enum Source<B> {
+    Empty,
+    Own(Record<B>),
+    /// The borrower's side, with the number of its loan.
+    Lent(Arc<Mutex<Record<B>>>, u32),
+}
+
+/// A body, and what has passed of it.
+struct Record<B> {
+    body: B,
+    /// All that came so far, while it is kept.
+    kept: Vec<Bytes>,
+    /// How many of these the present attempt has got.
+    given: usize,
+    /// Bytes that may still be kept.
+    room: usize,
+    /// A piece came that is not kept.
+    has_lost: bool,
+    trailers: Option<Box<HeaderMap>>,
+    gave_trailers: bool,
+    /// The caller's body has said that it is over.
+    has_ended: bool,
+    /// Which loan is in force.
+    loan: u32,
+    /// Who borrows it and waits for more.
+    waiting: Option<Waker>,
+}
+
+/// A piece of a body: as it came, or as it was kept.
+pub(crate) enum Piece<D> {
+    Passing(D),
+    Kept(Bytes),
+}
+
+/// What comes of a body on its way.
+type Passed<D> = Result<Frame<Piece<D>>, BoxError>;
+
+impl<B: RequestBody> Outgoing<B> {
     pub(crate) fn new(body: B) -> Self {
-        Self(Some(body))
+        Self(Source::Own(Record {
+            body,
+            kept: Vec::new(),
+            given: 0,
+            room: 0,
+            has_lost: false,
+            trailers: None,
+            gave_trailers: false,
+            has_ended: false,
+            loan: 0,
+            waiting: None,
+        }))
     }
 
     pub(crate) fn empty() -> Self {
-        Self(None)
+        Self(Source::Empty)
+    }
+
+    /// Keeps what passes from now on, up to this many bytes; nothing of a body that is known to be longer.
+    pub(crate) fn keep(&mut self, most: usize) {
+        if let Source::Own(record) = &mut self.0
+            && !record.body.is_end_stream()
+            && usize::try_from(record.body.size_hint().lower()).is_ok_and(|least| least <= most)
+        {
+            record.room = most;
+        }
+    }
+
+    /// Keeps nothing any more: it will not be sent again.
+    pub(crate) fn forget(&mut self) {
+        self.with(Record::forget);
+    }
+
+    /// Begins anew, if all that was sent of it is there.
+    pub(crate) fn rewind(&mut self) -> bool {
+        self.with(Record::rewind).unwrap_or(true)
+    }
+
+    /// Whether [`Outgoing::rewind`] would succeed.
+    pub(crate) fn is_whole(&self) -> bool {
+        match &self.0 {
+            Source::Empty => true,
+            Source::Own(record) => record.is_whole(),
+            Source::Lent(record, _) => record.lock().is_whole(),
+        }
+    }
+
+    /// Lends it: what is returned is what it was, to be sent; this one takes it back with [`Outgoing::take_back`]. `None` where nothing
+    /// of it is kept, so that there would be nothing to take back.
+    pub(crate) fn lend(&mut self) -> Option<Self> {
+        let record = match std::mem::replace(&mut self.0, Source::Empty) {
+            Source::Empty => return Some(Self::empty()),
+            Source::Own(record) if record.body.is_end_stream() && record.kept.is_empty() => return Some(Self::empty()),
+            Source::Own(record) if record.room == 0 && record.kept.is_empty() => {
+                self.0 = Source::Own(record);
+                return None;
+            }
+            Source::Own(record) => Arc::new(Mutex::new(record)),
+            Source::Lent(record, _) => record,
+        };
+        let loan = record.lock().loan;
+        self.0 = Source::Lent(record.clone(), loan);
+        Some(Self(Source::Lent(record, loan)))
+    }
+
+    /// Ends a loan: it begins anew here, and ends with an error there. `None` if not all of it is kept.
+    pub(crate) fn take_back(self) -> Option<Self> {
+        let Source::Lent(record, _) = self.0 else { return Some(self) };
+        let mut held = record.lock();
+        if !held.rewind() {
+            return None;
+        }
+        held.loan += 1;
+        let (loan, waiting) = (held.loan, held.waiting.take());
+        drop(held);
+        if let Some(waiting) = waiting {
+            waiting.wake();
+        }
+        Some(Self(Source::Lent(record, loan)))
+    }
+
+    fn with<T>(&mut self, change: impl FnOnce(&mut Record<B>) -> T) -> Option<T> {
+        match &mut self.0 {
+            Source::Empty => None,
+            Source::Own(record) => Some(change(record)),
+            Source::Lent(record, _) => Some(change(&mut record.lock())),
+        }
     }
 }
 
-impl<B: Body + Unpin> Body for Outgoing<B> {
-    type Data = B::Data;
-    type Error = B::Error;
+impl<B: RequestBody> Record<B> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Passed<B::Data>>> {
+        if let Some(piece) = self.kept.get(self.given) {
+            self.given += 1;
+            return Poll::Ready(Some(Ok(Frame::data(Piece::Kept(piece.clone())))));
+        }
+        if self.has_ended {
+            let again = self.trailers.as_ref().filter(|_| !self.gave_trailers);
+            let again = again.map(|trailers| Ok(Frame::trailers((**trailers).clone())));
+            self.gave_trailers = true;
+            return Poll::Ready(again);
+        }
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => {
+                self.lose();
+                return Poll::Ready(Some(Err(error.into())));
+            }
+            None => {
+                self.has_ended = true;
+                return Poll::Ready(None);
+            }
+        };
+        let frame = match frame.into_data() {
+            Ok(data) => return Poll::Ready(Some(Ok(Frame::data(self.pass(data))))),
+            Err(frame) => frame,
+        };
+        Poll::Ready(match frame.into_trailers() {
+            Ok(trailers) => {
+                (self.has_ended, self.gave_trailers) = (true, true);
+                self.trailers = (!self.has_lost).then(|| Box::new(trailers.clone()));
+                Some(Ok(Frame::trailers(trailers)))
+            }
+            // There are no other frames today.
+            Err(_) => {
+                self.lose();
+                Some(Ok(Frame::data(Piece::Kept(Bytes::new()))))
+            }
+        })
+    }
+
+    /// Remembers a piece that passes, if it can.
+    fn pass(&mut self, mut data: B::Data) -> Piece<B::Data> {
+        let len = data.remaining();
+        if self.has_lost || len == 0 {
+            return Piece::Passing(data);
+        }
+        if len > self.room {
+            self.lose();
+            return Piece::Passing(data);
+        }
+        self.room -= len;
+        let bytes = data.copy_to_bytes(len);
+        self.kept.push(bytes.clone());
+        self.given = self.kept.len();
+        Piece::Kept(bytes)
+    }
+
+    fn lose(&mut self) {
+        self.has_lost = true;
+        self.trailers = None;
+        self.forget();
+    }
+
+    /// What the present attempt still has to get stays.
+    fn forget(&mut self) {
+        self.room = 0;
+        if self.given == self.kept.len() {
+            self.has_lost |= !self.kept.is_empty();
+            (self.kept, self.given) = (Vec::new(), 0);
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        !self.has_lost
+    }
+
+    fn rewind(&mut self) -> bool {
+        (self.given, self.gave_trailers) = (0, false);
+        self.is_whole()
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let has_trailers = self.trailers.is_some() && !self.gave_trailers;
+        self.given == self.kept.len() && !has_trailers && (self.has_ended || self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = if self.has_ended { SizeHint::with_exact(0) } else { self.body.size_hint() };
+        let again: u64 = self.kept[self.given..].iter().map(|piece| piece.len() as u64).sum();
+        if again == 0 {
+            return rest;
+        }
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(again));
+        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(again)) {
+            hint.set_upper(upper);
+        }
+        hint
+    }
+}
+
+impl<B: RequestBody> Body for Outgoing<B> {
+    type Data = Piece<B::Data>;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         match &mut self.0 {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+            Source::Empty => Poll::Ready(None),
+            Source::Own(record) => record.poll_frame(cx),
+            Source::Lent(record, loan) => {
+                let mut record = record.lock();
+                if record.loan != *loan {
+                    return Poll::Ready(Some(Err("it is sent again elsewhere".into())));
+                }
+                let polled = record.poll_frame(cx);
+                if polled.is_pending() {
+                    match &mut record.waiting {
+                        Some(waiting) => waiting.clone_from(cx.waker()),
+                        none => *none = Some(cx.waker().clone()),
+                    }
+                }
+                polled
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(Body::is_end_stream)
+        match &self.0 {
+            Source::Empty => true,
+            Source::Own(record) => record.is_end_stream(),
+            Source::Lent(record, loan) => {
+                let record = record.lock();
+                record.loan == *loan && record.is_end_stream()
+            }
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        match &self.0 {
+            Source::Empty => SizeHint::with_exact(0),
+            Source::Own(record) => record.size_hint(),
+            Source::Lent(record, _) => record.lock().size_hint(),
+        }
+    }
+}
+
+impl<D: Buf> Buf for Piece<D> {
+    fn remaining(&self) -> usize {
+        match self {
+            Self::Passing(data) => data.remaining(),
+            Self::Kept(bytes) => bytes.remaining(),
+        }
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Self::Passing(data) => data.chunk(),
+            Self::Kept(bytes) => bytes.chunk(),
+        }
+    }
+
+    fn chunks_vectored<'a>(&'a self, dst: &mut [IoSlice<'a>]) -> usize {
+        match self {
+            Self::Passing(data) => data.chunks_vectored(dst),
+            Self::Kept(bytes) => bytes.chunks_vectored(dst),
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        match self {
+            Self::Passing(data) => data.advance(count),
+            Self::Kept(bytes) => bytes.advance(count),
+        }
+    }
+
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        match self {
+            Self::Passing(data) => data.copy_to_bytes(len),
+            Self::Kept(bytes) => bytes.copy_to_bytes(len),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::task::{Wake, Waker};
+
+    use futures_util::stream;
+    use http_body_util::{Full, StreamBody};
+
+    use super::*;
+
+    /// Takes all that is there; `Err` with what came before an error.
+    fn read(body: &mut (impl Body<Data: Buf> + Unpin)) -> Result<(Vec<u8>, bool), Vec<u8>> {
+        let (mut all, mut has_trailers) = (Vec::new(), false);
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(frame)) = Pin::new(&mut *body).poll_frame(&mut cx) {
+            let Ok(frame) = frame else { return Err(all) };
+            match frame.into_data() {
+                Ok(mut data) => all.extend_from_slice(&data.copy_to_bytes(data.remaining())),
+                Err(_) => has_trailers = true,
+            }
+        }
+        Ok((all, has_trailers))
+    }
+
+    fn whole(text: &'static str, has_trailers: bool) -> Result<(Vec<u8>, bool), Vec<u8>> {
+        Ok((text.into(), has_trailers))
+    }
+
+    fn pieces(
+        texts: &[&'static str],
+    ) -> StreamBody<impl futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + Unpin + 'static> {
+        let frames = texts.iter().map(|text| Frame::data(Bytes::from_static(text.as_bytes())));
+        let trailers = [Frame::trailers(HeaderMap::from_iter([(http::header::ETAG, "\"x\"".parse().unwrap())]))];
+        StreamBody::new(stream::iter(frames.chain(trailers).map(Ok).collect::<Vec<_>>()))
+    }
+
+    #[test]
+    fn what_is_kept_is_sent_again_from_any_point_with_its_trailers() {
+        for taken in 0..=4 {
+            let mut body = Outgoing::new(pieces(&["ab", "", "cde"]));
+            body.keep(5);
+            for _ in 0..taken {
+                let mut cx = Context::from_waker(Waker::noop());
+                assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
+            }
+            assert!(body.is_whole() && body.rewind(), "after {taken}");
+            assert_eq!(read(&mut body), whole("abcde", true), "after {taken}");
+            assert!(body.is_end_stream());
+            assert!(body.rewind());
+            assert!(!body.is_end_stream());
+            assert_eq!(read(&mut body), whole("abcde", true), "twice, after {taken}");
+        }
+    }
+
+    #[test]
+    fn a_body_beyond_the_limit_is_sent_once_and_not_kept() {
+        let mut body = Outgoing::new(pieces(&["ab", "cde", "f"]));
+        body.keep(4);
+        assert!(body.rewind(), "nothing was sent of it yet");
+        assert_eq!(read(&mut body), whole("abcdef", true));
+        assert!(!body.is_whole() && !body.rewind());
+        let Outgoing(Source::Own(record)) = &body else { panic!("it is still its own") };
+        assert!(record.kept.is_empty());
+    }
+
+    #[test]
+    fn a_body_that_is_known_to_be_long_is_not_kept_from_the_start() {
+        let mut body = Outgoing::new(Full::new(Bytes::from_static(b"abc")));
+        body.keep(2);
+        assert!(body.lend().is_none());
+        assert_eq!(read(&mut body), whole("abc", false));
+        assert!(!body.rewind());
+    }
+
+    #[test]
+    fn its_length_is_the_same_each_time() {
+        let mut body = Outgoing::new(Full::new(Bytes::from_static(b"abc")));
+        body.keep(9);
+        for _ in 0..2 {
+            assert_eq!(body.size_hint().exact(), Some(3));
+            assert_eq!(read(&mut body), whole("abc", false));
+            assert_eq!(body.size_hint().exact(), Some(0));
+            assert!(body.rewind());
+        }
+    }
+
+    #[test]
+    fn what_was_lent_ends_with_an_error_when_it_is_taken_back() {
+        let mut body = Outgoing::new(pieces(&["ab", "cd"]));
+        body.keep(9);
+        let mut lent = body.lend().unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut lent).poll_frame(&mut cx).is_ready());
+        let mut again = body.take_back().unwrap();
+        assert!(!lent.is_end_stream());
+        assert_eq!(read(&mut lent), Err(Vec::new()));
+        assert_eq!(read(&mut again), whole("abcd", true));
+    }
+
+    #[test]
+    fn who_waits_for_more_of_what_was_lent_hears_that_it_was_taken_back() {
+        struct Woken(std::sync::atomic::AtomicBool);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+        let never = stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        let mut body = Outgoing::new(StreamBody::new(never));
+        body.keep(9);
+        let mut lent = body.lend().unwrap();
+        let woken = Arc::new(Woken(false.into()));
+        let waker = Waker::from(woken.clone());
+        assert!(Pin::new(&mut lent).poll_frame(&mut Context::from_waker(&waker)).is_pending());
+        let _again = body.take_back().unwrap();
+        assert!(woken.0.load(std::sync::atomic::Ordering::SeqCst));
+        assert_eq!(read(&mut lent), Err(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_forgotten_passes_all_the_same() {
+        let mut body = Outgoing::new(pieces(&["ab", "cd"]));
+        body.keep(9);
+        let mut lent = body.lend().unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut lent).poll_frame(&mut cx).is_ready());
+        body.forget();
+        assert_eq!(read(&mut lent), whole("cd", true));
+        assert!(body.take_back().is_none());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_fails() {
+        let frames = [Ok(Frame::data(Bytes::from_static(b"ab"))), Err("gone")];
+        let mut body = Outgoing::new(StreamBody::new(stream::iter(frames)));
+        body.keep(9);
+        assert_eq!(read(&mut body), Err(b"ab".to_vec()));
+        assert!(!body.rewind());
     }
 }

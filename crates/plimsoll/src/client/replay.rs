@@ -1,46 +1,66 @@
-//! When a request may be sent a second time after it was sent once.
+//! When a request may be sent a second time on the connection to the same backend, after it was sent once.
 //!
 //! A server may close an idle connection at the very moment at which a request is on its way to it. The
 //! client cannot tell this from a server that died while serving. RFC 9110 (9.2.2) lets a client send
-//! such a request again if its method is idempotent; here it must also have had no body, and the
+//! such a request again if its method is idempotent; here its body must also be whole ([`Outgoing::is_whole`]), and the
 //! connection must have been idle before (on one opened for the request there is no idle time to end). Any other request is
-//! never sent again, with one exception: a server may say that it did not look at a request, which then
-//! may be sent again whatever its method, if its body is still whole because there was none.
+//! not sent again here, with one exception: a server may say that it did not look at a request, which then
+//! may be sent again whatever its method. What goes to another backend after that is [`again`](super::again)'s to say.
 //!
 //! On HTTP/1 the request is still there when it fails, so this is decided then, by what has happened to it
 //! (`Exchange::fate`). For HTTP/2 a copy is made before sending, since hyper keeps what it was given; it shares the bytes of all
-//! header values.
+//! header values, and lends the body.
 
 use http::{Extensions, HeaderMap, Method, Request, Uri};
-use http_body::Body;
 
+use super::Idempotent;
 use super::outgoing::Outgoing;
+use super::pool::RequestBody;
 
-/// What an HTTP/2 request without a body consists of.
-pub(super) struct Copy {
+/// Whether carrying a request out twice is the same as once, by its method or because the caller says so.
+pub(crate) fn is_idempotent(method: &Method, extensions: &Extensions) -> bool {
+    method.is_idempotent() || extensions.get::<Idempotent>().is_some()
+}
+
+/// What an HTTP/2 request consists of.
+pub(crate) struct Copy<B> {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     extensions: Extensions,
-    /// Whether it may be sent again only if the server says that it did not look.
+    body: Outgoing<B>,
+    /// Whether it may be sent again at this backend only if the server says that it did not look.
     only_if_refused: bool,
 }
 
-impl Copy {
-    /// A copy of `request`, if it may be sent again at all. `may_end`: whether an idle time of its connection
+impl<B: RequestBody> Copy<B> {
+    /// A copy of `request`, if its body can be sent again at all. `may_end`: whether an idle time of its connection
     /// may just be ending.
-    pub(super) fn of<B: Body>(request: &Request<B>, may_end: bool) -> Option<Self> {
-        let only_if_refused = !may_end || !request.method().is_idempotent();
-        if !request.body().is_end_stream() {
-            return None;
-        }
+    pub(super) fn of(request: &mut Request<Outgoing<B>>, may_end: bool) -> Option<Self> {
+        let lent = request.body_mut().lend()?;
+        let body = std::mem::replace(request.body_mut(), lent);
         Some(Self {
-            only_if_refused,
+            only_if_refused: !may_end || !is_idempotent(request.method(), request.extensions()),
             method: request.method().clone(),
             uri: request.uri().clone(),
             headers: request.headers().clone(),
             extensions: request.extensions().clone(),
+            body,
         })
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// Whether carrying it out twice is the same as once.
+    pub(super) fn is_idempotent(&self) -> bool {
+        is_idempotent(&self.method, &self.extensions)
+    }
+
+    /// Whether all that was sent of its body is kept.
+    pub(super) fn is_whole(&self) -> bool {
+        self.body.is_whole()
     }
 
     /// Whether it must not be sent again unless the server says that it did not look.
@@ -48,13 +68,18 @@ impl Copy {
         self.only_if_refused
     }
 
-    /// The request again.
-    pub(super) fn into_request<B>(self) -> Request<Outgoing<B>> {
-        let mut request = Request::new(Outgoing::empty());
+    /// It will not be sent again.
+    pub(super) fn forget(mut self) {
+        self.body.forget();
+    }
+
+    /// The request again, if its body is whole.
+    pub(super) fn into_request(self) -> Option<Request<Outgoing<B>>> {
+        let mut request = Request::new(self.body.take_back()?);
         *request.method_mut() = self.method;
         *request.uri_mut() = self.uri;
         *request.headers_mut() = self.headers;
         *request.extensions_mut() = self.extensions;
-        request
+        Some(request)
     }
 }

@@ -27,13 +27,15 @@ pub struct Endpoint {
     pub authority: Option<Authority>,
     /// What fails together with it: its zone or rack. Subsets are spread over zones.
     pub zone: Option<Arc<str>>,
+    /// Where it is as far as nearness goes: its datacenter, say. Counts where the cluster has an order of localities.
+    pub locality: Option<Arc<str>>,
 }
 
 impl Endpoint {
     /// An ordinary backend at `address`.
     #[must_use]
     pub const fn new(address: SocketAddr) -> Self {
-        Self { address, weight: Weight::ONE, authority: None, zone: None }
+        Self { address, weight: Weight::ONE, authority: None, zone: None, locality: None }
     }
 
     /// The same with another weight.
@@ -47,6 +49,13 @@ impl Endpoint {
     #[must_use]
     pub fn zone(mut self, zone: impl Into<Arc<str>>) -> Self {
         self.zone = Some(zone.into());
+        self
+    }
+
+    /// The same in a locality.
+    #[must_use]
+    pub fn locality(mut self, locality: impl Into<Arc<str>>) -> Self {
+        self.locality = Some(locality.into());
         self
     }
 }
@@ -122,12 +131,8 @@ pub async fn resolve(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result
         addresses.dedup();
         let is_address = name.parse::<SocketAddr>().is_ok();
         let authority = if is_address { None } else { name.parse().ok() };
-        endpoints.extend(addresses.into_iter().map(|address| Endpoint {
-            address,
-            weight: Weight::ONE,
-            authority: authority.clone(),
-            zone: None,
-        }));
+        let endpoint = |address| Endpoint { authority: authority.clone(), ..Endpoint::new(address) };
+        endpoints.extend(addresses.into_iter().map(endpoint));
     }
     Ok(endpoints)
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll_core::admit::{self, Arrival, Entry, Mode, Pressure, RankedConfig, Seen};
+use plimsoll_core::signal::{Gauges, Loads, Scarce, ScarceConfig};
 use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_core::{Criticality, Timestamp};
 use plimsoll_wire::shed::{ShedAnswer, ShedReason};
@@ -22,6 +23,7 @@ use super::context::{Customer, RequestContext};
 use super::cost::Request;
 use super::cpu;
 use crate::clock::Clock;
+use crate::system::{ScarceReader, Whose};
 
 /// Between two looks at what the process has used, which cost a microsecond.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -33,6 +35,8 @@ pub(super) type Gauge = Box<dyn Fn() -> f64 + Send + Sync>;
 pub(super) struct Gate {
     clock: Clock,
     gauge: Option<Gauge>,
+    /// None where nothing but CPU is looked at.
+    scarce: Option<Watch>,
     machine: Mutex<(admit::Gate, Pcg64Mcg)>,
     /// What it means, apart from the machine: who asks for a summary is to hold up nobody's admission.
     throttling: Mutex<Throttling>,
@@ -41,7 +45,15 @@ pub(super) struct Gate {
     /// In nanoseconds: charged to requests, and when the next look is due.
     charged: AtomicU64,
     look_at: AtomicU64,
+    scarce_at: AtomicU64,
     counts: Counts,
+}
+
+/// What runs short beside CPU.
+struct Watch {
+    seen: Mutex<(ScarceReader, Scarce)>,
+    /// At the last look, which nobody is to wait for.
+    gauges: Mutex<Gauges>,
 }
 
 /// What became of the requests that asked, since the start.
@@ -86,20 +98,26 @@ impl fmt::Debug for Gate {
 
 impl Gate {
     /// `config` is for as many CPUs as the process may use.
-    pub(super) fn new(config: RankedConfig, mode: Mode, gauge: Option<Gauge>) -> Arc<Self> {
+    pub(super) fn new(config: RankedConfig, mode: Mode, gauge: Option<Gauge>, watched: &ScarceConfig) -> Arc<Self> {
         let clock = Clock::start();
         let now = clock.now();
         let seen = Seen { cpu: cpu::used().as_secs_f64(), ..Seen::default() };
         // Nobody gains from knowing who is in luck; servers of one fleet had better not agree.
         let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
+        let scarce = watched.is_any().then(|| {
+            let seen = Mutex::new((ScarceReader::of(Whose::Own, watched), Scarce::new(watched)));
+            Watch { seen, gauges: Mutex::default() }
+        });
         Arc::new(Self {
             clock,
             gauge,
+            scarce,
             machine: Mutex::new((admit::Gate::new(now, config, mode, seen), rng)),
             throttling: Mutex::new(Throttling::new(now, ThrottlingConfig::default())),
             charged: AtomicU64::new(0),
             runnable: AtomicU64::new(0),
             look_at: AtomicU64::new(0),
+            scarce_at: AtomicU64::new(0),
             counts: Counts::default(),
         })
     }
@@ -123,6 +141,7 @@ impl Gate {
             is_retry: context.attempt > 1,
         };
         let now = self.clock.now();
+        self.look_around(now);
         let mut machine = self.machine.lock();
         let (gate, rng) = &mut *machine;
         self.look(now, gate);
@@ -182,7 +201,21 @@ impl Gate {
             charged: Duration::from_nanos(self.charged.load(Ordering::Relaxed)).as_secs_f64(),
             runnable: self.runnable.load(Ordering::Relaxed) as f64,
         };
-        gate.see(now, seen, self.gauge.as_ref().map_or(0.0, |gauge| gauge()));
+        let known = self.scarce.as_ref().map_or_else(Gauges::default, |watch| *watch.gauges.lock());
+        gate.see(now, seen, &Gauges { own: self.gauge.as_ref().map(|gauge| gauge()), ..known });
+    }
+
+    /// Looks at what runs short beside CPU, if it is time; without the lock of the machine, for it takes longer than a decision does.
+    fn look_around(&self, now: Timestamp) {
+        let due = self.scarce_at.load(Ordering::Relaxed);
+        let Some(watch) = self.scarce.as_ref().filter(|_| now.as_nanos() >= due) else { return };
+        let next = (now + Scarce::LOOK_EVERY).as_nanos();
+        // One of all threads does.
+        if self.scarce_at.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let (reader, scarce) = &mut *watch.seen.lock();
+            let gauges = scarce.sample(now, &reader.read());
+            *watch.gauges.lock() = gauges;
+        }
     }
 
     /// A request could run, or runs.
@@ -220,6 +253,10 @@ impl Gate {
 
     pub(super) fn pressure(&self, criticality: Criticality) -> Pressure {
         self.machine.lock().0.pressure(criticality)
+    }
+
+    pub(super) fn loads(&self) -> Loads {
+        self.machine.lock().0.loads(self.clock.now())
     }
 
     pub(super) fn throttling(&self) -> Summary {

@@ -84,7 +84,7 @@ impl<B: Body<Data = Bytes>> Body for ServerBody<B> {
             Some(Ok(frame)) if *trailers == Trailers::Awaited => Some(Ok(match frame.into_trailers() {
                 Ok(mut map) => {
                     *trailers = Trailers::Done;
-                    see_to(&mut map, reporter);
+                    see_to(&mut map, reporter, in_progress.as_ref().and_then(InProgress::request));
                     Frame::trailers(map)
                 }
                 Err(frame) => frame,
@@ -136,9 +136,9 @@ impl OwnBody {
 
 /// Attaches the report to the trailers of a gRPC call, or to a head that is all there is of it, and
 /// counts the call as failed if it was.
-pub(super) fn see_to(map: &mut HeaderMap, reporter: &Reporter) {
+pub(super) fn see_to(map: &mut HeaderMap, reporter: &Reporter, request: Option<&Arc<cost::Request>>) {
     if Code::read(map).unwrap_or(Code::Unknown).is_failure() {
         reporter.failed();
     }
-    map.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header());
+    map.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(request.map(Arc::as_ref)));
 }

@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
-use plimsoll_core::admit::{Mode, QueueConfig, Quota, RankedConfig};
+use plimsoll_core::Ratio;
+use plimsoll_core::admit::{Mode, Outlook, QueueConfig, Quota, RankedConfig};
 use plimsoll_core::classify::Classifier;
+use plimsoll_core::signal::ScarceConfig;
 
 use super::admission::{Gate, Gauge};
 use super::classify::Rules;
 use super::context::{Customer, RequestHead};
-use super::cpu;
 use super::layer::ServerLayer;
 use super::lifecycle::Lifecycle;
 use super::meter;
 use super::places::Places;
 use super::report::{ReportSource, Reporter};
+use crate::system::{LEAST_CPUS, Whose, cpus};
 
 /// What can be set about a [`ServerLayer`].
 #[must_use]
@@ -27,7 +29,9 @@ pub struct ServerLayerBuilder {
     readiness_path: Option<Arc<str>>,
     rules: Rules,
     admission: Option<Mode>,
+    outlook: Outlook,
     gauge: Option<Gauge>,
+    scarce: ScarceConfig,
     concurrency: Option<QueueConfig>,
 }
 
@@ -41,7 +45,9 @@ impl ServerLayerBuilder {
             readiness_path: None,
             rules: Rules::default(),
             admission: Some(Mode::default()),
+            outlook: Outlook::default(),
             gauge: None,
+            scarce: ScarceConfig::default(),
             concurrency: None,
         }
     }
@@ -55,7 +61,7 @@ impl ServerLayerBuilder {
     /// The CPUs that 100% utilization stands for: by default all that the process may use. A server
     /// that can only keep one thread busy is full at 1.0. At least a hundredth of a CPU.
     pub fn cpus(mut self, cpus: f64) -> Self {
-        self.cpus = Some(if cpus.is_finite() { cpus.max(0.01) } else { cpu::available() });
+        self.cpus = cpus.is_finite().then(|| cpus.max(LEAST_CPUS));
         self
     }
 
@@ -75,6 +81,20 @@ impl ServerLayerBuilder {
     /// What is done about too much load: by default [`Mode::Protect`]. `None`: nothing, and no cost is measured.
     pub fn admission(mut self, mode: impl Into<Option<Mode>>) -> Self {
         self.admission = mode.into();
+        self
+    }
+
+    /// What the server expects of a load that it does not know yet: by default [`Outlook::Optimistic`]. With
+    /// [`Outlook::Pessimistic`] there is never more work than its line allows, whatever comes at once; what a request may cost is
+    /// kept free for it, and so some of the CPU is not used.
+    ///
+    /// ```
+    /// use plimsoll::server::{Lifecycle, Outlook, ServerLayer};
+    ///
+    /// let layer = ServerLayer::builder(Lifecycle::new()).outlook(Outlook::Pessimistic).build();
+    /// ```
+    pub fn outlook(mut self, outlook: Outlook) -> Self {
+        self.outlook = outlook;
         self
     }
 
@@ -143,6 +163,29 @@ impl ServerLayerBuilder {
         self
     }
 
+    /// From which used part of its memory on the server looks at whether that is running out: by default 90%; `None`: never. The memory is
+    /// that of its control group, else of the machine. While it would be full within ten seconds at the rate of late, there are fewer
+    /// requests in progress at a time; one that is always nearly full, as heaps and caches are, turns nobody away.
+    pub fn memory(mut self, line: impl Into<Option<Ratio>>) -> Self {
+        self.scarce.memory = line.into();
+        self
+    }
+
+    /// For which part of the time some task of the server's control group, else of the machine, may wait for a CPU (PSI, `some`): by
+    /// default that is not looked at, for a busy server that is well has somebody wait most of the time. Above it there are
+    /// fewer requests in progress at a time. For servers that share CPUs with what must not be slowed down.
+    pub fn cpu_pressure(mut self, most: impl Into<Option<Ratio>>) -> Self {
+        self.scarce.cpu_pressure = most.into();
+        self
+    }
+
+    /// The same for memory: the time that goes into getting back what was thrown out a moment ago. By default it is not looked at;
+    /// 10% is much. For servers whose memory may be swapped, or that work on files in memory.
+    pub fn memory_pressure(mut self, most: impl Into<Option<Ratio>>) -> Self {
+        self.scarce.memory_pressure = most.into();
+        self
+    }
+
     /// At most so many requests are in progress at a time, and others wait for a place: by default there is no such limit. For what is
     /// not CPU and is held by each, such as connections to a database. The most critical are next, and under overload the newest among
     /// equals ([`Queue`](plimsoll_core::admit::Queue)). A response has its place until its body has ended.
@@ -160,9 +203,10 @@ impl ServerLayerBuilder {
     /// The layer.
     #[must_use]
     pub fn build(self) -> ServerLayer {
-        let cpus = self.cpus.unwrap_or_else(cpu::available);
-        let config = RankedConfig::new(cpus).expect("a hundredth of a CPU or more");
-        let gate = self.admission.map(|mode| Gate::new(config, mode, self.gauge));
+        let cpus = self.cpus.unwrap_or_else(|| cpus(Whose::Own));
+        let mut config = RankedConfig::new(cpus).expect("a hundredth of a CPU or more");
+        config.outlook = self.outlook;
+        let gate = self.admission.map(|mode| Gate::new(config, mode, self.gauge, &self.scarce));
         ServerLayer {
             reporter: Reporter::new(self.lifecycle, self.window, cpus, self.source),
             readiness_path: self.readiness_path,

@@ -1,5 +1,7 @@
 //! What is known of the request that is being served.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::Pressure;
@@ -80,6 +82,19 @@ pub fn current() -> Option<RequestContext> {
 #[must_use]
 pub fn pressure() -> Pressure {
     cost::current().map_or(Pressure::None, |request| request.pressure())
+}
+
+/// Charges so much of something to the request that is being served: tokens, rows, bytes read, by a name of your own. It stands in the
+/// `request_cost` of its load report beside `cpu`, which is measured and cannot be charged; of what is charged several times,
+/// the sum does. Outside of requests, and where no cost is measured, nothing happens.
+///
+/// ```
+/// plimsoll::server::charge("tokens", 812.0);
+/// ```
+pub fn charge(name: impl Into<Cow<'static, str>>, amount: f64) {
+    if let Some(request) = cost::current() {
+        request.charge_with(name.into(), amount);
+    }
 }
 
 /// CPU time that the request which is being served has used so far, the running section not included.

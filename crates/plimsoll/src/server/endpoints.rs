@@ -90,7 +90,7 @@ fn readiness(reporter: &Reporter, method: &Method) -> Response<OwnBody> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header());
+    headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(None));
     response
 }
 
@@ -175,7 +175,7 @@ fn streaming(frames: impl Stream<Item = Frame<Bytes>> + Send + 'static) -> Respo
 
 fn last_frame(code: Code, message: &str, reporter: &Reporter) -> Frame<Bytes> {
     let mut trailers = grpc::trailers(code, message);
-    trailers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header());
+    trailers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(None));
     Frame::trailers(trailers)
 }
 
@@ -183,7 +183,7 @@ fn trailers_only(code: Code, message: &str, reporter: &Reporter) -> Response<Own
     let mut response = Response::new(OwnBody::Whole(None));
     *response.headers_mut() = grpc::trailers(code, message);
     response.headers_mut().insert(CONTENT_TYPE, grpc::CONTENT_TYPE_GRPC);
-    response.headers_mut().insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header());
+    response.headers_mut().insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(None));
     response
 }
 

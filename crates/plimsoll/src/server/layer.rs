@@ -26,6 +26,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
 use plimsoll_core::LoadReport;
+use plimsoll_core::signal::Loads;
 use plimsoll_core::throttling::Summary;
 use plimsoll_wire::grpc;
 use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
@@ -85,6 +86,12 @@ impl ServerLayer {
     #[must_use]
     pub fn admission(&self) -> AdmissionCounts {
         self.gate.as_ref().map_or_else(AdmissionCounts::default, |gate| gate.counts())
+    }
+
+    /// How loaded the server is by each of its signals, and which one has it turn requests away. `None` without admission.
+    #[must_use]
+    pub fn loads(&self) -> Option<Loads> {
+        self.gate.as_ref().map(|gate| gate.loads())
     }
 
     /// Whether what is turned away is as it should be: the verdict, what was offered, admitted and shed lately, by whom, and the
@@ -287,7 +294,7 @@ fn shed<B>(request: &Request<B>, turned_away: ShedAnswer, reporter: &Reporter) -
     let ShedAnswer { reason, after } = turned_away;
     let mut response = reason.head(is_grpc, after);
     let headers = response.headers_mut();
-    headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header());
+    headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(None));
     let text = Bytes::from_static(reason.row().message.as_bytes());
     let body = if is_grpc {
         None

@@ -2,7 +2,7 @@
 //!
 //! Encoding a report for every response would cost more than many responses do. So the encoded
 //! header is kept and made anew only every [`ENCODE_EVERY`]; in between a response pays for reading
-//! the clock and for a reference count. Becoming a lame duck shows at once.
+//! the clock, and for putting behind it what its own request has used ([`Encoded`]). Becoming a lame duck shows at once.
 //!
 //! What is measured: qps, eps and CPU over one sliding window ([`meter`](super::meter)), requests in flight, and
 //! the latency that one more of them can expect ([`LatencyByLoad`]). CPU utilization is CPU used over CPU available, and stands in for
@@ -17,9 +17,10 @@ use http::HeaderValue;
 use parking_lot::{Mutex, RwLock};
 use plimsoll_core::probe::LatencyByLoad;
 use plimsoll_core::{LoadReport, Timestamp};
-use plimsoll_wire::orca::OrcaLoadReport;
+use plimsoll_wire::orca::{Encoded, OrcaLoadReport};
 use tokio::time::Instant;
 
+use super::cost;
 use super::cpu;
 use super::lifecycle::{Lifecycle, Phase};
 use super::meter::{LoadMeter, Rates, Totals};
@@ -54,7 +55,7 @@ pub(super) struct Reporter {
     /// When the encoded report is too old, in nanoseconds since the origin.
     stale_at: AtomicU64,
     encoded_phase: AtomicU8,
-    encoded: RwLock<HeaderValue>,
+    encoded: RwLock<Arc<Encoded>>,
     measuring: Mutex<Measuring>,
 }
 
@@ -93,7 +94,7 @@ impl Reporter {
             latencies: Mutex::default(),
             stale_at: AtomicU64::new(0),
             encoded_phase: AtomicU8::new(lifecycle.phase() as u8),
-            encoded: RwLock::new(report.to_header_value()),
+            encoded: RwLock::new(Arc::new(Encoded::from(&report))),
             measuring: Mutex::new(Measuring {
                 meter: LoadMeter::new(Timestamp::ZERO, window, totals),
                 rates: Rates::default(),
@@ -124,8 +125,16 @@ impl Reporter {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The report as the value of an `endpoint-load-metrics-bin` header.
-    pub(super) fn header(&self) -> HeaderValue {
+    /// The report as the value of an `endpoint-load-metrics-bin` header, with what `request` has used so far, if that is measured.
+    pub(super) fn header(&self, request: Option<&cost::Request>) -> HeaderValue {
+        let encoded = self.encoded();
+        match request {
+            Some(request) => request.with_cost(|cost| encoded.with_cost(cost)),
+            None => encoded.header_value().clone(),
+        }
+    }
+
+    fn encoded(&self) -> Arc<Encoded> {
         let now = self.now();
         let phase = self.lifecycle.phase();
         if phase as u8 != self.encoded_phase.load(Ordering::Acquire) {
@@ -136,7 +145,7 @@ impl Reporter {
         {
             self.encode(&mut measuring, now, phase);
         }
-        self.encoded.read().clone()
+        Arc::clone(&self.encoded.read())
     }
 
     /// The report as it stands now.
@@ -176,7 +185,7 @@ impl Reporter {
             load = source.report(load);
         }
         let report = OrcaLoadReport::from(&load);
-        *self.encoded.write() = report.to_header_value();
+        *self.encoded.write() = Arc::new(Encoded::from(&report));
         measuring.report = report;
         self.encoded_phase.store(phase as u8, Ordering::Release);
         self.stale_at.store((now + ENCODE_EVERY).as_nanos(), Ordering::Relaxed);
@@ -202,24 +211,24 @@ mod tests {
         let reporter = reporter(None);
         tokio::time::advance(Duration::from_secs(1)).await;
         reporter.answered();
-        let first = reporter.header();
+        let first = reporter.header(None);
         assert_eq!(read(&first).qps, 1.0);
         for _ in 0..99 {
             reporter.answered();
         }
         reporter.failed();
-        assert_eq!(reporter.header().as_bytes().as_ptr(), first.as_bytes().as_ptr(), "the same bytes, shared");
+        assert_eq!(reporter.header(None).as_bytes().as_ptr(), first.as_bytes().as_ptr(), "the same bytes, shared");
         tokio::time::advance(Duration::from_millis(100)).await;
-        let later = read(&reporter.header());
+        let later = read(&reporter.header(None));
         assert!(later.qps > 50.0 && later.eps > 0.5, "{later:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn lame_duck_shows_in_the_very_next_report() {
         let reporter = reporter(None);
-        assert!(!read(&reporter.header()).lame_duck);
+        assert!(!read(&reporter.header(None)).lame_duck);
         reporter.lifecycle.lame_duck();
-        assert!(read(&reporter.header()).lame_duck);
+        assert!(read(&reporter.header(None)).lame_duck);
     }
 
     #[tokio::test(start_paused = true)]

@@ -137,7 +137,7 @@ fn attach<B>(response: Response<B>, reporter: &Arc<Reporter>, in_progress: InPro
     let mut trailers = Trailers::Done;
     if grpc::is_grpc(&head.headers) {
         if Code::read(&head.headers).is_some() {
-            see_to(&mut head.headers, reporter);
+            see_to(&mut head.headers, reporter, in_progress.request());
         } else {
             trailers = Trailers::Awaited;
         }
@@ -145,7 +145,7 @@ fn attach<B>(response: Response<B>, reporter: &Arc<Reporter>, in_progress: InPro
         if head.status.is_server_error() || head.headers.contains_key(X_PLIMSOLL_SHED) {
             reporter.failed();
         }
-        head.headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header());
+        head.headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(in_progress.request().map(Arc::as_ref)));
     }
     Response::from_parts(head, ServerBody::service(body, Arc::clone(reporter), in_progress, trailers))
 }

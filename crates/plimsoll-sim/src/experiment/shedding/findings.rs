@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::measure::{self, Counted, Reading, Tally, Window, ratio};
+use super::measure::{self, Counted, Reading, Tally, ratio};
 use super::plan::Plan;
 use super::{Measured, figures};
+use crate::experiment::windows::Window;
 use crate::findings::Findings;
 
 /// Readings in the span over which CPU is looked at for idling: a twentieth of a second in the default tick, which is as short as
@@ -17,7 +18,7 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
     let mut names = Vec::new();
     for arm in &plan.arms {
         for window in measure::windows(plan) {
-            let prefix = prefix(&arm.name, &window);
+            let prefix = window.prefix(&arm.name);
             names.extend(OF_SERVER.iter().map(|(name, _)| format!("{prefix}.{name}")));
             names.extend(OF_TASKS.iter().map(|(name, _)| format!("{prefix}.{name}")));
             for source in &plan.sources {
@@ -35,7 +36,7 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     for of in measured {
         let windows = of.measure.windows.iter().zip(&of.measure.counted).zip(&of.measure.most_in_a_second);
         for ((window, counted), most_in_a_second) in windows {
-            let prefix = prefix(&of.arm.name, window);
+            let prefix = window.prefix(&of.arm.name);
             let all = Counted { most_in_a_second: *most_in_a_second, ..sum(counted) };
             let server = Server { plan, of, window, all: &all.tally };
             for (name, metric) in OF_SERVER {
@@ -53,10 +54,6 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     }
     findings.figures = figures::figures(plan, measured);
     findings
-}
-
-fn prefix(arm: &str, window: &Window) -> String {
-    window.name.as_ref().map_or_else(|| arm.to_owned(), |phase| format!("{arm}.{phase}"))
 }
 
 /// All sources together, but for what they used in one second: that of all is not the sum of what each did.

@@ -10,6 +10,7 @@ use hdrhistogram::Histogram;
 use plimsoll_core::Timestamp;
 
 use super::plan::Plan;
+use crate::experiment::windows::Window;
 
 /// Longest latency told apart: longer ones are those of work that nobody waits for.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
@@ -97,39 +98,9 @@ pub(super) struct Sent {
     pub(super) shed: u64,
 }
 
-/// A part of the run.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Window {
-    /// That of the phase; `None` for the whole.
-    pub(super) name: Option<String>,
-    /// When it begins.
-    pub(super) begins: Duration,
-    /// From when on it is measured.
-    pub(super) from: Duration,
-    /// When it ends.
-    pub(super) to: Duration,
-}
-
-impl Window {
-    pub(super) fn holds(&self, at: Duration) -> bool {
-        self.from <= at && at < self.to
-    }
-
-    pub(super) fn seconds(&self) -> f64 {
-        self.to.saturating_sub(self.from).as_secs_f64()
-    }
-}
-
 /// The whole run, then each phase.
 pub(super) fn windows(plan: &Plan) -> Vec<Window> {
-    let whole = Window { name: None, begins: plan.warmup, from: plan.warmup, to: plan.duration };
-    let phases = plan.phases.iter().enumerate().map(|(i, phase)| Window {
-        name: Some(phase.name.clone()),
-        begins: phase.at,
-        from: (phase.at + phase.settle).max(plan.warmup),
-        to: plan.phases.get(i + 1).map_or(plan.duration, |next| next.at),
-    });
-    std::iter::once(whole).chain(phases).collect()
+    crate::experiment::windows::windows(&plan.phases, plan.warmup, plan.duration)
 }
 
 /// What is counted of one source in one part of the run.

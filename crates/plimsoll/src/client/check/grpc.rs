@@ -11,7 +11,7 @@ use plimsoll_core::health::CheckOutcome;
 use plimsoll_wire::grpc::{self, CONTENT_TYPE_GRPC, Code};
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus};
 
-use super::beside;
+use super::{beside, is_busy};
 use crate::client::cluster::Backend;
 use crate::stream::Stream;
 
@@ -27,6 +27,9 @@ pub(super) async fn check(stream: Stream, backend: &Backend, scheme: Scheme, ser
         let response = sender.send_request(request(backend, scheme, service)?).await.ok()?;
         if response.status() != StatusCode::OK {
             return None;
+        }
+        if is_busy(response.status(), response.headers()) {
+            return Some((Code::Ok, Some(HealthCheckResponse::of(ServingStatus::Serving))));
         }
         let mut code = Code::read(response.headers());
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await.ok()?;

@@ -1,4 +1,4 @@
-//! `GET path`: 2xx passes, 503 says not serving, anything else fails.
+//! `GET path`: 2xx passes, and so does an answer that says that there is too much to do; 503 says not serving, anything else fails.
 
 use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_core::health::CheckOutcome;
 use plimsoll_wire::orca;
 
-use super::{Finding, beside};
+use super::{Finding, beside, is_busy};
 use crate::client::cluster::Backend;
 use crate::client::form;
 use crate::client::pool::Version;
@@ -35,6 +35,7 @@ pub(super) async fn check(stream: Stream, backend: &Backend, asked: Asked<'_>) -
     let outcome = match response.status() {
         _ if report.is_some_and(|report| report.lame_duck) => CheckOutcome::NotServing,
         status if status.is_success() => CheckOutcome::Passed,
+        status if is_busy(status, response.headers()) => CheckOutcome::Passed,
         StatusCode::SERVICE_UNAVAILABLE => CheckOutcome::NotServing,
         _ => CheckOutcome::Failed,
     };

@@ -10,8 +10,10 @@ mod vigil;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::{HeaderMap, StatusCode};
 use plimsoll_core::LoadReport;
 use plimsoll_core::health::CheckOutcome;
+use plimsoll_wire::shed::{Shed, ShedReason};
 
 pub(crate) use self::vigil::vigil;
 use super::cluster::Backend;
@@ -32,6 +34,12 @@ impl From<CheckOutcome> for Finding {
     fn from(outcome: CheckOutcome) -> Self {
         Self { outcome, report: None }
     }
+}
+
+/// Whether an answer says that the backend has too much to do for this check: so it serves others, and must not be left with nothing.
+/// Were it a lame duck for it, those beside it would get its requests, and be lame ducks next.
+fn is_busy(status: StatusCode, headers: &HeaderMap) -> bool {
+    Shed::read(status, headers).and_then(|shed| shed.reason).is_some_and(ShedReason::is_of_load)
 }
 
 /// Checks `backend` once, as `config` says. An error says nothing of it: the check could not be made.

@@ -38,7 +38,7 @@ impl Backend {
         &self.label
     }
 
-    /// As its source named it when it became a member; its zone may have changed since.
+    /// As its source named it when it became a member; its zone and locality may have changed since.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint

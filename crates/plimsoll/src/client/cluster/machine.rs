@@ -11,7 +11,11 @@ use std::time::Duration;
 
 use plimsoll_core::health::State;
 use plimsoll_core::queue::{Hand, Queue};
-use plimsoll_core::{BackendId, BackendSnapshot, Balancer, Completion, Event, LoadReport, Outcome, Pick, Timestamp};
+use plimsoll_core::retry::Budget;
+use plimsoll_core::throttle::{self, Hold, Throttle, Verdict};
+use plimsoll_core::{
+    BackendId, BackendSnapshot, Balancer, Completion, Criticality, Event, LoadReport, Outcome, Pick, Timestamp,
+};
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
@@ -20,6 +24,10 @@ use super::membership::Membership;
 use super::tally::{BackendCounts, ClusterCounts, Ending, Latencies};
 use crate::client::config::{ClusterConfig, RequestConfig};
 use crate::discover::Endpoint;
+
+/// Requests that a new cluster counts as made, for its first retries: ten of them, with the default budget. It takes about five refusals for
+/// an overloaded backend to get hardly anything more, and a few may be.
+const CREDIT: u32 = 100;
 
 /// Something that happened to a cluster.
 #[derive(Clone, Debug)]
@@ -37,6 +45,8 @@ pub struct Notice {
 pub struct BackendView {
     /// What does not change.
     pub backend: Arc<Backend>,
+    /// The locality that it counts as of; `None` where the cluster has none.
+    pub locality: Option<Arc<str>>,
     /// The machine's view.
     pub snapshot: BackendSnapshot,
     /// What was counted.
@@ -50,6 +60,15 @@ pub(crate) struct Done {
     pub(crate) ending: Ending,
     pub(crate) latency: Option<Duration>,
     pub(crate) report: Report,
+    /// What the throttle learns by it; `None` if it was told before.
+    pub(crate) taken: Option<Taken>,
+}
+
+/// What became of a request of this criticality that was sent, as the throttle has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) criticality: Criticality,
+    pub(crate) outcome: throttle::Outcome,
 }
 
 /// What a response said of its backend's load.
@@ -63,8 +82,13 @@ pub(crate) enum Report {
 /// What a request finds.
 pub(crate) enum Found {
     Backend(BackendId, RequestConfig),
-    Wait(RequestConfig),
+    /// In the queue of this locality.
+    Wait(RequestConfig, usize),
     NoBackend,
+    /// No locality has room for it.
+    NoRoom,
+    /// It is not sent.
+    Held(Hold),
 }
 
 /// What a fact has changed.
@@ -91,33 +115,67 @@ pub(super) struct Machine {
     events: Vec<(Timestamp, Event)>,
     pub(super) config: Arc<ClusterConfig>,
     pub(super) counts: ClusterCounts,
-    pub(super) queue: Queue<Waker>,
+    /// Who waits, by locality; one queue without any.
+    pub(super) queues: Vec<Queue<Waker>>,
+    pub(super) throttle: Throttle,
+    pub(super) budget: Budget,
 }
 
 impl Machine {
-    pub(super) fn new(config: ClusterConfig, seed: u64) -> Self {
+    pub(super) fn new(now: Timestamp, config: ClusterConfig, seed: u64) -> Self {
         let mut membership = Membership::default();
         membership.set_choice(config.subset);
-        Self {
+        let localities = config.localities.clone();
+        let mut machine = Self {
             balancer: Balancer::new(config.machine()),
             rng: Pcg64Mcg::seed_from_u64(seed),
             members: Vec::new(),
             membership,
             events: Vec::new(),
+            throttle: Throttle::new(now, config.throttle),
+            budget: Budget::new(now, config.retry.budget).with_credit(CREDIT),
             config: Arc::new(config),
             counts: ClusterCounts::default(),
-            queue: Queue::default(),
-        }
+            queues: vec![Queue::default()],
+        };
+        machine.set_localities(now, localities.as_ref(), None);
+        machine
     }
 
-    pub(super) fn pick(&mut self, now: Timestamp, tried: &[BackendId]) -> Found {
-        let pick = match tried {
-            [] => self.balancer.pick(now, &mut self.rng),
-            tried => self.balancer.pick_except(now, &mut self.rng, tried),
+    /// A backend for a request that is about to be sent, unless it is held back. With [`Found::Backend`] and [`Found::Wait`] the
+    /// throttle must be told what became of it.
+    pub(super) fn begin(&mut self, now: Timestamp, criticality: Criticality, tried: &[BackendId]) -> Found {
+        if let Verdict::Hold(hold) = self.throttle.ask(now, criticality, &mut self.rng) {
+            return Found::Held(hold);
+        }
+        let Some(at) = self.route(now, criticality) else {
+            self.not_sent(now, criticality);
+            return Found::NoRoom;
         };
-        match pick {
+        if tried.is_empty() && !self.queues[at].is_empty() {
+            // Were there a place, who waits would have it.
+            return Found::Wait(self.config.requests, at);
+        }
+        let found = self.pick(now, at, tried);
+        if let Found::NoBackend = found {
+            self.not_sent(now, criticality);
+        }
+        found
+    }
+
+    /// A request that was to be sent was not, in the end.
+    pub(super) fn not_sent(&mut self, now: Timestamp, criticality: Criticality) {
+        self.taken(now, Taken { criticality, outcome: throttle::Outcome::Unknown });
+    }
+
+    pub(super) fn taken(&mut self, now: Timestamp, taken: Taken) {
+        self.throttle.on_outcome(now, taken.criticality, taken.outcome);
+    }
+
+    pub(super) fn pick(&mut self, now: Timestamp, at: usize, tried: &[BackendId]) -> Found {
+        match self.balancer.pick_at(now, &mut self.rng, at, tried) {
             Pick::Backend(id) => Found::Backend(id, self.config.requests),
-            Pick::Wait(_) => Found::Wait(self.config.requests),
+            Pick::Wait(_) => Found::Wait(self.config.requests, at),
             Pick::NoBackend => {
                 self.counts.no_backend += 1;
                 Found::NoBackend
@@ -142,6 +200,9 @@ impl Machine {
         }
         if let Some(counts) = self.counts_of(id) {
             counts.ended(done.ending);
+        }
+        if let Some(taken) = done.taken {
+            self.taken(now, taken);
         }
         self.report(now, id, &done.report);
         let (events, completion) = (&mut self.events, Completion { outcome: done.outcome, latency: done.latency });
@@ -176,7 +237,15 @@ impl Machine {
     pub(super) fn set_config(&mut self, now: Timestamp, config: ClusterConfig) -> News {
         self.balancer.set_config(now, config.machine());
         self.membership.set_choice(config.subset);
-        self.config = Arc::new(config);
+        if config.throttle != self.config.throttle {
+            self.throttle = Throttle::new(now, config.throttle);
+        }
+        if config.retry.budget != self.config.retry.budget {
+            self.budget = Budget::new(now, config.retry.budget);
+        }
+        let former = std::mem::replace(&mut self.config, Arc::new(config));
+        let config = self.config.clone();
+        self.set_localities(now, config.localities.as_ref(), former.localities.as_ref());
         self.resubset(now)
     }
 
@@ -218,12 +287,17 @@ impl Machine {
         let wanted = self.membership.members();
         let index: HashMap<_, usize> = wanted.iter().enumerate().map(|(at, endpoint)| (endpoint.address, at)).collect();
         let mut kept = vec![false; wanted.len()];
+        let config = self.config.clone();
+        let place_of = |endpoint: &Endpoint| config.localities.as_ref().map_or(0, |known| known.place_of(endpoint));
         let events = &mut self.events;
         let mut observe = |at, event| events.push((at, event));
         for slot in &mut self.members {
             let Some(member) = slot else { continue };
             match index.get(&member.backend.address()) {
-                Some(&at) if is_same(&wanted[at], member.backend.endpoint()) => kept[at] = true,
+                Some(&at) if is_same(&wanted[at], member.backend.endpoint()) => {
+                    self.balancer.set_locality(now, member.id, place_of(&wanted[at]));
+                    kept[at] = true;
+                }
                 _ => {
                     self.balancer.remove(now, member.id, &mut observe);
                     *slot = None;
@@ -232,6 +306,7 @@ impl Machine {
         }
         for (endpoint, _) in wanted.into_iter().zip(kept).filter(|(_, kept)| !kept) {
             let id = self.balancer.add(now, endpoint.weight, &mut observe);
+            self.balancer.set_locality(now, id, place_of(&endpoint));
             if self.membership.is_drained(endpoint.address) {
                 self.balancer.drain(now, id, &mut observe);
             }
@@ -259,7 +334,8 @@ impl Machine {
     pub(super) fn view(&self, now: Timestamp) -> Vec<BackendView> {
         let view = |snapshot: BackendSnapshot| {
             let member = self.member(snapshot.id)?;
-            Some(BackendView { backend: member.backend.clone(), counts: member.counts, snapshot })
+            let locality = self.locality_name(snapshot.locality);
+            Some(BackendView { backend: member.backend.clone(), locality, counts: member.counts, snapshot })
         };
         self.balancer.snapshot(now).into_iter().filter_map(view).collect()
     }
@@ -285,13 +361,16 @@ impl Machine {
                 news.notices.push(Notice { at, backend, event });
             }
         }
-        while let Some((waker, hand)) = self.queue.serve(now, &mut self.balancer, &mut self.rng) {
-            if hand == Hand::NoBackend {
-                self.counts.no_backend += 1;
-            }
-            match &mut news.served {
-                (first @ None, _) => *first = Some(waker),
-                (_, others) => others.push(waker),
+        for (at, queue) in self.queues.iter_mut().enumerate() {
+            let (balancer, rng) = (&mut self.balancer, &mut self.rng);
+            while let Some((waker, hand)) = queue.serve(|tried| balancer.pick_at(now, rng, at, tried)) {
+                if hand == Hand::NoBackend {
+                    self.counts.no_backend += 1;
+                }
+                match &mut news.served {
+                    (first @ None, _) => *first = Some(waker),
+                    (_, others) => others.push(waker),
+                }
             }
         }
         news
@@ -313,10 +392,10 @@ impl Machine {
     }
 }
 
-/// Whether a member goes on as it is. Where it stands is for the subset to know: a cluster that is given zones must not
-/// lose all of its connections by it.
+/// Whether a member goes on as it is. Where it stands is for the subset and the balancer to know: a cluster that is given zones or
+/// localities must not lose all of its connections by it.
 fn is_same(wanted: &Endpoint, member: &Endpoint) -> bool {
-    let Endpoint { address, weight, authority, zone: _ } = wanted;
+    let Endpoint { address, weight, authority, zone: _, locality: _ } = wanted;
     (address, weight, authority) == (&member.address, &member.weight, &member.authority)
 }
 

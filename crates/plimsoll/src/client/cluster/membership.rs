@@ -92,7 +92,7 @@ impl Membership {
             let backends: Vec<Backend> = (self.known.iter())
                 .map(|endpoint| Backend {
                     key: Backend::key_of(&endpoint.address.to_string()),
-                    domain: endpoint.zone.as_deref().map_or(0, domain_of),
+                    domain: domain_of(endpoint),
                     weight: endpoint.weight,
                 })
                 .collect();
@@ -101,8 +101,14 @@ impl Membership {
     }
 }
 
-/// The number of a zone: made from its name, and not in the order in which zones are met, or one backend that comes first in
-/// a new list would number all of them anew, and every client would turn to others.
-fn domain_of(zone: &str) -> u32 {
-    Backend::key_of(zone) as u32
+/// The number of a backend's zone, or of its locality if nothing is said of a zone: so that a subset has some of each. Made from the
+/// name, and not in the order in which zones are met, or one backend that comes first in a new list would number all of them
+/// anew, and every client would turn to others.
+fn domain_of(endpoint: &Endpoint) -> u32 {
+    match (&endpoint.zone, &endpoint.locality) {
+        (None, None) => 0,
+        (Some(name), None) | (None, Some(name)) => Backend::key_of(name) as u32,
+        // Zones of two localities may have the same name.
+        (Some(zone), Some(locality)) => Backend::key_of(&format!("{locality}/{zone}")) as u32,
+    }
 }

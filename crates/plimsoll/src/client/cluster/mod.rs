@@ -5,8 +5,10 @@
 //! pick or a completion, some tens of nanoseconds; connections belong to the clients and are not
 //! under it.
 
+mod again;
 mod backend;
 mod drive;
+mod localities;
 mod machine;
 mod membership;
 mod tally;
@@ -16,18 +18,23 @@ use std::fmt;
 use std::future::Future;
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll_core::health::State;
+use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_core::{BackendId, Event, Timestamp};
 use tokio::sync::{Notify, watch};
 
+pub use self::again::Restraint;
+pub(crate) use self::again::{Ask, Grant};
 pub use self::backend::Backend;
+pub use self::localities::LocalityView;
 pub use self::machine::{BackendView, Notice};
-pub(crate) use self::machine::{Done, Found, Report};
+pub(crate) use self::machine::{Done, Found, Report, Taken};
 use self::machine::{Machine, News};
 pub use self::tally::{BackendCounts, ClusterCounts, Ending, Latencies};
 pub(crate) use self::wait::NoTurn;
@@ -52,6 +59,14 @@ pub(crate) struct Shared {
     name: Box<str>,
     clock: Clock,
     machine: Mutex<Machine>,
+    /// Whether requests may be held back.
+    throttles: AtomicBool,
+    /// Whether anything depends on how critical a request is.
+    ranks: AtomicBool,
+    /// Whether requests are sent again that were not served.
+    retries: AtomicBool,
+    /// Bytes that are kept of the body of each request.
+    kept_of_bodies: AtomicUsize,
     /// Wakes the task that checks backends.
     driver: Arc<Notify>,
     /// Counts changes of membership and configuration, for the pools.
@@ -68,10 +83,15 @@ impl Cluster {
     /// [`Cluster::run`] is polled.
     pub fn new(name: &str, config: ClusterConfig, endpoints: impl IntoIterator<Item = impl Into<Endpoint>>) -> Self {
         let seed = std::hash::RandomState::new().hash_one(name);
+        let clock = Clock::start();
         let cluster = Self(Arc::new(Shared {
             name: name.into(),
-            clock: Clock::start(),
-            machine: Mutex::new(Machine::new(config, seed)),
+            throttles: AtomicBool::new(config.throttle != ThrottlePolicy::Off),
+            ranks: AtomicBool::new(config.ranks()),
+            retries: AtomicBool::new(config.retry.is_on()),
+            kept_of_bodies: AtomicUsize::new(config.retry.kept()),
+            machine: Mutex::new(Machine::new(clock.now(), config, seed)),
+            clock,
             driver: Arc::new(Notify::new()),
             changed: watch::Sender::new(0),
             lame_ducks: Mutex::default(),
@@ -108,6 +128,10 @@ impl Cluster {
     /// Replaces the configuration; all backends keep their state.
     pub fn set_config(&self, config: ClusterConfig) {
         let now = self.0.now();
+        self.0.throttles.store(config.throttle != ThrottlePolicy::Off, Ordering::Relaxed);
+        self.0.ranks.store(config.ranks(), Ordering::Relaxed);
+        self.0.retries.store(config.retry.is_on(), Ordering::Relaxed);
+        self.0.kept_of_bodies.store(config.retry.kept(), Ordering::Relaxed);
         let news = self.0.machine.lock().set_config(now, config);
         self.0.publish(news);
         self.0.reconsider();
@@ -152,10 +176,17 @@ impl Cluster {
         self.0.machine.lock().counts.clone()
     }
 
+    /// How much requests are held back now, and what is left for retries.
+    #[must_use]
+    pub fn restraint(&self) -> Restraint {
+        let now = self.0.now();
+        self.0.machine.lock().restraint(now)
+    }
+
     /// Requests that wait now because all backends are at their limit.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.0.machine.lock().queue.len()
+        self.0.machine.lock().waiting()
     }
 
     /// The time that the timestamps of snapshots are to be read against.
@@ -225,9 +256,32 @@ impl Shared {
         self.publish(news);
     }
 
-    /// Takes a load report in before its request has finished.
-    pub(crate) fn report(&self, now: Timestamp, id: BackendId, report: &Report) {
+    /// Whether requests may be held back, so that it matters what becomes of each.
+    pub(crate) fn throttles(&self) -> bool {
+        self.throttles.load(Ordering::Relaxed)
+    }
+
+    /// Whether it matters how critical each request is.
+    pub(crate) fn ranks(&self) -> bool {
+        self.ranks.load(Ordering::Relaxed)
+    }
+
+    /// Whether requests are sent again that were not served.
+    pub(crate) fn retries(&self) -> bool {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are kept of the body of each request, so that it can be sent again.
+    pub(crate) fn kept_of_bodies(&self) -> usize {
+        self.kept_of_bodies.load(Ordering::Relaxed)
+    }
+
+    /// Takes in what the head of a response says, before its request has finished.
+    pub(crate) fn report(&self, now: Timestamp, id: BackendId, report: &Report, taken: Option<Taken>) {
         let mut machine = self.machine.lock();
+        if let Some(taken) = taken {
+            machine.taken(now, taken);
+        }
         machine.report(now, id, report);
         let news = machine.news(now);
         drop(machine);

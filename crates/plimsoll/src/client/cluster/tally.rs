@@ -7,7 +7,10 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use plimsoll_core::Criticality;
 use plimsoll_core::health::{Reason, State};
+
+use crate::client::told::GivenUp;
 
 /// How one attempt at a backend ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,14 @@ pub struct ClusterCounts {
     pub further_attempts: u64,
     /// Requests sent again because a kept-alive connection had just closed.
     pub replayed: u64,
+    /// Requests that were held back, nothing sent, by the rank of their criticality.
+    pub throttled: [u64; Criticality::ALL.len()],
+    /// Requests that no locality had room for, nothing sent, by the rank of their criticality.
+    pub no_room: [u64; Criticality::ALL.len()],
+    /// Requests tried again after a backend may have seen them: why, how that ended (`answered`, `refused`, `failed`), and how often.
+    pub retries: Vec<(&'static str, &'static str, u64)>,
+    /// Requests that were not served and not tried again, by why not, in the order of [`GivenUp::ALL`].
+    pub given_up: [u64; GivenUp::ALL.len()],
     /// Times the panic rule came into force.
     pub panics: u64,
     /// Changes of state of its backends: into which, why, and how often.
@@ -95,6 +106,13 @@ pub struct ClusterCounts {
 }
 
 impl ClusterCounts {
+    pub(crate) fn retried(&mut self, reason: &'static str, outcome: &'static str) {
+        match self.retries.iter_mut().find(|(why, how, _)| (*why, *how) == (reason, outcome)) {
+            Some((.., count)) => *count += 1,
+            None => self.retries.push((reason, outcome, 1)),
+        }
+    }
+
     pub(crate) fn transition(&mut self, to: State, reason: Reason) {
         match self.transitions.iter_mut().find(|(state, why, _)| (*state, *why) == (to, reason)) {
             Some((.., count)) => *count += 1,

@@ -8,15 +8,17 @@
 use std::task::{Context, Poll, Waker};
 
 use plimsoll_core::queue::{Hand, Ticket};
-use plimsoll_core::{BackendId, Outcome, Timestamp};
+use plimsoll_core::{BackendId, Criticality, Outcome, Timestamp, throttle};
 
-use super::machine::{Done, Found, Machine, Report};
+use super::machine::{Done, Found, Machine, Report, Taken};
 use super::{Ending, Shared};
 use crate::client::config::RequestConfig;
 
-/// How an attempt ends that was never made.
-const GIVEN_BACK: Done =
-    Done { outcome: Outcome::Cancelled, ending: Ending::Cancelled, latency: None, report: Report::None };
+/// How an attempt ends that was never made, of a request of this criticality.
+fn given_back(criticality: Criticality) -> Done {
+    let taken = Some(Taken { criticality, outcome: throttle::Outcome::Unknown });
+    Done { outcome: Outcome::Cancelled, ending: Ending::Cancelled, latency: None, report: Report::None, taken }
+}
 
 /// Why a wait ended without a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,25 +34,37 @@ type Turn = Result<(BackendId, RequestConfig), NoTurn>;
 
 impl Shared {
     /// A backend for a request that has just arrived.
-    pub(crate) fn pick(&self, now: Timestamp) -> Found {
+    pub(crate) fn pick(&self, now: Timestamp, criticality: Criticality) -> Found {
         let mut machine = self.machine.lock();
-        if !machine.queue.is_empty() {
-            // Were there a place, who waits would have it.
-            return Found::Wait(machine.config.requests);
+        machine.budget.on_request(now);
+        let found = machine.begin(now, criticality, &[]);
+        match found {
+            Found::Held(_) => machine.counts.throttled[criticality.rank()] += 1,
+            Found::NoRoom => machine.counts.no_room[criticality.rank()] += 1,
+            _ => {}
         }
-        machine.pick(now, &[])
+        found
     }
 
-    /// A backend for a further attempt, preferably none of `tried`.
-    pub(crate) fn pick_except(&self, now: Timestamp, tried: &[BackendId]) -> Found {
+    /// A backend for a request that goes by credit: the throttle is not asked, nor does it count for the retries of others.
+    pub(crate) fn pick_batch(&self, now: Timestamp, criticality: Criticality) -> Found {
+        let mut machine = self.machine.lock();
+        match machine.route(now, criticality) {
+            Some(at) => machine.pick(now, at, &[]),
+            None => Found::NoRoom,
+        }
+    }
+
+    /// A backend for a further attempt after one of which nothing was sent, preferably none of `tried`.
+    pub(crate) fn pick_except(&self, now: Timestamp, criticality: Criticality, tried: &[BackendId]) -> Found {
         let mut machine = self.machine.lock();
         machine.counts.further_attempts += 1;
-        machine.pick(now, tried)
+        machine.begin(now, criticality, tried)
     }
 
-    /// Waits for a turn, for as long as it is polled.
-    pub(crate) async fn wait_turn(&self, tried: &[BackendId]) -> Turn {
-        let mut wait = Wait { shared: self, tried, ticket: None };
+    /// Waits for a turn in the queue of this locality, for as long as it is polled; the throttle has let the request pass.
+    pub(crate) async fn wait_turn(&self, criticality: Criticality, at: usize, tried: &[BackendId]) -> Turn {
+        let mut wait = Wait { shared: self, criticality, at, tried, ticket: None };
         std::future::poll_fn(|cx| wait.poll(cx)).await
     }
 
@@ -64,6 +78,9 @@ impl Shared {
 /// No waker is dropped under the lock: that may be the end of a task, with requests of its own.
 struct Wait<'a> {
     shared: &'a Shared,
+    criticality: Criticality,
+    /// The locality to which it was to go.
+    at: usize,
     tried: &'a [BackendId],
     ticket: Option<Ticket>,
 }
@@ -74,7 +91,7 @@ impl Wait<'_> {
         let mut guard = self.shared.machine.lock();
         let machine = &mut *guard;
         let Some(ticket) = &self.ticket else { return self.begin(machine, now, cx) };
-        match machine.queue.look(ticket) {
+        match machine.queues[self.at].look(ticket) {
             (Hand::Empty, Some(waker)) if !waker.will_wake(cx.waker()) => {
                 let former = std::mem::replace(waker, cx.waker().clone());
                 drop(guard);
@@ -92,6 +109,7 @@ impl Wait<'_> {
             }
             (Hand::NoBackend, _) => {
                 self.leave(machine);
+                machine.not_sent(now, self.criticality);
                 Poll::Ready(Err(NoTurn::NoBackend))
             }
         }
@@ -101,32 +119,36 @@ impl Wait<'_> {
     fn begin(&mut self, machine: &mut Machine, now: Timestamp, cx: &Context<'_>) -> Poll<Turn> {
         let comes_again = self.ticket.is_some();
         if !comes_again {
-            if machine.queue.len() >= machine.config.requests.max_pending {
+            if machine.waiting() >= machine.config.requests.max_pending {
+                machine.not_sent(now, self.criticality);
                 return Poll::Ready(Err(NoTurn::Full));
             }
             machine.counts.waited += 1;
         }
-        if comes_again || machine.queue.is_empty() {
-            let turn = match machine.pick(now, self.tried) {
+        if comes_again || machine.queues[self.at].is_empty() {
+            let turn = match machine.pick(now, self.at, self.tried) {
                 Found::Backend(id, requests) => Some(Ok((id, requests))),
                 Found::NoBackend => Some(Err(NoTurn::NoBackend)),
-                Found::Wait(_) => None,
+                Found::Wait(..) | Found::Held(_) | Found::NoRoom => None,
             };
             if let Some(turn) = turn {
+                if turn.is_err() {
+                    machine.not_sent(now, self.criticality);
+                }
                 self.leave(machine);
                 return Poll::Ready(turn);
             }
         }
         match &self.ticket {
-            Some(ticket) => machine.queue.rejoin(ticket, cx.waker().clone()),
-            None => self.ticket = Some(machine.queue.join(self.tried.to_vec(), cx.waker().clone())),
+            Some(ticket) => machine.queues[self.at].rejoin(ticket, cx.waker().clone()),
+            None => self.ticket = Some(machine.queues[self.at].join(self.tried.to_vec(), cx.waker().clone())),
         }
         Poll::Pending
     }
 
     /// Gives the seat back. Whoever was served has no waker there any more.
     fn leave(&mut self, machine: &mut Machine) -> Option<(Hand, Option<Waker>)> {
-        Some(machine.queue.leave(self.ticket.take()?))
+        Some(machine.queues[self.at].leave(self.ticket.take()?))
     }
 }
 
@@ -135,9 +157,17 @@ impl Drop for Wait<'_> {
         if self.ticket.is_none() {
             return;
         }
-        let left = self.leave(&mut self.shared.machine.lock());
-        if let Some((Hand::Backend(id), _)) = left {
-            self.shared.finish(self.shared.now(), id, &GIVEN_BACK);
+        let now = self.shared.now();
+        let mut machine = self.shared.machine.lock();
+        let left = self.leave(&mut machine);
+        let served = if let Some((Hand::Backend(id), _)) = left { Some(id) } else { None };
+        if served.is_none() {
+            machine.not_sent(now, self.criticality);
+        }
+        drop(machine);
+        drop(left);
+        if let Some(id) = served {
+            self.shared.finish(now, id, &given_back(self.criticality));
         }
     }
 }

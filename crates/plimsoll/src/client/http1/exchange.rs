@@ -18,6 +18,7 @@ use super::{Incoming, Informational, Lease};
 use crate::client::error::Cause;
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::RequestBody;
+use crate::client::replay::is_idempotent;
 use crate::client::timer::TooLate;
 
 /// How long a body waits to be asked for (RFC 9110, 10.1.1): a server that knows the expectation says so within a round trip
@@ -162,16 +163,32 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
 
     /// What the request may be done with after it failed by `cause`.
     pub(crate) fn fate(&self, cause: &Cause) -> Fate {
-        let is_whole = !self.upload.took_body;
+        let is_whole = !self.upload.took_body || self.request.body().is_whole();
         if !is_whole || self.answer_begun || !cause.is_of_connection() {
             Fate::Failed
         } else if !self.upload.wrote {
             Fate::NotSent
-        } else if self.lease.was_idle() && self.request.method().is_idempotent() {
+        } else if self.lease.was_idle() && is_idempotent(self.request.method(), self.request.extensions()) {
             Fate::Replay
         } else {
             Fate::Failed
         }
+    }
+
+    /// The request, as far as it is still there.
+    pub(crate) fn request(&self) -> &Request<Outgoing<B>> {
+        self.request
+    }
+
+    /// The head of an answer has come that is not passed on: what follows it, if the connection is of use after it. Nothing more of
+    /// the request is sent.
+    pub(crate) fn refused(mut self, head: &ResponseHead) -> Option<Incoming> {
+        if !self.upload.is_complete() || head.status.is_informational() {
+            return None;
+        }
+        self.lease.begin_body(head);
+        self.lease.is_reusable &= !self.upload.is_last();
+        Some(Incoming::new(self.lease))
     }
 
     /// The head has come: what follows it. The rest of the request's body, if there is one, goes on being sent beside it.
@@ -191,7 +208,8 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
             self.lease.is_reusable = false;
             return After::Body(Incoming::new(self.lease));
         }
-        let body = std::mem::replace(self.request.body_mut(), Outgoing::empty());
+        let mut body = std::mem::replace(self.request.body_mut(), Outgoing::empty());
+        body.forget();
         After::Body(Incoming::beside(Duplex::spawn(self.lease, self.upload, body)))
     }
 }

@@ -92,6 +92,11 @@ impl Http1 {
         self.idle.drain(..old)
     }
 
+    /// Takes out so many of those that have been idle for longest.
+    pub(super) fn take_oldest(&mut self, count: usize) -> impl Iterator<Item = Box<Connection>> {
+        self.idle.drain(..count.min(self.idle.len()))
+    }
+
     /// The backend is no member any more: returns what is idle; what is in use ends with its request.
     pub(super) fn retire(&mut self) -> Vec<Box<Connection>> {
         self.is_retired = true;

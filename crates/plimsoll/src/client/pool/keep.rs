@@ -11,7 +11,7 @@ use plimsoll_core::{BackendId, Timestamp};
 use tokio::sync::watch;
 
 use super::alarm::Alarm;
-use super::{Pool, RequestBody, Version};
+use super::{Pool, RequestBody, Version, capped};
 use crate::client::config::Protocol;
 
 /// Rounds per idle period: a connection is closed at most a quarter of it late.
@@ -88,18 +88,19 @@ impl<B: RequestBody> Pool<B> {
             Protocol::Auto | Protocol::Http1 => Version::Http1,
         };
         let mut state = self.state.lock();
-        state.config = config.pool;
+        state.config = capped(config.pool, self.cap);
         state.scheme = config.scheme();
         state.is_single_use = config.proxy_protocol.is_some();
         // Nobody knows yet whose the next one will be.
-        let spare = if state.is_single_use { 0 } else { config.pool.min_connections };
+        let min_connections = state.config.min_connections;
+        let spare = if state.is_single_use { 0 } else { min_connections };
         let mut to_open: Vec<BackendId> = Vec::new();
         let mut is_member = vec![false; state.slots.len()];
         for (id, _) in members {
             let is_new = state.existing(id).is_none();
             let Some(slot) = state.slot(id, &self.cluster) else { continue };
             if is_new {
-                let first_http2 = version == Version::Http2 && config.pool.min_connections > 0;
+                let first_http2 = version == Version::Http2 && min_connections > 0;
                 if first_http2 && slot.http2.wait_for_opening(None) {
                     to_open.push(id);
                 } else if version == Version::Http1 {

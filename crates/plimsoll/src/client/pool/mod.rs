@@ -16,6 +16,7 @@ mod http2;
 mod keep;
 mod open;
 
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -68,6 +69,8 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The connections of one client.
 pub(crate) struct Pool<B> {
     cluster: Arc<Shared>,
+    /// HTTP/1 connections that there may be, idle ones included: one is closed for another to be opened. `None` for any number.
+    cap: Option<NonZeroUsize>,
     state: Mutex<State<B>>,
     /// Wakes the task that keeps the pool in order, at the latest when the pool is dropped.
     alarm: Arc<Alarm>,
@@ -80,6 +83,8 @@ struct State<B> {
     /// Connections tell their backend whose they are, so that each carries one request.
     is_single_use: bool,
     serial: u64,
+    /// HTTP/1 connections that are being opened; counted where there is a cap.
+    opening: usize,
     /// When the task that keeps the pool last looked: near enough for how long a connection is idle, and read without a
     /// clock.
     looked: Timestamp,
@@ -105,9 +110,9 @@ pub(crate) enum Taken {
 
 /// What became of an HTTP/2 request that was to be sent.
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
-pub(crate) enum Sending<F> {
+pub(crate) enum Sending<F, B> {
     /// It is on a connection; with a copy if it may be sent again. The answer is boxed, as it may hold the request once more.
-    Sent(Pin<Box<F>>, ConnectionId, Arc<Backend>, Option<Copy>),
+    Sent(Pin<Box<F>>, ConnectionId, Arc<Backend>, Option<Copy<B>>),
     /// Somebody opens a connection; wait for it, then try again.
     Wait(Arc<Backend>, oneshot::Receiver<Result<(), ConnectError>>),
     /// The backend is no member any more.
@@ -118,22 +123,28 @@ pub(crate) enum Sending<F> {
 type Answer<B> = Result<Response<Incoming>, TrySendError<Request<B>>>;
 
 impl<B: RequestBody> Pool<B> {
-    pub(crate) fn new(cluster: Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn new(cluster: Arc<Shared>, cap: Option<NonZeroUsize>) -> Arc<Self> {
         let config = cluster.config();
         let state = State {
             slots: Vec::new(),
             scheme: config.scheme(),
             is_single_use: config.proxy_protocol.is_some(),
-            config: config.pool,
+            config: capped(config.pool, cap),
             serial: 0,
+            opening: 0,
             looked: cluster.now(),
         };
         let state = Mutex::new(state);
-        Arc::new(Self { cluster, state, alarm: Arc::default() })
+        Arc::new(Self { cluster, cap, state, alarm: Arc::default() })
     }
 
     pub(crate) fn alarm(&self) -> &Arc<Alarm> {
         &self.alarm
+    }
+
+    /// Connections that there are now.
+    pub(crate) fn connections(&self) -> usize {
+        self.state.lock().slots.iter().map(|slot| slot.http1.len() + slot.http2.len()).sum()
     }
 
     /// An HTTP/1 connection to `id`: an idle one if there is one and it `may_be_used`.
@@ -158,7 +169,7 @@ impl<B: RequestBody> Pool<B> {
         id: BackendId,
         request: &mut Request<Outgoing<B>>,
         lent_host: &mut bool,
-    ) -> Sending<impl Future<Output = Answer<Outgoing<B>>> + use<B>> {
+    ) -> Sending<impl Future<Output = Answer<Outgoing<B>>> + use<B>, B> {
         let mut state = self.state.lock();
         let (max_streams, scheme) = (state.config.max_streams.get(), state.scheme.clone());
         let Some(slot) = state.slot(id, &self.cluster) else {
@@ -184,11 +195,46 @@ impl<B: RequestBody> Pool<B> {
         }
     }
 
+    /// An HTTP/1 connection is about to be opened: closes one that is idle if there would be too many. Whoever has a cap has no more requests at a
+    /// time than that, so that there is one.
+    pub(super) fn opens(&self) -> Option<Opening<'_, B>> {
+        let cap = self.cap?;
+        let mut state = self.state.lock();
+        state.opening += 1;
+        let connections: usize = state.slots.iter().map(|slot| slot.http1.len()).sum();
+        let excess = (connections + state.opening).saturating_sub(cap.get());
+        let mut closed = Vec::new();
+        for slot in &mut state.slots {
+            let id = slot.id;
+            closed.extend(slot.http1.take_oldest(excess - closed.len()).map(|connection| (id, connection)));
+        }
+        drop(state);
+        for (id, connection) in closed {
+            drop(connection);
+            self.cluster.connection_closed(id);
+        }
+        Some(Opening(self))
+    }
+
     fn count_closed(&self, id: BackendId, connections: usize) {
         for _ in 0..connections {
             self.cluster.connection_closed(id);
         }
     }
+}
+
+/// A connection that is being opened, where there is a cap.
+pub(super) struct Opening<'p, B>(&'p Pool<B>);
+
+impl<B> Drop for Opening<'_, B> {
+    fn drop(&mut self) {
+        self.0.state.lock().opening -= 1;
+    }
+}
+
+/// A connection that is opened before it is needed would be one of few.
+fn capped(config: PoolConfig, cap: Option<NonZeroUsize>) -> PoolConfig {
+    if cap.is_some() { PoolConfig { min_connections: 0, ..config } } else { config }
 }
 
 impl<B> State<B> {

@@ -29,6 +29,7 @@ impl<B: RequestBody> Pool<B> {
         id: BackendId,
         client: Option<ClientAddress>,
     ) -> Result<Option<Lease>, ConnectError> {
+        let opening = self.opens();
         let Some(connection) = self.connect_http1(id, client).await? else { return Ok(None) };
         let mut state = self.state.lock();
         let Some(slot) = state.slot(id, &self.cluster) else {
@@ -38,6 +39,7 @@ impl<B: RequestBody> Pool<B> {
         };
         slot.http1.lend();
         drop(state);
+        drop(opening);
         Ok(Some(Lease::new(self.clone(), id, connection)))
     }
 

@@ -7,14 +7,16 @@ use http::{Request, Response};
 use plimsoll_core::{BackendId, Timestamp};
 use plimsoll_http1::ResponseHead;
 
+use super::again::{Repeatable, discard};
 use super::{Call, MAX_CLOSED, Tried, connect_error, gone};
 use crate::client::ClientAddress;
 use crate::client::attempt::{Attempt, Home as _};
 use crate::client::body::{ResponseBody, Source};
+use crate::client::classify;
 use crate::client::cluster::Backend;
 use crate::client::error::{ConnectError, Error};
 use crate::client::form;
-use crate::client::http1::{After, Exchange, Fate, Lease, Upgraded};
+use crate::client::http1::{After, Exchange, Fate, Incoming, Lease, Upgraded};
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::{RequestBody, Taken};
 use crate::client::timer::{Limit, TooLate};
@@ -28,7 +30,7 @@ impl<B: RequestBody> Call<'_, B> {
         picked_at: Timestamp,
         request: &mut Request<Outgoing<B>>,
     ) -> Tried {
-        let mut attempt = Attempt::new(self.pool.clone(), id, picked_at);
+        let mut attempt = Attempt::new(self.pool.clone(), id, picked_at, self.criticality).in_place(self.place.take());
         let mut closed = 0;
         loop {
             let client = request.extensions().get().copied();
@@ -37,15 +39,30 @@ impl<B: RequestBody> Call<'_, B> {
                 Err(error) => return Tried::NotSent(error),
             };
             form::http1(request, &backend, &mut self.lent_host);
-            let mut exchange = Exchange::new(lease, request, self.informational.as_ref());
+            let mut exchange = Exchange::new(lease, request, self.informational);
             let answer = std::future::poll_fn(|cx| exchange.poll_answer(cx, self.deadline));
             let cause = match answer.await {
-                Ok(Ok(head)) => {
+                Ok(Ok(mut head)) => {
+                    if let Some(refused) = self.refusal(head.status, &head.headers) {
+                        self.learn(&refused, &mut attempt);
+                        match self.after_refusal(id, backend.address(), refused, &Repeatable::of(exchange.request())) {
+                            Ok(turn) => {
+                                self.give_up_answer(attempt, &head, exchange.refused(&head), &backend);
+                                request.body_mut().rewind();
+                                return Tried::Again(turn);
+                            }
+                            Err(given_up) => self.pass_on(&refused, given_up, &mut head.headers),
+                        }
+                    }
                     let after = exchange.answered(&head);
                     return Tried::Answered(self.answered_http1(attempt, head, after, &backend));
                 }
                 Ok(Err(cause)) => cause,
-                Err(TooLate) => return Tried::Failed(self.too_late(&mut attempt)),
+                Err(TooLate) => {
+                    drop(exchange);
+                    let error = self.too_late(&mut attempt);
+                    return self.failed(id, error, &Repeatable::of(request));
+                }
             };
             let fate = exchange.fate(&cause);
             drop(exchange);
@@ -53,8 +70,15 @@ impl<B: RequestBody> Call<'_, B> {
             if fate == Fate::Failed || closed >= MAX_CLOSED {
                 let error = Error::from_http1(backend.address(), cause);
                 attempt.fail(error.ending());
-                return if fate == Fate::NotSent { Tried::NotSent(error) } else { Tried::Failed(error) };
+                if fate != Fate::NotSent {
+                    let tried = self.failed(id, error, &Repeatable::of(request));
+                    request.body_mut().rewind();
+                    return tried;
+                }
+                request.body_mut().rewind();
+                return Tried::NotSent(error);
             }
+            request.body_mut().rewind();
             if fate == Fate::Replay {
                 self.pool.cluster().count_replay();
             }
@@ -92,6 +116,15 @@ impl<B: RequestBody> Call<'_, B> {
                 Ok(Err(cause)) => return Err(connect_error(attempt, &backend, cause)),
                 Err(TooLate) => return Err(connect_error(attempt, &backend, ConnectError::Timeout(self.timeout))),
             }
+        }
+    }
+
+    /// Ends an attempt whose answer is not passed on.
+    fn give_up_answer(&self, mut attempt: Attempt, head: &ResponseHead, incoming: Option<Incoming>, backend: &Backend) {
+        self.read_head(&mut attempt, head.status, &head.headers);
+        match incoming {
+            Some(incoming) => discard(self.body(attempt, Source::Http1(incoming), backend)),
+            None => attempt.complete(classify::bare_end(self.is_grpc)),
         }
     }
 

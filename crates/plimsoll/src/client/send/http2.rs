@@ -2,11 +2,12 @@
 
 use std::pin::Pin;
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use plimsoll_core::{BackendId, Timestamp};
 
+use super::again::{Repeatable, discard};
 use super::{Call, MAX_CLOSED, Tried, connect_error, gone};
 use crate::client::attempt::{Attempt, Home as _};
 use crate::client::body::Source;
@@ -30,7 +31,7 @@ impl<B: RequestBody> Call<'_, B> {
         picked_at: Timestamp,
         request: &mut Request<Outgoing<B>>,
     ) -> Tried {
-        let mut attempt = Attempt::new(self.pool.clone(), id, picked_at);
+        let mut attempt = Attempt::new(self.pool.clone(), id, picked_at, self.criticality).in_place(self.place.take());
         let mut closed = 0;
         let mut openings = 0;
         loop {
@@ -50,14 +51,20 @@ impl<B: RequestBody> Call<'_, B> {
                     Ok(Ok(Err(cause))) => return Tried::NotSent(connect_error(&mut attempt, &backend, cause)),
                     // The opening was dropped with its backend.
                     Ok(Err(_)) => return Tried::NotSent(gone(&mut attempt)),
-                    Err(TooLate) => return Tried::Failed(self.too_late(&mut attempt)),
+                    Err(TooLate) => {
+                        let error = self.too_late(&mut attempt);
+                        return self.failed(id, error, &Repeatable::of(request));
+                    }
                 },
                 Sending::Gone => return Tried::NotSent(gone(&mut attempt)),
             };
             let mut failure = match answer {
-                Ok(Ok(response)) => return self.answered_http2(attempt, response, &backend),
+                Ok(Ok(response)) => return self.answered_http2(id, attempt, response, &backend, copy, request),
                 Ok(Err(failure)) => failure,
-                Err(TooLate) => return Tried::Failed(self.too_late(&mut attempt)),
+                Err(TooLate) => {
+                    let error = self.too_late(&mut attempt);
+                    return self.failed_http2(id, error, copy, request);
+                }
             };
             attempt.leave_connection();
             closed += 1;
@@ -68,36 +75,97 @@ impl<B: RequestBody> Call<'_, B> {
                     attempt.fail(Ending::Broken);
                     return Tried::NotSent(Error::from_hyper(backend.address(), failure.into_error()));
                 }
-                (None, Some(copy)) if closed < MAX_CLOSED && may_replay(&copy, &failure) => {
+                (None, Some(copy)) if closed < MAX_CLOSED && may_replay(&copy, &failure) && copy.is_whole() => {
                     self.pool.cluster().count_replay();
-                    *request = copy.into_request();
+                    *request = copy.into_request().expect("it is whole, and nobody else takes it back");
                 }
-                (None, _) => {
+                (None, copy) => {
                     let error = Error::from_hyper(backend.address(), failure.into_error());
                     attempt.fail(error.ending());
-                    return Tried::Failed(error);
+                    return self.failed_http2(id, error, copy, request);
                 }
             }
         }
     }
 
-    fn answered_http2(&self, mut attempt: Attempt, response: Response<Incoming>, backend: &Backend) -> Tried {
-        let (head, incoming) = response.into_parts();
+    /// An attempt failed that the backend may have seen; `request` is there again if it is to be sent again.
+    #[cold]
+    fn failed_http2(
+        &mut self,
+        id: BackendId,
+        error: Error,
+        copy: Option<Copy<B>>,
+        request: &mut Request<Outgoing<B>>,
+    ) -> Tried {
+        match self.after_error(id, error.clone(), &Repeatable::of_copy(copy.as_ref(), &HeaderMap::new())) {
+            Ok(turn) => match copy.and_then(Copy::into_request) {
+                Some(again) => {
+                    *request = again;
+                    Tried::Again(turn)
+                }
+                None => {
+                    self.take_back(turn);
+                    Tried::Failed(Box::new(error))
+                }
+            },
+            Err(error) => Tried::Failed(error),
+        }
+    }
+
+    fn answered_http2(
+        &mut self,
+        id: BackendId,
+        mut attempt: Attempt,
+        response: Response<Incoming>,
+        backend: &Backend,
+        copy: Option<Copy<B>>,
+        request: &mut Request<Outgoing<B>>,
+    ) -> Tried {
+        let (mut head, incoming) = response.into_parts();
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             // HTTP/2 has no such response (RFC 9113, 8.6).
             let cause = Cause::out_of_turn("it switches protocols unasked");
-            let error = Error::BadResponse { address: backend.address(), cause };
+            let error = Error::BadResponse { address: backend.address(), cause, attempts: 1 };
             attempt.fail(error.ending());
-            return Tried::Failed(error);
+            return self.failed_http2(id, error, copy, request);
         }
         self.read_head(&mut attempt, head.status, &head.headers);
+        let refused = self.refusal(head.status, &head.headers);
+        if let Some(refused) = &refused {
+            self.learn(refused, &mut attempt);
+        }
         let body = self.body(attempt, Source::Http2(incoming), backend);
+        if let Some(refused) = refused {
+            match self.after_refusal(
+                id,
+                backend.address(),
+                refused,
+                &Repeatable::of_copy(copy.as_ref(), &HeaderMap::new()),
+            ) {
+                Ok(turn) => match copy.and_then(Copy::into_request) {
+                    Some(again) => {
+                        *request = again;
+                        discard(body);
+                        return Tried::Again(turn);
+                    }
+                    // A piece that is not kept has passed since.
+                    None => {
+                        self.take_back(turn);
+                        return Tried::Answered(Response::from_parts(head, body));
+                    }
+                },
+                Err(given_up) => self.pass_on(&refused, given_up, &mut head.headers),
+            }
+        }
+        if let Some(copy) = copy {
+            copy.forget();
+        }
         Tried::Answered(Response::from_parts(head, body))
     }
 }
 
 /// Whether the connection may just have been closed as an idle one, or the peer did not look.
-fn may_replay<B>(copy: &Copy, failure: &TrySendError<Request<Outgoing<B>>>) -> bool {
+fn may_replay<B: RequestBody>(copy: &Copy<B>, failure: &TrySendError<Request<Outgoing<B>>>) -> bool {
     let error = failure.error();
     refused(error)
         || !(copy.only_if_refused() || error.is_user() || error.is_parse() || error.is_timeout() || was_reset(error))

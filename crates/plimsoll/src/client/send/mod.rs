@@ -1,9 +1,11 @@
 //! The way of one request: wait for a turn, find a connection, send, take the head of the response.
 //!
 //! A request of which nothing was sent (no connection could be opened, or the one it was queued on closed
-//! first) goes to another backend, a few times at most. One that was sent is never sent again, but for
-//! the case that [`replay`](super::replay) describes. All of it has one deadline.
+//! first) goes to another backend, a few times at most. One that was sent goes on within a budget, if it was not served and it can
+//! be sent again ([`again`]). All of it has one deadline, and before all of it stands the throttle.
 
+mod again;
+mod batch;
 mod http1;
 mod http2;
 
@@ -12,11 +14,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
-use plimsoll_core::{BackendId, Timestamp};
+use plimsoll_core::{BackendId, Criticality, Outcome, Timestamp};
+use plimsoll_wire::headers::GRPC_STATUS;
+use plimsoll_wire::metadata::Metadata;
 use plimsoll_wire::{grpc, orca};
 use tokio::time::Instant;
 
+use self::again::Repeatable;
 use super::attempt::{Attempt, Home};
+use super::batch::{Batch, Place};
 use super::body::{ResponseBody, Source};
 use super::classify;
 use super::cluster::{Backend, Ending, Found, NoTurn};
@@ -26,8 +32,9 @@ use super::http1::Informational;
 use super::inherit::inherit;
 use super::outgoing::Outgoing;
 use super::pool::{Pool, RequestBody, Version};
+use super::refused::Refused;
 use super::timer::{Limit, TooLate};
-use super::told::{FailedAttempt, Next};
+use super::told::{FailedAttempt, Failure, GivenUp, Next};
 use super::{Client, Terms};
 
 /// Backends that a request is offered to before it is given up. With a quarter of the backends gone and
@@ -39,6 +46,9 @@ const MAX_ATTEMPTS: usize = 4;
 /// the first such surprise it gets a new connection, on which there can be no second.
 const MAX_CLOSED: usize = 2;
 
+/// Failed attempts that are told of one request. Batch work may have any number, and those at its beginning say why.
+const MAX_TOLD: usize = 16;
+
 /// Bodies longer than this may take long enough for the report in their head to be old by their end.
 const SHORT_BODY_BYTES: u64 = 64 * 1024;
 
@@ -47,7 +57,21 @@ enum Tried {
     Answered(Response<ResponseBody>),
     /// Nothing was sent, so it may go elsewhere.
     NotSent(Error),
-    Failed(Error),
+    /// It may have been seen, and is to be sent again.
+    Again(Turn),
+    Failed(Box<Error>),
+}
+
+/// What a request does next.
+pub(super) enum Turn {
+    /// It goes to this backend, which was chosen then.
+    At(BackendId, Timestamp),
+    /// It waits until one has room, in the queue of this locality.
+    Queue(usize),
+    /// It waits for so long, and goes to any backend then; or ends with this, if there is none.
+    After(Duration, Box<Error>),
+    /// It goes back to where it waits for credit; it failed with this.
+    Back(Box<Error>),
 }
 
 /// A request under way.
@@ -58,10 +82,27 @@ struct Call<'a, B> {
     requests: RequestConfig,
     timeout: Duration,
     deadline: Instant,
-    informational: Option<Informational>,
+    informational: Option<&'a Informational>,
     lent_host: bool,
+    started: Timestamp,
+    criticality: Criticality,
+    /// Backends by which it was not served.
+    tried: Vec<BackendId>,
+    /// Attempts, the present one included.
+    made: u32,
+    /// Those of them that a backend may have seen.
+    seen: u32,
+    /// How long its sender waits and which attempt it is, as it came; read when it is to be sent again.
+    first_said: Option<(Duration, u32)>,
+    /// Why the present attempt is made, if it is a retry.
+    retries_for: Option<&'static str>,
     /// Attempts that failed, for who wants to know.
     told: Option<&'a mut Vec<FailedAttempt>>,
+    batch: Option<&'a Batch>,
+    /// The right of the next attempt to be made.
+    place: Option<Box<Place>>,
+    /// It is batch work that failed and goes back to where it waits.
+    is_back: bool,
 }
 
 /// Sends `request` to a backend of the client's cluster, on `terms`; attempts that fail are added to `told`.
@@ -81,139 +122,244 @@ pub(super) fn send<B: RequestBody>(
         let cluster = pool.cluster();
         let started = cluster.now();
         let is_grpc = grpc::is_grpc(request.headers());
-        let (found, requests) = match cluster.pick(started) {
-            Found::Backend(id, requests) => (Some(id), requests),
-            Found::Wait(requests) => (None, requests),
-            Found::NoBackend => return Err(Error::NoBackend),
+        let criticality = match terms.criticality {
+            Some(criticality) => criticality,
+            None if cluster.ranks() || terms.batch.is_some() => {
+                Metadata::read_criticality(request.headers()).unwrap_or_default()
+            }
+            None => Criticality::default(),
         };
+        if let Some(batch) = &terms.batch {
+            // Boxed, because few are, and it would make the future of every request larger.
+            return Box::pin(batch::send(pool, batch, request, &terms, criticality, left, told)).await;
+        }
+        let (turn, requests) = match cluster.pick(started, criticality) {
+            Found::Backend(id, requests) => (Turn::At(id, started), requests),
+            Found::Wait(requests, at) => (Turn::Queue(at), requests),
+            Found::NoBackend => return Err(Error::NoBackend),
+            Found::NoRoom => return Err(Error::NoRoom { criticality }),
+            Found::Held(hold) => return Err(Error::Throttled { criticality, held: hold.share }),
+        };
+        request.body_mut().keep(cluster.kept_of_bodies());
         let timeout = terms.timeout.unwrap_or(requests.request_timeout).min(left);
         let deadline = cluster.clock().instant(started + timeout);
-        let version = match requests.protocol {
-            Protocol::Http2 => Version::Http2,
-            Protocol::Auto if is_grpc => Version::Http2,
-            Protocol::Auto | Protocol::Http1 => Version::Http1,
-        };
         let mut call = Call {
             pool,
             is_grpc,
-            version,
+            version: version(requests.protocol, is_grpc),
             requests,
             timeout,
             deadline,
-            informational: terms.informational,
+            informational: terms.informational.as_ref(),
             lent_host: false,
+            started,
+            criticality,
+            tried: Vec::new(),
+            made: 0,
+            seen: 0,
+            first_said: None,
+            retries_for: None,
             told,
+            batch: None,
+            place: None,
+            is_back: false,
         };
         let limit = std::pin::pin!(Limit::new(deadline));
-        call.run(limit, &mut request, found, started).await
+        call.run(limit, &mut request, turn).await
+    }
+}
+
+/// Which HTTP a request is sent by.
+fn version(protocol: Protocol, is_grpc: bool) -> Version {
+    match protocol {
+        Protocol::Http2 => Version::Http2,
+        Protocol::Auto if is_grpc => Version::Http2,
+        Protocol::Auto | Protocol::Http1 => Version::Http1,
     }
 }
 
 impl<B: RequestBody> Call<'_, B> {
-    /// Goes from backend to backend until one has the request; `found` is the first, if there is one at once.
+    /// Goes from backend to backend until one has served the request; `turn` is what it does first.
     async fn run(
         &mut self,
         mut limit: Pin<&mut Limit>,
         request: &mut Request<Outgoing<B>>,
-        found: Option<BackendId>,
-        started: Timestamp,
+        mut turn: Turn,
     ) -> Result<Response<ResponseBody>, Error> {
-        let mut tried = Vec::new();
-        let mut turn = found.map(|id| (id, started));
         loop {
             let (id, picked_at) = match turn {
-                Some(turn) => turn,
-                None => self.wait_turn(limit.as_mut(), started, &tried).await?,
+                Turn::At(id, at) => (id, at),
+                Turn::Queue(at) => self.wait_turn(limit.as_mut(), at).await?,
+                // Boxed, because it is rare, and would make the future of every request larger.
+                Turn::After(wait, otherwise) => Box::pin(self.come_again(limit.as_mut(), wait, *otherwise)).await?,
+                Turn::Back(error) => {
+                    self.is_back = true;
+                    return Err(*error);
+                }
             };
+            self.made += 1;
+            if self.seen > 0 && !self.is_batch() {
+                self.mark(request.headers_mut());
+            }
             let tried_here = match self.version {
                 Version::Http1 => self.over_http1(limit.as_mut(), id, picked_at, request).await,
                 // Boxed, because hyper's part would make the future of every HTTP/1 request twice as large.
                 Version::Http2 => Box::pin(self.over_http2(limit.as_mut(), id, picked_at, request)).await,
             };
-            let error = match tried_here {
+            turn = match tried_here {
                 Tried::Answered(mut response) => {
-                    response.body_mut().set_tried_before(tried.len());
+                    self.retried("answered");
+                    response.body_mut().set_made_before(self.made - 1);
                     return Ok(response);
                 }
-                Tried::Failed(error) => {
-                    self.tell(id, started, &error, Next::MayBeSeen);
-                    return Err(error);
-                }
-                Tried::NotSent(error) => error,
-            };
-            tried.push(id);
-            let next = self.next(&tried);
-            let told = next.as_ref().map_or_else(|end| *end, |_| Next::Elsewhere);
-            self.tell(id, started, &error, told);
-            turn = match next {
-                Ok(turn) => turn,
-                Err(_) => return Err(error),
+                Tried::Again(turn) => turn,
+                Tried::Failed(error) => return Err(*error),
+                Tried::NotSent(error) => self.elsewhere(id, error)?,
             };
         }
     }
 
-    /// The next backend for a request of which nothing was sent to those `tried`, `None` if there will be one in a while; or why
-    /// there is none.
-    fn next(&self, tried: &[BackendId]) -> Result<Option<(BackendId, Timestamp)>, Next> {
+    /// What becomes of a request after an attempt at `id` that the backend may have seen.
+    #[cold]
+    fn failed(&mut self, id: BackendId, error: Error, request: &Repeatable<'_>) -> Tried {
+        match self.after_error(id, error, request) {
+            Ok(turn) => Tried::Again(turn),
+            Err(error) => Tried::Failed(error),
+        }
+    }
+
+    /// The next turn of a request of which nothing was sent to `id`, or the error to end with.
+    #[cold]
+    fn elsewhere(&mut self, id: BackendId, error: Error) -> Result<Turn, Error> {
+        if self.is_batch() {
+            return Ok(self.back_unsent(id, error));
+        }
+        self.tried.push(id);
+        let next = self.next();
+        let told = next.as_ref().map_or_else(|given_up| Next::GivenUp(*given_up), |_| Next::Elsewhere);
+        if next.is_err() {
+            self.retried("failed");
+        }
+        self.tell(id, Failure::Error(error.clone()), told);
+        next.map_err(|_| error.after(self.made, self.seen))
+    }
+
+    /// The next turn of a request of which nothing was sent to the last backend that was tried; or why there is none.
+    fn next(&self) -> Result<Turn, GivenUp> {
         let cluster = self.pool.cluster();
         let now = cluster.now();
-        if tried.len() == MAX_ATTEMPTS {
-            return Err(Next::TooMany);
+        if self.tried.len() >= MAX_ATTEMPTS {
+            return Err(GivenUp::TooMany);
         }
         if cluster.clock().instant(now) >= self.deadline {
-            return Err(Next::TooLate);
+            return Err(GivenUp::TooLate);
         }
-        match cluster.pick_except(now, tried) {
+        match cluster.pick_except(now, self.criticality, &self.tried) {
             // Only backends that failed this request already are left: one more round would not help.
-            Found::Backend(id, _) if tried.contains(&id) => {
-                drop(Attempt::new(self.pool.clone(), id, now));
-                Err(Next::NoOther)
+            Found::Backend(id, _) if self.tried.contains(&id) => {
+                drop(Attempt::new(self.pool.clone(), id, now, self.criticality));
+                Err(GivenUp::NoOther)
             }
-            Found::Backend(id, _) => Ok(Some((id, now))),
-            Found::Wait(..) => Ok(None),
-            Found::NoBackend => Err(Next::NoOther),
+            Found::Backend(id, _) => Ok(Turn::At(id, now)),
+            // A retry does not take the place of a request that waits for its first attempt.
+            Found::Wait(..) if self.seen > 0 => {
+                cluster.not_sent(now, self.criticality);
+                Err(GivenUp::NoOther)
+            }
+            Found::Wait(_, at) => Ok(Turn::Queue(at)),
+            Found::NoBackend | Found::NoRoom => Err(GivenUp::NoOther),
+            Found::Held(_) => Err(GivenUp::HeldBack),
+        }
+    }
+
+    /// The request cannot be sent again after all.
+    fn take_back(&mut self, turn: Turn) {
+        self.retries_for = None;
+        if let Turn::At(id, at) = turn {
+            drop(Attempt::new(self.pool.clone(), id, at, self.criticality));
         }
     }
 
     /// Says that an attempt has failed, and what comes of it.
-    fn tell(&mut self, id: BackendId, started: Timestamp, error: &Error, next: Next) {
+    fn tell(&mut self, id: BackendId, failure: Failure, next: Next) {
         let cluster = self.pool.cluster();
-        if let Some(told) = &mut self.told {
+        if let Some(told) = &mut self.told
+            && told.len() < MAX_TOLD
+        {
             let backend = cluster.backend(id).map(|backend| backend.address());
-            told.push(FailedAttempt { backend, after: cluster.now().since(started), error: error.clone(), next });
+            told.push(FailedAttempt { backend, after: cluster.now().since(self.started), failure, next });
         }
     }
 
-    /// Waits in the queue.
-    async fn wait_turn(
-        &self,
-        limit: Pin<&mut Limit>,
-        started: Timestamp,
-        tried: &[BackendId],
-    ) -> Result<(BackendId, Timestamp), Error> {
+    /// Waits in the queue of this locality.
+    async fn wait_turn(&self, limit: Pin<&mut Limit>, at: usize) -> Result<(BackendId, Timestamp), Error> {
         let cluster = self.pool.cluster();
         let until = self.deadline.min(cluster.clock().instant(cluster.now() + self.requests.queue_timeout));
         let saturated = |waited| {
             cluster.count_saturated();
             Error::Saturated { waited }
         };
-        match limit.wait(until, cluster.wait_turn(tried)).await {
+        match limit.wait(until, cluster.wait_turn(self.criticality, at, &self.tried)).await {
             Ok(Ok((id, _))) => Ok((id, cluster.now())),
             Ok(Err(NoTurn::NoBackend)) => Err(Error::NoBackend),
             Ok(Err(NoTurn::Full)) => Err(saturated(Duration::ZERO)),
-            Err(TooLate) => Err(saturated(cluster.now().since(started))),
+            Err(TooLate) => Err(saturated(cluster.now().since(self.started))),
         }
     }
 
+    /// Waits for so long, and then for a turn; ends with what it was about to end with before if there is none, since a backend may
+    /// have seen the request.
+    async fn come_again(
+        &mut self,
+        limit: Pin<&mut Limit>,
+        wait: Duration,
+        otherwise: Error,
+    ) -> Result<(BackendId, Timestamp), Error> {
+        let cluster = self.pool.cluster();
+        tokio::time::sleep(wait).await;
+        let now = cluster.now();
+        let turn = match cluster.pick_again(now, self.criticality, &self.tried) {
+            Found::Backend(id, _) => Some((id, now)),
+            Found::Wait(_, at) => {
+                let turn = self.wait_turn(limit, at).await.ok();
+                if turn.is_none() {
+                    cluster.give_retry_back();
+                }
+                turn
+            }
+            Found::NoBackend | Found::Held(_) | Found::NoRoom => None,
+        };
+        turn.ok_or_else(|| {
+            self.retries_for = None;
+            otherwise.after(self.made, self.seen)
+        })
+    }
+
     fn too_late(&self, attempt: &mut Attempt) -> Error {
+        let address = self.pool.cluster().backend(attempt.id()).map(|backend| backend.address());
         attempt.fail(Ending::TimedOut);
-        Error::Timeout { after: self.timeout }
+        Error::Timeout { after: self.timeout, address, attempts: 1 }
     }
 
     /// Takes in what the head of a response says.
     fn read_head(&self, attempt: &mut Attempt, status: StatusCode, headers: &HeaderMap) {
-        attempt.answered(status, classify::head(status, headers, self.is_grpc));
+        let outcome = classify::head(status, headers, self.is_grpc);
+        attempt.answered(status, outcome);
+        if outcome == Some(Outcome::Overloaded) && classify::is_held_back(headers) {
+            attempt.held_back();
+        }
         attempt.reported(orca::read_load(headers));
+    }
+
+    /// What the head of a response says if it is that the backend did not serve the request. Of nearly all the status is enough to
+    /// know that it is not.
+    fn refusal(&self, status: StatusCode, headers: &HeaderMap) -> Option<Refused> {
+        if status.as_u16() < 400 && !(self.is_grpc && headers.contains_key(GRPC_STATUS))
+            || !self.pool.cluster().retries() && !self.is_batch()
+        {
+            return None;
+        }
+        Refused::read(status, headers)
     }
 
     /// Wraps the body of a response.
@@ -235,11 +381,14 @@ fn gone(attempt: &mut Attempt) -> Error {
 }
 
 fn connect_error(attempt: &mut Attempt, backend: &Backend, cause: ConnectError) -> Error {
-    let is_own = cause.is_own_shortage();
-    let error = Error::Connect { address: backend.address(), cause };
-    match is_own {
-        true => attempt.fail_without_blame(error.ending()),
-        false => attempt.fail(error.ending()),
+    // Whoever was to blame: batch work comes back, and must not come back at once.
+    attempt.refused();
+    let (is_own, is_refused) = (cause.is_own_shortage(), cause.is_refusal());
+    let error = Error::Connect { address: backend.address(), cause, attempts: 1, was_seen: false };
+    match (is_own, is_refused) {
+        (true, _) => attempt.fail_without_blame(error.ending()),
+        (_, true) => attempt.fail_refused(error.ending()),
+        _ => attempt.fail(error.ending()),
     }
     error
 }

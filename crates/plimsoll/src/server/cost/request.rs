@@ -1,11 +1,13 @@
 //! A request in progress, as the parts of it that run see it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll_core::admit::{Entry, Pressure};
+use plimsoll_wire::orca::REQUEST_CPU;
 
 use crate::server::admission::Gate;
 use crate::server::context::RequestContext;
@@ -25,6 +27,8 @@ pub(in crate::server) struct Request {
     told: AtomicU64,
     /// Its tasks that run or could run.
     runnable: AtomicU32,
+    /// What its handler charged to it beside CPU, by name.
+    charges: Mutex<Vec<(Cow<'static, str>, f64)>>,
 }
 
 impl Request {
@@ -37,12 +41,32 @@ impl Request {
             entry: Mutex::new(Some(entry)),
             told: AtomicU64::new(0),
             runnable: AtomicU32::new(0),
+            charges: Mutex::default(),
         }
     }
 
     /// CPU that it has used so far.
     pub(in crate::server) fn used(&self) -> Duration {
         Duration::from_nanos(self.used.load(Ordering::Relaxed))
+    }
+
+    /// Its handler charges so much of something to it.
+    pub(in crate::server) fn charge_with(&self, name: Cow<'static, str>, amount: f64) {
+        let mut charges = self.charges.lock();
+        match charges.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += amount,
+            None => charges.push((name, amount)),
+        }
+    }
+
+    /// What `make` makes of all that it has used so far.
+    pub(in crate::server) fn with_cost<R>(
+        &self,
+        make: impl for<'c> FnOnce(&mut dyn Iterator<Item = (&'c str, f64)>) -> R,
+    ) -> R {
+        let charges = self.charges.lock();
+        let cpu = [(REQUEST_CPU, self.used().as_secs_f64())];
+        make(&mut charges.iter().map(|(name, sum)| (&**name, *sum)).chain(cpu))
     }
 
     /// How near requests as critical as this one are to being turned away.

@@ -5,12 +5,14 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 use std::time::Duration;
 
+use plimsoll_core::spill::SpillConfig;
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use super::*;
 use crate::client::cluster::Cluster;
 use crate::client::config::ClusterConfig;
+use crate::client::localities::Localities;
 use crate::discover::Endpoint;
 
 type Waiting<'a> = Pin<Box<dyn Future<Output = Turn> + Send + 'a>>;
@@ -52,7 +54,7 @@ impl Drop for Woken {
 impl<'a> Waiter<'a> {
     fn new(cluster: &'a Cluster, tried: &'a [BackendId]) -> Self {
         let woken = Woken { flag: AtomicBool::new(false), cluster: Arc::downgrade(&cluster.0) };
-        Self { turn: Box::pin(cluster.0.wait_turn(tried)), woken: Arc::new(woken) }
+        Self { turn: Box::pin(cluster.0.wait_turn(Criticality::Critical, 0, tried)), woken: Arc::new(woken) }
     }
 
     /// One that has begun to wait.
@@ -99,7 +101,7 @@ fn healthy(backends: u16, max_active: u32) -> Cluster {
 fn full(backends: u16, max_active: u32) -> (Cluster, Vec<BackendId>) {
     let cluster = healthy(backends, max_active);
     let mut picked = Vec::new();
-    while let Found::Backend(id, _) = cluster.0.pick(cluster.now()) {
+    while let Found::Backend(id, _) = cluster.0.pick(cluster.now(), Criticality::Critical) {
         picked.push(id);
     }
     assert_eq!(picked.len(), backends as usize * max_active as usize);
@@ -107,7 +109,7 @@ fn full(backends: u16, max_active: u32) -> (Cluster, Vec<BackendId>) {
 }
 
 fn finish(cluster: &Cluster, id: BackendId) {
-    cluster.0.finish(cluster.now(), id, &GIVEN_BACK);
+    cluster.0.finish(cluster.now(), id, &given_back(Criticality::Critical));
 }
 
 fn active(cluster: &Cluster) -> u32 {
@@ -124,7 +126,7 @@ async fn a_waiter_that_is_not_run_does_not_hold_up_those_behind_it() {
     assert_eq!(active(&cluster), 2, "the first has its own, to look at whenever it runs");
     // And while it does not, a place that comes free is there for any who come.
     finish(&cluster, picked[0]);
-    assert!(matches!(cluster.0.pick(cluster.now()), Found::Backend(..)));
+    assert!(matches!(cluster.0.pick(cluster.now(), Criticality::Critical), Found::Backend(..)));
 }
 
 #[tokio::test]
@@ -155,7 +157,10 @@ async fn a_request_that_comes_while_others_wait_goes_behind_them() {
     let (cluster, picked) = full(1, 1);
     let mut first = Waiter::begun(&cluster);
     finish(&cluster, picked[0]);
-    assert!(matches!(cluster.0.pick(cluster.now()), Found::Wait(_)), "the place is the first one's");
+    assert!(
+        matches!(cluster.0.pick(cluster.now(), Criticality::Critical), Found::Wait(..)),
+        "the place is the first one's"
+    );
     assert!(first.backend().is_some());
 }
 
@@ -232,7 +237,7 @@ async fn no_place_is_lost_or_left_free_whatever_waiters_do() {
             match below(8) {
                 0..3 => {
                     let tried = &ids[..below(backends + 1)];
-                    match cluster.0.pick(cluster.now()) {
+                    match cluster.0.pick(cluster.now(), Criticality::Critical) {
                         Found::Backend(id, _) => held.push(id),
                         _ => {
                             let mut waiter = Waiter::new(&cluster, tried);
@@ -277,10 +282,10 @@ fn threads_that_share_a_cluster_all_get_their_turns() {
     let cluster = healthy(2, LIMIT);
     let under_way: [AtomicU32; 2] = Default::default();
     let request = async |cluster: &Cluster, number: usize| {
-        let id = match cluster.0.pick(cluster.now()) {
+        let id = match cluster.0.pick(cluster.now(), Criticality::Critical) {
             Found::Backend(id, _) => id,
             _ => {
-                let mut turn = std::pin::pin!(cluster.0.wait_turn(&[]));
+                let mut turn = std::pin::pin!(cluster.0.wait_turn(Criticality::Critical, 0, &[]));
                 if number.is_multiple_of(7) {
                     // Goes away after it was run twice at most, often with a backend in its hands.
                     let twice = async { tokio::task::yield_now().await };
@@ -310,4 +315,34 @@ fn threads_that_share_a_cluster_all_get_their_turns() {
         }
     });
     assert_eq!((active(&cluster), cluster.waiting()), (0, 0));
+}
+
+/// Two localities of one backend each, with one place each.
+#[tokio::test]
+async fn who_waits_for_one_locality_holds_up_nobody_for_another() {
+    let order = Localities::new(["near", "far"], SpillConfig::default()).unwrap();
+    let config = ClusterConfig { localities: Some(order), ..config(1) };
+    let named = endpoints(0..2).into_iter().zip(["near", "far"]).map(|(endpoint, name)| endpoint.locality(name));
+    let cluster = Cluster::new("test", config, named.collect::<Vec<_>>());
+    cluster.0.members().iter().for_each(|(id, _)| cluster.0.connected(*id));
+    let ids: Vec<_> = cluster.0.members().iter().map(|(id, _)| *id).collect();
+    for id in &ids {
+        let found = cluster.0.pick(cluster.now(), Criticality::Critical);
+        assert!(matches!(found, Found::Backend(picked, _) if picked == *id), "the nearest with a place");
+    }
+    let waiter = |at| {
+        let woken = Woken { flag: AtomicBool::new(false), cluster: Arc::downgrade(&cluster.0) };
+        let turn: Waiting<'_> = Box::pin(cluster.0.wait_turn(Criticality::Critical, at, &[]));
+        let mut waiter = Waiter { turn, woken: Arc::new(woken) };
+        assert!(waiter.poll().is_pending());
+        waiter
+    };
+    let (mut for_near, mut for_far) = (waiter(0), waiter(1));
+    assert_eq!(cluster.waiting(), 2);
+    finish(&cluster, ids[1]);
+    // Whoever is for the nearest is asked first, and what has room there is as good.
+    assert_eq!((for_near.is_woken(), for_near.backend()), (true, Some(ids[1])));
+    finish(&cluster, ids[0]);
+    assert_eq!((for_far.is_woken(), for_far.backend()), (true, Some(ids[0])));
+    assert_eq!(cluster.waiting(), 0);
 }

@@ -1,28 +1,29 @@
-//! How many CPUs a process may use that is not ours: those that the scheduler may put it on, or the quota of its control groups where that
-//! is less. A quota may be a fraction.
+//! How many CPUs a process may use: those that the scheduler may put it on, or the quota of its control groups where that is less.
+//!
+//! A quota may be a fraction, so this is not `available_parallelism`, which rounds it down; and it counts whether the version of the
+//! control groups is the new one or the old. Of a group nobody can say on which CPUs its processes may be put, for that is up to
+//! each of them: those of the caller stand in.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cgroup;
+use super::{Groups, Whose};
 
-/// No process has less, or nothing would ever be let in.
-pub(super) const LEAST: f64 = 0.01;
+/// Nothing has less, or nothing would ever be taken on.
+pub const LEAST_CPUS: f64 = 0.01;
 
-/// CPUs that the process of this number may use, by what `proc` says.
-pub(super) fn of_process(proc: &Path, pid: u32) -> f64 {
-    let groups = fs::read_to_string(proc.join(pid.to_string()).join("cgroup")).unwrap_or_default();
-    let folders = cgroup::folders(Path::new(cgroup::ROOT), &groups, "cpu");
-    within(&folders, scheduled_on(i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw)))
-}
-
-/// CPUs that the group with this folder may use. On which of them its processes may be put is up to each of these.
-pub(super) fn of_group(folder: &Path) -> f64 {
-    within(&cgroup::with_those_above(Path::new(cgroup::ROOT), folder), scheduled_on(None))
+/// CPUs that it may use, at least [`LEAST_CPUS`].
+#[must_use]
+pub fn cpus(whose: Whose<'_>) -> f64 {
+    let pid = match whose {
+        Whose::Process { pid, .. } => i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw),
+        Whose::Own | Whose::Group(_) => None,
+    };
+    within(&Groups::of(whose).folders("cpu"), scheduled_on(pid))
 }
 
 fn within(folders: &[PathBuf], cpus: f64) -> f64 {
-    folders.iter().filter_map(|folder| quota(folder)).fold(cpus, f64::min).max(LEAST)
+    folders.iter().filter_map(|folder| quota(folder)).fold(cpus, f64::min).max(LEAST_CPUS)
 }
 
 /// CPUs that the scheduler may put a process on; `None` for this one.
@@ -57,20 +58,27 @@ mod tests {
         let tree = Tree::new(&[
             ("a/cpu.max", "150000 100000\n"),
             ("a/b/cpu.max", "max 100000\n"),
+            ("a/b/c/cpu.max", "200000 100000\n"),
             ("cpu/c/cpu.cfs_quota_us", "50000\n"),
             ("cpu/c/cpu.cfs_period_us", "100000\n"),
             ("cpu/cpu.cfs_quota_us", "-1\n"),
             ("cpu/cpu.cfs_period_us", "100000\n"),
         ]);
-        let cpus = |groups: &str| within(&cgroup::folders(&tree.0, groups, "cpu"), 8.0);
+        let cpus = |groups: &str| within(&Groups::below(&tree.0, groups).folders("cpu"), 8.0);
         assert_eq!(cpus("0::/a/b\n"), 1.5);
+        assert_eq!(cpus("0::/a/b/c\n"), 1.5);
         assert_eq!(cpus("0::/elsewhere\n"), 8.0);
         assert_eq!(cpus("9:memory:/c\n4:cpu,cpuacct:/c\njunk\n"), 0.5);
         assert_eq!(cpus("4:cpu:/\n"), 8.0);
     }
 
     #[test]
-    fn this_process_may_use_some() {
-        assert!(of_process(Path::new("/proc"), std::process::id()) >= LEAST);
+    fn this_process_may_use_some_whichever_way_it_is_asked_about() {
+        let pid = std::process::id();
+        let folder = format!("/proc/{pid}");
+        let own = cpus(Whose::Own);
+        assert!(own >= LEAST_CPUS);
+        assert_eq!(cpus(Whose::Process { folder: Path::new(&folder), pid }), own);
+        assert!(cpus(Whose::Group(Path::new("/sys/fs/cgroup/there-is-none"))) >= own);
     }
 }

@@ -18,12 +18,75 @@
 //! What could run is counted at each look, and not summed up over the time between: a sum would know of those who wait only once they
 //! have waited, and a long queue is seen late by just its own length.
 
+//!
+//! What runs short beside CPU are *gauges* ([`Gauges`]): memory, time lost to pressure, and whatever the owner knows of. Each is a load of its
+//! own, 1 is as much as can be borne; the highest counts (`scarce`).
+
+mod memory;
+mod scarce;
+mod stalls;
+
 use core::time::Duration;
 
 use crate::{Timestamp, decay};
 
+pub use memory::Memory;
+pub use scarce::{Gauges, Readings, Scarce, ScarceConfig};
+
 /// Ten times as long as chance takes to pass on a busy server, and short beside the patience of a user.
 const HALF_LIFE: Duration = Duration::from_millis(100);
+
+/// What a server goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Signal {
+    /// CPU: what requests cost, against what there is.
+    Cpu,
+    /// Requests that run or could run: more than are in order, so there is less CPU than was thought.
+    LoadAverage,
+    /// Memory that is running out.
+    Memory,
+    /// Time in which somebody waited for a CPU.
+    CpuPressure,
+    /// Time in which somebody waited for memory.
+    MemoryPressure,
+    /// A measure of the owner's own.
+    Gauge,
+}
+
+impl Signal {
+    /// All.
+    pub const ALL: [Self; 6] =
+        [Self::Cpu, Self::LoadAverage, Self::Memory, Self::CpuPressure, Self::MemoryPressure, Self::Gauge];
+
+    /// The word for it in metrics and in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::LoadAverage => "load-average",
+            Self::Memory => "memory",
+            Self::CpuPressure => "cpu-pressure",
+            Self::MemoryPressure => "memory-pressure",
+            Self::Gauge => "gauge",
+        }
+    }
+}
+
+/// How loaded a server is by each of its signals, and which one has it turn requests away.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Loads {
+    /// In the order of [`Signal::ALL`]; 1 is as much as can be borne, `None` where a signal is off or nothing is known.
+    pub by_signal: [Option<f64>; Signal::ALL.len()],
+    /// The one by which requests have been turned away in the last second; `None` while none were.
+    pub binding: Option<Signal>,
+}
+
+impl Loads {
+    /// The loads that are known.
+    pub fn known(&self) -> impl Iterator<Item = (Signal, f64)> + '_ {
+        Signal::ALL.into_iter().zip(self.by_signal).filter_map(|(signal, load)| Some((signal, load?)))
+    }
+}
 
 /// What the signals say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,0 +1,82 @@
+//! Batch work: what waits, what is at backends, and what was turned away.
+
+use prometheus_client::metrics::MetricType;
+
+use super::{Metric, Samples, Scrape};
+use crate::snapshot::BatchSnapshot;
+
+const LISTENER: &[&str] = &["listener"];
+
+/// A metric of each gate for batch work, with the name of its listener.
+fn batches(scrape: &Scrape, mut each: impl FnMut(&str, &BatchSnapshot)) {
+    for listener in &scrape.snapshot.listeners {
+        listener.batch.iter().for_each(|batch| each(&listener.name, batch));
+    }
+}
+
+fn gauges(scrape: &Scrape, out: &mut Samples<'_>, value: impl Fn(&BatchSnapshot) -> Option<f64>) {
+    batches(scrape, |listener, batch| out.gauge(&[listener], value(batch)));
+}
+
+/// The table.
+pub(super) static BATCH: [Metric; 7] = [
+    Metric {
+        name: "batch_queued_requests",
+        kind: MetricType::Gauge,
+        labels: &["listener", "criticality"],
+        help: "Requests of batch work that wait for credit",
+        fill: |s, out| {
+            batches(s, |listener, batch| {
+                for (criticality, queued) in &batch.queued {
+                    out.gauge(&[listener, criticality.name()], *queued as f64);
+                }
+            });
+        },
+    },
+    Metric {
+        name: "batch_active_requests",
+        kind: MetricType::Gauge,
+        labels: LISTENER,
+        help: "Requests of batch work that are at backends",
+        fill: |s, out| gauges(s, out, |batch| Some(f64::from(batch.active))),
+    },
+    Metric {
+        name: "batch_credit",
+        kind: MetricType::Gauge,
+        labels: LISTENER,
+        help: "Requests of batch work that may be at backends now, from 1 to max_active",
+        fill: |s, out| gauges(s, out, |batch| Some(batch.credit)),
+    },
+    Metric {
+        name: "batch_connections",
+        kind: MetricType::Gauge,
+        labels: LISTENER,
+        help: "Connections to backends for batch work, idle ones included",
+        fill: |s, out| gauges(s, out, |batch| Some(batch.connections as f64)),
+    },
+    Metric {
+        name: "batch_utilization_ratio",
+        kind: MetricType::Gauge,
+        labels: LISTENER,
+        help: "Utilization of backends by which credit goes, a mean of their reports; nothing where they report none",
+        fill: |s, out| gauges(s, out, |batch| batch.utilization),
+    },
+    Metric {
+        name: "batch_requeued_total",
+        kind: MetricType::Counter,
+        labels: LISTENER,
+        help: "Times that a request of batch work went back into the queue, as no backend took it",
+        fill: |s, out| batches(s, |listener, batch| out.count(&[listener], batch.requeued)),
+    },
+    Metric {
+        name: "batch_turned_away_total",
+        kind: MetricType::Counter,
+        labels: &["listener", "reason"],
+        help: "Requests of batch work that were answered without service: the queue was full, or they had waited as long as they may",
+        fill: |s, out| {
+            batches(s, |listener, batch| {
+                batch.turned_away.iter().for_each(|(reason, count)| out.count(&[listener, reason], *count));
+            });
+        },
+    },
+];

@@ -1,0 +1,135 @@
+//! What a client's own decisions cost each request: whether it is sent, what became of it, and whether the one in ten that fails is tried
+//! again. A run measures for a while many times and gives the least and the median: what else the machine does only ever adds. Nothing is
+//! allocated, which is counted.
+//!
+//! ```text
+//! cargo bench -p plimsoll-core --bench throttle               a table
+//! cargo bench -p plimsoll-core --bench throttle -- --check    exit 1 if a request costs more than 80 ns, or allocates
+//! ```
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use plimsoll_core::retry::{Advice, Attempt, Budget, BudgetConfig, Failure, Repeat, RetryConfig, Verdict as Retry};
+use plimsoll_core::throttle::adaptive::DEFAULT_WINDOW;
+use plimsoll_core::throttle::{Multiple, Outcome, Throttle, ThrottlePolicy, Verdict};
+use plimsoll_core::{Criticality, Timestamp};
+use rand_core::SeedableRng as _;
+use rand_pcg::Pcg64Mcg;
+
+/// The most that a request may cost, in nanoseconds.
+const MOST: f64 = 80.0;
+/// Requests in one measurement: some tenths of a millisecond.
+const REQUESTS: u64 = 5_000;
+const MEASUREMENTS: usize = 400;
+/// Between two requests: 10,000 a second.
+const GAP: u64 = 100_000;
+
+/// Counts what is allocated.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: hands everything on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps to the contract of this very function.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+struct Client {
+    throttle: Throttle,
+    budget: Budget,
+    retry: RetryConfig,
+    rng: Pcg64Mcg,
+    requests: u64,
+    /// Of a hundred requests that are sent, so many are turned away.
+    turned_away: u64,
+}
+
+impl Client {
+    fn new(policy: ThrottlePolicy, turned_away: u64) -> Self {
+        Self {
+            throttle: Throttle::new(Timestamp::ZERO, policy),
+            budget: Budget::new(Timestamp::ZERO, BudgetConfig::default()),
+            retry: RetryConfig::default(),
+            rng: Pcg64Mcg::seed_from_u64(1),
+            requests: 0,
+            turned_away,
+        }
+    }
+
+    /// All that is decided of a request.
+    fn request(&mut self) {
+        let number = self.requests;
+        self.requests += 1;
+        let now = Timestamp::from_nanos(number * GAP);
+        let criticality = Criticality::ALL[number as usize % 4];
+        self.budget.on_request(now);
+        for attempt in 1..=3 {
+            let Verdict::Send(_) = black_box(self.throttle.ask(now, criticality, &mut self.rng)) else { return };
+            let is_accepted = (number * 37 + attempt * 11) % 100 >= self.turned_away;
+            let outcome = if is_accepted { Outcome::Accepted } else { Outcome::Rejected };
+            self.throttle.on_outcome(now, criticality, outcome);
+            if is_accepted {
+                return;
+            }
+            let failed = Attempt {
+                number: attempt as u32,
+                failure: Failure::TurnedAway(Advice::None),
+                repeat: Repeat::Safe,
+                deadline: Some(now + Duration::from_secs(1)),
+                takes: Duration::from_millis(5),
+            };
+            let verdict = black_box(self.retry.decide(now, &failed, &mut self.budget, &mut self.rng));
+            if let Retry::GiveUp(_) = verdict {
+                return;
+            }
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    println!("| policy | turned away | least, ns | median, ns | allocations |\n|:--|--:|--:|--:|--:|");
+    let adaptive = ThrottlePolicy::Adaptive { k: Multiple::DEFAULT, window: DEFAULT_WINDOW };
+    let policies = [ThrottlePolicy::Off, adaptive, ThrottlePolicy::Paced { k: Multiple::DEFAULT }];
+    let mut is_good = true;
+    for policy in policies {
+        for turned_away in [0, 10, 90] {
+            is_good &= measure(policy, turned_away);
+        }
+    }
+    let is_check = std::env::args().any(|argument| argument == "--check");
+    if is_check && !is_good { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Whether a request costs no more than it may.
+fn measure(policy: ThrottlePolicy, turned_away: u64) -> bool {
+    let mut client = Client::new(policy, turned_away);
+    (0..20 * REQUESTS).for_each(|_| client.request());
+    let mut found = Vec::with_capacity(MEASUREMENTS);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..MEASUREMENTS {
+        let begun = Instant::now();
+        (0..REQUESTS).for_each(|_| client.request());
+        found.push(begun.elapsed().as_secs_f64() * 1e9 / REQUESTS as f64);
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    found.sort_by(f64::total_cmp);
+    let median = found[MEASUREMENTS / 2];
+    println!("| {} | {turned_away}% | {:.0} | {median:.0} | {allocations} |", policy.name(), found[0]);
+    median <= MOST && allocations == 0
+}

@@ -1,0 +1,380 @@
+//! How many batch requests may be at backends now: as many as they take without their load going beyond a target.
+//!
+//! ```text
+//! accepted, u ≤ t:  c ← c + (M ÷ 16) · h · Δ ÷ R          h = min(1, (t − u) ÷ (t ÷ 4)), 1 where no report says u
+//! accepted, u > t:  c ← c · (1 − h · Δ ÷ 2R)              h = min(1, (u − t) ÷ (t ÷ 4))
+//! rejected:         c ← c ÷ 2, at most once a round trip
+//!
+//! c: credit, in requests, from 1 to M          M: the most there may be          t: target utilization
+//! u: utilization of the backends by their reports of the last second          Δ: time since the last step, at most R
+//! R: max(round trip, half a second)
+//! ```
+//!
+//! Additive growth and multiplicative decrease, as of TCP's window and for its reason: several proxies come to even shares without knowing
+//! of each other. Why steps go by time and not by answers: what a backend reports is a mean over some time, and who takes many steps within that
+//! time is far beyond the target when the first report of it comes. Growth becomes less before the target, so that credit settles.
+//!
+//! Why not a rate? A backend that becomes slower would have more and more of it in its queues; what is bounded here is what is there, and
+//! what can be a connection each.
+//!
+//! Credit that nobody uses does not grow: nothing was learned of it. And what was learned before a pause of ten seconds is not known any
+//! more, so that credit begins anew.
+//!
+//! # At most once a round trip
+//!
+//! When a backend is full, all that were on their way to it are rejected, and say the same thing once. So only the rejection of a request counts
+//! that was sent after the last decrease.
+//!
+//! # The fuse
+//!
+//! With credit for one request and that one rejected, there is a rest before the next: 50 ms, 100 ms, up to 2 s, each half as long again or
+//! half as short at random, until one is accepted. So a service that is down, or that has no room for batch work, is asked by one probe at a time, however many wait.
+//!
+//! # Where it is weak
+//!
+//! Without load reports only rejections show that there is too much, so that backends are kept as busy as they let themselves be. One credit is for
+//! all backends: a single one that rejects everything lowers it for all, until balancing passes that one over.
+
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use rand_core::Rng;
+
+use crate::{Timestamp, decay, rng};
+
+/// Between two full steps at least: about what reports are a mean over.
+const ROUND: Duration = Duration::from_millis(500);
+/// From one request to the most in 16 rounds.
+const STEPS: f64 = 16.0;
+/// How near the target steps become shorter: a quarter of it.
+const BAND: f64 = 0.25;
+/// What is above the target by a quarter of it or more is halved in two rounds.
+const DECREASE: f64 = 0.5;
+/// How long what reports say counts: half of it is from the last 700 ms.
+const REPORTS_HALF_LIFE: Duration = Duration::from_millis(700);
+/// A report older than this says nothing of today.
+const REPORTS_EXPIRE: Duration = Duration::from_secs(10);
+/// After so long without a request credit begins anew.
+const IDLE: Duration = Duration::from_secs(10);
+/// The first rest.
+const REST: Duration = Duration::from_millis(50);
+/// The longest, before chance: a service that is back is noticed within three seconds.
+const LONGEST_REST: Duration = Duration::from_secs(2);
+/// Round trips are a mean over about so many.
+const ROUND_TRIPS: f64 = 8.0;
+
+/// The share of backends' utilization up to which batch work may go.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Target(f64);
+
+impl Target {
+    /// Interactive requests at a backend that is busy for 70% of the time wait three times as long as they take to be served, at
+    /// 80% four times, at 90% nine times (M/M/1).
+    pub const DEFAULT: Self = Self(0.7);
+
+    /// `utilization` as a target; `None` unless it is above 0 and at most 1.
+    #[must_use]
+    pub fn new(utilization: f64) -> Option<Self> {
+        (utilization > 0.0 && utilization <= 1.0).then_some(Self(utilization))
+    }
+
+    /// As a number.
+    #[must_use]
+    pub const fn as_f64(self) -> f64 {
+        self.0
+    }
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// What became of a request at a backend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fate {
+    /// It was taken on.
+    Accepted,
+    /// There was too much to do: it was turned away, or not answered, or there was nobody to take it.
+    Rejected,
+    /// Nothing is learned by it: it was taken back first.
+    Unknown,
+}
+
+/// How many may be at backends.
+#[derive(Clone, Debug)]
+pub struct Credit {
+    most: f64,
+    target: Target,
+    credit: f64,
+    /// When it last grew or fell because of what was accepted.
+    stepped_at: Timestamp,
+    /// When it was last halved.
+    halved_at: Timestamp,
+    /// Seconds from a request to the end of its answer.
+    round_trip: f64,
+    reports: Reports,
+    /// Rejections in a row, with credit for one.
+    failures: u32,
+    rests_until: Timestamp,
+    used_at: Timestamp,
+}
+
+/// What backends say of their load: the mean of reports, of which the later count more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reports {
+    sum: f64,
+    weight: f64,
+    at: Timestamp,
+}
+
+impl Reports {
+    fn add(&mut self, now: Timestamp, utilization: f64) {
+        let left = decay::remaining(now, self.at, REPORTS_HALF_LIFE);
+        self.sum = self.sum * left + utilization;
+        self.weight = self.weight * left + 1.0;
+        self.at = self.at.max(now);
+    }
+
+    fn mean(&self, now: Timestamp) -> Option<f64> {
+        (self.weight > 0.0 && now.since(self.at) < REPORTS_EXPIRE).then(|| self.sum / self.weight)
+    }
+}
+
+impl Credit {
+    /// For one request, up to `most`.
+    #[must_use]
+    pub fn new(now: Timestamp, most: NonZeroU32, target: Target) -> Self {
+        Self {
+            most: f64::from(most.get()),
+            target,
+            credit: 1.0,
+            stepped_at: now,
+            halved_at: Timestamp::ZERO,
+            round_trip: 0.0,
+            reports: Reports::default(),
+            failures: 0,
+            rests_until: Timestamp::ZERO,
+            used_at: now,
+        }
+    }
+
+    /// Goes by other settings from now on.
+    pub fn set(&mut self, most: NonZeroU32, target: Target) {
+        self.most = f64::from(most.get());
+        self.target = target;
+        self.credit = self.credit.min(self.most);
+    }
+
+    /// How many may be at backends, a fraction included; from 1 to the most.
+    #[must_use]
+    pub const fn as_f64(&self) -> f64 {
+        self.credit
+    }
+
+    /// What backends said of their load lately, as a mean; `None` if nothing.
+    #[must_use]
+    pub fn utilization(&self, now: Timestamp) -> Option<f64> {
+        self.reports.mean(now)
+    }
+
+    /// Until when nothing is sent, if that is later than `now`.
+    #[must_use]
+    pub fn rests_until(&self, now: Timestamp) -> Option<Timestamp> {
+        (self.rests_until > now).then_some(self.rests_until)
+    }
+
+    /// Whether one more may be sent, with so many at backends. It counts as sent if so.
+    pub fn take(&mut self, now: Timestamp, active: u32) -> bool {
+        if active == 0 && now.since(self.used_at) >= IDLE {
+            self.credit = 1.0;
+        }
+        let may = now >= self.rests_until && f64::from(active) < self.whole();
+        if may {
+            self.used_at = self.used_at.max(now);
+        }
+        may
+    }
+
+    /// A backend says how loaded it is.
+    pub fn on_report(&mut self, now: Timestamp, utilization: f64) {
+        if utilization.is_finite() && utilization >= 0.0 {
+            self.reports.add(now, utilization);
+        }
+    }
+
+    /// A request is over that was `sent` then; `active` of them were at backends, this one included.
+    pub fn on_end(&mut self, now: Timestamp, sent: Timestamp, active: u32, fate: Fate, rng: &mut impl Rng) {
+        self.used_at = self.used_at.max(now);
+        match fate {
+            Fate::Unknown => {}
+            Fate::Accepted => self.on_accepted(now, sent, active),
+            Fate::Rejected => self.on_rejected(now, sent, rng),
+        }
+    }
+
+    fn on_accepted(&mut self, now: Timestamp, sent: Timestamp, active: u32) {
+        (self.failures, self.rests_until) = (0, Timestamp::ZERO);
+        let took = now.since(sent).as_secs_f64();
+        let weight = if self.round_trip > 0.0 { 1.0 / ROUND_TRIPS } else { 1.0 };
+        self.round_trip += (took - self.round_trip) * weight;
+        let round = self.round_trip.max(ROUND.as_secs_f64());
+        let part = now.since(self.stepped_at).as_secs_f64().min(round) / round;
+        self.stepped_at = self.stepped_at.max(now);
+        let target = self.target.as_f64();
+        let room = match self.reports.mean(now) {
+            Some(utilization) => ((target - utilization) / (target * BAND)).clamp(-1.0, 1.0),
+            None => 1.0,
+        };
+        if room < 0.0 {
+            self.credit = (self.credit * (1.0 + room * part * DECREASE)).max(1.0);
+        } else if f64::from(active) + 1.0 > self.credit {
+            self.credit = (self.credit + room * part * (self.most / STEPS)).min(self.most);
+        }
+    }
+
+    fn on_rejected(&mut self, now: Timestamp, sent: Timestamp, rng: &mut impl Rng) {
+        if sent < self.halved_at {
+            return;
+        }
+        if self.credit >= 2.0 {
+            self.credit /= 2.0;
+        } else {
+            self.credit = 1.0;
+            let rest = REST.saturating_mul(1 << self.failures.min(16)).min(LONGEST_REST);
+            self.failures = self.failures.saturating_add(1);
+            self.rests_until = now + rest.mul_f64(0.5 + rng::unit(rng));
+        }
+        // What is sent at this very moment is sent after it.
+        (self.halved_at, self.stepped_at) = (now, now.max(self.stepped_at));
+    }
+
+    fn whole(&self) -> f64 {
+        // Never below 1, and far below 2⁵³.
+        (self.credit as u32).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_core::SeedableRng as _;
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_millis(ms))
+    }
+
+    fn credit(most: u32) -> Credit {
+        Credit::new(ms(0), NonZeroU32::new(most).unwrap(), Target::DEFAULT)
+    }
+
+    fn rng() -> Pcg64Mcg {
+        Pcg64Mcg::seed_from_u64(1)
+    }
+
+    /// Answers every 10 ms for `millis`, each with this utilization, by requests that took 20 ms and used all credit.
+    fn accept(credit: &mut Credit, from: u64, millis: u64, utilization: Option<f64>) -> u64 {
+        for at in (from..from + millis).step_by(10) {
+            utilization.into_iter().for_each(|utilization| credit.on_report(ms(at), utilization));
+            let active = credit.as_f64() as u32;
+            credit.on_end(ms(at), ms(at.saturating_sub(20)), active, Fate::Accepted, &mut rng());
+        }
+        from + millis
+    }
+
+    #[test]
+    fn it_grows_to_the_most_in_sixteen_rounds_and_no_further() {
+        let mut credit = credit(32);
+        assert_eq!(credit.as_f64(), 1.0);
+        let now = accept(&mut credit, 0, 4_000, None);
+        assert!((16.0..18.0).contains(&credit.as_f64()), "{credit:?}");
+        accept(&mut credit, now, 10_000, Some(0.1));
+        assert_eq!(credit.as_f64(), 32.0);
+    }
+
+    #[test]
+    fn it_falls_above_the_target_and_stands_still_at_it() {
+        let mut credit = credit(32);
+        let now = accept(&mut credit, 0, 20_000, None);
+        let now = accept(&mut credit, now, 3_000, Some(0.9));
+        let fallen = credit.as_f64();
+        assert!((1.0..8.0).contains(&fallen), "{fallen}");
+        let now = accept(&mut credit, now, 20_000, Some(0.7));
+        let stands = credit.as_f64();
+        accept(&mut credit, now, 10_000, Some(0.7));
+        assert!((credit.as_f64() - stands).abs() < 0.1, "{stands}, then {}", credit.as_f64());
+    }
+
+    #[test]
+    fn what_nobody_uses_does_not_grow() {
+        let mut credit = credit(32);
+        for at in 0..1_000 {
+            credit.on_end(ms(at * 10), ms(at * 10), 1, Fate::Accepted, &mut rng());
+        }
+        assert!(credit.as_f64() <= 4.0, "{credit:?}");
+    }
+
+    #[test]
+    fn rejections_of_one_round_trip_count_once() {
+        let mut credit = credit(32);
+        let now = accept(&mut credit, 0, 20_000, None);
+        for _ in 0..32 {
+            credit.on_end(ms(now), ms(now - 5), 32, Fate::Rejected, &mut rng());
+        }
+        assert_eq!(credit.as_f64(), 16.0);
+        credit.on_end(ms(now + 5), ms(now), 16, Fate::Rejected, &mut rng());
+        assert_eq!(credit.as_f64(), 8.0);
+    }
+
+    #[test]
+    fn with_nothing_accepted_there_are_longer_and_longer_rests_between_probes() {
+        let (mut credit, mut rng) = (credit(32), rng());
+        let (mut now, mut rests) = (ms(0), 0);
+        for failures in 0..12 {
+            assert!(credit.take(now, 0), "one may go");
+            assert!(!credit.take(now, 1), "and no second one");
+            credit.on_end(now, now, 1, Fate::Rejected, &mut rng);
+            let until = credit.rests_until(now).expect("there is a rest");
+            let rest = until.since(now);
+            let mean = REST.saturating_mul(1 << failures).min(LONGEST_REST);
+            assert!((mean / 2..mean * 3 / 2).contains(&rest), "{rest:?} after {failures}");
+            assert!(!credit.take(now, 0), "not before it is over");
+            (now, rests) = (until, rests + 1);
+        }
+        assert_eq!(rests, 12);
+        assert!(credit.take(now, 0));
+        credit.on_end(now + Duration::from_millis(20), now, 1, Fate::Accepted, &mut rng);
+        assert_eq!(credit.rests_until(now), None);
+        assert!(credit.take(now + Duration::from_millis(20), 0), "it goes on at once");
+        assert!(credit.as_f64() > 1.0, "and grows");
+    }
+
+    #[test]
+    fn after_a_pause_it_begins_anew() {
+        let mut credit = credit(32);
+        let now = accept(&mut credit, 0, 20_000, None);
+        assert!(credit.take(ms(now + 1_000), 0) && credit.as_f64() == 32.0);
+        assert!(credit.take(ms(now + 12_000), 0) && credit.as_f64() == 1.0);
+    }
+
+    #[test]
+    fn a_lower_most_holds_at_once() {
+        let mut credit = credit(32);
+        let now = accept(&mut credit, 0, 20_000, None);
+        credit.set(NonZeroU32::new(4).unwrap(), Target::DEFAULT);
+        assert!(credit.take(ms(now), 3) && !credit.take(ms(now), 4));
+    }
+
+    #[test]
+    fn nonsense_in_reports_is_not_heard() {
+        let mut credit = credit(32);
+        for junk in [f64::NAN, f64::INFINITY, -1.0] {
+            credit.on_report(ms(1), junk);
+        }
+        assert_eq!(credit.utilization(ms(1)), None);
+        assert!(Target::new(0.0).is_none() && Target::new(f64::NAN).is_none() && Target::new(1.1).is_none());
+    }
+}

@@ -1,0 +1,134 @@
+use alloc::vec::Vec;
+
+use Criticality::{Critical, Sheddable, SheddablePlus};
+use rand_core::SeedableRng as _;
+use rand_pcg::Pcg64Mcg;
+
+use super::*;
+
+fn ms(ms: u64) -> Timestamp {
+    Timestamp::from_origin(Duration::from_millis(ms))
+}
+
+fn rng() -> Pcg64Mcg {
+    Pcg64Mcg::seed_from_u64(1)
+}
+
+/// With credit for one, which has a place from the start.
+fn busy(max_queue: usize) -> Gate<&'static str> {
+    let mut gate = Gate::new(ms(0), BatchConfig { max_queue, ..BatchConfig::default() });
+    let age = gate.come();
+    assert_eq!(gate.enter(ms(0), Sheddable, age, "first"), Entered::Begins);
+    gate
+}
+
+fn wait(gate: &mut Gate<&'static str>, criticality: Criticality, name: &'static str) -> (Ticket, Option<&'static str>) {
+    let age = gate.come();
+    let Entered::Waits(ticket, goes) = gate.enter(ms(1), criticality, age, name) else {
+        panic!("{name} does not wait")
+    };
+    (ticket, goes)
+}
+
+/// Ends what is at the backend again and again; who gets the place, one after another.
+fn order(gate: &mut Gate<&'static str>) -> Vec<&'static str> {
+    let mut served = Vec::new();
+    loop {
+        // Nothing is learned, so that credit stays at one.
+        gate.end(ms(2), ms(2), Fate::Unknown, &mut rng());
+        match gate.serve(ms(2)) {
+            Some(call) => served.push(call),
+            None => return served,
+        }
+    }
+}
+
+#[test]
+fn the_most_critical_are_next_and_among_equals_who_came_first() {
+    let mut gate = busy(10);
+    for (criticality, name) in
+        [(Sheddable, "a"), (SheddablePlus, "b"), (Sheddable, "c"), (Critical, "d"), (SheddablePlus, "e")]
+    {
+        let _ticket = wait(&mut gate, criticality, name);
+    }
+    assert_eq!([Critical, SheddablePlus, Sheddable].map(|criticality| gate.queued(criticality)), [1, 2, 2]);
+    assert_eq!(gate.serve(ms(2)), None, "there is credit for one");
+    assert_eq!(order(&mut gate), ["d", "b", "e", "a", "c"]);
+}
+
+#[test]
+fn a_full_queue_turns_the_newest_of_the_least_critical_away() {
+    let mut gate = busy(3);
+    let (old, _) = wait(&mut gate, Sheddable, "old");
+    let (new, _) = wait(&mut gate, Sheddable, "new");
+    let (_plus, goes) = wait(&mut gate, SheddablePlus, "plus");
+    assert_eq!(goes, None);
+    let age = gate.come();
+    assert_eq!(gate.enter(ms(1), Sheddable, age, "newest"), Entered::TurnedAway);
+    let (_critical, goes) = wait(&mut gate, Critical, "critical");
+    assert_eq!(goes, Some("new"));
+    assert_eq!(gate.look(&new), (Hand::TurnedAway, None));
+    assert_eq!(gate.look(&old), (Hand::Empty, Some(&mut "old")));
+    assert_eq!(gate.leave(new), (Hand::TurnedAway, None));
+    assert_eq!(gate.counts().full, 2);
+    assert_eq!(order(&mut gate), ["critical", "plus", "old"]);
+    assert_eq!(gate.leave(old), (Hand::Place, None));
+}
+
+#[test]
+fn who_comes_back_is_where_it_was_even_if_the_queue_is_full() {
+    let mut gate = busy(3);
+    let ages = [gate.come(), gate.come()];
+    for name in ["c", "d", "e"] {
+        let _ticket = wait(&mut gate, Sheddable, name);
+    }
+    for (age, name) in ages.into_iter().zip(["a", "b"]).rev() {
+        let _ticket = gate.enter_again(Sheddable, age, name);
+    }
+    assert_eq!((gate.queued(Sheddable), gate.counts().requeued), (5, 2));
+    assert_eq!(order(&mut gate), ["a", "b", "c", "d", "e"]);
+}
+
+#[test]
+fn who_leaves_is_passed_over() {
+    let mut gate = busy(3);
+    let tickets = ["a", "b", "c"].map(|name| wait(&mut gate, Sheddable, name).0);
+    let [_a, b, _c] = tickets;
+    assert_eq!(gate.leave(b), (Hand::Empty, Some("b")));
+    assert_eq!(order(&mut gate), ["a", "c"]);
+}
+
+#[test]
+fn no_queue_turns_away_whoever_has_no_place_at_once() {
+    let mut gate = busy(0);
+    let age = gate.come();
+    assert_eq!(gate.enter(ms(1), Critical, age, "x"), Entered::TurnedAway);
+}
+
+#[test]
+fn who_waits_for_a_rest_to_end_is_served_then() {
+    let mut gate = busy(10);
+    let _a = wait(&mut gate, Sheddable, "a");
+    assert_eq!(gate.poll_timeout(ms(1)), None, "what it waits for is another one's end");
+    gate.end(ms(1), ms(0), Fate::Rejected, &mut rng());
+    assert_eq!(gate.serve(ms(1)), None);
+    let until = gate.poll_timeout(ms(1)).expect("there is a rest");
+    assert_eq!(gate.serve(until), Some("a"));
+    assert_eq!(gate.poll_timeout(until), None);
+}
+
+#[test]
+fn who_is_turned_away_is_told_to_come_when_the_queue_has_gone() {
+    let mut gate = busy(100);
+    assert!((60..=120).contains(&gate.come_again(ms(0), &mut rng()).as_secs()) || gate.queue.is_empty());
+    for _ in 0..50 {
+        let _ticket = wait(&mut gate, Sheddable, "x");
+    }
+    assert!((60..=120).contains(&gate.come_again(ms(1), &mut rng()).as_secs()), "nothing was accepted yet");
+    for at in 0..1_000 {
+        gate.end(ms(at * 100), ms(at * 100), Fate::Accepted, &mut rng());
+    }
+    // Ten a second, fifty wait.
+    let told = gate.come_again(ms(100_000), &mut rng()).as_secs_f64();
+    assert!((4.5..11.0).contains(&told), "{told}");
+}

@@ -1,0 +1,183 @@
+//! How many retries a client can afford: at most a tenth of its requests, whatever fails.
+//!
+//! ```text
+//! allowed  ⇔  retries + 1 ≤ max(share · requests, floor)
+//! ```
+//!
+//! with both sums decaying by half every five seconds. So the load of a total failure is 1 + share times the ordinary one, once it has
+//! gone on for some seconds, and never more than share of what some ten seconds held at once. While little fails every request
+//! gets its retry: up to a tenth may fail before one goes without.
+//!
+//! The floor is for clients of a few requests a minute, a tenth of which would be no retry at all: two in some ten seconds, whatever they
+//! send. It is above share · requests only below two requests a second (three at its most), so it adds nothing to the load of a client
+//! that could do harm. It is not a rate that is added on top, as in other budgets: then the bound would not be one.
+//!
+//! Why not a limit on retries in progress (Envoy's `max_retries`, 3)? It says nothing of rates: retries that fail in a millisecond
+//! come 3,000 times a second within it. Why not a token for each success (gRFC A6)? It binds only when more than half fail.
+
+use core::time::Duration;
+
+use crate::{Ratio, Timestamp, decay};
+
+/// Half of what is counted is forgotten in this time. Long enough to hold two dozen requests of a client of three a second, short enough for
+/// a budget that was saved up in calm to be spent in seconds.
+const HALF_LIFE: Duration = Duration::from_secs(5);
+
+/// What is counted decays by so much time at once, which is 1%: a request costs 15 ns less than with each.
+const TICK: Duration = Duration::from_millis(70);
+
+/// How many retries a client can afford.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BudgetConfig {
+    /// Of its requests.
+    pub share: Ratio,
+    /// So many in some ten seconds (as they decay) however few requests there are.
+    pub floor: u32,
+}
+
+impl BudgetConfig {
+    /// The book's tenth: a total failure adds 10% to the load.
+    pub const DEFAULT_SHARE: Ratio = Ratio::from_percent(10);
+    /// One request can have both its retries.
+    pub const DEFAULT_FLOOR: u32 = 2;
+}
+
+impl Default for BudgetConfig {
+    fn default() -> Self {
+        Self { share: Self::DEFAULT_SHARE, floor: Self::DEFAULT_FLOOR }
+    }
+}
+
+/// Retries and requests of one client to one cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    config: BudgetConfig,
+    requests: f64,
+    retries: f64,
+    at: Timestamp,
+}
+
+impl Budget {
+    /// One that has seen nothing yet.
+    #[must_use]
+    pub const fn new(now: Timestamp, config: BudgetConfig) -> Self {
+        Self { config, requests: 0.0, retries: 0.0, at: now }
+    }
+
+    /// The same, as if so many requests had just begun. Whoever has just started finds out who is overloaded by its first requests, and
+    /// would fail some of them for want of a history.
+    #[must_use]
+    pub const fn with_credit(self, requests: u32) -> Self {
+        Self { requests: requests as f64, ..self }
+    }
+
+    /// A request begins: once for each, whatever becomes of it and however often it is tried.
+    pub fn on_request(&mut self, now: Timestamp) {
+        self.decay(now);
+        self.requests += 1.0;
+    }
+
+    /// Takes one retry, or a hedge, if there is one left.
+    pub fn take(&mut self, now: Timestamp) -> bool {
+        self.decay(now);
+        let is_left = self.retries + 1.0 <= self.limit();
+        if is_left {
+            self.retries += 1.0;
+        }
+        is_left
+    }
+
+    /// Gives one back that was taken and not sent after all: the throttle held it back, or no backend was to be had.
+    pub fn give_back(&mut self) {
+        self.retries = (self.retries - 1.0).max(0.0);
+    }
+
+    /// How much of it is used up. For those who look.
+    #[must_use]
+    pub fn used(&self, now: Timestamp) -> Ratio {
+        let mut then = *self;
+        then.decay(now);
+        let limit = then.limit();
+        if limit > 0.0 { Ratio::new((then.retries / limit).min(1.0)).unwrap_or(Ratio::ONE) } else { Ratio::ONE }
+    }
+
+    fn limit(&self) -> f64 {
+        (self.config.share.as_f64() * self.requests).max(f64::from(self.config.floor))
+    }
+
+    fn decay(&mut self, now: Timestamp) {
+        if now.nanos_since(self.at) < TICK.as_nanos() as u64 {
+            return;
+        }
+        let left = decay::remaining(now, self.at, HALF_LIFE);
+        self.requests *= left;
+        self.retries *= left;
+        self.at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_nanos(micros * 1_000)
+    }
+
+    /// Retries a client gets in a minute in which each of its requests fails three times.
+    fn granted(requests_per_second: u64, config: BudgetConfig) -> f64 {
+        let mut budget = Budget::new(at(0), config);
+        let requests = 60 * requests_per_second;
+        let mut retries = 0;
+        for request in 0..requests {
+            let now = at(request * 1_000_000 / requests_per_second);
+            budget.on_request(now);
+            retries += (0..2).filter(|_| budget.take(now)).count();
+        }
+        retries as f64 / requests as f64
+    }
+
+    #[test]
+    fn a_total_failure_costs_a_tenth_more() {
+        for rate in [3, 10, 1_000] {
+            let granted = granted(rate, BudgetConfig::default());
+            // Whole retries: one is less than the tenth of what is remembered, 7.2 s of requests.
+            assert!((0.06..=0.105).contains(&granted), "{granted} at {rate} a second");
+        }
+        assert!((0.099..=0.1).contains(&granted(1_000, BudgetConfig::default())));
+    }
+
+    #[test]
+    fn a_client_of_few_requests_has_its_retries() {
+        let mut budget = Budget::new(at(0), BudgetConfig::default());
+        for minute in 0..10 {
+            let now = at(minute * 60_000_000);
+            budget.on_request(now);
+            assert_eq!([(); 3].map(|()| budget.take(now)), [true, minute == 0, false], "minute {minute}");
+        }
+    }
+
+    #[test]
+    fn without_share_and_floor_there_are_none() {
+        assert_eq!(granted(100, BudgetConfig { share: Ratio::ZERO, floor: 0 }), 0.0);
+    }
+
+    #[test]
+    fn credit_is_for_the_first_seconds_alone() {
+        let new = || Budget::new(at(0), BudgetConfig::default()).with_credit(100);
+        let granted = |at: Timestamp| {
+            let mut budget = new();
+            (0..100).filter(|_| budget.take(at)).count()
+        };
+        assert_eq!([0, 5_000_000, 60_000_000].map(|micros| granted(at(micros))), [10, 5, 2]);
+    }
+
+    #[test]
+    fn what_was_given_back_can_be_taken_again() {
+        let mut budget = Budget::new(at(0), BudgetConfig { share: Ratio::ZERO, floor: 1 });
+        assert!(budget.take(at(0)) && !budget.take(at(0)));
+        assert_eq!(budget.used(at(0)), Ratio::ONE);
+        budget.give_back();
+        assert!(budget.take(at(0)));
+    }
+}

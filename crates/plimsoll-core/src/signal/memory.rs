@@ -1,0 +1,131 @@
+//! Whether memory will have run out before requests can be made to need less of it.
+//!
+//! ```text
+//! s    = used ÷ limit,   then = s + AHEAD · ds/dt
+//! load = then               if s > line and then > 1
+//!        min(s, line)       else
+//! ```
+//!
+//! with ds/dt smoothed over a second or two. Above 1 there is too much: of memory that is nearly full nothing will be left in AHEAD, at
+//! the rate of late. What is to be prevented is that the process is killed, and what can be done about it is to have fewer requests in
+//! progress; that helps where these are what memory goes to, which shows in that it grows.
+//!
+//! Why not the share alone, with a line that it must not pass: a heap that was made as large as the limit allows, or a cache, is always
+//! at 95%, and a server that turned requests away for that would do so for ever, and gain nothing. Why not the rate alone: a server that
+//! has just started fills its memory as fast as it can, and is right to.
+//!
+//! # What may go wrong
+//!
+//! A burst that takes the last tenth in less than a look or two is not seen in time. A leak is taken for requests shortly before its end.
+
+use core::time::Duration;
+
+use crate::{Ratio, Timestamp, decay};
+
+/// In seconds. Longer than nearly all requests take, so that there are fewer by then; a leak of hours is not theirs.
+const AHEAD: f64 = 10.0;
+/// Of the growth: some looks, so that one allocation of a buffer is not taken for a trend.
+const HALF_LIFE: Duration = Duration::from_secs(1);
+
+/// What is used of memory, and what may be, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// What is used and would not be given back for the asking.
+    pub used: u64,
+    /// What may be.
+    pub limit: u64,
+}
+
+impl Memory {
+    /// The used part; more than 1 where a limit was lowered beneath it.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        self.used as f64 / self.limit.max(1) as f64
+    }
+}
+
+/// Watches how memory fills.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryLoad {
+    line: Ratio,
+    /// When it was seen last, and the used part then; `None` before that.
+    last: Option<(Timestamp, f64)>,
+    /// Of the share, per second.
+    growth: f64,
+}
+
+impl MemoryLoad {
+    /// With a growth that counts from this share on.
+    pub(super) const fn new(line: Ratio) -> Self {
+        Self { line, last: None, growth: 0.0 }
+    }
+
+    /// The load: 1 is as much as can be borne.
+    pub(super) fn sample(&mut self, now: Timestamp, memory: Memory) -> f64 {
+        let share = memory.share();
+        if let Some((at, before)) = self.last {
+            let gone = now.nanos_since(at) as f64 * 1e-9;
+            if gone > 0.0 {
+                let left = decay::remaining(now, at, HALF_LIFE);
+                self.growth = self.growth * left + (share - before) / gone * (1.0 - left);
+                self.last = Some((now, share));
+            }
+        } else {
+            self.last = Some((now, share));
+        }
+        let (line, then) = (self.line.as_f64(), share + AHEAD * self.growth);
+        if share > line && then > 1.0 { then } else { share.min(line) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 1_000_000;
+
+    /// The loads of a process whose memory is used to these parts, one look every quarter of a second.
+    fn loads(shares: impl IntoIterator<Item = f64>) -> alloc::vec::Vec<f64> {
+        let mut load = MemoryLoad::new(Ratio::from_percent(90));
+        let at = |look: usize| Timestamp::from_nanos(look as u64 * 250_000_000);
+        let memory = |share: f64| Memory { used: (share * LIMIT as f64) as u64, limit: LIMIT };
+        shares.into_iter().enumerate().map(|(look, share)| load.sample(at(look), memory(share))).collect()
+    }
+
+    #[test]
+    fn a_heap_that_is_always_nearly_full_is_no_load() {
+        for share in [0.5, 0.91, 0.97, 1.0] {
+            let found = loads([share; 100]);
+            assert!(found.iter().all(|load| (load - share.min(0.9)).abs() < 1e-6), "{share}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_fills_is_too_much_only_when_little_is_left() {
+        // From nothing to all of it in 25 s.
+        let found = loads((0..=100).map(|look| f64::from(look) / 100.0));
+        assert!(found[..90].iter().all(|load| *load <= 0.9), "{found:?}");
+        assert!(found[91..].iter().all(|load| *load > 1.2), "{found:?}");
+    }
+
+    #[test]
+    fn a_leak_of_hours_is_not_blamed_on_requests() {
+        let found = loads((0..1_000).map(|look| 0.95 + f64::from(look) * 1e-5));
+        assert!(found.iter().all(|load| *load < 1.0), "{found:?}");
+    }
+
+    #[test]
+    fn once_it_grows_no_more_there_is_room_again() {
+        let grows = (0..20).map(|look| 0.8 + f64::from(look) * 0.01);
+        let found = loads(grows.chain([0.99; 40]));
+        assert!(found[19] > 1.2, "{found:?}");
+        let again = found[19..].iter().position(|load| *load < 1.0).expect("some time");
+        assert!((4..40).contains(&again), "after {again} looks");
+    }
+
+    #[test]
+    fn a_limit_of_nothing_is_full() {
+        assert!(Memory { used: 1, limit: 0 }.share() >= 1.0);
+        assert_eq!(loads([0.2]), [0.2], "one look says nothing of a growth");
+    }
+}

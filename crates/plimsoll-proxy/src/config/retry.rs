@@ -1,0 +1,76 @@
+//! How requests to a cluster are sent again that a backend did not serve.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use plimsoll::client::RetryPolicy;
+use plimsoll_config::{ByteSize, Checker, Flaw, Table, Visitor, values, whole};
+use plimsoll_core::retry::{BudgetConfig, MaxAttempts, RetryConfig};
+
+/// How often a request is sent at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attempts(pub MaxAttempts);
+
+/// How requests are sent again.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Retry {
+    /// How often a request is sent at most; 1 switches all of this off.
+    pub max_attempts: Attempts,
+    /// Retries that all requests together may have.
+    pub budget: BudgetConfig,
+    /// The longest wait before the first retry, where no backend names one.
+    pub backoff_base: Duration,
+    /// The longest before any.
+    pub backoff_max: Duration,
+    /// What is kept of the body of each request.
+    pub max_body: Option<ByteSize>,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        let RetryPolicy { attempts, budget, max_body } = RetryPolicy::default();
+        let (max_attempts, max_body) = (Attempts(attempts.max_attempts), max_body.map(ByteSize::from_bytes));
+        let RetryConfig { backoff_base, backoff_max, .. } = attempts;
+        Self { max_attempts, budget, backoff_base, backoff_max, max_body }
+    }
+}
+
+impl Retry {
+    /// As the library has it.
+    pub(super) fn policy(&self) -> RetryPolicy {
+        RetryPolicy {
+            attempts: RetryConfig {
+                max_attempts: self.max_attempts.0,
+                backoff_base: self.backoff_base,
+                backoff_max: self.backoff_max,
+            },
+            budget: self.budget,
+            max_body: self.max_body.and_then(|size| NonZeroUsize::new(size.bytes())),
+        }
+    }
+
+    /// Reports waits that contradict each other.
+    pub(super) fn check(&mut self, path: &str, checker: &mut Checker<'_>) {
+        checker.order(path, ("backoff_base", &mut self.backoff_base), ("backoff_max", self.backoff_max));
+    }
+}
+
+impl Table for Retry {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("max_attempts", &mut self.max_attempts);
+        visitor.value("budget", &mut self.budget.share);
+        visitor.value("budget_floor", &mut self.budget.floor);
+        visitor.switch("max_body", &mut self.max_body);
+        visitor.value("backoff_base", &mut self.backoff_base);
+        visitor.value("backoff_max", &mut self.backoff_max);
+    }
+}
+
+values! {
+    Attempts: |v| {
+        let mend = format!("write a whole number from 1, for no retry, to {}", MaxAttempts::MOST);
+        let attempts = whole::<u8>(v, 1).map_err(|flaw| Flaw::new(flaw.reason, mend.as_str()))?;
+        MaxAttempts::new(attempts).map(Self).ok_or_else(|| Flaw::new(format!("{attempts} is out of range"), mend))
+    }, |attempts| attempts.0.get().to_string();
+}

@@ -1,0 +1,223 @@
+//! Handshakes take turns: on each thread one step of one of them, and then whoever else has something to do.
+//!
+//! A step of a handshake takes as long as a dozen requests. When thousands of clients connect at once, as after a restart of whatever
+//! is before them, thousands of steps are due at once; done as they come, everyone who is connected would wait for all of them. So
+//! between two steps the runtime looks at all sockets and tasks once. Where nobody else has anything to do, the next step follows at
+//! once: a crowd is let in as fast as the thread can, and no rate has to be configured. First come, first served.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// The turns of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(Mutex<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// A step was done, and the others have not had theirs yet.
+    is_taken: bool,
+    /// Tickets that were called; those after it are in `waiting`, in their order.
+    called: u64,
+    waiting: VecDeque<Waker>,
+}
+
+/// What handshakes cost, and how many of them wait.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    waiting: AtomicUsize,
+    nanos: AtomicU64,
+}
+
+impl Steps {
+    /// Handshakes that wait for their turn.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Time of threads that was spent on handshakes.
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+}
+
+/// A future of which each poll waits for its turn.
+pub(crate) struct InTurn<'a, F> {
+    turns: &'a Arc<Turns>,
+    steps: &'a Steps,
+    /// Its place in the queue.
+    ticket: Option<u64>,
+    future: F,
+}
+
+impl<'a, F> InTurn<'a, F> {
+    pub(crate) fn new(turns: &'a Arc<Turns>, steps: &'a Steps, future: F) -> Self {
+        Self { turns, steps, ticket: None, future }
+    }
+
+    fn set_ticket(&mut self, ticket: Option<u64>) {
+        match (self.ticket, ticket) {
+            (None, Some(_)) => _ = self.steps.waiting.fetch_add(1, Ordering::Relaxed),
+            (Some(_), None) => _ = self.steps.waiting.fetch_sub(1, Ordering::Relaxed),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        self.ticket = ticket;
+    }
+}
+
+impl<F: Future + Unpin> Future for InTurn<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if let Err(ticket) = self.turns.take(self.ticket, cx.waker()) {
+            self.set_ticket(Some(ticket));
+            return Poll::Pending;
+        }
+        self.set_ticket(None);
+        let began = Instant::now();
+        let polled = Pin::new(&mut self.future).poll(cx);
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.steps.nanos.fetch_add(took, Ordering::Relaxed);
+        polled
+    }
+}
+
+impl<F> Drop for InTurn<'_, F> {
+    /// The ticket stays in the queue: when it is called, a turn passes by unused.
+    fn drop(&mut self) {
+        self.set_ticket(None);
+    }
+}
+
+impl Turns {
+    /// Takes the turn, or else says which ticket to come back with once `waker` is woken.
+    fn take(self: &Arc<Self>, ticket: Option<u64>, waker: &Waker) -> Result<(), u64> {
+        let mut queue = self.0.lock();
+        match ticket {
+            Some(ticket) if ticket < queue.called => Ok(()),
+            Some(ticket) => {
+                // Woken by something else, such as more bytes.
+                let at = usize::try_from(ticket - queue.called).ok();
+                if let Some(waiting) = at.and_then(|at| queue.waiting.get_mut(at)) {
+                    waiting.clone_from(waker);
+                }
+                Err(ticket)
+            }
+            None if queue.is_taken => {
+                let ticket = queue.called + queue.waiting.len() as u64;
+                queue.waiting.push_back(waker.clone());
+                Err(ticket)
+            }
+            None => {
+                queue.is_taken = true;
+                tokio::spawn(Arc::clone(self).pass_on());
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the turn to one after the other, each after all others have had theirs, until nobody waits.
+    async fn pass_on(self: Arc<Self>) {
+        loop {
+            // Goes on once the runtime has looked at all sockets.
+            tokio::task::yield_now().await;
+            let mut queue = self.0.lock();
+            let Some(next) = queue.waiting.pop_front() else {
+                queue.is_taken = false;
+                queue.waiting = VecDeque::new();
+                return;
+            };
+            queue.called += 1;
+            drop(queue);
+            next.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// As many polls as this says are due at once, of one future.
+    struct Polls(u32);
+
+    impl Future for Polls {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            self.0 -= 1;
+            if self.0 == 0 {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
+
+    /// What was done, in order: a handshake's number, or none for the others' work.
+    type Log = Arc<Mutex<Vec<Option<usize>>>>;
+
+    #[tokio::test]
+    async fn between_two_steps_the_others_have_their_turn() {
+        let (turns, steps, log, over) =
+            (Arc::<Turns>::default(), Arc::<Steps>::default(), Log::default(), AtomicBool::new(false));
+        let crowd: Vec<_> = (0..20)
+            .map(|number| {
+                let (turns, steps, log) = (turns.clone(), steps.clone(), log.clone());
+                tokio::spawn(async move {
+                    InTurn::new(&turns, &steps, Box::pin(async { log.lock().push(Some(number)) })).await;
+                })
+            })
+            .collect();
+        let others = async {
+            while !over.load(Ordering::Relaxed) {
+                log.lock().push(None);
+                tokio::task::yield_now().await;
+            }
+        };
+        let all = async {
+            for each in crowd {
+                each.await.unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        };
+        tokio::join!(others, all);
+        let log = log.lock();
+        assert!(log.windows(2).all(|pair| pair.iter().any(Option::is_none)), "two steps in a row: {log:?}");
+        assert!(log.iter().flatten().is_sorted(), "first come, first served: {log:?}");
+        assert_eq!((log.iter().flatten().count(), steps.waiting()), (20, 0));
+    }
+
+    #[tokio::test]
+    async fn every_poll_is_a_step() {
+        let (turns, steps) = (Arc::<Turns>::default(), Steps::default());
+        tokio::join!(
+            InTurn::new(&turns, &steps, Polls(3)),
+            InTurn::new(&turns, &steps, Polls(2)),
+            InTurn::new(&turns, &steps, Polls(1)),
+        );
+        assert_eq!(steps.waiting(), 0);
+        assert!(steps.time() > Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_holds_nobody_up() {
+        let (turns, steps) = (Arc::<Turns>::default(), Steps::default());
+        InTurn::new(&turns, &steps, Polls(1)).await;
+        {
+            let mut gone = InTurn::new(&turns, &steps, Polls(1));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(Pin::new(&mut gone).poll(&mut cx).is_pending());
+            assert_eq!(steps.waiting(), 1);
+        }
+        assert_eq!(steps.waiting(), 0);
+        InTurn::new(&turns, &steps, Polls(2)).await;
+    }
+}

@@ -1,0 +1,89 @@
+//! The metrics of a spill experiment.
+
+use super::measure::{Got, Measure, Tally};
+use super::plan::Plan;
+use super::{Measured, figures};
+use crate::experiment::windows::windows;
+use crate::findings::Findings;
+
+/// The names of all metrics that the plan gives.
+#[must_use]
+pub fn metric_names(plan: &Plan) -> Vec<String> {
+    let mut names = Vec::new();
+    for arm in &plan.arms {
+        for window in windows(&plan.phases, plan.warmup, plan.duration) {
+            let prefix = window.prefix(&arm.name);
+            names.extend(OF_REQUESTS.iter().map(|(name, _)| format!("{prefix}.{name}")));
+            for source in &plan.sources {
+                names.extend(OF_REQUESTS.iter().map(|(name, _)| format!("{prefix}.{}.{name}", source.name)));
+            }
+            for site in &plan.localities {
+                names.extend(OF_LOCALITY.iter().map(|(name, _)| format!("{prefix}.{}.{name}", site.name)));
+            }
+        }
+        names.push(format!("{}.events", arm.name));
+    }
+    names
+}
+
+/// Puts metrics and figures together.
+pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
+    let mut findings = Findings::default();
+    for of in measured {
+        let Measure { windows, tallies, .. } = &of.measure;
+        for (window, tallies) in windows.iter().zip(tallies) {
+            let prefix = window.prefix(&of.arm.name);
+            let all = tallies.iter().fold(Tally::default(), |sum, tally| Tally {
+                arrived: sum.arrived + tally.arrived,
+                shed: sum.shed + tally.shed,
+                failed: sum.failed + tally.failed,
+            });
+            for (name, metric) in OF_REQUESTS {
+                findings.metric(format!("{prefix}.{name}"), metric(&all));
+                for (source, tally) in plan.sources.iter().zip(tallies) {
+                    findings.metric(format!("{prefix}.{}.{name}", source.name), metric(tally));
+                }
+            }
+            let samples = of.measure.within(window);
+            for (i, site) in plan.localities.iter().enumerate() {
+                for (name, metric) in OF_LOCALITY {
+                    findings.metric(format!("{prefix}.{}.{name}", site.name), metric(samples, i));
+                }
+            }
+        }
+        findings.metric(format!("{}.events", of.arm.name), of.events as f64);
+    }
+    findings.figures = figures::figures(plan, measured);
+    findings
+}
+
+type OfRequests = fn(&Tally) -> f64;
+type OfLocality = fn(&[Vec<Got>], usize) -> f64;
+
+/// Zero where there is nothing.
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+/// Metrics of the requests of one source, or of all.
+const OF_REQUESTS: [(&str, OfRequests); 4] = [
+    ("requests", |tally| tally.arrived as f64),
+    ("served_share", |tally| ratio(tally.arrived - tally.shed - tally.failed, tally.arrived)),
+    ("shed_share", |tally| ratio(tally.shed, tally.arrived)),
+    ("failed_share", |tally| ratio(tally.failed, tally.arrived)),
+];
+
+/// Metrics of one locality.
+const OF_LOCALITY: [(&str, OfLocality); 4] = [
+    ("share", |samples, place| {
+        let sent = samples.iter().map(|sample| sample[place].sent).sum::<u64>();
+        ratio(sent, samples.iter().flatten().map(|got| got.sent).sum())
+    }),
+    ("utilization", |samples, place| loads(samples, place).sum::<f64>() / samples.len().max(1) as f64),
+    ("utilization_max", |samples, place| loads(samples, place).fold(0.0, f64::max)),
+    ("utilization_min", |samples, place| loads(samples, place).reduce(f64::min).unwrap_or(0.0)),
+];
+
+fn loads(samples: &[Vec<Got>], place: usize) -> impl Iterator<Item = f64> {
+    samples.iter().map(move |sample| sample[place].load)
+}

@@ -1,0 +1,239 @@
+//! Localities at work: requests arrive, go somewhere or nowhere, and reports tell clients how full it is there.
+
+use std::collections::VecDeque;
+
+use plimsoll_core::Timestamp;
+use plimsoll_core::spill::{Locality, Route};
+use rand_core::Rng as _;
+use rand_pcg::Pcg64Mcg;
+
+use super::Measured;
+use super::measure::Measure;
+use super::plan::{Arm, Plan, Site};
+use super::rules::Chooser;
+use crate::kernel::NEVER;
+use crate::kernel::queue::{Lane, Queue};
+use crate::kernel::streams::Streams;
+use crate::model::arrival;
+
+/// Between two tellings of how far a run is: seldom enough to cost nothing.
+const EVENTS_PER_TELLING: u64 = 1 << 16;
+/// What comes within so many seconds of the capacity is served, as by servers with short queues.
+const BURST: f64 = 0.1;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A request of this source.
+    Arrive(u32),
+    Phase(u32),
+    Report,
+    /// Clients see the oldest report that they have not seen.
+    Seen,
+}
+
+/// A locality.
+struct Place {
+    /// Requests a second that each backend serves.
+    capacity: f64,
+    backends: u32,
+    healthy: u32,
+    /// Requests a second from elsewhere.
+    others: f64,
+    /// What could be served now, and when that was.
+    tokens: f64,
+    filled: Timestamp,
+    /// Requests since the last report.
+    got: u64,
+}
+
+impl Place {
+    fn new(now: Timestamp, site: &Site) -> Self {
+        let backends = site.backends.get();
+        let mut place = Self {
+            capacity: site.capacity,
+            backends,
+            healthy: backends,
+            others: site.others,
+            tokens: 0.0,
+            filled: now,
+            got: 0,
+        };
+        place.tokens = place.room() * BURST;
+        place
+    }
+
+    /// Requests a second that it can serve.
+    fn serves(&self) -> f64 {
+        self.capacity * f64::from(self.healthy)
+    }
+
+    /// What of that is left by others.
+    fn room(&self) -> f64 {
+        (self.serves() - self.others).max(0.0)
+    }
+
+    fn fill(&mut self, now: Timestamp) {
+        let room = self.room();
+        let burst = if room > 0.0 { (room * BURST).max(1.0) } else { 0.0 };
+        self.tokens = (self.tokens + now.since(self.filled).as_secs_f64() * room).min(burst);
+        self.filled = now;
+    }
+
+    /// A request comes; whether it is served.
+    fn serve(&mut self, now: Timestamp) -> bool {
+        self.fill(now);
+        self.got += 1;
+        let is_served = self.tokens >= 1.0;
+        self.tokens -= f64::from(u8::from(is_served));
+        is_served
+    }
+
+    /// What is reported after so many seconds: of those that are healthy, which are full at most.
+    fn report(&mut self, seconds: f64) -> Locality {
+        let load = std::mem::take(&mut self.got) as f64 / seconds + self.others;
+        let utilization = (self.healthy > 0 && load > 0.0).then(|| (load / self.serves()).min(1.0));
+        Locality { healthy: self.healthy, backends: self.backends, utilization }
+    }
+}
+
+pub(super) struct World<'p> {
+    plan: &'p Plan,
+    arm: &'p Arm,
+    now: Timestamp,
+    queue: Queue<Event>,
+    reports: Lane,
+    sources: Vec<arrival::Source>,
+    load: f64,
+    clients: Vec<Chooser>,
+    places: Vec<Place>,
+    /// Since when localities are as they are.
+    since: Timestamp,
+    under_way: VecDeque<Vec<Locality>>,
+    whose: Pcg64Mcg,
+    choices: Pcg64Mcg,
+    measure: Measure,
+}
+
+impl<'p> World<'p> {
+    pub(super) fn new(plan: &'p Plan, arm: &'p Arm, seed: u64) -> Self {
+        let streams = Streams::new(seed);
+        let now = Timestamp::ZERO;
+        let mut queue = Queue::default();
+        let mut sources = Vec::new();
+        for (number, source) in (0..).zip(&plan.sources) {
+            let (when, what) = (streams.stream("arrivals", number), streams.stream("costs", number));
+            let mut source = arrival::Source::new(when, what, source.rate, 1.0);
+            queue.push(source.advance(now, 1.0), Event::Arrive(number as u32));
+            sources.push(source);
+        }
+        for (number, phase) in (0..).zip(&plan.phases) {
+            queue.push(now + phase.at, Event::Phase(number));
+        }
+        let reports = queue.open_lane();
+        queue.push_lane(reports, now + plan.report_every, Event::Report);
+        let client = |_| Chooser::new(now, arm.rule, plan.localities.len());
+        Self {
+            plan,
+            arm,
+            now,
+            queue,
+            reports,
+            sources,
+            load: 1.0,
+            clients: (0..plan.clients.get()).map(client).collect(),
+            places: plan.localities.iter().map(|site| Place::new(now, site)).collect(),
+            since: now,
+            under_way: VecDeque::new(),
+            whose: streams.stream("whose", 0),
+            choices: streams.stream("choices", 0),
+            measure: Measure::new(plan),
+        }
+    }
+
+    pub(super) fn run(mut self, progress: &mut dyn FnMut(f64)) -> Measured<'p> {
+        let end = Timestamp::from_origin(self.plan.duration);
+        let mut events = 0;
+        while let Some((at, event)) = self.queue.pop_until(end) {
+            self.now = at;
+            events += 1;
+            if events % EVENTS_PER_TELLING == 0 {
+                progress(at.as_nanos() as f64 / end.as_nanos() as f64);
+            }
+            match event {
+                Event::Arrive(source) => self.arrive(source as usize),
+                Event::Phase(number) => self.begin_phase(number as usize),
+                Event::Report => self.report(),
+                Event::Seen => self.seen(),
+            }
+        }
+        self.now = end;
+        self.count_others();
+        progress(1.0);
+        Measured { arm: self.arm, measure: self.measure, events }
+    }
+
+    fn arrive(&mut self, source: usize) {
+        if self.sources[source].due != self.now {
+            return;
+        }
+        let next = self.sources[source].advance(self.now, self.load);
+        self.queue.push(next, Event::Arrive(source as u32));
+        let client = (self.whose.next_u64() % self.clients.len() as u64) as usize;
+        let criticality = self.plan.sources[source].criticality;
+        let route = self.clients[client].route(self.now, criticality, &mut self.choices);
+        self.measure.count(self.now, source, |tally| tally.arrived += 1);
+        match route {
+            Route::Shed => self.measure.count(self.now, source, |tally| tally.shed += 1),
+            Route::To(place) => {
+                let of = &mut self.places[place];
+                let is_served = of.serve(self.now);
+                let serves = of.serves() * self.plan.sample_every.as_secs_f64();
+                self.measure.went(self.now, route, if serves > 0.0 { serves.recip() } else { 1.0 });
+                if !is_served {
+                    self.measure.count(self.now, source, |tally| tally.failed += 1);
+                }
+            }
+        }
+    }
+
+    fn begin_phase(&mut self, number: usize) {
+        self.count_others();
+        let load = self.plan.phases[number].load;
+        let from = std::mem::replace(&mut self.load, load);
+        for (i, source) in (0..).zip(&mut self.sources) {
+            let due = source.change(self.now, from, load);
+            if due < NEVER {
+                self.queue.push(due, Event::Arrive(i));
+            }
+        }
+        for (place, site) in self.places.iter_mut().zip(&self.plan.localities) {
+            place.fill(self.now);
+            place.healthy = site.healthy.get(number).copied().unwrap_or(site.backends.get());
+        }
+    }
+
+    /// Counts what came from elsewhere since localities are as they are.
+    fn count_others(&mut self) {
+        let (from, to) = (self.since.since(Timestamp::ZERO), self.now.since(Timestamp::ZERO));
+        for (i, place) in self.places.iter().enumerate().filter(|(_, place)| place.serves() > 0.0) {
+            self.measure.others(i, from, to, place.others / place.serves());
+        }
+        self.since = self.now;
+    }
+
+    fn report(&mut self) {
+        let seconds = self.plan.report_every.as_secs_f64();
+        self.under_way.push_back(self.places.iter_mut().map(|place| place.report(seconds)).collect());
+        self.queue.push(self.now + self.plan.report_age, Event::Seen);
+        self.queue.push_lane(self.reports, self.now + self.plan.report_every, Event::Report);
+    }
+
+    fn seen(&mut self) {
+        let mut localities = self.under_way.pop_front().expect("one for each event");
+        // That a backend is gone is seen by its connections, at once.
+        for (locality, place) in localities.iter_mut().zip(&self.places) {
+            locality.healthy = place.healthy;
+        }
+        self.clients.iter_mut().for_each(|client| client.update(self.now, &localities));
+    }
+}

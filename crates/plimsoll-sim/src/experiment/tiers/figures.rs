@@ -1,0 +1,98 @@
+//! The figures of an experiment with tiers: what is sent and what is answered, by phase and over time.
+
+use super::Measured;
+use super::findings::{capacity, sum};
+use super::measure::Tally;
+use super::plan::Plan;
+use crate::findings::{Axis, Figure, Series, SeriesKind};
+
+/// For a logarithmic axis, which has no place for nothing.
+const LEAST: f64 = 1e-2;
+
+pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    if !plan.phases.is_empty() {
+        figures.push(sends_by_phase(plan, measured));
+        figures.push(useful_by_phase(plan, measured));
+    }
+    figures.push(sent_over_time(plan, measured));
+    figures.push(useful_over_time(plan, measured));
+    figures
+}
+
+/// "1 calm, 2 spike"
+fn phases(plan: &Plan) -> Axis {
+    let names = (1..).zip(&plan.phases).map(|(number, phase)| format!("{number} {}", phase.name));
+    Axis::linear(names.collect::<Vec<_>>().join(", "), "")
+}
+
+/// One point for each phase; the windows begin with the whole run.
+fn by_phase(plan: &Plan, of: &Measured<'_>, kind: SeriesKind, value: impl Fn(usize) -> f64) -> Series {
+    let points = (0..plan.phases.len()).map(|i| (i as f64 + 1.0, value(i + 1)));
+    Series { name: of.arm.name.clone(), kind, points: points.collect() }
+}
+
+fn sends_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
+    let last = plan.tiers.len() - 1;
+    let of_arm = |of: &Measured<'_>| {
+        by_phase(plan, of, SeriesKind::Line, |i| {
+            let capacity = capacity(&plan.tiers[last], Some(i - 1)) * of.measure.windows[i].seconds();
+            (of.measure.sent[i][last].sent() as f64 / capacity).max(LEAST)
+        })
+    };
+    Figure {
+        id: "sends-by-phase".to_owned(),
+        title: format!("What {} is sent, over what it can serve", plan.tiers[last].name),
+        x: phases(plan),
+        y: Axis::logarithmic("sent over capacity", ""),
+        series: measured.iter().map(of_arm).collect(),
+    }
+}
+
+fn useful_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
+    let of_arm = |of: &Measured<'_>| {
+        by_phase(plan, of, SeriesKind::Bars, |i| {
+            let Tally { arrived, useful } = sum(&of.measure.tallies[i]);
+            100.0 * useful as f64 / arrived.max(1) as f64
+        })
+    };
+    Figure {
+        id: "useful-by-phase".to_owned(),
+        title: "Requests answered in time".to_owned(),
+        x: phases(plan),
+        y: Axis::linear("requests", "%"),
+        series: measured.iter().map(of_arm).collect(),
+    }
+}
+
+fn sent_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
+    let (last, every) = (plan.tiers.len() - 1, plan.sample_every.as_secs_f64());
+    let of_arm = |of: &Measured<'_>| {
+        let samples = (1..).map(f64::from).zip(&of.measure.sent_samples);
+        let points = samples.map(|(i, sent)| (i * every, (sent[last].sent() as f64 / every).max(LEAST)));
+        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect() }
+    };
+    Figure {
+        id: "sent-over-time".to_owned(),
+        title: format!("What {} is sent", plan.tiers[last].name),
+        x: Axis::linear("time", "s"),
+        y: Axis::logarithmic("requests", "1/s"),
+        series: measured.iter().map(of_arm).collect(),
+    }
+}
+
+fn useful_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
+    let every = plan.sample_every.as_secs_f64();
+    let of_arm = |of: &Measured<'_>| {
+        let samples = (1..).map(f64::from).zip(&of.measure.tally_samples);
+        let points = samples.map(|(i, tally)| (i * every, tally.useful as f64 / every));
+        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect() }
+    };
+    Figure {
+        id: "useful-over-time".to_owned(),
+        title: "Requests answered in time, by the time of their arrival".to_owned(),
+        x: Axis::linear("time", "s"),
+        y: Axis::linear("requests", "1/s"),
+        series: measured.iter().map(of_arm).collect(),
+    }
+}

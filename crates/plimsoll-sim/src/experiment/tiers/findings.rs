@@ -1,0 +1,113 @@
+//! The metrics of an experiment with tiers.
+
+use super::measure::{Measure, Sent, Tally};
+use super::plan::{Plan, Tier};
+use super::{Measured, figures};
+use crate::experiment::windows::{Window, windows};
+use crate::findings::Findings;
+
+/// The names of all metrics that the plan gives.
+#[must_use]
+pub fn metric_names(plan: &Plan) -> Vec<String> {
+    let mut names = Vec::new();
+    for arm in &plan.arms {
+        for window in windows(&plan.phases, plan.warmup, plan.duration) {
+            let prefix = window.prefix(&arm.name);
+            names.extend(OF_ALL.iter().map(|(name, _)| format!("{prefix}.{name}")));
+            names.extend(OF_REQUESTS.iter().map(|(name, _)| format!("{prefix}.{name}")));
+            for source in &plan.sources {
+                names.extend(OF_REQUESTS.iter().map(|(name, _)| format!("{prefix}.{}.{name}", source.name)));
+            }
+            for tier in &plan.tiers {
+                names.extend(OF_TIER.iter().map(|(name, _)| format!("{prefix}.{}.{name}", tier.name)));
+            }
+        }
+        names.push(format!("{}.events", arm.name));
+    }
+    names
+}
+
+/// Puts metrics and figures together.
+pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
+    let mut findings = Findings::default();
+    for of in measured {
+        let Measure { windows, tallies, sent, .. } = &of.measure;
+        for (i, window) in windows.iter().enumerate() {
+            let prefix = window.prefix(&of.arm.name);
+            let all = sum(&tallies[i]);
+            let whole = Whole { of, window, first: &sent[i][0] };
+            for (name, metric) in OF_ALL {
+                findings.metric(format!("{prefix}.{name}"), metric(&whole));
+            }
+            for (name, metric) in OF_REQUESTS {
+                findings.metric(format!("{prefix}.{name}"), metric(&all, window.seconds()));
+                for (source, tally) in plan.sources.iter().zip(&tallies[i]) {
+                    findings.metric(format!("{prefix}.{}.{name}", source.name), metric(tally, window.seconds()));
+                }
+            }
+            for (tier, sent) in plan.tiers.iter().zip(&sent[i]) {
+                // The whole run has the capacity of no phase.
+                let capacity = capacity(tier, i.checked_sub(1)) * window.seconds();
+                for (name, metric) in OF_TIER {
+                    findings.metric(format!("{prefix}.{}.{name}", tier.name), metric(sent, all.arrived, capacity));
+                }
+            }
+        }
+        findings.metric(format!("{}.events", of.arm.name), of.events as f64);
+    }
+    findings.figures = figures::figures(plan, measured);
+    findings
+}
+
+/// Requests a second that a tier can serve in a phase; what it could at a strength of 1 where it can serve none, which nothing can
+/// be compared with.
+pub(super) fn capacity(tier: &Tier, phase: Option<usize>) -> f64 {
+    let strength = phase.and_then(|phase| tier.strength.get(phase)).copied().unwrap_or(1.0);
+    tier.capacity * if strength > 0.0 { strength } else { 1.0 }
+}
+
+pub(super) fn sum(tallies: &[Tally]) -> Tally {
+    tallies.iter().fold(Tally::default(), |sum, tally| Tally {
+        arrived: sum.arrived + tally.arrived,
+        useful: sum.useful + tally.useful,
+    })
+}
+
+/// Zero where there is nothing.
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+/// One part of the run.
+struct Whole<'m> {
+    of: &'m Measured<'m>,
+    window: &'m Window,
+    /// What the first tier was sent.
+    first: &'m Sent,
+}
+
+type OfAll = fn(&Whole<'_>) -> f64;
+type OfRequests = fn(&Tally, f64) -> f64;
+type OfTier = fn(&Sent, u64, f64) -> f64;
+
+/// Metrics of the part as a whole.
+const OF_ALL: [(&str, OfAll); 2] = [
+    ("sends_per_client", |of| of.first.sent() as f64 / of.window.seconds() / of.of.clients),
+    ("recovered_after", |of| of.of.measure.recovered_after(of.window)),
+];
+
+/// Metrics of the requests of one source, or of all; given the seconds in which they arrived.
+const OF_REQUESTS: [(&str, OfRequests); 3] = [
+    ("requests", |tally, _| tally.arrived as f64),
+    ("useful_share", |tally, _| if tally.arrived == 0 { 1.0 } else { ratio(tally.useful, tally.arrived) }),
+    ("useful_per_second", |tally, seconds| if seconds > 0.0 { tally.useful as f64 / seconds } else { 0.0 }),
+];
+
+/// Metrics of what one tier is sent; given all requests that arrived, and how many it could have served.
+const OF_TIER: [(&str, OfTier); 5] = [
+    ("sends_over_capacity", |sent, _, capacity| sent.sent() as f64 / capacity),
+    ("accepted_over_capacity", |sent, _, capacity| (sent.sent() - sent.rejected) as f64 / capacity),
+    ("attempts_per_request", |sent, arrived, _| ratio(sent.sent(), arrived)),
+    ("rejected_share", |sent, _, _| ratio(sent.rejected, sent.sent())),
+    ("held_share", |sent, _, _| ratio(sent.held, sent.asked)),
+];

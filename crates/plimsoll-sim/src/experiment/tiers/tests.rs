@@ -1,0 +1,160 @@
+//! What the world of tiers does, in cases small enough to be reckoned by hand.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use plimsoll_core::Ratio;
+
+use super::plan::{Arm, Holding, Phase, Plan, Retries, Server, Source, Tier};
+use super::{metric_names, run};
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn tier(name: &str, capacity: f64) -> Tier {
+    Tier { name: name.to_owned(), capacity, ..Tier::default() }
+}
+
+fn arm(name: &str, retries: Retries) -> Arm {
+    Arm { name: name.to_owned(), retries, ..Arm::default() }
+}
+
+/// A hundred requests a second to one tier that can do twice as many.
+fn plan() -> Plan {
+    Plan {
+        duration: secs(20),
+        warmup: Duration::ZERO,
+        sources: vec![Source { name: "users".to_owned(), rate: 100.0, ..Source::default() }],
+        tiers: vec![tier("backend", 200.0)],
+        arms: vec![arm("a", Retries::None)],
+        ..Plan::default()
+    }
+}
+
+fn found(plan: &Plan) -> BTreeMap<String, f64> {
+    run(plan, 1, &mut |_| ()).metrics
+}
+
+/// Plan with one phase, in which tiers have these strengths.
+fn with_strengths(mut plan: Plan, strengths: &[f64]) -> Plan {
+    plan.phases = vec![Phase { name: "all".to_owned(), ..Phase::default() }];
+    for (tier, strength) in plan.tiers.iter_mut().zip(strengths) {
+        tier.strength = vec![*strength];
+    }
+    plan
+}
+
+#[test]
+fn every_metric_is_announced_and_none_else() {
+    let mut plan = with_strengths(plan(), &[0.5]);
+    plan.tiers.push(tier("deeper", 50.0));
+    plan.arms.push(Arm { throttle: Holding::AdmissionControl, ..arm("b", Retries::Naive { attempts: 2 }) });
+    let mut announced = metric_names(&plan);
+    announced.sort_unstable();
+    assert_eq!(found(&plan).into_keys().collect::<Vec<_>>(), announced);
+}
+
+#[test]
+fn a_tier_that_can_serve_all_serves_all() {
+    let metrics = found(&plan());
+    // What arrives within the last hundredth of a second is under way.
+    assert!(metrics["a.useful_share"] > 0.995, "{}", metrics["a.useful_share"]);
+    assert_eq!((metrics["a.backend.attempts_per_request"], metrics["a.backend.rejected_share"]), (1.0, 0.0));
+    assert_eq!(metrics["a.backend.held_share"], 0.0);
+}
+
+#[test]
+fn limited_and_ranked_tiers_keep_to_their_rate() {
+    for (server, low, high) in [(Server::Limited, 0.97, 1.03), (Server::Ranked, 0.93, 1.02)] {
+        let mut plan = plan();
+        plan.sources[0].rate = 800.0;
+        plan.arms[0].server = Some(server);
+        let accepted = found(&plan)["a.backend.accepted_over_capacity"];
+        assert!((low..=high).contains(&accepted), "{server:?}: {accepted}");
+    }
+}
+
+/// With 1.2 times the capacity a queue grows by 40 a second, to the time-out of a second at 5 s; from then on all are late.
+#[test]
+fn a_queue_works_on_what_nobody_waits_for() {
+    let mut plan = plan();
+    plan.sources[0].rate = 240.0;
+    plan.tiers[0].server = Server::Queue;
+    let share = found(&plan)["a.useful_share"];
+    assert!((0.2..0.32).contains(&share), "{share}");
+    // One that protects itself drops it, and knows before.
+    plan.tiers[0].server = Server::Ranked;
+    let share = found(&plan)["a.useful_share"];
+    assert!(share > 0.75, "{share}");
+}
+
+#[test]
+fn retries_multiply_in_each_layer_and_only_there_where_nobody_says_not_to() {
+    let mut plan = plan();
+    plan.sources[0].rate = 20.0;
+    plan.tiers = vec![tier("front", 1e6), tier("backend", 200.0)];
+    plan.timeout = secs(30);
+    plan.patience = secs(30);
+    let share = Ratio::ONE;
+    plan.arms = vec![
+        arm("naive", Retries::Naive { attempts: 3 }),
+        arm("polite", Retries::Budgeted { attempts: 3, share }),
+        arm("none", Retries::None),
+    ];
+    let metrics = found(&with_strengths(plan, &[1.0, 0.0]));
+    let attempts = |arm: &str, tier: &str| metrics[&format!("{arm}.{tier}.attempts_per_request")];
+    assert!((8.8..=9.0).contains(&attempts("naive", "backend")), "{}", attempts("naive", "backend"));
+    assert!((2.9..=3.0).contains(&attempts("naive", "front")));
+    assert!((1.9..=2.05).contains(&attempts("polite", "backend")), "{}", attempts("polite", "backend"));
+    assert!((1.0..1.01).contains(&attempts("polite", "front")), "{}", attempts("polite", "front"));
+    assert_eq!(attempts("none", "backend"), 1.0);
+}
+
+#[test]
+fn retries_mend_what_fails_at_random() {
+    let mut plan = plan();
+    plan.tiers[0].tasks = NonZeroU32::new(4).unwrap();
+    plan.tiers[0].errors = Ratio::from_percent(20);
+    plan.arms = vec![arm("once", Retries::None), arm("again", Retries::Naive { attempts: 3 })];
+    let metrics = found(&plan);
+    // 0.2 and 0.2³, of 2,000.
+    assert!((metrics["once.useful_share"] - 0.8).abs() < 0.04, "{}", metrics["once.useful_share"]);
+    assert!((metrics["again.useful_share"] - 0.992).abs() < 0.012, "{}", metrics["again.useful_share"]);
+}
+
+#[test]
+fn an_outage_ends_when_strength_returns() {
+    let mut plan = plan();
+    plan.tiers[0].strength = vec![1.0, 0.0, 1.0];
+    let phase = |(name, at): (&str, u64)| Phase { name: name.to_owned(), at: secs(at), ..Phase::default() };
+    plan.phases = [("before", 0), ("out", 5), ("after", 10)].map(phase).into();
+    for server in [Server::Limited, Server::Queue] {
+        plan.tiers[0].server = server;
+        let metrics = found(&plan);
+        assert!(metrics["a.before.useful_share"] > 0.99, "{server:?}");
+        assert!(metrics["a.out.useful_share"] < 0.25, "{server:?}: {}", metrics["a.out.useful_share"]);
+        assert!(metrics["a.out.recovered_after"] == 5.0, "{server:?}");
+        // 500 are waiting in the queue, and shrink by 100 a second to the 200 of a second.
+        let expected = if server == Server::Queue { 3.0..=5.0 } else { 0.0..=0.0 };
+        assert!(
+            expected.contains(&metrics["a.after.recovered_after"]),
+            "{server:?}: {}",
+            metrics["a.after.recovered_after"]
+        );
+    }
+}
+
+#[test]
+fn arms_meet_the_same_requests() {
+    let mut plan = plan();
+    plan.arms = vec![arm("a", Retries::None), arm("b", Retries::Naive { attempts: 3 })];
+    plan.arms[1].throttle = Holding::PACED;
+    plan.tiers[0].strength = Vec::new();
+    plan.tiers[0].capacity = 30.0;
+    let metrics = found(&plan);
+    assert_eq!(metrics["a.requests"], metrics["b.requests"]);
+    plan.arms[1].load = 2.0;
+    assert!((found(&plan)["b.requests"] / metrics["a.requests"] - 2.0).abs() < 0.1);
+}

@@ -1,0 +1,241 @@
+//! What a client does about a request: sends it, tries it again, gives it up, and hands on what came of it.
+
+use plimsoll_core::retry::{self, Advice, Failure, Repeat, Tells};
+use plimsoll_core::throttle::Outcome;
+use plimsoll_core::{Criticality, Timestamp};
+use rand_core::Rng as _;
+
+use super::caller::Next;
+use super::{Attempt, Event, World};
+
+/// Tasks that are remembered as tried; more attempts may go to one of them again.
+const REMEMBERED: usize = 8;
+
+/// A request of one client to one tier.
+#[derive(Debug)]
+pub(super) struct Request {
+    tier: usize,
+    caller: usize,
+    source: usize,
+    criticality: Criticality,
+    /// When it arrived, and until when somebody waits.
+    arrived: Timestamp,
+    deadline: Timestamp,
+    /// What it is for; `None`: a user.
+    serves: Option<u32>,
+    /// Whether what it is for was tried before.
+    is_further: bool,
+    attempts: u32,
+    tried: [u32; REMEMBERED],
+    /// The attempt that is out, or waited for; 0: none, and all that comes is void.
+    current: u64,
+}
+
+/// What comes back from a tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Ok,
+    Failed(Failure),
+}
+
+/// An attempt on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) attempt: Attempt,
+    pub(super) source: usize,
+    pub(super) criticality: Criticality,
+    /// As far as it is told.
+    pub(super) deadline: Option<Timestamp>,
+    pub(super) is_retry: bool,
+}
+
+impl World<'_> {
+    pub(super) fn arrive(&mut self, source: usize) {
+        if self.sources[source].due != self.now {
+            return;
+        }
+        let next = self.sources[source].advance(self.now, self.load);
+        self.queue.push(next, Event::Arrive(source as u32));
+        self.measure.request(self.now, source, |tally| tally.arrived += 1);
+        let clients = self.callers[0].len() as u64;
+        let caller = (self.whose.next_u64() % clients) as usize;
+        self.begin(Request {
+            tier: 0,
+            caller,
+            source,
+            criticality: self.plan.sources[source].criticality,
+            arrived: self.now,
+            deadline: self.now + self.plan.patience,
+            serves: None,
+            is_further: false,
+            attempts: 0,
+            tried: [u32::MAX; REMEMBERED],
+            current: 0,
+        });
+    }
+
+    /// A task of a tier asks the next, to serve what it was sent.
+    pub(super) fn ask_next(&mut self, number: u32) {
+        let work = &self.work[number];
+        let (tier, caller, sending) = (work.tier + 1, work.task, work.sending);
+        self.begin(Request {
+            tier,
+            caller,
+            source: sending.source,
+            criticality: sending.criticality,
+            arrived: self.now,
+            deadline: sending.deadline.unwrap_or(self.now + self.plan.patience),
+            serves: Some(number),
+            is_further: sending.is_retry && self.propagates(),
+            attempts: 0,
+            tried: [u32::MAX; REMEMBERED],
+            current: 0,
+        });
+    }
+
+    fn begin(&mut self, request: Request) {
+        self.callers[request.tier][request.caller].begin(self.now);
+        let number = self.requests.insert(request);
+        self.attempt(number);
+    }
+
+    fn attempt(&mut self, number: u32) {
+        let (now, propagates) = (self.now, self.propagates());
+        let request = &mut self.requests[number];
+        let (tier, caller) = (request.tier, &mut self.callers[request.tier][request.caller]);
+        let is_held = !caller.sends(now, request.criticality, &mut self.decisions);
+        self.measure.attempt(now, tier, |sent| {
+            sent.asked += 1;
+            sent.held += u64::from(is_held);
+        });
+        if is_held {
+            if request.attempts > 0 {
+                caller.was_held();
+            }
+            // Held back is held back: whoever it is for must not come again.
+            return self.fail(number, Failure::HeldBack);
+        }
+        self.attempts += 1;
+        request.attempts += 1;
+        request.current = self.attempts;
+        let attempt = Attempt { request: number, number: self.attempts };
+        let sending = Sending {
+            attempt,
+            source: request.source,
+            criticality: request.criticality,
+            deadline: propagates.then_some(request.deadline),
+            is_retry: request.is_further || request.attempts > 1,
+        };
+        let deadline = request.deadline;
+        let task = self.draw(number);
+        self.queue.push((now + self.plan.timeout).min(deadline.max(now)), Event::Timeout(attempt));
+        self.serve(tier, task, sending);
+    }
+
+    /// A task at random of those where the request was not yet, while there is one. By lot for every arm, the naive among them: what is
+    /// compared is who sends at all, and no policy of balancing is to have a part in it.
+    fn draw(&mut self, number: u32) -> usize {
+        let request = &mut self.requests[number];
+        let tasks = self.plan.tiers[request.tier].tasks.get();
+        let tried = request.tried.iter().filter(|task| **task < tasks).count() as u32;
+        let mut left = (self.targets.next_u64() % u64::from(if tried < tasks { tasks - tried } else { tasks })) as u32;
+        let is_free = |task: &u32| tried >= tasks || !request.tried.contains(task);
+        let mut task = 0;
+        for candidate in (0..tasks).filter(is_free) {
+            task = candidate;
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+        }
+        if let Some(place) = request.tried.iter_mut().find(|place| **place == u32::MAX) {
+            *place = task;
+        }
+        task as usize
+    }
+
+    pub(super) fn replied(&mut self, attempt: Attempt, reply: Reply) {
+        if self.requests[attempt.request].current != attempt.number {
+            return;
+        }
+        match reply {
+            Reply::Ok => {
+                self.learn(attempt.request, Outcome::Accepted);
+                self.succeed(attempt.request);
+            }
+            Reply::Failed(failure) => self.failed(attempt.request, failure),
+        }
+    }
+
+    pub(super) fn timed_out(&mut self, attempt: Attempt) {
+        if self.requests[attempt.request].current == attempt.number {
+            self.failed(attempt.request, Failure::TimedOut);
+        }
+    }
+
+    fn learn(&mut self, number: u32, outcome: Outcome) {
+        let request = &self.requests[number];
+        self.callers[request.tier][request.caller].on_outcome(self.now, request.criticality, outcome);
+    }
+
+    fn failed(&mut self, number: u32, failure: Failure) {
+        self.learn(number, failure.outcome());
+        let request = &mut self.requests[number];
+        let attempt = retry::Attempt {
+            number: request.attempts,
+            failure,
+            repeat: Repeat::Safe,
+            deadline: Some(request.deadline),
+            takes: self.plan.tiers[request.tier].latency,
+        };
+        let caller = &mut self.callers[request.tier][request.caller];
+        match caller.decide(self.now, &attempt, &mut self.decisions) {
+            // Even the most naive go with their users.
+            Next::Again(again) if self.now + again.wait < request.deadline => {
+                self.attempts += 1;
+                request.current = self.attempts;
+                let waited = Attempt { request: number, number: self.attempts };
+                self.queue.push(self.now + again.wait, Event::Retry(waited));
+            }
+            Next::Again(_) => self.fail(number, failure),
+            Next::GiveUp(Tells::Answer) => self.fail(number, failure),
+            Next::GiveUp(Tells::DoNotRetry) => self.fail(number, Failure::TurnedAway(Advice::Never)),
+        }
+    }
+
+    pub(super) fn retry(&mut self, attempt: Attempt) {
+        if self.requests[attempt.request].current == attempt.number {
+            self.attempt(attempt.request);
+        }
+    }
+
+    fn succeed(&mut self, number: u32) {
+        match self.close(number) {
+            Some(work) => self.answer(work, Reply::Ok),
+            None => {
+                let Request { arrived, source, deadline, .. } = self.requests[number];
+                if self.now <= deadline {
+                    self.measure.request(arrived, source, |tally| tally.useful += 1);
+                }
+            }
+        }
+    }
+
+    /// The request has come to nothing; whoever it is for is answered like that. The naive only say that it failed.
+    fn fail(&mut self, number: u32, failure: Failure) {
+        if let Some(work) = self.close(number) {
+            let answer = match failure {
+                Failure::HeldBack | Failure::TurnedAway(_) if self.propagates() => failure,
+                _ => Failure::Failed(Advice::None),
+            };
+            self.answer(work, Reply::Failed(answer));
+        }
+    }
+
+    /// What it was for.
+    fn close(&mut self, number: u32) -> Option<u32> {
+        self.requests[number].current = 0;
+        self.requests.free(number);
+        self.requests[number].serves
+    }
+}

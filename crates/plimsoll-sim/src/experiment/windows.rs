@@ -1,0 +1,45 @@
+//! The parts of a run that are measured by themselves: the whole of it after the warm-up, and each phase.
+
+use std::time::Duration;
+
+use super::fleet::plan::Phase;
+
+/// A part of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Window {
+    /// That of the phase; `None` for the whole.
+    pub(crate) name: Option<String>,
+    /// When it begins.
+    pub(crate) begins: Duration,
+    /// From when on it is measured.
+    pub(crate) from: Duration,
+    /// When it ends.
+    pub(crate) to: Duration,
+}
+
+impl Window {
+    pub(crate) fn holds(&self, at: Duration) -> bool {
+        self.from <= at && at < self.to
+    }
+
+    pub(crate) fn seconds(&self) -> f64 {
+        self.to.saturating_sub(self.from).as_secs_f64()
+    }
+
+    /// What its metrics begin with.
+    pub(crate) fn prefix(&self, arm: &str) -> String {
+        self.name.as_ref().map_or_else(|| arm.to_owned(), |phase| format!("{arm}.{phase}"))
+    }
+}
+
+/// The whole run, then each phase.
+pub(crate) fn windows(phases: &[Phase], warmup: Duration, duration: Duration) -> Vec<Window> {
+    let whole = Window { name: None, begins: warmup, from: warmup, to: duration };
+    let parts = phases.iter().enumerate().map(|(i, phase)| Window {
+        name: Some(phase.name.clone()),
+        begins: phase.at,
+        from: (phase.at + phase.settle).max(warmup),
+        to: phases.get(i + 1).map_or(duration, |next| next.at),
+    });
+    std::iter::once(whole).chain(parts).collect()
+}

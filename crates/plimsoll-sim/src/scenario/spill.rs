@@ -1,0 +1,168 @@
+//! How the plan of a spill experiment is written, and what its settings say together.
+//!
+//! What each setting means, and its default, stands beside the code that acts by it
+//! ([`experiment::spill::plan`](crate::experiment::spill::plan)).
+
+use plimsoll_config::{Checker, Flaw, Table, Variants, Visitor, span_or_off};
+
+use super::fleet::within_reason;
+use super::fleet_check::{gives_way, metric_name, phase_times, text, unique};
+use super::tiers_check;
+use super::{Experiment, Kind, Settings};
+use crate::experiment::spill::metric_names;
+use crate::experiment::spill::plan::{Arm, Plan, Rule, Site};
+
+/// Points of a figure over time, at most: more than there are pixels.
+const MOST_SAMPLES: u128 = 10_000;
+
+/// The settings of a plan, at the root of the file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SpillFile(pub(super) Plan);
+
+impl Table for SpillFile {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        let plan = &mut self.0;
+        visitor.value("duration", &mut plan.duration);
+        span_or_off(visitor, "warmup", &mut plan.warmup);
+        visitor.value("sample_every", &mut plan.sample_every);
+        visitor.value("clients", &mut plan.clients);
+        visitor.value("report_every", &mut plan.report_every);
+        span_or_off(visitor, "report_age", &mut plan.report_age);
+        visitor.tables("sources", &mut plan.sources);
+        visitor.tables("localities", &mut plan.localities);
+        visitor.tables("phases", &mut plan.phases);
+        visitor.tables("arms", &mut plan.arms);
+    }
+}
+
+impl Table for Site {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("name", &mut self.name);
+        visitor.value("backends", &mut self.backends);
+        visitor.required("capacity", &mut self.capacity);
+        visitor.value("healthy", &mut self.healthy);
+        visitor.value("others", &mut self.others);
+    }
+}
+
+impl Table for Arm {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.required("name", &mut self.name);
+        visitor.value("rule", &mut self.rule);
+    }
+}
+
+impl Variants for Rule {
+    const WHAT: &'static str = "a rule for localities";
+
+    fn all() -> Vec<(&'static str, Self)> {
+        [Self::WATERFALL, Self::Nearest, Self::ByHealth].map(|rule| (rule.name(), rule)).into()
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Waterfall { .. } => "waterfall",
+            Self::Nearest => "nearest",
+            Self::ByHealth => "by-health",
+        }
+    }
+
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        if let Self::Waterfall { target, drain_below } = self {
+            visitor.value("target", target);
+            visitor.value("drain_below", drain_below);
+        }
+    }
+
+    fn check(&self) -> Result<(), Flaw> {
+        match self {
+            Self::Waterfall { target, .. } if target.as_f64() <= 0.0 => {
+                Err(Flaw::new("target is 0, so nobody could take anything", "write a share above 0, such as \"80%\""))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<SpillFile> for Experiment {
+    fn from(file: SpillFile) -> Self {
+        Self::Spill(Box::new(file.0))
+    }
+}
+
+impl Settings for SpillFile {
+    const KIND: Kind = Kind::Spill;
+
+    fn check(&mut self, checker: &mut Checker<'_>) {
+        let plan = &mut self.0;
+        times(plan, checker);
+        phase_times(&plan.phases, plan.duration, plan.warmup, checker);
+        tiers_check::sources(&plan.sources, checker);
+        localities(plan, checker);
+        let localities = plan.localities.iter().map(|site| site.name.as_str());
+        tiers_check::names_of_parts(
+            &plan.sources,
+            "localities",
+            &localities.collect::<Vec<_>>(),
+            &plan.phases,
+            checker,
+        );
+        if plan.arms.is_empty() {
+            let mend = "add [[arms]] with name = \"waterfall\" and rule = \"waterfall\"";
+            checker.report("arms", "there is no arm, so nothing is tried", mend);
+        }
+        for (i, arm) in plan.arms.iter().enumerate() {
+            let path = format!("arms[{i}].name");
+            metric_name(checker, &path, &arm.name);
+            unique(checker, &path, &arm.name, plan.arms[..i].iter().map(|other| other.name.as_str()));
+        }
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        metric_names(&self.0)
+    }
+}
+
+fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
+    let duration = plan.duration;
+    for (key, span) in [("duration", duration), ("report_age", plan.report_age)] {
+        if let Err(flaw) = within_reason(key, span) {
+            checker.report(key, flaw.reason, flaw.mend);
+        }
+    }
+    gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
+    gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
+    gives_way(checker, "report_every", &mut plan.report_every, duration, 60);
+    for (key, span) in [("sample_every", plan.sample_every), ("report_every", plan.report_every)] {
+        let count = duration.as_nanos() / span.as_nanos().max(1);
+        if count > MOST_SAMPLES {
+            let reason = format!("{} is in the run ({}) {count} times", text(span), text(duration));
+            checker.report(key, reason, format!("raise it: {MOST_SAMPLES} times are the most"));
+        }
+    }
+}
+
+fn localities(plan: &Plan, checker: &mut Checker<'_>) {
+    if plan.localities.is_empty() {
+        let mend = "add [[localities]] with name = \"near\" and capacity = 100";
+        checker.report("localities", "there is no locality, so nobody serves", mend);
+    }
+    for (i, site) in plan.localities.iter().enumerate() {
+        let Site { name, backends, capacity, healthy, .. } = site;
+        let path = |key: &str| format!("localities[{i}].{key}");
+        metric_name(checker, &path("name"), name);
+        unique(checker, &path("name"), name, plan.localities[..i].iter().map(|other| other.name.as_str()));
+        if *capacity <= 0.0 {
+            checker.report(path("capacity"), "nothing is ever served", "write a number above 0, in requests a second");
+        }
+        if !healthy.is_empty() && healthy.len() != plan.phases.len() && checker.is_readable("phases") {
+            let (given, phases) = (healthy.len(), plan.phases.len());
+            let mend = format!("write one number for each phase ({phases}), or remove it");
+            checker.report(path("healthy"), format!("has {given} numbers for {phases} phases"), mend);
+        }
+        if let Some(more) = healthy.iter().find(|healthy| **healthy > backends.get()) {
+            let reason = format!("{more} is more than there are ({backends})");
+            checker.report(path("healthy"), reason, "write at most as many, or raise backends");
+        }
+    }
+}

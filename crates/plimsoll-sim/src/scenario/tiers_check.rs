@@ -1,0 +1,128 @@
+//! What the settings of a plan with tiers say together: names that must be told apart, times within the run, rates that there must be.
+
+use plimsoll_config::Checker;
+
+use super::fleet::within_reason;
+use super::fleet_check::{gives_way, metric_name, phase_times, text, unique};
+use super::tiers::TiersFile;
+use super::{Experiment, Kind, Settings};
+use crate::experiment::tiers::metric_names;
+use crate::experiment::tiers::plan::{Arm, Phase, Plan, Source, Tier};
+
+/// Points of a figure over time, at most: more than there are pixels.
+const MOST_SAMPLES: u128 = 10_000;
+
+impl From<TiersFile> for Experiment {
+    fn from(file: TiersFile) -> Self {
+        Self::Tiers(Box::new(file.0))
+    }
+}
+
+impl Settings for TiersFile {
+    const KIND: Kind = Kind::Tiers;
+
+    fn check(&mut self, checker: &mut Checker<'_>) {
+        let plan = &mut self.0;
+        times(plan, checker);
+        phase_times(&plan.phases, plan.duration, plan.warmup, checker);
+        sources(&plan.sources, checker);
+        tiers(plan, checker);
+        let tiers = plan.tiers.iter().map(|tier| tier.name.as_str());
+        names_of_parts(&plan.sources, "tiers", &tiers.collect::<Vec<_>>(), &plan.phases, checker);
+        arms(&plan.arms, checker);
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        // What tiers are sent is said of the first, so without tiers there is nothing to say.
+        if self.0.tiers.is_empty() { Vec::new() } else { metric_names(&self.0) }
+    }
+}
+
+fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
+    let duration = plan.duration;
+    for (key, span) in [("duration", duration), ("timeout", plan.timeout), ("patience", plan.patience)] {
+        if let Err(flaw) = within_reason(key, span) {
+            checker.report(key, flaw.reason, flaw.mend);
+        }
+    }
+    gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
+    gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
+    let count = duration.as_nanos() / plan.sample_every.as_nanos().max(1);
+    if count > MOST_SAMPLES {
+        let reason = format!("{} is in the run ({}) {count} times", text(plan.sample_every), text(duration));
+        checker.report("sample_every", reason, format!("raise it: {MOST_SAMPLES} times are the most"));
+    }
+}
+
+pub(super) fn sources(sources: &[Source], checker: &mut Checker<'_>) {
+    if sources.is_empty() {
+        let mend = "add [[sources]] with name = \"users\" and rate = 100";
+        checker.report("sources", "there is no source, so nothing is asked", mend);
+    }
+    for (i, source) in sources.iter().enumerate() {
+        let path = |key: &str| format!("sources[{i}].{key}");
+        metric_name(checker, &path("name"), &source.name);
+        unique(checker, &path("name"), &source.name, sources[..i].iter().map(|other| other.name.as_str()));
+        if source.rate <= 0.0 {
+            checker.report(path("rate"), "nothing ever arrives", "write a number above 0, in requests a second");
+        }
+    }
+}
+
+fn tiers(plan: &Plan, checker: &mut Checker<'_>) {
+    if plan.tiers.is_empty() {
+        let mend = "add [[tiers]] with name = \"backend\" and capacity = 100";
+        checker.report("tiers", "there is no tier, so nobody serves", mend);
+    }
+    for (i, tier) in plan.tiers.iter().enumerate() {
+        let Tier { name, capacity, strength, .. } = tier;
+        let path = |key: &str| format!("tiers[{i}].{key}");
+        metric_name(checker, &path("name"), name);
+        unique(checker, &path("name"), name, plan.tiers[..i].iter().map(|other| other.name.as_str()));
+        if *capacity <= 0.0 {
+            let mend = "write a number above 0, in requests a second; for an outage, write strength = [0]";
+            checker.report(path("capacity"), "nothing is ever served", mend);
+        }
+        if !strength.is_empty() && strength.len() != plan.phases.len() && checker.is_readable("phases") {
+            let (given, phases) = (strength.len(), plan.phases.len());
+            let mend = format!("write one number for each phase ({phases}), or remove it");
+            checker.report(path("strength"), format!("has {given} numbers for {phases} phases"), mend);
+        }
+    }
+}
+
+/// Metrics of phases, of sources and of those who serve (`kind`, such as "tiers") stand in the same place of a name.
+pub(super) fn names_of_parts(
+    sources: &[Source],
+    kind: &str,
+    serve: &[&str],
+    phases: &[Phase],
+    checker: &mut Checker<'_>,
+) {
+    let is_source = |name: &str| sources.iter().any(|source| source.name == name);
+    let mend = "give one of them another name";
+    for (i, name) in serve.iter().enumerate().filter(|(_, name)| is_source(name)) {
+        checker.report(format!("{kind}[{i}].name"), format!("\"{name}\" is the name of a source"), mend);
+    }
+    for (i, phase) in phases.iter().enumerate() {
+        if is_source(&phase.name) || serve.contains(&phase.name.as_str()) {
+            let reason = format!("\"{}\" is the name of a source or in {kind}", phase.name);
+            checker.report(format!("phases[{i}].name"), reason, mend);
+        }
+    }
+}
+
+fn arms(arms: &[Arm], checker: &mut Checker<'_>) {
+    if arms.is_empty() {
+        let mend = "add [[arms]] with name = \"paced\" and throttle = \"paced\"";
+        checker.report("arms", "there is no arm, so nothing is tried", mend);
+    }
+    for (i, arm) in arms.iter().enumerate() {
+        let path = |key: &str| format!("arms[{i}].{key}");
+        metric_name(checker, &path("name"), &arm.name);
+        unique(checker, &path("name"), &arm.name, arms[..i].iter().map(|other| other.name.as_str()));
+        if arm.load <= 0.0 {
+            checker.report(path("load"), "nothing ever arrives", "write a number above 0, or remove it");
+        }
+    }
+}

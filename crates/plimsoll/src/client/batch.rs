@@ -1,0 +1,374 @@
+//! The gate for batch work around a client: who waits for credit, and what is told to it.
+//!
+//! What is decided, [`plimsoll_core::batch`] decides, under one short lock that only batch requests take. A [`Place`] is a request's right to be at a
+//! backend: it goes with the attempt, and the gate hears of its end once, however that comes about. Whoever ends a place, or enters,
+//! wakes who is next; for the end of a rest, during which nobody may come by, there is a timer.
+
+use std::fmt;
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use plimsoll_core::batch::{Age, BatchConfig, Counts, Entered, Fate, Gate, Hand, Ticket};
+use plimsoll_core::{Criticality, LoadReport, Timestamp};
+use rand_core::SeedableRng as _;
+use rand_pcg::Pcg64Mcg;
+use tokio::runtime::Handle;
+
+use crate::clock::Clock;
+
+/// Takes many requests in and has few at backends; clones are the same. Requests go through it by [`Terms::batch`](super::Terms::batch).
+#[derive(Clone)]
+pub struct Batch(Arc<Inner>);
+
+struct Inner {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+struct State {
+    gate: Gate<Waker>,
+    rng: Pcg64Mcg,
+    /// For when there is a timer already.
+    wakes_at: Option<Timestamp>,
+    /// Requests that waited for as long as they may.
+    timed_out: u64,
+}
+
+/// What a gate for batch work looks like now.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct BatchView {
+    /// Requests that wait, by criticality.
+    pub queued: [(Criticality, usize); Criticality::ALL.len()],
+    /// Requests at backends.
+    pub active: u32,
+    /// How many may be.
+    pub credit: f64,
+    /// How many may be at most.
+    pub max_active: u32,
+    /// What backends said of their load lately, as a mean; `None` if nothing.
+    pub utilization: Option<f64>,
+    /// What it has decided.
+    pub counts: Counts,
+    /// Requests that waited for as long as they may.
+    pub timed_out: u64,
+}
+
+/// Why a wait ended without a place: the queue was full. With the time after which to come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Full(pub(super) Duration);
+
+impl Batch {
+    /// A gate through which nothing has gone.
+    #[must_use]
+    pub fn new(config: BatchConfig) -> Self {
+        let clock = Clock::start();
+        let state = State {
+            gate: Gate::new(clock.now(), config),
+            rng: Pcg64Mcg::seed_from_u64(std::hash::RandomState::new().hash_one("batch")),
+            wakes_at: None,
+            timed_out: 0,
+        };
+        Self(Arc::new(Inner { clock, state: Mutex::new(state) }))
+    }
+
+    /// Goes by other settings from now on; who waits, waits on.
+    pub fn set_config(&self, config: BatchConfig) {
+        let mut state = self.0.state.lock();
+        state.gate.set(config);
+        drop(state);
+        // There may be credit for more now.
+        self.serve();
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn config(&self) -> BatchConfig {
+        *self.0.state.lock().gate.config()
+    }
+
+    /// What it looks like now.
+    #[must_use]
+    pub fn view(&self) -> BatchView {
+        let now = self.0.clock.now();
+        let state = self.0.state.lock();
+        let State { gate, .. } = &*state;
+        BatchView {
+            queued: Criticality::ALL.map(|criticality| (criticality, gate.queued(criticality))),
+            active: gate.active(),
+            credit: gate.credit().as_f64(),
+            max_active: gate.config().max_active.get(),
+            utilization: gate.credit().utilization(now),
+            counts: *gate.counts(),
+            timed_out: state.timed_out,
+        }
+    }
+
+    /// The age of a request that comes now.
+    pub(super) fn come(&self) -> Age {
+        self.0.state.lock().gate.come()
+    }
+
+    /// Waits for a place, for as long as it is polled; `is_back`: the request had one before.
+    pub(super) async fn place(&self, criticality: Criticality, age: Age, is_back: bool) -> Result<Box<Place>, Full> {
+        let mut wait = Wait { batch: self, criticality, age, is_back, ticket: None };
+        std::future::poll_fn(|cx| wait.poll(cx)).await
+    }
+
+    /// A request waited for as long as it may. Returns when to come again.
+    pub(super) fn timed_out(&self) -> Duration {
+        let now = self.0.clock.now();
+        let mut guard = self.0.state.lock();
+        let state = &mut *guard;
+        state.timed_out += 1;
+        state.gate.come_again(now, &mut state.rng)
+    }
+
+    /// Calls those whose turn has come, and sees to it that the others are called in time.
+    fn serve(&self) {
+        let now = self.0.clock.now();
+        let mut called: Vec<Waker> = Vec::new();
+        let mut state = self.0.state.lock();
+        while let Some(waker) = state.gate.serve(now) {
+            called.push(waker);
+        }
+        let until = state.gate.poll_timeout(now).filter(|until| state.wakes_at.is_none_or(|at| at > *until));
+        // Outside a runtime nobody waits who could be called.
+        let timer = until.and_then(|until| Some((until, Handle::try_current().ok()?)));
+        if let Some((until, _)) = &timer {
+            state.wakes_at = Some(*until);
+        }
+        drop(state);
+        called.into_iter().for_each(Waker::wake);
+        if let Some((until, runtime)) = timer {
+            self.serve_at(until, &runtime);
+        }
+    }
+
+    #[cold]
+    fn serve_at(&self, until: Timestamp, runtime: &Handle) {
+        let batch = self.clone();
+        runtime.spawn(async move {
+            tokio::time::sleep_until(batch.0.clock.instant(until)).await;
+            batch.0.state.lock().wakes_at.take_if(|at| *at <= until);
+            batch.serve();
+        });
+    }
+
+    fn taken(&self, now: Timestamp) -> Box<Place> {
+        Box::new(Place { batch: self.clone(), sent: now, fate: Fate::Unknown })
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("config", &self.config()).finish_non_exhaustive()
+    }
+}
+
+/// Clones are equal.
+impl PartialEq for Batch {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// A request's right to be at a backend, until this is dropped.
+pub(crate) struct Place {
+    batch: Batch,
+    sent: Timestamp,
+    fate: Fate,
+}
+
+impl Place {
+    /// The request was taken on, unless it is known already that it was not.
+    pub(super) fn accepted(&mut self) {
+        if self.fate == Fate::Unknown {
+            self.fate = Fate::Accepted;
+        }
+    }
+
+    /// There was too much to do for it.
+    pub(super) fn rejected(&mut self) {
+        self.fate = Fate::Rejected;
+    }
+
+    /// Its backend says how loaded it is.
+    pub(super) fn reported(&self, load: &LoadReport) {
+        if let Some(utilization) = load.utilization() {
+            let now = self.batch.0.clock.now();
+            self.batch.0.state.lock().gate.on_report(now, utilization);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let now = self.batch.0.clock.now();
+        let mut guard = self.batch.0.state.lock();
+        let state = &mut *guard;
+        state.gate.end(now, self.sent, self.fate, &mut state.rng);
+        drop(guard);
+        self.batch.serve();
+    }
+}
+
+/// A request that waits. Its seat, and what is in its hands, are given back when this is dropped.
+struct Wait<'a> {
+    batch: &'a Batch,
+    criticality: Criticality,
+    age: Age,
+    is_back: bool,
+    ticket: Option<Ticket>,
+}
+
+impl Wait<'_> {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Box<Place>, Full>> {
+        let now = self.batch.0.clock.now();
+        let mut guard = self.batch.0.state.lock();
+        let state = &mut *guard;
+        let Some(ticket) = &self.ticket else {
+            let waker = cx.waker().clone();
+            let goes = if self.is_back {
+                self.ticket = Some(state.gate.enter_again(self.criticality, self.age, waker));
+                None
+            } else {
+                match state.gate.enter(now, self.criticality, self.age, waker) {
+                    Entered::Begins => return Poll::Ready(Ok(self.batch.taken(now))),
+                    Entered::Waits(ticket, goes) => {
+                        self.ticket = Some(ticket);
+                        goes
+                    }
+                    Entered::TurnedAway => {
+                        return Poll::Ready(Err(Full(state.gate.come_again(now, &mut state.rng))));
+                    }
+                }
+            };
+            drop(guard);
+            goes.into_iter().for_each(Waker::wake);
+            // It may be this one's turn already; then it is called at once.
+            self.batch.serve();
+            return Poll::Pending;
+        };
+        match state.gate.look(ticket) {
+            (Hand::Empty, Some(waker)) if !waker.will_wake(cx.waker()) => {
+                let former = std::mem::replace(waker, cx.waker().clone());
+                drop(guard);
+                drop(former);
+                Poll::Pending
+            }
+            (Hand::Empty, _) => Poll::Pending,
+            (Hand::Place, _) => {
+                self.leave(state);
+                Poll::Ready(Ok(self.batch.taken(now)))
+            }
+            (Hand::TurnedAway, _) => {
+                self.leave(state);
+                Poll::Ready(Err(Full(state.gate.come_again(now, &mut state.rng))))
+            }
+        }
+    }
+
+    /// Gives the seat back.
+    fn leave(&mut self, state: &mut State) -> Option<(Hand, Option<Waker>)> {
+        Some(state.gate.leave(self.ticket.take()?))
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if self.ticket.is_none() {
+            return;
+        }
+        let now = self.batch.0.clock.now();
+        let mut state = self.batch.0.state.lock();
+        let left = self.leave(&mut state);
+        // No waker is dropped under the lock: that may be the end of a task, with requests of its own.
+        drop(state);
+        if let Some((Hand::Place, _)) = left {
+            drop(self.batch.taken(now));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::pin::Pin;
+
+    use super::*;
+
+    const SHEDDABLE: Criticality = Criticality::Sheddable;
+
+    fn batch(max_active: u32, max_queue: usize) -> Batch {
+        let max_active = NonZeroU32::new(max_active).unwrap();
+        Batch::new(BatchConfig { max_active, max_queue, ..BatchConfig::default() })
+    }
+
+    async fn place(batch: &Batch) -> Result<Box<Place>, Full> {
+        batch.place(SHEDDABLE, batch.come(), false).await
+    }
+
+    fn is_pending(wait: Pin<&mut impl Future>) -> bool {
+        wait.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    fn queued(batch: &Batch) -> usize {
+        batch.view().queued.iter().map(|(_, queued)| queued).sum()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_goes_from_hand_to_hand_and_to_nobody_who_has_gone() {
+        let batch = batch(1, 10);
+        let first = place(&batch).await.unwrap();
+        let wait = |batch: Batch| tokio::spawn(async move { drop(place(&batch).await.unwrap()) });
+        let (gone, second) = (wait(batch.clone()), wait(batch.clone()));
+        while queued(&batch) < 2 {
+            tokio::task::yield_now().await;
+        }
+        gone.abort();
+        let _ = gone.await;
+        assert_eq!((queued(&batch), batch.view().active), (1, 1));
+        drop(first);
+        second.await.unwrap();
+        assert_eq!((queued(&batch), batch.view().active, batch.view().counts.sent), (0, 0, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_goes_away_with_a_place_in_its_hands_gives_it_back() {
+        let batch = batch(1, 10);
+        let first = place(&batch).await.unwrap();
+        let mut wait = Box::pin(place(&batch));
+        assert!(is_pending(wait.as_mut()));
+        drop(first);
+        assert_eq!(batch.view().active, 1, "it has the place and does not know yet");
+        drop(wait);
+        assert_eq!(batch.view().active, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_rest_to_end_is_called_by_nobody_else() {
+        let batch = batch(1, 10);
+        let begun = tokio::time::Instant::now();
+        for _ in 0..8 {
+            place(&batch).await.unwrap().rejected();
+        }
+        // 50 ms, 100 ms, ... 2 s, each half to one and a half of it.
+        let took = begun.elapsed().as_millis();
+        assert!((2_500..7_800).contains(&took), "{took} ms");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_queue_says_when_to_come_again() {
+        let batch = batch(1, 1);
+        let _first = place(&batch).await.unwrap();
+        let mut waits = Box::pin(place(&batch));
+        assert!(is_pending(waits.as_mut()));
+        let Err(Full(after)) = place(&batch).await else { panic!("there is no room") };
+        assert!(after >= Duration::from_secs(1));
+        assert_eq!(batch.view().counts.full, 1);
+    }
+}

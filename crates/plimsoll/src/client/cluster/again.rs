@@ -1,0 +1,170 @@
+//! Whether a request is sent again, and where: asked under the cluster's lock, where the budget is.
+
+use std::time::Duration;
+
+use plimsoll_core::retry::{Advice, Again, Attempt, Failure, GiveUp, Repeat, Verdict, Where};
+use plimsoll_core::{BackendId, Completion, Criticality, Outcome, Ratio, Timestamp};
+use plimsoll_wire::shed as wire;
+
+use super::Shared;
+use super::machine::{Found, Machine};
+use crate::client::refused::Refused;
+use crate::client::told::GivenUp;
+
+/// A request that a backend may have seen and did not serve.
+pub(crate) struct Ask<'a> {
+    pub(crate) criticality: Criticality,
+    /// Backends by which it was not served.
+    pub(crate) tried: &'a [BackendId],
+    /// How often it was sent.
+    pub(crate) attempts: u32,
+    /// What the last one said; `None` if the connection broke.
+    pub(crate) refused: Option<Refused>,
+    pub(crate) is_idempotent: bool,
+    /// What was sent of its body can be sent again.
+    pub(crate) is_whole: bool,
+    /// After this nobody wants its answer.
+    pub(crate) deadline: Timestamp,
+}
+
+/// It is sent again.
+pub(crate) enum Grant {
+    /// At once, to this backend, where it counts as active.
+    At(BackendId),
+    /// After this time, to any.
+    After(Duration),
+}
+
+/// How much a client holds back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Restraint {
+    /// The share of the requests of each criticality that is not sent.
+    pub held: [(Criticality, Ratio); Criticality::ALL.len()],
+    /// How much of the budget for retries is used up.
+    pub budget_used: Ratio,
+}
+
+impl Shared {
+    /// Whether the request is sent again; counted if it is not.
+    pub(crate) fn again(&self, now: Timestamp, ask: &Ask<'_>) -> Result<Grant, GivenUp> {
+        let mut machine = self.machine.lock();
+        let granted = machine.again(now, ask);
+        if let Err(given_up) = &granted {
+            machine.counts.given_up[*given_up as usize] += 1;
+        }
+        granted
+    }
+
+    /// A backend for a request that was to wait before it is sent again: preferably none of `tried`, but rather one of them than none.
+    pub(crate) fn pick_again(&self, now: Timestamp, criticality: Criticality, tried: &[BackendId]) -> Found {
+        let mut machine = self.machine.lock();
+        let found = machine.begin(now, criticality, tried);
+        if let Found::NoBackend | Found::Held(_) | Found::NoRoom = found {
+            machine.budget.give_back();
+        }
+        found
+    }
+
+    /// A retry that was granted is not sent after all.
+    pub(crate) fn give_retry_back(&self) {
+        self.machine.lock().budget.give_back();
+    }
+
+    /// Whether there is more than one backend.
+    pub(crate) fn has_choice(&self) -> bool {
+        self.machine.lock().known() > 1
+    }
+
+    /// A retry has ended so.
+    pub(crate) fn count_retry(&self, reason: &'static str, outcome: &'static str) {
+        self.machine.lock().counts.retried(reason, outcome);
+    }
+
+    /// A request that was to be sent was not, in the end.
+    pub(crate) fn not_sent(&self, now: Timestamp, criticality: Criticality) {
+        self.machine.lock().not_sent(now, criticality);
+    }
+
+    /// A request was not tried again, and nobody was asked whether it may be.
+    pub(crate) fn count_given_up(&self, given_up: GivenUp) {
+        self.machine.lock().counts.given_up[given_up as usize] += 1;
+    }
+}
+
+impl Machine {
+    pub(super) fn restraint(&self, now: Timestamp) -> Restraint {
+        let held = Criticality::ALL.map(|criticality| (criticality, self.throttle.held(now, criticality)));
+        Restraint { held, budget_used: self.budget.used(now) }
+    }
+
+    fn again(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<Grant, GivenUp> {
+        let attempt = Attempt {
+            number: ask.attempts,
+            failure: ask.refused.map_or(Failure::Broken, failure),
+            repeat: match (ask.is_whole, ask.is_idempotent) {
+                (false, _) => Repeat::Impossible,
+                (true, true) => Repeat::Safe,
+                (true, false) => Repeat::Unsafe,
+            },
+            deadline: Some(ask.deadline),
+            takes: Duration::ZERO,
+        };
+        let policy = self.config.retry.attempts;
+        match policy.decide(now, &attempt, &mut self.budget, &mut self.rng) {
+            Verdict::GiveUp(why) => Err(given_up(why)),
+            Verdict::Again(Again { wait: Duration::ZERO, at: Where::Elsewhere }) => {
+                self.at_once(now, ask).map(Grant::At)
+            }
+            Verdict::Again(Again { wait, .. }) => Ok(Grant::After(wait)),
+        }
+    }
+
+    /// A backend that the request was not at, with room for it: what few others would take is not queued for.
+    fn at_once(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<BackendId, GivenUp> {
+        let refused = match self.begin(now, ask.criticality, ask.tried) {
+            Found::Backend(id, _) if !ask.tried.contains(&id) => return Ok(id),
+            Found::Backend(id, _) => {
+                let completion = Completion { outcome: Outcome::Cancelled, latency: None };
+                self.balancer.finish(now, id, completion, &mut ());
+                self.not_sent(now, ask.criticality);
+                GivenUp::NoOther
+            }
+            Found::Wait(..) => {
+                self.not_sent(now, ask.criticality);
+                GivenUp::NoOther
+            }
+            Found::NoBackend | Found::NoRoom => GivenUp::NoOther,
+            Found::Held(_) => GivenUp::HeldBack,
+        };
+        self.budget.give_back();
+        Err(refused)
+    }
+}
+
+/// An answer by which a request was not served, as the core has it.
+fn failure(refused: Refused) -> Failure {
+    if refused.why == Some(wire::ShedReason::Throttled) {
+        return Failure::HeldBack;
+    }
+    let advice = match (refused.retry, refused.after) {
+        (wire::Retry::Never, _) => Advice::Never,
+        (wire::Retry::After, Some(after)) => Advice::After(after),
+        // It says to wait and not how long.
+        (wire::Retry::After, None) => Advice::None,
+        (wire::Retry::Elsewhere, _) => Advice::Elsewhere,
+    };
+    if refused.is_certain { Failure::TurnedAway(advice) } else { Failure::Failed(advice) }
+}
+
+const fn given_up(why: GiveUp) -> GivenUp {
+    match why {
+        GiveUp::Attempts(_) => GivenUp::TooMany,
+        GiveUp::ToldNot(_) => GivenUp::ToldNotTo,
+        GiveUp::TooLong(_) => GivenUp::TooLong,
+        GiveUp::Final => GivenUp::Final,
+        GiveUp::Unsafe(_) => GivenUp::MayBeSeen,
+        GiveUp::Impossible(_) => GivenUp::BodyIsGone,
+        GiveUp::Deadline(_) => GivenUp::TooLate,
+        GiveUp::Budget(_) => GivenUp::NoBudget,
+    }
+}

@@ -1,0 +1,151 @@
+//! Answers by which a backend says that it did not serve a request, so that another may.
+//!
+//! | answer | it was not carried out | what to do |
+//! |---|---|---|
+//! | `x-plimsoll-shed` | for certain | what `retry` says, and not before `Retry-After` |
+//! | `x-envoy-overloaded` | for certain | elsewhere |
+//! | gRPC with pushback | for certain | what that says |
+//! | HTTP 503 with `Retry-After` | | after that |
+//! | HTTP 502, 503; gRPC UNAVAILABLE | | elsewhere |
+//! | a customer over its quota (429, `x-envoy-ratelimited`) | for certain | nothing: all backends have the same quota |
+//!
+//! 500 is no such answer: the backend did what it could, and would fail again. 504 is none either: the time is gone, and the work
+//! may go on behind it.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, StatusCode};
+use plimsoll_wire::grpc::Code;
+use plimsoll_wire::headers::{GRPC_RETRY_PUSHBACK_MS, X_PLIMSOLL_SHED};
+use plimsoll_wire::shed::{Retry, Shed, ShedReason};
+
+/// An answer by which a backend did not serve a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Of the answer.
+    pub status: StatusCode,
+    /// Of a gRPC answer.
+    pub code: Option<Code>,
+    /// Why, if it says so in a way that is known.
+    pub why: Option<ShedReason>,
+    /// Whether and where to try again.
+    pub retry: Retry,
+    /// How long to wait first.
+    pub after: Option<Duration>,
+    /// The request was not carried out, whatever its method.
+    pub is_certain: bool,
+}
+
+impl Refused {
+    /// What the head of a response says, if it says that.
+    pub(super) fn read(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
+        let code = Code::read(headers);
+        if let Some(Shed { reason, retry, after }) = Shed::read(status, headers) {
+            let retry = if reason == Some(ShedReason::Quota) { Retry::Never } else { retry };
+            let is_certain = reason.is_some() || code.is_some() && headers.contains_key(GRPC_RETRY_PUSHBACK_MS);
+            return Some(Self { status, code, why: reason, retry, after, is_certain });
+        }
+        let is_unavailable = match code {
+            Some(code) => code == Code::Unavailable,
+            None => matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE),
+        };
+        let retry = Retry::Elsewhere;
+        is_unavailable.then_some(Self { status, code, why: None, retry, after: None, is_certain: false })
+    }
+
+    /// The word for it in metrics and logs.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        self.why.map_or("unavailable", ShedReason::name)
+    }
+
+    /// Whether whoever gives up on it had better tell its caller not to try again either (SRE ch. 21, "Deciding to retry").
+    pub(super) fn asks_for_retry(&self) -> bool {
+        self.why == Some(ShedReason::Overloaded) && self.retry != Retry::Never
+    }
+}
+
+/// Turns the answer of an overloaded backend into one of an overloaded service.
+pub(super) fn say_never(headers: &mut HeaderMap) {
+    let row = ShedReason::OverloadedNoRetry.row();
+    headers.insert(X_PLIMSOLL_SHED, HeaderValue::from_static(row.header));
+    if headers.contains_key(GRPC_RETRY_PUSHBACK_MS)
+        && let Some(pushback) = row.pushback
+    {
+        headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from_static(pushback));
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code {
+            Some(code) => write!(f, "answered with {code:?}")?,
+            None => write!(f, "answered with {}", self.status.as_u16())?,
+        }
+        if let Some(why) = self.why {
+            write!(f, ", {why}")?;
+        }
+        match (self.retry, self.after) {
+            (Retry::Never, _) => f.write_str(", not to be tried again"),
+            (_, Some(after)) => write!(f, ", to be tried again after {after:?}"),
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn what_was_not_served_is_told_from_what_failed() {
+        let shed = |text| ("x-plimsoll-shed", text);
+        let pushback = |text| ("grpc-retry-pushback-ms", text);
+        let unavailable = ("grpc-status", "14");
+        let ms = |ms| Some(Duration::from_millis(ms));
+        // status, headers; retry, after, certain
+        for (status, pairs, expected) in [
+            (200, &[][..], None),
+            (404, &[], None),
+            (500, &[], None),
+            (504, &[], None),
+            (200, &[("grpc-status", "0")], None),
+            (200, &[("grpc-status", "13")], None),
+            (200, &[("grpc-status", "4")], None),
+            (502, &[], Some((Retry::Elsewhere, None, false))),
+            (503, &[], Some((Retry::Elsewhere, None, false))),
+            (503, &[("retry-after", "2")], Some((Retry::After, ms(2_000), false))),
+            (503, &[shed("reason=overloaded, retry=elsewhere")], Some((Retry::Elsewhere, None, true))),
+            (503, &[shed("reason=overloaded-no-retry, retry=never")], Some((Retry::Never, None, true))),
+            (503, &[shed("reason=lame-duck, retry=elsewhere")], Some((Retry::Elsewhere, None, true))),
+            (503, &[("x-envoy-overloaded", "true")], Some((Retry::Elsewhere, None, true))),
+            (429, &[shed("reason=quota, retry=after"), ("retry-after", "1")], Some((Retry::Never, ms(1_000), true))),
+            (200, &[unavailable], Some((Retry::Elsewhere, None, false))),
+            (200, &[unavailable, pushback("0")], Some((Retry::Elsewhere, None, true))),
+            (200, &[unavailable, pushback("40")], Some((Retry::After, ms(40), true))),
+            (200, &[unavailable, pushback("-1")], Some((Retry::Never, None, true))),
+            (200, &[unavailable, pushback("soon")], Some((Retry::Never, None, true))),
+        ] {
+            let read = Refused::read(StatusCode::from_u16(status).unwrap(), &headers(pairs));
+            assert_eq!(read.map(|r| (r.retry, r.after, r.is_certain)), expected, "{status} {pairs:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_given_up_on_reads_as_one_not_to_be_retried() {
+        for grpc in [false, true] {
+            let mut head = ShedReason::Overloaded.head(grpc, None);
+            let refused = Refused::read(head.status(), head.headers()).unwrap();
+            assert!(refused.asks_for_retry());
+            say_never(head.headers_mut());
+            let refused = Refused::read(head.status(), head.headers()).unwrap();
+            assert_eq!((refused.why, refused.retry), (Some(ShedReason::OverloadedNoRetry), Retry::Never));
+            assert_eq!(head.headers().contains_key(GRPC_RETRY_PUSHBACK_MS), grpc);
+        }
+    }
+}

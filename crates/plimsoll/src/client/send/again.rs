@@ -1,0 +1,243 @@
+//! What comes of a request that a backend may have seen and did not serve.
+//!
+//! Whether it is sent again is decided by [`plimsoll_core::retry`], under the cluster's lock, where the budget is; here is what that
+//! has to know, and what a further attempt says of itself:
+//!
+//! - its number, in `x-envoy-attempt-count` or `grpc-previous-rpc-attempts`. A first attempt says nothing, which is read as the first:
+//!   so a request that needs no retry costs nothing for it. One that came with a number goes on with it, and counts from there;
+//! - the time that is left, where the request says how long its sender waits.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Request};
+use http_body::Body as _;
+use plimsoll_core::BackendId;
+use plimsoll_wire::headers::{
+    GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
+};
+use plimsoll_wire::metadata::{self, Metadata};
+
+use super::{Call, Turn};
+use crate::client::attempt::Home as _;
+use crate::client::body::ResponseBody;
+use crate::client::cluster::{Ask, Grant};
+use crate::client::error::Error;
+use crate::client::outgoing::Outgoing;
+use crate::client::pool::RequestBody;
+use crate::client::refused::{self, Refused};
+use crate::client::replay::{Copy, is_idempotent};
+use crate::client::told::{Failure, GivenUp, Next};
+
+/// The most of a refusal's body that is read so that its connection can be used again, and the longest that is waited for it.
+const MAX_DISCARDED: usize = 64 * 1024;
+const DISCARD_TIME: Duration = Duration::from_secs(1);
+
+/// What decides whether a request can be sent again.
+pub(super) struct Repeatable<'r> {
+    headers: &'r HeaderMap,
+    is_idempotent: bool,
+    /// All that was sent of its body is there.
+    is_whole: bool,
+}
+
+impl<'r> Repeatable<'r> {
+    pub(super) fn of<B: RequestBody>(request: &'r Request<Outgoing<B>>) -> Self {
+        Self {
+            headers: request.headers(),
+            is_idempotent: is_idempotent(request.method(), request.extensions()),
+            is_whole: request.body().is_whole(),
+        }
+    }
+
+    /// Whether carrying it out twice is the same as once.
+    pub(super) fn is_idempotent(&self) -> bool {
+        self.is_idempotent
+    }
+
+    /// Whether all that was sent of its body is there.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// The same of one that was given away; `None` for one of which no copy could be made.
+    pub(super) fn of_copy<B: RequestBody>(copy: Option<&'r Copy<B>>, none: &'r HeaderMap) -> Self {
+        let Some(copy) = copy else { return Self { headers: none, is_idempotent: false, is_whole: false } };
+        Self { headers: copy.headers(), is_idempotent: copy.is_idempotent(), is_whole: copy.is_whole() }
+    }
+}
+
+impl<B: RequestBody> Call<'_, B> {
+    /// The attempt at `id` broke, and the backend may have seen the request: what comes next, or the error to end with.
+    #[cold]
+    pub(super) fn after_error(
+        &mut self,
+        id: BackendId,
+        error: Error,
+        request: &Repeatable<'_>,
+    ) -> Result<Turn, Box<Error>> {
+        if self.is_batch() {
+            let next = self.comes_back(&error, request);
+            self.report(id, Failure::Error(error.clone()), &next);
+            return next.map_err(|_| Box::new(error.after(self.made, self.seen)));
+        }
+        // What is no error of the connection would come again: an answer that is not HTTP, the caller's own body, the time.
+        let outcome = match &error {
+            Error::Closed { .. } => self.decide(id, None, Box::new(error.clone()), request),
+            other => {
+                let is_late = matches!(other, Error::Timeout { .. });
+                let given_up = if is_late { GivenUp::TooLate } else { GivenUp::Final };
+                self.pool.cluster().count_given_up(given_up);
+                Err(given_up)
+            }
+        };
+        self.report(id, Failure::Error(error.clone()), &outcome);
+        outcome.map_err(|_| Box::new(error.after(self.made, self.seen)))
+    }
+
+    /// The backend `id` has refused the request: what comes next, or that its answer is passed on.
+    #[cold]
+    pub(super) fn after_refusal(
+        &mut self,
+        id: BackendId,
+        address: SocketAddr,
+        refused: Refused,
+        request: &Repeatable<'_>,
+    ) -> Result<Turn, GivenUp> {
+        let otherwise = Box::new(Error::Refused { address, refused, attempts: 1 });
+        let outcome = match self.is_batch() {
+            true => self.comes_back(&otherwise, request),
+            false => self.decide(id, Some(refused), otherwise, request),
+        };
+        self.report(id, Failure::Refused(refused), &outcome);
+        outcome
+    }
+
+    /// What the caller gets to see of a refusal: of one that was given up on because nobody would take the request, that nobody
+    /// need be asked again (SRE ch. 21: only the layer above the one that rejects retries).
+    pub(super) fn pass_on(&self, refused: &Refused, given_up: GivenUp, headers: &mut HeaderMap) {
+        // Before one backend this is no layer: who can ask those beside it is above.
+        if refused.asks_for_retry()
+            && !self.is_batch()
+            && given_up != GivenUp::Final
+            && self.pool.cluster().has_choice()
+        {
+            refused::say_never(headers);
+        }
+    }
+
+    fn decide(
+        &mut self,
+        id: BackendId,
+        refused: Option<Refused>,
+        otherwise: Box<Error>,
+        request: &Repeatable<'_>,
+    ) -> Result<Turn, GivenUp> {
+        let cluster = self.pool.cluster();
+        let now = cluster.now();
+        self.seen += 1;
+        if !self.tried.contains(&id) {
+            self.tried.push(id);
+        }
+        if self.first_said.is_none() {
+            let Metadata { timeout, attempt, .. } = Metadata::read(request.headers);
+            self.first_said = Some((timeout.unwrap_or(Duration::MAX), attempt.unwrap_or(1)));
+        }
+        let waited_for = self.first_said.map_or(Duration::MAX, |(timeout, _)| timeout).min(self.timeout);
+        let ask = Ask {
+            criticality: self.criticality,
+            tried: &self.tried,
+            attempts: self.seen,
+            refused,
+            is_idempotent: request.is_idempotent,
+            is_whole: request.is_whole,
+            deadline: self.started + waited_for,
+        };
+        match cluster.again(now, &ask)? {
+            Grant::At(next) => Ok(Turn::At(next, now)),
+            Grant::After(wait) => Ok(Turn::After(wait, otherwise)),
+        }
+    }
+
+    /// Tells and counts what came of an attempt.
+    fn report(&mut self, id: BackendId, failure: Failure, outcome: &Result<Turn, GivenUp>) {
+        self.retried(if matches!(failure, Failure::Error(_)) { "failed" } else { "refused" });
+        let next = match outcome {
+            Err(given_up) => Next::GivenUp(*given_up),
+            Ok(Turn::Back(_)) => Next::Queued,
+            Ok(_) => {
+                self.retries_for = Some(failure.reason());
+                Next::Retried
+            }
+        };
+        self.tell(id, failure, next);
+    }
+
+    /// The present attempt, if it is a retry, has ended so.
+    pub(super) fn retried(&mut self, outcome: &'static str) {
+        if let Some(reason) = self.retries_for.take() {
+            self.pool.cluster().count_retry(reason, outcome);
+        }
+    }
+
+    /// Writes what a further attempt says of itself.
+    #[cold]
+    pub(super) fn mark(&self, headers: &mut HeaderMap) {
+        let Some((timeout, first)) = self.first_said else { return };
+        let number = first.saturating_add(self.seen);
+        if self.is_grpc {
+            headers.insert(GRPC_PREVIOUS_RPC_ATTEMPTS, HeaderValue::from(number - 1));
+        }
+        if !self.is_grpc || headers.contains_key(X_ENVOY_ATTEMPT_COUNT) {
+            headers.insert(X_ENVOY_ATTEMPT_COUNT, HeaderValue::from(number));
+        }
+        self.say_time_left(timeout, headers);
+    }
+
+    /// Writes how much is left of the time that the sender waits.
+    pub(super) fn say_time_left(&self, timeout: Duration, headers: &mut HeaderMap) {
+        if timeout == Duration::MAX {
+            return;
+        }
+        let left = timeout.saturating_sub(self.pool.cluster().now().since(self.started));
+        if headers.contains_key(GRPC_TIMEOUT) {
+            headers.insert(GRPC_TIMEOUT, metadata::to_grpc_timeout(left));
+        }
+        if headers.contains_key(X_ENVOY_EXPECTED_RQ_TIMEOUT_MS) {
+            let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+            headers.insert(X_ENVOY_EXPECTED_RQ_TIMEOUT_MS, HeaderValue::from(millis));
+        }
+    }
+}
+
+/// Reads a refusal that is not passed on to its end, so that its connection can be used again: under overload there are many, and
+/// were each to cost a connection, opening them anew would be the next load.
+pub(super) fn discard(mut body: ResponseBody) {
+    let mut left = MAX_DISCARDED;
+    let mut cx = Context::from_waker(Waker::noop());
+    loop {
+        match Pin::new(&mut body).poll_frame(&mut cx) {
+            Poll::Pending => break,
+            Poll::Ready(Some(Ok(frame))) => {
+                let len = frame.data_ref().map_or(0, bytes::Bytes::len);
+                match left.checked_sub(len) {
+                    Some(less) => left = less,
+                    None => return,
+                }
+            }
+            Poll::Ready(Some(Err(_)) | None) => return,
+        }
+    }
+    // The rest comes later, and the request does not wait for it.
+    tokio::spawn(tokio::time::timeout(DISCARD_TIME, async move {
+        while let Some(Ok(frame)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            let len = frame.data_ref().map_or(0, bytes::Bytes::len);
+            match left.checked_sub(len) {
+                Some(less) => left = less,
+                None => return,
+            }
+        }
+    }));
+}

@@ -1,0 +1,57 @@
+//! Reads what runs short beside CPU, as far as somebody wants to know.
+
+use plimsoll_core::signal::{Readings, ScarceConfig};
+
+use super::Whose;
+use super::memory::MemoryReader;
+use super::stalls::StallReader;
+
+/// Reads what [`Scarce`](plimsoll_core::signal::Scarce) watches.
+#[derive(Debug)]
+pub struct ScarceReader {
+    memory: Option<MemoryReader>,
+    cpu: Option<StallReader>,
+    memory_stalls: Option<StallReader>,
+}
+
+impl ScarceReader {
+    /// Of whoever this is, what `config` has watched. In which control groups it is, is found out now and not again.
+    #[must_use]
+    pub fn of(whose: Whose<'_>, config: &ScarceConfig) -> Self {
+        let stalls = |resource, is_on: bool| is_on.then(|| StallReader::of(whose, resource)).flatten();
+        Self {
+            memory: config.memory.map(|_| MemoryReader::of(whose)),
+            cpu: stalls("cpu", config.cpu_pressure.is_some()),
+            memory_stalls: stalls("memory", config.memory_pressure.is_some()),
+        }
+    }
+
+    /// What the system says now: some files are read, which takes tens of microseconds.
+    #[must_use]
+    pub fn read(&self) -> Readings {
+        Readings {
+            memory: self.memory.as_ref().and_then(MemoryReader::read),
+            cpu_stalled: self.cpu.as_ref().and_then(StallReader::read),
+            memory_stalled: self.memory_stalls.as_ref().and_then(StallReader::read),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::Ratio;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_read_that_nobody_watches() {
+        let config = ScarceConfig { memory: None, cpu_pressure: None, memory_pressure: None };
+        assert_eq!(ScarceReader::of(Whose::Own, &config).read(), Readings::default());
+        let all =
+            ScarceConfig { cpu_pressure: Some(Ratio::ONE), memory_pressure: Some(Ratio::ONE), ..Default::default() };
+        let read = ScarceReader::of(Whose::Own, &all).read();
+        assert!(read.memory.is_some_and(|memory| memory.limit > memory.used), "{read:?}");
+        let kernel_counts = std::path::Path::new("/proc/pressure/memory").exists();
+        assert_eq!((read.cpu_stalled.is_some(), read.memory_stalled.is_some()), (kernel_counts, kernel_counts));
+    }
+}

@@ -1,0 +1,63 @@
+//! For how long processes stood still for want of something, as the kernel counts it (PSI).
+//!
+//! Of the control group where that is known, else of the machine. The total is read and not one of the means that stand beside it
+//! (`avg10`): those are of ten seconds at least, and who acts on them goes on for ten seconds after it was enough.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Groups, Whose};
+
+/// Reads for how long some process has stood still.
+#[derive(Debug)]
+pub(super) struct StallReader {
+    file: PathBuf,
+}
+
+impl StallReader {
+    /// For want of this resource, `cpu` or `memory`; `None` where the kernel does not count it.
+    pub(super) fn of(whose: Whose<'_>, resource: &str) -> Option<Self> {
+        let own = Groups::of(whose).folders(resource).into_iter().next();
+        let group = own.map(|folder| folder.join(format!("{resource}.pressure")));
+        let machine = PathBuf::from(format!("/proc/pressure/{resource}"));
+        let files = group.into_iter().chain([machine]);
+        files.map(|file| Self { file }).find(|reader| reader.read().is_some())
+    }
+
+    /// For how long there was one at least, in all.
+    pub(super) fn read(&self) -> Option<Duration> {
+        total(&fs::read_to_string(&self.file).ok()?)
+    }
+}
+
+fn total(pressure: &str) -> Option<Duration> {
+    let some = pressure.lines().find_map(|line| line.strip_prefix("some "))?;
+    Some(Duration::from_micros(some.split_once("total=")?.1.trim().parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_of_some_is_what_is_read() {
+        let text =
+            "some avg10=1.53 avg60=0.87 avg300=0.50 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(total(text), Some(Duration::from_millis(2_500)));
+        for junk in ["", "full avg10=0.00 total=7\n", "some avg10=0.00\n", "some total=much\n"] {
+            assert_eq!(total(junk), None, "{junk:?}");
+        }
+    }
+
+    #[test]
+    fn where_the_kernel_counts_the_total_never_falls() {
+        let Some(reader) = StallReader::of(Whose::Own, "cpu") else {
+            assert!(fs::read_to_string("/proc/pressure/cpu").is_err(), "the machine says, and is not heard");
+            return;
+        };
+        let first = reader.read().unwrap();
+        assert!(reader.read().unwrap() >= first);
+        assert!(StallReader::of(Whose::Own, "patience").is_none());
+    }
+}

@@ -1,0 +1,312 @@
+//! Batch work through its gate, over real connections on loopback.
+#![allow(clippy::unwrap_used, reason = "a test may fail by it")]
+
+mod support;
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Empty, Full};
+use plimsoll::client::{Batch, Client, Cluster, Error, FailedAttempt, GivenUp, Next, Protocol, Terms};
+use plimsoll_core::batch::BatchConfig;
+use plimsoll_core::{Criticality, LoadReport};
+use plimsoll_wire::shed::{Shed, ShedReason};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use support::*;
+
+fn config(max_active: u32) -> BatchConfig {
+    BatchConfig { max_active: NonZeroU32::new(max_active).unwrap(), ..BatchConfig::default() }
+}
+
+fn terms(batch: &Batch) -> Terms {
+    Terms::default().through(batch.clone())
+}
+
+fn queued(batch: &Batch) -> usize {
+    batch.view().queued.iter().map(|(_, queued)| queued).sum()
+}
+
+fn post(body: &'static [u8]) -> Request<Full<Bytes>> {
+    Request::post("/").body(Full::new(Bytes::from_static(body))).unwrap()
+}
+
+fn shed(reason: ShedReason) -> Answer {
+    now(reason.head(false, None).map(|()| Empty::new().boxed()))
+}
+
+/// Works on so many requests at a time, each for some milliseconds, and turns further ones away; gives back what it is sent.
+async fn narrow(speaks: Speaks, places: usize) -> (Server, Arc<AtomicUsize>) {
+    let (room, refused) = (Arc::new(Semaphore::new(places)), Arc::new(AtomicUsize::new(0)));
+    let count = refused.clone();
+    let server = Server::start(speaks, move |request| match room.clone().try_acquire_owned() {
+        Err(_) => {
+            count.fetch_add(1, Ordering::SeqCst);
+            shed(ShedReason::Overloaded)
+        }
+        Ok(place) => Box::pin(async move {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            drop(place);
+            http::Response::new(Full::new(body).boxed())
+        }),
+    })
+    .await;
+    (server, refused)
+}
+
+/// Its answer is let go by hand, which a test then waits for.
+async fn held(speaks: Speaks) -> (Server, Arc<Semaphore>) {
+    let leave = Arc::new(Semaphore::new(0));
+    let gate = leave.clone();
+    let server = Server::start(speaks, move |_| {
+        let gate = gate.clone();
+        Box::pin(async move {
+            gate.acquire().await.unwrap().forget();
+            text("ok").await
+        })
+    })
+    .await;
+    (server, leave)
+}
+
+#[tokio::test]
+async fn all_of_many_times_what_backends_take_is_served_over_few_connections() {
+    for (speaks, protocol) in [(Speaks::Http1, Protocol::Http1), (Speaks::Http2(100), Protocol::Http2)] {
+        let ((one, first), (other, second)) = (narrow(speaks, 2).await, narrow(speaks, 1).await);
+        let mut settings = plain_config();
+        settings.requests.protocol = protocol;
+        let cluster = running(settings, &[&one, &other]).await;
+        let batch = Batch::new(config(8));
+        let client = Client::capped(&cluster, NonZeroUsize::new(8).unwrap());
+        let mut requests = JoinSet::new();
+        for _ in 0..400 {
+            let (client, terms) = (client.clone(), terms(&batch));
+            requests.spawn(async move {
+                let response = client.send_with(post(b"something"), terms).await.unwrap();
+                (response.status(), response.into_body().collect().await.unwrap().to_bytes())
+            });
+        }
+        let open =
+            |cluster: &Cluster| -> u64 { cluster.backends().iter().map(|view| view.counts.connections_open()).sum() };
+        while let Some(answered) = requests.join_next().await {
+            assert_eq!(answered.unwrap(), (StatusCode::OK, Bytes::from_static(b"something")), "{protocol:?}");
+            assert!(open(&cluster) <= 8 && batch.view().active <= 8, "{protocol:?}: {}", open(&cluster));
+        }
+        let refused = first.load(Ordering::SeqCst) + second.load(Ordering::SeqCst);
+        let view = batch.view();
+        assert_eq!((view.counts.requeued, view.counts.rejected), (refused as u64, refused as u64));
+        assert_eq!((view.active, queued(&batch)), (0, 0));
+        let counts = cluster.counts();
+        assert!(counts.retries.is_empty() && counts.given_up.iter().all(|count| *count == 0), "{counts:?}");
+        assert_eq!(cluster.restraint().budget_used.as_f64(), 0.0);
+        assert!(cluster.restraint().held.iter().all(|(_, held)| held.as_f64() == 0.0));
+    }
+}
+
+#[tokio::test]
+async fn connections_to_one_backend_make_room_for_those_to_another() {
+    let servers = [held(Speaks::Http1).await, held(Speaks::Http1).await, held(Speaks::Http1).await];
+    let cluster = running(plain_config(), &servers.each_ref().map(|(server, _)| server)).await;
+    let client = Client::capped(&cluster, NonZeroUsize::new(2).unwrap());
+    servers.iter().for_each(|(_, leave)| leave.add_permits(100));
+    // Round robin, so that each request goes to the next.
+    for _ in 0..9 {
+        let response = client.send(post(b"")).await.unwrap();
+        response.into_body().collect().await.unwrap();
+        let open: u64 = cluster.backends().iter().map(|view| view.counts.connections_open()).sum();
+        assert!(open <= 2, "{open}");
+    }
+}
+
+#[tokio::test]
+async fn who_goes_away_while_it_waits_leaves_the_queue() {
+    let (server, leave) = held(Speaks::Http1).await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let batch = Batch::new(config(1));
+    let client = Client::new(&cluster);
+    let send = || {
+        let (client, terms) = (client.clone(), terms(&batch));
+        tokio::spawn(async move { client.send_with(post(b""), terms).await.unwrap().status() })
+    };
+    let first = send();
+    until(|| server.requests() == 1).await;
+    let (gone, stays) = (send(), send());
+    until(|| queued(&batch) == 2).await;
+    gone.abort();
+    until(|| queued(&batch) == 1).await;
+    leave.add_permits(2);
+    assert_eq!([first.await.unwrap(), stays.await.unwrap()], [StatusCode::OK; 2]);
+    assert_eq!(server.requests(), 2);
+}
+
+#[tokio::test]
+async fn the_less_critical_goes_when_the_queue_is_full_and_is_told_when_to_come_again() {
+    let (server, leave) = held(Speaks::Http1).await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let batch = Batch::new(BatchConfig { max_queue: 1, ..config(1) });
+    let client = Client::new(&cluster);
+    let send = |criticality| {
+        let (client, terms) = (client.clone(), terms(&batch).with_criticality(criticality));
+        tokio::spawn(async move { client.send_with(post(b""), terms).await })
+    };
+    let first = send(Criticality::Sheddable);
+    until(|| server.requests() == 1).await;
+    let low = send(Criticality::Sheddable);
+    until(|| queued(&batch) == 1).await;
+    let high = send(Criticality::SheddablePlus);
+    let Err(error) = low.await.unwrap() else { panic!("it had to go") };
+    assert_eq!((error.shed_reason(), error.nothing_sent()), (Some(ShedReason::Overloaded), true));
+    assert!(error.retry_after().unwrap() >= Duration::from_secs(1));
+    let Err(Error::TurnedAway { waited, .. }) = send(Criticality::SheddablePlus).await.unwrap() else {
+        panic!("it is as critical as who waits, and came later")
+    };
+    assert!(waited < Duration::from_secs(1));
+    leave.add_permits(2);
+    assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
+    assert_eq!(high.await.unwrap().unwrap().status(), StatusCode::OK);
+    assert_eq!(batch.view().counts.full, 2);
+}
+
+#[tokio::test]
+async fn one_that_waited_long_enough_is_told_why_nobody_took_it() {
+    for (reason, expected) in [
+        (ShedReason::Overloaded, ShedReason::Overloaded),
+        (ShedReason::OverloadedNoRetry, ShedReason::Overloaded),
+        (ShedReason::Throttled, ShedReason::Throttled),
+        (ShedReason::Saturated, ShedReason::Saturated),
+    ] {
+        let server = Server::start(Speaks::Http1, move |_| shed(reason)).await;
+        let cluster = running(plain_config(), &[&server]).await;
+        let batch = Batch::new(BatchConfig { queue_timeout: Duration::from_millis(300), ..config(4) });
+        let mut told: Vec<FailedAttempt> = Vec::new();
+        let sent = Client::new(&cluster).send_telling(post(b"x"), terms(&batch), &mut told).await;
+        let Err(Error::TurnedAway { reason: why, waited, attempts, .. }) = sent else { panic!("{sent:?}") };
+        assert_eq!((why, attempts as usize), (expected, server.requests()));
+        assert!(waited >= Duration::from_millis(300));
+        // Some 50, 100 and 200 ms are between probes.
+        assert!((1..=5).contains(&server.requests()), "{} probes", server.requests());
+        assert!(told.len() == server.requests() && told.iter().all(|failed| failed.next == Next::Queued));
+        let view = batch.view();
+        assert_eq!((view.timed_out, view.active, queued(&batch)), (1, 0, 0));
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_sent_again_is_answered_with_what_the_backend_said() {
+    let refusing = Server::start(Speaks::Http1, |_| shed(ShedReason::Overloaded)).await;
+    let cluster = running(plain_config(), &[&refusing]).await;
+    let batch = Batch::new(config(4));
+    let client = Client::new(&cluster);
+    let long = Request::post("/").body(Full::new(Bytes::from(vec![b'x'; 200_000]))).unwrap();
+    let mut told = Vec::new();
+    let response = client.send_telling(long, terms(&batch), &mut told).await.unwrap();
+    let said = Shed::read(response.status(), response.headers()).unwrap();
+    assert_eq!(said.reason, Some(ShedReason::Overloaded));
+    assert_eq!(told[0].next, Next::GivenUp(GivenUp::BodyIsGone));
+    assert_eq!(refusing.requests(), 1);
+    response.into_body().collect().await.unwrap();
+
+    // A customer over its quota is one everywhere, and nobody else is to be held back for it.
+    let quota = Server::start(Speaks::Http1, |_| shed(ShedReason::Quota)).await;
+    let cluster = running(plain_config(), &[&quota]).await;
+    let batch = Batch::new(config(4));
+    let response = Client::new(&cluster).send_with(post(b""), terms(&batch)).await.unwrap();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    response.into_body().collect().await.unwrap();
+    assert_eq!((quota.requests(), batch.view().counts.rejected), (1, 0));
+}
+
+#[tokio::test]
+async fn what_a_backend_may_have_done_comes_back_only_if_it_is_idempotent() {
+    for (method, answers) in [(Method::PUT, true), (Method::POST, false)] {
+        let count = AtomicUsize::new(0);
+        // 503 without a word of why: it may have begun.
+        let server = Server::start(Speaks::Http1, move |_| match count.fetch_add(1, Ordering::SeqCst) {
+            0 => status(503),
+            _ => text("ok"),
+        })
+        .await;
+        let cluster = running(plain_config(), &[&server]).await;
+        let batch = Batch::new(config(4));
+        let request = Request::builder().method(&method).uri("/").body(Full::new(Bytes::from_static(b"x"))).unwrap();
+        let response = Client::new(&cluster).send_with(request, terms(&batch)).await.unwrap();
+        assert_eq!(response.status() == StatusCode::OK, answers, "{method}");
+        assert_eq!(batch.view().counts.rejected, 1, "either way it was turned away");
+    }
+}
+
+#[tokio::test]
+async fn with_no_backend_there_it_waits_until_there_is_one() {
+    let cluster = Cluster::new("test", plain_config(), std::iter::empty::<std::net::SocketAddr>());
+    tokio::spawn(cluster.run());
+    let batch = Batch::new(config(4));
+    let client = Client::new(&cluster);
+    let sent = {
+        let (client, terms) = (client.clone(), terms(&batch));
+        tokio::spawn(async move { client.send_with(post(b""), terms).await.unwrap().status() })
+    };
+    until(|| batch.view().counts.rejected >= 2).await;
+    let server = Server::plain().await;
+    cluster.update(vec![server.address.into()]);
+    assert_eq!(sent.await.unwrap(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn credit_falls_where_backends_report_more_load_than_the_target() {
+    let load = |utilization| LoadReport { application_utilization: utilization, ..LoadReport::default() };
+    for (utilization, grows) in [(0.2, true), (0.95, false)] {
+        let server = Server::start(Speaks::Http1, move |_| {
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                reporting(load(utilization)).await
+            })
+        })
+        .await;
+        let cluster = running(plain_config(), &[&server]).await;
+        let batch = Batch::new(config(32));
+        let client = Client::new(&cluster);
+        let mut requests = JoinSet::new();
+        for _ in 0..300 {
+            let (client, terms) = (client.clone(), terms(&batch));
+            requests.spawn(async move {
+                let response = client.send_with(post(b""), terms).await.unwrap();
+                response.into_body().collect().await.unwrap();
+            });
+        }
+        requests.join_all().await;
+        let view = batch.view();
+        assert_eq!(view.credit > 1.2, grows, "{view:?}");
+        assert!((view.utilization.unwrap() - utilization).abs() < 1e-6);
+    }
+}
+
+#[tokio::test]
+async fn a_further_attempt_says_how_much_time_is_left_and_not_which_it_is() {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let notes = seen.clone();
+    let server = Server::start(Speaks::Http1, move |request| {
+        let mut notes = notes.lock().unwrap();
+        notes.push(request.headers().clone());
+        if notes.len() < 3 { shed(ShedReason::Overloaded) } else { text("ok") }
+    })
+    .await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let batch = Batch::new(config(4));
+    let mut request = post(b"x");
+    request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "10000".parse().unwrap());
+    assert_eq!(Client::new(&cluster).send_with(request, terms(&batch)).await.unwrap().status(), StatusCode::OK);
+    let seen = seen.lock().unwrap();
+    assert!(seen.iter().all(|headers| !headers.contains_key("x-envoy-attempt-count")));
+    let left: Vec<u64> = seen
+        .iter()
+        .map(|headers| headers["x-envoy-expected-rq-timeout-ms"].to_str().unwrap().parse().unwrap())
+        .collect();
+    // A rest of 25 ms at least, and one of 50.
+    assert!(left.len() == 3 && left[1] + 25 <= left[0] && left[2] + 50 <= left[1], "{left:?}");
+}
