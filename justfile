@@ -39,6 +39,10 @@ bench-rejection *ARGS: build
 bench-abuse *ARGS: build
     bench/abuse {{ARGS}}
 
+# What users notice of a batch job that is many times too large; writes bench/results/
+bench-batch *ARGS: build
+    bench/batch {{ARGS}}
+
 # Nanoseconds and allocations per pick, for every policy
 bench-pick *ARGS:
     bench/pick {{ARGS}}

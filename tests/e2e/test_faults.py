@@ -192,7 +192,9 @@ def test_answer_that_ends_at_any_byte_is_never_passed_off_as_whole(fleet: Fleet,
     def said(path: str) -> bytes | None:
         return whole[: int(path[5:])] if path.startswith("/cut-") else None
 
-    proxy = fleet.proxy([fleet.origin(scripted(said))], further=OUTLIERS_OFF)
+    # Nearly all answers are cut off, and each is to be seen.
+    unthrottled = '[clusters.main.throttle]\npolicy = "off"\n'
+    proxy = fleet.proxy([fleet.origin(scripted(said))], further=OUTLIERS_OFF + "\n" + unthrottled)
     proxy.admin.wait_for_healthy(1)
     for cut in range(len(whole) + 1):
         with Connection.to(proxy.port) as client:

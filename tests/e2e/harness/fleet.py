@@ -259,12 +259,15 @@ def config(
     cluster: str = "",
     health: str = "",
     further: str = "",
+    backends: str = "",
 ) -> str:
     """A configuration with one listener and one cluster named `main`.
 
-    `listener`, `cluster`, `health` are lines for those tables, `further` whole tables.
+    `listener`, `cluster`, `health` are lines for those tables, `further` whole tables; `backends` stands for the list of addresses
+    where more is to be said of each.
     """
-    backends = ", ".join(f'"{address}"' for address in addresses)
+    quoted = [f'"{address}"' for address in addresses]
+    backends = backends or f"[{', '.join(quoted)}]"
     return f"""
 [admin]
 listen = "127.0.0.1:{admin_port}"
@@ -277,7 +280,7 @@ address = "127.0.0.1:{port}"
 cluster = "main"
 
 [clusters.main]
-backends = [{backends}]
+backends = {backends}
 {cluster}
 
 [clusters.main.health]
