@@ -31,7 +31,7 @@ figure { margin: .75rem 0; } svg { width: 100%; max-width: 640px; height: auto; 
 svg text { font: 13px system-ui, sans-serif; fill: var(--ink); } svg .soft { fill: var(--soft); font-size: 11px; }
 .table { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .8rem .2rem 0; text-align: left; border-bottom: 1px solid var(--line); }
-td + td, th + th { text-align: right; }
+.number { text-align: right; }
 td b { color: var(--bad); }
 .table { margin: 1rem 0; }
 details { margin: .5rem 0; } summary { color: var(--soft); cursor: pointer; }
@@ -79,9 +79,13 @@ def text(said: str) -> str:
 def table(markdown_rows: list[str]) -> str:
     """A table of `report`, which made it once already."""
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in markdown_rows if row.startswith("|")]
-    head, body = cells[0], cells[2:]
-    lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in body]
+    head, marks, body = cells[0], cells[1], cells[2:]
+    classes = [' class="number"' if mark.endswith(":") else "" for mark in marks]
+
+    def line(tag: str, row: list[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}{of}>{text(cell)}</{tag}>" for of, cell in zip(classes, row, strict=True)) + "</tr>"
+
+    lines = [line("th", head), *(line("td", row) for row in body)]
     return f'<div class="table"><table>{"".join(lines)}</table></div>'
 
 
@@ -133,7 +137,7 @@ def page(result: dict) -> str:
 def document(result: dict, body: str) -> str:
     """The page around what is said: title, style, and what made the result."""
     title = html.escape(f"{result['title']}, {result['date']}")
-    made_by = "".join(f"<li>{html.escape(line)}</li>" for line in report.provenance(result))
+    made_by = "".join(f"<li>{text(line)}</li>" for line in report.provenance(result))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title><style>{_STYLE}</style></head><body>

@@ -126,7 +126,7 @@ def _figure(result: dict, load: str) -> str:
     ]
     plot = page.bars(
         rows,
-        f"useful work ÷ capacity: {', '.join(CRITICALITIES)}, from full to pale",
+        f"of the capacity, full to pale: {', '.join(CRITICALITIES)}",
         f"Useful work at {load} times the capacity",
         _OPACITIES,
     )
