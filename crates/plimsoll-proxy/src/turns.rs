@@ -3,7 +3,10 @@
 //! A step of a handshake takes as long as a dozen requests. When thousands of clients connect at once, as after a restart of whatever
 //! is before them, thousands of steps are due at once; done as they come, everyone who is connected would wait for all of them. So
 //! between two steps the runtime looks at all sockets and tasks once. Where nobody else has anything to do, the next step follows at
-//! once: a crowd is let in as fast as the thread can, and no rate has to be configured. First come, first served.
+//! once: a crowd is let in as fast as the thread can, and no rate has to be configured.
+//!
+//! A handshake that has begun goes before one that has not, and otherwise who came first: the first step is the costly one, and is in vain
+//! if the last comes too late. So of a crowd that is too large some get in, and not all too late.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,9 +25,54 @@ pub(crate) struct Turns(Mutex<Queue>);
 struct Queue {
     /// A step was done, and the others have not had theirs yet.
     is_taken: bool,
+    /// Handshakes that have begun.
+    begun: Line,
+    new: Line,
+}
+
+/// Handshakes that wait, first come, first served.
+#[derive(Debug, Default)]
+struct Line {
     /// Tickets that were called; those after it are in `waiting`, in their order.
     called: u64,
     waiting: VecDeque<Waker>,
+}
+
+impl Queue {
+    fn line(&mut self, has_begun: bool) -> &mut Line {
+        if has_begun { &mut self.begun } else { &mut self.new }
+    }
+
+    /// Calls the next ticket.
+    fn next(&mut self) -> Option<Waker> {
+        self.begun.next().or_else(|| self.new.next())
+    }
+}
+
+impl Line {
+    fn enter(&mut self, waker: &Waker) -> u64 {
+        self.waiting.push_back(waker.clone());
+        self.called + self.waiting.len() as u64 - 1
+    }
+
+    /// Whether the ticket was called; if not, `waker` will be woken then.
+    fn is_called(&mut self, ticket: u64, waker: &Waker) -> bool {
+        let Some(ahead) = ticket.checked_sub(self.called) else { return true };
+        let waiting = usize::try_from(ahead).ok().and_then(|at| self.waiting.get_mut(at));
+        if let Some(waiting) = waiting {
+            waiting.clone_from(waker);
+        }
+        false
+    }
+
+    fn next(&mut self) -> Option<Waker> {
+        let next = self.waiting.pop_front();
+        match next {
+            Some(_) => self.called += 1,
+            None => self.waiting = VecDeque::new(),
+        }
+        next
+    }
 }
 
 /// What handshakes cost, and how many of them wait.
@@ -50,14 +98,16 @@ impl Steps {
 pub(crate) struct InTurn<'a, F> {
     turns: &'a Arc<Turns>,
     steps: &'a Steps,
-    /// Its place in the queue.
+    /// A step of it was done.
+    has_begun: bool,
+    /// Its place in its line.
     ticket: Option<u64>,
     future: F,
 }
 
 impl<'a, F> InTurn<'a, F> {
     pub(crate) fn new(turns: &'a Arc<Turns>, steps: &'a Steps, future: F) -> Self {
-        Self { turns, steps, ticket: None, future }
+        Self { turns, steps, has_begun: false, ticket: None, future }
     }
 
     fn set_ticket(&mut self, ticket: Option<u64>) {
@@ -74,11 +124,12 @@ impl<F: Future + Unpin> Future for InTurn<'_, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        if let Err(ticket) = self.turns.take(self.ticket, cx.waker()) {
+        if let Err(ticket) = self.turns.take(self.has_begun, self.ticket, cx.waker()) {
             self.set_ticket(Some(ticket));
             return Poll::Pending;
         }
         self.set_ticket(None);
+        self.has_begun = true;
         let began = Instant::now();
         let polled = Pin::new(&mut self.future).poll(cx);
         let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -96,23 +147,13 @@ impl<F> Drop for InTurn<'_, F> {
 
 impl Turns {
     /// Takes the turn, or else says which ticket to come back with once `waker` is woken.
-    fn take(self: &Arc<Self>, ticket: Option<u64>, waker: &Waker) -> Result<(), u64> {
+    fn take(self: &Arc<Self>, has_begun: bool, ticket: Option<u64>, waker: &Waker) -> Result<(), u64> {
         let mut queue = self.0.lock();
         match ticket {
-            Some(ticket) if ticket < queue.called => Ok(()),
-            Some(ticket) => {
-                // Woken by something else, such as more bytes.
-                let at = usize::try_from(ticket - queue.called).ok();
-                if let Some(waiting) = at.and_then(|at| queue.waiting.get_mut(at)) {
-                    waiting.clone_from(waker);
-                }
-                Err(ticket)
-            }
-            None if queue.is_taken => {
-                let ticket = queue.called + queue.waiting.len() as u64;
-                queue.waiting.push_back(waker.clone());
-                Err(ticket)
-            }
+            // Not called: woken by something else, such as more bytes.
+            Some(ticket) if queue.line(has_begun).is_called(ticket, waker) => Ok(()),
+            Some(ticket) => Err(ticket),
+            None if queue.is_taken => Err(queue.line(has_begun).enter(waker)),
             None => {
                 queue.is_taken = true;
                 tokio::spawn(Arc::clone(self).pass_on());
@@ -127,12 +168,10 @@ impl Turns {
             // Goes on once the runtime has looked at all sockets.
             tokio::task::yield_now().await;
             let mut queue = self.0.lock();
-            let Some(next) = queue.waiting.pop_front() else {
+            let Some(next) = queue.next() else {
                 queue.is_taken = false;
-                queue.waiting = VecDeque::new();
                 return;
             };
-            queue.called += 1;
             drop(queue);
             next.wake();
         }
@@ -193,6 +232,38 @@ mod tests {
         assert!(log.windows(2).all(|pair| pair.iter().any(Option::is_none)), "two steps in a row: {log:?}");
         assert!(log.iter().flatten().is_sorted(), "first come, first served: {log:?}");
         assert_eq!((log.iter().flatten().count(), steps.waiting()), (20, 0));
+    }
+
+    #[tokio::test]
+    async fn what_has_begun_is_finished_before_more_is_begun() {
+        /// Two steps, each told of.
+        struct Handshake(usize, u32, Log);
+        impl Future for Handshake {
+            type Output = ();
+            fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+                self.2.lock().push(Some(self.0));
+                self.1 += 1;
+                if self.1 == 2 {
+                    return Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+        let (turns, steps, log) = (Arc::<Turns>::default(), Arc::<Steps>::default(), Log::default());
+        let crowd: Vec<_> = (0..10)
+            .map(|number| {
+                let (turns, steps, log) = (turns.clone(), steps.clone(), log.clone());
+                tokio::spawn(async move { InTurn::new(&turns, &steps, Handshake(number, 0, log)).await })
+            })
+            .collect();
+        for each in crowd {
+            each.await.unwrap();
+        }
+        // The next is called while the last one's bytes come back, so two are under way at most.
+        let log = log.lock();
+        let ends: Vec<_> = (0..10).map(|number| log.iter().rposition(|step| *step == Some(number)).unwrap()).collect();
+        assert!(ends.is_sorted() && ends.iter().enumerate().all(|(number, end)| *end <= 2 * number + 2), "{log:?}");
     }
 
     #[tokio::test]
