@@ -1,7 +1,7 @@
 //! The body of a request on its way to a backend, kept so that it can be sent again.
 //!
 //! A request that one backend turns away may go to another, but a body can be read only once. So what passes is remembered, up to a
-//! limit: the pieces are shared with those that are sent, not copied, where they are [`Bytes`]. A body that turns out longer is
+//! limit: large pieces are shared with those that are sent, not copied, where they are [`Bytes`]. A body that turns out longer is
 //! forgotten at once, and its request is sent once only: whoever sends much at a time must not cost memory for each request in
 //! flight.
 //!
@@ -14,12 +14,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 
 use super::pool::{BoxError, RequestBody};
+
+/// A piece shorter than this is copied: what it was read into may be much larger, and would be kept with it.
+const COPIED: usize = 4096;
+/// Of how many bytes the pieces are to be on average: keeping one costs about as much beside what it holds, and a body may come a byte at a
+/// time.
+const MEAN_PIECE: usize = 128;
+/// Pieces that a body may come in, however short it is.
+const FEW_PIECES: usize = 16;
 
 /// The body of a request, or nothing.
 pub(crate) struct Outgoing<B>(Source<B>);
@@ -40,6 +48,7 @@ struct Record<B> {
     given: usize,
     /// Bytes that may still be kept.
     room: usize,
+    most_pieces: usize,
     /// A piece came that is not kept.
     has_lost: bool,
     trailers: Option<Box<HeaderMap>>,
@@ -68,6 +77,7 @@ impl<B: RequestBody> Outgoing<B> {
             kept: Vec::new(),
             given: 0,
             room: 0,
+            most_pieces: 0,
             has_lost: false,
             trailers: None,
             gave_trailers: false,
@@ -88,6 +98,7 @@ impl<B: RequestBody> Outgoing<B> {
             && usize::try_from(record.body.size_hint().lower()).is_ok_and(|least| least <= most)
         {
             record.room = most;
+            record.most_pieces = (most / MEAN_PIECE).max(FEW_PIECES);
         }
     }
 
@@ -200,12 +211,18 @@ impl<B: RequestBody> Record<B> {
         if self.has_lost || len == 0 {
             return Piece::Passing(data);
         }
-        if len > self.room {
+        if len > self.room || self.kept.len() == self.most_pieces {
             self.lose();
             return Piece::Passing(data);
         }
         self.room -= len;
-        let bytes = data.copy_to_bytes(len);
+        let bytes = if len < COPIED {
+            let mut own = BytesMut::with_capacity(len);
+            own.put(data);
+            own.freeze()
+        } else {
+            data.copy_to_bytes(len)
+        };
         self.kept.push(bytes.clone());
         self.given = self.kept.len();
         Piece::Kept(bytes)
@@ -403,6 +420,26 @@ mod tests {
         assert!(!body.is_whole() && !body.rewind());
         let Outgoing(Source::Own(record)) = &body else { panic!("it is still its own") };
         assert!(record.kept.is_empty());
+    }
+
+    /// Each piece costs more memory than it holds.
+    #[test]
+    fn a_body_in_too_many_pieces_is_not_kept() {
+        for (count, is_kept) in [(FEW_PIECES, true), (FEW_PIECES + 1, false)] {
+            let mut body = Outgoing::new(pieces(&vec!["a"; count]));
+            body.keep(MEAN_PIECE);
+            assert!(read(&mut body).is_ok());
+            assert_eq!(body.rewind(), is_kept, "{count}");
+        }
+    }
+
+    #[test]
+    fn a_small_piece_does_not_keep_what_it_was_read_into() {
+        let large = Bytes::from(vec![b'a'; 1 << 16]);
+        let mut body = Outgoing::new(Full::new(large.slice(..10)));
+        body.keep(10);
+        assert!(read(&mut body).is_ok() && body.is_whole());
+        assert!(large.is_unique());
     }
 
     #[test]
