@@ -68,23 +68,29 @@ impl<B: RequestBody> Call<'_, B> {
             };
             attempt.leave_connection();
             closed += 1;
-            match (failure.take_message(), copy) {
-                (Some(returned), _) if closed < MAX_CLOSED => *request = returned,
-                (Some(returned), _) => {
-                    *request = returned;
-                    attempt.fail(Ending::Broken);
-                    return Tried::NotSent(Error::from_hyper(backend.address(), failure.into_error()));
+            if let Some(returned) = failure.take_message() {
+                *request = returned;
+                if closed < MAX_CLOSED {
+                    continue;
                 }
-                (None, Some(copy)) if closed < MAX_CLOSED && may_replay(&copy, &failure) && copy.is_whole() => {
-                    self.pool.cluster().count_replay();
-                    *request = copy.into_request().expect("it is whole, and nobody else takes it back");
-                }
-                (None, copy) => {
-                    let error = Error::from_hyper(backend.address(), failure.into_error());
-                    attempt.fail(error.ending());
-                    return self.failed_http2(id, error, copy, request);
-                }
+                attempt.fail(Ending::Broken);
+                return Tried::NotSent(Error::from_hyper(backend.address(), failure.into_error()));
             }
+            let copy = match copy {
+                Some(copy) if closed < MAX_CLOSED && may_replay(&copy, &failure) => match copy.into_request() {
+                    Some(again) => {
+                        self.pool.cluster().count_replay();
+                        *request = again;
+                        continue;
+                    }
+                    // More of its body has passed than is kept.
+                    None => None,
+                },
+                copy => copy,
+            };
+            let error = Error::from_hyper(backend.address(), failure.into_error());
+            attempt.fail(error.ending());
+            return self.failed_http2(id, error, copy, request);
         }
     }
 
