@@ -15,8 +15,8 @@ use plimsoll::client::Protocol;
 use plimsoll_core::pick::PolicyKind;
 use plimsoll_proxy::config::{Config, Simple};
 
-use crate::descriptors;
 use crate::exit::{Outcome, Problem};
+use crate::process;
 
 /// What can be spoken with backends, named as in the config.
 const PROTOCOLS: [(&str, Protocol); 3] =
@@ -74,7 +74,7 @@ fn protocols() -> impl clap::builder::TypedValueParser<Value = Protocol> {
 
 /// Runs the proxy until it has drained.
 pub(crate) fn run(args: Args) -> Outcome {
-    descriptors::raise_limit();
+    process::prepare();
     let config = match &args.config {
         Some(file) => Config::load(file).map_err(anyhow::Error::from)?,
         None if args.from.is_empty() && args.to.is_empty() => {

@@ -165,7 +165,7 @@ impl Proxy {
         self.access_log.put_in_force(access_log);
         self.explain.configure(config.explain());
         self.pressure.limit_memory(config.max_memory());
-        descriptors::raise_limit_for(&config);
+        descriptors::prepare_for(&config);
         let dones: Vec<_> = {
             let mut running = self.running.lock();
             let mut sockets = running.update(config, endpoints, bound);

@@ -24,7 +24,7 @@ use plimsoll::server::{DrainEnd, Lifecycle, Mode, ServeConfig, ServerLayer, serv
 use tokio::net::TcpListener;
 
 use crate::exit::{Outcome, Verdict};
-use crate::{descriptors, units};
+use crate::{process, units};
 
 use cores::Cores;
 use distribution::Distribution;
@@ -100,7 +100,7 @@ pub(crate) struct Args {
 
 /// Serves until SIGTERM and the drain that follows.
 pub(crate) fn run(args: Args) -> Outcome {
-    descriptors::raise_limit();
+    process::prepare();
     // One thread for the traffic: the cost is burnt elsewhere.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run_server(args))

@@ -25,7 +25,7 @@ use crate::exit::{Outcome, Problem, Verdict};
 use crate::load::engine::Engine;
 use crate::load::plan::{Arrival, Plan, Protocol, Shape};
 use crate::load::target::{self, Target};
-use crate::{descriptors, units};
+use crate::{process, units};
 
 use fleet::Fleet;
 use phase::{Phase, PhaseResult};
@@ -83,7 +83,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     if args.speeds.len() < 2 || args.speeds.len() > MAX_BACKENDS {
         return Err(Problem::usage(format!("--speeds needs 2 to {MAX_BACKENDS} speeds, separated by commas")));
     }
-    descriptors::raise_limit();
+    process::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let phases = tokio::task::LocalSet::new().block_on(&runtime, async {
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

@@ -29,7 +29,7 @@ pub(crate) mod target;
 use std::time::Duration;
 
 use crate::exit::{Outcome, Verdict};
-use crate::{descriptors, units};
+use crate::{process, units};
 
 use mix::Parts;
 use plan::{Plan, Protocol};
@@ -128,7 +128,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Outcome {
     let (json, fail_on_error) = (args.json, args.fail_on_error);
     let plan = Plan::try_from(args)?;
-    descriptors::raise_limit();
+    process::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (plan, measured) = tokio::task::LocalSet::new().block_on(&runtime, async {
         let engine = engine::Engine::new(plan);
