@@ -123,8 +123,10 @@ def test_a_job_many_times_too_large_is_done_over_few_connections_and_users_are_s
         highest, highest_of_job = peak.stop(), of_job.stop()
     assert len(answered) == 1500 and set(answered) == {200}, "each is answered, and served"
     assert len(statuses) > 20 and set(statuses) == {200}
-    # The user's one connection may be to either backend, one after another.
-    assert 2 <= highest <= most + len(ports) and highest_of_job <= most, (highest, highest_of_job)
+    assert highest_of_job <= most, highest_of_job
+    # The user's one connection may be to either backend, one after another. And the table of connections is read in pieces: one that is
+    # closed and one that is opened meanwhile are both in it.
+    assert 2 <= highest <= most + len(ports) + 3, highest
     after = gate(proxy)
     assert (after["active"], sum(after["queued"].values()), after["turned_away"]) == (0, 0, {"full": 0, "timeout": 0})
     assert proxy.admin.metric("plimsoll_throttled_requests_total") == 0
@@ -144,10 +146,11 @@ class Service:
     def _handle(self, connection: Connection, request: Message) -> None:
         connection.read_body(request, to_close=False)
         with self._lock:
+            is_well = self.is_well
             self.asked += 1
-            if self.is_well:
+            if is_well:
                 self.bodies.append(request.body)
-        connection.send(DONE if self.is_well else OVERLOADED)
+        connection.send(DONE if is_well else OVERLOADED)
 
 
 def test_a_service_that_has_no_room_is_asked_now_and_then_and_nothing_is_lost(fleet: Fleet) -> None:

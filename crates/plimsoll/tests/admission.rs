@@ -555,12 +555,18 @@ async fn the_report_of_a_response_tells_what_its_request_used() {
         String::new()
     });
     for (path, least, most) in [("/dear", 9e-3, 20e-3), ("/cheap", 0.9e-3, 5e-3)] {
-        let response = layer.layer(work.clone()).oneshot(get(path)).await.unwrap();
-        let cost = cost(response.headers());
-        assert!((least..most).contains(&cost["cpu"]) && cost["tokens"] == 812.0, "{path}: {cost:?}");
-        let cpu = plimsoll_wire::orca::request_cpu(response.headers());
-        assert_eq!(cpu, Some(cost["cpu"]));
-        assert!(plimsoll_wire::orca::read_load(response.headers()).unwrap().is_ok());
+        // Of several the cheapest: what a hypervisor takes from a thread may count as its own time.
+        let mut cheapest = f64::INFINITY;
+        for _ in 0..5 {
+            let response = layer.layer(work.clone()).oneshot(get(path)).await.unwrap();
+            let cost = cost(response.headers());
+            assert_eq!(cost["tokens"], 812.0, "{path}");
+            let cpu = plimsoll_wire::orca::request_cpu(response.headers());
+            assert_eq!(cpu, Some(cost["cpu"]));
+            assert!(plimsoll_wire::orca::read_load(response.headers()).unwrap().is_ok());
+            cheapest = cheapest.min(cost["cpu"]);
+        }
+        assert!((least..most).contains(&cheapest), "{path}: {cheapest}");
     }
     let unmeasured = builder().admission(None).build();
     let response = unmeasured.layer(work.clone()).oneshot(get("/cheap")).await.unwrap();
@@ -583,10 +589,14 @@ async fn the_trailers_of_a_call_tell_what_all_of_it_used() {
             Ok::<_, Infallible>(Response::builder().header("content-type", "application/grpc").body(body).unwrap())
         }
     });
-    let request = with(get("/s/m"), &[("content-type", "application/grpc")]);
-    let body = layer.layer(streaming).oneshot(request).await.unwrap().into_body().collect().await.unwrap();
-    let cost = cost(body.trailers().unwrap());
-    assert!((9e-3..30e-3).contains(&cost["cpu"]), "{cost:?}");
+    // Of several the cheapest: what a hypervisor takes from a thread may count as its own time.
+    let mut cheapest = f64::INFINITY;
+    for _ in 0..5 {
+        let request = with(get("/s/m"), &[("content-type", "application/grpc")]);
+        let body = layer.layer(streaming).oneshot(request).await.unwrap().into_body().collect().await.unwrap();
+        cheapest = cheapest.min(cost(body.trailers().unwrap())["cpu"]);
+    }
+    assert!((9e-3..18e-3).contains(&cheapest), "{cheapest}");
 }
 
 /// The waker that tells runnable from waiting passes every wake on, and a future may be polled without one.

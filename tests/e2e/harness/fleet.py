@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import ssl
 import urllib.error
 import urllib.request
@@ -151,6 +152,10 @@ class RunningLoad(Process):
         code = self.wait(seconds)
         assert code == 0, f"{self.name} ended with {code}:\n{self.output()}"
         return Load(json.loads(self.result_file.read_text()))
+
+    def interrupt(self) -> None:
+        """Ends the run now; what it counted so far is its result."""
+        self.signal(signal.SIGINT)
 
     def running(self) -> bool:
         return self.exit_code is None
