@@ -7,9 +7,10 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use plimsoll::client;
+use plimsoll_core::retry::Tells;
 use plimsoll_http1::{Framing, write};
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::shed::ShedAnswer;
+use plimsoll_wire::shed::{ShedAnswer, say_no_retry};
 
 use crate::date;
 use crate::reason::{self, Refusal};
@@ -59,7 +60,11 @@ pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<Respon
         return for_shed(ShedAnswer { reason, after: error.retry_after() }, is_grpc);
     }
     let (status, code, message) = reason::of_error(error);
-    plain(is_grpc, status, code, message)
+    let mut answer = plain(is_grpc, status, code, message);
+    if error.tells() == Tells::DoNotRetry {
+        say_no_retry(answer.headers_mut(), is_grpc);
+    }
+    answer
 }
 
 /// The answer to a request that is turned away.

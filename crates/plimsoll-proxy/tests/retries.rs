@@ -5,6 +5,7 @@ mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -13,6 +14,8 @@ use plimsoll_core::Criticality;
 use plimsoll_proxy::Proxy;
 use plimsoll_proxy::explain::{Explanation, Kind};
 use support::*;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
 
 /// Turns all away, in the words of a gate.
 async fn overloaded() -> Backend {
@@ -81,6 +84,31 @@ async fn a_reload_switches_retries_off_and_answers_pass_as_they_come() {
     proxy.reload(parse(&text(&addresses, "", "[clusters.c.retry]\nmax_attempts = 1"))).await.unwrap();
     let answer = ask(&proxy, "").await;
     assert!(answer.head.contains("x-plimsoll-shed: reason=overloaded, retry=elsewhere\r\n"), "{}", answer.head);
+}
+
+/// A request that kills whoever reads it. Were each layer to try it three times, it would be read nine times.
+#[tokio::test]
+async fn a_request_that_breaks_each_backend_is_tried_by_the_layer_above_them_alone() {
+    let read = Arc::new(AtomicUsize::new(0));
+    let mut crashing = Vec::new();
+    for _ in 0..3 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        crashing.push(listener.local_addr().unwrap());
+        let read = read.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                if stream.read(&mut [0; 4096]).await.is_ok_and(|bytes| bytes > 0) {
+                    read.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+    }
+    let lazy = "min_connections = 0\n[clusters.c.health]\ncheck = \"none\"";
+    let inner = [start(&text(&crashing, "", lazy)).await, start(&text(&crashing, "", lazy)).await];
+    let outer = start(&text(&inner.each_ref().map(|proxy| address_of(proxy, "main")), "", lazy)).await;
+    let answer = ask(&outer, "").await;
+    assert_eq!((answer.status, read.load(Ordering::SeqCst)), (502, 3), "{}", answer.head);
+    assert!(answer.head.contains("x-plimsoll-shed: retry=never\r\n"), "{}", answer.head);
 }
 
 /// What a stranger claims is not believed: it does not get a history of its own.

@@ -102,6 +102,9 @@ const AT_ONCE: Option<&str> = Some("1");
 /// Value of `x-plimsoll-shed` of an overload with a time after which to come again.
 const OVERLOADED_LATER: &str = "reason=overloaded, retry=after";
 
+/// Value of `x-plimsoll-shed` of a failure without a reason of the table.
+const NO_RETRY: &str = "retry=never";
+
 /// The table, in the order of [`ShedReason`].
 pub const TABLE: [Row; 8] = [
     Row {
@@ -356,6 +359,32 @@ impl Shed {
     }
 }
 
+/// Makes the head of a backend's answer that of an overloaded service: whoever gives up on a request tells its own caller not to try again
+/// (SRE ch. 21, "Deciding to Retry"). The status stays, and so does the body.
+pub fn say_overloaded_no_retry(headers: &mut HeaderMap, is_grpc: bool) {
+    say_never(headers, ShedReason::OverloadedNoRetry.row().header, is_grpc);
+}
+
+/// Adds to the head of an answer that is in no row of the table that its request is not to be tried again: 502 in place of an answer
+/// that never came is such a one, and without this word it would be taken for one that another backend may do better.
+pub fn say_no_retry(headers: &mut HeaderMap, is_grpc: bool) {
+    say_never(headers, NO_RETRY, is_grpc);
+}
+
+/// Whether the head of an answer says that its request is not to be tried again and nothing else, so that it may have been carried out.
+#[must_use]
+pub fn says_no_more_than_no_retry(headers: &HeaderMap) -> bool {
+    headers.get(X_PLIMSOLL_SHED).is_some_and(|said| said == NO_RETRY)
+}
+
+fn say_never(headers: &mut HeaderMap, said: &'static str, is_grpc: bool) {
+    headers.insert(X_PLIMSOLL_SHED, HeaderValue::from_static(said));
+    headers.remove(RETRY_AFTER);
+    if is_grpc && let Some(pushback) = ShedReason::OverloadedNoRetry.row().pushback {
+        headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from_static(pushback));
+    }
+}
+
 /// Zero, or the one that stands for it: elsewhere at once; more: after that many milliseconds; anything else: never.
 fn pushback_of(value: &HeaderValue) -> Shed {
     let millis = value.to_str().ok().and_then(|text| text.parse::<u32>().ok());
@@ -420,6 +449,32 @@ mod tests {
             let head = ShedReason::Quota.head(false, Some(Duration::from_millis(millis)));
             assert_eq!(head.headers()[RETRY_AFTER], seconds, "{millis} ms");
         }
+    }
+
+    #[test]
+    fn an_answer_given_up_on_reads_as_one_not_to_be_retried() {
+        let never = |reason| Some(Shed { reason, retry: Retry::Never, after: None });
+        for (grpc, after) in [(false, None), (true, None), (false, Some(Duration::from_secs(30)))] {
+            for reason in [ShedReason::Overloaded, ShedReason::LameDuck, ShedReason::Saturated] {
+                let mut head = reason.head(grpc, after);
+                say_overloaded_no_retry(head.headers_mut(), grpc);
+                assert_eq!(
+                    Shed::read(head.status(), head.headers()),
+                    never(Some(ShedReason::OverloadedNoRetry)),
+                    "{reason} grpc={grpc}"
+                );
+                let pushback = head.headers().get(GRPC_RETRY_PUSHBACK_MS).map(HeaderValue::as_bytes);
+                assert_eq!(pushback, grpc.then_some(&b"-1"[..]), "{reason}");
+                assert!(!head.headers().contains_key(RETRY_AFTER), "{reason}");
+            }
+        }
+        let mut failure = Response::new(());
+        *failure.status_mut() = StatusCode::BAD_GATEWAY;
+        say_no_retry(failure.headers_mut(), false);
+        assert_eq!(Shed::read(failure.status(), failure.headers()), never(None));
+        assert!(says_no_more_than_no_retry(failure.headers()));
+        say_overloaded_no_retry(failure.headers_mut(), false);
+        assert!(!says_no_more_than_no_retry(failure.headers()));
     }
 
     #[test]

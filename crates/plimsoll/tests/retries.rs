@@ -18,7 +18,7 @@ use plimsoll::client::{
     RetryPolicy, Terms,
 };
 use plimsoll_core::health::State;
-use plimsoll_core::retry::{BudgetConfig, MaxAttempts};
+use plimsoll_core::retry::{BudgetConfig, MaxAttempts, Tells};
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_core::{Criticality, Ratio};
 use plimsoll_wire::grpc::Code;
@@ -210,6 +210,82 @@ async fn the_answer_of_an_only_backend_is_passed_on_as_it_is() {
     assert_eq!((full.requests(), given_up(&cluster.counts(), GivenUp::NoOther)), (1, 1));
 }
 
+/// Whoever may have the time to wait is told how long.
+#[tokio::test]
+async fn a_wait_that_is_longer_than_anybody_waits_is_for_the_caller_to_wait() {
+    let later =
+        || now(ShedReason::Overloaded.head(false, Some(Duration::from_secs(30))).map(|()| Empty::new().boxed()));
+    let ((one, _), (two, _)) = (refusing(Speaks::Http1, later).await, refusing(Speaks::Http1, later).await);
+    let cluster = running(rich(), &[&one, &two]).await;
+    let response = Client::new(&cluster).send(get("/")).await.unwrap();
+    let expected =
+        Shed { reason: Some(ShedReason::Overloaded), retry: Retry::After, after: Some(Duration::from_secs(30)) };
+    assert_eq!(Shed::read(response.status(), response.headers()), Some(expected));
+    assert_eq!(given_up(&cluster.counts(), GivenUp::TooLong), 1);
+}
+
+#[tokio::test]
+async fn whoever_was_turned_away_everywhere_is_told_not_to_retry_whatever_the_backends_said() {
+    let pushback = || {
+        let mut response = Response::new(Empty::new().boxed());
+        let fields = [("content-type", "application/grpc"), ("grpc-status", "14"), ("grpc-retry-pushback-ms", "0")];
+        for (name, value) in fields {
+            response.headers_mut().insert(name, value.parse().unwrap());
+        }
+        now(response)
+    };
+    for (speaks, answer) in [
+        (Speaks::Http1, (|| shed(ShedReason::LameDuck, false)) as fn() -> Answer),
+        (Speaks::Http1, || shed(ShedReason::Saturated, false)),
+        (Speaks::Http2(100), || shed(ShedReason::LameDuck, true)),
+        (Speaks::Http2(100), pushback),
+    ] {
+        let ((one, _), (two, _)) = (refusing(speaks, answer).await, refusing(speaks, answer).await);
+        let cluster = running(rich(), &[&one, &two]).await;
+        let mut request = get("/");
+        let is_grpc = matches!(speaks, Speaks::Http2(_));
+        if is_grpc {
+            request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        }
+        let response = Client::new(&cluster).send(request).await.unwrap();
+        let expected = Shed { reason: Some(ShedReason::OverloadedNoRetry), retry: Retry::Never, after: None };
+        assert_eq!(Shed::read(response.status(), response.headers()), Some(expected));
+        let pushback = response.headers().get("grpc-retry-pushback-ms");
+        assert_eq!(pushback.is_some_and(|pushback| pushback == "-1"), is_grpc);
+        assert!(!response.headers().contains_key("retry-after"));
+    }
+}
+
+/// While it waits for the time that a backend named, all backends are taken out of use.
+#[tokio::test]
+async fn whoever_waited_for_nobody_is_told_what_the_backend_said() {
+    for (after, reason, retry_after) in [
+        (Some(Duration::ZERO), ShedReason::Overloaded, Some(Duration::ZERO)),
+        // It names no time: there was nothing to wait for but luck.
+        (None, ShedReason::OverloadedNoRetry, None),
+    ] {
+        let drained: Arc<Mutex<Option<Cluster>>> = Arc::default();
+        let cluster = drained.clone();
+        let answer = move || {
+            let cluster = cluster.lock().unwrap().clone().unwrap();
+            cluster.backends().iter().for_each(|view| assert!(cluster.drain(view.backend.address())));
+            let mut head = ShedReason::Overloaded.head(false, None);
+            head.headers_mut().insert("x-plimsoll-shed", "reason=overloaded, retry=after".parse().unwrap());
+            if let Some(after) = after {
+                head.headers_mut().insert("retry-after", after.as_secs().into());
+            }
+            now(head.map(|()| Empty::new().boxed()))
+        };
+        let ((one, _), (two, _)) =
+            (refusing(Speaks::Http1, answer.clone()).await, refusing(Speaks::Http1, answer).await);
+        let cluster = running(rich(), &[&one, &two]).await;
+        *drained.lock().unwrap() = Some(cluster.clone());
+        let error = Client::new(&cluster).send(get("/")).await.unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error}");
+        assert_eq!((error.shed_reason(), error.retry_after()), (Some(reason), retry_after), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn whoever_is_told_not_to_retry_does_not() {
     for (speaks, answer) in [
@@ -366,6 +442,28 @@ async fn a_connection_that_breaks_without_an_answer_repeats_no_other_request() {
     assert!(matches!(error, Error::Closed { attempts: 1, .. }) && !error.nothing_sent(), "{error}");
     assert_eq!(first.load(Ordering::SeqCst) + second.load(Ordering::SeqCst), 1, "it was sent once");
     assert_eq!(given_up(&cluster.counts(), GivenUp::MayBeSeen), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_at_each_attempt_is_not_to_be_tried_again_by_whoever_is_above() {
+    for (backends, retry, tells) in [
+        (2, RetryPolicy::default(), Tells::DoNotRetry),
+        // Who can ask others, or asks again at all, is above.
+        (1, RetryPolicy::default(), Tells::Answer),
+        (2, RetryPolicy::OFF, Tells::Answer),
+    ] {
+        let mut config = plain_config();
+        config.pool.min_connections = 0;
+        config.retry = retry;
+        let mut closing = Vec::new();
+        for _ in 0..backends {
+            closing.push(silent_closer().await.0);
+        }
+        let cluster = connected(config, &closing).await;
+        let error = Client::new(&cluster).send(get("/")).await.unwrap_err();
+        assert!(matches!(error, Error::Closed { .. }), "{error}");
+        assert_eq!((error.tells(), error.shed_reason()), (tells, None), "{backends} {retry:?}");
+    }
 }
 
 #[tokio::test]

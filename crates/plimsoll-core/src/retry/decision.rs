@@ -190,12 +190,13 @@ impl GiveUp {
 
 impl Failure {
     /// What a caller is told if this is the end.
-    const fn tells(self) -> Tells {
+    #[must_use]
+    pub const fn tells(self) -> Tells {
         match self {
-            // The wait is for the caller, who may have the time: quotas answer like that.
+            // The wait is for the caller, who may have the time.
             Self::TurnedAway(Advice::After(_)) | Self::Failed(_) | Self::Final => Tells::Answer,
-            // It says so already, and says more.
-            Self::HeldBack => Tells::Answer,
+            // It says so already, and says more: a customer over its quota is to know that it is.
+            Self::TurnedAway(Advice::Never) | Self::HeldBack => Tells::Answer,
             Self::NotSent | Self::TurnedAway(_) | Self::Broken | Self::TimedOut => Tells::DoNotRetry,
         }
     }
@@ -317,7 +318,7 @@ mod tests {
             (of, None),
             (Attempt { number: 2, ..of }, None),
             (Attempt { number: 3, ..of }, Some(GiveUp::Attempts(DoNotRetry))),
-            (attempt(Failure::TurnedAway(Advice::Never)), Some(GiveUp::ToldNot(DoNotRetry))),
+            (attempt(Failure::TurnedAway(Advice::Never)), Some(GiveUp::ToldNot(Answer))),
             (attempt(Failure::TurnedAway(Advice::After(minute))), Some(GiveUp::TooLong(Answer))),
             (attempt(Failure::TurnedAway(Advice::After(Duration::from_secs(1)))), None),
             (attempt(Failure::HeldBack), Some(GiveUp::ToldNot(Answer))),

@@ -83,8 +83,9 @@ impl Trouble {
         match Shed::read(status, headers) {
             Some(Shed { reason: Some(reason), .. }) => Some(Self::of_shed(reason)),
             Some(_) if status == StatusCode::TOO_MANY_REQUESTS => Some(Self::Quota),
-            Some(_) => Some(Self::Overloaded),
-            None => ERRORS.contains(&status).then_some(Self::ServerError),
+            Some(_) if status != StatusCode::BAD_GATEWAY => Some(Self::Overloaded),
+            // Of 502 it may say that nobody need try again, and no more.
+            _ => ERRORS.contains(&status).then_some(Self::ServerError),
         }
     }
 }
@@ -106,6 +107,7 @@ mod tests {
             (429, vec![], None),
             (500, vec![], Some(Trouble::ServerError)),
             (503, vec![], Some(Trouble::ServerError)),
+            (502, vec![("x-plimsoll-shed", "retry=never")], Some(Trouble::ServerError)),
             (503, vec![("retry-after", "1")], Some(Trouble::Overloaded)),
             (429, vec![("retry-after", "1")], Some(Trouble::Quota)),
             (503, vec![("x-plimsoll-shed", "reason=overloaded, retry=elsewhere")], Some(Trouble::Overloaded)),

@@ -17,7 +17,7 @@ use http::{HeaderMap, StatusCode};
 use plimsoll_core::Outcome;
 use plimsoll_wire::grpc::Code;
 use plimsoll_wire::headers::{GRPC_RETRY_PUSHBACK_MS, X_ENVOY_OVERLOADED, X_PLIMSOLL_SHED};
-use plimsoll_wire::shed::{Shed, ShedReason};
+use plimsoll_wire::shed::{Shed, ShedReason, says_no_more_than_no_retry};
 
 /// The outcome as far as the head of a response decides it; `None`: the trailers will.
 pub(super) fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Option<Outcome> {
@@ -66,7 +66,8 @@ fn is_over_quota(headers: &HeaderMap) -> bool {
 }
 
 fn is_shed(headers: &HeaderMap) -> bool {
-    headers.contains_key(X_PLIMSOLL_SHED) || headers.contains_key(GRPC_RETRY_PUSHBACK_MS)
+    let says_so = headers.contains_key(X_PLIMSOLL_SHED) || headers.contains_key(GRPC_RETRY_PUSHBACK_MS);
+    says_so && !says_no_more_than_no_retry(headers)
 }
 
 #[cfg(test)]
@@ -108,6 +109,8 @@ mod tests {
         let quota = [("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1"), ("x-plimsoll-shed", "reason=quota")];
         assert_eq!(of(&quota), Some(Outcome::Success));
         assert_eq!(of(&[("grpc-status", "14"), ("grpc-retry-pushback-ms", "0")]), Some(Outcome::Overloaded));
+        let broken = [("grpc-status", "14"), ("grpc-retry-pushback-ms", "-1"), ("x-plimsoll-shed", "retry=never")];
+        assert_eq!(of(&broken), Some(Outcome::Failure));
         assert_eq!(trailers(&headers(&[("grpc-status", "0")])), Outcome::Success);
         assert_eq!(trailers(&headers(&[])), Outcome::Failure);
         assert_eq!(head(StatusCode::BAD_GATEWAY, &headers(&[]), true), Some(Outcome::Failure));

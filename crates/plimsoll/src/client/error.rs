@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::retry::Tells;
 use plimsoll_core::{Criticality, Ratio};
 use plimsoll_http1::Fault;
 use plimsoll_wire::shed::ShedReason;
@@ -79,6 +80,8 @@ pub enum Error {
         refused: Refused,
         /// Attempts that were made.
         attempts: u32,
+        /// What its caller is to be told.
+        tells: Tells,
     },
     /// No head of a response in time. The request may have been carried out.
     #[error("no response within {after:?}{}{}", Whence(*address), Tries(*attempts))]
@@ -109,6 +112,8 @@ pub enum Error {
         cause: Cause,
         /// Attempts that were made.
         attempts: u32,
+        /// What its caller is to be told.
+        tells: Tells,
     },
     /// The backend reset the response in its middle, though without an error.
     #[error("{address} cut its response off")]
@@ -296,6 +301,24 @@ impl Error {
         self
     }
 
+    /// The same, of which the caller is to be told this.
+    pub(crate) fn telling(mut self, told: Tells) -> Self {
+        if let Self::Refused { tells, .. } | Self::Closed { tells, .. } = &mut self {
+            *tells = told;
+        }
+        self
+    }
+
+    /// What whoever sent the request for somebody else is to tell that one: of [`Tells::DoNotRetry`] that another attempt would only
+    /// come back here. Errors that have a [`shed_reason`](Error::shed_reason) say it by that one.
+    #[must_use]
+    pub fn tells(&self) -> Tells {
+        match self {
+            Self::Refused { tells, .. } | Self::Closed { tells, .. } => *tells,
+            _ => Tells::Answer,
+        }
+    }
+
     /// The word for it in metrics and logs.
     #[must_use]
     pub fn reason(&self) -> &'static str {
@@ -326,11 +349,8 @@ impl Error {
             Self::NoRoom { .. } => Some(ShedReason::OverloadedNoRetry),
             Self::TurnedAway { reason, .. } => Some(*reason),
             Self::Timeout { .. } => Some(ShedReason::Deadline),
-            Self::Refused { refused, .. } => Some(match refused.why {
-                // It was asked elsewhere.
-                Some(ShedReason::Overloaded) => ShedReason::OverloadedNoRetry,
-                why => why.unwrap_or(ShedReason::NoBackend),
-            }),
+            Self::Refused { tells: Tells::DoNotRetry, .. } => Some(ShedReason::OverloadedNoRetry),
+            Self::Refused { refused, .. } => Some(refused.why.unwrap_or(ShedReason::NoBackend)),
             _ => None,
         }
     }
@@ -338,7 +358,11 @@ impl Error {
     /// When to come again, if that is known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        if let Self::TurnedAway { after, .. } = self { Some(*after) } else { None }
+        match self {
+            Self::TurnedAway { after, .. } => Some(*after),
+            Self::Refused { refused, tells: Tells::Answer, .. } => refused.after,
+            _ => None,
+        }
     }
 
     /// Whether it is certain that no backend saw the request.
@@ -373,7 +397,7 @@ impl Error {
         } else if is_bad {
             Self::BadResponse { address, cause, attempts: 1 }
         } else {
-            Self::Closed { address, cause, attempts: 1 }
+            Self::Closed { address, cause, attempts: 1, tells: Tells::Answer }
         }
     }
 
@@ -381,7 +405,9 @@ impl Error {
     pub(crate) fn from_http1(address: SocketAddr, cause: Cause) -> Self {
         match &cause.0 {
             Kind::Body(_) => Self::RequestBody(cause),
-            Kind::Hyper(_) | Kind::Io(_) | Kind::Fault(Fault::CutOff) => Self::Closed { address, cause, attempts: 1 },
+            Kind::Hyper(_) | Kind::Io(_) | Kind::Fault(Fault::CutOff) => {
+                Self::Closed { address, cause, attempts: 1, tells: Tells::Answer }
+            }
             Kind::Fault(_) | Kind::OutOfTurn(_) => Self::BadResponse { address, cause, attempts: 1 },
         }
     }

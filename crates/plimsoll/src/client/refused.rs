@@ -2,7 +2,8 @@
 //!
 //! | answer | it was not carried out | what to do |
 //! |---|---|---|
-//! | `x-plimsoll-shed` | for certain | what `retry` says, and not before `Retry-After` |
+//! | `x-plimsoll-shed` with a reason | for certain | what `retry` says, and not before `Retry-After` |
+//! | `x-plimsoll-shed` without | | nothing: whoever asked gave up on it |
 //! | `x-envoy-overloaded` | for certain | elsewhere |
 //! | gRPC with pushback | for certain | what that says |
 //! | HTTP 503 with `Retry-After` | | after that |
@@ -15,10 +16,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use plimsoll_wire::grpc::Code;
-use plimsoll_wire::headers::{GRPC_RETRY_PUSHBACK_MS, X_PLIMSOLL_SHED};
-use plimsoll_wire::shed::{Retry, Shed, ShedReason};
+use plimsoll_wire::headers::GRPC_RETRY_PUSHBACK_MS;
+use plimsoll_wire::shed::{Retry, Shed, ShedReason, says_no_more_than_no_retry};
 
 /// An answer by which a backend did not serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,8 @@ impl Refused {
         let code = Code::read(headers);
         if let Some(Shed { reason, retry, after }) = Shed::read(status, headers) {
             let retry = if reason == Some(ShedReason::Quota) { Retry::Never } else { retry };
-            let is_certain = reason.is_some() || code.is_some() && headers.contains_key(GRPC_RETRY_PUSHBACK_MS);
+            let pushes_back = code.is_some() && headers.contains_key(GRPC_RETRY_PUSHBACK_MS);
+            let is_certain = reason.is_some() || pushes_back && !says_no_more_than_no_retry(headers);
             return Some(Self { status, code, why: reason, retry, after, is_certain });
         }
         let is_unavailable = match code {
@@ -58,22 +60,6 @@ impl Refused {
     #[must_use]
     pub fn reason(&self) -> &'static str {
         self.why.map_or("unavailable", ShedReason::name)
-    }
-
-    /// Whether whoever gives up on it had better tell its caller not to try again either (SRE ch. 21, "Deciding to retry").
-    pub(super) fn asks_for_retry(&self) -> bool {
-        self.why == Some(ShedReason::Overloaded) && self.retry != Retry::Never
-    }
-}
-
-/// Turns the answer of an overloaded backend into one of an overloaded service.
-pub(super) fn say_never(headers: &mut HeaderMap) {
-    let row = ShedReason::OverloadedNoRetry.row();
-    headers.insert(X_PLIMSOLL_SHED, HeaderValue::from_static(row.header));
-    if headers.contains_key(GRPC_RETRY_PUSHBACK_MS)
-        && let Some(pushback) = row.pushback
-    {
-        headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from_static(pushback));
     }
 }
 
@@ -96,6 +82,8 @@ impl fmt::Display for Refused {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -119,6 +107,8 @@ mod tests {
             (200, &[("grpc-status", "4")], None),
             (502, &[], Some((Retry::Elsewhere, None, false))),
             (503, &[], Some((Retry::Elsewhere, None, false))),
+            (502, &[shed("retry=never")], Some((Retry::Never, None, false))),
+            (200, &[unavailable, shed("retry=never"), pushback("-1")], Some((Retry::Never, None, false))),
             (503, &[("retry-after", "2")], Some((Retry::After, ms(2_000), false))),
             (503, &[shed("reason=overloaded, retry=elsewhere")], Some((Retry::Elsewhere, None, true))),
             (503, &[shed("reason=overloaded-no-retry, retry=never")], Some((Retry::Never, None, true))),
@@ -133,19 +123,6 @@ mod tests {
         ] {
             let read = Refused::read(StatusCode::from_u16(status).unwrap(), &headers(pairs));
             assert_eq!(read.map(|r| (r.retry, r.after, r.is_certain)), expected, "{status} {pairs:?}");
-        }
-    }
-
-    #[test]
-    fn an_answer_given_up_on_reads_as_one_not_to_be_retried() {
-        for grpc in [false, true] {
-            let mut head = ShedReason::Overloaded.head(grpc, None);
-            let refused = Refused::read(head.status(), head.headers()).unwrap();
-            assert!(refused.asks_for_retry());
-            say_never(head.headers_mut());
-            let refused = Refused::read(head.status(), head.headers()).unwrap();
-            assert_eq!((refused.why, refused.retry), (Some(ShedReason::OverloadedNoRetry), Retry::Never));
-            assert_eq!(head.headers().contains_key(GRPC_RETRY_PUSHBACK_MS), grpc);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_core::retry::{Advice, Again, Attempt, Failure, GiveUp, Repeat, Verdict, Where};
+use plimsoll_core::retry::{Advice, Again, Attempt, Failure, GiveUp, Repeat, Tells, Verdict, Where};
 use plimsoll_core::{BackendId, Completion, Criticality, Outcome, Ratio, Timestamp};
 use plimsoll_wire::shed as wire;
 
@@ -31,8 +31,23 @@ pub(crate) struct Ask<'a> {
 pub(crate) enum Grant {
     /// At once, to this backend, where it counts as active.
     At(BackendId),
-    /// After this time, to any.
-    After(Duration),
+    /// After this time, to any; if there is none then, its caller is told this.
+    After(Duration, Tells),
+}
+
+/// It is not sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denied {
+    pub(crate) why: GivenUp,
+    /// What its caller is told.
+    pub(crate) tells: Tells,
+}
+
+impl Denied {
+    /// Whatever came of it is passed on as it is.
+    pub(crate) fn as_it_is(why: GivenUp) -> Self {
+        Self { why, tells: Tells::Answer }
+    }
 }
 
 /// How much a client holds back.
@@ -46,11 +61,11 @@ pub struct Restraint {
 
 impl Shared {
     /// Whether the request is sent again; counted if it is not.
-    pub(crate) fn again(&self, now: Timestamp, ask: &Ask<'_>) -> Result<Grant, GivenUp> {
+    pub(crate) fn again(&self, now: Timestamp, ask: &Ask<'_>) -> Result<Grant, Denied> {
         let mut machine = self.machine.lock();
         let granted = machine.again(now, ask);
-        if let Err(given_up) = &granted {
-            machine.counts.given_up[*given_up as usize] += 1;
+        if let Err(denied) = &granted {
+            machine.counts.given_up[denied.why as usize] += 1;
         }
         granted
     }
@@ -68,11 +83,6 @@ impl Shared {
     /// A retry that was granted is not sent after all.
     pub(crate) fn give_retry_back(&self) {
         self.machine.lock().budget.give_back();
-    }
-
-    /// Whether there is more than one backend.
-    pub(crate) fn has_choice(&self) -> bool {
-        self.machine.lock().known() > 1
     }
 
     /// A retry has ended so.
@@ -97,10 +107,14 @@ impl Machine {
         Restraint { held, budget_used: self.budget.used(now) }
     }
 
-    fn again(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<Grant, GivenUp> {
+    fn again(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<Grant, Denied> {
+        let failure = ask.refused.map_or(Failure::Broken, failure);
+        let is_layer = self.is_layer();
+        let told = |tells| if is_layer { tells } else { Tells::Answer };
+        let tells = told(failure.tells());
         let attempt = Attempt {
             number: ask.attempts,
-            failure: ask.refused.map_or(Failure::Broken, failure),
+            failure,
             repeat: match (ask.is_whole, ask.is_idempotent) {
                 (false, _) => Repeat::Impossible,
                 (true, true) => Repeat::Safe,
@@ -111,12 +125,18 @@ impl Machine {
         };
         let policy = self.config.retry.attempts;
         match policy.decide(now, &attempt, &mut self.budget, &mut self.rng) {
-            Verdict::GiveUp(why) => Err(given_up(why)),
+            Verdict::GiveUp(why) => Err(Denied { why: given_up(why), tells: told(why.tells()) }),
             Verdict::Again(Again { wait: Duration::ZERO, at: Where::Elsewhere }) => {
-                self.at_once(now, ask).map(Grant::At)
+                self.at_once(now, ask).map(Grant::At).map_err(|why| Denied { why, tells })
             }
-            Verdict::Again(Again { wait, .. }) => Ok(Grant::After(wait)),
+            Verdict::Again(Again { wait, .. }) => Ok(Grant::After(wait, tells)),
         }
+    }
+
+    /// Whether this client is the layer that retries. Before one backend it is none, as little as one that makes no second attempts: who
+    /// can ask those beside it is above.
+    fn is_layer(&self) -> bool {
+        self.known() > 1 && self.config.retry.is_on()
     }
 
     /// A backend that the request was not at, with room for it: what few others would take is not queued for.

@@ -15,19 +15,21 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use plimsoll_core::BackendId;
+use plimsoll_core::retry::Tells;
 use plimsoll_wire::headers::{
     GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
 };
 use plimsoll_wire::metadata::{self, Metadata};
+use plimsoll_wire::shed::say_overloaded_no_retry;
 
 use super::{Call, Turn};
 use crate::client::attempt::Home as _;
 use crate::client::body::ResponseBody;
-use crate::client::cluster::{Ask, Grant};
+use crate::client::cluster::{Ask, Denied, Grant};
 use crate::client::error::Error;
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::RequestBody;
-use crate::client::refused::{self, Refused};
+use crate::client::refused::Refused;
 use crate::client::replay::{Copy, is_idempotent};
 use crate::client::told::{Failure, GivenUp, Next};
 
@@ -79,22 +81,22 @@ impl<B: RequestBody> Call<'_, B> {
         request: &Repeatable<'_>,
     ) -> Result<Turn, Box<Error>> {
         if self.is_batch() {
-            let next = self.comes_back(&error, request);
+            let next = self.comes_back(&error, request).map_err(Denied::as_it_is);
             self.report(id, Failure::Error(error.clone()), &next);
             return next.map_err(|_| Box::new(error.after(self.made, self.seen)));
         }
         // What is no error of the connection would come again: an answer that is not HTTP, the caller's own body, the time.
         let outcome = match &error {
-            Error::Closed { .. } => self.decide(id, None, Box::new(error.clone()), request),
+            Error::Closed { .. } => self.decide(id, None, error.clone(), request),
             other => {
                 let is_late = matches!(other, Error::Timeout { .. });
                 let given_up = if is_late { GivenUp::TooLate } else { GivenUp::Final };
                 self.pool.cluster().count_given_up(given_up);
-                Err(given_up)
+                Err(Denied::as_it_is(given_up))
             }
         };
         self.report(id, Failure::Error(error.clone()), &outcome);
-        outcome.map_err(|_| Box::new(error.after(self.made, self.seen)))
+        outcome.map_err(|denied| Box::new(error.after(self.made, self.seen).telling(denied.tells)))
     }
 
     /// The backend `id` has refused the request: what comes next, or that its answer is passed on.
@@ -105,26 +107,20 @@ impl<B: RequestBody> Call<'_, B> {
         address: SocketAddr,
         refused: Refused,
         request: &Repeatable<'_>,
-    ) -> Result<Turn, GivenUp> {
-        let otherwise = Box::new(Error::Refused { address, refused, attempts: 1 });
+    ) -> Result<Turn, Denied> {
+        let otherwise = Error::Refused { address, refused, attempts: 1, tells: Tells::Answer };
         let outcome = match self.is_batch() {
-            true => self.comes_back(&otherwise, request),
+            true => self.comes_back(&otherwise, request).map_err(Denied::as_it_is),
             false => self.decide(id, Some(refused), otherwise, request),
         };
         self.report(id, Failure::Refused(refused), &outcome);
         outcome
     }
 
-    /// What the caller gets to see of a refusal: of one that was given up on because nobody would take the request, that nobody
-    /// need be asked again (SRE ch. 21: only the layer above the one that rejects retries).
-    pub(super) fn pass_on(&self, refused: &Refused, given_up: GivenUp, headers: &mut HeaderMap) {
-        // Before one backend this is no layer: who can ask those beside it is above.
-        if refused.asks_for_retry()
-            && !self.is_batch()
-            && given_up != GivenUp::Final
-            && self.pool.cluster().has_choice()
-        {
-            refused::say_never(headers);
+    /// What the caller gets to see of a refusal.
+    pub(super) fn pass_on(&self, refused: &Refused, denied: Denied, headers: &mut HeaderMap) {
+        if denied.tells == Tells::DoNotRetry {
+            say_overloaded_no_retry(headers, refused.code.is_some());
         }
     }
 
@@ -132,9 +128,9 @@ impl<B: RequestBody> Call<'_, B> {
         &mut self,
         id: BackendId,
         refused: Option<Refused>,
-        otherwise: Box<Error>,
+        otherwise: Error,
         request: &Repeatable<'_>,
-    ) -> Result<Turn, GivenUp> {
+    ) -> Result<Turn, Denied> {
         let cluster = self.pool.cluster();
         let now = cluster.now();
         self.seen += 1;
@@ -157,15 +153,15 @@ impl<B: RequestBody> Call<'_, B> {
         };
         match cluster.again(now, &ask)? {
             Grant::At(next) => Ok(Turn::At(next, now)),
-            Grant::After(wait) => Ok(Turn::After(wait, otherwise)),
+            Grant::After(wait, tells) => Ok(Turn::After(wait, Box::new(otherwise.telling(tells)))),
         }
     }
 
     /// Tells and counts what came of an attempt.
-    fn report(&mut self, id: BackendId, failure: Failure, outcome: &Result<Turn, GivenUp>) {
+    fn report(&mut self, id: BackendId, failure: Failure, outcome: &Result<Turn, Denied>) {
         self.retried(if matches!(failure, Failure::Error(_)) { "failed" } else { "refused" });
         let next = match outcome {
-            Err(given_up) => Next::GivenUp(*given_up),
+            Err(denied) => Next::GivenUp(denied.why),
             Ok(Turn::Back(_)) => Next::Queued,
             Ok(_) => {
                 self.retries_for = Some(failure.reason());
