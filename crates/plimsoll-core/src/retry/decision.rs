@@ -6,7 +6,7 @@ use rand_core::Rng;
 
 use super::{Budget, MaxAttempts, jitter};
 use crate::Timestamp;
-use crate::throttle::Outcome;
+use crate::throttle::Ended;
 
 /// How requests of a cluster are tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,6 @@ impl Default for RetryConfig {
 /// How an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nothing of it was sent: no connection could be made, or the one there was had ended.
-    NotSent,
     /// The backend answered that it has too much to do, or is going away: it did not look at the request.
     TurnedAway(Advice),
     /// The backend took it on, and held it back ([`throttle`](crate::throttle)) from one behind it that has too much to do: `throttled`.
@@ -197,27 +195,26 @@ impl Failure {
             Self::TurnedAway(Advice::After(_)) | Self::Failed(_) | Self::Final => Tells::Answer,
             // It says so already, and says more: a customer over its quota is to know that it is.
             Self::TurnedAway(Advice::Never) | Self::HeldBack => Tells::Answer,
-            Self::NotSent | Self::TurnedAway(_) | Self::Broken | Self::TimedOut => Tells::DoNotRetry,
+            Self::TurnedAway(_) | Self::Broken | Self::TimedOut => Tells::DoNotRetry,
         }
     }
 
     const fn advice(self) -> Advice {
         match self {
-            Self::NotSent => Advice::Elsewhere,
             Self::TurnedAway(advice) | Self::Failed(advice) => advice,
             Self::HeldBack => Advice::Never,
             Self::Broken | Self::TimedOut | Self::Final => Advice::None,
         }
     }
 
-    /// What a [`Throttle`](crate::throttle::Throttle) is told of it. Of one who held back it is told that the request was accepted: it has
-    /// room, and its own caller must not hold back what need not go on from there. Were that a rejection, too, each layer would
-    /// hold back from the next, and after an overload a request would have to be a probe in all of them at once.
+    /// How it ended for a [`Throttle`](crate::throttle::Throttle), if an attempt has a time-out of its own and was given all of that.
     #[must_use]
-    pub const fn outcome(self) -> Outcome {
+    pub const fn ended(self) -> Ended {
         match self {
-            Self::HeldBack | Self::Failed(_) | Self::Final => Outcome::Accepted,
-            Self::NotSent | Self::TurnedAway(_) | Self::Broken | Self::TimedOut => Outcome::Rejected,
+            Self::HeldBack => Ended::HeldBack,
+            Self::Failed(_) | Self::Final => Ended::Answered,
+            Self::TurnedAway(_) => Ended::TurnedAway,
+            Self::Broken | Self::TimedOut => Ended::Lost,
         }
     }
 
@@ -330,9 +327,8 @@ mod tests {
                 Attempt { repeat: Repeat::Unsafe, ..attempt(Failure::Failed(Advice::None)) },
                 Some(GiveUp::Unsafe(Answer)),
             ),
-            // What was turned away, or never sent, was not done.
+            // What was turned away was not done.
             (Attempt { repeat: Repeat::Unsafe, ..of }, None),
-            (Attempt { repeat: Repeat::Unsafe, ..attempt(Failure::NotSent) }, None),
             (Attempt { repeat: Repeat::Impossible, ..of }, Some(GiveUp::Impossible(DoNotRetry))),
             (Attempt { deadline: Some(secs(1)), ..of }, None),
             (

@@ -11,16 +11,10 @@
 //! Each criticality has a history of its own: what is turned away at a busy backend is the sheddable, and the critical must not be
 //! held back for it. One [`Throttle`] is of one client and one cluster.
 //!
-//! # What counts as accepted
-//!
-//! [`Outcome::Rejected`] is what says that sending was of no use, or that there is too much to do: an answer that says "overloaded", a
-//! connection that cannot be made or breaks, a time-out. Everything else is [`Outcome::Accepted`], failures of the application among
-//! them: a backend that answers 500 has looked at the request, and no throttle mends it. A customer over its own quota is accepted,
-//! too: others are not to be held back for it; and so is what the backend held back itself from one behind it. (See
-//! [`Failure::outcome`](crate::retry::Failure::outcome).) [`Outcome::Unknown`] is for requests that were taken back before anything came of them,
-//! such as the slower of a hedged pair.
+//! What counts as accepted: [`Ended`], one table for all who send.
 
 pub mod adaptive;
+mod ended;
 pub mod paced;
 
 use alloc::boxed::Box;
@@ -29,6 +23,7 @@ use core::time::Duration;
 
 use rand_core::Rng;
 
+pub use self::ended::{Ended, Wait};
 use crate::{Criticality, Ratio, Timestamp};
 
 /// K: how many times what is accepted a client sends, when it cannot send everything.
@@ -110,9 +105,9 @@ impl Default for ThrottlePolicy {
 pub enum Outcome {
     /// The backend took it on, whatever it made of it.
     Accepted,
-    /// The backend was overloaded, out of reach, or did not answer in time.
+    /// The backend was overloaded, out of reach, or did not answer for long.
     Rejected,
-    /// It was taken back before anything could be known.
+    /// Nothing is known of it: it was taken back before anything could be, or the backend was just not there.
     Unknown,
 }
 

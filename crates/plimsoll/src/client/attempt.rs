@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use plimsoll_core::{BackendId, Criticality, LoadReport, Outcome, Timestamp, throttle};
+use plimsoll_core::throttle::{self, Ended, Wait};
+use plimsoll_core::{BackendId, Criticality, LoadReport, Outcome, Timestamp};
 
 use super::batch::Place;
 use super::cluster::{Done, Ending, Report, Shared, Taken};
@@ -37,8 +38,8 @@ pub(crate) struct Attempt {
     criticality: Criticality,
     /// The throttle knows what it can learn by it.
     is_told: bool,
-    /// What the throttle is to make of it, where the outcome does not say.
-    taken: Option<throttle::Outcome>,
+    /// How it ended, where the status and the like do not say.
+    ended: Option<Ended>,
     connection: Option<ConnectionId>,
     outcome: Option<Outcome>,
     status: Option<StatusCode>,
@@ -60,7 +61,7 @@ impl Attempt {
             started,
             criticality,
             is_told: false,
-            taken: None,
+            ended: None,
             connection: None,
             outcome: None,
             status: None,
@@ -111,10 +112,10 @@ impl Attempt {
         self.latency = Some(now.since(self.started));
     }
 
-    /// The backend has room, and held the request back from one behind it that has not: nothing to hold back from this one for. It is
-    /// as fast as a failure, though, so that to the balancer it stays one that would rather not.
+    /// The backend held the request back from one behind it. It is as fast as a failure, so that to the balancer it stays one that would
+    /// rather not.
     pub(crate) fn held_back(&mut self) {
-        self.taken = Some(throttle::Outcome::Accepted);
+        self.ended = Some(Ended::HeldBack);
     }
 
     /// A load report, or the attempt at one, was in the head or the trailers.
@@ -136,12 +137,10 @@ impl Attempt {
     pub(crate) fn report_now(&mut self) {
         let report = std::mem::replace(&mut self.report, Report::None);
         let cluster = self.home.cluster();
-        let is_taken = !self.is_told
-            && cluster.throttles()
-            && (self.taken.is_some() || !matches!(self.outcome, Some(Outcome::Overloaded)));
+        let outcome = self.ended.unwrap_or_else(|| self.by_head()).outcome();
+        let is_taken = !self.is_told && cluster.throttles() && outcome == throttle::Outcome::Accepted;
         if is_taken || !matches!(report, Report::None) {
             self.is_told |= is_taken;
-            let outcome = self.taken.unwrap_or(throttle::Outcome::Accepted);
             let taken = Taken { criticality: self.criticality, outcome };
             cluster.report(cluster.now(), self.id, &report, is_taken.then_some(taken));
         }
@@ -159,33 +158,60 @@ impl Attempt {
             return;
         }
         let outcome = self.outcome.unwrap_or(outcome);
-        self.end(outcome, self.status.map_or(Ending::Broken, Ending::Answered));
+        match self.status {
+            Some(status) => self.end(outcome, Ending::Answered(status), ended_by(outcome)),
+            None => self.end(outcome, Ending::Broken, Ended::Lost),
+        }
     }
 
     /// The attempt failed before its response was complete.
     pub(crate) fn fail(&mut self, ending: Ending) {
-        let outcome = if ending == Ending::Cancelled { Outcome::Cancelled } else { Outcome::Failure };
-        if ending == Ending::TimedOut {
-            // What it would have taken is not known, but it is at least this.
-            let waited = self.home.cluster().now().since(self.started);
-            self.latency = self.latency.or(Some(waited));
+        match (ending, self.status) {
+            (Ending::Cancelled, None) => self.end(Outcome::Cancelled, ending, Ended::TakenBack),
+            (Ending::Cancelled, Some(_)) => self.end(Outcome::Cancelled, ending, Ended::Answered),
+            _ => self.fail_as(ending, Ended::Lost),
         }
-        self.end(outcome, ending);
     }
 
-    /// Nothing listens there: for the health of the backend to deal with. A restart is no overload, and after one nothing is to be held
-    /// back; nor does it cost a backend anything not to be there.
+    /// Nothing listens there: for the health of the backend to deal with.
     pub(crate) fn fail_refused(&mut self, ending: Ending) {
-        self.taken = Some(throttle::Outcome::Unknown);
-        self.fail(ending);
+        self.fail_as(ending, Ended::Refused);
+    }
+
+    /// The time of the request was up before there was an answer; `limit` is what is set for such a request, though its sender may have
+    /// left it less.
+    pub(crate) fn fail_late(&mut self, ending: Ending, limit: Duration) {
+        self.fail_as(ending, self.unanswered(Some(limit)));
     }
 
     /// The attempt failed for a reason that says nothing of the backend.
     pub(crate) fn fail_without_blame(&mut self, ending: Ending) {
-        self.end(Outcome::Cancelled, ending);
+        self.end(Outcome::Cancelled, ending, Ended::TakenBack);
     }
 
-    fn end(&mut self, outcome: Outcome, ending: Ending) {
+    fn fail_as(&mut self, ending: Ending, ended: Ended) {
+        if ending == Ending::TimedOut {
+            // What it would have taken is not known, but it is at least this.
+            self.latency = self.latency.or(Some(self.waited()));
+        }
+        self.end(Outcome::Failure, ending, ended);
+    }
+
+    fn waited(&self) -> Duration {
+        self.home.cluster().now().since(self.started)
+    }
+
+    fn unanswered(&self, limit: Option<Duration>) -> Ended {
+        let (usual, set) = self.home.cluster().usual_latency();
+        Ended::Unanswered(Wait { waited: self.waited(), usual, limit: limit.unwrap_or(set) })
+    }
+
+    /// How it has ended, as far as there is the head of a response.
+    fn by_head(&self) -> Ended {
+        self.outcome.map_or(Ended::Answered, ended_by)
+    }
+
+    fn end(&mut self, outcome: Outcome, ending: Ending, ended: Ended) {
         if !std::mem::replace(&mut self.open, false) {
             return;
         }
@@ -194,32 +220,25 @@ impl Attempt {
         if let Some(connection) = self.connection.take() {
             self.home.give_back(connection, now);
         }
-        let said = taken(outcome, ending, self.status.is_some());
+        let taken = self.ended.unwrap_or(ended).outcome();
         let mut place = self.place.take();
         if let Some(place) = &mut place {
-            match said {
+            match taken {
                 throttle::Outcome::Rejected => place.rejected(),
                 throttle::Outcome::Accepted => place.accepted(),
                 throttle::Outcome::Unknown => {}
             }
         }
-        let taken =
-            (!self.is_told).then(|| Taken { criticality: self.criticality, outcome: self.taken.unwrap_or(said) });
+        let taken = (!self.is_told).then_some(Taken { criticality: self.criticality, outcome: taken });
         cluster.finish(now, self.id, &Done { outcome, ending, latency: self.latency, report: self.report, taken });
         // Last, so that who gets the place finds the backend free.
         drop(place);
     }
 }
 
-/// What the throttle, or the credit of batch work, makes of an attempt that ended so, whether or not there was the head of a response.
-fn taken(outcome: Outcome, ending: Ending, has_head: bool) -> throttle::Outcome {
-    match (outcome, ending) {
-        (Outcome::Overloaded, _) => throttle::Outcome::Rejected,
-        // Without blame: it was this side that could not, or that went away.
-        (Outcome::Cancelled, _) if !has_head => throttle::Outcome::Unknown,
-        (Outcome::Cancelled, _) | (_, Ending::Answered(_) | Ending::Cancelled) => throttle::Outcome::Accepted,
-        (_, Ending::ConnectFailed | Ending::Broken | Ending::TimedOut) => throttle::Outcome::Rejected,
-    }
+/// How an attempt ended that was answered.
+fn ended_by(outcome: Outcome) -> Ended {
+    if outcome == Outcome::Overloaded { Ended::TurnedAway } else { Ended::Answered }
 }
 
 impl Drop for Attempt {
@@ -227,13 +246,108 @@ impl Drop for Attempt {
         if std::mem::replace(&mut self.ends_by_drop, false) {
             self.complete(Outcome::Success);
         } else if self.open {
-            // A head that blames the backend stands, even if nobody reads on.
-            let outcome = self.outcome.filter(|outcome| *outcome != Outcome::Success);
-            let ending = match (outcome, self.status) {
-                (Some(_), Some(status)) => Ending::Answered(status),
-                _ => Ending::Cancelled,
-            };
-            self.end(outcome.unwrap_or(Outcome::Cancelled), ending);
+            match (self.outcome, self.status) {
+                // A head that blames the backend stands, even if nobody reads on.
+                (Some(outcome), Some(status)) if outcome != Outcome::Success => {
+                    self.end(outcome, Ending::Answered(status), ended_by(outcome));
+                }
+                (_, Some(_)) => self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Answered),
+                (_, None) => self.end(Outcome::Cancelled, Ending::Cancelled, self.unanswered(None)),
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use plimsoll_core::throttle::ThrottlePolicy;
+
+    use super::*;
+    use crate::client::cluster::{Cluster, Found};
+    use crate::client::config::ClusterConfig;
+    use crate::discover::Endpoint;
+
+    /// A client without connections.
+    struct Nowhere(Cluster);
+
+    impl Home for Nowhere {
+        fn cluster(&self) -> &Shared {
+            &self.0.0
+        }
+
+        fn give_back(&self, _: ConnectionId, _: Timestamp) {}
+
+        fn give_back_http1(&self, _: BackendId, _: Box<Connection>) -> Result<(), Box<Connection>> {
+            Ok(())
+        }
+
+        fn closed_http1(self: Arc<Self>, _: BackendId, _: u64) {}
+    }
+
+    fn nowhere() -> Arc<Nowhere> {
+        let config = ClusterConfig { throttle: ThrottlePolicy::default(), ..ClusterConfig::default() };
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let cluster = Cluster::new("test", config, [Endpoint::from(address)]);
+        let (id, _) = cluster.0.members()[0];
+        cluster.0.connected(id);
+        Arc::new(Nowhere(cluster))
+    }
+
+    fn attempt(home: &Arc<Nowhere>) -> Option<Attempt> {
+        let now = home.cluster().now();
+        match home.cluster().pick(now, Criticality::Critical) {
+            Found::Backend(id, _) => Some(Attempt::new(home.clone(), id, now, Criticality::Critical)),
+            Found::Held(_) => None,
+            _ => panic!("the backend is healthy, and has room"),
+        }
+    }
+
+    /// Each is dropped, as the attempt of a caller who leaves. Of fifty requests a few are sent: a probe every half second at most, but for
+    /// chance, which has a factor of two.
+    #[tokio::test(start_paused = true)]
+    async fn a_backend_that_never_answers_is_sent_next_to_nothing_though_its_callers_leave_first() {
+        let home = nowhere();
+        let (mut out, mut sent) = (VecDeque::new(), 0);
+        for tick in 0..100 {
+            out.push_back(attempt(&home));
+            if tick >= 50 {
+                sent += u32::from(out.back().is_some_and(Option::is_some));
+            }
+            if out.len() > 10 {
+                out.pop_front();
+            }
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        assert!(sent <= 20, "{sent}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_who_leave_at_once_say_nothing_nor_does_a_millisecond_that_was_left() {
+        let home = nowhere();
+        for leaves in [true, false].into_iter().cycle().take(200) {
+            let mut attempt = attempt(&home).expect("nothing is held back");
+            tokio::time::advance(Duration::from_millis(1)).await;
+            if !leaves {
+                attempt.fail_late(Ending::TimedOut, Duration::from_secs(60));
+            }
+        }
+        assert_eq!(home.0.counts().throttled, [0; 4]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_runs_into_the_limit_that_is_set_is_held_back_however_short_that_is() {
+        let home = nowhere();
+        let mut held = 0;
+        for _ in 0..200 {
+            let Some(mut attempt) = attempt(&home) else {
+                held += 1;
+                continue;
+            };
+            tokio::time::advance(Duration::from_millis(20)).await;
+            attempt.fail_late(Ending::TimedOut, Duration::from_millis(20));
+        }
+        assert!(held > 100, "{held}");
     }
 }

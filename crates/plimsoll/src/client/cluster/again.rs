@@ -85,6 +85,12 @@ impl Shared {
         self.machine.lock().budget.give_back();
     }
 
+    /// How long answers usually take, as far as that is known, and how long one is waited for at most.
+    pub(crate) fn usual_latency(&self) -> (Option<Duration>, Duration) {
+        let machine = self.machine.lock();
+        (machine.counts.latency.usual(), machine.config.requests.request_timeout)
+    }
+
     /// A retry has ended so.
     pub(crate) fn count_retry(&self, reason: &'static str, outcome: &'static str) {
         self.machine.lock().counts.retried(reason, outcome);

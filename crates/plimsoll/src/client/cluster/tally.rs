@@ -121,6 +121,9 @@ impl ClusterCounts {
     }
 }
 
+/// Latencies from which something is to be said of others.
+const ENOUGH: u64 = 20;
+
 /// A histogram of latencies with fixed bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latencies {
@@ -137,6 +140,20 @@ impl Latencies {
     /// Upper bounds in seconds, three to a decade: a quantile is known within a factor of 2.5 at most.
     pub const BOUNDS: [f64; 17] =
         [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+
+    /// Half of all took longer than this, and by a factor of 2.5 at most; `None` while too few are known, or it is less than can be told.
+    pub(crate) fn usual(&self) -> Option<Duration> {
+        if self.count < ENOUGH {
+            return None;
+        }
+        let mut left = self.count / 2;
+        let of_middle = self.buckets.iter().position(|count| {
+            let is_in = left < *count;
+            left = left.saturating_sub(*count);
+            is_in
+        });
+        Some(Duration::from_secs_f64(Self::BOUNDS[of_middle?.checked_sub(1)?]))
+    }
 
     pub(crate) fn bucket(latency: Duration) -> usize {
         let seconds = latency.as_secs_f64();
@@ -171,6 +188,24 @@ mod tests {
         let mut counts = BackendCounts::default();
         counts.ended(Ending::Answered(StatusCode::from_u16(999).unwrap()));
         assert_eq!(counts.broken, 1);
+    }
+
+    #[test]
+    fn what_is_usual_is_in_the_middle() {
+        let mut latencies = Latencies::default();
+        let mut record = |times, millis| {
+            for _ in 0..times {
+                let latency = Duration::from_millis(millis);
+                latencies.record(Latencies::bucket(latency), latency);
+            }
+            latencies.usual()
+        };
+        assert_eq!(record(19, 30), None);
+        assert_eq!(record(1, 30), Some(Duration::from_millis(25)));
+        assert_eq!(record(19, 300), Some(Duration::from_millis(25)));
+        assert_eq!(record(2, 300), Some(Duration::from_millis(250)));
+        assert_eq!(record(42, 90_000), Some(Duration::from_secs(60)));
+        assert_eq!(record(1_000, 0), None);
     }
 
     #[test]

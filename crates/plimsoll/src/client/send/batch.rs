@@ -51,6 +51,7 @@ pub(super) async fn send<B: RequestBody>(
     let is_grpc = grpc::is_grpc(request.headers());
     let Metadata { timeout: said, attempt, .. } = Metadata::read(request.headers());
     let said = said.unwrap_or(Duration::MAX);
+    let limit = terms.timeout.unwrap_or(config.requests.request_timeout);
     let until = started + batch.config().queue_timeout.min(said).min(left);
     request.body_mut().keep(config.retry.max_body.map_or(0, NonZeroUsize::get));
     let mut call = Call {
@@ -58,7 +59,8 @@ pub(super) async fn send<B: RequestBody>(
         is_grpc,
         version: version(config.requests.protocol, is_grpc),
         requests: config.requests,
-        timeout: terms.timeout.unwrap_or(config.requests.request_timeout),
+        timeout: limit,
+        limit,
         deadline: cluster.clock().instant(until),
         informational: terms.informational.as_ref(),
         lent_host: false,

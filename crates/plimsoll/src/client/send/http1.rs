@@ -8,7 +8,7 @@ use plimsoll_core::{BackendId, Timestamp};
 use plimsoll_http1::ResponseHead;
 
 use super::again::{Repeatable, discard};
-use super::{Call, MAX_CLOSED, Tried, connect_error, gone};
+use super::{Call, MAX_CLOSED, Tried, connect_error, connect_too_late, gone};
 use crate::client::ClientAddress;
 use crate::client::attempt::{Attempt, Home as _};
 use crate::client::body::{ResponseBody, Source};
@@ -114,7 +114,7 @@ impl<B: RequestBody> Call<'_, B> {
                 }
                 Ok(Ok(None)) => return Err(gone(attempt)),
                 Ok(Err(cause)) => return Err(connect_error(attempt, &backend, cause)),
-                Err(TooLate) => return Err(connect_error(attempt, &backend, ConnectError::Timeout(self.timeout))),
+                Err(TooLate) => return Err(connect_too_late(attempt, &backend, self.timeout, self.limit)),
             }
         }
     }

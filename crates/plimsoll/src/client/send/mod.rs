@@ -81,6 +81,8 @@ struct Call<'a, B> {
     version: Version,
     requests: RequestConfig,
     timeout: Duration,
+    /// What is set for the time of a request; its sender may have left it less.
+    limit: Duration,
     deadline: Instant,
     informational: Option<&'a Informational>,
     lent_host: bool,
@@ -141,7 +143,8 @@ pub(super) fn send<B: RequestBody>(
             Found::Held(hold) => return Err(Error::Throttled { criticality, held: hold.share }),
         };
         request.body_mut().keep(cluster.kept_of_bodies());
-        let timeout = terms.timeout.unwrap_or(requests.request_timeout).min(left);
+        let limit = terms.timeout.unwrap_or(requests.request_timeout);
+        let timeout = limit.min(left);
         let deadline = cluster.clock().instant(started + timeout);
         let mut call = Call {
             pool,
@@ -149,6 +152,7 @@ pub(super) fn send<B: RequestBody>(
             version: version(requests.protocol, is_grpc),
             requests,
             timeout,
+            limit,
             deadline,
             informational: terms.informational.as_ref(),
             lent_host: false,
@@ -337,7 +341,7 @@ impl<B: RequestBody> Call<'_, B> {
 
     fn too_late(&self, attempt: &mut Attempt) -> Error {
         let address = self.pool.cluster().backend(attempt.id()).map(|backend| backend.address());
-        attempt.fail(Ending::TimedOut);
+        attempt.fail_late(Ending::TimedOut, self.limit);
         Error::Timeout { after: self.timeout, address, attempts: 1 }
     }
 
@@ -378,6 +382,14 @@ impl<B: RequestBody> Call<'_, B> {
 fn gone(attempt: &mut Attempt) -> Error {
     attempt.fail(Ending::Cancelled);
     Error::NoBackend
+}
+
+/// The time of the request was up before there was a connection.
+fn connect_too_late(attempt: &mut Attempt, backend: &Backend, timeout: Duration, limit: Duration) -> Error {
+    let cause = ConnectError::Timeout(timeout);
+    let error = Error::Connect { address: backend.address(), cause, attempts: 1, was_seen: false };
+    attempt.fail_late(error.ending(), limit);
+    error
 }
 
 fn connect_error(attempt: &mut Attempt, backend: &Backend, cause: ConnectError) -> Error {

@@ -179,7 +179,7 @@ impl World<'_> {
     }
 
     fn failed(&mut self, number: u32, failure: Failure) {
-        self.learn(number, failure.outcome());
+        self.learn(number, failure.ended().outcome());
         let request = &mut self.requests[number];
         let attempt = retry::Attempt {
             number: request.attempts,

@@ -1,0 +1,176 @@
+//! What a throttle, or the credit of batch work, makes of how an attempt ended: [`Outcome`], decided here for all who send.
+//!
+//! | the attempt | outcome |
+//! |---|---|
+//! | was answered, with 500 too: no throttle mends that | accepted |
+//! | was turned away: "overloaded" in any of its forms, or by a lame duck | rejected |
+//! | was held back by the backend from one behind it: the backend has room | accepted |
+//! | found no connection, or one that broke | rejected |
+//! | found nobody listening: a restart is no overload, and after one nothing is to be held back | unknown |
+//! | was not waited for any longer, and the wait was long | rejected |
+//! | the same, and it was not: that says nothing | unknown |
+//! | was taken back for a reason of this side | unknown |
+//!
+//! # A long wait
+//!
+//! A backend that accepts connections and never answers turns nobody away. All that is seen of it is that this side stopped waiting: the
+//! time was up, or whoever had asked went away. Either happens at healthy backends too, to a request of which only a
+//! millisecond was left, or whose user clicked again. So it counts by how long was waited:
+//!
+//! ```text
+//! long  ⇔  waited ≥ min(max(500 ms, 3 · usual), limit ÷ 2)
+//! ```
+//!
+//! with the latency that is usual at the cluster, and the limit that is set for its requests. Whoever waits for one second has most of that left
+//! for the backend, so less than a second is long, and half of it not yet a slow answer as they are anywhere. Three times
+//! what is usual keeps slow services apart from hanging ones. And half of what is set is long whatever is usual: else nothing that
+//! runs into a short limit, some of which went by in a queue, would ever count.
+
+use core::time::Duration;
+
+use super::Outcome;
+
+/// A wait is not long before this time.
+const LEAST: Duration = Duration::from_millis(500);
+/// Nor before so many times what is usual: few answers take longer, at a backend that is well.
+const TIMES: u32 = 3;
+/// Above this part of the limit any wait is long.
+const OF_LIMIT: u32 = 2;
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The backend took it on, whatever it made of it.
+    Answered,
+    /// The backend has too much to do, or is going away.
+    TurnedAway,
+    /// The backend has room, and held the request back from one behind it that has not.
+    HeldBack,
+    /// No connection could be made, or it broke.
+    Lost,
+    /// Nothing listens there.
+    Refused,
+    /// There was no answer yet when this side stopped waiting: the time was up, or whoever had asked went away.
+    Unanswered(Wait),
+    /// This side took it back, or could not send it.
+    TakenBack,
+}
+
+/// For how long an answer was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// For so long.
+    pub waited: Duration,
+    /// Answers of this cluster take about this long; `None` if that is not known.
+    pub usual: Option<Duration>,
+    /// An answer is waited for no longer than this, if whoever asked has the time.
+    pub limit: Duration,
+}
+
+impl Ended {
+    /// What [`Throttle::on_outcome`](super::Throttle::on_outcome) is told of it.
+    #[must_use]
+    pub fn outcome(self) -> Outcome {
+        match self {
+            // Were the second a rejection, each layer would hold back from the next, and after an overload a request would have to be a
+            // probe in all of them at once.
+            Self::Answered | Self::HeldBack => Outcome::Accepted,
+            Self::TurnedAway | Self::Lost => Outcome::Rejected,
+            Self::Unanswered(wait) if wait.is_long() => Outcome::Rejected,
+            Self::Unanswered(_) | Self::Refused | Self::TakenBack => Outcome::Unknown,
+        }
+    }
+}
+
+impl Wait {
+    fn is_long(&self) -> bool {
+        let slow = self.usual.map_or(LEAST, |usual| LEAST.max(usual.saturating_mul(TIMES)));
+        self.waited >= slow.min(self.limit / OF_LIMIT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::VecDeque;
+
+    use rand_core::SeedableRng as _;
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+    use crate::throttle::{Multiple, Throttle, ThrottlePolicy, Verdict};
+    use crate::{Criticality, Timestamp};
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn unanswered(waited: u64, usual: Option<u64>, limit: Duration) -> Outcome {
+        Ended::Unanswered(Wait { waited: ms(waited), usual: usual.map(ms), limit }).outcome()
+    }
+
+    #[test]
+    fn what_had_no_answer_counts_if_the_wait_was_long() {
+        use Outcome::{Rejected, Unknown};
+        for (waited, usual, limit, expected) in [
+            (0, None, MINUTE, Unknown),
+            (499, None, MINUTE, Unknown),
+            (500, None, MINUTE, Rejected),
+            (500, Some(10), MINUTE, Rejected),
+            // A user of a slow service who has had enough.
+            (2_000, Some(1_000), MINUTE, Unknown),
+            (3_000, Some(1_000), MINUTE, Rejected),
+            // A millisecond was left.
+            (1, Some(1), MINUTE, Unknown),
+            // Half of the time that is set, however short, and however slow it usually is.
+            (99, Some(1), ms(200), Unknown),
+            (100, Some(1), ms(200), Rejected),
+            (30_000, Some(20_000), MINUTE, Rejected),
+        ] {
+            assert_eq!(unanswered(waited, usual, limit), expected, "{waited} of {limit:?}, usually {usual:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_says_that_there_is_too_much_to_do_is_held_back_for() {
+        for (ended, expected) in [
+            (Ended::Answered, Outcome::Accepted),
+            (Ended::HeldBack, Outcome::Accepted),
+            (Ended::TurnedAway, Outcome::Rejected),
+            (Ended::Lost, Outcome::Rejected),
+            (Ended::Refused, Outcome::Unknown),
+            (Ended::TakenBack, Outcome::Unknown),
+        ] {
+            assert_eq!(ended.outcome(), expected, "{ended:?}");
+        }
+    }
+
+    /// Requests sent in each second to a backend that has never answered, a hundred of them asked for, by callers who leave after a second.
+    fn sent_while_hanging(patience: Duration) -> [u32; 10] {
+        let mut rng = Pcg64Mcg::seed_from_u64(7);
+        let policy = ThrottlePolicy::Paced { k: Multiple::DEFAULT };
+        let at = |millis| Timestamp::from_origin(ms(millis));
+        let mut throttle = Throttle::new(at(0), policy);
+        let (mut out, mut sent) = (VecDeque::new(), [0; 10]);
+        for now in (0..10_000).step_by(10) {
+            while let Some(since) = out.pop_front_if(|since| now - *since >= patience.as_millis() as u64) {
+                let ended = Ended::Unanswered(Wait { waited: ms(now - since), usual: Some(ms(5)), limit: MINUTE });
+                throttle.on_outcome(at(now), Criticality::Critical, ended.outcome());
+            }
+            if let Verdict::Send(_) = throttle.ask(at(now), Criticality::Critical, &mut rng) {
+                sent[(now / 1_000) as usize] += 1;
+                out.push_back(now);
+            }
+        }
+        sent
+    }
+
+    /// Seed 7; fewer than two a second are sent five seconds after it has begun to hang. Callers who leave at once say nothing.
+    #[test]
+    fn a_backend_that_hangs_is_found_out_though_its_callers_leave_first() {
+        let sent = sent_while_hanging(ms(1_000));
+        assert!(sent[5..].iter().sum::<u32>() < 10, "{sent:?}");
+        assert_eq!(sent_while_hanging(ms(100)), [100; 10]);
+    }
+}
