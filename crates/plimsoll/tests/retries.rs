@@ -14,9 +14,10 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{
-    Client, Cluster, ClusterConfig, ClusterCounts, Error, FailedAttempt, Failure, GivenUp, Idempotent, Next, Protocol,
-    RetryPolicy, Terms,
+    Batch, Client, Cluster, ClusterConfig, ClusterCounts, Error, FailedAttempt, Failure, GivenUp, Idempotent, Next,
+    Protocol, RetryPolicy, Terms,
 };
+use plimsoll_core::batch::BatchConfig;
 use plimsoll_core::health::State;
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts, Tells};
 use plimsoll_core::throttle::ThrottlePolicy;
@@ -313,6 +314,26 @@ async fn whoever_is_told_not_to_retry_does_not() {
         assert_eq!(one.requests() + two.requests(), 1);
         assert_eq!(given_up(&cluster.counts(), GivenUp::ToldNotTo), 1);
     }
+}
+
+/// Another backend would say the same, nobody has too much to do, and others are not to pay for it.
+#[tokio::test]
+async fn a_customer_over_its_quota_is_told_so_at_once_and_costs_nobody_else_anything() {
+    let over = || now(Response::builder().status(429).header("retry-after", "3").body(Empty::new().boxed()).unwrap());
+    let ((one, _), (two, _)) = (refusing(Speaks::Http1, over).await, refusing(Speaks::Http1, over).await);
+    let cluster = running(rich(), &[&one, &two]).await;
+    let client = Client::new(&cluster);
+    let batch = Batch::new(BatchConfig::default());
+    for terms in [Terms::default(), Terms::default().through(batch.clone())] {
+        let before = one.requests() + two.requests();
+        let response = client.send_with(get("/"), terms).await.unwrap();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()["retry-after"], "3");
+        assert!(!response.headers().contains_key("x-plimsoll-shed"), "it is passed on as it came");
+        assert_eq!(one.requests() + two.requests(), before + 1);
+    }
+    assert_eq!(cluster.restraint().budget_used, Ratio::ZERO);
+    assert_eq!((cluster.counts().throttled, batch.view().counts.rejected), ([0; 4], 0));
 }
 
 #[tokio::test]

@@ -43,6 +43,9 @@ impl Refused {
     pub(super) fn read(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let code = Code::read(headers);
         if let Some(Shed { reason, retry, after }) = Shed::read(status, headers) {
+            // RFC 6585: the user has sent too many requests. Waiting and trying again is for that one.
+            let is_quota = status == StatusCode::TOO_MANY_REQUESTS || code == Some(Code::ResourceExhausted);
+            let reason = reason.or(is_quota.then_some(ShedReason::Quota));
             let retry = if reason == Some(ShedReason::Quota) { Retry::Never } else { retry };
             let pushes_back = code.is_some() && headers.contains_key(GRPC_RETRY_PUSHBACK_MS);
             let is_certain = reason.is_some() || pushes_back && !says_no_more_than_no_retry(headers);
@@ -115,6 +118,13 @@ mod tests {
             (503, &[shed("reason=lame-duck, retry=elsewhere")], Some((Retry::Elsewhere, None, true))),
             (503, &[("x-envoy-overloaded", "true")], Some((Retry::Elsewhere, None, true))),
             (429, &[shed("reason=quota, retry=after"), ("retry-after", "1")], Some((Retry::Never, ms(1_000), true))),
+            (429, &[], None),
+            (429, &[("retry-after", "3")], Some((Retry::Never, ms(3_000), true))),
+            (429, &[("x-envoy-ratelimited", "true")], Some((Retry::Never, None, true))),
+            (429, &[shed("reason=from-the-future, retry=elsewhere")], Some((Retry::Never, None, true))),
+            (429, &[shed("reason=overloaded, retry=elsewhere")], Some((Retry::Elsewhere, None, true))),
+            (200, &[("grpc-status", "8"), shed("reason=from-the-future")], None),
+            (200, &[("grpc-status", "8"), shed("retry=elsewhere")], Some((Retry::Never, None, true))),
             (200, &[unavailable], Some((Retry::Elsewhere, None, false))),
             (200, &[unavailable, pushback("0")], Some((Retry::Elsewhere, None, true))),
             (200, &[unavailable, pushback("40")], Some((Retry::After, ms(40), true))),
