@@ -257,6 +257,19 @@ async fn whoever_was_turned_away_everywhere_is_told_not_to_retry_whatever_the_ba
     }
 }
 
+#[tokio::test]
+async fn whoever_leaves_before_a_retry_is_made_has_not_used_it() {
+    let later = || now(Response::builder().status(503).header("retry-after", "9").body(Empty::new().boxed()).unwrap());
+    let (server, _) = refusing(Speaks::Http1, later).await;
+    let cluster = running(rich(), &[&server]).await;
+    let client = Client::new(&cluster);
+    let call = tokio::spawn(async move { client.send(get("/")).await.map(drop) });
+    until(|| cluster.restraint().budget_used > Ratio::ZERO).await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    assert_eq!(cluster.restraint().budget_used, Ratio::ZERO);
+}
+
 /// While it waits for the time that a backend named, all backends are taken out of use.
 #[tokio::test]
 async fn whoever_waited_for_nobody_is_told_what_the_backend_said() {
@@ -281,9 +294,13 @@ async fn whoever_waited_for_nobody_is_told_what_the_backend_said() {
             (refusing(Speaks::Http1, answer.clone()).await, refusing(Speaks::Http1, answer).await);
         let cluster = running(rich(), &[&one, &two]).await;
         *drained.lock().unwrap() = Some(cluster.clone());
-        let error = Client::new(&cluster).send(get("/")).await.unwrap_err();
+        let mut told = Vec::new();
+        let error = Client::new(&cluster).send_telling(get("/"), Terms::default(), &mut told).await.unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{error}");
         assert_eq!((error.shed_reason(), error.retry_after()), (Some(reason), retry_after), "{error}");
+        let [FailedAttempt { next: Next::GivenUp(GivenUp::NoOther), .. }] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(given_up(&cluster.counts(), GivenUp::NoOther), 1);
+        assert_eq!((cluster.counts().retries, cluster.restraint().budget_used), (Vec::new(), Ratio::ZERO));
     }
 }
 
@@ -589,6 +606,7 @@ async fn nothing_is_held_back_after_a_restart() {
         assert_eq!(error.shed_reason(), Some(ShedReason::NoBackend), "{error}");
     }
     assert_eq!(cluster.counts().throttled, [0; 4]);
+    assert!(given_up(&cluster.counts(), GivenUp::NoOther) > 0, "nobody else could be connected to");
     let _again = Server::start_at(address, Speaks::Http1, |_| text("ok")).await;
     until(|| state_of(&cluster, address) == State::Healthy).await;
     assert_eq!(client.send(get("/")).await.unwrap().status(), StatusCode::OK);

@@ -6,7 +6,7 @@
 //! goes on when its cause is gone). So a request is tried again only if each of these agrees, in this order:
 //!
 //! 1. what failed says so: not where the answer was "don't retry", nor where it is the application's own failure;
-//! 2. it may be sent twice: nothing of it was sent, or it is idempotent; and it still can be, its body being kept;
+//! 2. it may be sent twice: the backend did not look at it, or it is idempotent; and it still can be, its body being kept;
 //! 3. it has attempts left: [`RetryConfig::max_attempts`];
 //! 4. it can still be answered before its deadline, having waited;
 //! 5. the client can afford it: [`Budget`], shared by all requests to a cluster, so that a total failure costs a tenth more and not three
@@ -17,7 +17,7 @@
 //!
 //! # When
 //!
-//! At once where the other end said "elsewhere" or nothing was sent: another backend has its own load. Otherwise after a wait drawn from
+//! At once where the other end said "elsewhere": another backend has its own load. Otherwise after a wait drawn from
 //! nothing to `base · 2^(retry − 1)`, at most `max` (*full jitter*: clients that failed together must not return together). When the
 //! answer names a time (`Retry-After`, pushback), after that time, and up to the first wait more for the same reason.
 //!
@@ -34,6 +34,6 @@ mod decision;
 pub mod hedge;
 mod jitter;
 
-pub use attempts::{MaxAttempts, Tried};
+pub use attempts::MaxAttempts;
 pub use budget::{Budget, BudgetConfig};
 pub use decision::{Advice, Again, Attempt, Failure, GiveUp, Repeat, RetryConfig, Tells, Verdict, Where};

@@ -17,6 +17,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
+use plimsoll_core::retry::{self, Advice};
 use plimsoll_wire::grpc::Code;
 use plimsoll_wire::headers::GRPC_RETRY_PUSHBACK_MS;
 use plimsoll_wire::shed::{Retry, Shed, ShedReason, says_no_more_than_no_retry};
@@ -57,6 +58,21 @@ impl Refused {
         };
         let retry = Retry::Elsewhere;
         is_unavailable.then_some(Self { status, code, why: None, retry, after: None, is_certain: false })
+    }
+
+    /// The same as the core has it.
+    pub(super) fn failure(&self) -> retry::Failure {
+        if self.why == Some(ShedReason::Throttled) {
+            return retry::Failure::HeldBack;
+        }
+        let advice = match (self.retry, self.after) {
+            (Retry::Never, _) => Advice::Never,
+            (Retry::After, Some(after)) => Advice::After(after),
+            // It says to wait and not how long.
+            (Retry::After, None) => Advice::None,
+            (Retry::Elsewhere, _) => Advice::Elsewhere,
+        };
+        if self.is_certain { retry::Failure::TurnedAway(advice) } else { retry::Failure::Failed(advice) }
     }
 
     /// The word for it in metrics and logs.

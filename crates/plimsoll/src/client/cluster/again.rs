@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use plimsoll_core::retry::{Advice, Again, Attempt, Failure, GiveUp, Repeat, Tells, Verdict, Where};
+use plimsoll_core::retry::{Again, Attempt, Failure, GiveUp, Repeat, Tells, Verdict, Where};
 use plimsoll_core::{BackendId, Completion, Criticality, Outcome, Ratio, Timestamp};
-use plimsoll_wire::shed as wire;
 
 use super::Shared;
 use super::machine::{Found, Machine};
-use crate::client::refused::Refused;
 use crate::client::told::GivenUp;
 
 /// A request that a backend may have seen and did not serve.
@@ -18,8 +16,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) tried: &'a [BackendId],
     /// How often it was sent.
     pub(crate) attempts: u32,
-    /// What the last one said; `None` if the connection broke.
-    pub(crate) refused: Option<Refused>,
+    /// How the last one failed.
+    pub(crate) failure: Failure,
     pub(crate) is_idempotent: bool,
     /// What was sent of its body can be sent again.
     pub(crate) is_whole: bool,
@@ -31,8 +29,44 @@ pub(crate) struct Ask<'a> {
 pub(crate) enum Grant {
     /// At once, to this backend, where it counts as active.
     At(BackendId),
-    /// After this time, to any; if there is none then, its caller is told this.
-    After(Duration, Tells),
+    /// After this time, to any.
+    After(Duration),
+}
+
+/// A retry that was taken from the budget. Dropped before it is made, because there was no backend for it or its caller went away, it gives
+/// back what it took.
+pub(crate) struct Retry<'a> {
+    cluster: &'a Shared,
+    /// Why it is made.
+    reason: &'static str,
+    /// What its caller is told if it is not made.
+    tells: Tells,
+    is_made: bool,
+}
+
+impl Retry<'_> {
+    /// An attempt begins that is this one.
+    pub(crate) fn made(&mut self) {
+        self.is_made = true;
+    }
+
+    /// It has ended so.
+    pub(crate) fn ended(self, outcome: &'static str) {
+        self.cluster.machine.lock().counts.retried(self.reason, outcome);
+    }
+
+    /// It is not made after all.
+    pub(crate) fn denied(self, why: GivenUp) -> Denied {
+        Denied { why, tells: self.tells }
+    }
+}
+
+impl Drop for Retry<'_> {
+    fn drop(&mut self) {
+        if !self.is_made {
+            self.cluster.machine.lock().budget.give_back();
+        }
+    }
 }
 
 /// It is not sent again.
@@ -60,29 +94,20 @@ pub struct Restraint {
 }
 
 impl Shared {
-    /// Whether the request is sent again; counted if it is not.
-    pub(crate) fn again(&self, now: Timestamp, ask: &Ask<'_>) -> Result<Grant, Denied> {
-        let mut machine = self.machine.lock();
-        let granted = machine.again(now, ask);
-        if let Err(denied) = &granted {
-            machine.counts.given_up[denied.why as usize] += 1;
-        }
-        granted
+    /// Whether the request is sent again, for `reason`.
+    pub(crate) fn again(
+        &self,
+        now: Timestamp,
+        reason: &'static str,
+        ask: &Ask<'_>,
+    ) -> Result<(Retry<'_>, Grant), Denied> {
+        let (tells, grant) = self.machine.lock().again(now, ask)?;
+        Ok((Retry { cluster: self, reason, tells, is_made: false }, grant))
     }
 
     /// A backend for a request that was to wait before it is sent again: preferably none of `tried`, but rather one of them than none.
     pub(crate) fn pick_again(&self, now: Timestamp, criticality: Criticality, tried: &[BackendId]) -> Found {
-        let mut machine = self.machine.lock();
-        let found = machine.begin(now, criticality, tried);
-        if let Found::NoBackend | Found::Held(_) | Found::NoRoom = found {
-            machine.budget.give_back();
-        }
-        found
-    }
-
-    /// A retry that was granted is not sent after all.
-    pub(crate) fn give_retry_back(&self) {
-        self.machine.lock().budget.give_back();
+        self.machine.lock().begin(now, criticality, tried)
     }
 
     /// How long answers usually take, as far as that is known, and how long one is waited for at most.
@@ -91,17 +116,12 @@ impl Shared {
         (machine.counts.latency.usual(), machine.config.requests.request_timeout)
     }
 
-    /// A retry has ended so.
-    pub(crate) fn count_retry(&self, reason: &'static str, outcome: &'static str) {
-        self.machine.lock().counts.retried(reason, outcome);
-    }
-
     /// A request that was to be sent was not, in the end.
     pub(crate) fn not_sent(&self, now: Timestamp, criticality: Criticality) {
         self.machine.lock().not_sent(now, criticality);
     }
 
-    /// A request was not tried again, and nobody was asked whether it may be.
+    /// A request that had failed was not tried again.
     pub(crate) fn count_given_up(&self, given_up: GivenUp) {
         self.machine.lock().counts.given_up[given_up as usize] += 1;
     }
@@ -113,14 +133,14 @@ impl Machine {
         Restraint { held, budget_used: self.budget.used(now) }
     }
 
-    fn again(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<Grant, Denied> {
-        let failure = ask.refused.map_or(Failure::Broken, failure);
+    /// If it is sent again: what its caller is told should that come to nothing, and where.
+    fn again(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<(Tells, Grant), Denied> {
         let is_layer = self.is_layer();
         let told = |tells| if is_layer { tells } else { Tells::Answer };
-        let tells = told(failure.tells());
+        let tells = told(ask.failure.tells());
         let attempt = Attempt {
             number: ask.attempts,
-            failure,
+            failure: ask.failure,
             repeat: match (ask.is_whole, ask.is_idempotent) {
                 (false, _) => Repeat::Impossible,
                 (true, true) => Repeat::Safe,
@@ -133,9 +153,9 @@ impl Machine {
         match policy.decide(now, &attempt, &mut self.budget, &mut self.rng) {
             Verdict::GiveUp(why) => Err(Denied { why: given_up(why), tells: told(why.tells()) }),
             Verdict::Again(Again { wait: Duration::ZERO, at: Where::Elsewhere }) => {
-                self.at_once(now, ask).map(Grant::At).map_err(|why| Denied { why, tells })
+                self.at_once(now, ask).map(|id| (tells, Grant::At(id))).map_err(|why| Denied { why, tells })
             }
-            Verdict::Again(Again { wait, .. }) => Ok(Grant::After(wait, tells)),
+            Verdict::Again(Again { wait, .. }) => Ok((tells, Grant::After(wait))),
         }
     }
 
@@ -165,21 +185,6 @@ impl Machine {
         self.budget.give_back();
         Err(refused)
     }
-}
-
-/// An answer by which a request was not served, as the core has it.
-fn failure(refused: Refused) -> Failure {
-    if refused.why == Some(wire::ShedReason::Throttled) {
-        return Failure::HeldBack;
-    }
-    let advice = match (refused.retry, refused.after) {
-        (wire::Retry::Never, _) => Advice::Never,
-        (wire::Retry::After, Some(after)) => Advice::After(after),
-        // It says to wait and not how long.
-        (wire::Retry::After, None) => Advice::None,
-        (wire::Retry::Elsewhere, _) => Advice::Elsewhere,
-    };
-    if refused.is_certain { Failure::TurnedAway(advice) } else { Failure::Failed(advice) }
 }
 
 const fn given_up(why: GiveUp) -> GivenUp {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use plimsoll_core::BackendId;
-use plimsoll_core::retry::Tells;
+use plimsoll_core::retry::{self, Tells};
 use plimsoll_wire::headers::{
     GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
 };
@@ -80,20 +80,14 @@ impl<B: RequestBody> Call<'_, B> {
         error: Error,
         request: &Repeatable<'_>,
     ) -> Result<Turn, Box<Error>> {
-        if self.is_batch() {
-            let next = self.comes_back(&error, request).map_err(Denied::as_it_is);
-            self.report(id, Failure::Error(error.clone()), &next);
-            return next.map_err(|_| Box::new(error.after(self.made, self.seen)));
-        }
-        // What is no error of the connection would come again: an answer that is not HTTP, the caller's own body, the time.
+        self.retried("failed");
         let outcome = match &error {
-            Error::Closed { .. } => self.decide(id, None, error.clone(), request),
-            other => {
-                let is_late = matches!(other, Error::Timeout { .. });
-                let given_up = if is_late { GivenUp::TooLate } else { GivenUp::Final };
-                self.pool.cluster().count_given_up(given_up);
-                Err(Denied::as_it_is(given_up))
-            }
+            _ if self.is_batch() => self.comes_back(&error, request).map_err(Denied::as_it_is),
+            // It is the time of the request that is up and not that of an attempt: there is none left to try again in.
+            Error::Timeout { .. } => Err(Denied::as_it_is(GivenUp::TooLate)),
+            Error::Closed { .. } => self.decide(id, retry::Failure::Broken, error.clone(), request),
+            // It would come again: an answer that is not HTTP, or the caller's own body.
+            _ => self.decide(id, retry::Failure::Final, error.clone(), request),
         };
         self.report(id, Failure::Error(error.clone()), &outcome);
         outcome.map_err(|denied| Box::new(error.after(self.made, self.seen).telling(denied.tells)))
@@ -108,10 +102,11 @@ impl<B: RequestBody> Call<'_, B> {
         refused: Refused,
         request: &Repeatable<'_>,
     ) -> Result<Turn, Denied> {
+        self.retried("refused");
         let otherwise = Error::Refused { address, refused, attempts: 1, tells: Tells::Answer };
         let outcome = match self.is_batch() {
             true => self.comes_back(&otherwise, request).map_err(Denied::as_it_is),
-            false => self.decide(id, Some(refused), otherwise, request),
+            false => self.decide(id, refused.failure(), otherwise, request),
         };
         self.report(id, Failure::Refused(refused), &outcome);
         outcome
@@ -127,11 +122,12 @@ impl<B: RequestBody> Call<'_, B> {
     fn decide(
         &mut self,
         id: BackendId,
-        refused: Option<Refused>,
+        failure: retry::Failure,
         otherwise: Error,
         request: &Repeatable<'_>,
     ) -> Result<Turn, Denied> {
-        let cluster = self.pool.cluster();
+        let pool = self.pool;
+        let cluster = pool.cluster();
         let now = cluster.now();
         self.seen += 1;
         if !self.tried.contains(&id) {
@@ -146,41 +142,51 @@ impl<B: RequestBody> Call<'_, B> {
             criticality: self.criticality,
             tried: &self.tried,
             attempts: self.seen,
-            refused,
+            failure,
             is_idempotent: request.is_idempotent,
             is_whole: request.is_whole,
             deadline: self.started + waited_for,
         };
-        match cluster.again(now, &ask)? {
-            Grant::At(next) => Ok(Turn::At(next, now)),
-            Grant::After(wait, tells) => Ok(Turn::After(wait, Box::new(otherwise.telling(tells)))),
-        }
+        let (retry, grant) = cluster.again(now, otherwise.reason(), &ask)?;
+        self.retry = Some(retry);
+        Ok(match grant {
+            Grant::At(next) => Turn::At(next, now),
+            Grant::After(wait) => Turn::After(wait, Box::new(otherwise)),
+        })
     }
 
     /// Tells and counts what came of an attempt.
     fn report(&mut self, id: BackendId, failure: Failure, outcome: &Result<Turn, Denied>) {
-        self.retried(if matches!(failure, Failure::Error(_)) { "failed" } else { "refused" });
         let next = match outcome {
             Err(denied) => Next::GivenUp(denied.why),
             Ok(Turn::Back(_)) => Next::Queued,
-            Ok(_) => {
-                self.retries_for = Some(failure.reason());
-                Next::Retried
-            }
+            Ok(_) => Next::Retried,
         };
         self.tell(id, failure, next);
     }
 
+    /// The request is not sent again after all, though that was told of its last attempt.
+    pub(super) fn not_made(&mut self, why: GivenUp) -> Denied {
+        self.pool.cluster().count_given_up(why);
+        if let Some(last) = self.told.as_mut().and_then(|told| told.last_mut()) {
+            last.next = Next::GivenUp(why);
+        }
+        self.retry.take().map_or_else(|| Denied::as_it_is(why), |retry| retry.denied(why))
+    }
+
     /// The present attempt, if it is a retry, has ended so.
     pub(super) fn retried(&mut self, outcome: &'static str) {
-        if let Some(reason) = self.retries_for.take() {
-            self.pool.cluster().count_retry(reason, outcome);
+        if let Some(retry) = self.retry.take() {
+            retry.ended(outcome);
         }
     }
 
     /// Writes what a further attempt says of itself.
     #[cold]
-    pub(super) fn mark(&self, headers: &mut HeaderMap) {
+    pub(super) fn mark(&mut self, headers: &mut HeaderMap) {
+        if let Some(retry) = &mut self.retry {
+            retry.made();
+        }
         let Some((timeout, first)) = self.first_said else { return };
         let number = first.saturating_add(self.seen);
         if self.is_grpc {

@@ -70,7 +70,7 @@ pub(super) async fn send<B: RequestBody>(
         made: 0,
         seen: 0,
         first_said: Some((said, attempt.unwrap_or(1))),
-        retries_for: None,
+        retry: None,
         told,
         batch: Some(batch),
         place: None,

@@ -110,8 +110,8 @@ impl<B: RequestBody> Call<'_, B> {
                     Tried::Again(turn)
                 }
                 None => {
-                    self.take_back(turn);
-                    Tried::Failed(Box::new(error))
+                    let denied = self.take_back(turn);
+                    Tried::Failed(Box::new(error.after(self.made, self.seen).telling(denied.tells)))
                 }
             },
             Err(error) => Tried::Failed(error),
@@ -156,7 +156,8 @@ impl<B: RequestBody> Call<'_, B> {
                     }
                     // A piece that is not kept has passed since.
                     None => {
-                        self.take_back(turn);
+                        let denied = self.take_back(turn);
+                        self.pass_on(&refused, denied, &mut head.headers);
                         return Tried::Answered(Response::from_parts(head, body));
                     }
                 },

@@ -25,7 +25,7 @@ use super::attempt::{Attempt, Home};
 use super::batch::{Batch, Place};
 use super::body::{ResponseBody, Source};
 use super::classify;
-use super::cluster::{Backend, Ending, Found, NoTurn};
+use super::cluster::{Backend, Denied, Ending, Found, NoTurn, Retry};
 use super::config::{Protocol, RequestConfig};
 use super::error::{ConnectError, Error};
 use super::http1::Informational;
@@ -96,8 +96,8 @@ struct Call<'a, B> {
     seen: u32,
     /// How long its sender waits and which attempt it is, as it came; read when it is to be sent again.
     first_said: Option<(Duration, u32)>,
-    /// Why the present attempt is made, if it is a retry.
-    retries_for: Option<&'static str>,
+    /// The retry that the present attempt is, or that the next is to be.
+    retry: Option<Retry<'a>>,
     /// Attempts that failed, for who wants to know.
     told: Option<&'a mut Vec<FailedAttempt>>,
     batch: Option<&'a Batch>,
@@ -162,7 +162,7 @@ pub(super) fn send<B: RequestBody>(
             made: 0,
             seen: 0,
             first_said: None,
-            retries_for: None,
+            retry: None,
             told,
             batch: None,
             place: None,
@@ -276,17 +276,21 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    /// The request cannot be sent again after all.
-    fn take_back(&mut self, turn: Turn) {
-        self.retries_for = None;
+    /// The request cannot be sent again after all: a part of its body that is not kept has passed since.
+    #[cold]
+    fn take_back(&mut self, turn: Turn) -> Denied {
         if let Turn::At(id, at) = turn {
             drop(Attempt::new(self.pool.clone(), id, at, self.criticality));
         }
+        self.not_made(GivenUp::BodyIsGone)
     }
 
-    /// Says that an attempt has failed, and what comes of it.
+    /// Says that an attempt has failed, and what comes of it; counts requests that are given up.
     fn tell(&mut self, id: BackendId, failure: Failure, next: Next) {
         let cluster = self.pool.cluster();
+        if let Next::GivenUp(why) = next {
+            cluster.count_given_up(why);
+        }
         if let Some(told) = &mut self.told
             && told.len() < MAX_TOLD
         {
@@ -323,19 +327,14 @@ impl<B: RequestBody> Call<'_, B> {
         tokio::time::sleep(wait).await;
         let now = cluster.now();
         let turn = match cluster.pick_again(now, self.criticality, &self.tried) {
-            Found::Backend(id, _) => Some((id, now)),
-            Found::Wait(_, at) => {
-                let turn = self.wait_turn(limit, at).await.ok();
-                if turn.is_none() {
-                    cluster.give_retry_back();
-                }
-                turn
-            }
-            Found::NoBackend | Found::Held(_) | Found::NoRoom => None,
+            Found::Backend(id, _) => Ok((id, now)),
+            Found::Wait(_, at) => self.wait_turn(limit, at).await.map_err(|_| GivenUp::NoOther),
+            Found::NoBackend | Found::NoRoom => Err(GivenUp::NoOther),
+            Found::Held(_) => Err(GivenUp::HeldBack),
         };
-        turn.ok_or_else(|| {
-            self.retries_for = None;
-            otherwise.after(self.made, self.seen)
+        turn.map_err(|why| {
+            let denied = self.not_made(why);
+            otherwise.after(self.made, self.seen).telling(denied.tells)
         })
     }
 
