@@ -270,6 +270,30 @@ async fn whoever_leaves_before_a_retry_is_made_has_not_used_it() {
     assert_eq!(cluster.restraint().budget_used, Ratio::ZERO);
 }
 
+/// Ten milliseconds at least is what half of the answers take, and nine were left to begin with.
+#[tokio::test]
+async fn a_retry_is_not_made_with_less_time_left_than_answers_usually_take() {
+    let answer = |request: Request<hyper::body::Incoming>| -> Answer {
+        if request.headers().contains_key("x-envoy-expected-rq-timeout-ms") {
+            return shed(ShedReason::Overloaded, false);
+        }
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(12)).await;
+            text("ok").await
+        })
+    };
+    let (one, two) = (Server::start(Speaks::Http1, answer).await, Server::start(Speaks::Http1, answer).await);
+    let cluster = running(rich(), &[&one, &two]).await;
+    let client = Client::new(&cluster);
+    for _ in 0..20 {
+        assert_eq!(client.send(get("/")).await.unwrap().status(), StatusCode::OK);
+    }
+    let mut request = get("/");
+    request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "9".parse().unwrap());
+    assert_eq!(client.send(request).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!((one.requests() + two.requests(), given_up(&cluster.counts(), GivenUp::TooLate)), (21, 1));
+}
+
 /// While it waits for the time that a backend named, all backends are taken out of use.
 #[tokio::test]
 async fn whoever_waited_for_nobody_is_told_what_the_backend_said() {

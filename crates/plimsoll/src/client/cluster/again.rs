@@ -113,7 +113,7 @@ impl Shared {
     /// How long answers usually take, as far as that is known, and how long one is waited for at most.
     pub(crate) fn usual_latency(&self) -> (Option<Duration>, Duration) {
         let machine = self.machine.lock();
-        (machine.counts.latency.usual(), machine.config.requests.request_timeout)
+        (machine.usual.latency(), machine.config.requests.request_timeout)
     }
 
     /// A request that was to be sent was not, in the end.
@@ -147,7 +147,7 @@ impl Machine {
                 (true, false) => Repeat::Unsafe,
             },
             deadline: Some(ask.deadline),
-            takes: Duration::ZERO,
+            takes: self.usual.latency().unwrap_or_default(),
         };
         let policy = self.config.retry.attempts;
         match policy.decide(now, &attempt, &mut self.budget, &mut self.rng) {

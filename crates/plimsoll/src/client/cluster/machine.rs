@@ -21,7 +21,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::backend::Backend;
 use super::membership::Membership;
-use super::tally::{BackendCounts, ClusterCounts, Ending, Latencies};
+use super::tally::{BackendCounts, ClusterCounts, Ending, Latencies, Usual};
 use crate::client::config::{ClusterConfig, RequestConfig};
 use crate::discover::Endpoint;
 
@@ -119,6 +119,8 @@ pub(super) struct Machine {
     pub(super) queues: Vec<Queue<Waker>>,
     pub(super) throttle: Throttle,
     pub(super) budget: Budget,
+    /// How long answers usually take.
+    pub(super) usual: Usual,
 }
 
 impl Machine {
@@ -137,6 +139,7 @@ impl Machine {
             config: Arc::new(config),
             counts: ClusterCounts::default(),
             queues: vec![Queue::default()],
+            usual: Usual::default(),
         };
         machine.set_localities(now, localities.as_ref(), None);
         machine
@@ -197,6 +200,10 @@ impl Machine {
     pub(super) fn finish(&mut self, now: Timestamp, id: BackendId, done: &Done, bucket: usize) -> News {
         if let Some(latency) = done.latency {
             self.counts.latency.record(bucket, latency);
+            // Refusals are quick, and what was too late would have taken who knows how long.
+            if done.ending != Ending::TimedOut && done.outcome != Outcome::Overloaded {
+                self.usual.record(bucket);
+            }
         }
         if let Some(counts) = self.counts_of(id) {
             counts.ended(done.ending);

@@ -121,9 +121,6 @@ impl ClusterCounts {
     }
 }
 
-/// Latencies from which something is to be said of others.
-const ENOUGH: u64 = 20;
-
 /// A histogram of latencies with fixed bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latencies {
@@ -141,20 +138,6 @@ impl Latencies {
     pub const BOUNDS: [f64; 17] =
         [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 
-    /// Half of all took longer than this, and by a factor of 2.5 at most; `None` while too few are known, or it is less than can be told.
-    pub(crate) fn usual(&self) -> Option<Duration> {
-        if self.count < ENOUGH {
-            return None;
-        }
-        let mut left = self.count / 2;
-        let of_middle = self.buckets.iter().position(|count| {
-            let is_in = left < *count;
-            left = left.saturating_sub(*count);
-            is_in
-        });
-        Some(Duration::from_secs_f64(Self::BOUNDS[of_middle?.checked_sub(1)?]))
-    }
-
     pub(crate) fn bucket(latency: Duration) -> usize {
         let seconds = latency.as_secs_f64();
         Self::BOUNDS.iter().take_while(|bound| seconds > **bound).count()
@@ -164,6 +147,44 @@ impl Latencies {
         self.buckets[bucket] += 1;
         self.sum += latency;
         self.count += 1;
+    }
+}
+
+/// Answers from which something is to be said of others.
+const ENOUGH: u32 = 20;
+/// With so many it is time to forget half of them: what is usual is so of late.
+const MANY: u32 = 1_024;
+
+/// How long answers usually take: the same histogram, of the last of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Usual {
+    buckets: [u32; Latencies::BOUNDS.len() + 1],
+    count: u32,
+}
+
+impl Usual {
+    pub(super) fn record(&mut self, bucket: usize) {
+        self.buckets[bucket] += 1;
+        self.count += 1;
+        if self.count >= MANY {
+            self.buckets.iter_mut().for_each(|count| *count /= 2);
+            self.count = self.buckets.iter().sum();
+        }
+    }
+
+    /// Half of the answers took longer than this; with 2.5 times as long it would be fewer. `None` while too few are known, or it is less than
+    /// can be told.
+    pub(super) fn latency(&self) -> Option<Duration> {
+        if self.count < ENOUGH {
+            return None;
+        }
+        let mut left = self.count / 2;
+        let of_middle = self.buckets.iter().position(|count| {
+            let is_in = left < *count;
+            left = left.saturating_sub(*count);
+            is_in
+        });
+        Some(Duration::from_secs_f64(Latencies::BOUNDS[of_middle?.checked_sub(1)?]))
     }
 }
 
@@ -191,21 +212,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_is_in_the_middle() {
-        let mut latencies = Latencies::default();
+    fn what_is_usual_is_in_the_middle_of_late() {
+        let mut usual = Usual::default();
         let mut record = |times, millis| {
-            for _ in 0..times {
-                let latency = Duration::from_millis(millis);
-                latencies.record(Latencies::bucket(latency), latency);
-            }
-            latencies.usual()
+            (0..times).for_each(|_| usual.record(Latencies::bucket(Duration::from_millis(millis))));
+            usual.latency().map(|latency| latency.as_millis())
         };
         assert_eq!(record(19, 30), None);
-        assert_eq!(record(1, 30), Some(Duration::from_millis(25)));
-        assert_eq!(record(19, 300), Some(Duration::from_millis(25)));
-        assert_eq!(record(2, 300), Some(Duration::from_millis(250)));
-        assert_eq!(record(42, 90_000), Some(Duration::from_secs(60)));
-        assert_eq!(record(1_000, 0), None);
+        assert_eq!(record(1, 30), Some(25));
+        assert_eq!(record(19, 300), Some(25));
+        assert_eq!(record(2, 300), Some(250));
+        assert_eq!(record(1_000_000, 30), Some(25));
+        assert_eq!(record(1_100, 90_000), Some(60_000), "it does not take another million");
+        assert_eq!(record(1_100, 0), None);
     }
 
     #[test]
