@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_core::batch::{Age, BatchConfig, Entered, Fate, Gate, Hand, Target, Ticket};
+use plimsoll_core::batch::{
+    Age, BatchConfig, Entered, Failed, Failure, Fate, Gate, Hand, History, Sent, Target, Ticket,
+};
+use plimsoll_core::retry::Repeat;
 use plimsoll_core::{Criticality, Timestamp};
 use plimsoll_testkit::seeded;
 use proptest::prelude::*;
@@ -45,19 +48,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// The gate, and all that is known of its requests from outside.
-struct World {
+struct Model {
     gate: Gate<u64>,
     rng: Pcg64Mcg,
     now: Timestamp,
     most: u32,
     next: u64,
     /// Who has a seat: by criticality, then in the order in which they are to be served.
-    seats: BTreeMap<(usize, Age), (u64, Ticket)>,
-    at_backends: Vec<(usize, Age, Timestamp)>,
-    rejected: Vec<(usize, Age)>,
+    seats: BTreeMap<(usize, Age), (u64, Ticket, History)>,
+    at_backends: Vec<(History, Sent)>,
+    rejected: Vec<History>,
 }
 
-impl World {
+impl Model {
     const MAX_QUEUE: usize = 6;
 
     fn new(most: u32) -> Self {
@@ -77,21 +80,31 @@ impl World {
         match *step {
             Step::Arrive(rank) => self.arrive(rank),
             Step::End(who, fate) if !self.at_backends.is_empty() => {
-                let (rank, age, sent) = self.at_backends.remove(who % self.at_backends.len());
+                let (mut history, sent) = self.at_backends.remove(who % self.at_backends.len());
                 self.gate.end(self.now, sent, fate, &mut self.rng);
                 if fate == Fate::Rejected {
-                    self.rejected.push((rank, age));
+                    let failed = Failed { failure: Failure::Overloaded, repeat: Repeat::Safe, after: None };
+                    assert!(self.gate.again(&mut history, &failed, &mut self.rng).is_ok());
+                    self.rejected.push(history);
                 }
             }
             Step::Again(who) if !self.rejected.is_empty() => {
-                let (rank, age) = self.rejected.remove(who % self.rejected.len());
-                let call = self.call();
-                let ticket = self.gate.enter_again(Criticality::ALL[rank], age, call);
-                self.seats.insert((rank, age), (call, ticket));
+                let mut history = self.rejected.remove(who % self.rejected.len());
+                let (former, call) = (history.age(), self.call());
+                let Entered::Waits(ticket, None) = self.gate.enter(self.now, &mut history, call) else {
+                    panic!("whoever was in gets in")
+                };
+                let key = key(&history);
+                let is_last = self.seats.keys().all(|other| other.1 < key.1);
+                assert!(
+                    Some(key.1) == former || is_last && self.gate.credit().is_probing(),
+                    "where it was, or behind all"
+                );
+                self.seats.insert(key, (call, ticket, history));
             }
             Step::Leave(who) if !self.seats.is_empty() => {
                 let key = *self.seats.keys().nth(who % self.seats.len()).unwrap();
-                let (call, ticket) = self.seats.remove(&key).unwrap();
+                let (call, ticket, _) = self.seats.remove(&key).unwrap();
                 assert_eq!(self.gate.leave(ticket), (Hand::Empty, Some(call)));
             }
             Step::Pass(ms) => self.now = self.now + Duration::from_millis(ms),
@@ -110,27 +123,27 @@ impl World {
     }
 
     fn arrive(&mut self, rank: usize) {
-        let (age, call) = (self.gate.come(), self.call());
+        let (mut history, call) = (History::new(Criticality::ALL[rank]), self.call());
         let waiting = self.seats.len();
         let lowest = self.seats.keys().next_back().copied();
-        match self.gate.enter(self.now, Criticality::ALL[rank], age, call) {
+        match self.gate.enter(self.now, &mut history, call) {
             Entered::Begins => {
                 assert_eq!(waiting, 0, "nobody is overtaken");
-                self.at_backends.push((rank, age, self.now));
+                self.send(history);
             }
             Entered::Waits(ticket, goes) => {
                 let full = waiting >= Self::MAX_QUEUE;
                 assert_eq!(goes.is_some(), full);
                 if let Some(goes) = goes {
                     let key = lowest.unwrap();
-                    let (call, seat) = self.seats.remove(&key).unwrap();
+                    let (call, seat, _) = self.seats.remove(&key).unwrap();
                     assert!(
                         call == goes && key.0 > rank,
                         "the newest of the least critical, less critical than who comes"
                     );
                     assert_eq!(self.gate.leave(seat), (Hand::TurnedAway, None));
                 }
-                self.seats.insert((rank, age), (call, ticket));
+                self.seats.insert(key(&history), (call, ticket, history));
             }
             Entered::TurnedAway => {
                 assert!(
@@ -141,12 +154,17 @@ impl World {
         }
     }
 
+    fn send(&mut self, mut history: History) {
+        let sent = self.gate.sent(self.now, &mut history);
+        self.at_backends.push((history, sent));
+    }
+
     fn serve(&mut self) {
         while let Some(call) = self.gate.serve(self.now) {
-            let ((rank, age), (expected, ticket)) = self.seats.pop_first().unwrap();
+            let (_, (expected, ticket, history)) = self.seats.pop_first().unwrap();
             assert_eq!(call, expected, "the most critical, and of these the oldest");
             assert_eq!(self.gate.leave(ticket), (Hand::Place, None));
-            self.at_backends.push((rank, age, self.now));
+            self.send(history);
         }
         assert_eq!(self.gate.active() as usize, self.at_backends.len());
         let credit = self.gate.credit().as_f64();
@@ -160,14 +178,19 @@ impl World {
     }
 }
 
+/// Who is served before whom: the lesser first.
+fn key(history: &History) -> (usize, Age) {
+    (history.criticality().rank(), history.age().unwrap())
+}
+
 proptest! {
     #[test]
     fn nobody_is_lost_overtaken_or_kept_waiting_for_nothing(steps in steps(), most in 1..9_u32) {
-        let mut world = World::new(most);
+        let mut model = Model::new(most);
         for step in &steps {
-            let before = world.at_backends.len();
-            world.step(step);
-            let (after, most) = (world.at_backends.len(), world.most as usize);
+            let before = model.at_backends.len();
+            model.step(step);
+            let (after, most) = (model.at_backends.len(), model.most as usize);
             prop_assert!(after <= most.max(before), "{after} at backends of at most {most}");
         }
     }
@@ -185,6 +208,127 @@ struct Backends {
     down: (f64, f64),
 }
 
+impl Backends {
+    /// Each request takes 20 ms of a place.
+    const TAKES: u64 = 20_000_000;
+}
+
+/// Requests at a gate, and what fails of them whoever is asked.
+struct World {
+    backends: Backends,
+    gate: Gate<u64>,
+    rng: Pcg64Mcg,
+    now: u64,
+    busy: u32,
+    requests: BTreeMap<u64, (History, Option<Ticket>)>,
+    /// When, and what happens to which of them.
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    at_backends: BTreeMap<u64, (Sent, bool)>,
+    /// So many fail always, like this: every tenth, from the first on.
+    poison: (u64, Failure),
+}
+
+/// What happened last.
+enum Happened {
+    Accepted { utilization: f64 },
+    Rejected,
+    Nothing,
+}
+
+impl World {
+    fn new(backends: Backends, most: u32, seed: u64) -> Self {
+        Self {
+            backends,
+            gate: Gate::new(Timestamp::ZERO, config(most, 10_000)),
+            rng: seeded(seed),
+            now: 0,
+            busy: 0,
+            requests: BTreeMap::new(),
+            events: BinaryHeap::new(),
+            at_backends: BTreeMap::new(),
+            poison: (0, Failure::Broken),
+        }
+    }
+
+    fn is_poison(&self, number: u64) -> bool {
+        number.is_multiple_of(10) && number / 10 < self.poison.0
+    }
+
+    fn at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.now)
+    }
+
+    /// A request comes.
+    fn come(&mut self, number: u64) {
+        self.requests.insert(number, (History::new(Criticality::SheddablePlus), None));
+        self.enter(number);
+    }
+
+    fn enter(&mut self, number: u64) {
+        let now = self.at();
+        let (history, seat) = self.requests.get_mut(&number).unwrap();
+        match self.gate.enter(now, history, number) {
+            Entered::Begins => self.send(number),
+            Entered::Waits(ticket, None) => *seat = Some(ticket),
+            entered => panic!("there is room: {entered:?}"),
+        }
+    }
+
+    fn send(&mut self, number: u64) {
+        let now = self.at();
+        let second = self.now as f64 / 1e9;
+        let is_down = (self.backends.down.0..self.backends.down.1).contains(&second);
+        let has_room = self.busy + self.backends.others < self.backends.places;
+        let taken = !is_down && has_room && !self.is_poison(number);
+        self.busy += u32::from(taken);
+        let sent = self.gate.sent(now, &mut self.requests.get_mut(&number).unwrap().0);
+        self.at_backends.insert(number, (sent, taken));
+        self.events.push(Reverse((self.now + if taken { Backends::TAKES } else { 1_000_000 }, number)));
+    }
+
+    /// Serves who can be, and goes on to what happens next.
+    fn step(&mut self) -> Happened {
+        while let Some(number) = self.gate.serve(self.at()) {
+            let ticket = self.requests.get_mut(&number).unwrap().1.take().unwrap();
+            assert_eq!(self.gate.leave(ticket).0, Hand::Place);
+            self.send(number);
+        }
+        let next = self.events.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+        let rest = self.gate.poll_timeout(self.at()).map_or(u64::MAX, Timestamp::as_nanos);
+        self.now = next.min(rest);
+        assert_ne!(self.now, u64::MAX, "nothing will ever happen again");
+        if rest < next {
+            return Happened::Nothing;
+        }
+        let Reverse((_, number)) = self.events.pop().unwrap();
+        let Some((sent, taken)) = self.at_backends.remove(&number) else {
+            self.enter(number);
+            return Happened::Nothing;
+        };
+        let now = self.at();
+        if taken {
+            let utilization = f64::from(self.busy + self.backends.others) / f64::from(self.backends.places);
+            if self.backends.reports {
+                self.gate.on_report(now, utilization);
+            }
+            self.busy -= 1;
+            self.gate.end(now, sent, Fate::Accepted, &mut self.rng);
+            self.requests.remove(&number);
+            return Happened::Accepted { utilization };
+        }
+        let failure = if self.is_poison(number) { self.poison.1 } else { Failure::Overloaded };
+        let failed = Failed { failure, repeat: Repeat::Safe, after: None };
+        let history = &mut self.requests.get_mut(&number).unwrap().0;
+        let again = self.gate.again(history, &failed, &mut self.rng);
+        self.gate.end(now, sent, Fate::Rejected, &mut self.rng);
+        match again {
+            Ok(pause) => self.events.push(Reverse((self.now + pause.as_nanos() as u64, number))),
+            Err(_) => drop(self.requests.remove(&number)),
+        }
+        Happened::Rejected
+    }
+}
+
 /// What a second brought.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
@@ -194,63 +338,44 @@ struct Second {
     utilization: f64,
 }
 
-/// Twenty times as many wait as can be at backends, and each takes 20 ms of a place.
+/// Twenty times as many wait as can be at backends, at any time.
 fn run(backends: Backends, most: u32, seconds: usize, seed: u64) -> Vec<Second> {
-    const TAKES: u64 = 20_000_000;
-    let mut rng = seeded(seed);
-    let mut gate: Gate<u64> = Gate::new(Timestamp::ZERO, config(most, 10_000));
     let mut found = vec![Second::default(); seconds];
-    let mut seats: BTreeMap<Age, (u64, Ticket)> = BTreeMap::new();
-    // When, and what: the end of a request that was sent then.
-    let mut ends: BinaryHeap<Reverse<(u64, u64, bool, Age)>> = BinaryHeap::new();
-    let (mut now, mut busy, mut next) = (0_u64, 0_u32, 0_u64);
-    let mut come = |gate: &mut Gate<u64>, seats: &mut BTreeMap<Age, (u64, Ticket)>| {
-        next += 1;
-        let age = gate.come();
-        seats.insert(age, (next, gate.enter_again(Criticality::SheddablePlus, age, next)));
-    };
-    for _ in 0..most * 20 {
-        come(&mut gate, &mut seats);
-    }
+    let mut world = World::new(backends, most, seed);
+    let mut come = 0..;
+    come.by_ref().take(20 * most as usize).for_each(|number| world.come(number));
     loop {
-        let at = Timestamp::from_nanos(now);
-        while gate.serve(at).is_some() {
-            let (age, (_, ticket)) = seats.pop_first().unwrap();
-            assert_eq!(gate.leave(ticket).0, Hand::Place);
-            let second = now as f64 / 1e9;
-            let is_down = (backends.down.0..backends.down.1).contains(&second);
-            let taken = !is_down && busy + backends.others < backends.places;
-            busy += u32::from(taken);
-            ends.push(Reverse((now + if taken { TAKES } else { 1_000_000 }, now, taken, age)));
-        }
-        let ended = ends.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
-        let rest = gate.poll_timeout(at).map_or(u64::MAX, Timestamp::as_nanos);
-        now = ended.min(rest);
-        assert_ne!(now, u64::MAX, "nothing will ever happen again");
-        let Some(second) = found.get_mut((now / 1_000_000_000) as usize) else { return found };
-        second.most_active = second.most_active.max(gate.active());
-        if rest < ended {
-            continue;
-        }
-        let Reverse((_, sent, taken, age)) = ends.pop().unwrap();
-        let (at, sent) = (Timestamp::from_nanos(now), Timestamp::from_nanos(sent));
-        let utilization = f64::from(busy + backends.others) / f64::from(backends.places);
-        if taken {
-            if backends.reports {
-                gate.on_report(at, utilization);
+        let happened = world.step();
+        let Some(second) = found.get_mut((world.now / 1_000_000_000) as usize) else { return found };
+        second.most_active = second.most_active.max(world.gate.active() + 1);
+        match happened {
+            Happened::Nothing => {}
+            Happened::Rejected => second.rejected += 1,
+            Happened::Accepted { utilization } => {
+                second.accepted += 1;
+                second.utilization = utilization;
+                world.come(come.next().unwrap());
             }
-            busy -= 1;
-            second.accepted += 1;
-            second.utilization = utilization;
-            gate.end(at, sent, Fate::Accepted, &mut rng);
-            come(&mut gate, &mut seats);
-        } else {
-            second.rejected += 1;
-            gate.end(at, sent, Fate::Rejected, &mut rng);
-            let ticket = gate.enter_again(Criticality::SheddablePlus, age, 0);
-            seats.insert(age, (0, ticket));
         }
     }
+}
+
+/// Seconds until a thousand requests are done, with these among them that always fail. A single one is given up in the end, if that may be.
+fn finish(poison: (u64, Failure), seed: u64) -> f64 {
+    let mut world = World::new(Backends { places: 100, others: 0, reports: false, down: NEVER }, 16, seed);
+    world.poison = poison;
+    (0..poison.0 + 1_000).for_each(|number| world.come(number));
+    let mut left = 1_000;
+    while left > 0 {
+        left -= u32::from(matches!(world.step(), Happened::Accepted { .. }));
+        assert!(world.now < 300_000_000_000, "{left} are not done in five minutes, {poison:?}");
+    }
+    let took = world.now as f64 / 1e9;
+    while poison.0 == 1 && poison.1 != Failure::Overloaded && !world.requests.is_empty() {
+        let _happened = world.step();
+        assert!(world.now < 600_000_000_000, "{} are not given up", world.requests.len());
+    }
+    took
 }
 
 const NEVER: (f64, f64) = (0.0, 0.0);
@@ -298,5 +423,26 @@ fn a_service_that_is_down_is_asked_by_one_probe_at_a_time_and_is_soon_at_work_ag
         assert!(probes >= 10, "seed {seed}: {probes} in 38 s, each after three seconds at most");
         let half = found[60..].iter().position(|second| second.accepted > 700);
         assert!(half.is_some_and(|after| after <= 9), "seed {seed}: half of what is possible after {half:?} s");
+    }
+}
+
+#[test]
+fn one_that_always_fails_does_not_hold_up_the_others() {
+    for seed in SEEDS {
+        let alone = finish((0, Failure::Broken), seed);
+        for failure in [Failure::Broken, Failure::Unavailable, Failure::Overloaded] {
+            let took = finish((1, failure), seed);
+            assert!(took < alone + 3.0, "{failure:?}, seed {seed}: {took} s, and {alone} without it");
+        }
+    }
+}
+
+#[test]
+fn a_hundred_that_always_fail_do_not_stop_the_others() {
+    for seed in SEEDS {
+        for failure in [Failure::Broken, Failure::Overloaded] {
+            let took = finish((100, failure), seed);
+            assert!(took < 60.0, "{failure:?}, seed {seed}: {took} s");
+        }
     }
 }

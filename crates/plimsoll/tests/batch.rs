@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,8 @@ use plimsoll::client::{Batch, Client, Cluster, Error, FailedAttempt, GivenUp, Ne
 use plimsoll_core::batch::BatchConfig;
 use plimsoll_core::{Criticality, LoadReport};
 use plimsoll_wire::shed::{Shed, ShedReason};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -73,6 +76,77 @@ async fn held(speaks: Speaks) -> (Server, Arc<Semaphore>) {
     })
     .await;
     (server, leave)
+}
+
+/// Answers, but for `/bad`, which breaks the connection.
+async fn brittle() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut stream = BufReader::new(stream);
+            tokio::spawn(async move {
+                let mut head = String::new();
+                while let Ok(1..) = stream.read_line(&mut head).await {
+                    if !head.ends_with("\r\n\r\n") {
+                        continue;
+                    }
+                    if head.starts_with("GET /bad ") {
+                        return;
+                    }
+                    head.clear();
+                    let written = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+                    if written.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Sends what always fails, and others for as long as it lasts; what becomes of it.
+async fn one_that_fails_among_others(cluster: &Cluster) -> (Result<StatusCode, Error>, Vec<FailedAttempt>) {
+    let batch = Batch::new(BatchConfig { queue_timeout: Duration::from_secs(30), ..config(16) });
+    let client = Client::new(cluster);
+    let bad = {
+        let (client, terms) = (client.clone(), terms(&batch));
+        tokio::spawn(async move {
+            let mut told = Vec::new();
+            let sent = client.send_telling(get("/bad"), terms, &mut told).await;
+            (sent.map(|response| response.status()), told)
+        })
+    };
+    until(|| batch.view().counts.rejected > 0).await;
+    while !bad.is_finished() {
+        let mut requests = JoinSet::new();
+        for _ in 0..32 {
+            let (client, terms) = (client.clone(), terms(&batch));
+            requests.spawn(async move { client.send_with(get("/"), terms).await.unwrap().status() });
+        }
+        assert!(requests.join_all().await.iter().all(|status| *status == StatusCode::OK));
+    }
+    assert!(batch.view().counts.accepted >= 32);
+    bad.await.unwrap()
+}
+
+#[tokio::test]
+async fn one_that_fails_wherever_it_is_sent_gets_its_failure_and_others_are_served() {
+    let server = Server::start(Speaks::Http1, |request| match request.uri().path() {
+        "/bad" => status(503),
+        _ => text("ok"),
+    })
+    .await;
+    let (answered, told) = one_that_fails_among_others(&running(plain_config(), &[&server]).await).await;
+    assert_eq!(answered.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(told.last().unwrap().next, Next::GivenUp(GivenUp::TooMany));
+
+    let cluster = Cluster::new("test", plain_config(), [brittle().await]);
+    tokio::spawn(cluster.run());
+    let (answered, told) = one_that_fails_among_others(&cluster).await;
+    assert!(matches!(answered, Err(Error::Closed { .. })), "{answered:?}");
+    assert_eq!(told.last().unwrap().next, Next::GivenUp(GivenUp::TooMany));
 }
 
 #[tokio::test]

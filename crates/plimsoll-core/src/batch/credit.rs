@@ -29,6 +29,7 @@
 //!
 //! With credit for one request and that one rejected, there is a rest before the next: 50 ms, 100 ms, up to 2 s, each half as long again or
 //! half as short at random, until one is accepted. So a service that is down, or that has no room for batch work, is asked by one probe at a time, however many wait.
+//! Who failed so often that it is its own fault is not heard ([`again`](super::again)), or one request could stop all others.
 //!
 //! # Where it is weak
 //!
@@ -183,6 +184,12 @@ impl Credit {
     #[must_use]
     pub fn rests_until(&self, now: Timestamp) -> Option<Timestamp> {
         (self.rests_until > now).then_some(self.rests_until)
+    }
+
+    /// Whether what was sent last, with credit for one, was rejected.
+    #[must_use]
+    pub const fn is_probing(&self) -> bool {
+        self.failures > 0
     }
 
     /// Whether one more may be sent, with so many at backends. It counts as sent if so.

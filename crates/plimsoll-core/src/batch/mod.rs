@@ -2,14 +2,14 @@
 //!
 //! Thousands of batch workers that begin at once are thousands of connections, and what they ask for is many times what there is (SRE ch. 21, "Load from
 //! connections"). None of it is urgent. So it goes through a gate of its own, which decides how many are at backends ([`credit`]), who
-//! is next ([`queue`]), and what comes back to be sent once more. When a job goes wrong, the gate is its fuse: what backends reject is sent slower and slower,
+//! is next ([`queue`]), and what comes back to be sent once more ([`again`]). When a job goes wrong, the gate is its fuse: what backends reject is sent slower and slower,
 //! and nobody else notices.
 //!
 //! ```text
 //! enter ──▶ queue, by criticality ──credit──▶ at a backend ──▶ accepted: over
 //!   │            ▲   │ full: the newest of the least critical    └─▶ rejected: less credit
 //!   └─ full ─────│───┴─▶ turned away, with a time                         │
-//!                └───────────────── again, by its age ◀───────────────────┘
+//!                └────── after a pause, again, by its age ◀─────────────┘
 //! ```
 //!
 //! Why a request that was rejected does not go by the budget for retries ([`retry`](crate::retry)): that is to keep load from being multiplied, and
@@ -18,6 +18,7 @@
 //! Call [`Gate::serve`] until it returns `None` after each [`Gate::enter`], [`Gate::end`], [`Gate::leave`] and [`Gate::set`], and at
 //! [`Gate::poll_timeout`]; then nobody waits who need not. No decision allocates, but for a seat in a queue longer than it was before.
 
+pub mod again;
 pub mod credit;
 pub mod queue;
 
@@ -26,6 +27,8 @@ use core::time::Duration;
 
 use rand_core::Rng;
 
+use self::again::Outcomes;
+pub use self::again::{Failed, Failure, GiveUp, History, Reason};
 pub use self::credit::{Credit, Fate, Target};
 use self::queue::Queue;
 pub use self::queue::{Age, Hand, Ticket};
@@ -68,7 +71,7 @@ impl Default for BatchConfig {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Entered<C> {
-    /// It has a place: [`Gate::end`] must follow.
+    /// It has a place: [`Gate::sent`] and [`Gate::end`] must follow.
     Begins,
     /// It waits; another one that had to go for it is to be called.
     Waits(Ticket, Option<C>),
@@ -76,11 +79,20 @@ pub enum Entered<C> {
     TurnedAway,
 }
 
+/// A request that is at a backend.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    at: Timestamp,
+    is_suspect: bool,
+}
+
 /// How much was decided so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests that got a place at backends, each as often as it did.
     pub sent: u64,
+    /// Those of them that were accepted.
+    pub accepted: u64,
     /// Those of them that came back.
     pub requeued: u64,
     /// Requests that were rejected, as far as credit counts them.
@@ -159,13 +171,18 @@ impl<C> Gate<C> {
         &self.counts
     }
 
-    /// The age of a request that comes now: by it, it goes back to where it was.
-    pub fn come(&mut self) -> Age {
-        self.queue.come()
-    }
-
-    /// A request comes.
-    pub fn enter(&mut self, now: Timestamp, criticality: Criticality, age: Age, call: C) -> Entered<C> {
+    /// A request comes, or comes back: to where it was by its age; or behind all others where nothing is accepted, so that another one is the
+    /// next probe.
+    pub fn enter(&mut self, now: Timestamp, history: &mut History, call: C) -> Entered<C> {
+        let criticality = history.criticality();
+        if let Some(former) = history.age {
+            let age = if self.credit.is_probing() { self.queue.come() } else { former };
+            history.age = Some(age);
+            self.counts.requeued += 1;
+            return Entered::Waits(self.queue.join(criticality, age, call), None);
+        }
+        let age = self.queue.come();
+        history.age = Some(age);
         if self.queue.is_empty() && self.credit.take(now, self.active) {
             self.begin();
             return Entered::Begins;
@@ -177,12 +194,6 @@ impl<C> Gate<C> {
         let goes = self.queue.make_room(self.config.max_queue);
         self.counts.full += u64::from(goes.is_some());
         Entered::Waits(self.queue.join(criticality, age, call), goes)
-    }
-
-    /// A request comes back that was rejected.
-    pub fn enter_again(&mut self, criticality: Criticality, age: Age, call: C) -> Ticket {
-        self.counts.requeued += 1;
-        self.queue.join(criticality, age, call)
     }
 
     /// Gives the next place to who is first, and returns how to call it. `None`: nobody waits, or there is no credit.
@@ -205,17 +216,34 @@ impl<C> Gate<C> {
         self.queue.leave(ticket)
     }
 
+    /// A request has taken its place, and goes to a backend.
+    pub fn sent(&self, now: Timestamp, history: &mut History) -> Sent {
+        history.sent(self.outcomes());
+        Sent { at: now, is_suspect: history.is_suspect() }
+    }
+
+    /// A request has failed: after which pause it is to [enter](Self::enter) again.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not to.
+    pub fn again(&self, history: &mut History, failed: &Failed, rng: &mut impl Rng) -> Result<Duration, GiveUp> {
+        history.fail(self.outcomes(), failed, rng)
+    }
+
     /// A backend says how loaded it is.
     pub fn on_report(&mut self, now: Timestamp, utilization: f64) {
         self.credit.on_report(now, utilization);
     }
 
-    /// A request that was `sent` then has left its backend: once for each place.
-    pub fn end(&mut self, now: Timestamp, sent: Timestamp, fate: Fate, rng: &mut impl Rng) {
-        self.credit.on_end(now, sent, self.active, fate, rng);
+    /// A request has left its backend: once for each place. That a suspect was rejected says nothing.
+    pub fn end(&mut self, now: Timestamp, sent: Sent, fate: Fate, rng: &mut impl Rng) {
+        let fate = if sent.is_suspect && fate == Fate::Rejected { Fate::Unknown } else { fate };
+        self.credit.on_end(now, sent.at, self.active, fate, rng);
         self.active = self.active.saturating_sub(1);
         match fate {
             Fate::Accepted => {
+                self.counts.accepted += 1;
                 self.accepted = self.accepted * decay::remaining(now, self.accepted_at, PACE_HALF_LIFE) + 1.0;
                 self.accepted_at = self.accepted_at.max(now);
             }
@@ -230,12 +258,28 @@ impl<C> Gate<C> {
         self.credit.rests_until(now).filter(|_| !self.queue.is_empty())
     }
 
+    /// How to call who is next.
+    #[must_use]
+    pub fn first(&self) -> Option<&C> {
+        self.queue.first()
+    }
+
+    /// Whether the holder of `ticket` is next.
+    #[must_use]
+    pub fn is_first(&self, ticket: &Ticket) -> bool {
+        self.queue.is_first(ticket)
+    }
+
     /// When who is turned away may come again: after once to twice the time in which all that waits will have gone, at random.
     pub fn come_again(&self, now: Timestamp, rng: &mut impl Rng) -> Duration {
         let accepted = self.accepted * decay::remaining(now, self.accepted_at, PACE_HALF_LIFE);
         let a_second = decay::rate(accepted, PACE_HALF_LIFE);
         let takes = self.queue.len() as f64 / a_second.max(f64::MIN_POSITIVE);
         Duration::from_secs_f64(takes.clamp(COME_AGAIN.0, COME_AGAIN.1) * (1.0 + rng::unit(rng)))
+    }
+
+    fn outcomes(&self) -> Outcomes {
+        Outcomes { accepted: self.counts.accepted, rejected: self.counts.rejected }
     }
 
     fn begin(&mut self) {

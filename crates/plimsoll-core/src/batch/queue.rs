@@ -6,7 +6,7 @@
 //!
 //! - When it is full, the newest of the least critical goes: those before it have waited longer. A newcomer that is no more critical
 //!   than any other is that one itself.
-//! - Whoever was at a backend and comes back takes the place that it had by its age, in front of who came later. It is let in even if the
+//! - Whoever was at a backend and comes back takes a place by its age, in front of who came later. It is let in even if the
 //!   queue is full, since it had been let in before: so the queue may be longer than its bound by what may be at backends.
 //!
 //! Every step takes constant time, but for one that comes back, which passes those that came back before it; and a seat is allocated only where
@@ -149,11 +149,23 @@ impl<C> Queue<C> {
 
     /// Gives a place to who is first. Returns how it is called; `None` if nobody waits.
     pub fn serve(&mut self) -> Option<C> {
-        let number = self.lines.iter().find(|line| line.len > 0)?.first;
+        let number = self.next()?;
         self.unlink(number);
         let seat = &mut self.seats[number as usize];
         seat.hand = Hand::Place;
         seat.call.take()
+    }
+
+    /// How to call who is first.
+    #[must_use]
+    pub fn first(&self) -> Option<&C> {
+        self.seats[self.next()? as usize].call.as_ref()
+    }
+
+    /// Whether the holder of `ticket` is first.
+    #[must_use]
+    pub fn is_first(&self, ticket: &Ticket) -> bool {
+        self.next() == Some(ticket.0)
     }
 
     /// What the holder of `ticket` has got, and how it is called if that is nothing yet.
@@ -172,6 +184,10 @@ impl<C> Queue<C> {
         seat.next = self.vacant;
         self.vacant = number;
         (seat.hand, seat.call.take())
+    }
+
+    fn next(&self) -> Option<u32> {
+        self.lines.iter().find(|line| line.len > 0).map(|line| line.first)
     }
 
     /// The rank of the least critical that wait; greater is less critical.

@@ -17,14 +17,23 @@ fn rng() -> Pcg64Mcg {
 /// With credit for one, which has a place from the start.
 fn busy(max_queue: usize) -> Gate<&'static str> {
     let mut gate = Gate::new(ms(0), BatchConfig { max_queue, ..BatchConfig::default() });
-    let age = gate.come();
-    assert_eq!(gate.enter(ms(0), Sheddable, age, "first"), Entered::Begins);
+    assert_eq!(gate.enter(ms(0), &mut History::new(Sheddable), "first"), Entered::Begins);
     gate
 }
 
+/// Of a request that came, and is at a backend.
+fn known(gate: &mut Gate<&'static str>) -> History {
+    let mut history = History::new(Sheddable);
+    history.age = Some(gate.queue.come());
+    history
+}
+
+fn at(at: u64) -> Sent {
+    Sent { at: ms(at), is_suspect: false }
+}
+
 fn wait(gate: &mut Gate<&'static str>, criticality: Criticality, name: &'static str) -> (Ticket, Option<&'static str>) {
-    let age = gate.come();
-    let Entered::Waits(ticket, goes) = gate.enter(ms(1), criticality, age, name) else {
+    let Entered::Waits(ticket, goes) = gate.enter(ms(1), &mut History::new(criticality), name) else {
         panic!("{name} does not wait")
     };
     (ticket, goes)
@@ -35,7 +44,7 @@ fn order(gate: &mut Gate<&'static str>) -> Vec<&'static str> {
     let mut served = Vec::new();
     loop {
         // Nothing is learned, so that credit stays at one.
-        gate.end(ms(2), ms(2), Fate::Unknown, &mut rng());
+        gate.end(ms(2), at(2), Fate::Unknown, &mut rng());
         match gate.serve(ms(2)) {
             Some(call) => served.push(call),
             None => return served,
@@ -63,8 +72,7 @@ fn a_full_queue_turns_the_newest_of_the_least_critical_away() {
     let (new, _) = wait(&mut gate, Sheddable, "new");
     let (_plus, goes) = wait(&mut gate, SheddablePlus, "plus");
     assert_eq!(goes, None);
-    let age = gate.come();
-    assert_eq!(gate.enter(ms(1), Sheddable, age, "newest"), Entered::TurnedAway);
+    assert_eq!(gate.enter(ms(1), &mut History::new(Sheddable), "newest"), Entered::TurnedAway);
     let (_critical, goes) = wait(&mut gate, Critical, "critical");
     assert_eq!(goes, Some("new"));
     assert_eq!(gate.look(&new), (Hand::TurnedAway, None));
@@ -78,15 +86,35 @@ fn a_full_queue_turns_the_newest_of_the_least_critical_away() {
 #[test]
 fn who_comes_back_is_where_it_was_even_if_the_queue_is_full() {
     let mut gate = busy(3);
-    let ages = [gate.come(), gate.come()];
+    let mut histories = [(); 2].map(|()| known(&mut gate));
     for name in ["c", "d", "e"] {
         let _ticket = wait(&mut gate, Sheddable, name);
     }
-    for (age, name) in ages.into_iter().zip(["a", "b"]).rev() {
-        let _ticket = gate.enter_again(Sheddable, age, name);
+    for (history, name) in histories.iter_mut().zip(["a", "b"]).rev() {
+        let _entered = gate.enter(ms(1), history, name);
     }
     assert_eq!((gate.queued(Sheddable), gate.counts().requeued), (5, 2));
     assert_eq!(order(&mut gate), ["a", "b", "c", "d", "e"]);
+}
+
+#[test]
+fn who_comes_back_where_nothing_is_accepted_is_behind_all_others() {
+    let mut gate = busy(3);
+    let mut history = known(&mut gate);
+    let _ticket = wait(&mut gate, Sheddable, "b");
+    gate.end(ms(1), at(0), Fate::Rejected, &mut rng());
+    let _entered = gate.enter(ms(1), &mut history, "a");
+    let until = gate.poll_timeout(ms(1)).expect("there is a rest");
+    assert_eq!(gate.first(), Some(&"b"));
+    assert_eq!(gate.serve(until), Some("b"));
+    assert_eq!(gate.first(), Some(&"a"));
+}
+
+#[test]
+fn that_a_suspect_is_rejected_says_nothing() {
+    let mut gate = busy(3);
+    gate.end(ms(1), Sent { at: ms(0), is_suspect: true }, Fate::Rejected, &mut rng());
+    assert_eq!((gate.counts().rejected, gate.active(), gate.credit().rests_until(ms(1))), (0, 0, None));
 }
 
 #[test]
@@ -101,8 +129,7 @@ fn who_leaves_is_passed_over() {
 #[test]
 fn no_queue_turns_away_whoever_has_no_place_at_once() {
     let mut gate = busy(0);
-    let age = gate.come();
-    assert_eq!(gate.enter(ms(1), Critical, age, "x"), Entered::TurnedAway);
+    assert_eq!(gate.enter(ms(1), &mut History::new(Critical), "x"), Entered::TurnedAway);
 }
 
 #[test]
@@ -110,7 +137,7 @@ fn who_waits_for_a_rest_to_end_is_served_then() {
     let mut gate = busy(10);
     let _a = wait(&mut gate, Sheddable, "a");
     assert_eq!(gate.poll_timeout(ms(1)), None, "what it waits for is another one's end");
-    gate.end(ms(1), ms(0), Fate::Rejected, &mut rng());
+    gate.end(ms(1), at(0), Fate::Rejected, &mut rng());
     assert_eq!(gate.serve(ms(1)), None);
     let until = gate.poll_timeout(ms(1)).expect("there is a rest");
     assert_eq!(gate.serve(until), Some("a"));
@@ -125,8 +152,8 @@ fn who_is_turned_away_is_told_to_come_when_the_queue_has_gone() {
         let _ticket = wait(&mut gate, Sheddable, "x");
     }
     assert!((60..=120).contains(&gate.come_again(ms(1), &mut rng()).as_secs()), "nothing was accepted yet");
-    for at in 0..1_000 {
-        gate.end(ms(at * 100), ms(at * 100), Fate::Accepted, &mut rng());
+    for tick in 0..1_000 {
+        gate.end(ms(tick * 100), at(tick * 100), Fate::Accepted, &mut rng());
     }
     // Ten a second, fifty wait.
     let told = gate.come_again(ms(100_000), &mut rng()).as_secs_f64();

@@ -2,20 +2,22 @@
 //!
 //! What is decided, [`plimsoll_core::batch`] decides, under one short lock that only batch requests take. A [`Place`] is a request's right to be at a
 //! backend: it goes with the attempt, and the gate hears of its end once, however that comes about. Whoever ends a place, or enters,
-//! wakes who is next; for the end of a rest, during which nobody may come by, there is a timer.
+//! wakes who is next. For the end of a rest, during which nobody may come by, there is a timer, which who is first in the queue has: places end
+//! anywhere, a thread without a runtime included, but who waits is in a runtime as long as it waits.
 
 use std::fmt;
 use std::hash::BuildHasher as _;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plimsoll_core::batch::{Age, BatchConfig, Counts, Entered, Fate, Gate, Hand, Ticket};
+use plimsoll_core::batch::{BatchConfig, Counts, Entered, Failed, Fate, Gate, GiveUp, Hand, History, Sent, Ticket};
 use plimsoll_core::{Criticality, LoadReport, Timestamp};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
-use tokio::runtime::Handle;
+use tokio::time::Sleep;
 
 use crate::clock::Clock;
 
@@ -31,8 +33,6 @@ struct Inner {
 struct State {
     gate: Gate<Waker>,
     rng: Pcg64Mcg,
-    /// For when there is a timer already.
-    wakes_at: Option<Timestamp>,
     /// Requests that waited for as long as they may.
     timed_out: u64,
 }
@@ -69,7 +69,6 @@ impl Batch {
         let state = State {
             gate: Gate::new(clock.now(), config),
             rng: Pcg64Mcg::seed_from_u64(std::hash::RandomState::new().hash_one("batch")),
-            wakes_at: None,
             timed_out: 0,
         };
         Self(Arc::new(Inner { clock, state: Mutex::new(state) }))
@@ -107,15 +106,17 @@ impl Batch {
         }
     }
 
-    /// The age of a request that comes now.
-    pub(super) fn come(&self) -> Age {
-        self.0.state.lock().gate.come()
+    /// Waits for a place, for as long as it is polled.
+    pub(super) async fn place(&self, history: &mut History) -> Result<Box<Place>, Full> {
+        let mut wait = Wait { batch: self, history, ticket: None, rest: None };
+        std::future::poll_fn(|cx| wait.poll(cx)).await
     }
 
-    /// Waits for a place, for as long as it is polled; `is_back`: the request had one before.
-    pub(super) async fn place(&self, criticality: Criticality, age: Age, is_back: bool) -> Result<Box<Place>, Full> {
-        let mut wait = Wait { batch: self, criticality, age, is_back, ticket: None };
-        std::future::poll_fn(|cx| wait.poll(cx)).await
+    /// A request failed: after which pause it is to wait for a place again.
+    pub(super) fn again(&self, history: &mut History, failed: &Failed) -> Result<Duration, GiveUp> {
+        let mut guard = self.0.state.lock();
+        let state = &mut *guard;
+        state.gate.again(history, failed, &mut state.rng)
     }
 
     /// A request waited for as long as it may. Returns when to come again.
@@ -130,36 +131,25 @@ impl Batch {
     /// Calls those whose turn has come, and sees to it that the others are called in time.
     fn serve(&self) {
         let now = self.0.clock.now();
-        let mut called: Vec<Waker> = Vec::new();
         let mut state = self.0.state.lock();
-        while let Some(waker) = state.gate.serve(now) {
-            called.push(waker);
-        }
-        let until = state.gate.poll_timeout(now).filter(|until| state.wakes_at.is_none_or(|at| at > *until));
-        // Outside a runtime nobody waits who could be called.
-        let timer = until.and_then(|until| Some((until, Handle::try_current().ok()?)));
-        if let Some((until, _)) = &timer {
-            state.wakes_at = Some(*until);
+        let mut called = state.serve(now);
+        if state.gate.poll_timeout(now).is_some() {
+            // It has the timer.
+            called.extend(state.gate.first().cloned());
         }
         drop(state);
         called.into_iter().for_each(Waker::wake);
-        if let Some((until, runtime)) = timer {
-            self.serve_at(until, &runtime);
-        }
     }
 
-    #[cold]
-    fn serve_at(&self, until: Timestamp, runtime: &Handle) {
-        let batch = self.clone();
-        runtime.spawn(async move {
-            tokio::time::sleep_until(batch.0.clock.instant(until)).await;
-            batch.0.state.lock().wakes_at.take_if(|at| *at <= until);
-            batch.serve();
-        });
+    fn taken(&self, sent: Sent) -> Box<Place> {
+        Box::new(Place { batch: self.clone(), sent, fate: Fate::Unknown })
     }
+}
 
-    fn taken(&self, now: Timestamp) -> Box<Place> {
-        Box::new(Place { batch: self.clone(), sent: now, fate: Fate::Unknown })
+impl State {
+    /// Gives places to whose turn has come. They are to be called when the lock is free again.
+    fn serve(&mut self, now: Timestamp) -> Vec<Waker> {
+        std::iter::from_fn(|| self.gate.serve(now)).collect()
     }
 }
 
@@ -179,7 +169,7 @@ impl PartialEq for Batch {
 /// A request's right to be at a backend, until this is dropped.
 pub(crate) struct Place {
     batch: Batch,
-    sent: Timestamp,
+    sent: Sent,
     fate: Fate,
 }
 
@@ -219,57 +209,76 @@ impl Drop for Place {
 /// A request that waits. Its seat, and what is in its hands, are given back when this is dropped.
 struct Wait<'a> {
     batch: &'a Batch,
-    criticality: Criticality,
-    age: Age,
-    is_back: bool,
+    history: &'a mut History,
     ticket: Option<Ticket>,
+    /// The end of a rest, if this one is first.
+    rest: Option<Pin<Box<Sleep>>>,
 }
 
 impl Wait<'_> {
-    fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Box<Place>, Full>> {
-        let now = self.batch.0.clock.now();
-        let mut guard = self.batch.0.state.lock();
-        let state = &mut *guard;
-        let Some(ticket) = &self.ticket else {
-            let waker = cx.waker().clone();
-            let goes = if self.is_back {
-                self.ticket = Some(state.gate.enter_again(self.criticality, self.age, waker));
-                None
-            } else {
-                match state.gate.enter(now, self.criticality, self.age, waker) {
-                    Entered::Begins => return Poll::Ready(Ok(self.batch.taken(now))),
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<Place>, Full>> {
+        loop {
+            let batch = self.batch;
+            let now = batch.0.clock.now();
+            let mut state = batch.0.state.lock();
+            let goes = match &self.ticket {
+                Some(_) => None,
+                None => match state.gate.enter(now, self.history, cx.waker().clone()) {
+                    Entered::Begins => return Poll::Ready(Ok(self.taken(&state, now))),
                     Entered::Waits(ticket, goes) => {
                         self.ticket = Some(ticket);
                         goes
                     }
-                    Entered::TurnedAway => {
-                        return Poll::Ready(Err(Full(state.gate.come_again(now, &mut state.rng))));
-                    }
-                }
+                    Entered::TurnedAway => return Poll::Ready(Err(full(&mut state, now))),
+                },
             };
-            drop(guard);
-            goes.into_iter().for_each(Waker::wake);
             // It may be this one's turn already; then it is called at once.
-            self.batch.serve();
-            return Poll::Pending;
-        };
-        match state.gate.look(ticket) {
-            (Hand::Empty, Some(waker)) if !waker.will_wake(cx.waker()) => {
-                let former = std::mem::replace(waker, cx.waker().clone());
-                drop(guard);
-                drop(former);
-                Poll::Pending
+            let mut called = state.serve(now);
+            called.extend(goes);
+            let (answer, former) = self.look(&mut state, now, cx);
+            drop(state);
+            drop(former);
+            called.into_iter().for_each(Waker::wake);
+            if answer.is_ready() {
+                return answer;
             }
-            (Hand::Empty, _) => Poll::Pending,
+            // When a rest is over, on to the next look.
+            if self.rest.as_mut().is_none_or(|rest| rest.as_mut().poll(cx).is_pending()) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// What has come of the wait; and a waker that is of no more use.
+    fn look(
+        &mut self,
+        state: &mut State,
+        now: Timestamp,
+        cx: &Context<'_>,
+    ) -> (Poll<Result<Box<Place>, Full>>, Option<Waker>) {
+        let ticket = self.ticket.as_ref().expect("it has entered");
+        let former = match state.gate.look(ticket) {
+            (Hand::Empty, Some(waker)) if !waker.will_wake(cx.waker()) => {
+                Some(std::mem::replace(waker, cx.waker().clone()))
+            }
+            (Hand::Empty, _) => None,
             (Hand::Place, _) => {
                 self.leave(state);
-                Poll::Ready(Ok(self.batch.taken(now)))
+                return (Poll::Ready(Ok(self.taken(state, now))), None);
             }
             (Hand::TurnedAway, _) => {
                 self.leave(state);
-                Poll::Ready(Err(Full(state.gate.come_again(now, &mut state.rng))))
+                return (Poll::Ready(Err(full(state, now))), None);
             }
-        }
+        };
+        let rests = state.gate.poll_timeout(now).filter(|_| state.gate.is_first(ticket));
+        let clock = &self.batch.0.clock;
+        self.rest = rests.map(|until| Box::pin(tokio::time::sleep_until(clock.instant(until))));
+        (Poll::Pending, former)
+    }
+
+    fn taken(&mut self, state: &State, now: Timestamp) -> Box<Place> {
+        self.batch.taken(state.gate.sent(now, self.history))
     }
 
     /// Gives the seat back.
@@ -280,18 +289,26 @@ impl Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if self.ticket.is_none() {
-            return;
-        }
-        let now = self.batch.0.clock.now();
-        let mut state = self.batch.0.state.lock();
+        let Some(ticket) = &self.ticket else { return };
+        let batch = self.batch;
+        let now = batch.0.clock.now();
+        let mut state = batch.0.state.lock();
+        let was_first = state.gate.is_first(ticket);
         let left = self.leave(&mut state);
+        let sent = state.gate.sent(now, self.history);
         // No waker is dropped under the lock: that may be the end of a task, with requests of its own.
         drop(state);
-        if let Some((Hand::Place, _)) = left {
-            drop(self.batch.taken(now));
+        match left {
+            Some((Hand::Place, _)) => drop(batch.taken(sent)),
+            // It had the timer, or was called to have it.
+            _ if was_first => batch.serve(),
+            _ => {}
         }
     }
+}
+
+fn full(state: &mut State, now: Timestamp) -> Full {
+    Full(state.gate.come_again(now, &mut state.rng))
 }
 
 #[cfg(test)]
@@ -309,7 +326,7 @@ mod tests {
     }
 
     async fn place(batch: &Batch) -> Result<Box<Place>, Full> {
-        batch.place(SHEDDABLE, batch.come(), false).await
+        batch.place(&mut History::new(SHEDDABLE)).await
     }
 
     fn is_pending(wait: Pin<&mut impl Future>) -> bool {
@@ -359,6 +376,56 @@ mod tests {
         // 50 ms, 100 ms, ... 2 s, each half to one and a half of it.
         let took = begun.elapsed().as_millis();
         assert!((2_500..7_800).contains(&took), "{took} ms");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rest_that_begins_outside_a_runtime_ends_all_the_same() {
+        let batch = batch(1, 10);
+        let mut first = place(&batch).await.unwrap();
+        let mut waits = Box::pin(place(&batch));
+        assert!(is_pending(waits.as_mut()));
+        first.rejected();
+        std::thread::spawn(move || drop(first)).join().unwrap();
+        assert!(batch.view().active == 0 && is_pending(waits.as_mut()), "there is a rest");
+        let taken = tokio::time::timeout(Duration::from_secs(5), waits).await;
+        assert!(taken.expect("it ends").is_ok());
+    }
+
+    #[test]
+    fn a_rest_ends_though_the_runtime_in_which_it_began_is_gone() {
+        let runtime =
+            || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let batch = batch(1, 10);
+        runtime().block_on(async {
+            let mut first = place(&batch).await.unwrap();
+            let mut waits = Box::pin(place(&batch));
+            assert!(is_pending(waits.as_mut()));
+            first.rejected();
+            drop(first);
+            assert!(is_pending(waits.as_mut()), "there is a rest, and a timer for it");
+        });
+        let taken = runtime().block_on(async { tokio::time::timeout(Duration::from_secs(5), place(&batch)).await });
+        assert!(taken.expect("it ends").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_timer_goes_to_the_next_when_who_is_first_goes_away() {
+        let batch = batch(1, 10);
+        let mut first = place(&batch).await.unwrap();
+        let mut waits = Box::pin(place(&batch));
+        assert!(is_pending(waits.as_mut()));
+        let next = {
+            let batch = batch.clone();
+            tokio::spawn(async move { place(&batch).await.is_ok() })
+        };
+        while queued(&batch) < 2 {
+            tokio::task::yield_now().await;
+        }
+        first.rejected();
+        drop(first);
+        assert!(is_pending(waits.as_mut()));
+        drop(waits);
+        assert!(tokio::time::timeout(Duration::from_secs(5), next).await.expect("it is called").unwrap());
     }
 
     #[tokio::test(start_paused = true)]

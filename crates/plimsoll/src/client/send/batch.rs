@@ -1,8 +1,7 @@
 //! The way of a request that is batch work: wait for credit, be sent once, and wait again if nobody took it.
 //!
-//! What goes back to the queue: a request that a backend turned away, or that met no backend with room; and one that may have been
-//! seen only if it is idempotent. In either case its body has to be kept. It goes on until its time in the queue is up, and then ends with
-//! the reason for which it was turned away last.
+//! What goes back, when, and what its client is told in the end, [`plimsoll_core::batch::again`] decides; here is what that has to know. What
+//! goes back has to have its body kept.
 //!
 //! A further attempt does not say its number: servers go by it to see whether retries multiply their load, and these do not.
 
@@ -11,11 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use plimsoll_core::{BackendId, Criticality, Timestamp};
+use plimsoll_core::batch::{self, Failed, GiveUp, History, Reason};
+use plimsoll_core::retry::Repeat;
+use plimsoll_core::{BackendId, Criticality};
 use plimsoll_wire::grpc;
 use plimsoll_wire::metadata::Metadata;
 use plimsoll_wire::shed::{Retry, ShedReason};
-use tokio::time::Instant;
 
 use super::again::Repeatable;
 use super::{Call, Turn, version};
@@ -31,9 +31,13 @@ use crate::client::refused::Refused;
 use crate::client::timer::{Limit, TooLate};
 use crate::client::told::{FailedAttempt, Failure, GivenUp, Next};
 
-/// The longest time that a backend may name to come again after; a longer one is shortened to it, since credit keeps it from being
-/// asked too often.
-const LONGEST_AFTER: Duration = Duration::from_secs(10);
+/// A request's dealings with its gate.
+pub(super) struct Waiting {
+    batch: Batch,
+    history: History,
+    /// How long it waits by itself before it goes back.
+    pause: Duration,
+}
 
 /// Sends `request` through `batch`.
 pub(super) async fn send<B: RequestBody>(
@@ -52,8 +56,9 @@ pub(super) async fn send<B: RequestBody>(
     let Metadata { timeout: said, attempt, .. } = Metadata::read(request.headers());
     let said = said.unwrap_or(Duration::MAX);
     let limit = terms.timeout.unwrap_or(config.requests.request_timeout);
-    let until = started + batch.config().queue_timeout.min(said).min(left);
+    let until = cluster.clock().instant(started + batch.config().queue_timeout.min(said).min(left));
     request.body_mut().keep(config.retry.max_body.map_or(0, NonZeroUsize::get));
+    let mut waiting = Waiting { batch: batch.clone(), history: History::new(criticality), pause: Duration::ZERO };
     let mut call = Call {
         pool,
         is_grpc,
@@ -61,7 +66,7 @@ pub(super) async fn send<B: RequestBody>(
         requests: config.requests,
         timeout: limit,
         limit,
-        deadline: cluster.clock().instant(until),
+        deadline: until,
         informational: terms.informational.as_ref(),
         lent_host: false,
         started,
@@ -72,38 +77,21 @@ pub(super) async fn send<B: RequestBody>(
         first_said: Some((said, attempt.unwrap_or(1))),
         retry: None,
         told,
-        batch: Some(batch),
+        batch: Some(&mut waiting),
         place: None,
         is_back: false,
     };
-    let age = batch.come();
-    let mut last = None;
-    let mut pause = Duration::ZERO;
     loop {
-        let until_there = cluster.clock().instant(until);
-        let wait = async {
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
-            }
-            batch.place(criticality, age, last.is_some()).await
-        };
-        let place = match std::pin::pin!(Limit::new(until_there)).wait(until_there, wait).await {
+        let waits = std::pin::pin!(Limit::new(until)).wait(until, call.place()).await;
+        let place = match waits {
             Ok(Ok(place)) => place,
-            Ok(Err(Full(after))) => return Err(call.turned_away(last.as_ref(), after)),
-            Err(TooLate) => return Err(call.turned_away(last.as_ref(), batch.timed_out())),
+            Ok(Err(Full(after))) => return Err(call.turned_away(after)),
+            Err(TooLate) => return Err(call.turned_away(batch.timed_out())),
         };
-        let error = match call.attempt(place, &mut request, said.min(left)).await {
-            Ok(response) => return Ok(response),
-            Err(error) => error,
-        };
-        if !std::mem::take(&mut call.is_back) {
-            return Err(error);
+        match call.attempt(place, &mut request, said.min(left)).await {
+            Err(_) if std::mem::take(&mut call.is_back) => {}
+            answered => return answered,
         }
-        pause = match &error {
-            Error::Refused { refused: Refused { after: Some(after), .. }, .. } => (*after).min(LONGEST_AFTER),
-            _ => Duration::ZERO,
-        };
-        last = Some(error);
     }
 }
 
@@ -111,6 +99,19 @@ impl<B: RequestBody> Call<'_, B> {
     /// Whether the request is batch work.
     pub(super) fn is_batch(&self) -> bool {
         self.batch.is_some()
+    }
+
+    fn waiting(&mut self) -> &mut Waiting {
+        self.batch.as_mut().expect("it is batch work")
+    }
+
+    /// Waits for a place.
+    async fn place(&mut self) -> Result<Box<Place>, Full> {
+        let Waiting { batch, history, pause } = self.waiting();
+        if !pause.is_zero() {
+            tokio::time::sleep(*pause).await;
+        }
+        batch.place(history).await
     }
 
     /// Sends the request once, to whichever backend has room. Its sender waits for an answer for so long in all.
@@ -122,86 +123,104 @@ impl<B: RequestBody> Call<'_, B> {
     ) -> Result<Response<ResponseBody>, Error> {
         let cluster = self.pool.cluster();
         let now = cluster.now();
-        let id = match cluster.pick_batch(now, self.criticality) {
-            Found::Backend(id, _) => id,
-            nobody => {
-                place.rejected();
-                self.is_back = true;
-                let waited = now.since(self.started);
-                return Err(if let Found::NoBackend = nobody { Error::NoBackend } else { Error::Saturated { waited } });
+        let (failure, error) = match cluster.pick_batch(now, self.criticality) {
+            Found::Backend(id, _) => {
+                let (due, patience) = (now + self.timeout, self.started + patience);
+                self.deadline = cluster.clock().instant(due.min(patience));
+                self.place = Some(place);
+                if let Some((said, _)) = self.first_said {
+                    self.say_time_left(said, request.headers_mut());
+                }
+                let limit = std::pin::pin!(Limit::new(self.deadline));
+                return self.run(limit, request, Turn::At(id, now)).await;
             }
+            Found::NoBackend => (batch::Failure::Unsent, Error::NoBackend),
+            _ => (batch::Failure::Saturated, Error::Saturated { waited: now.since(self.started) }),
         };
-        self.place = Some(place);
-        self.deadline = self.due(now, patience);
-        if let Some((said, _)) = self.first_said {
-            self.say_time_left(said, request.headers_mut());
-        }
-        let limit = std::pin::pin!(Limit::new(self.deadline));
-        self.run(limit, request, Turn::At(id, now)).await
+        place.rejected();
+        self.is_back = self.again(failure, Repeat::Unsafe, None).is_ok();
+        Err(error)
     }
 
-    /// By when an attempt that begins `now` has to be answered.
-    fn due(&self, now: Timestamp, patience: Duration) -> Instant {
-        let answered = now + self.timeout;
-        self.pool.cluster().clock().instant(answered.min(self.started + patience))
+    /// The request has failed: whether it goes back, after a pause.
+    fn again(&mut self, failure: batch::Failure, repeat: Repeat, after: Option<Duration>) -> Result<(), GiveUp> {
+        let Waiting { batch, history, pause } = self.waiting();
+        *pause = batch.again(history, &Failed { failure, repeat, after })?;
+        Ok(())
     }
 
     /// An attempt has failed with `error`, and a backend may have seen the request: whether it goes back.
+    #[cold]
     pub(super) fn comes_back(&mut self, error: &Error, request: &Repeatable<'_>) -> Result<Turn, GivenUp> {
         self.seen += 1;
-        match error {
-            Error::Refused { refused, .. } if !is_rejection(refused) => Err(GivenUp::ToldNotTo),
-            Error::Refused { refused, .. } if !refused.is_certain && !request.is_idempotent() => {
-                Err(GivenUp::MayBeSeen)
-            }
-            Error::Closed { .. } if !request.is_idempotent() => Err(GivenUp::MayBeSeen),
-            Error::Refused { .. } | Error::Closed { .. } if request.is_whole() => {
-                Ok(Turn::Back(Box::new(error.clone())))
-            }
-            Error::Refused { .. } | Error::Closed { .. } => Err(GivenUp::BodyIsGone),
-            Error::Timeout { .. } => Err(GivenUp::TooLate),
-            _ => Err(GivenUp::Final),
-        }
+        let (failure, after) = match error {
+            Error::Refused { refused, .. } => (failure(refused), refused.after),
+            Error::Closed { .. } => (batch::Failure::Broken, None),
+            Error::Timeout { .. } => (batch::Failure::TimedOut, None),
+            _ => (batch::Failure::Final, None),
+        };
+        let repeat = match (request.is_whole(), request.is_idempotent()) {
+            (false, _) => Repeat::Impossible,
+            (true, true) => Repeat::Safe,
+            (true, false) => Repeat::Unsafe,
+        };
+        self.again(failure, repeat, after).map_err(given_up)?;
+        Ok(Turn::Back(Box::new(error.clone())))
     }
 
     /// Nothing of it was sent to `id`.
     #[cold]
-    pub(super) fn back_unsent(&mut self, id: BackendId, error: Error) -> Turn {
-        self.tell(id, Failure::Error(error.clone()), Next::Queued);
-        Turn::Back(Box::new(error))
+    pub(super) fn back_unsent(&mut self, id: BackendId, error: Error) -> Result<Turn, Error> {
+        let again = self.again(batch::Failure::Unsent, Repeat::Unsafe, None).map_err(given_up);
+        self.tell(id, Failure::Error(error.clone()), again.err().map_or(Next::Queued, Next::GivenUp));
+        if again.is_err() { Err(error) } else { Ok(Turn::Back(Box::new(error))) }
     }
 
     /// What the gate learns by a refusal.
     #[cold]
     pub(super) fn learn(&self, refused: &Refused, attempt: &mut Attempt) {
-        if self.is_batch() && is_rejection(refused) {
+        if self.is_batch() && failure(refused).is_rejection() {
             attempt.refused();
         }
     }
 
     /// The request is given up on while it waits.
-    fn turned_away(&self, last: Option<&Error>, after: Duration) -> Error {
-        let waited = self.pool.cluster().now().since(self.started);
-        let reason = match last {
-            Some(Error::Saturated { .. }) => ShedReason::Saturated,
-            Some(Error::NoBackend | Error::Connect { .. }) => ShedReason::NoBackend,
-            Some(Error::Refused { refused: Refused { why: Some(why), .. }, .. })
-                if *why != ShedReason::OverloadedNoRetry =>
-            {
-                *why
-            }
-            _ => ShedReason::Overloaded,
+    fn turned_away(&mut self, after: Duration) -> Error {
+        let reason = match self.waiting().history.told() {
+            Reason::Overloaded => ShedReason::Overloaded,
+            Reason::Throttled => ShedReason::Throttled,
+            Reason::LameDuck => ShedReason::LameDuck,
+            Reason::Saturated => ShedReason::Saturated,
+            Reason::NoBackend => ShedReason::NoBackend,
         };
+        let waited = self.pool.cluster().now().since(self.started);
         Error::TurnedAway { reason, waited, after, attempts: self.made }
     }
 }
 
-/// Whether a refusal says that there is too much to do, or nobody to do it. One for a customer's quota does not, nor one that says no more
-/// than not to try again.
-fn is_rejection(refused: &Refused) -> bool {
-    match refused.why {
-        Some(ShedReason::Quota | ShedReason::Deadline) => false,
-        Some(_) => true,
-        None => refused.retry != Retry::Never,
+/// A refusal, as the core has it.
+fn failure(refused: &Refused) -> batch::Failure {
+    match (refused.why, refused.retry) {
+        (Some(ShedReason::Overloaded | ShedReason::OverloadedNoRetry), _) => batch::Failure::Overloaded,
+        (Some(ShedReason::Throttled), _) => batch::Failure::Throttled,
+        (Some(ShedReason::LameDuck), _) => batch::Failure::LameDuck,
+        (Some(ShedReason::Saturated), _) => batch::Failure::Saturated,
+        (Some(ShedReason::NoBackend), _) => batch::Failure::NoneBehind,
+        (Some(ShedReason::Quota), _) => batch::Failure::Quota,
+        (Some(ShedReason::Deadline), _) => batch::Failure::Deadline,
+        (None, Retry::Never) => batch::Failure::ToldNot,
+        (None, _) if refused.is_certain => batch::Failure::Overloaded,
+        (None, _) => batch::Failure::Unavailable,
+    }
+}
+
+const fn given_up(why: GiveUp) -> GivenUp {
+    match why {
+        GiveUp::ToldNot => GivenUp::ToldNotTo,
+        GiveUp::Unsafe => GivenUp::MayBeSeen,
+        GiveUp::Impossible => GivenUp::BodyIsGone,
+        GiveUp::Attempts => GivenUp::TooMany,
+        GiveUp::TooLate => GivenUp::TooLate,
+        GiveUp::Final => GivenUp::Final,
     }
 }

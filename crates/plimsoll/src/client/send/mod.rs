@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use self::again::Repeatable;
 use super::attempt::{Attempt, Home};
-use super::batch::{Batch, Place};
+use super::batch::Place;
 use super::body::{ResponseBody, Source};
 use super::classify;
 use super::cluster::{Backend, Denied, Ending, Found, NoTurn, Retry};
@@ -100,7 +100,8 @@ struct Call<'a, B> {
     retry: Option<Retry<'a>>,
     /// Attempts that failed, for who wants to know.
     told: Option<&'a mut Vec<FailedAttempt>>,
-    batch: Option<&'a Batch>,
+    /// What it is at its gate, if it is batch work.
+    batch: Option<&'a mut batch::Waiting>,
     /// The right of the next attempt to be made.
     place: Option<Box<Place>>,
     /// It is batch work that failed and goes back to where it waits.
@@ -236,7 +237,7 @@ impl<B: RequestBody> Call<'_, B> {
     #[cold]
     fn elsewhere(&mut self, id: BackendId, error: Error) -> Result<Turn, Error> {
         if self.is_batch() {
-            return Ok(self.back_unsent(id, error));
+            return self.back_unsent(id, error);
         }
         self.tried.push(id);
         let next = self.next();
