@@ -150,6 +150,24 @@ async fn one_that_fails_wherever_it_is_sent_gets_its_failure_and_others_are_serv
 }
 
 #[tokio::test]
+async fn a_sender_in_a_hurry_costs_others_no_credit() {
+    for (timeout, said, rejected) in [(20_000, Some("300"), 0), (300, Some("20000"), 1), (300, None, 1)] {
+        let (server, _leave) = held(Speaks::Http1).await;
+        let mut settings = plain_config();
+        settings.requests.request_timeout = Duration::from_millis(timeout);
+        let cluster = running(settings, &[&server]).await;
+        let batch = Batch::new(config(4));
+        let mut request = post(b"");
+        if let Some(said) = said {
+            request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", said.parse().unwrap());
+        }
+        let sent = Client::new(&cluster).send_with(request, terms(&batch)).await;
+        assert!(matches!(sent, Err(Error::Timeout { .. })), "{sent:?}");
+        assert_eq!(batch.view().counts.rejected, rejected, "{timeout} ms, and its sender waits for {said:?}");
+    }
+}
+
+#[tokio::test]
 async fn all_of_many_times_what_backends_take_is_served_over_few_connections() {
     for (speaks, protocol) in [(Speaks::Http1, Protocol::Http1), (Speaks::Http2(100), Protocol::Http2)] {
         let ((one, first), (other, second)) = (narrow(speaks, 2).await, narrow(speaks, 1).await);
