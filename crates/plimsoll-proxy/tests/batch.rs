@@ -139,12 +139,18 @@ async fn who_finds_the_queue_full_is_told_when_to_come_again() {
 
 #[tokio::test]
 async fn a_sender_that_waits_for_less_than_the_queue_may_take_is_answered_by_then() {
-    let (backend, _leave, _) = narrow(0).await;
+    let (backend, leave, _) = narrow(1).await;
     let proxy = start(&text(backend.address, "max_active = 1")).await;
-    let answer = soon(ask(address_of(&proxy, "main"), "x-envoy-expected-rq-timeout-ms: 200\r\n")).await;
+    let address = address_of(&proxy, "main");
+    // Has the only place, so that no attempt of the other's is under way when its time is up.
+    let first = tokio::spawn(async move { ask(address, "").await.status });
+    until(|| gate(&proxy).active == 1).await;
+    let answer = soon(ask(address, "x-envoy-expected-rq-timeout-ms: 200\r\n")).await;
     assert_eq!(answer.status, 503);
     assert!(answer.head.contains("x-plimsoll-shed: reason=overloaded, retry=after\r\n"), "{}", answer.head);
     assert_eq!(gate(&proxy).timed_out, 1);
+    leave.add_permits(1);
+    assert_eq!(first.await.unwrap(), 200);
 }
 
 #[tokio::test]

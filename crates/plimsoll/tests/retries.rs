@@ -87,6 +87,44 @@ fn given_up(counts: &ClusterCounts, why: GivenUp) -> u64 {
     counts.given_up[GivenUp::ALL.iter().position(|listed| *listed == why).unwrap()]
 }
 
+/// A peer of which each stream is refused, unseen; how many there were.
+async fn refusing_streams() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, count) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());
+    let streams = count.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let streams = streams.clone();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    streams.fetch_add(1, Ordering::Relaxed);
+                    respond.send_reset(h2::Reason::REFUSED_STREAM);
+                }
+            });
+        }
+    });
+    (address, count)
+}
+
+/// RFC 9113, 8.7: what was refused was not processed, so it may go elsewhere, whatever its method.
+#[tokio::test]
+async fn what_a_peer_refuses_unseen_is_served_elsewhere() {
+    let (refusing, streams) = refusing_streams().await;
+    let well = Server::start(Speaks::Http2(100), |_| text("ok")).await;
+    let mut config = rich();
+    config.requests.protocol = Protocol::Http2;
+    let cluster = Cluster::new("test", config, [refusing, well.address]);
+    tokio::spawn(cluster.run());
+    until(|| cluster.backends().iter().all(|view| view.snapshot.state == State::Healthy)).await;
+    let client = Client::new(&cluster);
+    for _ in 0..2 {
+        let response = client.send(post(b"once")).await.unwrap();
+        assert_eq!(whole(response).await, (StatusCode::OK, Bytes::from_static(b"ok")));
+    }
+    assert_eq!(streams.load(Ordering::Relaxed), 2, "one request, and once again there");
+}
+
 #[tokio::test]
 async fn what_an_overloaded_backend_turns_away_is_served_elsewhere_whatever_its_method() {
     for (speaks, protocol) in [(Speaks::Http1, Protocol::Http1), (Speaks::Http2(100), Protocol::Http2)] {
@@ -625,6 +663,10 @@ async fn nothing_is_held_back_after_a_restart() {
     let cluster = running(config, &[&gone]).await;
     let client = Client::new(&cluster);
     gone.stop().await;
+    // Bound and not listening, so that meanwhile nobody else is given the port.
+    let port = tokio::net::TcpSocket::new_v4().unwrap();
+    port.set_reuseaddr(true).unwrap();
+    port.bind(address).unwrap();
     for _ in 0..100 {
         let error = client.send(get("/")).await.unwrap_err();
         assert_eq!(error.shed_reason(), Some(ShedReason::NoBackend), "{error}");
@@ -640,14 +682,14 @@ async fn nothing_is_held_back_after_a_restart() {
 #[tokio::test]
 async fn requests_that_would_be_turned_away_are_not_sent_and_others_are() {
     let server = Server::start(Speaks::Http1, |request| {
-        if request.headers().contains_key("x-criticality") { shed(ShedReason::Overloaded, false) } else { text("ok") }
+        if request.uri().path() == "/sheddable" { shed(ShedReason::Overloaded, false) } else { text("ok") }
     })
     .await;
     let cluster = running(plain_config(), &[&server]).await;
     let client = Client::new(&cluster);
     let mut held = 0;
     for _ in 0..200 {
-        let mut request = get("/");
+        let mut request = get("/sheddable");
         request.headers_mut().insert("x-criticality", "sheddable".parse().unwrap());
         match client.send(request).await {
             Ok(response) => assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE),
@@ -668,7 +710,7 @@ async fn requests_that_would_be_turned_away_are_not_sent_and_others_are() {
     let mut held = 0;
     for _ in 0..50 {
         let terms = Terms::default().with_criticality(Criticality::Sheddable);
-        held += u32::from(matches!(client.send_with(get("/"), terms).await, Err(Error::Throttled { .. })));
+        held += u32::from(matches!(client.send_with(get("/sheddable"), terms).await, Err(Error::Throttled { .. })));
     }
     assert!(held > 0, "the caller's word counts");
 }

@@ -179,6 +179,11 @@ impl Cause {
         matches!(self.0, Kind::Io(_))
     }
 
+    /// Whether the peer said that it did not look at the request.
+    pub(crate) fn was_refused(&self) -> bool {
+        matches!(&self.0, Kind::Hyper(error) if refused(error))
+    }
+
     pub(crate) fn body(error: BoxError) -> Self {
         Self(Kind::Body(error.into()))
     }

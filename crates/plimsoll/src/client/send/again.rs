@@ -15,7 +15,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use plimsoll_core::BackendId;
-use plimsoll_core::retry::{self, Tells};
+use plimsoll_core::retry::{self, Advice, Tells};
 use plimsoll_wire::headers::{
     GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
 };
@@ -85,6 +85,10 @@ impl<B: RequestBody> Call<'_, B> {
             _ if self.is_batch() => self.comes_back(&error, request).map_err(Denied::as_it_is),
             // It is the time of the request that is up and not that of an attempt: there is none left to try again in.
             Error::Timeout { .. } => Err(Denied::as_it_is(GivenUp::TooLate)),
+            // Once it was sent there again at once; a peer that refuses it twice has no room.
+            Error::Closed { cause, .. } if cause.was_refused() => {
+                self.decide(id, retry::Failure::TurnedAway(Advice::Elsewhere), error.clone(), request)
+            }
             Error::Closed { .. } => self.decide(id, retry::Failure::Broken, error.clone(), request),
             // It would come again: an answer that is not HTTP, or the caller's own body.
             _ => self.decide(id, retry::Failure::Final, error.clone(), request),

@@ -158,6 +158,7 @@ impl<B: RequestBody> Call<'_, B> {
         self.seen += 1;
         let (failure, after) = match error {
             Error::Refused { refused, .. } => (failure(refused), refused.after),
+            Error::Closed { cause, .. } if cause.was_refused() => (batch::Failure::Overloaded, None),
             Error::Closed { .. } => (batch::Failure::Broken, None),
             Error::Timeout { .. } => (batch::Failure::TimedOut, None),
             _ => (batch::Failure::Final, None),
