@@ -33,6 +33,8 @@ struct Inner {
 struct State {
     gate: Gate<Waker>,
     rng: Pcg64Mcg,
+    /// Requests that wait by themselves before they wait for a place again, by rank of their criticality.
+    paused: [usize; Criticality::ALL.len()],
     /// Requests that waited for as long as they may.
     timed_out: u64,
 }
@@ -41,7 +43,7 @@ struct State {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BatchView {
-    /// Requests that wait, by criticality.
+    /// Requests that wait, by criticality; those that pause after they failed, too.
     pub queued: [(Criticality, usize); Criticality::ALL.len()],
     /// Requests at backends.
     pub active: u32,
@@ -69,6 +71,7 @@ impl Batch {
         let state = State {
             gate: Gate::new(clock.now(), config),
             rng: Pcg64Mcg::seed_from_u64(std::hash::RandomState::new().hash_one("batch")),
+            paused: [0; _],
             timed_out: 0,
         };
         Self(Arc::new(Inner { clock, state: Mutex::new(state) }))
@@ -96,7 +99,8 @@ impl Batch {
         let state = self.0.state.lock();
         let State { gate, .. } = &*state;
         BatchView {
-            queued: Criticality::ALL.map(|criticality| (criticality, gate.queued(criticality))),
+            queued: Criticality::ALL
+                .map(|criticality| (criticality, gate.queued(criticality) + state.paused[criticality.rank()])),
             active: gate.active(),
             credit: gate.credit().as_f64(),
             max_active: gate.config().max_active.get(),
@@ -106,8 +110,12 @@ impl Batch {
         }
     }
 
-    /// Waits for a place, for as long as it is polled.
-    pub(super) async fn place(&self, history: &mut History) -> Result<Box<Place>, Full> {
+    /// Waits for a place, for as long as it is polled; by itself for this time first.
+    pub(super) async fn place(&self, history: &mut History, pause: Duration) -> Result<Box<Place>, Full> {
+        if !pause.is_zero() {
+            let _paused = Paused::new(self, history.criticality());
+            tokio::time::sleep(pause).await;
+        }
         let mut wait = Wait { batch: self, history, ticket: None, rest: None };
         std::future::poll_fn(|cx| wait.poll(cx)).await
     }
@@ -213,6 +221,26 @@ impl Drop for Place {
         state.gate.end(now, self.sent, self.fate, &mut state.rng);
         drop(guard);
         self.batch.serve();
+    }
+}
+
+/// A request that waits by itself, until this is dropped.
+struct Paused<'a> {
+    batch: &'a Batch,
+    rank: usize,
+}
+
+impl<'a> Paused<'a> {
+    fn new(batch: &'a Batch, criticality: Criticality) -> Self {
+        let rank = criticality.rank();
+        batch.0.state.lock().paused[rank] += 1;
+        Self { batch, rank }
+    }
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        self.batch.0.state.lock().paused[self.rank] -= 1;
     }
 }
 
@@ -336,7 +364,7 @@ mod tests {
     }
 
     async fn place(batch: &Batch) -> Result<Box<Place>, Full> {
-        batch.place(&mut History::new(SHEDDABLE)).await
+        batch.place(&mut History::new(SHEDDABLE), Duration::ZERO).await
     }
 
     fn is_pending(wait: Pin<&mut impl Future>) -> bool {
@@ -374,6 +402,20 @@ mod tests {
         assert_eq!(batch.view().active, 1, "it has the place and does not know yet");
         drop(wait);
         assert_eq!(batch.view().active, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_pauses_before_it_goes_back_is_one_that_waits() {
+        let batch = batch(1, 10);
+        let (mut stays, mut goes) = (History::new(SHEDDABLE), History::new(SHEDDABLE));
+        let mut stays = Box::pin(batch.place(&mut stays, Duration::from_secs(1)));
+        let mut goes = Box::pin(batch.place(&mut goes, Duration::from_secs(1)));
+        assert!(is_pending(stays.as_mut()) && is_pending(goes.as_mut()));
+        assert_eq!(queued(&batch), 2);
+        drop(goes);
+        assert_eq!(queued(&batch), 1);
+        assert!(stays.await.is_ok());
+        assert_eq!((queued(&batch), batch.view().active), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -108,10 +108,7 @@ impl<B: RequestBody> Call<'_, B> {
     /// Waits for a place.
     async fn place(&mut self) -> Result<Box<Place>, Full> {
         let Waiting { batch, history, pause } = self.waiting();
-        if !pause.is_zero() {
-            tokio::time::sleep(*pause).await;
-        }
-        batch.place(history).await
+        batch.place(history, *pause).await
     }
 
     /// Sends the request once, to whichever backend has room. Its sender waits for an answer for so long in all.
