@@ -340,8 +340,14 @@ struct Second {
 
 /// Twenty times as many wait as can be at backends, at any time.
 fn run(backends: Backends, most: u32, seconds: usize, seed: u64) -> Vec<Second> {
+    run_with((0, Failure::Overloaded), backends, most, seconds, seed)
+}
+
+/// The same with these among them that always fail.
+fn run_with(poison: (u64, Failure), backends: Backends, most: u32, seconds: usize, seed: u64) -> Vec<Second> {
     let mut found = vec![Second::default(); seconds];
     let mut world = World::new(backends, most, seed);
+    world.poison = poison;
     let mut come = 0..;
     come.by_ref().take(20 * most as usize).for_each(|number| world.come(number));
     loop {
@@ -444,5 +450,17 @@ fn a_hundred_that_always_fail_do_not_stop_the_others() {
             let took = finish((100, failure), seed);
             assert!(took < 60.0, "{failure:?}, seed {seed}: {took} s");
         }
+    }
+}
+
+#[test]
+fn those_that_always_fail_do_not_keep_credit_down() {
+    let backends = Backends { places: 100, others: 0, reports: false, down: NEVER };
+    for seed in SEEDS {
+        let found = run_with((100, Failure::Overloaded), backends, 16, 60, seed);
+        let accepted: u32 = found[30..].iter().map(|second| second.accepted).sum();
+        // Sixteen at a time, each for 20 ms.
+        let share = f64::from(accepted) / (30.0 * 800.0);
+        assert!(share > 0.6, "seed {seed}: {share} of what there is credit for, {:?}", &found[50..]);
     }
 }

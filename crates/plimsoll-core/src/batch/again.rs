@@ -19,19 +19,19 @@
 //! - a failure that others' luck does not explain is its own ([`History::is_suspect`]): it says nothing of the backends any more.
 //!
 //! ```text
-//! P = Π (r + 1) ÷ (a + r + 1)          over its further attempts; anew from 1 where a = 0
-//! suspect: P < 1 ÷ 1000
+//! P = Π (r + 1) ÷ (a + r + 1)          over its further attempts
+//! suspect: P < 1 ÷ 10, and a > 0 before the last of them: where nothing is accepted, all of it is the service's
 //!
 //! a, r: how many were accepted and rejected of all, between its last failure and its next attempt
 //! ```
 //!
 //! Why not a number of attempts? When a service is down, each request fails often, and all of it is the service's; when half of what is sent
-//! is rejected, one in a thousand fails ten times in a row.
+//! is rejected, one in eight fails three times in a row.
 //!
 //! # When it is given up
 //!
-//! What may have been carried out, or may be what broke the connection, is not tried for as long as there is time: not by a suspect, and not
-//! more than [`MOST_UNCERTAIN`] times by any. Its client gets to see how it failed.
+//! What may have been carried out, or may be what broke the connection, is not tried for as long as there is time: not by a suspect whose P is
+//! below 1 ÷ 1000, and not more than [`MOST_UNCERTAIN`] times by any. Its client gets to see how it failed.
 
 use core::time::Duration;
 
@@ -44,8 +44,11 @@ use crate::{Criticality, rng};
 /// Failures of one request after which it may have been carried out. With the pauses between them they take some five seconds, in which a
 /// service restarts; and a request that breaks what serves it has broken no more than so many.
 pub const MOST_UNCERTAIN: u32 = 8;
-/// A run of failures less likely than this is the request's own.
-const UNLIKELY: f64 = 0.001;
+/// Credit does not hear of failures that others' luck makes less likely than this. That is far from certain; but until it were, each would cost
+/// everybody a rest, and where a tenth of the rejections is not heard, the others still are.
+const UNLIKELY: f64 = 0.1;
+/// What may break what serves it is given up then: it costs a request that does not its answer.
+const MOST_UNLIKELY: f64 = 0.001;
 /// The pause after the first failure: as the first rest of [`credit`](super::credit).
 const PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause, before chance: as the longest rest, so that one that waits alone notices as soon that a service is back.
@@ -154,6 +157,7 @@ pub struct History {
     last: Option<Failure>,
     /// Of all its failures but the first, were they none of its own.
     chance: f64,
+    is_suspect: bool,
     /// What had become of all others when it failed last.
     seen: Outcomes,
 }
@@ -170,7 +174,7 @@ impl History {
     #[must_use]
     pub fn new(criticality: Criticality) -> Self {
         let seen = Outcomes::default();
-        Self { criticality, age: None, failures: 0, uncertain: 0, last: None, chance: 1.0, seen }
+        Self { criticality, age: None, failures: 0, uncertain: 0, last: None, chance: 1.0, is_suspect: false, seen }
     }
 
     /// How important the request is.
@@ -187,8 +191,8 @@ impl History {
 
     /// Whether it fails so often where others do not that it is not the backends' fault.
     #[must_use]
-    pub fn is_suspect(&self) -> bool {
-        self.chance < UNLIKELY
+    pub const fn is_suspect(&self) -> bool {
+        self.is_suspect
     }
 
     /// What its client is told if it has waited for as long as it may.
@@ -210,7 +214,8 @@ impl History {
         }
         let accepted = outcomes.accepted.saturating_sub(self.seen.accepted) as f64;
         let rejected = outcomes.rejected.saturating_sub(self.seen.rejected) as f64 + 1.0;
-        self.chance = if accepted > 0.0 { self.chance * rejected / (accepted + rejected) } else { 1.0 };
+        self.chance *= rejected / (accepted + rejected);
+        self.is_suspect = accepted > 0.0 && self.chance < UNLIKELY;
     }
 
     /// It has failed. Returns after which pause it goes back.
@@ -227,7 +232,7 @@ impl History {
             (_, Repeat::Impossible) => return Err(GiveUp::Impossible),
             (Failure::Unavailable | Failure::Broken, Repeat::Unsafe) => return Err(GiveUp::Unsafe),
             (Failure::Unavailable | Failure::Broken, Repeat::Safe)
-                if self.is_suspect() || self.uncertain >= MOST_UNCERTAIN =>
+                if self.is_suspect && self.chance < MOST_UNLIKELY || self.uncertain >= MOST_UNCERTAIN =>
             {
                 return Err(GiveUp::Attempts);
             }
