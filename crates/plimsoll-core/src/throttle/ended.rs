@@ -18,13 +18,14 @@
 //! millisecond was left, or whose user clicked again. So it counts by how long was waited:
 //!
 //! ```text
-//! long  ⇔  waited ≥ min(max(500 ms, 3 · usual), limit ÷ 2)
+//! long  ⇔  waited ≥ limit ÷ 2,  or  waited ≥ max(500 ms, 3 · usual) in silence
 //! ```
 //!
-//! with the latency that is usual at the cluster, and the limit that is set for its requests. Whoever waits for one second has most of that left
-//! for the backend, so less than a second is long, and half of it not yet a slow answer as they are anywhere. Three times
-//! what is usual keeps slow services apart from hanging ones. And half of what is set is long whatever is usual: else nothing that
-//! runs into a short limit, some of which went by in a queue, would ever count.
+//! with the latency that is usual at the cluster, and the limit that is set for its requests. Half of what is set is long in any case: else
+//! nothing that runs into a short limit, some of which went by in a queue, would ever count. What is shorter is the choice of whoever
+//! asked, and must not be able to hold others back: a user who leaves a slow page, or who sends half of a body and no more. So it counts
+//! in *silence* only, when all of the request was sent and nobody else has been answered since: that is what hanging looks like. Three times
+//! what is usual keeps slow services apart from hanging ones; where it is not known yet, nothing but the limit is long.
 
 use core::time::Duration;
 
@@ -65,6 +66,8 @@ pub struct Wait {
     pub usual: Option<Duration>,
     /// An answer is waited for no longer than this, if whoever asked has the time.
     pub limit: Duration,
+    /// All of the request was sent, and the cluster has answered nobody since.
+    pub in_silence: bool,
 }
 
 impl Ended {
@@ -84,8 +87,8 @@ impl Ended {
 
 impl Wait {
     fn is_long(&self) -> bool {
-        let slow = self.usual.map_or(LEAST, |usual| LEAST.max(usual.saturating_mul(TIMES)));
-        self.waited >= slow.min(self.limit / OF_LIMIT)
+        let slow = self.usual.filter(|_| self.in_silence).map(|usual| LEAST.max(usual.saturating_mul(TIMES)));
+        self.waited >= slow.map_or(self.limit / OF_LIMIT, |slow| slow.min(self.limit / OF_LIMIT))
     }
 }
 
@@ -107,7 +110,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn unanswered(waited: u64, usual: Option<u64>, limit: Duration) -> Outcome {
-        Ended::Unanswered(Wait { waited: ms(waited), usual: usual.map(ms), limit }).outcome()
+        Ended::Unanswered(Wait { waited: ms(waited), usual: usual.map(ms), limit, in_silence: true }).outcome()
     }
 
     #[test]
@@ -115,9 +118,11 @@ mod tests {
         use Outcome::{Rejected, Unknown};
         for (waited, usual, limit, expected) in [
             (0, None, MINUTE, Unknown),
-            (499, None, MINUTE, Unknown),
-            (500, None, MINUTE, Rejected),
+            (499, Some(10), MINUTE, Unknown),
             (500, Some(10), MINUTE, Rejected),
+            // It may be one that is always slow.
+            (29_999, None, MINUTE, Unknown),
+            (30_000, None, MINUTE, Rejected),
             // A user of a slow service who has had enough.
             (2_000, Some(1_000), MINUTE, Unknown),
             (3_000, Some(1_000), MINUTE, Rejected),
@@ -130,6 +135,16 @@ mod tests {
         ] {
             assert_eq!(unanswered(waited, usual, limit), expected, "{waited} of {limit:?}, usually {usual:?}");
         }
+    }
+
+    /// Whoever asks for a slow page and leaves, as often as he likes, holds nobody back.
+    #[test]
+    fn while_others_are_answered_only_the_limit_is_long() {
+        let ended = |waited| {
+            Ended::Unanswered(Wait { waited: ms(waited), usual: Some(ms(5)), limit: MINUTE, in_silence: false })
+        };
+        assert_eq!(ended(29_999).outcome(), Outcome::Unknown);
+        assert_eq!(ended(30_000).outcome(), Outcome::Rejected);
     }
 
     #[test]
@@ -155,8 +170,8 @@ mod tests {
         let (mut out, mut sent) = (VecDeque::new(), [0; 10]);
         for now in (0..10_000).step_by(10) {
             while let Some(since) = out.pop_front_if(|since| now - *since >= patience.as_millis() as u64) {
-                let ended = Ended::Unanswered(Wait { waited: ms(now - since), usual: Some(ms(5)), limit: MINUTE });
-                throttle.on_outcome(at(now), Criticality::Critical, ended.outcome());
+                let wait = Wait { waited: ms(now - since), usual: Some(ms(5)), limit: MINUTE, in_silence: true };
+                throttle.on_outcome(at(now), Criticality::Critical, Ended::Unanswered(wait).outcome());
             }
             if let Verdict::Send(_) = throttle.ask(at(now), Criticality::Critical, &mut rng) {
                 sent[(now / 1_000) as usize] += 1;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use plimsoll_core::throttle::{self, Ended, Wait};
+use plimsoll_core::throttle::{self, Ended};
 use plimsoll_core::{BackendId, Criticality, LoadReport, Outcome, Timestamp};
 
 use super::batch::Place;
@@ -38,6 +38,8 @@ pub(crate) struct Attempt {
     criticality: Criticality,
     /// The throttle knows what it can learn by it.
     is_told: bool,
+    /// All of the request is on its way.
+    is_sent: bool,
     /// How it ended, where the status and the like do not say.
     ended: Option<Ended>,
     connection: Option<ConnectionId>,
@@ -61,6 +63,7 @@ impl Attempt {
             started,
             criticality,
             is_told: false,
+            is_sent: false,
             ended: None,
             connection: None,
             outcome: None,
@@ -102,6 +105,11 @@ impl Attempt {
         if let Some(connection) = self.connection.take() {
             self.home.give_back(connection, self.home.cluster().now());
         }
+    }
+
+    /// Whether all of the request is on its way.
+    pub(crate) fn set_sent(&mut self, is_sent: bool) {
+        self.is_sent = is_sent;
     }
 
     /// The head of the response has come; `outcome` as far as it decides one.
@@ -202,8 +210,7 @@ impl Attempt {
     }
 
     fn unanswered(&self, limit: Option<Duration>) -> Ended {
-        let (usual, set) = self.home.cluster().usual_latency();
-        Ended::Unanswered(Wait { waited: self.waited(), usual, limit: limit.unwrap_or(set) })
+        Ended::Unanswered(self.home.cluster().wait(self.started, limit, self.is_sent))
     }
 
     /// How it has ended, as far as there is the head of a response.
@@ -304,23 +311,61 @@ mod tests {
         }
     }
 
+    /// As many as it takes for the client to know how long answers usually take.
+    fn answer_some(home: &Arc<Nowhere>) {
+        for _ in 0..50 {
+            let mut attempt = attempt(home).expect("nothing is held back");
+            attempt.answered(StatusCode::OK, Some(Outcome::Success));
+            attempt.complete(Outcome::Success);
+        }
+    }
+
+    fn sent(home: &Arc<Nowhere>) -> Option<Attempt> {
+        let mut attempt = attempt(home)?;
+        attempt.set_sent(true);
+        Some(attempt)
+    }
+
     /// Each is dropped, as the attempt of a caller who leaves. Of fifty requests a few are sent: a probe every half second at most, but for
     /// chance, which has a factor of two.
     #[tokio::test(start_paused = true)]
     async fn a_backend_that_never_answers_is_sent_next_to_nothing_though_its_callers_leave_first() {
         let home = nowhere();
-        let (mut out, mut sent) = (VecDeque::new(), 0);
+        answer_some(&home);
+        let (mut out, mut count) = (VecDeque::new(), 0);
         for tick in 0..100 {
-            out.push_back(attempt(&home));
+            // So that no answer is as young as the first of them.
+            tokio::time::advance(Duration::from_millis(100)).await;
+            out.push_back(sent(&home));
             if tick >= 50 {
-                sent += u32::from(out.back().is_some_and(Option::is_some));
+                count += u32::from(out.back().is_some_and(Option::is_some));
             }
             if out.len() > 10 {
                 out.pop_front();
             }
-            tokio::time::advance(Duration::from_millis(100)).await;
         }
-        assert!(sent <= 20, "{sent}");
+        assert!(count <= 20, "{count}");
+    }
+
+    /// The second half of a body never comes, or a page is slow and its reader impatient: nobody else is to suffer for it.
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_while_others_are_answered_or_has_not_sent_all_says_nothing() {
+        for (is_sent, others_are_answered) in [(false, false), (true, true)] {
+            let home = nowhere();
+            answer_some(&home);
+            for _ in 0..100 {
+                tokio::time::advance(Duration::from_millis(100)).await;
+                let mut left = attempt(&home).expect("nothing is held back");
+                left.set_sent(is_sent);
+                tokio::time::advance(Duration::from_secs(5)).await;
+                if others_are_answered {
+                    let mut other = attempt(&home).expect("nothing is held back");
+                    other.answered(StatusCode::OK, Some(Outcome::Success));
+                    other.complete(Outcome::Success);
+                }
+            }
+            assert_eq!(home.0.counts().throttled, [0; 4]);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use plimsoll_core::batch::{BatchConfig, Counts, Entered, Failed, Fate, Gate, Giv
 use plimsoll_core::{Criticality, LoadReport, Timestamp};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
 use crate::clock::Clock;
 
@@ -150,7 +150,7 @@ impl Batch {
     }
 
     fn taken(&self, sent: Sent) -> Box<Place> {
-        Box::new(Place { batch: self.clone(), sent, patience: None, fate: Fate::Unknown })
+        Box::new(Place { batch: self.clone(), sent, fate: Fate::Unknown })
     }
 }
 
@@ -178,18 +178,10 @@ impl PartialEq for Batch {
 pub(crate) struct Place {
     batch: Batch,
     sent: Sent,
-    /// How long its sender waits, if that is less than an answer may take.
-    patience: Option<Instant>,
     fate: Fate,
 }
 
 impl Place {
-    /// The sender waits no longer than that, though an answer may take longer. That there was none by then says nothing of the backends, or
-    /// any sender could claim to be in a hurry, and stop all others.
-    pub(super) fn set_patience(&mut self, until: Instant) {
-        self.patience = Some(until);
-    }
-
     /// The request was taken on, unless it is known already that it was not.
     pub(super) fn accepted(&mut self) {
         if self.fate == Fate::Unknown {
@@ -199,9 +191,7 @@ impl Place {
 
     /// There was too much to do for it.
     pub(super) fn rejected(&mut self) {
-        if self.patience.is_none_or(|until| Instant::now() < until) {
-            self.fate = Fate::Rejected;
-        }
+        self.fate = Fate::Rejected;
     }
 
     /// Its backend says how loaded it is.
@@ -478,19 +468,6 @@ mod tests {
         assert!(is_pending(waits.as_mut()));
         drop(waits);
         assert!(tokio::time::timeout(Duration::from_secs(5), next).await.expect("it is called").unwrap());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn that_a_sender_has_no_patience_says_nothing_of_the_backends() {
-        let batch = batch(1, 10);
-        for (patience, rejected) in [(Duration::from_secs(2), 1), (Duration::from_secs(1), 1), (Duration::ZERO, 1)] {
-            let mut place = place(&batch).await.unwrap();
-            place.set_patience(Instant::now() + patience);
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            place.rejected();
-            drop(place);
-            assert_eq!(batch.view().counts.rejected, rejected, "{patience:?}");
-        }
     }
 
     #[tokio::test(start_paused = true)]

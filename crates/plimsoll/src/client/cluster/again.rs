@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_core::retry::{Again, Attempt, Failure, GiveUp, Repeat, Tells, Verdict, Where};
+use plimsoll_core::throttle::Wait;
 use plimsoll_core::{BackendId, Completion, Criticality, Outcome, Ratio, Timestamp};
 
 use super::Shared;
@@ -110,10 +111,17 @@ impl Shared {
         self.machine.lock().begin(now, criticality, tried)
     }
 
-    /// How long answers usually take, as far as that is known, and how long one is waited for at most.
-    pub(crate) fn usual_latency(&self) -> (Option<Duration>, Duration) {
+    /// What waiting for an answer since `since` looks like; `limit` is the most that it may take, if it is not what the cluster's requests
+    /// may. `is_sent`: all of the request was sent.
+    pub(crate) fn wait(&self, since: Timestamp, limit: Option<Duration>, is_sent: bool) -> Wait {
+        let waited = self.now().since(since);
         let machine = self.machine.lock();
-        (machine.usual.latency(), machine.config.requests.request_timeout)
+        Wait {
+            waited,
+            usual: machine.usual.latency(),
+            limit: limit.unwrap_or(machine.config.requests.request_timeout),
+            in_silence: is_sent && machine.answered_at.is_none_or(|answered| answered < since),
+        }
     }
 
     /// A request that was to be sent was not, in the end.

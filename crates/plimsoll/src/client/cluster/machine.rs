@@ -121,6 +121,8 @@ pub(super) struct Machine {
     pub(super) budget: Budget,
     /// How long answers usually take.
     pub(super) usual: Usual,
+    /// When a backend last answered.
+    pub(super) answered_at: Option<Timestamp>,
 }
 
 impl Machine {
@@ -140,6 +142,7 @@ impl Machine {
             counts: ClusterCounts::default(),
             queues: vec![Queue::default()],
             usual: Usual::default(),
+            answered_at: None,
         };
         machine.set_localities(now, localities.as_ref(), None);
         machine
@@ -172,6 +175,9 @@ impl Machine {
     }
 
     pub(super) fn taken(&mut self, now: Timestamp, taken: Taken) {
+        if taken.outcome == throttle::Outcome::Accepted {
+            self.answered_at = Some(now);
+        }
         self.throttle.on_outcome(now, taken.criticality, taken.outcome);
     }
 
@@ -198,6 +204,9 @@ impl Machine {
     }
 
     pub(super) fn finish(&mut self, now: Timestamp, id: BackendId, done: &Done, bucket: usize) -> News {
+        if let Ending::Answered(_) = done.ending {
+            self.answered_at = Some(now);
+        }
         if let Some(latency) = done.latency {
             self.counts.latency.record(bucket, latency);
             // Refusals are quick, and what was too late would have taken who knows how long.

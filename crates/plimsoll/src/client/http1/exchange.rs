@@ -175,6 +175,11 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
         }
     }
 
+    /// Whether all of the request was sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.upload.is_complete()
+    }
+
     /// The request, as far as it is still there.
     pub(crate) fn request(&self) -> &Request<Outgoing<B>> {
         self.request

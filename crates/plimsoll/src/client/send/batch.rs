@@ -124,9 +124,6 @@ impl<B: RequestBody> Call<'_, B> {
             Found::Backend(id, _) => {
                 let (due, patience) = (now + self.timeout, self.started + patience);
                 self.deadline = cluster.clock().instant(due.min(patience));
-                if patience < due {
-                    place.set_patience(self.deadline);
-                }
                 self.place = Some(place);
                 if let Some((said, _)) = self.first_said {
                     self.say_time_left(said, request.headers_mut());

@@ -40,7 +40,11 @@ impl<B: RequestBody> Call<'_, B> {
             };
             form::http1(request, &backend, &mut self.lent_host);
             let mut exchange = Exchange::new(lease, request, self.informational);
-            let answer = std::future::poll_fn(|cx| exchange.poll_answer(cx, self.deadline));
+            let answer = std::future::poll_fn(|cx| {
+                let polled = exchange.poll_answer(cx, self.deadline);
+                attempt.set_sent(exchange.is_sent());
+                polled
+            });
             let cause = match answer.await {
                 Ok(Ok(mut head)) => {
                     if let Some(refused) = self.refusal(head.status, &head.headers) {

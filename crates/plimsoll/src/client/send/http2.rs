@@ -38,6 +38,7 @@ impl<B: RequestBody> Call<'_, B> {
             let (answer, backend, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
                 Sending::Sent(answer, connection, backend, copy) => {
                     attempt.sent_on(connection);
+                    attempt.set_sent(copy.as_ref().is_some_and(Copy::is_sent));
                     (limit.as_mut().wait(self.deadline, answer).await, backend, copy)
                 }
                 Sending::Wait(backend, opened) => match limit.as_mut().wait(self.deadline, opened).await {
@@ -62,6 +63,7 @@ impl<B: RequestBody> Call<'_, B> {
                 Ok(Ok(response)) => return self.answered_http2(id, attempt, response, &backend, copy, request),
                 Ok(Err(failure)) => failure,
                 Err(TooLate) => {
+                    attempt.set_sent(copy.as_ref().is_some_and(Copy::is_sent));
                     let error = self.too_late(&mut attempt);
                     return self.failed_http2(id, error, copy, request);
                 }
