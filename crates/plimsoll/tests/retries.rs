@@ -96,7 +96,8 @@ async fn refusing_streams() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
         while let Ok((stream, _)) = listener.accept().await {
             let streams = streams.clone();
             tokio::spawn(async move {
-                let mut connection = h2::server::handshake(stream).await.unwrap();
+                // A health check closes before it says anything.
+                let Ok(mut connection) = h2::server::handshake(stream).await else { return };
                 while let Some(Ok((_, mut respond))) = connection.accept().await {
                     streams.fetch_add(1, Ordering::Relaxed);
                     respond.send_reset(h2::Reason::REFUSED_STREAM);
@@ -122,7 +123,8 @@ async fn what_a_peer_refuses_unseen_is_served_elsewhere() {
         let response = client.send(post(b"once")).await.unwrap();
         assert_eq!(whole(response).await, (StatusCode::OK, Bytes::from_static(b"ok")));
     }
-    assert_eq!(streams.load(Ordering::Relaxed), 2, "one request, and once again there");
+    // Whoever comes to it is sent there once again; of two requests one does, or both, as a retry takes a turn in the round, too.
+    assert!([2, 4].contains(&streams.load(Ordering::Relaxed)), "{streams:?}");
 }
 
 #[tokio::test]
