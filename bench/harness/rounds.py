@@ -94,6 +94,7 @@ def _contestants(
                 http2_backends=shape.http2_backends,
                 grpc=shape.grpc,
                 short_messages=shape.short_messages,
+                forwarding_fields=shape.forwarding_fields,
             )
             reason = PEERS[name].cannot(setup)
             if reason:

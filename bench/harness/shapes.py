@@ -26,6 +26,8 @@ class Shape:
     grpc: bool = False
     # Each message fits into one read.
     short_messages: bool = False
+    # Every proxy adds the fields that plimsoll adds unasked.
+    forwarding_fields: bool = False
     # Each proxy is measured once with all backends and once with so few, named "PROXY, N backends".
     also_with: int | None = None
     note: str = ""
@@ -38,6 +40,16 @@ SHAPES = [
         Wrk(),
         goals={"nginx": 1.1, "haproxy": 1.0},
         short_messages=True,
+        note="Each as its documentation sets it up: plimsoll adds `X-Forwarded-*` and `Via`, nginx and HAProxy add nothing.",
+    ),
+    Shape(
+        "http1-forwarding",
+        "HTTP/1.1 keep-alive, small, the same fields added by all",
+        Wrk(),
+        goals={"nginx": 1.1, "haproxy": 1.0},
+        short_messages=True,
+        forwarding_fields=True,
+        note="`X-Forwarded-For`, `-Proto`, `-Host` and `-Port` to requests, and `Via` to requests and responses.",
     ),
     Shape(
         "connections",

@@ -25,6 +25,9 @@ class Setup:
     grpc: bool = False
     # Whether each message fits into one read.
     short_messages: bool = False
+    # Whether every proxy adds the fields that plimsoll adds unasked: X-Forwarded-For, -Proto, -Host and -Port to
+    # requests, and Via to requests and responses.
+    forwarding_fields: bool = False
 
     @property
     def upstream_keepalive(self) -> int:

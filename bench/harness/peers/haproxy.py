@@ -4,6 +4,16 @@ from ..processes import find_program, first_line
 from .base import HEALTH_INTERVAL_SECONDS, MAX_CONNECTIONS, Peer
 
 
+_FORWARDING_FIELDS = """
+    option forwardfor
+    http-request set-header X-Forwarded-Proto http
+    http-request set-header X-Forwarded-Host %[req.hdr(host)]
+    http-request set-header X-Forwarded-Port %[dst_port]
+    http-request add-header Via "1.1 haproxy"
+    http-response add-header Via "1.1 haproxy"
+"""
+
+
 class HAProxy(Peer):
     name = "haproxy"
 
@@ -50,6 +60,7 @@ defaults
 frontend front
     bind {bind}
 {front}
+{_FORWARDING_FIELDS if setup.forwarding_fields else ""}
     default_backend backends
 backend backends
     balance leastconn

@@ -14,6 +14,14 @@ _PROXY_HTTP = """
                         proxy_request_buffering off;
                         proxy_max_temp_file_size 0;
 """
+_FORWARDING_FIELDS = """
+                        proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+                        proxy_set_header X-Forwarded-Proto $scheme;
+                        proxy_set_header X-Forwarded-Host $http_host;
+                        proxy_set_header X-Forwarded-Port $server_port;
+                        proxy_set_header Via "$server_protocol nginx";
+                        add_header Via "$server_protocol nginx" always;
+"""
 _PROXY_GRPC = """
                         grpc_pass grpc://backends;
 """
@@ -84,6 +92,7 @@ class Nginx(Peer):
                     location / {{
                         {location}
                         {_PROXY_GRPC if setup.grpc else _PROXY_HTTP}
+                        {_FORWARDING_FIELDS if setup.forwarding_fields else ""}
                     }}
                 }}
             }}
