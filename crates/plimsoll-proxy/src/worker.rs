@@ -11,6 +11,7 @@ use std::{io, thread};
 
 use arc_swap::ArcSwap;
 use plimsoll::client::{Client, Cluster};
+use plimsoll::server::coalescing;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
@@ -74,7 +75,9 @@ pub(crate) struct Worker {
 impl Worker {
     /// Starts a thread.
     pub(crate) fn start(index: usize) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // A sidecar turns away on the CPU that its service is short of.
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().on_thread_park(coalescing::pause).build()?;
         let (orders, inbox) = mpsc::unbounded_channel();
         thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             runtime.block_on(Serving::default().run(inbox));

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::HeaderName;
-use plimsoll::server::{DrainEnd, Lifecycle, Mode, ServeConfig, ServerLayer, serve};
+use plimsoll::server::{DrainEnd, Lifecycle, Mode, ServeConfig, ServerLayer, coalescing, serve};
 use tokio::net::TcpListener;
 
 use crate::exit::{Outcome, Verdict};
@@ -102,7 +102,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Outcome {
     process::prepare();
     // One thread for the traffic: the cost is burnt elsewhere.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().on_thread_park(coalescing::pause).build()?;
     runtime.block_on(run_server(args))
 }
 

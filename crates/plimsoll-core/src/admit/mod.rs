@@ -11,10 +11,12 @@
 //! - [`Queue`] is for servers that can work on so many at a time, whatever these use: who is next.
 //! - [`Procrustean`] gives up a share of all alike, knowing nothing of them: the simplest that works, and what the other one is
 //!   measured against.
+//! - [`Coalescing`] lets a thread that turns many away do so to several at a time.
 
 mod account;
 mod attempts;
 mod backlog;
+mod coalescing;
 mod gate;
 mod limits;
 mod outside;
@@ -30,6 +32,7 @@ use core::time::Duration;
 
 use crate::{Criticality, Timestamp, Weight};
 
+pub use coalescing::Coalescing;
 pub use gate::{Arrival, Entry, Gate, Mode, Seen};
 pub use limits::{Charge, Limits};
 pub use outside::{Observed, Outside};

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderMap;
 use parking_lot::Mutex;
+use plimsoll::server::coalescing;
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::{Arrival, Entry, Pressure};
 use plimsoll_core::signal::Loads;
@@ -150,6 +151,9 @@ impl Inbound {
     pub(crate) fn ask(&self, arrival: &Arrival, names: Names<'_>) -> (Result<Box<Passage>, ShedAnswer>, Said) {
         let decided = &self.decided[arrival.criticality.rank()];
         let Asked { at, entry, shed, expected, pressure } = self.gate.ask(arrival);
+        if let (None, Some(shed)) = (&entry, &shed) {
+            coalescing::turned_away(shed);
+        }
         let turned_away = shed.map(ShedAnswer::from);
         let shed = turned_away.map(|said| said.reason);
         self.throttling.lock().on_decided(

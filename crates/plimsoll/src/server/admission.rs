@@ -19,6 +19,7 @@ use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::classify::Classified;
+use super::coalescing;
 use super::context::{Customer, RequestContext};
 use super::cost::Request;
 use super::cpu;
@@ -154,7 +155,11 @@ impl Gate {
         if let Some(ShedAnswer { reason, .. }) = said {
             self.counts.shed[place(reason)][rank].fetch_add(1, Ordering::Relaxed);
         }
-        let entry = entry.ok_or_else(|| said.expect("who is not let in is told why"))?;
+        let Some(entry) = entry else {
+            let shed = shed.expect("who is not let in is told why");
+            coalescing::turned_away(&shed);
+            return Err(shed.into());
+        };
         self.counts.admitted[rank].fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Request::new(context, Arc::clone(self), entry)))
     }

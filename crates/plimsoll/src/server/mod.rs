@@ -7,6 +7,7 @@
 //! - [`current`] is the request that the calling code serves, [`pressure`] whether to serve it at less cost, and [`spawn`],
 //!   [`spawn_blocking`] and [`bind`] start work that belongs to it.
 //! - [`Lifecycle`] is where the server stands: starting, serving, lame duck, drained.
+//! - [`coalescing`] has a runtime turn requests away several at a time.
 //! - [`serve`] is an accept loop that puts both together, and ends without failing a request.
 //!
 //! With axum, or anything else that is a `tower` service:
@@ -65,6 +66,7 @@ mod admission;
 mod body;
 mod builder;
 mod classify;
+pub mod coalescing;
 mod context;
 mod cost;
 mod cpu;

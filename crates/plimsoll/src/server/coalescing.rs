@@ -1,0 +1,97 @@
+//! Turning requests away several at a time, on threads that have nothing else to do.
+//!
+//! A request that is turned away costs a few microseconds, and the waking of a sleeping thread several times as much; at ten times what
+//! a server can do, the wakings are what it loses. A runtime that is given [`pause`] sleeps up to a millisecond, while requests are
+//! turned away by the thousand, before it waits for the next:
+//!
+//! ```
+//! let runtime = tokio::runtime::Builder::new_multi_thread()
+//!     .enable_all()
+//!     .on_thread_park(plimsoll::server::coalescing::pause)
+//!     .build()?;
+//! # std::io::Result::Ok(())
+//! ```
+//!
+//! Threads that turn nothing away never pause. Source and figures: decision 26 in `docs/decisions/`.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use plimsoll_core::admit::{Coalescing, Shed};
+
+use crate::clock::Clock;
+
+thread_local! {
+    static THREAD: RefCell<(Clock, Coalescing)> = RefCell::new((Clock::start(), Coalescing::default()));
+}
+
+/// This thread has turned a request away. [`ServerLayer`](super::ServerLayer) says so itself; this is for those who ask a gate of
+/// [`plimsoll_core`] on their own.
+pub fn turned_away(shed: &Shed) {
+    // A thread that ends has no more to count.
+    let _ = THREAD.try_with(|thread| thread.borrow_mut().1.turned_away(shed));
+}
+
+/// Sleeps as long as this thread should, before it waits for something to do; most often not at all, at the price of a few
+/// instructions.
+pub fn pause() {
+    let pause = due();
+    if !pause.is_zero() {
+        std::thread::sleep(pause);
+    }
+}
+
+fn due() -> Duration {
+    let due = THREAD.try_with(|thread| {
+        let (clock, coalescing) = &mut *thread.borrow_mut();
+        if coalescing.is_due() { coalescing.pause(clock.now()) } else { Duration::ZERO }
+    });
+    due.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::task::{Context, Waker};
+    use std::time::Instant;
+
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::{Empty, Full};
+    use tower::{Layer as _, Service as _};
+
+    use super::*;
+    use crate::server::{Lifecycle, Quota, ServerLayer, ServerLayerBuilder};
+
+    /// The longest pause that is due while a thread turns requests away for a tenth of a second, hundreds at a time.
+    async fn longest(server: impl FnOnce(ServerLayerBuilder) -> ServerLayerBuilder) -> Duration {
+        let lifecycle = Lifecycle::new();
+        lifecycle.ready();
+        let layer = server(ServerLayer::builder(lifecycle).cpus(1.0)).build();
+        let mut service = layer.layer(tower::service_fn(|_: Request<Empty<Bytes>>| {
+            std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
+        }));
+        let mut kept = Vec::new();
+        let mut longest = Duration::ZERO;
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(100) {
+            for _ in 0..300 {
+                let mut asked = Box::pin(service.call(Request::new(Empty::new())));
+                // It goes on for ever, or is turned away.
+                if std::future::Future::poll(asked.as_mut(), &mut Context::from_waker(Waker::noop())).is_pending() {
+                    kept.push(asked);
+                }
+            }
+            longest = longest.max(due());
+        }
+        assert_eq!(due(), Duration::ZERO, "nothing was turned away since");
+        longest
+    }
+
+    #[tokio::test]
+    async fn a_thread_pauses_that_turns_many_away_for_want_of_cpu() {
+        assert!(longest(|server| server).await > Duration::ZERO);
+        assert_eq!(longest(|server| server.default_quota(Quota::hard(1e-6).unwrap())).await, Duration::ZERO);
+        assert_eq!(longest(|server| server.admission(None)).await, Duration::ZERO);
+    }
+}
