@@ -1,0 +1,103 @@
+//! What goes along with a request.
+
+use super::*;
+
+#[tokio::test]
+async fn handlers_know_whom_they_serve() {
+    let layer = builder().build();
+    let say = |context: Option<RequestContext>| {
+        let RequestContext { criticality, customer, deadline, attempt, .. } = context.unwrap();
+        let customer = customer.map(|customer| String::from_utf8(customer.name().to_vec()).unwrap());
+        format!("{criticality} {customer:?} {} {attempt}", deadline.is_some())
+    };
+    let echo = service(move |request: Request<_>| async move {
+        assert_eq!(pressure(), Pressure::None);
+        let here = say(current());
+        assert_eq!(say(request.extensions().get().cloned()), here);
+        assert_eq!(spawn(async move { say(current()) }).await.unwrap(), here);
+        assert_eq!(spawn_blocking(move || say(current())).await.unwrap(), here);
+        assert_eq!(std::thread::spawn(bind(move || say(current()))).join().unwrap(), here);
+        here
+    });
+    for (headers, said) in [
+        (&[][..], "critical None false 1"),
+        (
+            &[
+                ("x-criticality", "sheddable"),
+                ("x-customer", "ann"),
+                ("grpc-timeout", "5S"),
+                ("x-envoy-attempt-count", "3"),
+            ],
+            r#"sheddable Some("ann") true 3"#,
+        ),
+        (&[("baggage", "a=b,criticality=critical-plus")], "critical-plus None false 1"),
+        (
+            &[("x-criticality", "vital"), ("grpc-timeout", "soon"), ("x-envoy-attempt-count", "-1")],
+            "critical None false 1",
+        ),
+    ] {
+        let response = layer.layer(echo.clone()).oneshot(with(get("/"), headers)).await.unwrap();
+        assert_eq!(text(response).await, said);
+    }
+    assert_eq!(layer.admission().malformed, 3);
+    assert!(current().is_none() && used().is_none());
+}
+
+#[tokio::test]
+async fn strangers_are_not_believed() {
+    let claims = Classifier { trust: Trust::UpTo(Criticality::SheddablePlus), otherwise: Criticality::Sheddable };
+    let token = |head: plimsoll::server::RequestHead<'_>| {
+        head.headers.get("authorization").and_then(|_| Customer::new("by token"))
+    };
+    let layer = builder().criticality(claims).customer_by(token).build();
+    let echo = service(|_| async {
+        let context = current().unwrap();
+        format!("{} {:?}", context.criticality, context.customer.map(|customer| customer.name().to_vec()))
+    });
+    let headers = [("x-criticality", "critical-plus"), ("x-customer", "ann"), ("authorization", "a b")];
+    let response = layer.layer(echo.clone()).oneshot(with(get("/"), &headers)).await.unwrap();
+    assert_eq!(text(response).await, format!("sheddable-plus {:?}", Some(b"by token")));
+    let response = layer.layer(echo).oneshot(with(get("/"), &headers[..2])).await.unwrap();
+    assert_eq!(text(response).await, format!("sheddable-plus {:?}", Some(b"ann")));
+}
+
+#[tokio::test]
+async fn requests_made_while_serving_another_have_its_importance_customer_deadline_and_attempt() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let show = tower::service_fn(|request: Request<hyper::body::Incoming>| async move {
+        let header = |name: &str| request.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
+        let names = ["x-criticality", "x-customer", "x-envoy-attempt-count", "x-envoy-expected-rq-timeout-ms"];
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(names.map(header).join(" "))))
+    });
+    let lifecycle = Lifecycle::new();
+    lifecycle.ready();
+    tokio::spawn(plimsoll::server::serve([listener], show, ServerLayer::new(lifecycle), Default::default()));
+
+    let cluster = Cluster::new("shown", ClusterConfig::default(), [address]);
+    let client = Client::<Empty<Bytes>>::new(&cluster);
+    let middle = service(move |request: Request<_>| {
+        let client = client.clone();
+        async move {
+            let mut onward = get("/");
+            if let Some(own) = request.headers().get("own") {
+                onward.headers_mut().insert("x-criticality", own.clone());
+            }
+            // Through a task, as services do.
+            let response = spawn(async move { client.send(onward).await.unwrap() }).await.unwrap();
+            String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().into()).unwrap()
+        }
+    });
+    let layer = builder().build();
+    let ask = async |headers: &[(&'static str, &str)]| {
+        text(layer.layer(middle.clone()).oneshot(with(get("/"), headers)).await.unwrap()).await
+    };
+    assert_eq!(ask(&[]).await, "critical - - -");
+    assert_eq!(ask(&[("x-criticality", "sheddable"), ("x-customer", "ann")]).await, "sheddable ann - -");
+    assert_eq!(ask(&[("x-criticality", "sheddable"), ("own", "critical-plus")]).await, "critical-plus - - -");
+    assert_eq!(ask(&[("x-envoy-attempt-count", "3")]).await, "critical - 3 -");
+    assert_eq!(ask(&[("x-envoy-attempt-count", "1")]).await, "critical - - -");
+    let with_deadline = ask(&[("x-envoy-expected-rq-timeout-ms", "5000")]).await;
+    let left: u64 = with_deadline.strip_prefix("critical - - ").unwrap().parse().unwrap();
+    assert!((1..=5_000).contains(&left), "{left}");
+}

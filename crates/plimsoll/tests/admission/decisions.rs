@@ -1,0 +1,159 @@
+//! Who is turned away, and what is said.
+
+use super::*;
+
+#[tokio::test]
+async fn a_server_with_more_to_do_than_it_can_turns_the_least_critical_away() {
+    let layer = tiny().build();
+    let answers = overload(&layer, Criticality::Critical).await;
+    assert!(answers.iter().any(|answer| is_shed(answer) == Some(ShedReason::Overloaded)));
+    let ok = service(|_| async { "served".to_owned() });
+    let ask = async |headers: &[(&'static str, &str)], path: &str| {
+        layer.layer(ok.clone()).oneshot(with(get(path), headers)).await.unwrap()
+    };
+    let lower = ask(&[("x-criticality", "sheddable")], "/").await;
+    assert_eq!((lower.status(), is_shed(&lower)), (StatusCode::SERVICE_UNAVAILABLE, Some(ShedReason::Overloaded)));
+    assert!(lower.headers().contains_key("endpoint-load-metrics-bin"), "it reports its load all the same");
+    assert!(text(lower).await.starts_with("overloaded"));
+    let grpc = ask(&[("x-criticality", "sheddable"), ("content-type", "application/grpc")], "/s/m").await;
+    assert_eq!((grpc.status(), Code::read(grpc.headers())), (StatusCode::OK, Some(Code::Unavailable)));
+    assert_eq!(grpc.headers()["grpc-retry-pushback-ms"], "1");
+    assert_eq!(text(grpc).await, "");
+    let higher = ask(&[("x-criticality", "critical-plus")], "/").await;
+    assert_eq!(text(higher).await, "served");
+    let ready = ask(&[], "/readyz").await;
+    assert_eq!(text(ready).await, "serving", "whatever the load");
+
+    let counts = layer.admission().by_criticality;
+    assert_eq!(counts[Criticality::CriticalPlus.rank()].admitted, 1);
+    assert_eq!(counts[Criticality::Sheddable.rank()].overloaded, 2);
+    let critical = counts[Criticality::Critical.rank()];
+    assert!(critical.admitted > 0 && critical.overloaded > 0, "{critical:?}");
+}
+
+#[tokio::test]
+async fn what_is_turned_away_is_judged_by_who_loses_it() {
+    let layer = tiny().build();
+    assert_eq!(layer.throttling().unwrap().verdict, Verdict::Fine);
+    let answers = overload(&layer, Criticality::Sheddable).await;
+    let turned_away = answers.iter().filter(|answer| is_shed(answer).is_some()).count() as u64;
+    let summary = layer.throttling().unwrap();
+    assert_eq!(summary.verdict, Verdict::AsIntended);
+    let class = summary.total[Criticality::Sheddable.rank()];
+    assert_eq!((class.offered.requests, class.shed_in_all().requests), (40, turned_away));
+    assert!(class.shed[Cause::Overloaded as usize].requests > 0 && summary.enough.is_some());
+    assert_eq!((summary.customers[0].name.as_str(), summary.routes[0].name.as_str()), ("(none)", "GET /busy"));
+    overload(&layer, Criticality::Critical).await;
+    assert_eq!(layer.throttling().unwrap().verdict, Verdict::UsersAffected);
+    assert_eq!(builder().admission(None).build().throttling(), None);
+}
+
+#[tokio::test]
+async fn who_has_been_turned_away_elsewhere_is_told_to_give_up() {
+    let layer = tiny().build();
+    overload(&layer, Criticality::Critical).await;
+    let ok = service(|_| async { String::new() });
+    let mut last = None;
+    for _ in 0..50 {
+        let retry = with(get("/"), &[("x-criticality", "sheddable"), ("x-envoy-attempt-count", "2")]);
+        last = Some(layer.layer(ok.clone()).oneshot(retry).await.unwrap());
+    }
+    let shed = last.map(|response| Shed::read(response.status(), response.headers()).unwrap()).unwrap();
+    assert_eq!((shed.reason, shed.retry), (Some(ShedReason::OverloadedNoRetry), Retry::Never));
+}
+
+#[tokio::test]
+async fn what_cannot_be_answered_in_time_is_not_begun() {
+    let layer = builder().build();
+    let ok = service(|_| async { String::new() });
+    for (header, value) in [("x-envoy-expected-rq-timeout-ms", "1"), ("grpc-timeout", "1n")] {
+        overload(&layer, Criticality::Critical).await;
+        let request = with(get("/busy"), &[(header, value)]);
+        let response = layer.layer(ok.clone()).oneshot(request).await.unwrap();
+        assert_eq!((response.status(), is_shed(&response)), (StatusCode::GATEWAY_TIMEOUT, Some(ShedReason::Deadline)));
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_counts_and_serves() {
+    let layer = tiny().admission(Mode::DryRun).build();
+    let answers = overload(&layer, Criticality::Critical).await;
+    assert!(answers.iter().all(|answer| is_shed(answer).is_none()));
+    let critical = layer.admission().by_criticality[Criticality::Critical.rank()];
+    assert!(critical.overloaded > 0 && critical.admitted == 40, "{critical:?}");
+}
+
+#[tokio::test]
+async fn without_admission_nothing_is_counted() {
+    let layer = tiny().admission(None).build();
+    let answers = overload(&layer, Criticality::Critical).await;
+    assert!(answers.iter().all(|answer| is_shed(answer).is_none()));
+    assert_eq!(layer.admission(), Default::default());
+}
+
+#[tokio::test]
+async fn what_the_owner_exempts_is_served_whatever_the_load() {
+    let layer = tiny().exempt(|head| head.uri.path() == "/alive").build();
+    overload(&layer, Criticality::Critical).await;
+    let ok = service(|_| async { "alive".to_owned() });
+    let request = with(get("/alive"), &[("x-criticality", "sheddable")]);
+    assert_eq!(text(layer.layer(ok).oneshot(request).await.unwrap()).await, "alive");
+}
+
+#[tokio::test]
+async fn a_gauge_of_the_owner_leaves_room_for_fewer_at_a_time() {
+    let layer = builder().cpus(8.0).gauge(|| 50.0).build();
+    assert_eq!(layer.loads().unwrap().binding, None);
+    let ok = service(|_| async {
+        burn(MS);
+        String::new()
+    });
+    let mut layered = layer.layer(ok);
+    let begun = Instant::now();
+    let mut turned_away = false;
+    while begun.elapsed() < Duration::from_secs(10) && !turned_away {
+        let two = [layered.call(get("/")), layered.call(get("/"))];
+        turned_away = join_all(two).await.into_iter().any(|answer| is_shed(&answer.unwrap()).is_some());
+    }
+    assert!(turned_away);
+    let loads = layer.loads().unwrap();
+    assert_eq!(loads.binding, Some(Signal::Gauge));
+    let known: Vec<_> = loads.known().collect();
+    assert!(known.contains(&(Signal::Gauge, 50.0)), "{known:?}");
+    assert!(known.iter().any(|(signal, load)| *signal == Signal::Memory && *load > 0.0), "by default: {known:?}");
+    assert!(known.iter().all(|(signal, _)| *signal != Signal::CpuPressure), "not by default: {known:?}");
+    assert_eq!(builder().admission(None).build().loads(), None);
+}
+
+/// How many of a hundred requests are in progress that come at once, after so many others have ended that used 1 and 3 ms in turn. No time
+/// goes by, so that nothing drains.
+async fn in_progress_at_once(outlook: Outlook, others: u32) -> u64 {
+    let layer = builder().cpus(1.0).outlook(outlook).build();
+    let works = service(|request: Request<_>| async move {
+        if request.uri().path() == "/hangs" {
+            std::future::pending::<()>().await;
+        }
+        burn(if request.headers().contains_key("dear") { 3 * MS } else { MS });
+        String::new()
+    });
+    for n in 0..others {
+        let request = if n % 2 == 0 { get("/") } else { with(get("/"), &[("dear", "yes")]) };
+        assert_eq!(text(layer.layer(works.clone()).oneshot(request).await.unwrap()).await, "");
+    }
+    let mut burst: Vec<_> = (0..100).map(|_| Box::pin(layer.layer(works.clone()).oneshot(get("/hangs")))).collect();
+    for request in &mut burst {
+        let _ = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }
+    layer.admission().by_criticality[Criticality::Critical.rank()].admitted - u64::from(others)
+}
+
+/// Its line is as much as eight mean requests take, each counted with what few exceed.
+#[tokio::test(start_paused = true)]
+async fn a_pessimistic_server_never_exceeds_its_line() {
+    for others in [0, 100] {
+        let wary = in_progress_at_once(Outlook::Pessimistic, others).await;
+        assert!((5..=8).contains(&wary), "{wary} after {others} others");
+        let hopeful = in_progress_at_once(Outlook::Optimistic, others).await;
+        assert!(hopeful >= 16, "{hopeful} after {others} others");
+    }
+}

@@ -1,0 +1,90 @@
+//! Retries that are waited for, or come too late.
+
+use super::*;
+
+/// Whoever may have the time to wait is told how long.
+#[tokio::test]
+async fn a_wait_that_is_longer_than_anybody_waits_is_for_the_caller_to_wait() {
+    let later =
+        || now(ShedReason::Overloaded.head(false, Some(Duration::from_secs(30))).map(|()| Empty::new().boxed()));
+    let ((one, _), (two, _)) = (refusing(Speaks::Http1, later).await, refusing(Speaks::Http1, later).await);
+    let cluster = running(rich(), &[&one, &two]).await;
+    let response = Client::new(&cluster).send(get("/")).await.unwrap();
+    let expected =
+        Shed { reason: Some(ShedReason::Overloaded), retry: Retry::After, after: Some(Duration::from_secs(30)) };
+    assert_eq!(Shed::read(response.status(), response.headers()), Some(expected));
+    assert_eq!(given_up(&cluster.counts(), GivenUp::TooLong), 1);
+}
+
+#[tokio::test]
+async fn whoever_leaves_before_a_retry_is_made_has_not_used_it() {
+    let later = || now(Response::builder().status(503).header("retry-after", "9").body(Empty::new().boxed()).unwrap());
+    let (server, _) = refusing(Speaks::Http1, later).await;
+    let cluster = running(rich(), &[&server]).await;
+    let client = Client::new(&cluster);
+    let call = tokio::spawn(async move { client.send(get("/")).await.map(drop) });
+    until(|| cluster.restraint().budget_used > Ratio::ZERO).await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    assert_eq!(cluster.restraint().budget_used, Ratio::ZERO);
+}
+
+/// Ten milliseconds at least is what half of the answers take, and nine were left to begin with.
+#[tokio::test]
+async fn a_retry_is_not_made_with_less_time_left_than_answers_usually_take() {
+    let answer = |request: Request<hyper::body::Incoming>| -> Answer {
+        if request.headers().contains_key("x-envoy-expected-rq-timeout-ms") {
+            return shed(ShedReason::Overloaded, false);
+        }
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(12)).await;
+            text("ok").await
+        })
+    };
+    let (one, two) = (Server::start(Speaks::Http1, answer).await, Server::start(Speaks::Http1, answer).await);
+    let cluster = running(rich(), &[&one, &two]).await;
+    let client = Client::new(&cluster);
+    for _ in 0..20 {
+        assert_eq!(client.send(get("/")).await.unwrap().status(), StatusCode::OK);
+    }
+    let mut request = get("/");
+    request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "9".parse().unwrap());
+    assert_eq!(client.send(request).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!((one.requests() + two.requests(), given_up(&cluster.counts(), GivenUp::TooLate)), (21, 1));
+}
+
+#[tokio::test]
+async fn a_named_wait_is_waited_and_not_longer_than_anybody_does() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let server = Server::start(Speaks::Http1, move |_| match counted.fetch_add(1, Ordering::SeqCst) {
+        0 => now(Response::builder().status(503).header("retry-after", "1").body(Empty::new().boxed()).unwrap()),
+        1 => text("ok"),
+        _ => now(Response::builder().status(503).header("retry-after", "3600").body(Empty::new().boxed()).unwrap()),
+    })
+    .await;
+    let cluster = running(rich(), &[&server]).await;
+    let client = Client::new(&cluster);
+    let begun = Instant::now();
+    assert_eq!(client.send(get("/")).await.unwrap().status(), StatusCode::OK);
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+    let begun = Instant::now();
+    assert_eq!(client.send(get("/")).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!((count.load(Ordering::SeqCst), given_up(&cluster.counts(), GivenUp::TooLong)), (3, 1));
+}
+
+#[tokio::test]
+async fn a_retry_that_could_not_be_answered_in_time_is_not_made() {
+    let (server, _) = refusing(Speaks::Http1, || {
+        now(Response::builder().status(503).header("retry-after", "2").body(Empty::new().boxed()).unwrap())
+    })
+    .await;
+    let cluster = running(rich(), &[&server]).await;
+    let client = Client::new(&cluster);
+    let mut request = get("/");
+    request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "1500".parse().unwrap());
+    let response = client.send(request).await.unwrap();
+    assert_eq!((response.status(), server.requests()), (StatusCode::SERVICE_UNAVAILABLE, 1));
+    assert_eq!(given_up(&cluster.counts(), GivenUp::TooLate), 1);
+}
