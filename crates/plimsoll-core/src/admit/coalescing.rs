@@ -3,7 +3,7 @@
 //! On a core that has more to do than it can, each request that comes by itself wakes the thread that is to turn it away, from the
 //! midst of somebody's work: two switches of context, caches that are cold, a look at the sockets, all of which cost more than
 //! the answer does. Network cards have the same trouble with packets, and interrupt coalescing as the remedy: what comes within
-//! a short time is taken in together. Nobody is served later for it that would not have waited longer for the CPU.
+//! a short time is taken in together. Whoever waits for such a thread waits as much longer, in a server that is overloaded anyway.
 
 use core::time::Duration;
 
@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_millis(1);
 const TOGETHER: f64 = 8.0;
 
 /// Fewer within the longest pause, and it would cost as much as it spares.
-const LEAST_TOGETHER: f64 = 2.0;
+const LEAST_TOGETHER: f64 = 1.0;
 
 /// Over how long requests that are turned away are counted.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -33,24 +33,24 @@ pub struct Coalescing {
     counted: u32,
     /// Of the window before, a second.
     rate: f64,
-    /// Whether any was turned away since it was last asked.
-    is_fresh: bool,
+    /// When the first was turned away since a pause was last asked for.
+    first: Option<Timestamp>,
 }
 
 impl Coalescing {
     /// The thread has turned a request away.
-    pub fn turned_away(&mut self, shed: &Shed) {
-        // A customer's limit is kept on idle servers, too.
-        if shed.reason != Reason::Quota {
+    pub fn turned_away(&mut self, now: Timestamp, shed: &Shed) {
+        // Limits of customers and deadlines are kept on idle servers, too.
+        if shed.reason == Reason::Overloaded {
             self.counted = self.counted.saturating_add(1);
-            self.is_fresh = true;
+            self.first.get_or_insert(now);
         }
     }
 
     /// Whether anything was turned away since [`pause`](Self::pause) was last asked; if not, there is none now.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.is_fresh
+        self.first.is_some()
     }
 
     /// The thread has nothing to do: how long it is to sleep before it waits for something to do.
@@ -61,11 +61,12 @@ impl Coalescing {
             self.begun = now;
             self.counted = 0;
         }
-        let is_fresh = core::mem::take(&mut self.is_fresh);
-        if !is_fresh || self.rate * LONGEST.as_secs_f64() < LEAST_TOGETHER {
+        let Some(first) = self.first.take() else { return Duration::ZERO };
+        if self.rate * LONGEST.as_secs_f64() < LEAST_TOGETHER {
             return Duration::ZERO;
         }
-        LONGEST.min(Duration::from_secs_f64(TOGETHER / self.rate))
+        // While it was at work, others have come already.
+        LONGEST.min(Duration::from_secs_f64(TOGETHER / self.rate)).saturating_sub(now.since(first))
     }
 }
 
@@ -86,7 +87,7 @@ mod tests {
             let due = (now.as_nanos() - start) * rate / 1_000_000_000;
             most = if now.as_nanos() > start + 150_000_000 { most.max(due - arrived) } else { 0 };
             for _ in arrived..due {
-                coalescing.turned_away(shed);
+                coalescing.turned_away(now, shed);
             }
             arrived = due;
             pause = coalescing.pause(now);
@@ -107,13 +108,29 @@ mod tests {
 
     #[test]
     fn a_thread_that_turns_few_away_does_not_pause() {
-        assert_eq!(last_pause(&mut Coalescing::default(), 0, 1_500, &OVERLOADED).0, Duration::ZERO);
+        assert_eq!(last_pause(&mut Coalescing::default(), 0, 900, &OVERLOADED).0, Duration::ZERO);
     }
 
     #[test]
-    fn limits_of_customers_are_no_sign_of_too_little_cpu() {
-        let quota = Shed { reason: Reason::Quota, retry: Retry::Never };
-        assert_eq!(last_pause(&mut Coalescing::default(), 0, 40_000, &quota).0, Duration::ZERO);
+    fn limits_of_customers_and_deadlines_are_no_sign_of_too_little_cpu() {
+        for reason in [Reason::Quota, Reason::Deadline] {
+            let shed = Shed { reason, retry: Retry::Never };
+            assert_eq!(last_pause(&mut Coalescing::default(), 0, 40_000, &shed).0, Duration::ZERO, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn the_time_for_which_a_thread_was_at_work_is_not_slept_again() {
+        let mut coalescing = Coalescing::default();
+        last_pause(&mut coalescing, 0, 4_000, &OVERLOADED);
+        let mut pause_after = |work: u64| {
+            let at = 202_000_000;
+            coalescing.turned_away(Timestamp::from_nanos(at), &OVERLOADED);
+            coalescing.turned_away(Timestamp::from_nanos(at + work), &OVERLOADED);
+            coalescing.pause(Timestamp::from_nanos(at + work))
+        };
+        assert_eq!(pause_after(300_000), Duration::from_micros(700));
+        assert_eq!(pause_after(5_000_000), Duration::ZERO);
     }
 
     #[test]
@@ -122,7 +139,7 @@ mod tests {
         last_pause(&mut coalescing, 0, 40_000, &OVERLOADED);
         assert!(!coalescing.is_due());
         assert_eq!(coalescing.pause(Timestamp::from_nanos(200_100_000)), Duration::ZERO);
-        coalescing.turned_away(&OVERLOADED);
+        coalescing.turned_away(Timestamp::from_nanos(200_200_000), &OVERLOADED);
         assert!(coalescing.is_due() && coalescing.pause(Timestamp::from_nanos(200_200_000)) > Duration::ZERO);
     }
 
@@ -130,7 +147,7 @@ mod tests {
     fn a_flood_of_long_ago_is_forgotten() {
         let mut coalescing = Coalescing::default();
         last_pause(&mut coalescing, 0, 40_000, &OVERLOADED);
-        coalescing.turned_away(&OVERLOADED);
+        coalescing.turned_away(Timestamp::from_nanos(10_000_000_000), &OVERLOADED);
         assert_eq!(coalescing.pause(Timestamp::from_nanos(10_000_000_000)), Duration::ZERO);
     }
 }

@@ -5,7 +5,7 @@
 //! turned away by the thousand, before it waits for the next:
 //!
 //! ```
-//! let runtime = tokio::runtime::Builder::new_multi_thread()
+//! let runtime = tokio::runtime::Builder::new_current_thread()
 //!     .enable_all()
 //!     .on_thread_park(plimsoll::server::coalescing::pause)
 //!     .build()?;
@@ -29,7 +29,10 @@ thread_local! {
 /// [`plimsoll_core`] on their own.
 pub fn turned_away(shed: &Shed) {
     // A thread that ends has no more to count.
-    let _ = THREAD.try_with(|thread| thread.borrow_mut().1.turned_away(shed));
+    let _ = THREAD.try_with(|thread| {
+        let (clock, coalescing) = &mut *thread.borrow_mut();
+        coalescing.turned_away(clock.now(), shed);
+    });
 }
 
 /// Sleeps as long as this thread should, before it waits for something to do; most often not at all, at the price of a few
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
     use crate::server::{Lifecycle, Quota, ServerLayer, ServerLayerBuilder};
 
-    /// The longest pause that is due while a thread turns requests away for a tenth of a second, hundreds at a time.
+    /// The longest pause that is due while a thread turns requests away for a fifth of a second, up to ten thousand a second.
     async fn longest(server: impl FnOnce(ServerLayerBuilder) -> ServerLayerBuilder) -> Duration {
         let lifecycle = Lifecycle::new();
         lifecycle.ready();
@@ -74,8 +77,9 @@ mod tests {
         let mut kept = Vec::new();
         let mut longest = Duration::ZERO;
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(100) {
-            for _ in 0..300 {
+        while begun.elapsed() < Duration::from_millis(200) {
+            std::thread::sleep(Duration::from_millis(2));
+            for _ in 0..20 {
                 let mut asked = Box::pin(service.call(Request::new(Empty::new())));
                 // It goes on for ever, or is turned away.
                 if std::future::Future::poll(asked.as_mut(), &mut Context::from_waker(Waker::noop())).is_pending() {
