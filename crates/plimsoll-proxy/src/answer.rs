@@ -104,6 +104,6 @@ fn with_text(mut head: Response<()>, is_grpc: bool, text: &str) -> Response<Resp
     if !is_grpc {
         head.headers_mut().insert(CONTENT_TYPE, TEXT);
     }
-    let body = if text.is_empty() { Bytes::new() } else { Bytes::from(format!("{text}\n")) };
+    let body = if text.is_empty() { Bytes::new() } else { [text, "\n"].concat().into() };
     head.map(|()| ResponseBody::local(body))
 }
