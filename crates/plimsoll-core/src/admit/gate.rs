@@ -370,6 +370,45 @@ mod tests {
         assert!(shed > 1_000, "{shed}");
     }
 
+    /// To one core come two requests each 10 ms, a thousand in all, which have so much time; each uses 20 µs as soon as it is let in.
+    /// Returns how many of the first half were let in, and of the second.
+    fn in_time(gate: &mut Gate, from: Timestamp, timeout: Duration) -> [usize; 2] {
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        let arrival = Arrival { timeout: Some(timeout), ..ARRIVAL };
+        let mut let_in = [0; 2];
+        for n in 0..500_u32 {
+            let now = from + n * Duration::from_millis(10);
+            let both = [(); 2].map(|()| gate.ask(now, &arrival, &mut rng).0);
+            for entry in both.into_iter().flatten() {
+                let_in[n as usize / 250] += 1;
+                gate.ended(now + Duration::from_micros(20), entry, 20e-6);
+            }
+        }
+        let_in
+    }
+
+    fn one_core() -> Gate {
+        let config = RankedConfig::new(1.0).expect("a core");
+        Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default())
+    }
+
+    #[test]
+    fn who_has_less_time_than_a_first_request_is_guessed_to_cost_is_let_in() {
+        let [first, second] = in_time(&mut one_core(), Timestamp::ZERO, Duration::from_micros(900));
+        assert!(first >= 498 && second == 500, "{first} {second}");
+    }
+
+    #[test]
+    fn who_has_less_time_than_a_slow_beginning_took_is_let_in_when_it_is_over() {
+        let mut gate = one_core();
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is room");
+        let now = Timestamp::from_nanos(800 * MS);
+        gate.ended(now, entry, 0.8);
+        let [first, second] = in_time(&mut gate, now, Duration::from_millis(500));
+        assert!(first >= 495 && second == 500, "{first} {second}");
+    }
+
     /// A customer with a limit of a tenth of a core sends a request of a millisecond each half of one, for two seconds, to a server
     /// of eight; returns how many were taken on and how many were said to be over.
     fn limited(mode: Mode) -> (u64, u64) {

@@ -154,6 +154,9 @@ const BESIDE_AT_ONCE: Duration = Duration::from_millis(100);
 const ALL_BUT_ALL: f64 = 0.95;
 /// Who looks a second after the last request was turned away is to see why.
 const BINDS_FOR: Duration = Duration::from_secs(1);
+/// Of requests that would be late only by what they are expected to cost themselves, one in so many is begun although there is
+/// something else to do: little is wasted if they are late indeed, and a few are enough to learn what they cost.
+const BEGUN_LATE: usize = 16;
 /// A cohort that is in luck today is not for ever.
 const COHORTS_LAST: Duration = Duration::from_secs(3_600);
 
@@ -280,7 +283,7 @@ impl Ranked {
     /// Whether a request is taken on. Health checks and the like are not to be asked about: they are always.
     pub fn admit(&mut self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> Verdict {
         self.advance(now);
-        if ask.deadline.is_some_and(|deadline| self.answered_by(now, ask.cost) > deadline) {
+        if self.has_no_hope(now, ask, rng) {
             return Verdict::Shed(Shed::DEADLINE);
         }
         self.attempts.on_request(now, ask.is_retry);
@@ -394,9 +397,17 @@ impl Ranked {
         })
     }
 
-    /// When a request that is taken on now will be answered, if all is as expected.
-    fn answered_by(&self, now: Timestamp, cost: f64) -> Timestamp {
-        now + Duration::try_from_secs_f64(self.backlog.all() / self.supply().capacity + cost).unwrap_or(Duration::MAX)
+    /// Whether a request would be answered too late: for certain if its time is up before it is begun; most likely if it is expected to
+    /// take longer than that leaves. The latter is no more than a guess at what it costs, or how many cores it uses, and only requests
+    /// that are taken on can put it right. So it is begun if nothing else is there to be done, and now and then in any case.
+    fn has_no_hope(&self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> bool {
+        let Some(deadline) = ask.deadline else { return false };
+        let after = |seconds| now + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let before_it = self.backlog.all() / self.supply().capacity;
+        if after(before_it) >= deadline {
+            return true;
+        }
+        after(before_it + ask.cost) > deadline && before_it > 0.0 && rng::below(rng, BEGUN_LATE) != 0
     }
 
     /// The part of requests such as this one that is taken on.
