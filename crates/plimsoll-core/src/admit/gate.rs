@@ -141,6 +141,7 @@ impl Gate {
             customer: kind.customer,
             share: quota.share,
             cost: cost + beside,
+            overhead: beside,
             deadline: timeout.map(|timeout| now + timeout),
             cohort,
             is_retry,

@@ -269,7 +269,16 @@ mod tests {
     }
 
     fn ask(customer: u64, criticality: Criticality) -> Ask {
-        Ask { criticality, customer, share: Weight::ONE, cost: MEAN, deadline: None, cohort: None, is_retry: false }
+        Ask {
+            criticality,
+            customer,
+            share: Weight::ONE,
+            cost: MEAN,
+            overhead: 0.0,
+            deadline: None,
+            cohort: None,
+            is_retry: false,
+        }
     }
 
     /// What became of one customer's requests.

@@ -52,6 +52,8 @@ pub struct Ask {
     pub share: Weight,
     /// What it is expected to cost, in CPU-seconds; above zero.
     pub cost: f64,
+    /// The part of that which is spent for it as for any other, and not by its own code: no reason to expect a late answer.
+    pub overhead: f64,
     /// After this its answer is of no use.
     pub deadline: Option<Timestamp>,
     /// Requests of one cohort, such as a user's session, are taken on or turned away together; `None`: each by itself.

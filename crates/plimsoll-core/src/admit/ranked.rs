@@ -407,7 +407,7 @@ impl Ranked {
         if after(before_it) >= deadline {
             return true;
         }
-        after(before_it + ask.cost) > deadline && before_it > 0.0 && rng::below(rng, BEGUN_LATE) != 0
+        after(before_it + ask.cost - ask.overhead) > deadline && before_it > 0.0 && rng::below(rng, BEGUN_LATE) != 0
     }
 
     /// The part of requests such as this one that is taken on.

@@ -18,6 +18,7 @@ fn ask() -> Ask {
         customer: 1,
         share: Weight::ONE,
         cost: 0.001,
+        overhead: 0.0,
         deadline: None,
         cohort: None,
         is_retry: false,
@@ -133,16 +134,16 @@ fn a_cohort_is_taken_on_or_turned_away_together() {
     assert!(all >= 3 && none >= 80, "{shares:.2?}");
 }
 
-/// Of 1,600 requests of a millisecond that come to one core with so many microseconds left, how many are taken on. Each is the only one
-/// to ask while the server has so many milliseconds of work before it. Those that are not are not to be tried again.
-fn begun(before_it: u64, left: u64) -> usize {
+/// Of 1,600 requests like this that come to one core with so many microseconds left, how many are taken on. Each is the only one to ask
+/// while the server has so many milliseconds of work before it. Those that are not are not to be tried again.
+fn begun(like: Ask, before_it: u64, left: u64) -> usize {
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     let now = Timestamp::from_nanos(MS);
     let mut ranked = one_core();
     for _ in 0..before_it {
         assert!(matches!(ranked.admit(now, &ask(), &mut rng), Verdict::Admit(_)), "there is room");
     }
-    let asks = Ask { deadline: Some(now + Duration::from_micros(left)), ..ask() };
+    let asks = Ask { deadline: Some(now + Duration::from_micros(left)), ..like };
     let verdicts = (0..1_600).map(|_| ranked.clone().admit(now, &asks, &mut rng));
     verdicts
         .filter(|verdict| {
@@ -155,17 +156,19 @@ fn begun(before_it: u64, left: u64) -> usize {
 
 #[test]
 fn what_has_no_hope_is_not_begun_and_not_to_be_tried_again() {
-    assert_eq!(begun(0, 0), 0, "its time is up");
+    assert_eq!(begun(ask(), 0, 0), 0, "its time is up");
     // Ten milliseconds of work are done after 10.2.
-    assert_eq!(begun(10, 10_000), 0, "its time is up when what is before it is done");
-    assert_eq!(begun(10, 11_300), 1_600, "it is done in time");
+    assert_eq!(begun(ask(), 10, 10_000), 0, "its time is up when what is before it is done");
+    assert_eq!(begun(ask(), 10, 11_300), 1_600, "it is done in time");
+    let half = Ask { overhead: 0.000_5, ..ask() };
+    assert_eq!(begun(half, 10, 10_900), 1_600, "half of it is not its own");
 }
 
 #[test]
 fn what_is_late_only_by_what_it_may_cost_is_begun_if_nothing_else_is_there_and_else_now_and_then() {
-    assert_eq!(begun(0, 900), 1_600, "it may cost less, and there is nothing else to do");
+    assert_eq!(begun(ask(), 0, 900), 1_600, "it may cost less, and there is nothing else to do");
     // 100 of 1,600 in the mean, and a standard deviation of 9.7: one generator in 10,000 is beyond four of them.
-    let now_and_then = begun(10, 11_000);
+    let now_and_then = begun(ask(), 10, 11_000);
     assert!((62..=138).contains(&now_and_then), "{now_and_then}");
 }
 

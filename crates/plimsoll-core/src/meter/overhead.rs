@@ -9,11 +9,25 @@
 //!
 //! over the last ten thousand requests or so. A server that is all but idle uses its CPU for timers, which no request is to blame for;
 //! what it uses then is not counted.
+//!
+//! What may go wrong: a server does something of its own, as at its start or for a job in the background, while few requests come.
+//! Nobody can tell that from what it does for these. So what is used while none came says nothing; what is used while some did is
+//! theirs up to a tenth of a second each; and a server that is all but idle forgets within seconds what it has learned, the number of
+//! requests too, so that what comes next is believed soon.
+
+use core::time::Duration;
+
+use crate::{Timestamp, decay};
 
 /// In requests: some seconds on a busy server.
 const MEMORY: f64 = 10_000.0;
 /// Of the CPUs that there are. Below it, timers and the like may be more than what requests cause.
 const IDLE: f64 = 0.1;
+/// CPU-seconds beside one request, up to which it may be its own: handlers that leave their work to tasks that nobody measures have
+/// as much, and reading and parsing never.
+const MOST: f64 = 0.1;
+/// Of what was learned, while the server is all but idle.
+const HALF_LIFE: Duration = Duration::from_secs(1);
 
 /// Running totals since some origin; none of them ever falls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -52,14 +66,21 @@ impl Overhead {
     /// What was used up to now; to be told a few times a second.
     pub fn sample(&mut self, used: Used) {
         let last = core::mem::replace(&mut self.last, used);
-        let cpu = used.cpu - last.cpu;
-        if cpu < IDLE * self.cpus * (used.wall - last.wall) {
+        let (wall, cpu) = (used.wall - last.wall, used.cpu - last.cpu);
+        if cpu < IDLE * self.cpus * wall {
+            let left = remaining(wall);
+            // The quotient is to shrink, and its weight beside what comes next.
+            self.requests *= left;
+            self.beside *= left * left;
             return;
         }
         let requests = used.requests.saturating_sub(last.requests) as f64;
+        if requests == 0.0 {
+            return;
+        }
         let left = 1.0 - (requests / MEMORY).min(1.0);
         self.requests = self.requests * left + requests;
-        self.beside = self.beside * left + (cpu - (used.charged - last.charged));
+        self.beside = self.beside * left + (cpu - (used.charged - last.charged)).min(requests * MOST);
     }
 
     /// CPU-seconds beside each request.
@@ -67,6 +88,11 @@ impl Overhead {
     pub fn per_request(&self) -> f64 {
         if self.requests > 0.0 { (self.beside / self.requests).max(0.0) } else { 0.0 }
     }
+}
+
+/// What is left after so many seconds.
+fn remaining(seconds: f64) -> f64 {
+    decay::remaining(Timestamp::from_nanos((seconds * 1e9) as u64), Timestamp::ZERO, HALF_LIFE)
 }
 
 #[cfg(test)]
@@ -89,5 +115,67 @@ mod tests {
     fn timers_of_an_idle_server_are_no_request_s_fault() {
         let used = |wall| Used { wall, cpu: 0.02 * wall, charged: 0.0, requests: wall as u64 };
         assert_eq!(after(20, used), 0.0);
+    }
+
+    /// A server of one core, looked at so many times a second, to which one request a second comes.
+    struct Server {
+        looks: u32,
+        overhead: Overhead,
+        used: Used,
+    }
+
+    impl Server {
+        fn new(looks: u32) -> Self {
+            Self { looks, overhead: Overhead::new(1.0, Used::default()), used: Used::default() }
+        }
+
+        /// It uses so much of the core for so long; of that, a millisecond is charged to each request. Returns the most that was beside
+        /// each, and what is in the end.
+        fn runs(&mut self, seconds: u32, cpus: f64) -> [f64; 2] {
+            let mut most = 0.0_f64;
+            for look in 1..=seconds * self.looks {
+                self.used.wall += 1.0 / f64::from(self.looks);
+                self.used.cpu += cpus / f64::from(self.looks);
+                if look % self.looks == 0 {
+                    self.used.requests += 1;
+                    self.used.charged += 0.001;
+                }
+                self.overhead.sample(self.used);
+                most = most.max(self.overhead.per_request());
+            }
+            [most, self.overhead.per_request()]
+        }
+    }
+
+    #[test]
+    fn what_a_job_in_the_background_used_is_forgotten_when_it_is_over() {
+        // Looks come with requests alone, or each 10 ms.
+        for (looks, most) in [(1, MOST), (100, 0.01)] {
+            let mut server = Server::new(looks);
+            let [highest, beside] = server.runs(30, 1.0);
+            assert!(highest <= 1.001 * most && beside > 0.5 * most, "{looks}: {highest} {beside}");
+            let [_, after] = server.runs(10, 0.001);
+            assert!(after < 0.002 * most, "{looks}: {after}");
+        }
+    }
+
+    #[test]
+    fn what_a_start_used_is_laid_on_no_request() {
+        let used = Used { wall: 20.0, cpu: 20.0, charged: 0.0, requests: 0 };
+        let mut overhead = Overhead::new(1.0, Used::default());
+        overhead.sample(used);
+        overhead.sample(Used { wall: 20.1, cpu: 20.1, requests: 5_000, ..used });
+        assert!((overhead.per_request() / 20e-6 - 1.0).abs() < 1e-6, "{}", overhead.per_request());
+    }
+
+    #[test]
+    fn a_flood_after_a_calm_is_learned_at_once() {
+        let mut overhead = Overhead::new(1.0, Used::default());
+        let job = Used { wall: 10.0, cpu: 10.0, charged: 0.0, requests: 20_000 };
+        overhead.sample(job);
+        let calm = Used { wall: 40.0, cpu: 10.01, ..job };
+        overhead.sample(calm);
+        overhead.sample(Used { wall: 40.1, cpu: 10.11, requests: 25_000, ..calm });
+        assert!((overhead.per_request() / 20e-6 - 1.0).abs() < 1e-3, "{}", overhead.per_request());
     }
 }

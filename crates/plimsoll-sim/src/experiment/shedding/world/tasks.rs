@@ -171,6 +171,7 @@ impl World<'_> {
                         Outlook::Optimistic => origin.mean_cost,
                         Outlook::Pessimistic => protection.costs.high(kind),
                     },
+                    overhead: 0.0,
                     deadline: self.plan.tells_deadline.then(|| self.now + origin.patience.saturating_sub(age)),
                     cohort: is_cohort.then_some(task.cohort),
                     is_retry,

@@ -115,6 +115,7 @@ impl World<'_> {
                     customer: 0,
                     share: Weight::ONE,
                     cost: service.cost(),
+                    overhead: 0.0,
                     deadline: sending.deadline,
                     cohort: None,
                     is_retry: sending.is_retry,
