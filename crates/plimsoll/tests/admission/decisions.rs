@@ -65,13 +65,26 @@ async fn who_has_been_turned_away_elsewhere_is_told_to_give_up() {
 #[tokio::test]
 async fn what_cannot_be_answered_in_time_is_not_begun() {
     let layer = builder().build();
+    overload(&layer, Criticality::Critical).await;
+    // A fifth of a CPU-second of work that is still to be done.
+    let hangs = layer.layer(service(|_| std::future::pending()));
+    (0..40).for_each(|_| drop(tokio::spawn(hangs.clone().oneshot(get("/busy")))));
+    tokio::task::yield_now().await;
     let ok = service(|_| async { String::new() });
     for (header, value) in [("x-envoy-expected-rq-timeout-ms", "1"), ("grpc-timeout", "1n")] {
-        overload(&layer, Criticality::Critical).await;
         let request = with(get("/busy"), &[(header, value)]);
         let response = layer.layer(ok.clone()).oneshot(request).await.unwrap();
         assert_eq!((response.status(), is_shed(&response)), (StatusCode::GATEWAY_TIMEOUT, Some(ShedReason::Deadline)));
     }
+}
+
+#[tokio::test]
+async fn what_is_late_only_by_its_own_cost_is_begun_by_an_idle_server() {
+    let layer = builder().build();
+    overload(&layer, Criticality::Critical).await;
+    let ok = service(|_| async { String::new() });
+    let request = with(get("/busy"), &[("x-envoy-expected-rq-timeout-ms", "1")]);
+    assert_eq!(layer.layer(ok).oneshot(request).await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]
