@@ -135,6 +135,9 @@ async fn by_cluster(
     let http2 = request.version() == Version::HTTP_2;
     let is_get = request.method() == Method::GET;
     let failure = request.body().failure();
+    if let Some(passage) = &mut active.passage {
+        passage.sent();
+    }
     let answer = match target.send(request, informational, criticality, &mut case.failed).await {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             if let Some(entry) = &mut active.entry {
@@ -157,16 +160,21 @@ async fn by_cluster(
                 None => answer,
             }
         }
-        Err(error) => match failure.and_then(|failure| refusal_of(*failure.get()?)) {
-            Some(refusal) => refuse(connection, refusal, is_grpc, active, case),
-            None => {
-                let answer = fail(connection, target, &error, is_grpc, active, case);
-                match (Trouble::of_error(&error), fallback) {
-                    (Some(trouble), Some(fallback)) => in_place_of(answer, trouble, fallback, connection, active),
-                    _ => answer,
+        Err(error) => {
+            if let (Some(passage), true) = (&mut active.passage, error.nothing_sent()) {
+                passage.nothing_sent();
+            }
+            match failure.and_then(|failure| refusal_of(*failure.get()?)) {
+                Some(refusal) => refuse(connection, refusal, is_grpc, active, case),
+                None => {
+                    let answer = fail(connection, target, &error, is_grpc, active, case);
+                    match (Trouble::of_error(&error), fallback) {
+                        (Some(trouble), Some(fallback)) => in_place_of(answer, trouble, fallback, connection, active),
+                        _ => answer,
+                    }
                 }
             }
-        },
+        }
     };
     ByCluster::Answer(answer)
 }

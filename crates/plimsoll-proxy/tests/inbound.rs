@@ -5,7 +5,7 @@ mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response, Version};
@@ -236,6 +236,24 @@ async fn what_a_backend_says_that_requests_cost_is_believed() {
         }
         assert!(begun.elapsed() < PATIENCE, "{dear} and {cheap} CPU-seconds");
     }
+}
+
+#[tokio::test]
+async fn requests_that_get_no_backend_do_not_look_cheap() {
+    let inbound = format!("[clusters.c.inbound]\npid = {}\ncpus = 64\n", std::process::id());
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let proxy = Proxy::start(parse(&text(nobody, "", "", &inbound))).await.unwrap();
+    until(|| proxy.inbound("c").unwrap().cpus.is_some()).await;
+    let mut client = Raw::to(address_of(&proxy, "main")).await;
+    let begun = Instant::now();
+    // Some windows of the fit, in which this process uses a little for other things.
+    while begun.elapsed() < Duration::from_millis(700) {
+        let answer = client.ask("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        assert!(answer.status >= 500, "{}", answer.head);
+    }
+    let offered = proxy.inbound("c").unwrap().throttling.total[Criticality::Critical.rank()].offered;
+    let cost = offered.cost / offered.requests as f64;
+    assert!((cost - 1e-3).abs() < 1e-6, "{cost} CPU-seconds, of {} requests", offered.requests);
 }
 
 #[tokio::test]

@@ -202,9 +202,18 @@ impl Gate {
         self.over(now, entry, counted);
     }
 
+    /// A request that was let in is over without having reached the server: it used nothing there, and nothing is learned of its kind.
+    pub fn ended_unsent(&mut self, now: Timestamp, entry: Entry) {
+        self.give_back(now, entry, 0.0);
+    }
+
     /// A request that was let in is over, and counts as having used so many CPU-seconds itself.
     fn over(&mut self, now: Timestamp, entry: Entry, used: f64) {
-        let used = used + self.overhead.per_request();
+        self.give_back(now, entry, used + self.overhead.per_request());
+    }
+
+    /// A request that was let in is over, and counts as having had so many CPU-seconds used in all.
+    fn give_back(&mut self, now: Timestamp, entry: Entry, used: f64) {
         if let Some(admission) = entry.admission {
             self.ranked.finish(now, admission, used);
         }
@@ -408,6 +417,25 @@ mod tests {
         gate.ended(now, entry, 0.8);
         let [first, second] = in_time(&mut gate, now, Duration::from_millis(500));
         assert!(first >= 495 && second == 500, "{first} {second}");
+    }
+
+    #[test]
+    fn what_never_reached_the_server_uses_nothing_and_teaches_nothing() {
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        let config = RankedConfig::new(1.0).expect("a core");
+        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        let cost = gate.expected(ARRIVAL.kind);
+        // Four times what the core could do in these ten seconds; it does something of its own meanwhile, a fiftieth of the time.
+        for n in 0..40_000_u64 {
+            let now = Timestamp::from_nanos(n * MS / 4);
+            let (entry, shed) = gate.ask(now, &ARRIVAL, &mut rng);
+            gate.ended_unsent(now, entry.unwrap_or_else(|| panic!("{n}: {shed:?}")));
+            if n % 80 == 0 {
+                let cpu = n as f64 * 0.00025 * 0.02;
+                gate.see(now, Seen { cpu, charged: cpu, runnable: 0.0 }, &Gauges::default());
+            }
+        }
+        assert_eq!(gate.expected(ARRIVAL.kind), cost);
     }
 
     /// A customer with a limit of a tenth of a core sends a request of a millisecond each half of one, for two seconds, to a server

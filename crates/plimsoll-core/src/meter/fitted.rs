@@ -28,7 +28,8 @@
 //!
 //! What may go wrong: a process that does something of its own (compaction, garbage) charges its requests with it. That is right
 //! for admission, for the CPU is not there; but timers of a process that is all but idle would make its few requests look dear.
-//! So below a tenth of its CPUs costs are only corrected downwards: no request has cost more than the process used.
+//! So below a tenth of its CPUs costs are only corrected downwards: no request has cost more than the process used. Of a process that
+//! used nothing at all nothing is learned: it is stopped, and requests that ended meanwhile were given up.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -135,6 +136,10 @@ impl Fitted {
             if is_idle {
                 self.restart(now, cpu);
             }
+            return;
+        }
+        if used <= 0.0 {
+            self.restart(now, cpu);
             return;
         }
         if self.said.requests >= self.unsaid {
@@ -355,6 +360,14 @@ mod tests {
         world.now = world.now + Duration::from_secs(9);
         world.fitted.restart(world.now, world.cpu);
         world.window(&[], 0.2);
+        world.assert_cost(A, 0.001, 0.02);
+    }
+
+    #[test]
+    fn requests_that_are_given_up_at_a_stopped_process_do_not_look_cheap() {
+        let mut world = World::new();
+        (0..100).for_each(|_| world.window(&[(A, 100, 0.001)], 0.0));
+        (0..20).for_each(|_| world.window(&[(A, 50, 0.0)], 0.0));
         world.assert_cost(A, 0.001, 0.02);
     }
 

@@ -30,6 +30,16 @@ pub(super) struct Asked {
     pub(super) pressure: Pressure,
 }
 
+/// What is known of what a request used of the process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Use {
+    /// Nothing: it never got there.
+    None,
+    Unknown,
+    /// CPU-seconds, as the process says.
+    Said(f64),
+}
+
 /// The gate of a process.
 pub(super) struct Gate {
     origin: Instant,
@@ -96,15 +106,16 @@ impl Gate {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request is over, which was let in if it was asked about; of which the process may have said how many CPU-seconds it used.
-    pub(super) fn ended(&self, entry: Option<Entry>, said: Option<f64>) {
+    /// A request is over, which was let in if it was asked about.
+    pub(super) fn ended(&self, entry: Option<Entry>, used: Use) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         let Some(entry) = entry else { return };
         let now = self.now();
         let gate = &mut self.machine.lock().gate;
-        match said {
-            Some(used) => gate.ended_saying(now, entry, used),
-            None => gate.ended_unmeasured(now, entry),
+        match used {
+            Use::None => gate.ended_unsent(now, entry),
+            Use::Unknown => gate.ended_unmeasured(now, entry),
+            Use::Said(seconds) => gate.ended_saying(now, entry, seconds),
         }
     }
 

@@ -33,7 +33,7 @@ use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who
 use plimsoll_wire::orca;
 use plimsoll_wire::shed::{ShedAnswer, ShedReason};
 
-use self::gate::{Asked, Gate};
+use self::gate::{Asked, Gate, Use};
 use crate::config;
 
 /// Decides which requests of a cluster are let in.
@@ -101,21 +101,31 @@ pub(crate) struct Passage {
     gate: Arc<Gate>,
     /// None for one that was not asked about.
     entry: Option<Entry>,
-    /// CPU-seconds that the process says it used.
-    said: Option<f64>,
+    /// What is known of what it used, so far.
+    used: Use,
 }
 
 impl Passage {
+    /// The request is about to go to the process.
+    pub(crate) fn sent(&mut self) {
+        self.used = Use::Unknown;
+    }
+
+    /// It turned out that nothing of the request got there.
+    pub(crate) fn nothing_sent(&mut self) {
+        self.used = Use::None;
+    }
+
     /// The head of the answer, or its trailers, have come: what they say of its cost is what it did cost. The last word counts, which
     /// is the one that knows of the whole.
     pub(crate) fn hear(&mut self, headers: &HeaderMap) {
-        self.said = orca::request_cpu(headers).or(self.said);
+        self.used = orca::request_cpu(headers).map_or(self.used, Use::Said);
     }
 }
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        self.gate.ended(self.entry.take(), self.said);
+        self.gate.ended(self.entry.take(), self.used);
     }
 }
 
@@ -193,7 +203,7 @@ impl Inbound {
 
     fn pass(&self, entry: Option<Entry>) -> Box<Passage> {
         self.gate.began();
-        Box::new(Passage { gate: Arc::clone(&self.gate), entry, said: None })
+        Box::new(Passage { gate: Arc::clone(&self.gate), entry, used: Use::None })
     }
 
     /// What can be seen of it.

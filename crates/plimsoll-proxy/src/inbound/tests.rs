@@ -116,18 +116,29 @@ async fn costs_are_learned_from_what_the_process_uses() {
         let entry = inbound.gate.ask(&arrival(Criticality::CriticalPlus)).entry;
         let expected = entry.as_ref().expect("there is room").expected();
         inbound.gate.began();
-        inbound.gate.ended(entry, None);
+        inbound.gate.ended(entry, Use::None);
         expected
     };
     let mut cpu = 0.0;
     for _ in 0..100 {
-        drop(at_once(2));
+        at_once(2).into_iter().flatten().for_each(|mut passage| passage.sent());
         tokio::time::advance(Duration::from_millis(250)).await;
         cpu += 0.2;
         inbound.gate.see(Some(look(cpu, false)));
     }
     let cost = expected(&inbound);
     assert!((0.05..0.2).contains(&cost), "{cost}");
+    // What is let in and never sent says nothing, whatever the process does of its own meanwhile.
+    for n in 0..100 {
+        drop(at_once(2));
+        at_once(1).into_iter().flatten().for_each(|mut passage| {
+            passage.sent();
+            passage.nothing_sent();
+        });
+        tokio::time::advance(Duration::from_millis(250)).await;
+        inbound.gate.see(Some(look(cpu + f64::from(n) * 0.001, false)));
+    }
+    assert_eq!(expected(&inbound), cost);
 }
 
 /// Memory that fills by 8% a second, of which nothing is left soon.
