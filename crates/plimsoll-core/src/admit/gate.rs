@@ -24,6 +24,10 @@ use crate::meter::{Costs, Fitted, Kind, Overhead, Used};
 use crate::signal::{Gauges, Loads, Signal, Signals, Smoothed};
 use crate::{Criticality, Timestamp};
 
+/// In CPU-seconds: eleven days, which no request uses; in milliseconds, of which some servers speak, still a quarter of an hour. What is
+/// said may be any number, and no mean comes back from the infinite sum of the largest.
+const MOST_SAID: f64 = 1e6;
+
 /// What is known of a request at the gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrival {
@@ -196,8 +200,12 @@ impl Gate {
         self.over(now, entry, expected);
     }
 
-    /// A request has ended of which nobody but the server knows what it used, and it says so many CPU-seconds.
+    /// A request has ended of which nobody but the server knows what it used, and it says so many CPU-seconds. More
+    /// than any can have used counts as not said.
     pub fn ended_saying(&mut self, now: Timestamp, entry: Entry, used: f64) {
+        if !(0.0..=MOST_SAID).contains(&used) {
+            return self.ended_unmeasured(now, entry);
+        }
         let counted = self.fitted.ended_saying(entry.kind, used).unwrap_or(entry.expected);
         self.over(now, entry, counted);
     }
@@ -436,6 +444,34 @@ mod tests {
             }
         }
         assert_eq!(gate.expected(ARRIVAL.kind), cost);
+    }
+
+    #[test]
+    fn what_no_request_can_have_used_is_not_believed() {
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        let config = RankedConfig::new(1.0).expect("a core");
+        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        let mut cpu = 0.0;
+        // 200 requests a second, each of which uses 2 ms and says so, but for a few.
+        for n in 0..4_000_u64 {
+            let now = Timestamp::from_nanos(n * 5 * MS);
+            let (entry, shed) = gate.ask(now, &ARRIVAL, &mut rng);
+            let entry = entry.unwrap_or_else(|| panic!("{n}: {shed:?}"));
+            let said = match n {
+                1_000 | 1_001 => 1e308,
+                1_500 => f64::INFINITY,
+                1_501 => f64::NAN,
+                1_502 => -1e308,
+                _ => 0.002,
+            };
+            gate.ended_saying(now, entry, said);
+            cpu += 0.002;
+            if n % 4 == 0 {
+                gate.see(now, Seen { cpu, charged: cpu, runnable: 0.0 }, &Gauges::default());
+            }
+            let expected = gate.expected(ARRIVAL.kind);
+            assert!(n < 900 || (expected - 0.002).abs() < 0.0001, "{n}: {expected}");
+        }
     }
 
     /// A customer with a limit of a tenth of a core sends a request of a millisecond each half of one, for two seconds, to a server
