@@ -7,7 +7,8 @@
 //!   shares it out.
 //! - *Requests that run or could run*. A process is starved if its threads waited for more than a twentieth of the time that they
 //!   got, and hardly any of the CPUs it may use was left unasked for. Then all requests in flight at it are taken to wait for a
-//!   CPU; else only as many as threads did:
+//!   CPU; else only as many as threads did. In flight is what was sent to it and is not being answered yet, for an
+//!   answer that has begun may wait for its reader or for events; of a server that works on after the head only threads are seen:
 //!
 //! ```text
 //! asked for = (Δcpu + Δwaited) ÷ Δt
@@ -65,7 +66,8 @@ impl Observed {
         self.seen
     }
 
-    /// What there is to say, with so many requests in flight at the process: to be asked every few tens of milliseconds.
+    /// What there is to say, with so many requests at the process that it has not begun to answer: to be asked every few tens of
+    /// milliseconds.
     pub fn sample(&mut self, now: Timestamp, outside: Outside, in_flight: u32) -> Seen {
         let gone = now.since(self.at).as_secs_f64();
         if gone > 0.0 {

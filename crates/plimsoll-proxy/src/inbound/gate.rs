@@ -44,7 +44,7 @@ pub(super) enum Use {
 pub(super) struct Gate {
     origin: Instant,
     machine: Mutex<Machine>,
-    /// Requests that are at the process, or on their way.
+    /// Requests that are at the process, or on their way, and that it has not begun to answer.
     pub(super) in_flight: AtomicU32,
     is_seen: AtomicBool,
     /// It has been seen at some time: until then nothing is known by which to turn anything away.
@@ -106,9 +106,13 @@ impl Gate {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// One is not any more.
+    pub(super) fn left(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// A request is over, which was let in if it was asked about.
     pub(super) fn ended(&self, entry: Option<Entry>, used: Use) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
         let Some(entry) = entry else { return };
         let now = self.now();
         let gate = &mut self.machine.lock().gate;

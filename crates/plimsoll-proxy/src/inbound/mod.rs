@@ -103,12 +103,24 @@ pub(crate) struct Passage {
     entry: Option<Entry>,
     /// What is known of what it used, so far.
     used: Use,
+    is_in_flight: bool,
 }
 
 impl Passage {
     /// The request is about to go to the process.
     pub(crate) fn sent(&mut self) {
         self.used = Use::Unknown;
+        if !std::mem::replace(&mut self.is_in_flight, true) {
+            self.gate.began();
+        }
+    }
+
+    /// The process waits for a CPU with it no longer, as far as can be seen: the answer has begun, which may last as long as its reader
+    /// takes or as there are events, or there will be none.
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.is_in_flight) {
+            self.gate.left();
+        }
     }
 
     /// It turned out that nothing of the request got there.
@@ -119,12 +131,14 @@ impl Passage {
     /// The head of the answer, or its trailers, have come: what they say of its cost is what it did cost. The last word counts, which
     /// is the one that knows of the whole.
     pub(crate) fn hear(&mut self, headers: &HeaderMap) {
+        self.leave();
         self.used = orca::request_cpu(headers).map_or(self.used, Use::Said);
     }
 }
 
 impl Drop for Passage {
     fn drop(&mut self) {
+        self.leave();
         self.gate.ended(self.entry.take(), self.used);
     }
 }
@@ -196,14 +210,13 @@ impl Inbound {
         }
     }
 
-    /// Lets a request in that is not asked about, and is in flight at the process all the same.
+    /// Lets a request in that is not asked about, and counts as in flight at the process all the same.
     pub(crate) fn let_in(&self) -> Box<Passage> {
         self.pass(None)
     }
 
     fn pass(&self, entry: Option<Entry>) -> Box<Passage> {
-        self.gate.began();
-        Box::new(Passage { gate: Arc::clone(&self.gate), entry, used: Use::None })
+        Box::new(Passage { gate: Arc::clone(&self.gate), entry, used: Use::None, is_in_flight: false })
     }
 
     /// What can be seen of it.

@@ -94,13 +94,22 @@ async fn a_dry_run_counts_whom_it_would_turn_away_and_lets_all_in() {
 }
 
 #[tokio::test]
-async fn a_request_is_in_flight_until_its_passage_is_dropped() {
+async fn a_request_is_in_flight_from_when_it_is_sent_until_its_answer_begins() {
     let inbound = inbound(false);
     inbound.gate.see(Some(look(0.0, true)));
-    let passages = [inbound.let_in(), ask(&inbound, Criticality::Critical).ok().unwrap()];
-    assert_eq!(inbound.gate.in_flight.load(Ordering::Relaxed), 2);
+    let in_flight = || inbound.gate.in_flight.load(Ordering::Relaxed);
+    let mut passages = [inbound.let_in(), ask(&inbound, Criticality::Critical).ok().unwrap()];
+    assert_eq!(in_flight(), 0, "the client may take long over its body");
+    passages.iter_mut().for_each(|passage| passage.sent());
+    assert_eq!(in_flight(), 2);
+    let [answered, given_up] = &mut passages;
+    answered.hear(&HeaderMap::new());
+    assert_eq!(in_flight(), 1, "an answer may be events for hours");
+    answered.hear(&HeaderMap::new());
+    assert_eq!(in_flight(), 1, "trailers end nothing anew");
+    given_up.nothing_sent();
     drop(passages);
-    assert_eq!(inbound.gate.in_flight.load(Ordering::Relaxed), 0);
+    assert_eq!(in_flight(), 0);
 }
 
 #[tokio::test]
@@ -115,7 +124,6 @@ async fn costs_are_learned_from_what_the_process_uses() {
     let expected = |inbound: &Inbound| {
         let entry = inbound.gate.ask(&arrival(Criticality::CriticalPlus)).entry;
         let expected = entry.as_ref().expect("there is room").expected();
-        inbound.gate.began();
         inbound.gate.ended(entry, Use::None);
         expected
     };
