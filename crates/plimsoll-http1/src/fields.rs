@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Version;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use crate::Fault;
+use crate::{Fault, names};
 
 /// Fields for which no memory has to be asked for; browsers send about 20.
 const INLINE: usize = 32;
@@ -88,15 +88,17 @@ fn lines<'b: 'h, 'h>(
 fn into_map(head: &Bytes, lines: &[httparse::Header<'_>]) -> Result<(HeaderMap, Present), Fault> {
     let mut present = Present::default();
     let mut map = HeaderMap::try_with_capacity(lines.len() + ROOM).map_err(|_| Fault::TooManyFields)?;
-    for line in lines {
-        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| Fault::Field)?;
-        present.note(&name);
-        // An empty slice may point anywhere.
-        let value = if line.value.is_empty() { Bytes::new() } else { head.slice_ref(line.value) };
-        let value = HeaderValue::from_maybe_shared(value).map_err(|_| Fault::Field)?;
-        map.try_append(name, value).map_err(|_| Fault::TooManyFields)?;
-    }
-    Ok((map, present))
+    names::with_known(|names| {
+        for line in lines {
+            let name = names.of(line.name.as_bytes()).ok_or(Fault::Field)?;
+            present.note(&name);
+            // An empty slice may point anywhere.
+            let value = if line.value.is_empty() { Bytes::new() } else { head.slice_ref(line.value) };
+            let value = HeaderValue::from_maybe_shared(value).map_err(|_| Fault::Field)?;
+            map.try_append(name, value).map_err(|_| Fault::TooManyFields)?;
+        }
+        Ok((map, present))
+    })
 }
 
 /// The members of a field that is a list of tokens, over all its lines, without blanks and without empty ones.

@@ -20,6 +20,7 @@ mod body;
 mod fault;
 mod fields;
 mod framing;
+mod names;
 mod request;
 mod response;
 mod scan;
