@@ -14,7 +14,6 @@ use plimsoll_core::Criticality;
 use plimsoll_core::admit::Arrival;
 use plimsoll_core::classify::{Classifier, Source};
 use plimsoll_core::meter::Kind;
-use plimsoll_wire::grpc;
 use plimsoll_wire::headers::{BAGGAGE, X_CRITICALITY};
 use plimsoll_wire::metadata::{Claim, Metadata};
 
@@ -157,20 +156,26 @@ impl Rules {
         headers.get(name).map(HeaderValue::as_bytes)
     }
 
-    /// What a request asks for.
-    pub(crate) fn asked<'r, B>(&'r self, request: &'r Request<B>) -> Asked<'r> {
-        Asked { route: &self.route, method: request.method(), path: path_of_call(request) }
+    /// What a request asks for. `is_grpc`: a call, whose path is the name of what is called.
+    pub(crate) fn asked<'r, B>(&'r self, request: &'r Request<B>, is_grpc: bool) -> Asked<'r> {
+        // Other paths have names in them without end.
+        let path = if is_grpc { request.uri().path() } else { "" };
+        Asked { route: &self.route, method: request.method(), path }
     }
 
-    /// What the gate is told of a request. Costs are remembered by route and method, and for gRPC by path, which is the name of what is
-    /// called; other paths have names in them without end, and whoever knows which of them cost alike makes a route for these.
-    pub(crate) fn arrival<B>(&self, class: Class, request: &Request<B>, inbound: &Inbound) -> Arrival {
-        let path = path_of_call(request);
-        let customer = self.customer(request.headers());
+    /// What the gate is told of a request. Costs are remembered by what is asked for, that is by route and method, and for gRPC by path;
+    /// whoever knows which other paths cost alike makes a route for these.
+    pub(crate) fn arrival(
+        &self,
+        class: Class,
+        asked: &Asked<'_>,
+        customer: Option<&[u8]>,
+        inbound: &Inbound,
+    ) -> Arrival {
         Arrival {
             criticality: class.criticality,
             kind: Kind {
-                route: inbound.number_of((&*self.route, request.method(), path)),
+                route: inbound.number_of((asked.route, asked.method, asked.path)),
                 customer: customer.map_or(0, |customer| inbound.number_of(customer)),
             },
             quota: self.claims.quotas.of(customer),
@@ -179,11 +184,6 @@ impl Rules {
             is_retry: class.is_retry,
         }
     }
-}
-
-/// Of a gRPC request the name of what is called, of others nothing.
-fn path_of_call<B>(request: &Request<B>) -> &str {
-    if grpc::is_grpc(request.headers()) { request.uri().path() } else { "" }
 }
 
 /// Says on a request how critical it is.

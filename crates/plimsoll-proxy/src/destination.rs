@@ -41,6 +41,8 @@ pub(crate) struct Target {
     tells_address: bool,
     /// The route, in words.
     route: Arc<str>,
+    /// The name of the cluster.
+    cluster: Arc<str>,
     /// How its requests are told apart.
     rules: classify::Rules,
     /// Something is written on them by that, or a gate is told.
@@ -75,6 +77,7 @@ impl Target {
         let settings = client.cluster().config();
         Self {
             route: route.to_string().into(),
+            cluster: client.cluster().name().into(),
             is_classified: rules.marks() || inbound.is_some(),
             rules,
             ranks: settings.throttle != ThrottlePolicy::Off || settings.localities.is_some(),
@@ -88,9 +91,9 @@ impl Target {
         }
     }
 
-    /// Lets the request in if the process behind the cluster can take it on, where that is looked at; and says how critical it
-    /// is, where that matters.
-    pub(crate) fn let_in<B>(&self, request: &Request<B>) -> Decided {
+    /// Lets a request of `customer` in if the process behind the cluster can take it on, where that is looked at; and says how
+    /// critical it is, where that matters.
+    pub(crate) fn let_in<B>(&self, request: &Request<B>, is_grpc: bool, customer: Option<&[u8]>) -> Decided {
         let rules = &self.rules;
         if !self.is_classified {
             let criticality = self.ranks.then(|| rules.criticality(request.headers()));
@@ -101,9 +104,10 @@ impl Target {
             None => (Ok(None), None),
             Some(gate) if gate.is_open => (Ok(Some(gate.inbound.let_in())), None),
             Some(RouteGate { inbound, .. }) => {
-                let customer = rules.customer(request.headers()).unwrap_or(NO_CUSTOMER).escape_ascii();
-                let names = Names { customer: &customer, route: &rules.asked(request) };
-                let (passage, said) = inbound.ask(&rules.arrival(class, request, inbound), names);
+                let asked = rules.asked(request, is_grpc);
+                let name = customer.unwrap_or(NO_CUSTOMER).escape_ascii();
+                let names = Names { customer: &name, route: &asked };
+                let (passage, said) = inbound.ask(&rules.arrival(class, &asked, customer, inbound), names);
                 (passage.map(Some).map_err(Refusal::Shed), Some(said))
             }
         };
@@ -142,8 +146,9 @@ impl Target {
         }
     }
 
-    pub(crate) fn cluster_name(&self) -> &str {
-        self.client.cluster().name()
+    /// The name of the cluster.
+    pub(crate) fn cluster(&self) -> &Arc<str> {
+        &self.cluster
     }
 
     pub(crate) async fn send(

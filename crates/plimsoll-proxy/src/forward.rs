@@ -119,7 +119,7 @@ async fn by_cluster(
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let fallback = degrade.map(|degrade| fallback(degrade, connection, &request));
     let fallback = fallback.as_ref();
-    let (criticality, is_marked) = match let_in(target, &mut request, active, case).await {
+    let (criticality, is_marked) = match let_in(target, &mut request, is_grpc, active, case).await {
         Ok(decided) => decided,
         Err(refusal) => {
             let answer = refuse(connection, refusal, is_grpc, active, case);
@@ -303,14 +303,16 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
 async fn let_in(
     target: &Arc<Target>,
     request: &mut Request<RequestBody>,
+    is_grpc: bool,
     active: &mut ActiveRequest,
     case: &mut Case,
 ) -> Result<(Option<Criticality>, bool), Refusal> {
     if let Some(entry) = &mut active.entry {
-        entry.cluster = Some(target.cluster_name().into());
+        entry.cluster = Some(Arc::clone(target.cluster()));
     }
-    case.goes_to(target, request.headers());
-    let Decided { passage, criticality, is_marked, class, said } = target.let_in(request);
+    let customer = target.customer(request.headers());
+    case.goes_to(target, customer);
+    let Decided { passage, criticality, is_marked, class, said } = target.let_in(request, is_grpc, customer);
     (case.class, case.said) = (class, said);
     active.passage = passage?;
     // A client that waits to be told to go on sends nothing before the backend was asked.
@@ -415,7 +417,7 @@ fn fail(
     active: &mut ActiveRequest,
     case: &mut Case,
 ) -> Response<ResponseBody> {
-    tracing::debug!(cluster = target.cluster_name(), %error, "request failed");
+    tracing::debug!(cluster = &**target.cluster(), %error, "request failed");
     if let Some(entry) = &mut active.entry {
         entry.reason = Some(error.reason());
         entry.backend = error.backend_address();

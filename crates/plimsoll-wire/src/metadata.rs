@@ -11,13 +11,10 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use plimsoll_core::Criticality;
 
-use crate::headers::{
-    BAGGAGE, GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_CRITICALITY, X_ENVOY_ATTEMPT_COUNT,
-    X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
-};
+use crate::headers::BAGGAGE;
 
 /// What a request says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,18 +44,21 @@ impl Metadata {
     /// Reads it from the headers of a request.
     #[must_use]
     pub fn read(headers: &HeaderMap) -> Self {
+        let said = Said::among(headers);
         let mut reader = Reader { headers, malformed: 0 };
-        let claim = reader.claim();
-        let (criticality, claimed_in) = claim.unzip();
-        let timeout = reader.first([(GRPC_TIMEOUT, grpc_timeout), (X_ENVOY_EXPECTED_RQ_TIMEOUT_MS, milliseconds)]);
-        let attempt = reader.first([(GRPC_PREVIOUS_RPC_ATTEMPTS, previous_attempts), (X_ENVOY_ATTEMPT_COUNT, attempt)]);
+        let (criticality, claimed_in) = reader.claim(&said).unzip();
+        let timeout =
+            reader.first([(said.grpc_timeout, grpc_timeout), (said.x_envoy_expected_rq_timeout_ms, milliseconds)]);
+        let attempt =
+            reader.first([(said.grpc_previous_rpc_attempts, previous_attempts), (said.x_envoy_attempt_count, attempt)]);
         Self { criticality, claimed_in, timeout, attempt, malformed: reader.malformed }
     }
 
     /// Reads how critical the request is, and nothing else.
     #[must_use]
     pub fn read_criticality(headers: &HeaderMap) -> Option<Criticality> {
-        Reader { headers, malformed: 0 }.claim().map(|(criticality, _)| criticality)
+        let mut reader = Reader { headers, malformed: 0 };
+        reader.claim(&Said::among(headers)).map(|(criticality, _)| criticality)
     }
 }
 
@@ -82,23 +82,55 @@ fn value(text: String) -> HeaderValue {
 /// None for what cannot be read.
 type Parse<T> = fn(&str) -> Option<T>;
 
+/// The headers that are there, each at its first value: most of them are not, and a pass over the names costs less than to look for
+/// each.
+#[derive(Default)]
+struct Said<'a> {
+    x_criticality: Option<&'a HeaderValue>,
+    baggage: Option<&'a HeaderValue>,
+    grpc_timeout: Option<&'a HeaderValue>,
+    x_envoy_expected_rq_timeout_ms: Option<&'a HeaderValue>,
+    grpc_previous_rpc_attempts: Option<&'a HeaderValue>,
+    x_envoy_attempt_count: Option<&'a HeaderValue>,
+}
+
+impl<'a> Said<'a> {
+    fn among(headers: &'a HeaderMap) -> Self {
+        let mut said = Self::default();
+        for (name, value) in headers {
+            let place = match name.as_str() {
+                "x-criticality" => &mut said.x_criticality,
+                "baggage" => &mut said.baggage,
+                "grpc-timeout" => &mut said.grpc_timeout,
+                "x-envoy-expected-rq-timeout-ms" => &mut said.x_envoy_expected_rq_timeout_ms,
+                "grpc-previous-rpc-attempts" => &mut said.grpc_previous_rpc_attempts,
+                "x-envoy-attempt-count" => &mut said.x_envoy_attempt_count,
+                _ => continue,
+            };
+            place.get_or_insert(value);
+        }
+        said
+    }
+}
+
 struct Reader<'a> {
     headers: &'a HeaderMap,
     malformed: u8,
 }
 
 impl Reader<'_> {
-    fn claim(&mut self) -> Option<(Criticality, Claim)> {
-        match self.first([(X_CRITICALITY, Criticality::from_name)]) {
-            Some(criticality) => Some((criticality, Claim::Header)),
-            None => self.baggage().map(|criticality| (criticality, Claim::Baggage)),
+    fn claim(&mut self, said: &Said<'_>) -> Option<(Criticality, Claim)> {
+        if let Some(criticality) = self.first([(said.x_criticality, Criticality::from_name)]) {
+            return Some((criticality, Claim::Header));
         }
+        said.baggage?;
+        self.baggage().map(|criticality| (criticality, Claim::Baggage))
     }
 
-    /// The first of the headers that can be read.
-    fn first<T, const N: usize>(&mut self, places: [(HeaderName, Parse<T>); N]) -> Option<T> {
-        for (name, parse) in places {
-            let Some(value) = self.headers.get(name) else { continue };
+    /// The first of the values that can be read.
+    fn first<T, const N: usize>(&mut self, values: [(Option<&HeaderValue>, Parse<T>); N]) -> Option<T> {
+        for (value, parse) in values {
+            let Some(value) = value else { continue };
             match value.to_str().ok().and_then(|text| parse(text.trim())) {
                 Some(read) => return Some(read),
                 None => self.malformed = self.malformed.saturating_add(1),
@@ -161,7 +193,12 @@ fn number(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+
     use super::*;
+    use crate::headers::{
+        GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_CRITICALITY, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
+    };
 
     fn read(pairs: &[(&'static str, &'static [u8])]) -> Metadata {
         let mut headers = HeaderMap::new();
@@ -193,6 +230,40 @@ mod tests {
             let claimed_in = criticality.map(|_| if in_header { Claim::Header } else { Claim::Baggage });
             assert_eq!(found.claimed_in, claimed_in, "{pairs:?}");
         }
+    }
+
+    #[test]
+    fn each_name_is_the_one_that_is_written_elsewhere() {
+        let value = HeaderValue::from_static("1");
+        let names = [
+            X_CRITICALITY,
+            BAGGAGE,
+            GRPC_TIMEOUT,
+            X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
+            GRPC_PREVIOUS_RPC_ATTEMPTS,
+            X_ENVOY_ATTEMPT_COUNT,
+        ];
+        let found = names.map(|name| {
+            let headers = HeaderMap::from_iter([(name, value.clone())]);
+            let said = Said::among(&headers);
+            [
+                said.x_criticality,
+                said.baggage,
+                said.grpc_timeout,
+                said.x_envoy_expected_rq_timeout_ms,
+                said.grpc_previous_rpc_attempts,
+                said.x_envoy_attempt_count,
+            ]
+            .map(|value| value.is_some())
+        });
+        let each_its_own = std::array::from_fn(|place| std::array::from_fn(|other| place == other));
+        assert_eq!(found, each_its_own);
+    }
+
+    #[test]
+    fn of_a_header_that_comes_twice_the_first_counts() {
+        let found = read(&[("x-criticality", b"sheddable"), ("x-criticality", b"critical-plus")]);
+        assert_eq!(found.criticality, Some(Criticality::Sheddable));
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub struct Row {
 const AT_ONCE: Option<&str> = Some("1");
 
 /// Value of `x-plimsoll-shed` of an overload with a time after which to come again.
-const OVERLOADED_LATER: &str = "reason=overloaded, retry=after";
+static OVERLOADED_LATER: HeaderValue = HeaderValue::from_static("reason=overloaded, retry=after");
 
 /// Value of `x-plimsoll-shed` of a failure without a reason of the table.
 const NO_RETRY: &str = "retry=never";
@@ -189,6 +189,13 @@ pub const TABLE: [Row; 8] = [
     },
 ];
 
+/// The values of `x-plimsoll-shed`, in the order of the table: checked once, and not for each answer.
+static SAID: [HeaderValue; TABLE.len()] = [said(0), said(1), said(2), said(3), said(4), said(5), said(6), said(7)];
+
+const fn said(place: usize) -> HeaderValue {
+    HeaderValue::from_static(TABLE[place].header)
+}
+
 impl ShedReason {
     /// The line of the table for this reason.
     #[must_use]
@@ -251,18 +258,20 @@ impl ShedReason {
         let headers = response.headers_mut();
         headers.reserve(6);
         let is_later = self == Self::Overloaded && after.is_some();
-        headers.insert(X_PLIMSOLL_SHED, HeaderValue::from_static(if is_later { OVERLOADED_LATER } else { row.header }));
-        let pushback = match after {
-            Some(after) if is_later => Some(HeaderValue::from(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))),
-            _ => row.pushback.map(HeaderValue::from_static),
-        };
+        let said = if is_later { &OVERLOADED_LATER } else { &SAID[self as usize] };
+        headers.insert(X_PLIMSOLL_SHED, said.clone());
         if let Some(after) = after
             && (is_later || row.retry == Retry::After)
         {
-            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+            headers.insert(RETRY_AFTER, whole_seconds(after));
         }
         if grpc {
+            let pushback = match after {
+                Some(after) if is_later => {
+                    Some(HeaderValue::from(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)))
+                }
+                _ => row.pushback.map(HeaderValue::from_static),
+            };
             headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE_GRPC);
             headers.insert(GRPC_STATUS, row.grpc.to_header_value());
             headers.insert(GRPC_MESSAGE, grpc::encode_message(row.message));
@@ -383,6 +392,15 @@ fn say_never(headers: &mut HeaderMap, said: &'static str, is_grpc: bool) {
     if is_grpc && let Some(pushback) = ShedReason::OverloadedNoRetry.row().pushback {
         headers.insert(GRPC_RETRY_PUSHBACK_MS, HeaderValue::from_static(pushback));
     }
+}
+
+/// Rounded up, and one at least.
+fn whole_seconds(time: Duration) -> HeaderValue {
+    // The usual ones need no memory.
+    const USUAL: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
+    let seconds = (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1);
+    let usual = usize::try_from(seconds - 1).ok().and_then(|place| USUAL.get(place));
+    usual.map_or_else(|| HeaderValue::from(seconds), |text| HeaderValue::from_static(text))
 }
 
 /// Zero, or the one that stands for it: elsewhere at once; more: after that many milliseconds; anything else: never.

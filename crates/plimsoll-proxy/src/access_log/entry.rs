@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     pub(super) request_id: Option<HeaderValue>,
     pub(super) trace_parent: Option<HeaderValue>,
     /// Where its route leads.
-    pub(crate) cluster: Option<Box<str>>,
+    pub(crate) cluster: Option<Arc<str>>,
     /// Of the answer; `None` when the client left before there was one.
     pub(crate) status: Option<StatusCode>,
     /// Of the request's body, as far as it was read.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use plimsoll::client::FailedAttempt;
 use plimsoll_core::throttling::Label;
 
@@ -48,26 +48,27 @@ impl Case {
         }
     }
 
-    /// Goes where this target leads.
-    pub(crate) fn goes_to(&mut self, target: &Arc<Target>, headers: &HeaderMap) {
-        self.customer = target.customer(headers).map(|name| Label::of(name.escape_ascii()));
+    /// Goes where this target leads, for this customer.
+    pub(crate) fn goes_to(&mut self, target: &Arc<Target>, customer: Option<&[u8]>) {
+        self.customer = customer.map(|name| Label::of(name.escape_ascii()));
         self.target = Some(Arc::clone(target));
     }
 
     /// The explanation of how it ended.
     pub(super) fn explain(&mut self, connection: &Connection, id: Id, end: End) -> Explanation {
+        let ended = Instant::now();
         Explanation {
             id: id.text,
             is_own_id: id.is_own,
             at: SystemTime::now(),
-            ended: Instant::now(),
-            took: self.begun.elapsed(),
+            ended,
+            took: ended.saturating_duration_since(self.begun),
             listener: Arc::clone(&connection.limits.name),
             client: connection.peer.address,
             method: self.method.clone(),
             path: self.path,
             route: self.target.as_ref().map(|target| Arc::clone(target.route())),
-            cluster: self.target.as_ref().map(|target| target.cluster_name().into()),
+            cluster: self.target.as_ref().map(|target| Arc::clone(target.cluster())),
             criticality: self.class.map(|Class { criticality, from, malformed, .. }| Criticality {
                 level: criticality,
                 from,

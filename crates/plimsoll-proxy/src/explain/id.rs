@@ -4,7 +4,6 @@
 //! one: an id that nobody asked for would be another field for each backend to read. Only who is told that a request was not
 //! served is told by what to ask about it.
 
-use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +35,7 @@ impl RequestId {
     pub(crate) fn or_own(self) -> Id {
         match self {
             Self::Given(id) => Id { text: id, is_own: false },
-            Self::None => Id { text: Label::of(Own::next()), is_own: true },
+            Self::None => Id { text: own(), is_own: true },
         }
     }
 }
@@ -58,22 +57,14 @@ impl Id {
     }
 }
 
-/// Sixteen digits, another for each request of all processes.
-struct Own(u64);
-
-impl Own {
-    fn next() -> Self {
-        static KEYS: OnceLock<RandomState> = OnceLock::new();
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Self(KEYS.get_or_init(RandomState::new).hash_one(number))
-    }
-}
-
-impl fmt::Display for Own {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
+/// Sixteen hexadecimal digits, others for each request of all processes.
+fn own() -> Label {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = KEYS.get_or_init(RandomState::new).hash_one(NUMBER.fetch_add(1, Ordering::Relaxed));
+    // By hand: a formatter costs ten times as much, which in a storm of refusals is to be seen.
+    let digits: [u8; 16] = std::array::from_fn(|place| b"0123456789abcdef"[(number >> (60 - 4 * place) & 15) as usize]);
+    std::str::from_utf8(&digits).expect("digits and letters").into()
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub struct Explanation {
     /// The route that it took; `None` if none matched, or it was refused before.
     pub route: Option<Arc<str>>,
     /// Where the route leads.
-    pub cluster: Option<Box<str>>,
+    pub cluster: Option<Arc<str>>,
     /// How critical it is; `None` where nothing depends on it.
     pub criticality: Option<Criticality>,
     /// Whose it is, where the listener says how customers are known.
@@ -179,7 +179,7 @@ impl Explain {
     }
 
     /// All that are kept, the latest first.
-    pub(crate) fn latest(&self) -> Vec<Arc<Explanation>> {
+    pub(crate) fn latest(&self) -> Vec<Explanation> {
         let rings = self.0.rings.load();
         let mut all: Vec<_> = rings.iter().flat_map(|rings| rings.iter()).flat_map(Ring::all).collect();
         all.sort_by_key(|explanation| std::cmp::Reverse(explanation.ended));
