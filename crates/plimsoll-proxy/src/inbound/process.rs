@@ -4,10 +4,14 @@
 //! kept is how much each has grown; of a thread that ends between two looks, what it used since the first is lost. New threads count from
 //! their beginning. Descendants are looked for once a second, since each thread has a list of its own; what they used before they
 //! were found is not counted, so that no second's worth of CPU comes at once.
+//!
+//! A look that finds the same threads reads one open file for each and lists nothing: it is made fifty times a second, on a CPU that may
+//! have none to spare.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,6 +19,12 @@ use plimsoll_core::admit::Outside;
 
 /// Servers start processes that serve when they start themselves, and replace them now and then.
 const DESCENDANTS_EVERY: Duration = Duration::from_secs(1);
+
+/// Threads of a process whose files stay open. What has more can afford to have the others opened each time.
+const MOST_OPEN: usize = 256;
+
+/// Three numbers of twenty digits, and blanks.
+const LONGEST: usize = 64;
 
 /// Nanoseconds that a thread ran, and waited to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,12 +37,27 @@ struct Used {
 #[derive(Debug)]
 pub(super) struct Tree {
     proc: PathBuf,
-    root: u32,
     /// The root first.
-    processes: Vec<u32>,
-    threads: HashMap<u32, Used>,
+    processes: Vec<Process>,
     total: Used,
     descendants_at: Instant,
+}
+
+#[derive(Debug)]
+struct Process {
+    number: u32,
+    /// Where its threads are listed.
+    folder: PathBuf,
+    /// Of the folder, when it was listed last: two more than there are threads.
+    links: u64,
+    threads: HashMap<u32, Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    /// `None` if too many are open.
+    file: Option<File>,
+    used: Used,
 }
 
 impl Tree {
@@ -40,19 +65,16 @@ impl Tree {
     pub(super) fn of(proc: &Path, root: u32) -> io::Result<Self> {
         let mut tree = Self {
             proc: proc.to_owned(),
-            root,
-            processes: Vec::new(),
-            threads: HashMap::new(),
+            processes: vec![Process::of(proc, root)?],
             total: Used::default(),
             descendants_at: Instant::now(),
         };
-        tree.add(root)?;
         tree.find_descendants();
         Ok(tree)
     }
 
     pub(super) fn root(&self) -> u32 {
-        self.root
+        self.processes[0].number
     }
 
     /// What they have used since the first look; fails once the process is gone.
@@ -60,75 +82,129 @@ impl Tree {
         if self.descendants_at.elapsed() >= DESCENDANTS_EVERY {
             self.find_descendants();
         }
-        let mut threads = HashMap::with_capacity(self.threads.len());
-        let mut gone = Vec::new();
-        for &process in &self.processes {
-            match self.threads_of(process) {
-                Ok(found) => threads.extend(found),
-                Err(error) if process == self.root => return Err(error),
-                Err(_) => gone.push(process),
-            }
+        let total = &mut self.total;
+        let (root, descendants) = self.processes.split_first_mut().expect("the root is never taken out");
+        root.look(total)?;
+        let gone: Vec<u32> = descendants
+            .iter_mut()
+            .filter_map(|process| process.look(total).is_err().then_some(process.number))
+            .collect();
+        if !gone.is_empty() {
+            self.processes.retain(|process| !gone.contains(&process.number));
         }
-        self.processes.retain(|process| !gone.contains(process));
-        for (thread, now) in &threads {
-            let before = self.threads.get(thread).copied().unwrap_or_default();
-            // A number that was given out again is another thread.
-            let before = if now.ran < before.ran { Used::default() } else { before };
-            self.total.ran += now.ran - before.ran;
-            self.total.waited += now.waited.saturating_sub(before.waited);
-        }
-        self.threads = threads;
         let seconds = |nanos| Duration::from_nanos(nanos).as_secs_f64();
         Ok(Outside { cpu: seconds(self.total.ran), waited: seconds(self.total.waited) })
-    }
-
-    /// Counts what a process uses from now on.
-    fn add(&mut self, process: u32) -> io::Result<()> {
-        self.threads.extend(self.threads_of(process)?);
-        self.processes.push(process);
-        Ok(())
     }
 
     fn find_descendants(&mut self) {
         self.descendants_at = Instant::now();
         let mut next = 0;
-        while let Some(&process) = self.processes.get(next) {
+        while let Some(process) = self.processes.get(next) {
             next += 1;
-            for child in self.children_of(process) {
-                if !self.processes.contains(&child) {
-                    // One that has ended by now has nothing to be added.
-                    let _ = self.add(child);
+            for child in process.children() {
+                // One that has ended by now has nothing to be added.
+                if !self.processes.iter().any(|known| known.number == child)
+                    && let Ok(child) = Process::of(&self.proc, child)
+                {
+                    self.processes.push(child);
                 }
             }
         }
     }
+}
 
-    fn children_of(&self, process: u32) -> Vec<u32> {
-        let Ok(threads) = fs::read_dir(self.threads_folder(process)) else { return Vec::new() };
+impl Process {
+    /// The process of this number; what it uses counts from now on.
+    fn of(proc: &Path, number: u32) -> io::Result<Self> {
+        let folder = proc.join(number.to_string()).join("task");
+        let mut process = Self { number, folder, links: 0, threads: HashMap::new() };
+        process.look(&mut Used::default())?;
+        Ok(process)
+    }
+
+    /// Adds to `total` by how much its threads have grown; fails if it has ended, or may not be looked at.
+    fn look(&mut self, total: &mut Used) -> io::Result<()> {
+        let links = fs::metadata(&self.folder)?.nlink();
+        // A file system that counts no links says one.
+        let mut is_listed = links > 1 && links == self.links;
+        let folder = &self.folder;
+        let mut failed = None;
+        self.threads.retain(|number, thread| match thread.grow(folder, *number, total) {
+            Ok(is_there) => {
+                is_listed &= is_there;
+                is_there
+            }
+            Err(error) => {
+                failed = Some(error);
+                true
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if !is_listed {
+            self.links = links;
+            self.list(total)?;
+        }
+        // There is always one, unless the process is dead and nobody has asked yet how it ended.
+        if self.threads.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
+    }
+
+    /// Finds the threads that have come, and forgets those that are gone.
+    fn list(&mut self, total: &mut Used) -> io::Result<()> {
+        let mut before = std::mem::take(&mut self.threads);
+        for entry in fs::read_dir(&self.folder)? {
+            let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            if let Some(thread) = before.remove(&number) {
+                self.threads.insert(number, thread);
+                continue;
+            }
+            let may_stay_open = self.threads.len() < MOST_OPEN;
+            let file = if may_stay_open { unless_ended(open(&self.folder, number))? } else { None };
+            let mut thread = Thread { file, used: Used::default() };
+            if thread.grow(&self.folder, number, total)? {
+                self.threads.insert(number, thread);
+            }
+        }
+        Ok(())
+    }
+
+    fn children(&self) -> Vec<u32> {
+        let Ok(threads) = fs::read_dir(&self.folder) else { return Vec::new() };
         let lists = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
         lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
     }
+}
 
-    /// The threads of a process; fails if it has ended, or may not be looked at.
-    fn threads_of(&self, process: u32) -> io::Result<Vec<(u32, Used)>> {
-        let mut threads = Vec::new();
-        for folder in fs::read_dir(self.threads_folder(process))? {
-            let folder = folder?;
-            let Some(thread) = folder.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            match fs::read_to_string(folder.path().join("schedstat")) {
-                Ok(text) => threads.extend(parse(&text).map(|used| (thread, used))),
-                // It has just ended.
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::NotFound) || error.raw_os_error() == Some(ESRCH) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        // A process always has one, unless it is dead and nobody has asked yet how it ended.
-        if threads.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(threads) }
+impl Thread {
+    /// Adds to `total` by how much it has grown; whether it is still there.
+    fn grow(&mut self, folder: &Path, number: u32, total: &mut Used) -> io::Result<bool> {
+        let mut text = [0; LONGEST];
+        let read = match &self.file {
+            Some(file) => file.read_at(&mut text, 0),
+            None => open(folder, number).and_then(|file| file.read_at(&mut text, 0)),
+        };
+        let Some(len) = unless_ended(read)? else { return Ok(false) };
+        let Some(now) = std::str::from_utf8(&text[..len]).ok().and_then(parse) else { return Ok(false) };
+        // A number that was given out again is another thread.
+        let before = if now.ran < self.used.ran { Used::default() } else { self.used };
+        total.ran += now.ran - before.ran;
+        total.waited += now.waited.saturating_sub(before.waited);
+        self.used = now;
+        Ok(true)
     }
+}
 
-    fn threads_folder(&self, process: u32) -> PathBuf {
-        self.proc.join(process.to_string()).join("task")
+fn open(folder: &Path, thread: u32) -> io::Result<File> {
+    File::open(folder.join(thread.to_string()).join("schedstat"))
+}
+
+/// `None` of a thread that has just ended.
+fn unless_ended<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -191,6 +267,52 @@ mod tests {
         assert_eq!(look(&mut tree), (12, 2));
         set(&proc, 10, 11, 3, 0);
         assert_eq!(look(&mut tree), (15, 2), "the number of a thread, given out again");
+    }
+
+    #[test]
+    fn one_thread_in_the_place_of_another_is_seen() {
+        let work = || {
+            let begun = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            let mut number = 1_u64;
+            while rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).tv_nsec - begun.tv_nsec < 50_000_000
+            {
+                (0..10_000).for_each(|_| number = std::hint::black_box(number.wrapping_mul(3)));
+            }
+        };
+        // Works when told to, and stays until told to go.
+        let start = move || {
+            let (go, told) = std::sync::mpsc::channel::<()>();
+            let (done, is_done) = std::sync::mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                work();
+                done.send(()).unwrap();
+                told.recv().unwrap();
+            });
+            is_done.recv().unwrap();
+            (go, thread)
+        };
+        let (go, first) = start();
+        let mut tree = Tree::of(Path::new("/proc"), std::process::id()).unwrap();
+        let before = tree.look().unwrap().cpu;
+        go.send(()).unwrap();
+        first.join().unwrap();
+        let (go, second) = start();
+        let grown = tree.look().unwrap().cpu - before;
+        assert!((0.03..0.5).contains(&grown), "{grown}");
+        go.send(()).unwrap();
+        second.join().unwrap();
+    }
+
+    #[test]
+    fn files_beyond_the_most_are_opened_each_time() {
+        let proc = Folders::new(&[]);
+        let threads = MOST_OPEN as u32 + 10;
+        (0..threads).for_each(|thread| set(&proc, 10, thread, 1, 0));
+        let mut tree = Tree::of(&proc.0, 10).unwrap();
+        (0..threads).for_each(|thread| set(&proc, 10, thread, 3, 1));
+        assert_eq!(look(&mut tree), (u64::from(threads) * 2, u64::from(threads)));
+        let open = tree.processes[0].threads.values().filter(|thread| thread.file.is_some()).count();
+        assert_eq!(open, MOST_OPEN);
     }
 
     #[test]
