@@ -1,7 +1,7 @@
 //! Turning requests away several at a time, on threads that have nothing else to do.
 //!
 //! A request that is turned away costs a few microseconds, and the waking of a sleeping thread several times as much; at ten times what
-//! a server can do, the wakings are what it loses. A runtime that is given [`pause`] sleeps up to a millisecond, while requests are
+//! a server can do, the wakings are what it loses. A runtime that is given [`pause`] sleeps up to two milliseconds, while requests are
 //! turned away by the thousand, before it waits for the next:
 //!
 //! ```
