@@ -42,6 +42,8 @@ const fn may_be_in_token(byte: u8) -> bool {
 pub(crate) struct Present {
     pub(crate) connection: bool,
     pub(crate) content_length: bool,
+    /// More than once.
+    pub(crate) content_lengths: bool,
     pub(crate) transfer_encoding: bool,
     pub(crate) expect: bool,
     pub(crate) upgrade: bool,
@@ -53,7 +55,10 @@ impl Present {
             6 => self.expect |= *name == header::EXPECT,
             7 => self.upgrade |= *name == header::UPGRADE,
             10 => self.connection |= *name == header::CONNECTION,
-            14 => self.content_length |= *name == header::CONTENT_LENGTH,
+            14 if *name == header::CONTENT_LENGTH => {
+                self.content_lengths = self.content_length;
+                self.content_length = true;
+            }
             17 => self.transfer_encoding |= *name == header::TRANSFER_ENCODING,
             _ => {}
         }
@@ -150,9 +155,7 @@ pub fn strip_forbidden_trailers(trailers: &mut HeaderMap) {
 
 /// Leaves one line of a field that says the same in all of them.
 pub(crate) fn keep_first(headers: &mut HeaderMap, name: &HeaderName) {
-    let mut lines = headers.get_all(name).iter();
-    if let (Some(first), Some(_)) = (lines.next(), lines.next()) {
-        let first = first.clone();
+    if let Some(first) = headers.get(name).cloned() {
         headers.insert(name, first);
     }
 }
@@ -161,6 +164,10 @@ pub(crate) fn keep_first(headers: &mut HeaderMap, name: &HeaderName) {
 pub(crate) fn keep_alive(headers: &HeaderMap, present: Present, version: Version) -> bool {
     if !present.connection {
         return version == Version::HTTP_11;
+    }
+    // Nearly every `Connection` says this and nothing else.
+    if headers.get_all(header::CONNECTION).iter().all(|line| line.as_bytes().eq_ignore_ascii_case(b"keep-alive")) {
+        return true;
     }
     let stays = version == Version::HTTP_11 || has_connection_option(headers, "keep-alive");
     stays && !has_connection_option(headers, "close")

@@ -40,7 +40,7 @@ impl ResponseHead {
         let (version, status) = status_line(line)?;
         let (mut headers, present) = fields::read(head, line_len + 1, limits.max_fields)?;
         let framing = Framing::of_response(&headers, present, version, status, method)?;
-        if present.content_length {
+        if present.content_lengths {
             fields::keep_first(&mut headers, &CONTENT_LENGTH);
         }
         let keep_alive = fields::keep_alive(&headers, present, version) && !is_last(&headers, framing, status, method);

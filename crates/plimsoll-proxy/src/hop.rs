@@ -118,14 +118,20 @@ fn strip(headers: &mut HeaderMap, found: Found, listed: &[HeaderName]) {
 /// Removes the fields that `Connection` names. Those that make up the message's meaning stay, whatever it says: a
 /// client must not be able to take the host or the length off a request on its way.
 fn strip_named(headers: &mut HeaderMap) {
+    // Nearly every `Connection` says one of these and nothing else, which is no field, or goes anyhow.
+    let is_usual =
+        |token: &[u8]| token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close");
+    let mut lines = headers.get_all(header::CONNECTION).iter();
+    if lines.all(|line| is_usual(line.as_bytes())) {
+        return;
+    }
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(str::trim)
-        // Nearly every `Connection` says one of these, which is no field, or goes anyhow.
-        .filter(|token| !["keep-alive", "close"].iter().any(|usual| token.eq_ignore_ascii_case(usual)))
+        .filter(|token| !is_usual(token.as_bytes()))
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
         .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH && *name != header::TE)
         .collect();
