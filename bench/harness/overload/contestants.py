@@ -105,8 +105,9 @@ class Contestant:
         return self.says.replace("LIMIT", str(limit))
 
 
+UNPROTECTED = Contestant("unprotected", "The backend alone, first come, first served")
 _ALL = [
-    Contestant("unprotected", "The backend alone, first come, first served"),
+    UNPROTECTED,
     Contestant(
         "nginx",
         "`limit_conn LIMIT` over all clients, 503 beyond; knows no classes",
@@ -136,5 +137,5 @@ _ALL = [
     ),
 ]
 CONTESTANTS = {each.name: each for each in _ALL}
-# The one whose goals count.
-SUBJECT = "plimsoll-library"
+# Those whose goals count.
+SUBJECTS = ("plimsoll-library", "plimsoll-sidecar")

@@ -4,6 +4,9 @@ Each begins with new processes, for a queue or a controller that remembers the l
 answers do not slow the arrivals. Clients give up after a second, four times as long as an answer is of use: users do not
 leave at the moment that the operator drew up.
 
+Each round also has the ceiling: the backend alone, kept busy by a few callers who wait for their answers. It does less than its
+CPU allows, since it reads and writes HTTP besides; nobody who protects it can have it do more.
+
 The CPU of the backend's worker threads is work; that of all its other threads and of the proxy is what it costs to take
 requests in, turn them away and pass them on ("beside"). The difference between an answered and a rejected request shows there.
 """
@@ -22,7 +25,7 @@ from .. import machine
 from ..load import LoadFailed
 from ..peers import Plimsoll
 from ..processes import Process, Site, StartFailed, cpu_of_threads, cpu_of_tree, free_port
-from .contestants import Contestant, LimitedSetup
+from .contestants import UNPROTECTED, Contestant, LimitedSetup
 
 # CPU of a request at the backend: lognormal, of this mean and sigma 1, as many services have it.
 COST_SECONDS = 0.002
@@ -44,6 +47,8 @@ _SEARCH = (2, 4)
 # Makes the seed of the costs from that of the arrivals. Within a round both are the same for all; with one seed for the two, short
 # gaps would have cheap requests.
 _COSTS = 1_000
+# Callers who keep the backend busy and never have much wait: the ceiling of what it does.
+CALLERS = 8
 # Threads of `plimsoll backend` that do the work.
 _WORKERS = "core-"
 
@@ -109,9 +114,20 @@ def _load_command(port: int, load: float, warm_up: int, seconds: int, seed: int)
     ]
 
 
-def _once(contestant: Contestant, limit: int | None, load: float, effort: Effort, seed: int) -> dict:
+def _callers_command(port: int, warm_up: int, seconds: int) -> list[str]:
+    return [
+        *(Plimsoll.program, "load", f"http://127.0.0.1:{port}/", "--json", "--concurrency", str(CALLERS)),
+        *("--useful-within", f"{USEFUL_WITHIN_MS}ms", "--warmup", f"{warm_up}s", "--duration", f"{seconds}s"),
+    ]
+
+
+def _once(contestant: Contestant, limit: int | None, load: float | None, effort: Effort, seed: int) -> dict:
+    """`load`: None for callers who keep it busy."""
     with _running(contestant, limit, effort, seed) as running:
-        command = _load_command(running.port, load, effort.warm_up, effort.seconds, seed)
+        if load is None:
+            command = _callers_command(running.port, effort.warm_up, effort.seconds)
+        else:
+            command = _load_command(running.port, load, effort.warm_up, effort.seconds, seed)
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             time.sleep(effort.warm_up)
@@ -132,7 +148,7 @@ def _once(contestant: Contestant, limit: int | None, load: float, effort: Effort
         "seconds": effort.seconds,
         "groups": counted["groups"],
         "failures": counted["failures"],
-        "send_lag_p99_ms": counted["send_lag_ms"]["p99"],
+        "send_lag_p99_ms": counted["send_lag_ms"]["p99"] if load is not None else 0.0,
         "work_cores": (work_then - work) / took,
         "beside_cores": (beside_then - beside) / took,
         "sending_cores": sending / took,
@@ -140,7 +156,7 @@ def _once(contestant: Contestant, limit: int | None, load: float, effort: Effort
     }
 
 
-def _undisturbed(contestant: Contestant, limit: int | None, load: float, effort: Effort, seed: int) -> dict:
+def _undisturbed(contestant: Contestant, limit: int | None, load: float | None, effort: Effort, seed: int) -> dict:
     def in_time(run: dict) -> bool:
         return machine.little_stolen(run) and run["send_lag_p99_ms"] <= MOST_LAG_MS
 
@@ -150,6 +166,12 @@ def _undisturbed(contestant: Contestant, limit: int | None, load: float, effort:
 
 def _useful_per_second(run: dict) -> float:
     return run["groups"]["all"]["useful"] / run["seconds"]
+
+
+def _told(run: dict) -> str:
+    useful = _useful_per_second(run) / CAPACITY
+    late = f", THE LOAD WAS LATE by {run['send_lag_p99_ms']:.0f} ms" * (run["send_lag_p99_ms"] > MOST_LAG_MS)
+    return f"useful work {useful:.0%} of the capacity, {run['stolen']:.1%} of the time stolen{late}"
 
 
 def _find_limit(contestant: Contestant, load: float, effort: Effort) -> tuple[int | None, dict[int, float]]:
@@ -163,7 +185,7 @@ def _find_limit(contestant: Contestant, load: float, effort: Effort) -> tuple[in
 
 
 def measure(field: list[Contestant], loads: list[float], effort: Effort) -> dict:
-    """`runs` by contestant and load, `limits` that were found, and who was `refused` for what."""
+    """`runs` by contestant and load, the `ceiling` of each round, `limits` that were found, and who was `refused` for what."""
     limits: dict[str, int | None] = {}
     tried: dict[str, dict[int, float]] = {}
     refused: dict[str, str] = {}
@@ -174,7 +196,10 @@ def measure(field: list[Contestant], loads: list[float], effort: Effort) -> dict
         except (LoadFailed, StartFailed) as problem:
             refused[one.name] = str(problem)
             print(f"{one.name} refused: {problem}", file=sys.stderr)
+    ceiling = []
     for number in range(effort.rounds):
+        ceiling.append(_undisturbed(UNPROTECTED, None, None, effort, seed=number + 1))
+        print(f"round {number + 1}/{effort.rounds} ceiling: {_told(ceiling[-1])}", file=sys.stderr)
         # No contestant always comes after the same other.
         turn = number % len(field)
         for load in loads:
@@ -188,10 +213,7 @@ def measure(field: list[Contestant], loads: list[float], effort: Effort) -> dict
                     print(f"{one.name} refused: {problem}", file=sys.stderr)
                     continue
                 runs[one.name][f"{load:g}"].append(run)
-                useful = _useful_per_second(run) / CAPACITY
-                late = f", THE LOAD WAS LATE by {run['send_lag_p99_ms']:.0f} ms" * (run["send_lag_p99_ms"] > MOST_LAG_MS)
-                said = f"useful work {useful:.0%} of the capacity, {run['stolen']:.1%} of the time stolen{late}"
-                print(f"round {number + 1}/{effort.rounds} {load:g}x {one.name}: {said}", file=sys.stderr)
+                print(f"round {number + 1}/{effort.rounds} {load:g}x {one.name}: {_told(run)}", file=sys.stderr)
     # Half a contestant is no comparison.
     kept = {name: of for name, of in runs.items() if name not in refused}
-    return {"runs": kept, "limits": limits, "tried": tried, "refused": refused}
+    return {"runs": kept, "ceiling": ceiling, "limits": limits, "tried": tried, "refused": refused}

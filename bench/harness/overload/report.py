@@ -1,11 +1,12 @@
 """The result of `bench/overload` as Markdown and as a page with plots."""
 
 import html
+import statistics
 
 from .. import page, report
 from . import summary
 from .contestants import CONTESTANTS
-from .measure import CAPACITY, CLIENT_TIMEOUT_SECONDS, COST, CRITICALITIES, CUSTOMERS, MOST_LAG_MS, USEFUL_WITHIN_MS
+from .measure import CALLERS, CAPACITY, CLIENT_TIMEOUT_SECONDS, COST, CRITICALITIES, CUSTOMERS, MOST_LAG_MS, USEFUL_WITHIN_MS
 
 # The parts of a bar, from the most critical class down.
 _OPACITIES = (1, 0.7, 0.45, 0.2)
@@ -38,8 +39,10 @@ def _goals(result: dict) -> list[str]:
     found = summary.goals(result["summary"])
     if not found:
         return []
-    lines = [f"| goals of {summary.SUBJECT} | measured | |", "|---|--:|---|"]
-    return lines + [f"| {each.says} | {each.got} | {'kept' if each.kept else '**missed**'} |" for each in found]
+    lines = ["| goals of | | measured | |", "|---|---|--:|---|"]
+    return lines + [
+        f"| {each.whose} | {each.says} | {each.got} | {'kept' if each.kept else '**missed**'} |" for each in found
+    ]
 
 
 def _overview(result: dict) -> list[str]:
@@ -48,6 +51,19 @@ def _overview(result: dict) -> list[str]:
     for name, of in result["summary"].items():
         cells = [f"{of[load]['useful_work']:.2f} ({of[load]['low']:.2f}–{of[load]['high']:.2f})" for load in loads]
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _of_ceiling(result: dict) -> list[str]:
+    works = [summary.work_of(run) for run in result["ceiling"]]
+    loads = [f"{load:g}" for load in result["loads"]]
+    most = f"{statistics.median(works):.2f} ({min(works):.2f}–{max(works):.2f})"
+    lines = [
+        f"| useful work ÷ what the backend alone does when kept busy, {most} | {' | '.join(f'{load}x' for load in loads)} |",
+        f"|---|{'--:|' * len(loads)}",
+    ]
+    for name, of in result["summary"].items():
+        lines.append(f"| {name} | {' | '.join(format(of[load]['of_ceiling'], '.2f') for load in loads)} |")
     return lines
 
 
@@ -73,7 +89,9 @@ def _load_table(result: dict, load: str) -> list[str]:
 
 def _explained() -> str:
     return (
-        "Per class: the share of its requests that was useful. Useful work: useful answers per second × 2 ms, over one core. CPU work: "
+        "Per class: the share of its requests that was useful. Useful work: useful answers per second × 2 ms, over one core. Kept busy: by "
+        f"{CALLERS} callers who wait for their answers, with nothing before the backend, in the same round; what it lacks of the capacity it "
+        "spends on HTTP. CPU work: "
         "CPU-seconds per second that the backend's worker spent, useful or not; CPU beside: what its other threads and the proxy "
         "spent, and over all requests; at the highest loads nearly all of them are rejections, so it is what one costs at most. "
         "Failed otherwise: no answer before the client gave up, or never sent. Left late by: the load itself (p99, the worst round), "
@@ -105,7 +123,7 @@ def _trust(result: dict) -> str:
 
 def markdown(result: dict) -> str:
     lines = [f"# {result['title']}, {result['date']}", "", conditions(result)]
-    for table in (_contestants(result), _goals(result), _overview(result)):
+    for table in (_contestants(result), _goals(result), _overview(result), _of_ceiling(result)):
         lines += ["", *table] if table else []
     lines += ["", _explained(), "", _order(result)]
     for load in result["loads"]:
@@ -135,7 +153,7 @@ def _figure(result: dict, load: str) -> str:
 
 def as_page(result: dict) -> str:
     body = [f"<p>{html.escape(conditions(result))}</p>"]
-    body += [page.table(table) for table in (_contestants(result), _goals(result), _overview(result)) if table]
+    body += [page.table(table) for table in (_contestants(result), _goals(result), _overview(result), _of_ceiling(result)) if table]
     body += [f"<p>{page.text(said)}</p>" for said in (_explained(), _order(result), _trust(result))]
     for load in result["loads"]:
         name = f"{load:g}"
