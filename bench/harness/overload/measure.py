@@ -164,6 +164,17 @@ def _undisturbed(contestant: Contestant, limit: int | None, load: float | None, 
     return made[-1] if in_time(made[-1]) else min(made, key=lambda run: run["send_lag_p99_ms"])
 
 
+def _ceiling(effort: Effort, seed: int) -> dict | None:
+    """What the backend alone does when it is kept busy; None if that could not be found out."""
+    try:
+        run = _undisturbed(UNPROTECTED, None, None, effort, seed)
+    except (LoadFailed, StartFailed) as problem:
+        print(f"round {seed}/{effort.rounds} ceiling: {problem}", file=sys.stderr)
+        return None
+    print(f"round {seed}/{effort.rounds} ceiling: {_told(run)}", file=sys.stderr)
+    return run if run["groups"]["all"]["useful"] else None
+
+
 def _useful_per_second(run: dict) -> float:
     return run["groups"]["all"]["useful"] / run["seconds"]
 
@@ -196,10 +207,9 @@ def measure(field: list[Contestant], loads: list[float], effort: Effort) -> dict
         except (LoadFailed, StartFailed) as problem:
             refused[one.name] = str(problem)
             print(f"{one.name} refused: {problem}", file=sys.stderr)
-    ceiling = []
+    ceiling: list[dict | None] = []
     for number in range(effort.rounds):
-        ceiling.append(_undisturbed(UNPROTECTED, None, None, effort, seed=number + 1))
-        print(f"round {number + 1}/{effort.rounds} ceiling: {_told(ceiling[-1])}", file=sys.stderr)
+        ceiling.append(_ceiling(effort, number + 1))
         # No contestant always comes after the same other.
         turn = number % len(field)
         for load in loads:

@@ -55,7 +55,9 @@ def _overview(result: dict) -> list[str]:
 
 
 def _of_ceiling(result: dict) -> list[str]:
-    works = [summary.work_of(run) for run in result["ceiling"]]
+    works = [summary.work_of(run) for run in result["ceiling"] if run]
+    if not works:
+        return []
     loads = [f"{load:g}" for load in result["loads"]]
     most = f"{statistics.median(works):.2f} ({min(works):.2f}–{max(works):.2f})"
     lines = [

@@ -66,7 +66,7 @@ def work_of(run: dict) -> float:
     return run["groups"]["all"]["useful"] / run["seconds"] / CAPACITY
 
 
-def _row(runs: list[dict], ceiling: list[dict]) -> dict:
+def _row(runs: list[dict], ceiling: list[dict | None]) -> dict:
     work = [work_of(run) for run in runs]
     classes = {
         name: {
@@ -81,7 +81,7 @@ def _row(runs: list[dict], ceiling: list[dict]) -> dict:
     return {
         "useful_work": statistics.median(work),
         # Beside that of the same round, so that what the machine did meanwhile cancels.
-        "of_ceiling": statistics.median(run / work_of(most) for run, most in zip(work, ceiling, strict=False)),
+        "of_ceiling": _median([run / work_of(most) for run, most in zip(work, ceiling, strict=True) if most]),
         "low": min(work),
         "high": max(work),
         "by_criticality": classes,
@@ -98,7 +98,7 @@ def _row(runs: list[dict], ceiling: list[dict]) -> dict:
     }
 
 
-def summarise(runs: dict[str, dict[str, list[dict]]], ceiling: list[dict]) -> dict[str, dict[str, dict]]:
+def summarise(runs: dict[str, dict[str, list[dict]]], ceiling: list[dict | None]) -> dict[str, dict[str, dict]]:
     """By contestant and load."""
     return {name: {load: _row(made, ceiling) for load, made in of.items()} for name, of in runs.items()}
 
@@ -125,7 +125,8 @@ def _goals_of(name: str, by_load: dict[str, dict]) -> list[Goal]:
         if float(load) == 10:
             at = f"useful work at {load} times the capacity, at least {USEFUL_WORK:g} of"
             for got, of in ((row["useful_work"], "it"), (row["of_ceiling"], "what the backend alone does when kept busy")):
-                found.append(Goal(name, f"{at} {of}", f"{got:.3f}", got >= USEFUL_WORK))
+                if got is not None:
+                    found.append(Goal(name, f"{at} {of}", f"{got:.3f}", got >= USEFUL_WORK))
         if float(load) * part / sum(CRITICALITIES.values()) <= _FITS:
             share = row["by_criticality"][most_critical]["share"]
             says = f"{most_critical} useful at {load} times the capacity, at least {MOST_CRITICAL:g}"

@@ -119,8 +119,7 @@ fn strip(headers: &mut HeaderMap, found: Found, listed: &[HeaderName]) {
 /// client must not be able to take the host or the length off a request on its way.
 fn strip_named(headers: &mut HeaderMap) {
     // Nearly every `Connection` says one of these and nothing else, which is no field, or goes anyhow.
-    let is_usual =
-        |token: &[u8]| token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close");
+    let is_usual = |token: &[u8]| token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close");
     let mut lines = headers.get_all(header::CONNECTION).iter();
     if lines.all(|line| is_usual(line.as_bytes())) {
         return;

@@ -273,7 +273,7 @@ impl Proxy {
     /// What became of the latest requests that were refused, failed or were tried again, and of some of the others; the latest
     /// first.
     #[must_use]
-    pub fn explanations(&self) -> Vec<Explanation> {
+    pub fn explanations(&self) -> Vec<Arc<Explanation>> {
         self.explain.latest()
     }
 

@@ -33,7 +33,7 @@ async fn ask(proxy: &Proxy, path: &str, fields: &str) -> Answered {
     client.ask(&format!("GET {path} HTTP/1.1\r\nhost: a\r\n{fields}\r\n")).await
 }
 
-fn explained(proxy: &Proxy, id: &str) -> Option<Explanation> {
+fn explained(proxy: &Proxy, id: &str) -> Option<Arc<Explanation>> {
     proxy.explanations().into_iter().find(|known| known.id.as_str() == id)
 }
 

@@ -43,7 +43,7 @@ async fn ask(proxy: &Proxy, fields: &str) -> Answered {
     client.ask(&format!("GET / HTTP/1.1\r\nhost: a\r\n{fields}\r\n")).await
 }
 
-fn explained(proxy: &Proxy, id: &str) -> Explanation {
+fn explained(proxy: &Proxy, id: &str) -> Arc<Explanation> {
     proxy.explanations().into_iter().find(|known| known.id.as_str() == id).unwrap()
 }
 

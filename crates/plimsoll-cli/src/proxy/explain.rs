@@ -32,9 +32,9 @@ impl Localities {
 }
 
 /// Of `known`, the latest first, those that are wanted; and how far back it reaches.
-pub(super) fn explained(known: &[Known], wanted: &Wanted, localities: &Localities) -> Explained {
+pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted, localities: &Localities) -> Explained {
     let now = Instant::now();
-    let is_wanted = |known: &&Known| {
+    let is_wanted = |known: &&Arc<Known>| {
         wanted.includes(&Marks {
             id: known.id.as_str(),
             outcome: known.end.kind.name(),
@@ -44,7 +44,7 @@ pub(super) fn explained(known: &[Known], wanted: &Wanted, localities: &Localitie
             cluster: known.cluster.as_deref(),
         })
     };
-    let told = |known: &Known| Explanation { locality: localities.find(known), ..explanation(known, now) };
+    let told = |known: &Arc<Known>| Explanation { locality: localities.find(known), ..explanation(known, now) };
     let requests = known.iter().filter(is_wanted).take(wanted.most()).map(told).collect();
     let remembered = Kind::ALL.map(|kind| {
         let mut of_kind = known.iter().filter(|known| known.end.kind == kind);

@@ -179,7 +179,7 @@ impl Explain {
     }
 
     /// All that are kept, the latest first.
-    pub(crate) fn latest(&self) -> Vec<Explanation> {
+    pub(crate) fn latest(&self) -> Vec<Arc<Explanation>> {
         let rings = self.0.rings.load();
         let mut all: Vec<_> = rings.iter().flat_map(|rings| rings.iter()).flat_map(Ring::all).collect();
         all.sort_by_key(|explanation| std::cmp::Reverse(explanation.ended));

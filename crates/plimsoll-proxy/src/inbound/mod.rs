@@ -36,6 +36,9 @@ use plimsoll_wire::shed::{ShedAnswer, ShedReason};
 use self::gate::{Asked, Gate, Use};
 use crate::config;
 
+/// Files by which one process is watched.
+pub(crate) const FILES: u64 = process::MOST_OPEN as u64;
+
 /// Decides which requests of a cluster are let in.
 pub(crate) struct Inbound {
     config: config::Inbound,

@@ -14,6 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 
 use crate::config::Config;
+use crate::inbound;
 
 /// Connections that are turned away in one go. The accept loop has other things to look at in between.
 const MOST_AT_ONCE: usize = 64;
@@ -87,10 +88,13 @@ fn raise_limit_to(needed: u64) -> u64 {
     if is_raised { raised } else { limit }
 }
 
-/// Descriptors that `config` may come to need: two for each connection of a client, as each may have one to a backend.
+/// Descriptors that `config` may come to need: two for each connection of a client, as each may have one to a backend, and those by
+/// which processes are watched.
 pub(crate) fn needed(config: &Config) -> u64 {
     let connections: u64 = config.listeners().iter().map(|listener| listener.max_connections.get() as u64).sum();
-    connections.saturating_mul(2).saturating_add(BESIDES + PER_THREAD * config.threads().get() as u64)
+    let watched = config.clusters().iter().filter(|(_, cluster)| cluster.inbound.is_some()).count() as u64;
+    let others = BESIDES + PER_THREAD * config.threads().get() as u64 + inbound::FILES * watched;
+    connections.saturating_mul(2).saturating_add(others)
 }
 
 /// Descriptors that are open; `None` where the system does not say.
@@ -151,6 +155,8 @@ mod tests {
     fn two_descriptors_are_needed_for_each_connection() {
         let text = "threads = 2\n[[listeners]]\naddress = \"127.0.0.1:8080\"\nmax_connections = 300\n[[routes]]\ncluster = \"web\"\n[clusters.web]\nbackends = [\"10.0.0.1:80\"]\n";
         assert_eq!(needed(&Config::parse("test.toml", text).unwrap()), 680);
+        let watching = format!("{text}[clusters.web.inbound]\npid = 1\n");
+        assert_eq!(needed(&Config::parse("test.toml", &watching).unwrap()), 680 + inbound::FILES);
     }
 
     #[test]
