@@ -172,7 +172,7 @@ def _ceiling(effort: Effort, seed: int) -> dict | None:
         print(f"round {seed}/{effort.rounds} ceiling: {problem}", file=sys.stderr)
         return None
     print(f"round {seed}/{effort.rounds} ceiling: {_told(run)}", file=sys.stderr)
-    return run if run["groups"]["all"]["useful"] else None
+    return run
 
 
 def _useful_per_second(run: dict) -> float:

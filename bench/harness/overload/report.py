@@ -55,7 +55,7 @@ def _overview(result: dict) -> list[str]:
 
 
 def _of_ceiling(result: dict) -> list[str]:
-    works = [summary.work_of(run) for run in result["ceiling"] if run]
+    works = [summary.work_of(run) for run in result["ceiling"] if summary.is_ceiling(run)]
     if not works:
         return []
     loads = [f"{load:g}" for load in result["loads"]]

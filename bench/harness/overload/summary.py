@@ -3,7 +3,7 @@
 * useful work: useful answers a second × the mean CPU of a request, over one core. By count and not by what each of them cost,
   which nobody but the backend knows; with sigma 1 the mean cost of n requests has a standard error of 1.31/√n: 2% in 8 s.
 * of the ceiling: the same over what the backend alone does in that round when it is just kept busy. By the same seed, but not
-  the same costs, so with twice the square of that error.
+  the same costs, so with twice the square of that error. A ceiling that was disturbed does not count: it would flatter everybody.
 * CPU beside a request: that of all threads but the workers', and of the proxy, over the requests sent. Far above the capacity nearly
   all of them are rejections, so there it is what a rejection costs at most. The difference between two loads would not be: the
   more come at a time, the less each costs beside its work. Not told where many failed otherwise: those cost something, too.
@@ -12,6 +12,7 @@
 import statistics
 from dataclasses import dataclass
 
+from ..machine import little_stolen
 from .contestants import SUBJECTS
 from .measure import CAPACITY, CRITICALITIES
 
@@ -66,6 +67,11 @@ def work_of(run: dict) -> float:
     return run["groups"]["all"]["useful"] / run["seconds"] / CAPACITY
 
 
+def is_ceiling(run: dict | None) -> bool:
+    """Whether others can be held against it."""
+    return run is not None and little_stolen(run) and work_of(run) > 0
+
+
 def _row(runs: list[dict], ceiling: list[dict | None]) -> dict:
     work = [work_of(run) for run in runs]
     classes = {
@@ -81,7 +87,7 @@ def _row(runs: list[dict], ceiling: list[dict | None]) -> dict:
     return {
         "useful_work": statistics.median(work),
         # Beside that of the same round, so that what the machine did meanwhile cancels.
-        "of_ceiling": _median([run / work_of(most) for run, most in zip(work, ceiling, strict=True) if most]),
+        "of_ceiling": _median([run / work_of(most) for run, most in zip(work, ceiling, strict=True) if is_ceiling(most)]),
         "low": min(work),
         "high": max(work),
         "by_criticality": classes,

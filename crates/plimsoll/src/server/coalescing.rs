@@ -2,7 +2,7 @@
 //!
 //! A request that is turned away costs a few microseconds, and the waking of a sleeping thread several times as much; at ten times what
 //! a server can do, the wakings are what it loses. A runtime that is given [`pause`] sleeps up to two milliseconds, while requests are
-//! turned away by the thousand, before it waits for the next:
+//! turned away by the hundred, before it waits for the next:
 //!
 //! ```
 //! let runtime = tokio::runtime::Builder::new_current_thread()
