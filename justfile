@@ -7,6 +7,10 @@ default:
 build:
     cargo build --release
 
+# The binary to deploy, target/optimized/plimsoll: laid out by what it does often; a quarter of an hour
+release:
+    scripts/release
+
 # Everything, as the CI runs it
 test *ARGS:
     scripts/test {{ARGS}}

@@ -34,7 +34,8 @@ class Certificate:
         self.both = directory / "both.pem"
         command = [find_program("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
         command += ["-nodes", "-keyout", self.key, "-out", self.chain, "-days", "2", "-subj", "/CN=localhost"]
-        command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+        # No authority, so that a client which has it as its only root believes it.
+        command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
         subprocess.run(command, check=True, capture_output=True)
         self.both.write_text(self.chain.read_text() + self.key.read_text())
 

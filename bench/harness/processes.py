@@ -190,5 +190,9 @@ class Process:
             try:
                 self._child.wait(5)
             except subprocess.TimeoutExpired:
-                self._child.kill()
-                self._child.wait()
+                self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL: for what has nothing to end in good order."""
+        self._child.kill()
+        self._child.wait()

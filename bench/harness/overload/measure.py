@@ -104,7 +104,8 @@ def _running(contestant: Contestant, limit: int | None, effort: Effort, seed: in
                 process.stop()
 
 
-def _load_command(port: int, load: float, warm_up: int, seconds: int, seed: int) -> list[str]:
+def overload_command(port: int, load: float, warm_up: float, seconds: float, seed: int) -> list[str]:
+    """Offers `load` times the capacity of one core."""
     return [
         *(Plimsoll.program, "load", f"http://127.0.0.1:{port}/", "--json", "--rate", f"{load * CAPACITY:g}"),
         *("--criticality", ",".join(f"{name}={part}" for name, part in CRITICALITIES.items())),
@@ -127,7 +128,7 @@ def _once(contestant: Contestant, limit: int | None, load: float | None, effort:
         if load is None:
             command = _callers_command(running.port, effort.warm_up, effort.seconds)
         else:
-            command = _load_command(running.port, load, effort.warm_up, effort.seconds, seed)
+            command = overload_command(running.port, load, effort.warm_up, effort.seconds, seed)
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             time.sleep(effort.warm_up)
