@@ -11,7 +11,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from harness.certificates import Authority
 from harness.fleet import Fleet
+from harness.http1 import Connection
 from harness.process import free_port, wait_until
 from harness.rpc import REPORT_KEY, Server, backend_of, report, stream, work
 
@@ -243,3 +245,21 @@ def test_backend_tells_health_watchers_before_it_goes(fleet: Fleet) -> None:
         assert next(watch).status == not_serving
         watch.cancel()
     assert backend.wait(10) == 0
+
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+def test_a_backend_that_knows_no_http2_is_not_held_to_be_broken_for_what_a_client_calls_grpc(fleet: Fleet, is_secure: bool) -> None:
+    certificate, further = None, ""
+    if is_secure:
+        authority = Authority(fleet.directory)
+        certificate = authority.issue("backend", "DNS:backend.internal")
+        further = f'[clusters.main.tls]\nca = "{authority.certificate}"\nserver_name = "backend.internal"'
+    proxy = fleet.proxy([fleet.nginx(certificate) for _ in range(2)], further=further)
+    proxy.admin.wait_for_healthy(2)
+    with Connection.to(proxy.port) as client:
+        for _ in range(20):
+            answer = client.request("/", method="POST", fields="content-type: application/grpc\r\n", body=bytes(5))
+            assert answer.get("grpc-status") == "14", answer
+            assert client.request("/").status == 200
+    assert proxy.admin.states() == dict.fromkeys(proxy.admin.states(), "healthy")
+    assert proxy.admin.metric("plimsoll_failures_total") == 0

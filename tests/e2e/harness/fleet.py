@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from .certificates import Certificate
 from .http1 import Handler, Origin
 from .process import Process, find_program, free_port, run, wait_until
 
@@ -185,13 +186,14 @@ class Fleet:
         for origin in self._origins:
             origin.stop()
 
-    def nginx(self) -> str:
+    def nginx(self, certificate: Certificate | None = None) -> str:
         """An nginx with one worker that answers every request with its own address; below `/upload` only after it has read the
-        whole body. Returns that address."""
+        whole body. By TLS with a `certificate`, and in any case by HTTP/1 only. Returns that address."""
         name, port = self._name("nginx"), free_port()
         home = self.directory / name
         home.mkdir()
         paths = "\n".join(f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        tls = f"ssl_certificate {certificate.certificate}; ssl_certificate_key {certificate.key};" if certificate else ""
         (home / "nginx.conf").write_text(f"""
             daemon off;
             master_process off;
@@ -202,7 +204,8 @@ class Fleet:
                 access_log off;
                 {paths}
                 server {{
-                    listen 127.0.0.1:{port};
+                    listen 127.0.0.1:{port}{" ssl" if certificate else ""};
+                    {tls}
                     add_header x-backend 127.0.0.1:{port} always;
                     location / {{ return 200 "127.0.0.1:{port}\\n"; }}
                     location /upload {{ proxy_pass http://127.0.0.1:{port}/; }}

@@ -240,6 +240,9 @@ pub enum ConnectError {
     /// It was opened, and closed again before a request was on it.
     #[error("connections are closed as soon as they are opened")]
     ClosedAtOnce,
+    /// The request is gRPC and nobody said by which protocol it goes, and the backend speaks no HTTP/2.
+    #[error("it speaks no HTTP/2, which gRPC needs")]
+    NotHttp2,
     /// The HTTP set-up failed.
     #[error("{0}")]
     Handshake(Arc<hyper::Error>),
@@ -249,6 +252,11 @@ impl ConnectError {
     /// Whether nothing listens there.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
+    /// Whether it says nothing of the backend's health: it is for want of something here, or by what the request is.
+    pub(crate) fn blames_nobody(&self) -> bool {
+        self.is_own_shortage() || matches!(self, Self::NotHttp2)
     }
 
     /// Whether this process, or its machine, lacked a descriptor, a port or memory for a connection. Says nothing of the

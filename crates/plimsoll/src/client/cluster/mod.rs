@@ -309,6 +309,9 @@ impl Shared {
             drop(machine);
             return self.ran_short(now, error);
         }
+        if error.blames_nobody() {
+            return;
+        }
         let news = machine.tell(now, |b, rng, mut obs| b.on_connect_failed(now, id, rng, &mut obs));
         drop(machine);
         self.publish(news);

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_wire::proxy_protocol::{self, Addresses};
+use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::client::cluster::Backend;
-use crate::client::config::ClusterConfig;
+use crate::client::config::{ClusterConfig, Protocol};
 use crate::client::error::ConnectError;
 use crate::stream::Stream;
 use crate::tls::{Alpn, TlsConfig};
@@ -40,7 +41,14 @@ pub(crate) async fn connect(
         }
         match &config.tls {
             None => Ok(Stream::Tcp(tcp)),
-            Some(tls) => handshake(tcp, backend, tls, alpn).await.map_err(|cause| ConnectError::Tls(Arc::new(cause))),
+            Some(tls) => handshake(tcp, backend, tls, alpn).await.map_err(|cause| {
+                let is_guess = alpn == Alpn::Http2 && config.requests.protocol == Protocol::Auto;
+                if is_guess && has_no_such_protocol(&cause) {
+                    ConnectError::NotHttp2
+                } else {
+                    ConnectError::Tls(Arc::new(cause))
+                }
+            }),
         }
     };
     tokio::time::timeout(limit, connecting).await.unwrap_or(Err(ConnectError::Timeout(limit)))
@@ -53,6 +61,12 @@ async fn handshake(tcp: TcpStream, backend: &Backend, tls: &TlsConfig, alpn: Alp
     };
     let stream = TlsConnector::from(Arc::clone(tls.rustls(alpn))).connect(name, tcp).await?;
     Ok(Stream::Tls(Box::new(TlsStream::Client(stream))))
+}
+
+/// Whether the backend said that it speaks none of the protocols that it was offered.
+fn has_no_such_protocol(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
 }
 
 /// The host of `backend` as its source names it, or its address.

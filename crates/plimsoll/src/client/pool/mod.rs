@@ -11,6 +11,7 @@
 
 mod alarm;
 mod connect;
+mod greeting;
 mod http1;
 mod http2;
 mod keep;

@@ -8,13 +8,16 @@ use plimsoll_core::BackendId;
 
 use super::alarm::Watch;
 use super::connect::connect;
+use super::greeting::Overheard;
 use super::http1::Kept;
 use super::http2::{StreamLimit, Tasks};
 use super::{ConnectionId, Pool, RequestBody, Version};
 use crate::client::ClientAddress;
+use crate::client::config::{Protocol, RequestConfig};
 use crate::client::error::ConnectError;
 use crate::client::http1::{Connection, Lease};
 use crate::client::outgoing::Outgoing;
+use crate::stream::Stream;
 use crate::tls::Alpn;
 
 /// Streams that were given up and for which frames may still come. Callers go away; with hyper's ten, what their backends
@@ -106,18 +109,11 @@ impl<B: RequestBody> Pool<B> {
         let Some(backend) = self.cluster.backend(id) else { return Ok(()) };
         let config = self.cluster.config();
         let limit = config.requests.connect_timeout;
-        let (send, mut connection) = async {
-            let io = TokioIo::new(connect(&backend, &config, limit, Alpn::Http2, None).await?);
-            http2::Builder::new(Tasks)
-                .max_concurrent_reset_streams(MAX_RESET_STREAMS)
-                .max_local_error_reset_streams(None)
-                .handshake::<_, Outgoing<B>>(io)
-                .await
-                .map_err(|e| ConnectError::Handshake(Arc::new(e)))
-        }
-        .await
-        .inspect_err(|error| self.cluster.connect_failed(id, error))?;
+        let opened = connect(&backend, &config, limit, Alpn::Http2, None).await;
+        let stream = opened.inspect_err(|error| self.cluster.connect_failed(id, error))?;
         self.cluster.connected(id);
+        let greeted = greet(stream, &config.requests).await;
+        let (send, mut connection) = greeted.inspect_err(|_| self.cluster.connection_closed(id))?;
 
         let (stream_limit, now) = (StreamLimit::unknown(), self.cluster.now());
         let mut state = self.state.lock();
@@ -195,6 +191,29 @@ impl<B: RequestBody> Pool<B> {
         drop(state);
         self.open_in_background(id, version);
     }
+}
+
+/// A connection of hyper's that sends bodies `B`, to be driven by who opened it.
+type Driven<B> = http2::Connection<TokioIo<Overheard>, Outgoing<B>, Tasks>;
+
+/// Begins HTTP/2 on a connection; where that is a guess, waits until the backend has shown that it speaks it.
+async fn greet<B: RequestBody>(
+    stream: Stream,
+    config: &RequestConfig,
+) -> Result<(http2::SendRequest<Outgoing<B>>, Driven<B>), ConnectError> {
+    let (stream, greeting) = Overheard::new(stream);
+    let (send, mut connection) = http2::Builder::new(Tasks)
+        .max_concurrent_reset_streams(MAX_RESET_STREAMS)
+        .max_local_error_reset_streams(None)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| ConnectError::Handshake(Arc::new(error)))?;
+    if config.protocol == Protocol::Auto {
+        let limit = config.connect_timeout;
+        let greeted = tokio::time::timeout(limit, greeting.of(&mut connection)).await;
+        greeted.unwrap_or(Err(ConnectError::Timeout(limit)))?;
+    }
+    Ok((send, connection))
 }
 
 fn closed<B: RequestBody>(pool: &Weak<Pool<B>>, connection: ConnectionId) {

@@ -395,9 +395,9 @@ fn connect_too_late(attempt: &mut Attempt, backend: &Backend, timeout: Duration,
 fn connect_error(attempt: &mut Attempt, backend: &Backend, cause: ConnectError) -> Error {
     // Whoever was to blame: batch work comes back, and must not come back at once.
     attempt.refused();
-    let (is_own, is_refused) = (cause.is_own_shortage(), cause.is_refusal());
+    let (blames_nobody, is_refused) = (cause.blames_nobody(), cause.is_refusal());
     let error = Error::Connect { address: backend.address(), cause, attempts: 1, was_seen: false };
-    match (is_own, is_refused) {
+    match (blames_nobody, is_refused) {
         (true, _) => attempt.fail_without_blame(error.ending()),
         (_, true) => attempt.fail_refused(error.ending()),
         _ => attempt.fail(error.ending()),
