@@ -26,6 +26,9 @@
 //! fill_k = B_k ÷ T_k
 //! ```
 //!
+//! Where requests have so little time that they would be late before the queue is full, whom to turn away would be decided by their deadlines and not
+//! by how critical they are. So `T_k` is at most half of the time that requests have in the mean, but for `LEAST` mean requests.
+//!
 //! Whoever is pessimistic takes a burst for the beginning of an overload: `T_k = max(C · target delay, FEW · mean cost)`.
 
 use core::time::Duration;
@@ -40,6 +43,10 @@ const LOOSE: f64 = 48.0;
 const TIGHT: f64 = 16.0;
 /// In mean requests, for the pessimistic: two a core of four.
 const FEW: f64 = 8.0;
+/// In mean requests: with fewer, a core runs dry between two arrivals however little time there is.
+const LEAST: f64 = 4.0;
+/// Seconds that a request has at most, as far as this looks; one without a deadline has so many.
+const LONGEST: f64 = 10.0;
 /// The offered load, in capacities, at which overload is certain.
 const CERTAIN: f64 = 1.25;
 /// Of what is offered: the load is known to some per cent after a few hundred requests.
@@ -60,8 +67,8 @@ struct Level {
 #[derive(Clone, Debug)]
 pub(super) struct Backlog<const N: usize> {
     levels: [Level; N],
-    /// Of requests that came, decayed: how many, and their CPU-seconds.
-    requests: (f64, f64),
+    /// Of requests that came, decayed: how many, their CPU-seconds, and the seconds that they had.
+    requests: (f64, f64, f64),
     at: Timestamp,
 }
 
@@ -80,7 +87,7 @@ pub(super) struct Supply {
 
 impl<const N: usize> Backlog<N> {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { levels: [Level::default(); N], requests: (0.0, 0.0), at: now }
+        Self { levels: [Level::default(); N], requests: (0.0, 0.0, 0.0), at: now }
     }
 
     /// Time goes by, in which work is done.
@@ -94,14 +101,16 @@ impl<const N: usize> Backlog<N> {
             level.backlog = (level.backlog - done).max(0.0);
             level.offered *= left;
         }
-        self.requests = (self.requests.0 * left, self.requests.1 * left);
+        let (count, cost, time) = self.requests;
+        self.requests = (count * left, cost * left, time * left);
         self.at = now;
     }
 
-    /// A request of this rank asks for `cost` CPU-seconds.
-    pub(super) fn on_request(&mut self, rank: usize, cost: f64) {
+    /// A request of this rank asks for `cost` CPU-seconds, and is of use for so many seconds, if there is an end to that.
+    pub(super) fn on_request(&mut self, rank: usize, cost: f64, time: Option<f64>) {
         self.levels[rank..].iter_mut().for_each(|level| level.offered += cost);
-        self.requests = (self.requests.0 + 1.0, self.requests.1 + cost);
+        let (count, costs, times) = self.requests;
+        self.requests = (count + 1.0, costs + cost, times + time.unwrap_or(LONGEST).min(LONGEST));
     }
 
     /// Work of this rank is taken on, or turns out to be so much more, or less.
@@ -119,12 +128,28 @@ impl<const N: usize> Backlog<N> {
 
     /// So much of what is in progress is done.
     pub(super) fn done(&mut self, rank: usize, used: f64, supply: &Supply) {
-        for level in &mut self.levels[rank..] {
+        for rank in rank..N {
+            // Above the load line what is done early was done with CPU that is not for requests; but a full queue is enough for that.
+            let least = if supply.is_over { self.limit(rank, supply) } else { 0.0 };
+            let level = &mut self.levels[rank];
             level.in_progress = (level.in_progress - used).max(0.0);
-            // Above the load line what is done early was done with CPU that is not for requests.
-            if !supply.is_over {
-                level.backlog = level.backlog.min(level.in_progress);
-            }
+            level.backlog = level.backlog.min(level.in_progress.max(least));
+        }
+    }
+
+    /// So much of what was in progress is not, and was not done either: it may be, some time.
+    pub(super) fn abandon(&mut self, rank: usize, left: f64) {
+        self.levels[rank..].iter_mut().for_each(|level| level.in_progress = (level.in_progress - left).max(0.0));
+    }
+
+    /// So many requests wait: each level has at least its part of them to do. Of how many levels they are is not known but by what is in progress; if
+    /// nothing is, they are of the last.
+    pub(super) fn at_least(&mut self, requests: f64) {
+        let waiting = requests * self.mean();
+        let all = self.levels[N - 1].in_progress;
+        for (rank, level) in self.levels.iter_mut().enumerate() {
+            let part = if all > 0.0 { level.in_progress / all } else { f64::from(u8::from(rank == N - 1)) };
+            level.backlog = level.backlog.max(waiting * part);
         }
     }
 
@@ -154,6 +179,12 @@ impl<const N: usize> Backlog<N> {
         self.requests.1 / self.requests.0.max(f64::MIN_POSITIVE)
     }
 
+    /// Seconds that the mean request has.
+    fn time(&self) -> f64 {
+        let (count, _, times) = self.requests;
+        if count > 0.0 { times / count } else { LONGEST }
+    }
+
     /// How many CPU-seconds of backlog are tolerable.
     pub(super) fn limit(&self, rank: usize, supply: &Supply) -> f64 {
         let level = &self.levels[rank];
@@ -166,7 +197,8 @@ impl<const N: usize> Backlog<N> {
         let loose = tight.max(LOOSE * mean);
         let load = decay::rate(level.offered, HALF_LIFE) / supply.capacity;
         let doubt = ((CERTAIN - load) / (CERTAIN - 1.0)).clamp(0.0, 1.0);
-        (tight + (loose - tight) * doubt) * supply.room
+        let most = 0.5 * supply.capacity * self.time();
+        (tight + (loose - tight) * doubt).min(most.max(LEAST * mean)) * supply.room
     }
 }
 
@@ -217,12 +249,49 @@ mod tests {
             let gap = 10.0 / (SUPPLY.capacity * load);
             for n in 0..1_000 {
                 backlog.advance(Timestamp::from_nanos((f64::from(n) * gap * 1e6) as u64), &SUPPLY);
-                backlog.on_request(0, 0.01);
+                backlog.on_request(0, 0.01, None);
             }
             backlog.add(0, 0.1);
             backlog.fill(0, &SUPPLY)
         };
         assert!((fill(0.9) - 10.0 / LOOSE).abs() < 0.01, "{}", fill(0.9));
         assert!((fill(1.5) - 10.0 / TIGHT).abs() < 0.01, "{}", fill(1.5));
+    }
+
+    #[test]
+    fn what_is_seen_to_wait_is_in_the_backlog_by_the_parts_of_what_is_in_progress() {
+        let mut backlog = Backlog::<2>::new(ms(0));
+        backlog.on_request(0, 0.01, None);
+        backlog.at_least(3.0);
+        assert_eq!(backlog.levels.map(|level| level.backlog), [0.0, 0.03], "of the last, if nothing is in progress");
+        backlog.add(0, 0.01);
+        backlog.add(1, 0.03);
+        backlog.advance(ms(1_000), &SUPPLY);
+        backlog.at_least(8.0);
+        assert!(backlog.levels.iter().zip([0.02, 0.08]).all(|(level, waits)| (level.backlog - waits).abs() < 1e-12));
+        backlog.at_least(1.0);
+        assert!((backlog.all() - 0.08).abs() < 1e-12, "it is no more than the least");
+    }
+
+    #[test]
+    fn above_the_load_line_a_full_queue_is_the_most_that_outlives_its_work() {
+        let mut backlog = Backlog::<1>::new(ms(0));
+        backlog.on_request(0, 0.01, None);
+        let supply = Supply { is_over: true, ..SUPPLY };
+        backlog.add(0, 20.0);
+        backlog.done(0, 20.0, &supply);
+        assert!((backlog.fill(0, &supply) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn no_more_is_tolerable_than_half_of_the_time_that_requests_have() {
+        let limit = |time| {
+            let mut backlog = Backlog::<1>::new(ms(0));
+            backlog.on_request(0, 0.01, time);
+            backlog.limit(0, &SUPPLY)
+        };
+        assert!((limit(None) - LOOSE * 0.01).abs() < 1e-9);
+        assert!((limit(Some(0.25)) - 0.25).abs() < 1e-9, "two CPUs for an eighth of a second");
+        assert!((limit(Some(0.001)) - LEAST * 0.01).abs() < 1e-9);
     }
 }

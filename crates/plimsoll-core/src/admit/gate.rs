@@ -81,6 +81,8 @@ pub struct Seen {
     pub charged: f64,
     /// Requests that run or could run now.
     pub runnable: f64,
+    /// Of these, those that are known to be whole requests which wait for a CPU or have one; zero where nothing is known.
+    pub queued: f64,
 }
 
 /// What is done about too much load.
@@ -210,6 +212,18 @@ impl Gate {
         self.over(now, entry, counted);
     }
 
+    /// A request was given up before there was an answer, and nobody but the server knows whether it goes on with it.
+    pub fn ended_unheard(&mut self, now: Timestamp, entry: Entry) {
+        let expected = self.costs.expected(entry.kind);
+        self.fitted.ended(entry.kind, expected);
+        if let Some(admission) = entry.admission {
+            self.ranked.abandon(now, admission);
+        }
+        if let Some(charge) = entry.charge {
+            self.limits.finish(now, charge, expected + self.overhead.per_request());
+        }
+    }
+
     /// A request that was let in is over without having reached the server: it used nothing there, and nothing is learned of its kind.
     pub fn ended_unsent(&mut self, now: Timestamp, entry: Entry) {
         self.give_back(now, entry, 0.0);
@@ -241,6 +255,7 @@ impl Gate {
         self.overhead.sample(used(now, seen, self.requests));
         self.fitted.sample(now, seen.cpu, &mut self.costs);
         let signals = self.smoothed.sample(now, seen.cpu, seen.runnable);
+        self.ranked.on_queued(now, seen.queued);
         self.gauges = *gauges;
         let (highest, gauge) = gauges.highest().unwrap_or((Signal::Gauge, 0.0));
         if gauge > 1.0 {
@@ -440,7 +455,7 @@ mod tests {
             gate.ended_unsent(now, entry.unwrap_or_else(|| panic!("{n}: {shed:?}")));
             if n % 80 == 0 {
                 let cpu = n as f64 * 0.00025 * 0.02;
-                gate.see(now, Seen { cpu, charged: cpu, runnable: 0.0 }, &Gauges::default());
+                gate.see(now, Seen { cpu, charged: cpu, runnable: 0.0, queued: 0.0 }, &Gauges::default());
             }
         }
         assert_eq!(gate.expected(ARRIVAL.kind), cost);
@@ -467,7 +482,7 @@ mod tests {
             gate.ended_saying(now, entry, said);
             cpu += 0.002;
             if n % 4 == 0 {
-                gate.see(now, Seen { cpu, charged: cpu, runnable: 0.0 }, &Gauges::default());
+                gate.see(now, Seen { cpu, charged: cpu, runnable: 0.0, queued: 0.0 }, &Gauges::default());
             }
             let expected = gate.expected(ARRIVAL.kind);
             assert!(n < 900 || (expected - 0.002).abs() < 0.0001, "{n}: {expected}");
@@ -522,7 +537,7 @@ mod tests {
             }
             if ms % 10 == 0 {
                 let cpu = ms as f64 * 0.97e-3;
-                gate.see(at(ms), Seen { cpu, charged: cpu, runnable }, &gauges);
+                gate.see(at(ms), Seen { cpu, charged: cpu, runnable, queued: 0.0 }, &gauges);
             }
             for _ in 0..2 {
                 running.extend(gate.ask(at(ms), &ARRIVAL, &mut rng).0);

@@ -35,7 +35,7 @@ use crate::{Criticality, Timestamp, Weight};
 pub use coalescing::Coalescing;
 pub use gate::{Arrival, Entry, Gate, Mode, Seen};
 pub use limits::{Charge, Limits};
-pub use outside::{Observed, Outside};
+pub use outside::{Flow, Observed, Outside};
 pub use procrustean::{Procrustean, ProcrusteanConfig};
 pub use queue::{Entered, Gone, Queue, QueueConfig};
 pub use quota::Quota;

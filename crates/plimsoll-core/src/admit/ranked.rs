@@ -242,6 +242,8 @@ pub struct Ranked {
     beside: f64,
     /// More CPU is used than the load line allows.
     is_over: bool,
+    /// The backlog has in it what waits.
+    is_counted: bool,
     /// Something was turned away since the last signal.
     pub(super) is_limiting: bool,
     /// When something was turned away last.
@@ -265,6 +267,7 @@ impl Ranked {
             room: 1.0,
             beside: 0.0,
             is_over: false,
+            is_counted: false,
             is_limiting: false,
             shed_at: None,
             loads: [0.0; 2],
@@ -314,6 +317,13 @@ impl Ranked {
         self.backlog.done(rank, used - admission.used, &self.supply());
     }
 
+    /// Nobody waits any more for a request that was taken on, and it is not known whether the server knows: what it is counted with is not there for
+    /// others before it would have been.
+    pub fn abandon(&mut self, now: Timestamp, admission: Admission) {
+        self.advance(now);
+        self.backlog.abandon(admission.criticality.rank(), admission.counted - admission.used);
+    }
+
     /// A request that was taken on has used so many CPU-seconds so far and goes on; to be told in the course of long ones, at least
     /// each [`RankedConfig::target_delay`].
     ///
@@ -355,13 +365,22 @@ impl Ranked {
         } else if is_limiting && used < 1.0 {
             self.correction *= toward(used.max(queue), step);
         }
-        // As much as is used is there; but less must be taken on until a queue that is too long has gone.
-        let least = (used.min(1.0) / queue.max(1.0)).max(LEAST);
+        // As much as is used is there; but less must be taken on until a queue that is too long has gone, unless it is counted.
+        let excess = if self.is_counted { 1.0 } else { queue.max(1.0) };
+        let least = (used.min(1.0) / excess).max(LEAST);
         self.correction = self.correction.clamp(least, 1.0);
         self.is_over = used > 1.0;
         if !gauge.is_nan() {
             self.room = (self.room * toward(gauge, step)).clamp(LEAST, 1.0);
         }
+    }
+
+    /// So many requests are known to wait for a CPU or to have one: more than is counted, where the CPUs do less than they are believed to or requests
+    /// cost more. To be told before the signals.
+    pub fn on_queued(&mut self, now: Timestamp, requests: f64) {
+        self.advance(now);
+        self.is_counted = requests > 0.0;
+        self.backlog.at_least(requests);
     }
 
     /// How near requests of this criticality are to being turned away, for handlers that could answer at less cost.
@@ -413,7 +432,8 @@ impl Ranked {
     /// The part of requests such as this one that is taken on.
     fn share_taken(&mut self, now: Timestamp, ask: &Ask) -> f64 {
         let rank = ask.criticality.rank();
-        self.backlog.on_request(rank, ask.cost);
+        let time = ask.deadline.map(|deadline| deadline.since(now).as_secs_f64());
+        self.backlog.on_request(rank, ask.cost, time);
         // A customer's standing in one level is none of the others' business.
         let asks_for = self.usage.on_request(now, spread(ask.customer).wrapping_add(rank as u64), ask.cost);
         let u = asks_for / ask.share.as_f64();

@@ -4,12 +4,12 @@
 //! whole process. Each request passes it twice, under a lock that is held for some hundred nanoseconds.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use plimsoll::system::LEAST_CPUS;
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{self, Arrival, Entry, Mode, Observed, Pressure, RankedConfig, Shed};
+use plimsoll_core::admit::{self, Arrival, Entry, Flow, Mode, Observed, Pressure, RankedConfig, Shed};
 use plimsoll_core::signal::{Gauges, Loads, Scarce, ScarceConfig};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
@@ -36,6 +36,8 @@ pub(super) enum Use {
     /// Nothing: it never got there.
     None,
     Unknown,
+    /// Nobody knows, and it may go on: it was given up before there was an answer.
+    Unheard,
     /// CPU-seconds, as the process says.
     Said(f64),
 }
@@ -44,8 +46,12 @@ pub(super) enum Use {
 pub(super) struct Gate {
     origin: Instant,
     machine: Mutex<Machine>,
-    /// Requests that are at the process, or on their way, and that it has not begun to answer.
+    /// Requests that were ever sent to the process.
+    sent: AtomicU64,
+    /// Those of them that are there, or on their way, and that it has not begun to answer.
     pub(super) in_flight: AtomicU32,
+    /// Those that were given up before that.
+    given_up: AtomicU64,
     is_seen: AtomicBool,
     /// It has been seen at some time: until then nothing is known by which to turn anything away.
     was_seen: AtomicBool,
@@ -79,7 +85,9 @@ impl Gate {
         Self {
             origin: Instant::now(),
             machine: Mutex::new(Machine { gate, observed, scarce, gauges: Gauges::default(), capacity, rng }),
+            sent: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
+            given_up: AtomicU64::new(0),
             is_seen: AtomicBool::new(false),
             was_seen: AtomicBool::new(false),
             watched,
@@ -103,12 +111,28 @@ impl Gate {
 
     /// A request is in flight at the process.
     pub(super) fn began(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One is not any more.
     pub(super) fn left(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// One is not any more, though it was not answered.
+    pub(super) fn given_up(&self) {
+        self.given_up.fetch_add(1, Ordering::Relaxed);
+        self.left();
+    }
+
+    /// What goes to the process.
+    fn flow(&self) -> Flow {
+        Flow {
+            sent: self.sent.load(Ordering::Relaxed),
+            in_flight: self.in_flight.load(Ordering::Relaxed),
+            given_up: self.given_up.load(Ordering::Relaxed),
+        }
     }
 
     /// A request is over, which was let in if it was asked about.
@@ -119,6 +143,7 @@ impl Gate {
         match used {
             Use::None => gate.ended_unsent(now, entry),
             Use::Unknown => gate.ended_unmeasured(now, entry),
+            Use::Unheard => gate.ended_unheard(now, entry),
             Use::Said(seconds) => gate.ended_saying(now, entry, seconds),
         }
     }
@@ -127,7 +152,7 @@ impl Gate {
     pub(super) fn see(&self, look: Option<Look>) {
         if let Some(Look { outside, is_first, cpus, readings }) = look {
             let now = self.now();
-            let in_flight = self.in_flight.load(Ordering::Relaxed);
+            let flow = self.flow();
             let mut machine = self.machine.lock();
             let Machine { gate, observed, scarce, gauges, capacity, .. } = &mut *machine;
             if let Some(cpus) = cpus {
@@ -143,7 +168,7 @@ impl Gate {
                 *gauges = scarce.sample(now, &readings);
             }
             if !is_first {
-                gate.see(now, observed.sample(now, outside, in_flight), gauges);
+                gate.see(now, observed.sample(now, outside, flow), gauges);
             }
             drop(machine);
             self.was_seen.store(true, Ordering::Relaxed);

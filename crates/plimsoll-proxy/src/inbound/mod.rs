@@ -141,6 +141,10 @@ impl Passage {
 
 impl Drop for Passage {
     fn drop(&mut self) {
+        if self.used == Use::Unknown && std::mem::take(&mut self.is_in_flight) {
+            self.used = Use::Unheard;
+            self.gate.given_up();
+        }
         self.leave();
         self.gate.ended(self.entry.take(), self.used);
     }

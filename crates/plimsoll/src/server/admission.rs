@@ -6,7 +6,7 @@
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -42,7 +42,7 @@ pub(super) struct Gate {
     /// What it means, apart from the machine: who asks for a summary is to hold up nobody's admission.
     throttling: Mutex<Throttling>,
     /// Requests that run or could run.
-    runnable: AtomicU64,
+    runnable: AtomicI64,
     /// In nanoseconds: charged to requests, and when the next look is due.
     charged: AtomicU64,
     look_at: AtomicU64,
@@ -116,7 +116,7 @@ impl Gate {
             machine: Mutex::new((admit::Gate::new(now, config, mode, seen), rng)),
             throttling: Mutex::new(Throttling::new(now, ThrottlingConfig::default())),
             charged: AtomicU64::new(0),
-            runnable: AtomicU64::new(0),
+            runnable: AtomicI64::new(0),
             look_at: AtomicU64::new(0),
             scarce_at: AtomicU64::new(0),
             counts: Counts::default(),
@@ -204,7 +204,9 @@ impl Gate {
         let seen = Seen {
             cpu: cpu::used().as_secs_f64(),
             charged: Duration::from_nanos(self.charged.load(Ordering::Relaxed)).as_secs_f64(),
-            runnable: self.runnable.load(Ordering::Relaxed) as f64,
+            // Below zero for a moment, where one thread tells of the end of a wait before another of its beginning.
+            runnable: self.runnable.load(Ordering::Relaxed).max(0) as f64,
+            queued: 0.0,
         };
         let known = self.scarce.as_ref().map_or_else(Gauges::default, |watch| *watch.gauges.lock());
         gate.see(now, seen, &Gauges { own: self.gauge.as_ref().map(|gauge| gauge()), ..known });
