@@ -126,7 +126,7 @@ impl Marks {
     }
 
     /// Marks a request on its way to a backend. To be called after what concerns only the client's connection was taken off,
-    /// or a client could name these fields in `Connection` and be rid of them; and before the host is rewritten.
+    /// and before the host is rewritten.
     pub(crate) fn request<B>(&self, rules: &Rules, request: &mut Request<B>) {
         let version = request.version();
         let host = host(request);
@@ -162,6 +162,11 @@ impl Marks {
             }
         }
     }
+}
+
+/// Whether by this field hops tell one another of a client, or of themselves: none of them means it for one connection.
+pub(crate) fn is_of_hops(name: &HeaderName) -> bool {
+    *name == VIA || Claim::of(name).is_some()
 }
 
 /// A field that says who a client is.

@@ -9,6 +9,8 @@
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use plimsoll_wire::orca;
 
+use crate::forwarded;
+
 /// Fields that concern one connection, whether or not `Connection` names them. Those after [`FOR_RESPONSES`] may stand in a
 /// response without concerning its connection.
 const LISTED: [HeaderName; 9] = [
@@ -116,7 +118,8 @@ fn strip(headers: &mut HeaderMap, found: Found, listed: &[HeaderName]) {
 }
 
 /// Removes the fields that `Connection` names. Those that make up the message's meaning stay, whatever it says: a
-/// client must not be able to take the host or the length off a request on its way.
+/// client must not be able to take the host or the length off a request on its way. Nor what a trusted proxy says of it,
+/// by having that proxy pass the name of such a field on; who may not be believed is seen to later (`forwarded`).
 fn strip_named(headers: &mut HeaderMap) {
     // Nearly every `Connection` says one of these and nothing else, which is no field, or goes anyhow.
     let is_usual = |token: &[u8]| token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close");
@@ -133,6 +136,7 @@ fn strip_named(headers: &mut HeaderMap) {
         .filter(|token| !is_usual(token.as_bytes()))
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
         .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH && *name != header::TE)
+        .filter(|name| !forwarded::is_of_hops(name))
         .collect();
     for name in named {
         headers.remove(name);
@@ -206,6 +210,14 @@ mod tests {
         // The order of different fields means nothing.
         kept.sort_unstable();
         assert_eq!(kept, ["content-length: 3", "host: a"]);
+    }
+
+    #[test]
+    fn connection_cannot_take_away_what_hops_say_of_clients() {
+        for name in ["x-forwarded-for", "x-forwarded-proto", "x_forwarded_host", "forwarded", "x-real-ip", "via"] {
+            let capitals: &'static str = name.to_uppercase().leak();
+            assert_eq!(stripped(&[("connection", capitals), (name, "1")]), [format!("{name}: 1")]);
+        }
     }
 
     #[test]
