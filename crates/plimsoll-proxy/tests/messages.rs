@@ -469,8 +469,8 @@ async fn expectation_of_the_client_is_met() {
     assert!(client.head().await.starts_with("http/1.1 413"), "not asked to send what is not wanted");
 }
 
-#[tokio::test]
-async fn switch_of_protocols_that_nobody_asked_for_is_a_bad_answer() {
+/// A backend that answers whatever comes by what `answer` makes of it.
+async fn answering(answer: impl Fn(&str) -> &'static str + Copy + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -478,18 +478,47 @@ async fn switch_of_protocols_that_nobody_asked_for_is_a_bad_answer() {
             let (mut stream, _) = listener.accept().await.unwrap();
             tokio::spawn(async move {
                 let mut buffer = [0; 1024];
-                while matches!(stream.read(&mut buffer).await, Ok(read) if read > 0) {
-                    let head = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
-                    stream.write_all(head).await.unwrap();
+                while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+                    let answer = answer(&String::from_utf8_lossy(&buffer[..read]));
+                    stream.write_all(answer.as_bytes()).await.unwrap();
                 }
             });
         }
     });
+    address
+}
+
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+
+#[tokio::test]
+async fn switch_of_protocols_that_nobody_asked_for_is_a_bad_answer() {
+    let address = answering(|_| SWITCH).await;
     let proxy = start(&config(address, "", "")).await;
     let mut client = Raw::to(address_of(&proxy, "main")).await;
     assert_eq!(client.ask("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.status, 502);
     assert_eq!(client.ask("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.status, 502);
     until(|| active(&proxy) == 0).await;
+}
+
+#[tokio::test]
+async fn wish_for_another_protocol_is_passed_on_without_a_body_only() {
+    let asked = |head: &str| head.to_lowercase().contains("upgrade: x\r\n");
+    let address = answering(move |head| if asked(head) { SWITCH } else { "HTTP/1.1 204 No Content\r\n\r\n" }).await;
+    let proxy = start(&config(address, "", "")).await;
+    for (framing, status) in [
+        ("", 101),
+        ("content-length: 0\r\n", 101),
+        ("content-length: 4\r\n", 204),
+        ("transfer-encoding: chunked\r\n", 204),
+    ] {
+        let mut client = Raw::to(address_of(&proxy, "main")).await;
+        client.send(&format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n{framing}\r\n")).await;
+        if framing.contains("length: 4") {
+            client.send("some").await;
+        }
+        let head = client.head().await;
+        assert!(head.starts_with(&format!("http/1.1 {status}")), "{framing:?}: {head}");
+    }
 }
 
 #[tokio::test]

@@ -111,7 +111,9 @@ impl Http1 {
             (method, uri, version, headers);
         let active = ActiveRequest::begin(&self.connection, &request);
         let beyond = Beyond {
-            upgrade: if wants_upgrade { Upgrade::of_http1(request.headers()) } else { None },
+            // With a body it is passed over (RFC 9110, 7.8): where the other protocol begins would be known at its end only,
+            // and a backend that agreed before would have failed.
+            upgrade: if wants_upgrade && framing.is_empty() { Upgrade::of_http1(request.headers()) } else { None },
             informational: (version == Version::HTTP_11).then(|| self.interim.informational()),
         };
 
