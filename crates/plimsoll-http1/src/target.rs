@@ -1,7 +1,7 @@
 //! The target of a request, and the host that it is for (RFC 9112, 3.2).
 //!
 //! Targets are kept as they were sent: decoding or tidying them here and not at the backend would let the two disagree
-//! on what was asked for.
+//! on what was asked for. But for a path that is not there, which is written as the `/` that it stands for.
 
 use std::net::Ipv6Addr;
 
@@ -50,12 +50,17 @@ fn absolute(target: Bytes, method: &Method) -> Result<Uri, Fault> {
         return Err(Fault::Target);
     }
     let has_no_path = len == scheme.as_str().len() + "://".len() + authority.as_str().len();
-    if *method != Method::OPTIONS || !has_no_path {
-        return Ok(uri);
-    }
-    // In this form it is how one asks about the server as a whole (RFC 9112, 3.2.4). The type for URIs takes it for the path `/`.
+    let path = match uri.path_and_query().map(PathAndQuery::as_str) {
+        // In this form it is how one asks about the server as a whole (RFC 9112, 3.2.4). The type for URIs takes it for the path `/`.
+        _ if has_no_path && *method == Method::OPTIONS => PathAndQuery::from_static("*"),
+        // An empty path is `/` (RFC 9112, 3.2.1), which the type for URIs writes for itself only where no query follows.
+        Some(query) if query.starts_with('?') => {
+            PathAndQuery::try_from(format!("/{query}")).map_err(|_| Fault::Target)?
+        }
+        _ => return Ok(uri),
+    };
     let mut parts = uri.into_parts();
-    parts.path_and_query = Some(PathAndQuery::from_static("*"));
+    parts.path_and_query = Some(path);
     Uri::from_parts(parts).map_err(|_| Fault::Target)
 }
 

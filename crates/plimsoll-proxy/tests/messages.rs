@@ -44,6 +44,16 @@ async fn http2_backend_sees_the_host_that_the_request_was_routed_by() {
 }
 
 #[tokio::test]
+async fn length_that_is_said_twice_is_refused_on_http2_too() {
+    let (backend, proxy) = before_echo("", "protocol = \"http2\"").await;
+    let (mut client, _ended) = http2::<Full<Bytes>>(address_of(&proxy, "main")).await;
+    let request = Request::post("http://a/").header("content-length", "4").header("content-length", "4");
+    let answer = soon(client.send_request(request.body("some".into()).unwrap())).await.unwrap();
+    assert_eq!((answer.status(), backend.requests()), (StatusCode::BAD_REQUEST, 0));
+    assert!(proxy.listeners()[0].refusals.contains(&("content-length", 1)));
+}
+
+#[tokio::test]
 async fn request_with_no_host_or_two_is_refused() {
     let (backend, proxy) = before_echo("", "").await;
     for fields in ["", "host: a\r\nhost: b\r\n"] {

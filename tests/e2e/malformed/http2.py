@@ -173,6 +173,7 @@ REQUESTS = (
     bad("length-too-large", with_body((b"content-length", b"6")), "8.1.1"),
     bad("length-without-body", field(b"content-length", b"5"), "8.1.1"),
     bad("length-twice-different", with_body((b"content-length", b"5"), (b"content-length", b"3")), "8.1.1"),
+    bad("length-twice-the-same", with_body((b"content-length", b"5"), (b"content-length", b"5")), "8.1.1"),
     bad("length-in-list", with_body((b"content-length", b"5, 5")), "8.1.1"),
     bad("length-with-sign", with_body((b"content-length", b"+5")), "8.1.1"),
     bad("length-of-junk", with_body((b"content-length", b"5\r\nx-a: 1")), "8.1.1"),

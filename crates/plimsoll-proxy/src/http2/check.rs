@@ -4,7 +4,7 @@
 //! and two clients that ask for the same in two protocols must not get two answers. Some of it could not even be said on
 //! HTTP/1, where a blank ends a word; so it is how one would smuggle a request through a proxy that translates.
 
-use http::header::{HOST, HeaderName, HeaderValue};
+use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue};
 use http::{Method, Request};
 use plimsoll_http1::{Fault, is_host};
 
@@ -16,6 +16,10 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), Faul
     check_host(request)?;
     if request.headers().len() > limits.max_headers {
         return Err(Fault::TooManyFields);
+    }
+    // h2 reads the first and passes all on; a backend that speaks it might take the request for malformed.
+    if request.headers().get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+        return Err(Fault::ContentLength);
     }
     let is_good = |(name, value): (&HeaderName, &HeaderValue)| {
         // The type for names takes a quote on HTTP/2.
@@ -84,6 +88,8 @@ mod tests {
             ("http://a/\u{e4}", &[], Some(Fault::Target)),
             ("http://a/x", &[("x", " y")], Some(Fault::Field)),
             ("http://a/x", &[("x", "y ")], Some(Fault::Field)),
+            ("http://a/x", &[("content-length", "5")], None),
+            ("http://a/x", &[("content-length", "5"), ("content-length", "5")], Some(Fault::ContentLength)),
             ("http://a/x", &[("a", ""), ("b", ""), ("c", ""), ("d", "")], Some(Fault::TooManyFields)),
         ] {
             assert_eq!(faults(uri, fields), fault, "{uri} {fields:?}");
