@@ -117,9 +117,16 @@ async fn by_cluster(
     let Beyond { upgrade, informational } = beyond;
     let asks_to_switch = upgrade.is_some();
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
-    let fallback = degrade.map(|degrade| fallback(degrade, connection, &request));
+    let has_body = !request.body().is_end_stream();
+    // By the request as it came: nobody hides whose it is by naming that field in `Connection`.
+    let decided = let_in(target, &mut request, is_grpc, active, case).await;
+    // By the request as a backend gets to see it: on nothing else does its answer depend.
+    if decided.is_ok() || degrade.is_some() {
+        hop::strip_request(request.headers_mut());
+    }
+    let fallback = degrade.map(|degrade| fallback(degrade, connection, &request, has_body));
     let fallback = fallback.as_ref();
-    let (criticality, is_marked) = match let_in(target, &mut request, is_grpc, active, case).await {
+    let (criticality, is_marked) = match decided {
         Ok(decided) => decided,
         Err(refusal) => {
             let answer = refuse(connection, refusal, is_grpc, active, case);
@@ -179,14 +186,19 @@ async fn by_cluster(
     ByCluster::Answer(answer)
 }
 
-/// What is at hand should the request come to an error.
-fn fallback<'r>(degrade: &'r Degrade, connection: &Connection, request: &Request<RequestBody>) -> Fallback<'r> {
+/// What is at hand should the request, of which only what concerns its backend is left, come to an error.
+fn fallback<'r>(
+    degrade: &'r Degrade,
+    connection: &Connection,
+    request: &Request<RequestBody>,
+    has_body: bool,
+) -> Fallback<'r> {
     let asker = Asker {
         is_tls: connection.peer.tls.is_some(),
         host: host(request).unwrap_or_default(),
         client_names: connection.peer.client_names(),
     };
-    degrade.fallback(request, !request.body().is_end_stream(), asker)
+    degrade.fallback(request, has_body, asker)
 }
 
 /// The backend's answer, or another in its place if it is an error; one that may be of use later is kept as it passes.
@@ -339,7 +351,7 @@ fn host<B>(request: &Request<B>) -> Option<&str> {
     })
 }
 
-/// Makes the client's request one of the proxy's.
+/// Makes the client's request, without what concerns only the connection that it came on, one of the proxy's.
 fn prepare(
     connection: &Connection,
     target: &Target,
@@ -351,7 +363,6 @@ fn prepare(
         // hyper cannot tell an HTTP/2 client to go on, so that it goes on by itself after a while; nobody need be asked.
         request.headers_mut().remove(EXPECT);
     }
-    hop::strip_request(request.headers_mut());
     connection.marks.request(&connection.limits.forwarding, request);
     target.prepare(request, &connection.peer, mark);
     if request.uri().authority().is_some() {

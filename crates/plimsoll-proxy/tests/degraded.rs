@@ -167,6 +167,20 @@ async fn answers_stand_side_by_side_by_the_fields_that_they_or_the_route_name() 
 }
 
 #[tokio::test]
+async fn nobody_leaves_an_answer_under_fields_that_its_backend_did_not_see() {
+    let backend = obedient().await;
+    let listener = "customer_header = \"x-customer\"";
+    let degraded = "degraded = { max_stale = \"10m\", vary = [\"x-tenant\"] }";
+    let proxy = start(&text(backend.address, listener, degraded, "")).await;
+    let claim = "x-tenant: victim\r\nx-customer: victim\r\n";
+    let hidden = format!("{claim}connection: x-tenant, x-customer\r\n");
+    get(&proxy, "/", &format!("{hidden}x-do: ok for nobody\r\n")).await;
+    assert_eq!(get_shed(&proxy, "/", claim).await.status, 503);
+    assert_eq!(get_shed(&proxy, "/", &hidden).await.body, "for nobody");
+    assert_eq!(get_shed(&proxy, "/", "").await.body, "for nobody");
+}
+
+#[tokio::test]
 async fn what_is_cut_off_too_long_or_forbidden_is_not_kept_and_a_change_drops_what_is() {
     let backend = obedient().await;
     let further = "[stale_answers]\nmax_entry = \"2KiB\"\n";

@@ -78,7 +78,7 @@ pub(crate) struct Fallback<'r> {
 struct ForStale<'r> {
     stale: &'r Stale,
     owner: Owner,
-    /// The request's fields as they came; `None` for one that may neither be given such an answer nor leave one.
+    /// The request's fields but those of its connection; `None` for one that may neither be given such an answer nor leave one.
     fields: Option<HeaderMap>,
 }
 
@@ -106,7 +106,8 @@ impl Degrade {
         })
     }
 
-    /// What is at hand for a request that is no gRPC call and asks for no upgrade.
+    /// What is at hand for a request that is no gRPC call and asks for no upgrade. What concerns only the connection that it came
+    /// on was taken off: an answer is kept by what its backend saw, or one could keep it for somebody else.
     pub(crate) fn fallback<B>(&self, request: &Request<B>, has_body: bool, asker: Asker<'_>) -> Fallback<'_> {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         let stale = self.stale.as_ref().map(|stale| Box::new(stale.of(request, is_read && !has_body, asker)));
