@@ -10,6 +10,8 @@ pub enum Fault {
     StartLine,
     /// The version is none of HTTP/1.
     Version,
+    /// The method is longer than [`MAX_METHOD`](crate::MAX_METHOD).
+    MethodTooLong,
     /// The target is no URI, or of a form that the method does not go with (RFC 9112, 3.2).
     Target,
     /// The target is longer than allowed.
@@ -44,9 +46,10 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::StartLine,
         Self::Version,
+        Self::MethodTooLong,
         Self::Target,
         Self::TargetTooLong,
         Self::BareLineFeed,
@@ -71,7 +74,7 @@ impl Fault {
             Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,
             Self::TooManyFields | Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::UnknownCoding => StatusCode::NOT_IMPLEMENTED,
+            Self::MethodTooLong | Self::UnknownCoding => StatusCode::NOT_IMPLEMENTED,
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
             _ => StatusCode::BAD_REQUEST,
         }
@@ -83,6 +86,7 @@ impl Fault {
         match self {
             Self::StartLine => "start-line",
             Self::Version => "version",
+            Self::MethodTooLong => "method-too-long",
             Self::Target => "target",
             Self::TargetTooLong => "target-too-long",
             Self::BareLineFeed => "bare-line-feed",
@@ -107,6 +111,7 @@ impl Fault {
         match self {
             Self::StartLine => "the first line is not that of an HTTP/1 message",
             Self::Version => "only HTTP/1.0, HTTP/1.1 and HTTP/2 are spoken here",
+            Self::MethodTooLong => "the method of the request is longer than any that is known",
             Self::Target => "the target of the request is no path, or not one for its method",
             Self::TargetTooLong => "the target of the request is longer than this listener allows",
             Self::BareLineFeed => "a line ends with a line feed that has no carriage return before it",

@@ -31,7 +31,7 @@ pub use body::{Decoder, Piece};
 pub use fault::Fault;
 pub use fields::strip_forbidden_trailers;
 pub use framing::Framing;
-pub use request::RequestHead;
+pub use request::{MAX_METHOD, RequestHead};
 pub use response::ResponseHead;
 pub use scan::{Limits, Scan};
 pub use target::is_host;

@@ -7,10 +7,14 @@ use http::{Method, Uri, Version};
 use crate::scan::{Limits, Scan};
 use crate::{Fault, Framing, Origin, fields, target};
 
+/// The longest method that is taken, in bytes. The longest that is registered has 17 (`UPDATEREDIRECTREF`, RFC 4437), and methods
+/// are remembered whole.
+pub const MAX_METHOD: usize = 64;
+
 /// The head of a request, and what it says about the connection.
 #[derive(Debug)]
 pub struct RequestHead {
-    /// Its method; any token.
+    /// Its method; any token of up to [`MAX_METHOD`] bytes.
     pub method: Method,
     /// Its target, in the form in which it came.
     pub uri: Uri,
@@ -51,6 +55,9 @@ impl RequestHead {
         let version = version_of(version)?;
         if last <= first + 1 {
             return Err(Fault::StartLine);
+        }
+        if method.len() > MAX_METHOD {
+            return Err(Fault::MethodTooLong);
         }
         if last - first - 1 > limits.max_target.min(target::MAX_TARGET) {
             return Err(Fault::TargetTooLong);

@@ -6,7 +6,7 @@
 use bytes::{Buf as _, BytesMut};
 use memchr::{memchr, memchr_iter};
 
-use crate::{Fault, Origin};
+use crate::{Fault, MAX_METHOD, Origin};
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Limits {
 const MAX_EMPTY_LINES: u8 = 2;
 
 /// The longest method, version and line end with their spaces, beside the target.
-const REST_OF_LINE: usize = 64;
+const REST_OF_LINE: usize = MAX_METHOD + "  HTTP/1.1\r\n".len();
 
 /// How far the search for the end of a head has come.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +93,9 @@ impl Scan {
             None if buf.len() < bound => {
                 self.seen = end;
                 Ok(false)
+            }
+            None if buf[..end].get(..=MAX_METHOD).is_some_and(|start| !start.contains(&b' ')) => {
+                Err(Fault::MethodTooLong)
             }
             None => Err(if max_line < limits.max_size { Fault::TargetTooLong } else { Fault::HeadTooLarge }),
         }

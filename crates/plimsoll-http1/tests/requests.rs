@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use http::{Method, Uri, Version};
-use plimsoll_http1::{Fault, Framing, Limits, RequestHead, Scan};
+use plimsoll_http1::{Fault, Framing, Limits, MAX_METHOD, RequestHead, Scan};
 
 const LIMITS: Limits = Limits { max_size: 16 * 1024, max_fields: 100, max_target: 8 * 1024 };
 
@@ -499,11 +499,15 @@ fn limits_are_kept_to_the_byte() {
         let start = "GET / HTTP/1.1\r\nHost: a\r\nB: ";
         format!("{start}{}\r\n\r\n", "b".repeat(size - start.len() - 4)).into_bytes()
     };
+    let with_method = |len: usize| with_target(&"M".repeat(len), "/");
     let targeted = |len: usize| with_target("GET", &format!("/{}", "a".repeat(len - 1)));
     let fielded = |count: usize| with_fields(&"B: b\r\n".repeat(count - 1));
     let rows = [
         ("9110, 5.4", sized(100), None),
         ("9110, 5.4", sized(101), Some(Fault::HeadTooLarge)),
+        ("9112, 3", with_method(MAX_METHOD), None),
+        ("9112, 3", with_method(MAX_METHOD + 1), Some(Fault::MethodTooLong)),
+        ("9112, 3", with_method(90), Some(Fault::MethodTooLong)),
         ("9112, 3", targeted(10), None),
         ("9112, 3", targeted(11), Some(Fault::TargetTooLong)),
         ("9112, 3", targeted(80), Some(Fault::TargetTooLong)),
@@ -520,8 +524,10 @@ fn limits_are_kept_to_the_byte() {
 fn what_is_too_large_is_refused_before_it_is_whole() {
     let small = Limits { max_size: 200, max_fields: 3, max_target: 10 };
     for (bytes, expected) in [
-        (b"a".repeat(73), None),
-        (b"a".repeat(74), Some(Fault::TargetTooLong)),
+        (b"a".repeat(85), None),
+        (b"a".repeat(86), Some(Fault::MethodTooLong)),
+        ([b"GET ".to_vec(), b"a".repeat(81)].concat(), None),
+        ([b"GET ".to_vec(), b"a".repeat(82)].concat(), Some(Fault::TargetTooLong)),
         ([b"GET / HTTP/1.1\r\n".to_vec(), b"a".repeat(183)].concat(), None),
         ([b"GET / HTTP/1.1\r\n".to_vec(), b"a".repeat(184)].concat(), Some(Fault::HeadTooLarge)),
     ] {
@@ -545,6 +551,7 @@ fn no_number_of_fields_and_no_length_of_a_target_is_a_panic() {
 fn every_fault_has_the_status_that_the_rfc_asks_for() {
     for (section, fault, status) in [
         ("9110, 15.6.6", Fault::Version, 505),
+        ("9112, 3", Fault::MethodTooLong, 501),
         ("9110, 15.5.15", Fault::TargetTooLong, 414),
         ("6585, 5", Fault::TooManyFields, 431),
         ("6585, 5", Fault::HeadTooLarge, 431),
@@ -554,7 +561,7 @@ fn every_fault_has_the_status_that_the_rfc_asks_for() {
         assert_eq!(fault.status().as_u16(), status, "RFC {section}: {fault}");
     }
     let others = Fault::ALL.iter().filter(|fault| fault.status().as_u16() == 400).count();
-    assert_eq!(others, Fault::ALL.len() - 6, "RFC 9112, 2.2, 3, 3.2, 6.1 and 6.3");
+    assert_eq!(others, Fault::ALL.len() - 7, "RFC 9112, 2.2, 3, 3.2, 6.1 and 6.3");
     let names: std::collections::BTreeSet<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
     assert_eq!(names.len(), Fault::ALL.len(), "each has a name of its own");
 }

@@ -6,7 +6,9 @@ mod support;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::{Response, StatusCode};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Empty;
 use plimsoll::client::Next;
 use plimsoll_proxy::Proxy;
 use plimsoll_proxy::explain::{Explanation, Kind};
@@ -46,6 +48,22 @@ async fn a_refusal_is_remembered_under_the_sender_s_own_id_without_its_query() {
     let known = explained(&proxy, "mine-1").unwrap();
     assert_eq!((known.end.kind, known.end.reason), (Kind::Refused, Some("no-route")));
     assert_eq!((known.path.as_str(), known.is_own_id, known.route.as_deref()), ("/nowhere", false, None));
+}
+
+#[tokio::test]
+async fn a_method_of_any_length_is_refused_and_not_remembered_whole() {
+    let backend = Backend::echo().await;
+    let proxy = proxy(&[backend.address], "").await;
+    let long = "M".repeat(10_000);
+    let mut one = Raw::to(address_of(&proxy, "main")).await;
+    assert_eq!(one.ask(&format!("{long} /web HTTP/1.1\r\nhost: a\r\n\r\n")).await.status, 501);
+    let (mut two, _ended) = http2::<Empty<Bytes>>(address_of(&proxy, "main")).await;
+    let request = Request::builder().method(Method::from_bytes(long.as_bytes()).unwrap()).uri("http://a/web");
+    let answer = soon(two.send_request(request.body(Empty::new()).unwrap())).await.unwrap();
+    let id = answer.headers()["x-request-id"].to_str().unwrap();
+    let known = explained(&proxy, id).unwrap();
+    assert_eq!((answer.status(), known.end.reason), (StatusCode::NOT_IMPLEMENTED, Some("method-too-long")));
+    assert_eq!((known.method.as_str(), backend.requests()), (&long[..64], 0));
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use http::{Method, Request, StatusCode};
 use plimsoll::client::FailedAttempt;
 use plimsoll_core::throttling::Label;
+use plimsoll_http1::MAX_METHOD;
 
 use super::id::{Id, RequestId};
 use super::{Criticality, End, Explanation, Gated};
@@ -37,7 +38,7 @@ impl Case {
     pub(crate) fn of<B>(request: &Request<B>) -> Self {
         Self {
             begun: Instant::now(),
-            method: request.method().clone(),
+            method: beginning_of(request.method()),
             path: request.uri().path().into(),
             id: RequestId::read(request.headers()),
             customer: None,
@@ -85,6 +86,15 @@ impl Case {
             end,
         }
     }
+}
+
+/// The method, or what there is room for of one that is refused for its length.
+fn beginning_of(method: &Method) -> Method {
+    let name = method.as_str().as_bytes();
+    if name.len() <= MAX_METHOD {
+        return method.clone();
+    }
+    Method::from_bytes(&name[..MAX_METHOD]).expect("a token is one as far as it goes")
 }
 
 impl fmt::Debug for Case {

@@ -6,12 +6,15 @@
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue};
 use http::{Method, Request};
-use plimsoll_http1::{Fault, is_host};
+use plimsoll_http1::{Fault, MAX_METHOD, is_host};
 
 use crate::listener::Limits;
 
 /// Whether a request may be passed on.
 pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), Fault> {
+    if request.method().as_str().len() > MAX_METHOD {
+        return Err(Fault::MethodTooLong);
+    }
     check_target(request, limits.max_uri)?;
     check_host(request)?;
     if request.headers().len() > limits.max_headers {
@@ -68,6 +71,16 @@ mod tests {
         }
         let limits = Limits { max_uri: 100, max_headers: 3, ..Limits::from(&config::Listener::default()) };
         check(&request, &limits).err()
+    }
+
+    #[test]
+    fn long_method_is_refused() {
+        for (len, fault) in [(MAX_METHOD, None), (MAX_METHOD + 1, Some(Fault::MethodTooLong))] {
+            let mut request = Request::new(());
+            *request.uri_mut() = "http://a/".parse().unwrap();
+            *request.method_mut() = Method::from_bytes(&b"M".repeat(len)).unwrap();
+            assert_eq!(check(&request, &Limits::from(&config::Listener::default())).err(), fault, "{len}");
+        }
     }
 
     #[test]
