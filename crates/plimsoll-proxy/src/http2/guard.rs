@@ -343,12 +343,13 @@ impl Guard {
         self.headers_since
     }
 
-    /// To be called a few times per `idle_timeout`, with the listener's.
+    /// To be called a few times per `idle_timeout`, with the listener's, and the bytes a second that are to be taken of an
+    /// answer; zero for any.
     ///
     /// # Errors
     /// That the client held up too many streams, or all that are open, for twice as long.
-    pub fn look(&mut self, now: Timestamp, idle_timeout: Duration) -> Result<(), Abuse> {
-        if self.streams.are_held(now, idle_timeout * STALL_PATIENCE) {
+    pub fn look(&mut self, now: Timestamp, idle_timeout: Duration, least_rate: u64) -> Result<(), Abuse> {
+        if self.streams.are_held(now, idle_timeout * STALL_PATIENCE, least_rate) {
             self.verdict.get_or_insert(Abuse::Stall);
         }
         self.verdict.map_or(Ok(()), Err)

@@ -23,6 +23,7 @@ use crate::answer;
 use crate::connection::FIRST_REQUEST_GRACE;
 use crate::ended::Ended;
 use crate::forward::{Beyond, Outcome, Switched, forward};
+use crate::listener::Limits;
 use crate::phase::Phase;
 use crate::request_body::RequestBody;
 use crate::response_body::ResponseBody;
@@ -109,7 +110,7 @@ pub(crate) async fn serve(
             }
             () = at(end_at), if end_at.is_some() => return,
             _ = looks.tick() => {
-                if let Err(ended) = watch.look(limits.header_read_timeout, limits.idle_timeout) {
+                if let Err(ended) = watch.look(limits) {
                     return connection.end_for(ended);
                 }
             }
@@ -187,11 +188,11 @@ impl Watch {
     }
 
     /// Whether the client holds up its streams, or a block of headers.
-    fn look(&self, header_read_timeout: Duration, idle_timeout: Duration) -> Result<(), Ended> {
+    fn look(&self, limits: &Limits) -> Result<(), Ended> {
         let now = self.now();
         let mut guard = self.guard.lock();
-        guard.look(now, idle_timeout).map_err(Ended::Abuse)?;
-        let is_slow = guard.headers_since().is_some_and(|since| now.since(since) >= header_read_timeout);
+        guard.look(now, limits.idle_timeout, limits.min_body_rate).map_err(Ended::Abuse)?;
+        let is_slow = guard.headers_since().is_some_and(|since| now.since(since) >= limits.header_read_timeout);
         if is_slow { Err(Ended::Overdue(Overdue::Head)) } else { Ok(()) }
     }
 }

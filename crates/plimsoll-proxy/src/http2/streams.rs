@@ -6,6 +6,11 @@
 //! one that the client holds up. That takes both directions' frames and one small entry per open stream. To ask the
 //! bodies instead would miss all whose last bytes have been handed over and lie, untaken, in the protocol's buffers.
 //!
+//! A client that opens a window by a byte now and then holds them as well. So the time for which it does begins anew only
+//! when what it took since the last look is worth that time, at the least rate that is asked of it; as on HTTP/1
+//! (`time_limits`). A stream that has a window itself, and waits for that of the connection, cannot be told from one with
+//! little to say, and needs to take something only, if the connection as a whole takes enough.
+//!
 //! Windows are counted as RFC 9113, 6.9 has it: `initial + Σ updates − Σ data`, and a change of `initial` moves all.
 
 use std::collections::VecDeque;
@@ -26,12 +31,14 @@ const SPARE_ENTRIES: usize = 8;
 #[derive(Clone, Debug)]
 struct Open {
     id: u32,
+    /// Bytes sent since the last look.
+    sent: u32,
     since: Timestamp,
     /// Bytes that the client lets us send.
     window: i64,
     /// The head of the response went out.
     is_answered: bool,
-    /// First seen without window, with no byte sent since.
+    /// First seen without window, with too little sent since.
     held_since: Option<Timestamp>,
 }
 
@@ -44,6 +51,9 @@ pub(super) struct Streams {
     highest: u32,
     initial_window: i64,
     connection_window: i64,
+    /// Bytes sent on all streams since the last look, and when that was.
+    sent: u64,
+    looked: Timestamp,
 }
 
 impl Streams {
@@ -55,6 +65,8 @@ impl Streams {
             highest: 0,
             initial_window: INITIAL_WINDOW,
             connection_window: INITIAL_WINDOW,
+            sent: 0,
+            looked: Timestamp::ZERO,
         }
     }
 
@@ -77,7 +89,7 @@ impl Streams {
         self.highest = id;
         if self.open.len() < self.most {
             let window = self.initial_window;
-            self.open.push_back(Open { id, since: now, window, is_answered: false, held_since: None });
+            self.open.push_back(Open { id, sent: 0, since: now, window, is_answered: false, held_since: None });
         }
         true
     }
@@ -127,24 +139,34 @@ impl Streams {
     /// So many bytes of a response were sent.
     pub(super) fn on_data(&mut self, id: u32, length: u32) {
         self.connection_window -= i64::from(length);
+        self.sent += u64::from(length);
         if let Some(position) = self.position(id) {
             let open = &mut self.open[position];
             open.window -= i64::from(length);
-            open.held_since = None;
+            open.sent = open.sent.saturating_add(length);
         }
     }
 
-    /// Looks which streams the client holds up; says whether it has held too many, or all that are open, for `patience`.
-    pub(super) fn are_held(&mut self, now: Timestamp, patience: Duration) -> bool {
+    /// Looks which streams the client holds up, of which it has to take `least_rate` bytes a second, or with zero any; says
+    /// whether it has held too many, or all that are open, for `patience`.
+    pub(super) fn are_held(&mut self, now: Timestamp, patience: Duration, least_rate: u64) -> bool {
         let connection_is_held = self.connection_window <= 0;
+        let elapsed = now.since(std::mem::replace(&mut self.looked, now));
+        let sent_in_all = std::mem::take(&mut self.sent);
+        let is_enough = |sent: u64| u128::from(sent) * 1_000 >= u128::from(least_rate) * elapsed.as_millis();
         let mut held = 0;
         for open in &mut self.open {
-            if open.is_answered && (connection_is_held || open.window <= 0) {
-                let since = *open.held_since.get_or_insert(now);
-                held += usize::from(now.since(since) >= patience);
-            } else {
+            let sent = std::mem::take(&mut open.sent);
+            if !open.is_answered || !connection_is_held && open.window > 0 {
+                open.held_since = None;
+                continue;
+            }
+            let counted = if open.window > 0 { sent_in_all } else { u64::from(sent) };
+            if sent > 0 && is_enough(counted) {
                 open.held_since = None;
             }
+            let since = *open.held_since.get_or_insert(now);
+            held += usize::from(now.since(since) >= patience);
         }
         held > FORGOTTEN_STREAMS || held > 0 && held == self.open.len()
     }
@@ -155,6 +177,8 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(10);
+    /// Bytes a second.
+    const RATE: u64 = 100;
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::ZERO + Duration::from_secs(seconds)
@@ -174,19 +198,57 @@ mod tests {
     #[test]
     fn streams_without_window_for_too_long_are_held() {
         let mut streams = held(2);
-        assert!(!streams.are_held(at(0), PATIENCE));
-        assert!(!streams.are_held(at(9), PATIENCE));
-        assert!(streams.are_held(at(10), PATIENCE));
+        assert!(!streams.are_held(at(0), PATIENCE, RATE));
+        assert!(!streams.are_held(at(9), PATIENCE, RATE));
+        assert!(streams.are_held(at(10), PATIENCE, RATE));
+    }
+
+    /// The second at which `streams` are found to be held, with a look in each, when the client takes so many bytes on stream 1 in
+    /// every such second.
+    fn held_at(streams: &mut Streams, bytes: u32, every: u64, rate: u64) -> Option<u64> {
+        (0..200).find(|second| {
+            if second % every == every - 1 {
+                streams.on_window_update(1, bytes);
+                streams.on_data(1, bytes);
+            }
+            streams.are_held(at(*second), PATIENCE, rate)
+        })
     }
 
     #[test]
-    fn a_byte_that_is_taken_begins_the_time_anew() {
-        let mut streams = held(1);
-        assert!(!streams.are_held(at(0), PATIENCE));
-        streams.on_window_update(1, 1);
-        streams.on_data(1, 1);
-        assert!(!streams.are_held(at(10), PATIENCE));
-        assert!(streams.are_held(at(20), PATIENCE));
+    fn what_is_taken_too_slowly_is_held_as_if_nothing_were() {
+        for (bytes, every, ends) in
+            [(0, 1, Some(10)), (1, 9, Some(10)), (99, 1, Some(10)), (100, 1, None), (100, 9, None)]
+        {
+            assert_eq!(held_at(&mut held(1), bytes, every, RATE), ends, "{bytes} every {every} s");
+        }
+    }
+
+    #[test]
+    fn any_byte_will_do_where_no_rate_is_asked_for() {
+        for (bytes, ends) in [(0, Some(10)), (1, None)] {
+            assert_eq!(held_at(&mut held(1), bytes, 9, 0), ends, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_stream_with_little_to_say_is_not_held_while_the_connection_takes_enough() {
+        for (bulk, ends) in [(50_000, false), (50, true)] {
+            let mut streams = Streams::new(100);
+            streams.on_initial_window(1_000_000_000);
+            for id in [1, 3] {
+                streams.on_headers(at(0), id);
+                streams.on_answer(id);
+            }
+            streams.on_data(3, 65_535);
+            let ended = (0..100).any(|second| {
+                streams.on_window_update(0, bulk + 1);
+                streams.on_data(1, 1);
+                streams.on_data(3, bulk);
+                streams.are_held(at(second), PATIENCE, RATE)
+            });
+            assert_eq!(ended, ends, "{bulk}");
+        }
     }
 
     #[test]
@@ -195,12 +257,12 @@ mod tests {
         streams.on_headers(at(0), 1);
         streams.on_initial_window(0);
         // Not answered yet.
-        assert!(!streams.are_held(at(0), PATIENCE) && !streams.are_held(at(100), PATIENCE));
+        assert!(!streams.are_held(at(0), PATIENCE, RATE) && !streams.are_held(at(100), PATIENCE, RATE));
         // Answered, with a window that is not used up.
         streams.on_answer(1);
         streams.on_window_update(1, 5);
         streams.on_data(1, 4);
-        assert!(!streams.are_held(at(200), PATIENCE) && !streams.are_held(at(300), PATIENCE));
+        assert!(!streams.are_held(at(200), PATIENCE, RATE) && !streams.are_held(at(300), PATIENCE, RATE));
     }
 
     #[test]
@@ -210,8 +272,8 @@ mod tests {
             streams.on_headers(at(0), 1001);
             streams.on_answer(1001);
             streams.on_window_update(1001, 100);
-            assert!(!streams.are_held(at(0), PATIENCE));
-            assert_eq!(streams.are_held(at(10), PATIENCE), ends, "{forgotten}");
+            assert!(!streams.are_held(at(0), PATIENCE, RATE));
+            assert_eq!(streams.are_held(at(10), PATIENCE, RATE), ends, "{forgotten}");
         }
     }
 
@@ -224,10 +286,10 @@ mod tests {
             streams.on_answer(id);
         }
         streams.on_data(1, 65_535);
-        assert!(!streams.are_held(at(0), PATIENCE));
-        assert!(streams.are_held(at(10), PATIENCE));
+        assert!(!streams.are_held(at(0), PATIENCE, RATE));
+        assert!(streams.are_held(at(10), PATIENCE, RATE));
         streams.on_window_update(0, 1);
-        assert!(!streams.are_held(at(20), PATIENCE));
+        assert!(!streams.are_held(at(20), PATIENCE, RATE));
     }
 
     #[test]

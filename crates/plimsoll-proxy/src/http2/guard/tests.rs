@@ -208,7 +208,7 @@ fn responses_that_may_not_flow_end_the_connection() {
     let idle_timeout = Duration::from_secs(75);
     for (seconds, expected) in [(0, Ok(())), (149, Ok(())), (1, Err(Abuse::Stall))] {
         client.wait(Duration::from_secs(seconds));
-        assert_eq!(client.guard.look(Timestamp::from_nanos(client.nanos), idle_timeout), expected);
+        assert_eq!(client.guard.look(Timestamp::from_nanos(client.nanos), idle_timeout, 240), expected);
     }
 }
 
