@@ -113,6 +113,28 @@ async fn a_request_is_in_flight_from_when_it_is_sent_until_its_answer_begins() {
 }
 
 #[tokio::test]
+async fn who_leaves_makes_no_room_for_another_while_the_process_is_busy() {
+    tokio::time::pause();
+    let inbound = inbound(false);
+    inbound.gate.see(Some(look(0.0, true)));
+    let mut cpu = 0.0;
+    let mut after = async |used: f64| {
+        tokio::time::advance(Duration::from_millis(20)).await;
+        cpu += used;
+        inbound.gate.see(Some(look(cpu, false)));
+        let passages: Vec<_> = (0..20).map(|_| ask(&inbound, Criticality::Sheddable)).collect();
+        passages.into_iter().filter(Result::is_ok).count()
+    };
+    for _ in 0..100 {
+        if let Ok(mut passage) = ask(&inbound, Criticality::Critical) {
+            passage.sent();
+        }
+    }
+    assert_eq!(after(0.02).await, 0, "it may work on what nobody wants any more");
+    assert!(after(0.001).await > 0, "it has nothing to do");
+}
+
+#[tokio::test]
 async fn costs_are_learned_from_what_the_process_uses() {
     tokio::time::pause();
     let inbound = inbound(false);
