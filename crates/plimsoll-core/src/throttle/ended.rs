@@ -9,7 +9,7 @@
 //! | found nobody listening: a restart is no overload, and after one nothing is to be held back | unknown |
 //! | was not waited for any longer, and the wait was long | rejected |
 //! | the same, and it was not: that says nothing | unknown |
-//! | was taken back for a reason of this side | unknown |
+//! | was taken back for a reason of this side, or its caller did not send the rest of it in time | unknown |
 //!
 //! # A long wait
 //!
@@ -53,7 +53,7 @@ pub enum Ended {
     Refused,
     /// There was no answer yet when this side stopped waiting: the time was up, or whoever had asked went away.
     Unanswered(Wait),
-    /// This side took it back, or could not send it.
+    /// This side took it back, or could not send it, all of it or the rest.
     TakenBack,
 }
 

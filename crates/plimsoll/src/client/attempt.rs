@@ -40,6 +40,8 @@ pub(crate) struct Attempt {
     is_told: bool,
     /// All of the request is on its way.
     is_sent: bool,
+    /// The caller owes more of the request, and the backend has what there is.
+    awaits_caller: bool,
     /// How it ended, where the status and the like do not say.
     ended: Option<Ended>,
     connection: Option<ConnectionId>,
@@ -64,6 +66,7 @@ impl Attempt {
             criticality,
             is_told: false,
             is_sent: false,
+            awaits_caller: false,
             ended: None,
             connection: None,
             outcome: None,
@@ -110,6 +113,11 @@ impl Attempt {
     /// Whether all of the request is on its way.
     pub(crate) fn set_sent(&mut self, is_sent: bool) {
         self.is_sent = is_sent;
+    }
+
+    /// Whether it is the caller who is waited for, and not the backend.
+    pub(crate) fn set_awaits_caller(&mut self, awaits_caller: bool) {
+        self.awaits_caller = awaits_caller;
     }
 
     /// The head of the response has come; `outcome` as far as it decides one.
@@ -187,8 +195,11 @@ impl Attempt {
     }
 
     /// The time of the request was up before there was an answer; `limit` is what is set for such a request, though its sender may have
-    /// left it less.
+    /// left it less. No backend can answer what a caller has not sent.
     pub(crate) fn fail_late(&mut self, ending: Ending, limit: Duration) {
+        if self.awaits_caller {
+            return self.fail_without_blame(ending);
+        }
         self.fail_as(ending, self.unanswered(Some(limit)));
     }
 
@@ -379,6 +390,22 @@ mod tests {
             }
         }
         assert_eq!(home.0.counts().throttled, [0; 4]);
+    }
+
+    /// Else any caller could hold the others back, and have their backends ejected.
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_who_is_out_of_time_with_its_body_says_nothing() {
+        let home = nowhere();
+        answer_some(&home);
+        for _ in 0..100 {
+            let mut late = attempt(&home).expect("nothing is held back");
+            tokio::time::advance(Duration::from_secs(60)).await;
+            late.set_awaits_caller(true);
+            late.fail_late(Ending::TimedOut, Duration::from_secs(60));
+        }
+        assert_eq!(home.0.counts().throttled, [0; 4]);
+        let view = &home.0.backends()[0];
+        assert_eq!((view.snapshot.failures, view.counts.timed_out), (0, 100));
     }
 
     #[tokio::test(start_paused = true)]

@@ -131,7 +131,8 @@ pub enum Protocol {
 pub struct RequestConfig {
     /// Which HTTP.
     pub protocol: Protocol,
-    /// From the call to the head of the response, queue and further attempts included.
+    /// From the call to the head of the response, queue and further attempts included; of a request whose body is on its way, from when some
+    /// of that last moved.
     pub request_timeout: Duration,
     /// Longest time without any byte of a response's body while the reader waits for one.
     pub body_idle_timeout: Duration,

@@ -8,6 +8,8 @@
 //! Over HTTP/1 the request stays with whoever sends it. hyper's HTTP/2 takes it away; there the body is *lent*, and taken back when
 //! it is to be sent again: what hyper may still be reading of it then ends with an error, so that no backend takes the half that it
 //! got for a whole.
+//!
+//! All of it passes here, so that here it is known when it last moved, and whether more of it is waited for.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -18,6 +20,7 @@ use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::pool::{BoxError, RequestBody};
 
@@ -55,6 +58,12 @@ struct Record<B> {
     gave_trailers: bool,
     /// The caller's body has said that it is over.
     has_ended: bool,
+    /// The caller's body was asked for a piece.
+    was_asked: bool,
+    /// It was, and has none yet.
+    is_awaited: bool,
+    /// When it last gave one, but for what it had from the start.
+    moved: Option<Instant>,
     /// Which loan is in force.
     loan: u32,
     /// Who borrows it and waits for more.
@@ -82,6 +91,9 @@ impl<B: RequestBody> Outgoing<B> {
             trailers: None,
             gave_trailers: false,
             has_ended: false,
+            was_asked: false,
+            is_awaited: false,
+            moved: None,
             loan: 0,
             waiting: None,
         }))
@@ -114,29 +126,32 @@ impl<B: RequestBody> Outgoing<B> {
 
     /// Whether [`Outgoing::rewind`] would succeed.
     pub(crate) fn is_whole(&self) -> bool {
-        match &self.0 {
-            Source::Empty => true,
-            Source::Own(record) => record.is_whole(),
-            Source::Lent(record, _) => record.lock().is_whole(),
-        }
+        self.look(Record::is_whole).unwrap_or(true)
     }
 
-    /// Lends it: what is returned is what it was, to be sent; this one takes it back with [`Outgoing::take_back`]. `None` where nothing
-    /// of it is kept, so that there would be nothing to take back.
+    /// Whether nothing of it is kept, so that once it was given away there is nothing to take back.
+    pub(crate) fn goes_once(&self) -> bool {
+        matches!(&self.0, Source::Own(record)
+            if record.room == 0 && record.kept.is_empty() && !record.body.is_end_stream())
+    }
+
+    /// Lends it: what is returned is what it was, to be sent; this one takes it back with [`Outgoing::take_back`]. `None` where there
+    /// would be nothing to take back.
     pub(crate) fn lend(&mut self) -> Option<Self> {
+        (!self.goes_once()).then(|| self.share())
+    }
+
+    /// The same body once more, to see how far it is when this one was given away.
+    pub(crate) fn share(&mut self) -> Self {
         let record = match std::mem::replace(&mut self.0, Source::Empty) {
-            Source::Empty => return Some(Self::empty()),
-            Source::Own(record) if record.body.is_end_stream() && record.kept.is_empty() => return Some(Self::empty()),
-            Source::Own(record) if record.room == 0 && record.kept.is_empty() => {
-                self.0 = Source::Own(record);
-                return None;
-            }
+            Source::Empty => return Self::empty(),
+            Source::Own(record) if record.body.is_end_stream() && record.kept.is_empty() => return Self::empty(),
             Source::Own(record) => Arc::new(Mutex::new(record)),
             Source::Lent(record, _) => record,
         };
         let loan = record.lock().loan;
         self.0 = Source::Lent(record.clone(), loan);
-        Some(Self(Source::Lent(record, loan)))
+        Self(Source::Lent(record, loan))
     }
 
     /// Ends a loan: it begins anew here, and ends with an error there. `None` if not all of it is kept.
@@ -153,6 +168,24 @@ impl<B: RequestBody> Outgoing<B> {
             waiting.wake();
         }
         Some(Self(Source::Lent(record, loan)))
+    }
+
+    /// When some of it last came that had not been there from the start.
+    pub(crate) fn moved(&self) -> Option<Instant> {
+        self.look(|record| record.moved).flatten()
+    }
+
+    /// Whether all that the caller gave was taken, and more is to come.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.look(|record| record.is_awaited).unwrap_or(false)
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&Record<B>) -> T) -> Option<T> {
+        match &self.0 {
+            Source::Empty => None,
+            Source::Own(record) => Some(look(record)),
+            Source::Lent(record, _) => Some(look(&record.lock())),
+        }
     }
 
     fn with<T>(&mut self, change: impl FnOnce(&mut Record<B>) -> T) -> Option<T> {
@@ -176,7 +209,9 @@ impl<B: RequestBody> Record<B> {
             self.gave_trailers = true;
             return Poll::Ready(again);
         }
-        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        self.note(polled.is_pending());
+        let frame = match ready!(polled) {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
                 self.lose();
@@ -203,6 +238,14 @@ impl<B: RequestBody> Record<B> {
                 Some(Ok(Frame::data(Piece::Kept(Bytes::new()))))
             }
         })
+    }
+
+    /// Notes what came of asking the caller's body. What it has when it is first asked costs no look at the clock: most have no more.
+    fn note(&mut self, is_pending: bool) {
+        if self.was_asked && !is_pending {
+            self.moved = Some(Instant::now());
+        }
+        (self.was_asked, self.is_awaited) = (true, is_pending);
     }
 
     /// Remembers a piece that passes, if it can.
@@ -248,7 +291,7 @@ impl<B: RequestBody> Record<B> {
     }
 
     fn rewind(&mut self) -> bool {
-        (self.given, self.gave_trailers) = (0, false);
+        (self.given, self.gave_trailers, self.is_awaited) = (0, false, false);
         self.is_whole()
     }
 
@@ -362,7 +405,7 @@ mod tests {
     use std::convert::Infallible;
     use std::task::{Wake, Waker};
 
-    use futures_util::stream;
+    use futures_util::stream::{self, StreamExt as _};
     use http_body_util::{Full, StreamBody};
 
     use super::*;
@@ -506,6 +549,34 @@ mod tests {
         body.forget();
         assert_eq!(read(&mut lent), whole("cd", true));
         assert!(body.take_back().is_none());
+    }
+
+    #[test]
+    fn what_was_there_from_the_start_has_not_moved() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut body = Outgoing::new(pieces(&["ab", "cd"]));
+        body.keep(9);
+        assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
+        assert_eq!((body.moved(), body.is_awaited()), (None, false));
+        assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
+        let moved = body.moved();
+        assert!(moved.is_some());
+        assert!(body.rewind() && Pin::new(&mut body).poll_frame(&mut cx).is_ready());
+        assert_eq!(body.moved(), moved, "it is what it was before");
+    }
+
+    #[test]
+    fn a_caller_is_waited_for_who_has_no_more_yet_and_not_before_what_there_is_was_taken() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let first = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"ab")))]);
+        let mut body = Outgoing::new(StreamBody::new(first.chain(stream::pending())));
+        body.keep(9);
+        let mut lent = body.lend().unwrap();
+        for (is_pending, is_awaited) in [(false, false), (true, true)] {
+            assert_eq!(Pin::new(&mut lent).poll_frame(&mut cx).is_pending(), is_pending);
+            assert_eq!(body.is_awaited(), is_awaited);
+        }
+        assert!(!body.take_back().unwrap().is_awaited());
     }
 
     #[test]

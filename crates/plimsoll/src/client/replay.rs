@@ -12,7 +12,6 @@
 //! header values, and lends the body.
 
 use http::{Extensions, HeaderMap, Method, Request, Uri};
-use http_body::Body as _;
 
 use super::Idempotent;
 use super::outgoing::Outgoing;
@@ -62,11 +61,6 @@ impl<B: RequestBody> Copy<B> {
     /// Whether all that was sent of its body is kept.
     pub(super) fn is_whole(&self) -> bool {
         self.body.is_whole()
-    }
-
-    /// Whether all of it was taken to be sent.
-    pub(super) fn is_sent(&self) -> bool {
-        self.body.is_end_stream()
     }
 
     /// Whether it must not be sent again unless the server says that it did not look.

@@ -180,6 +180,11 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
         self.upload.is_complete()
     }
 
+    /// Whether more of the request's body is waited for, and not the backend.
+    pub(crate) fn awaits_body(&self) -> bool {
+        self.upload.awaits_body()
+    }
+
     /// The request, as far as it is still there.
     pub(crate) fn request(&self) -> &Request<Outgoing<B>> {
         self.request

@@ -107,6 +107,11 @@ impl<B: RequestBody> Upload<B> {
         self.facts.is(Facts::UPGRADE) && self.facts.is(Facts::CONNECTION) && names_option(headers, b"upgrade")
     }
 
+    /// Whether all that there is of the body was written, and more is to come.
+    pub(super) fn awaits_body(&self) -> bool {
+        self.state == State::Body && self.is_flushed()
+    }
+
     /// Whether the body waits for [`Upload::go_on`].
     pub(super) fn is_held(&self) -> bool {
         self.state == State::Held

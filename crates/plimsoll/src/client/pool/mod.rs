@@ -112,8 +112,9 @@ pub(crate) enum Taken {
 /// What became of an HTTP/2 request that was to be sent.
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
 pub(crate) enum Sending<F, B> {
-    /// It is on a connection; with a copy if it may be sent again. The answer is boxed, as it may hold the request once more.
-    Sent(Pin<Box<F>>, ConnectionId, Arc<Backend>, Option<Copy<B>>),
+    /// It is on a connection; with its body, to see how far that is, and a copy if it may be sent again. The answer is boxed, as it may
+    /// hold the request once more.
+    Sent(Pin<Box<F>>, ConnectionId, Arc<Backend>, Outgoing<B>, Option<Copy<B>>),
     /// Somebody opens a connection; wait for it, then try again.
     Wait(Arc<Backend>, oneshot::Receiver<Result<(), ConnectError>>),
     /// The backend is no member any more.
@@ -181,9 +182,10 @@ impl<B: RequestBody> Pool<B> {
             Some((key, serial)) => {
                 form::http2(request, &backend, &scheme, lent_host);
                 let copy = Copy::of(request, slot.http2.was_idle(key));
+                let body = request.body_mut().share();
                 let request = std::mem::replace(request, Request::new(Outgoing::empty()));
                 let answer = Box::pin(slot.http2.send(key, request));
-                Sending::Sent(answer, ConnectionId { backend: id, key, serial }, backend, copy)
+                Sending::Sent(answer, ConnectionId { backend: id, key, serial }, backend, body, copy)
             }
             None => {
                 let (opened, receiver) = oneshot::channel();

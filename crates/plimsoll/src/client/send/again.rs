@@ -137,11 +137,7 @@ impl<B: RequestBody> Call<'_, B> {
         if !self.tried.contains(&id) {
             self.tried.push(id);
         }
-        if self.first_said.is_none() {
-            let Metadata { timeout, attempt, .. } = Metadata::read(request.headers);
-            self.first_said = Some((timeout.unwrap_or(Duration::MAX), attempt.unwrap_or(1)));
-        }
-        let waited_for = self.first_said.map_or(Duration::MAX, |(timeout, _)| timeout).min(self.timeout);
+        let waited_for = self.patience(request.headers).min(self.timeout);
         let ask = Ask {
             criticality: self.criticality,
             tried: &self.tried,
@@ -157,6 +153,15 @@ impl<B: RequestBody> Call<'_, B> {
             Grant::At(next) => Turn::At(next, now),
             Grant::After(wait) => Turn::After(wait, Box::new(otherwise)),
         })
+    }
+
+    /// How long its sender waits, as it said when it came: in `headers`, if that was not read before.
+    pub(super) fn patience(&mut self, headers: &HeaderMap) -> Duration {
+        let (timeout, _) = *self.first_said.get_or_insert_with(|| {
+            let Metadata { timeout, attempt, .. } = Metadata::read(headers);
+            (timeout.unwrap_or(Duration::MAX), attempt.unwrap_or(1))
+        });
+        timeout
     }
 
     /// Tells and counts what came of an attempt.

@@ -66,6 +66,7 @@ pub(super) async fn send<B: RequestBody>(
         requests: config.requests,
         timeout: limit,
         limit,
+        left,
         deadline: until,
         informational: terms.informational.as_ref(),
         lent_host: false,

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use http::{Request, Response};
 use plimsoll_core::{BackendId, Timestamp};
@@ -41,9 +42,15 @@ impl<B: RequestBody> Call<'_, B> {
             form::http1(request, &backend, &mut self.lent_host);
             let mut exchange = Exchange::new(lease, request, self.informational);
             let answer = std::future::poll_fn(|cx| {
-                let polled = exchange.poll_answer(cx, self.deadline);
-                attempt.set_sent(exchange.is_sent());
-                polled
+                loop {
+                    let polled = exchange.poll_answer(cx, self.deadline);
+                    attempt.set_sent(exchange.is_sent());
+                    let request = exchange.request();
+                    let is_late = matches!(polled, Poll::Ready(Err(TooLate)));
+                    if !is_late || !self.goes_on(request.body(), request.headers()) {
+                        return polled;
+                    }
+                }
             });
             let cause = match answer.await {
                 Ok(Ok(mut head)) => {
@@ -63,6 +70,7 @@ impl<B: RequestBody> Call<'_, B> {
                 }
                 Ok(Err(cause)) => cause,
                 Err(TooLate) => {
+                    attempt.set_awaits_caller(exchange.awaits_body());
                     drop(exchange);
                     let error = self.too_late(&mut attempt);
                     return self.failed(id, error, &Repeatable::of(request));

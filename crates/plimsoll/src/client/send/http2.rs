@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use plimsoll_core::{BackendId, Timestamp};
@@ -34,12 +35,24 @@ impl<B: RequestBody> Call<'_, B> {
         let mut attempt = Attempt::new(self.pool.clone(), id, picked_at, self.criticality).in_place(self.place.take());
         let mut closed = 0;
         let mut openings = 0;
+        let none = HeaderMap::new();
         loop {
-            let (answer, backend, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
-                Sending::Sent(answer, connection, backend, copy) => {
+            if request.body().goes_once() {
+                // Its headers go with it.
+                self.patience(request.headers());
+            }
+            let (answer, backend, body, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
+                Sending::Sent(mut answer, connection, backend, body, copy) => {
                     attempt.sent_on(connection);
-                    attempt.set_sent(copy.as_ref().is_some_and(Copy::is_sent));
-                    (limit.as_mut().wait(self.deadline, answer).await, backend, copy)
+                    attempt.set_sent(body.is_end_stream());
+                    let headers = copy.as_ref().map_or(&none, Copy::headers);
+                    let answer = loop {
+                        let answer = limit.as_mut().wait(self.deadline, answer.as_mut()).await;
+                        if answer.is_ok() || !self.goes_on(&body, headers) {
+                            break answer;
+                        }
+                    };
+                    (answer, backend, body, copy)
                 }
                 Sending::Wait(backend, opened) => match limit.as_mut().wait(self.deadline, opened).await {
                     Ok(Ok(Ok(()))) if openings < MAX_OPENINGS => {
@@ -63,7 +76,8 @@ impl<B: RequestBody> Call<'_, B> {
                 Ok(Ok(response)) => return self.answered_http2(id, attempt, response, &backend, copy, request),
                 Ok(Err(failure)) => failure,
                 Err(TooLate) => {
-                    attempt.set_sent(copy.as_ref().is_some_and(Copy::is_sent));
+                    attempt.set_sent(body.is_end_stream());
+                    attempt.set_awaits_caller(body.is_awaited());
                     let error = self.too_late(&mut attempt);
                     return self.failed_http2(id, error, copy, request);
                 }

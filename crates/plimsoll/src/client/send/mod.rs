@@ -2,7 +2,8 @@
 //!
 //! A request of which nothing was sent (no connection could be opened, or the one it was queued on closed
 //! first) goes to another backend, a few times at most. One that was sent goes on within a budget, if it was not served and it can
-//! be sent again ([`again`]). All of it has one deadline, and before all of it stands the throttle.
+//! be sent again ([`again`]). All of it has one deadline, which moves on while the request's body does, and before all of it stands the
+//! throttle.
 
 mod again;
 mod batch;
@@ -83,6 +84,8 @@ struct Call<'a, B> {
     timeout: Duration,
     /// What is set for the time of a request; its sender may have left it less.
     limit: Duration,
+    /// What its sender has left it.
+    left: Duration,
     deadline: Instant,
     informational: Option<&'a Informational>,
     lent_host: bool,
@@ -154,6 +157,7 @@ pub(super) fn send<B: RequestBody>(
             requests,
             timeout,
             limit,
+            left,
             deadline,
             informational: terms.informational.as_ref(),
             lent_host: false,
@@ -337,6 +341,19 @@ impl<B: RequestBody> Call<'_, B> {
             let denied = self.not_made(why);
             otherwise.after(self.made, self.seen).telling(denied.tells)
         })
+    }
+
+    /// Whether a request whose time is up has more: so long as its body moves, the limit counts from when it last did. How long its sender
+    /// waits stands, and so does the time of batch work, for whose place others wait.
+    #[cold]
+    fn goes_on(&mut self, body: &Outgoing<B>, headers: &HeaderMap) -> bool {
+        let Some(moved) = body.moved().filter(|_| !self.is_batch()) else { return false };
+        let patience = self.patience(headers).min(self.left);
+        let clock = self.pool.cluster().clock();
+        let deadline = clock.instant((clock.at(moved) + self.limit).min(self.started + patience));
+        let goes_on = deadline > self.deadline;
+        self.deadline = deadline.max(self.deadline);
+        goes_on
     }
 
     fn too_late(&self, attempt: &mut Attempt) -> Error {
