@@ -45,6 +45,8 @@ const TIGHT: f64 = 16.0;
 const FEW: f64 = 8.0;
 /// In mean requests: with fewer, a core runs dry between two arrivals however little time there is.
 const LEAST: f64 = 4.0;
+/// Of what is tolerable, what may be left of work that is done: the queue is full for some time, to those as well who ask for little.
+const OUTLIVES: f64 = 4.0;
 /// Seconds that a request has at most, as far as this looks; one without a deadline has so many.
 const LONGEST: f64 = 10.0;
 /// The offered load, in capacities, at which overload is certain.
@@ -129,8 +131,9 @@ impl<const N: usize> Backlog<N> {
     /// So much of what is in progress is done.
     pub(super) fn done(&mut self, rank: usize, used: f64, supply: &Supply) {
         for rank in rank..N {
-            // Above the load line what is done early was done with CPU that is not for requests; but a full queue is enough for that.
-            let least = if supply.is_over { self.limit(rank, supply) } else { 0.0 };
+            // Above the load line what is done early was done with CPU that is not for requests, and makes no room. But one request that was
+            // far dearer than expected is not to keep everybody out for as long as it took.
+            let least = if supply.is_over { OUTLIVES * self.limit(rank, supply) } else { 0.0 };
             let level = &mut self.levels[rank];
             level.in_progress = (level.in_progress - used).max(0.0);
             level.backlog = level.backlog.min(level.in_progress.max(least));
@@ -274,13 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn above_the_load_line_a_full_queue_is_the_most_that_outlives_its_work() {
+    fn above_the_load_line_what_outlives_its_work_is_bounded() {
         let mut backlog = Backlog::<1>::new(ms(0));
         backlog.on_request(0, 0.01, None);
         let supply = Supply { is_over: true, ..SUPPLY };
         backlog.add(0, 20.0);
         backlog.done(0, 20.0, &supply);
-        assert!((backlog.fill(0, &supply) - 1.0).abs() < 1e-12);
+        assert!((backlog.fill(0, &supply) - OUTLIVES).abs() < 1e-12);
     }
 
     #[test]
