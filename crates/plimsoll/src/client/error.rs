@@ -240,8 +240,8 @@ pub enum ConnectError {
     /// It was opened, and closed again before a request was on it.
     #[error("connections are closed as soon as they are opened")]
     ClosedAtOnce,
-    /// The request is gRPC and nobody said by which protocol it goes, and the backend speaks no HTTP/2.
-    #[error("it speaks no HTTP/2, which gRPC needs")]
+    /// The request is gRPC and nobody said by which protocol it goes, and the backend has not shown that it speaks HTTP/2.
+    #[error("it does not seem to speak HTTP/2, which gRPC needs")]
     NotHttp2,
     /// The HTTP set-up failed.
     #[error("{0}")]

@@ -2,8 +2,9 @@
 //!
 //! Under [`Protocol::Auto`](crate::client::Protocol) it is the sender's `content-type` that has a backend spoken to by HTTP/2. A
 //! backend that knows HTTP/1.1 only answers with an error or closes, and must not be held to be broken for what any client can
-//! write. So the connection carries no request before the backend's first byte has come: a server that speaks HTTP/2 begins with a
-//! SETTINGS frame (RFC 9113, 3.4), whose first byte, of its length, is zero; nothing that another protocol answers begins so.
+//! write. So until a backend has shown once that it speaks it, connections carry no request before its first byte: a server that speaks
+//! HTTP/2 begins with a SETTINGS frame (RFC 9113, 3.4), whose first byte, of its length, is zero; nothing that another protocol answers
+//! begins so. From then on it is known, and a connection that breaks is a broken connection.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +13,6 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-use crate::client::error::ConnectError;
 use crate::stream::Stream;
 
 /// The first byte of a SETTINGS frame of less than 65,536 bytes.
@@ -35,21 +35,16 @@ impl Overheard {
 pub(super) struct Greeting(oneshot::Receiver<u8>);
 
 impl Greeting {
-    /// Waits for it, while `connection` reads.
-    pub(super) async fn of<C>(mut self, connection: &mut C) -> Result<(), ConnectError>
+    /// Waits for it, or for the end of `connection`: whether it is that of HTTP/2.
+    pub(super) async fn speaks_http2<C>(mut self, connection: &mut C) -> bool
     where
         C: Future<Output = hyper::Result<()>> + Unpin,
     {
-        std::future::poll_fn(|cx| {
-            let ended = Pin::new(&mut *connection).poll(cx);
-            match (self.0.try_recv(), ended) {
-                (Ok(SETTINGS), Poll::Pending) => Poll::Ready(Ok(())),
-                (Ok(first), _) if first != SETTINGS => Poll::Ready(Err(ConnectError::NotHttp2)),
-                (_, Poll::Ready(Err(error))) => Poll::Ready(Err(ConnectError::Handshake(error.into()))),
-                (_, Poll::Ready(Ok(()))) => Poll::Ready(Err(ConnectError::ClosedAtOnce)),
-                // The connection has registered who is to be woken.
-                (_, Poll::Pending) => Poll::Pending,
-            }
+        std::future::poll_fn(|cx| match (Pin::new(&mut *connection).poll(cx), Pin::new(&mut self.0).poll(cx)) {
+            (Poll::Pending, Poll::Ready(Ok(first))) => Poll::Ready(first == SETTINGS),
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            // It ended, or nothing reads from it any more.
+            _ => Poll::Ready(false),
         })
         .await
     }

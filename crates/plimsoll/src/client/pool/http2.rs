@@ -65,19 +65,26 @@ pub(super) type Opened = oneshot::Sender<Result<(), ConnectError>>;
 /// The connections to one backend.
 pub(super) struct Http2<B> {
     connections: Slab<Connection<B>>,
+    /// There was one, so that the backend is known to speak it.
+    is_spoken: bool,
     opening: bool,
     waiting: Vec<Opened>,
 }
 
 impl<B> Default for Http2<B> {
     fn default() -> Self {
-        Self { connections: Slab::new(), opening: false, waiting: Vec::new() }
+        Self { connections: Slab::new(), is_spoken: false, opening: false, waiting: Vec::new() }
     }
 }
 
 impl<B> Http2<B> {
     pub(super) fn len(&self) -> usize {
         self.connections.len() + usize::from(self.opening)
+    }
+
+    /// Whether the backend is known to speak HTTP/2.
+    pub(super) fn is_spoken(&self) -> bool {
+        self.is_spoken
     }
 
     pub(super) fn insert(
@@ -88,6 +95,7 @@ impl<B> Http2<B> {
         now: Timestamp,
     ) -> usize {
         let spare = self.waiting.is_empty();
+        self.is_spoken = true;
         self.connections.insert(Connection { send, serial, requests: 0, spare, active: 0, limit, idle_since: now })
     }
 

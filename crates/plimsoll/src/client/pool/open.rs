@@ -13,11 +13,11 @@ use super::http1::Kept;
 use super::http2::{StreamLimit, Tasks};
 use super::{ConnectionId, Pool, RequestBody, Version};
 use crate::client::ClientAddress;
-use crate::client::config::{Protocol, RequestConfig};
+use crate::client::cluster::Backend;
+use crate::client::config::{ClusterConfig, Protocol};
 use crate::client::error::ConnectError;
 use crate::client::http1::{Connection, Lease};
 use crate::client::outgoing::Outgoing;
-use crate::stream::Stream;
 use crate::tls::Alpn;
 
 /// Streams that were given up and for which frames may still come. Callers go away; with hyper's ten, what their backends
@@ -108,12 +108,10 @@ impl<B: RequestBody> Pool<B> {
     async fn try_open_http2(self: &Arc<Self>, id: BackendId) -> Result<(), ConnectError> {
         let Some(backend) = self.cluster.backend(id) else { return Ok(()) };
         let config = self.cluster.config();
-        let limit = config.requests.connect_timeout;
-        let opened = connect(&backend, &config, limit, Alpn::Http2, None).await;
-        let stream = opened.inspect_err(|error| self.cluster.connect_failed(id, error))?;
+        let is_known = self.state.lock().existing(id).is_some_and(|slot| slot.http2.is_spoken());
+        let opened = begin_http2(&backend, &config, is_known).await;
+        let (send, mut connection) = opened.inspect_err(|error| self.cluster.connect_failed(id, error))?;
         self.cluster.connected(id);
-        let greeted = greet(stream, &config.requests).await;
-        let (send, mut connection) = greeted.inspect_err(|_| self.cluster.connection_closed(id))?;
 
         let (stream_limit, now) = (StreamLimit::unknown(), self.cluster.now());
         let mut state = self.state.lock();
@@ -196,22 +194,23 @@ impl<B: RequestBody> Pool<B> {
 /// A connection of hyper's that sends bodies `B`, to be driven by who opened it.
 type Driven<B> = http2::Connection<TokioIo<Overheard>, Outgoing<B>, Tasks>;
 
-/// Begins HTTP/2 on a connection; where that is a guess, waits until the backend has shown that it speaks it.
-async fn greet<B: RequestBody>(
-    stream: Stream,
-    config: &RequestConfig,
+/// An HTTP/2 connection to `backend`; where it is not known whether it speaks that, and nobody said so, one on which it has.
+async fn begin_http2<B: RequestBody>(
+    backend: &Backend,
+    config: &ClusterConfig,
+    is_known: bool,
 ) -> Result<(http2::SendRequest<Outgoing<B>>, Driven<B>), ConnectError> {
-    let (stream, greeting) = Overheard::new(stream);
+    let limit = config.requests.connect_timeout;
+    let (stream, greeting) = Overheard::new(connect(backend, config, limit, Alpn::Http2, None).await?);
     let (send, mut connection) = http2::Builder::new(Tasks)
         .max_concurrent_reset_streams(MAX_RESET_STREAMS)
         .max_local_error_reset_streams(None)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| ConnectError::Handshake(Arc::new(error)))?;
-    if config.protocol == Protocol::Auto {
-        let limit = config.connect_timeout;
-        let greeted = tokio::time::timeout(limit, greeting.of(&mut connection)).await;
-        greeted.unwrap_or(Err(ConnectError::Timeout(limit)))?;
+    if !is_known && config.requests.protocol == Protocol::Auto {
+        let speaks_it = tokio::time::timeout(limit, greeting.speaks_http2(&mut connection)).await;
+        speaks_it.unwrap_or(false).then_some(()).ok_or(ConnectError::NotHttp2)?;
     }
     Ok((send, connection))
 }
