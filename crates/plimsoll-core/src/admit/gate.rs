@@ -255,15 +255,17 @@ impl Gate {
         self.overhead.sample(used(now, seen, self.requests));
         self.fitted.sample(now, seen.cpu, &mut self.costs);
         let signals = self.smoothed.sample(now, seen.cpu, seen.runnable);
-        self.ranked.on_queued(now, seen.queued);
         self.gauges = *gauges;
         let (highest, gauge) = gauges.highest().unwrap_or((Signal::Gauge, 0.0));
         if gauge > 1.0 {
             self.scarce = highest;
         }
         match self.mode {
-            Mode::Protect => self.ranked.on_signals(now, signals, gauge),
-            // What is above the line stays there, and would be taken for a lack of CPU.
+            Mode::Protect => {
+                self.ranked.on_queued(now, seen.queued);
+                self.ranked.on_signals(now, signals, gauge);
+            }
+            // What is above the line stays there: it would be taken for a lack of CPU, and its queue have the others counted as turned away.
             Mode::DryRun => {
                 self.ranked.measure(now, signals);
             }
@@ -394,6 +396,19 @@ mod tests {
         let (taken, shed) = overload(Mode::Protect, Measured::Nobody);
         assert!((400..=510).contains(&taken), "{taken}");
         assert_eq!(taken + shed, 2_000);
+    }
+
+    #[test]
+    fn the_queue_that_a_dry_run_lets_in_is_not_held_against_those_who_come() {
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        for (mode, is_shed) in [(Mode::Protect, true), (Mode::DryRun, false)] {
+            let mut gate = Gate::new(Timestamp::ZERO, RankedConfig::new(1.0).expect("a core"), mode, Seen::default());
+            let _in_progress = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng);
+            let now = Timestamp::from_nanos(20 * MS);
+            let seen = Seen { cpu: 0.02, charged: 0.02, runnable: 1_000.0, queued: 1_000.0 };
+            gate.see(now, seen, &Gauges::default());
+            assert_eq!(gate.ask(now, &ARRIVAL, &mut rng).1.is_some(), is_shed, "{mode:?}");
+        }
     }
 
     #[test]
