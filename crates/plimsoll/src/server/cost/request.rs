@@ -74,9 +74,8 @@ impl Request {
         self.gate.pressure(self.context.criticality)
     }
 
-    /// It has used more CPU.
-    pub(super) fn charge(&self, used: Duration) {
-        let nanos = u64::try_from(used.as_nanos()).unwrap_or(u64::MAX);
+    /// It has used so many nanoseconds more.
+    pub(super) fn charge(&self, nanos: u64) {
         let used = self.used.fetch_add(nanos, Ordering::Relaxed) + nanos;
         if used >= self.tell_at.load(Ordering::Relaxed) {
             self.tell(used);

@@ -38,6 +38,8 @@ pin_project! {
 struct Task {
     state: Arc<State>,
     waker: Waker,
+    /// Lent to the thread that polls it. None where that panicked.
+    request: Option<Arc<Request>>,
     /// Who polled it last, as `State::outer`, without a lock.
     outer: Waker,
 }
@@ -55,8 +57,9 @@ impl<F> Metered<F> {
     pub(in crate::server) fn new(request: Arc<Request>, inner: F) -> Self {
         request.on_runnable();
         let outer = Waker::noop().clone();
+        let lent = Some(Arc::clone(&request));
         let state = Arc::new(State { request, state: AtomicU8::new(RUNNABLE), outer: Mutex::new(outer.clone()) });
-        Self { inner, task: Task { waker: Waker::from(Arc::clone(&state)), state, outer } }
+        Self { inner, task: Task { waker: Waker::from(Arc::clone(&state)), state, request: lent, outer } }
     }
 }
 
@@ -65,13 +68,13 @@ impl<F: Future> Future for Metered<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let Task { state, waker, outer } = this.task;
+        let Task { state, waker, request, outer } = this.task;
         if !outer.will_wake(cx.waker()) {
             outer.clone_from(cx.waker());
             state.outer.lock().clone_from(cx.waker());
         }
         state.begin();
-        let polled = section::run(&state.request, || this.inner.poll(&mut Context::from_waker(waker)));
+        let polled = section::run_with(request, || this.inner.poll(&mut Context::from_waker(waker)));
         state.end(polled.is_ready());
         polled
     }
@@ -79,6 +82,11 @@ impl<F: Future> Future for Metered<F> {
 
 impl State {
     fn begin(&self) {
+        // As mostly: a wake leaves it so, and nobody else changes it.
+        if self.state.load(Ordering::Acquire) == RUNNABLE {
+            self.state.store(RUNNING, Ordering::Release);
+            return;
+        }
         // Polled for a reason of the caller's own, such as another branch of a `select!`.
         if self.state.swap(RUNNING, Ordering::AcqRel) == WAITING {
             self.request.on_runnable();

@@ -11,44 +11,49 @@
 //! - One that begins so long after the last look begins with one. So the time before a section, idle or not, is at most that long,
 //!   and the error is at most what the thread used between sections in that time, in the few sections that were interrupted.
 
-use std::time::Duration;
-
-use quanta::Instant;
+use quanta::Clock;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Two looks in this time are less than a fifth of a per cent of it.
-const EXACT_EVERY: Duration = Duration::from_micros(500);
+/// Nanoseconds. Two looks in this time are less than a fifth of a per cent of it.
+const EXACT_EVERY: u64 = 500_000;
 
-/// The clocks of one thread.
+/// The clocks of one thread. Sections are given by ticks of the cheap one ([`ThreadClock::ticks`]), all else is nanoseconds.
 #[derive(Debug)]
 pub(super) struct ThreadClock {
-    /// The last look at the exact clock: when it was, and what it said.
-    looked: Instant,
-    cpu: Duration,
+    cheap: Clock,
+    /// The last look at the exact clock: when it was, in ticks, and what it said.
+    looked: u64,
+    cpu: u64,
     /// Charged since.
-    charged: Duration,
+    charged: u64,
     /// Charged too much before, because interruptions were too short to be seen: the next sections are charged less.
-    owed: Duration,
+    owed: u64,
 }
 
 impl ThreadClock {
     pub(super) fn new() -> Self {
-        Self { looked: Instant::now(), cpu: thread_cpu(), charged: Duration::ZERO, owed: Duration::ZERO }
+        let cheap = Clock::new();
+        Self { looked: cheap.raw(), cheap, cpu: thread_cpu(), charged: 0, owed: 0 }
+    }
+
+    /// The cheap clock. Only nanoseconds between two readings mean something ([`ThreadClock::since`]).
+    pub(super) fn ticks(&self) -> u64 {
+        self.cheap.raw()
     }
 
     /// A section begins.
-    pub(super) fn begin(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.looked) >= EXACT_EVERY {
+    pub(super) fn begin(&mut self, now: u64) {
+        if self.since(self.looked, now) >= EXACT_EVERY {
             let used = self.look(now);
             self.owed += self.charged.saturating_sub(used);
-            self.charged = Duration::ZERO;
+            self.charged = 0;
         }
     }
 
     /// A section that began at `begun` ends. Returns what it used.
-    pub(super) fn end(&mut self, begun: Instant, now: Instant) -> Duration {
-        let wall = now.saturating_duration_since(begun);
-        if now.saturating_duration_since(self.looked) < EXACT_EVERY {
+    pub(super) fn end(&mut self, begun: u64, now: u64) -> u64 {
+        let wall = self.since(begun, now);
+        if self.since(self.looked, now) < EXACT_EVERY {
             let paid = self.owed.min(wall);
             self.owed -= paid;
             self.charged += wall - paid;
@@ -63,8 +68,12 @@ impl ThreadClock {
         section - paid
     }
 
+    fn since(&self, begun: u64, now: u64) -> u64 {
+        self.cheap.delta_as_nanos(begun, now)
+    }
+
     /// Looks at the exact clock. Returns what was used since the last look.
-    fn look(&mut self, now: Instant) -> Duration {
+    fn look(&mut self, now: u64) -> u64 {
         let cpu = thread_cpu();
         self.looked = now;
         cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu))
@@ -72,17 +81,19 @@ impl ThreadClock {
 }
 
 /// CPU time that the calling thread has used since its start.
-fn thread_cpu() -> Duration {
+fn thread_cpu() -> u64 {
     let used = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or(0))
+    used.tv_sec.unsigned_abs() * 1_000_000_000 + used.tv_nsec.unsigned_abs()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
-    fn burn(cost: Duration) {
-        let end = thread_cpu() + cost;
+    fn burn(micros: u64) {
+        let end = thread_cpu() + 1_000 * micros;
         while thread_cpu() < end {}
     }
 
@@ -90,33 +101,33 @@ mod tests {
     fn a_section_that_waits_is_charged_with_what_it_used() {
         let mut clock = ThreadClock::new();
         let cpu = thread_cpu();
-        let mut charged = Duration::ZERO;
+        let mut charged = 0;
         for _ in 0..20 {
-            let begun = Instant::now();
+            let begun = clock.ticks();
             clock.begin(begun);
-            burn(Duration::from_millis(1));
+            burn(1_000);
             // Off the CPU for a while, as if something else had it.
             std::thread::park_timeout(Duration::from_millis(2));
-            charged += clock.end(begun, Instant::now());
+            charged += clock.end(begun, clock.ticks());
         }
         let used = thread_cpu() - cpu;
-        let share = charged.as_secs_f64() / used.as_secs_f64();
-        assert!((0.97..=1.001).contains(&share), "{charged:?} of {used:?}");
+        let share = charged as f64 / used as f64;
+        assert!((0.97..=1.001).contains(&share), "{charged} of {used} ns");
     }
 
     #[test]
     fn many_short_sections_add_up() {
         let mut clock = ThreadClock::new();
         let (cpu, begun) = (thread_cpu(), Instant::now());
-        let mut charged = Duration::ZERO;
+        let mut charged = 0;
         while begun.elapsed() < Duration::from_millis(50) {
-            let begun = Instant::now();
+            let begun = clock.ticks();
             clock.begin(begun);
-            burn(Duration::from_micros(20));
-            charged += clock.end(begun, Instant::now());
+            burn(20);
+            charged += clock.end(begun, clock.ticks());
         }
         let used = thread_cpu() - cpu;
-        let share = (charged - clock.owed).as_secs_f64() / used.as_secs_f64();
-        assert!((0.9..=1.01).contains(&share), "{charged:?} of {used:?}");
+        let share = (charged - clock.owed) as f64 / used as f64;
+        assert!((0.9..=1.01).contains(&share), "{charged} of {used} ns");
     }
 }
