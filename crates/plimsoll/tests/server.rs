@@ -220,6 +220,50 @@ async fn request_in_flight_holds_the_end_back_until_it_is_done() {
 }
 
 #[tokio::test]
+async fn response_that_was_handed_over_is_sent_to_its_end() {
+    for http2 in [false, true] {
+        let server = Server::start().await;
+        let response = server.ask_for_much(http2).await;
+        server.lifecycle.lame_duck();
+        server.outlive_another().await;
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), MUCH);
+        assert_eq!(server.ended().await, DrainEnd::Quiet);
+    }
+}
+
+#[tokio::test]
+async fn response_that_nobody_takes_is_cut_when_the_time_is_up_or_at_a_word() {
+    let brief = DrainConfig { drain: Duration::from_millis(400), ..drain(Duration::from_millis(50)).drain };
+    for (config, expected) in [
+        (ServeConfig::default_with(brief), DrainEnd::Overdue { unfinished: 1 }),
+        (drain(Duration::ZERO), DrainEnd::CutShort { unfinished: 1 }),
+    ] {
+        let server = Server::start_with(config).await;
+        let response = server.ask_for_much(false).await;
+        server.lifecycle.lame_duck();
+        if let DrainEnd::CutShort { .. } = expected {
+            wait(|| server.lifecycle.phase() == Phase::Drained).await;
+            server.lifecycle.end_now();
+        }
+        assert_eq!(server.ended().await, expected);
+        assert!(response.into_body().collect().await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn clients_that_are_gone_without_a_word_hold_up_nothing() {
+    let server = Server::start().await;
+    // One never acknowledges that the server goes, the other never ends its head.
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    silent.read_exact(&mut [0; 9]).await.unwrap();
+    let mut halting = TcpStream::connect(server.address).await.unwrap();
+    halting.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+    server.lifecycle.lame_duck();
+    assert_eq!(server.ended().await, DrainEnd::Quiet);
+}
+
+#[tokio::test]
 async fn time_up_and_end_now_cut_what_is_in_flight() {
     let overdue =
         ServeConfig::default_with(DrainConfig { drain: Duration::from_millis(50), ..drain(Duration::ZERO).drain });
@@ -316,6 +360,9 @@ async fn axum_routes_and_fixed_reports_go_together() {
     assert_eq!(tokio::time::timeout(PATIENCE, server).await.unwrap().unwrap(), DrainEnd::Quiet);
 }
 
+/// More than sockets keep, and than HTTP/2 lets be sent unread.
+const MUCH: usize = 20 << 20;
+
 /// A server on a free port with a service that does as the path says.
 struct Server {
     address: SocketAddr,
@@ -384,6 +431,26 @@ impl Server {
         client
     }
 
+    /// Asks for a response that does not fit into any buffer on the way, and waits until the service has nothing more to do with it.
+    async fn ask_for_much(&self, http2: bool) -> Response<Incoming> {
+        let response = match http2 {
+            true => self.http2().await.send_request(get("/much")).await.unwrap(),
+            false => self.http1().await.send_request(get("/much")).await.unwrap(),
+        };
+        wait(|| self.lifecycle.active_requests() == 0).await;
+        response
+    }
+
+    /// Waits for so long that this server would have ended, if it were going to.
+    async fn outlive_another(&self) {
+        wait(|| self.lifecycle.phase() == Phase::Drained).await;
+        let other = Self::start().await;
+        let _silent = TcpStream::connect(other.address).await.unwrap();
+        other.lifecycle.lame_duck();
+        assert_eq!(other.ended().await, DrainEnd::Quiet);
+        assert!(!self.task.is_finished());
+    }
+
     async fn ended(self) -> DrainEnd {
         tokio::time::timeout(PATIENCE, self.task).await.expect("the server ends").unwrap()
     }
@@ -413,6 +480,7 @@ fn service(
                     started.notify_one();
                     release.notified().await;
                 }
+                "/much" => *response.body_mut() = Full::from(vec![b'x'; MUCH]).boxed_unsync(),
                 "/trailers-only" => {
                     *response.headers_mut() = grpc::trailers(Code::Internal, "");
                     *response.body_mut() = Full::default().boxed_unsync();

@@ -90,12 +90,12 @@ pub enum DrainEnd {
     Quiet,
     /// The time was up; so many requests were still in flight.
     Overdue {
-        /// Requests in flight.
+        /// Requests in flight; where none were, connections that had still to send of their responses.
         unfinished: u64,
     },
     /// It was told to end at once; so many requests were still in flight.
     CutShort {
-        /// Requests in flight.
+        /// Requests in flight; where none were, connections that had still to send of their responses.
         unfinished: u64,
     },
 }
@@ -150,6 +150,13 @@ impl Lifecycle {
     pub fn end_now(&self) {
         self.0.cut_short.store(true, Ordering::SeqCst);
         self.advance(Phase::Drained);
+        // Who drained already, and still writes, is to hear of it as well.
+        self.0.phase.send_modify(|_| ());
+    }
+
+    /// Waits until it ends whatever is in flight.
+    pub(super) async fn cut_short(&self) {
+        let _ = self.watch().wait_for(|_| self.0.cut_short.load(Ordering::SeqCst)).await;
     }
 
     pub(super) fn end(&self) {
@@ -224,7 +231,9 @@ impl Lifecycle {
     /// `config` came true. Its phase is *drained* from then on.
     ///
     /// [`serve`](super::serve) waits for this by itself. With another server, close the listener
-    /// when this returns, and the connections after it.
+    /// when this returns, then end the connections in good order (GOAWAY; no keep-alive), and leave them the rest of
+    /// `config.drain` for it: a request is over when its server has taken the last of its response, which may
+    /// be long before a slow client has.
     pub async fn drained(&self, config: &DrainConfig) -> DrainEnd {
         let mut phase = self.watch();
         let reached = |least| move |phase: &Phase| *phase >= least;

@@ -60,7 +60,8 @@
 //! ```
 //!
 //! Under a server of your own, wrap the service in the layer, and end in the order of [`serve`]:
-//! wait for [`Lifecycle::drained`], close the listener, then the connections.
+//! wait for [`Lifecycle::drained`], close the listener, then end the connections in good order, which takes as long as
+//! their clients take to read what was answered; only what is left of [`DrainConfig::drain`] bounds it.
 
 mod admission;
 mod body;
@@ -81,6 +82,7 @@ mod response;
 mod serve;
 #[cfg(unix)]
 mod signals;
+mod unsent;
 
 pub use admission::{AdmissionCounts, Decided};
 pub use body::ServerBody;

@@ -14,11 +14,15 @@
 //!    after the connections that wait in its backlog were accepted, then the connections. So a client
 //!    that holds a silent connection to learn of the end learns of it only when a connect would be
 //!    refused or reach the successor.
-//! 3. Connections that do not end by themselves within [`CLOSE_GRACE`] are cut, and `serve` returns.
+//! 3. A request whose body was handed over is in flight no more, while its response may still be on its way to a slow client. So
+//!    a connection that has something to send is left to itself until [`DrainConfig::drain`] is over; others that do not end by
+//!    themselves within [`CLOSE_GRACE`] are cut: their clients are silent, or gone without a word. Then `serve` returns.
 
 use std::error::Error;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,13 +35,15 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tower_layer::Layer as _;
 use tower_service::Service;
 
 use super::layer::{ServerLayer, ServerService};
 use super::lifecycle::{DrainConfig, DrainEnd, Phase};
+use super::unsent::Work;
 
-/// How long connections get to close in good order once nothing is in flight on them: enough to
+/// How long connections get to close in good order once nothing is to be done on them: enough to
 /// write a GOAWAY and the end of a stream.
 pub const CLOSE_GRACE: Duration = Duration::from_millis(100);
 
@@ -111,6 +117,7 @@ where
 {
     let stage = watch::Sender::new(Stage::Open);
     let stop_accepting = watch::Sender::new(false);
+    let unfinished = Arc::new(AtomicU64::new(0));
     // Every connection holds a sender, so that the channel closes when the last has ended.
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     let mut acceptors = JoinSet::new();
@@ -118,7 +125,7 @@ where
         let acceptor = Acceptor {
             service: reports.layer(service.clone()),
             config,
-            stage: stage.subscribe(),
+            ending: Ending { stage: stage.subscribe(), unfinished: Arc::clone(&unfinished) },
             alive: alive.clone(),
         };
         acceptors.spawn(acceptor.run(listener, stop_accepting.subscribe()));
@@ -126,33 +133,57 @@ where
     drop(alive);
 
     let lifecycle = reports.lifecycle();
-    let mut phase = lifecycle.watch();
-    let announce = async {
-        reached(&mut phase, Phase::LameDuck).await;
-        stage.send_replace(Stage::LameDuck);
-        std::future::pending().await
-    };
-    let end = tokio::select! {
-        end = lifecycle.drained(&config.drain) => end,
-        () = announce => unreachable!("it never ends"),
-    };
+    reached(&mut lifecycle.watch(), Phase::LameDuck).await;
+    let until = Instant::now() + config.drain.drain;
+    stage.send_replace(Stage::LameDuck);
+    let end = lifecycle.drained(&config.drain).await;
 
     stop_accepting.send_replace(true);
     while acceptors.join_next().await.is_some() {}
     stage.send_replace(Stage::Closing);
-    if !matches!(end, DrainEnd::CutShort { .. }) {
-        let _ = tokio::time::timeout(CLOSE_GRACE, all_gone.recv()).await;
-    }
+    let cut_short = tokio::select! {
+        biased;
+        () = lifecycle.cut_short() => true,
+        _ = all_gone.recv() => false,
+        () = tokio::time::sleep_until(until.max(Instant::now() + CLOSE_GRACE)) => false,
+    };
     stage.send_replace(Stage::Cut);
     all_gone.recv().await;
-    end
+    match (end, unfinished.load(Ordering::SeqCst)) {
+        (DrainEnd::Quiet, unfinished) if cut_short => DrainEnd::CutShort { unfinished },
+        (DrainEnd::Quiet, unfinished @ 1..) => DrainEnd::Overdue { unfinished },
+        (end, _) => end,
+    }
+}
+
+/// What a connection needs to know of the end, and has to tell of it.
+#[derive(Clone)]
+struct Ending {
+    stage: watch::Receiver<Stage>,
+    /// Connections that were cut while something was to be done on them.
+    unfinished: Arc<AtomicU64>,
+}
+
+impl Ending {
+    /// Waits until a connection is to be cut: there is nothing to be done on it, or all are.
+    async fn cut(mut self, work: &Work) {
+        reached(&mut self.stage, Stage::Closing).await;
+        while tokio::time::timeout(CLOSE_GRACE, reached(&mut self.stage, Stage::Cut)).await.is_err() {
+            if work.is_done() {
+                return;
+            }
+        }
+        if !work.is_done() {
+            self.unfinished.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 }
 
 /// Takes in the connections of one listener.
 struct Acceptor<S> {
     service: ServerService<S>,
     config: ServeConfig,
-    stage: watch::Receiver<Stage>,
+    ending: Ending,
     alive: mpsc::Sender<()>,
 }
 
@@ -190,10 +221,10 @@ where
     fn take_in(&self, stream: TcpStream) {
         // Responses are written whole; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
-        let (service, config, stage) = (self.service.clone(), self.config, self.stage.clone());
+        let (service, config, ending) = (self.service.clone(), self.config, self.ending.clone());
         let alive = self.alive.clone();
         tokio::spawn(async move {
-            if let Err(error) = connection(stream, service, config, stage).await {
+            if let Err(error) = connection(stream, service, config, ending).await {
                 tracing::debug!(%error, "connection ended early");
             }
             drop(alive);
@@ -221,7 +252,28 @@ async fn connection<S, B>(
     stream: TcpStream,
     service: ServerService<S>,
     config: ServeConfig,
-    mut stage: watch::Receiver<Stage>,
+    ending: Ending,
+) -> Result<(), Box<dyn Error + Send + Sync>>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let work = Work::default();
+    tokio::select! {
+        ended = served(stream, service, config, ending.stage.clone(), &work) => ended,
+        () = ending.cut(&work) => Ok(()),
+    }
+}
+
+async fn served<S, B>(
+    stream: TcpStream,
+    service: ServerService<S>,
+    config: ServeConfig,
+    stage: watch::Receiver<Stage>,
+    work: &Work,
 ) -> Result<(), Box<dyn Error + Send + Sync>>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
@@ -231,12 +283,9 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let accepted = *stage.borrow();
-    let protocol = tokio::select! {
-        protocol = protocol_of(&stream) => protocol?,
-        () = reached(&mut stage, Stage::Cut) => return Ok(()),
-    };
-    let io = TokioIo::new(stream);
-    let service = TowerToHyperService::new(service);
+    let protocol = protocol_of(&stream).await?;
+    let io = TokioIo::new(work.socket(stream));
+    let service = work.track(TowerToHyperService::new(service));
     match protocol {
         None => Ok(()),
         Some(Protocol::Http1) => {
@@ -261,7 +310,7 @@ where
     }
 }
 
-/// Drives `served`, tells it by `tell` at stage `told`, and drops it when all are cut.
+/// Drives `served`, and tells it by `tell` at stage `told`.
 async fn run<C: Future<Output = hyper::Result<()>>>(
     mut served: Pin<&mut C>,
     tell: impl FnOnce(Pin<&mut C>),
@@ -273,10 +322,7 @@ async fn run<C: Future<Output = hyper::Result<()>>>(
         () = reached(&mut stage, told) => {}
     }
     tell(served.as_mut());
-    tokio::select! {
-        ended = served => Ok(ended?),
-        () = reached(&mut stage, Stage::Cut) => Ok(()),
-    }
+    Ok(served.await?)
 }
 
 /// Waits for `least` or more; a value that nobody can change any more counts as reached, so that
