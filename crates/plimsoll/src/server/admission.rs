@@ -129,7 +129,7 @@ impl Gate {
         classified: Classified,
         route: &dyn fmt::Display,
     ) -> Result<Arc<Request>, ShedAnswer> {
-        let Classified { context, quota, left, malformed } = classified;
+        let Classified { context, quota, left, malformed, .. } = classified;
         if malformed > 0 {
             self.counts.malformed.fetch_add(u64::from(malformed), Ordering::Relaxed);
         }

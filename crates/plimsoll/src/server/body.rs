@@ -76,7 +76,7 @@ impl<B: Body<Data = Bytes>> Body for ServerBody<B> {
             KindProj::Service { inner, reporter, in_progress, trailers } => (inner, reporter, in_progress, trailers),
             KindProj::Own { own } => return own.poll(cx).map(|frame| frame.map(Ok)),
         };
-        let polled = match in_progress.as_ref().and_then(InProgress::request) {
+        let polled = match in_progress.as_ref().map(InProgress::request) {
             Some(request) => cost::run(request, || inner.poll_frame(cx)),
             None => inner.poll_frame(cx),
         };
@@ -84,7 +84,7 @@ impl<B: Body<Data = Bytes>> Body for ServerBody<B> {
             Some(Ok(frame)) if *trailers == Trailers::Awaited => Some(Ok(match frame.into_trailers() {
                 Ok(mut map) => {
                     *trailers = Trailers::Done;
-                    see_to(&mut map, reporter, in_progress.as_ref().and_then(InProgress::request));
+                    see_to(&mut map, reporter, in_progress.as_ref().map(InProgress::request));
                     Frame::trailers(map)
                 }
                 Err(frame) => frame,

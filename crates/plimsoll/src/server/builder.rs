@@ -78,7 +78,8 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// What is done about too much load: by default [`Mode::Protect`]. `None`: nothing, and no cost is measured.
+    /// What is done about too much load: by default [`Mode::Protect`]. `None`: nothing, and no cost is measured;
+    /// requests still have their [`RequestContext`](super::RequestContext).
     pub fn admission(mut self, mode: impl Into<Option<Mode>>) -> Self {
         self.admission = mode.into();
         self
@@ -150,7 +151,7 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// Requests of which this says so are served whatever the load. Health checks, reports and readiness are, in any case.
+    /// Requests of which this says so are served whatever the load, and not charged. Health checks, reports and readiness are, in any case.
     pub fn exempt(mut self, exempt: impl Fn(RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.rules.exempt = Some(Box::new(exempt));
         self

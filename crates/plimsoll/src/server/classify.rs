@@ -43,6 +43,8 @@ pub(super) struct Classified {
     pub(super) left: Option<Duration>,
     /// Values of its headers that could not be read.
     pub(super) malformed: u8,
+    /// It is served whatever the load.
+    pub(super) exempt: bool,
 }
 
 impl Classified {
@@ -53,12 +55,8 @@ impl Classified {
 }
 
 impl Rules {
-    /// `None`: it is served whatever the load.
-    pub(super) fn classify<B>(&self, request: &Request<B>) -> Option<Classified> {
+    pub(super) fn classify<B>(&self, request: &Request<B>) -> Classified {
         let head = RequestHead { method: request.method(), uri: request.uri(), headers: request.headers() };
-        if self.exempt.as_ref().is_some_and(|exempt| exempt(head)) {
-            return None;
-        }
         let Metadata { criticality, timeout, attempt, malformed, .. } = Metadata::read(head.headers);
         let by_header = || Customer::read(head.headers, self.customer_header.as_ref()?);
         let customer = self.customer.as_ref().and_then(|customer| customer(head)).or_else(by_header);
@@ -76,6 +74,7 @@ impl Rules {
             attempt: attempt.unwrap_or(1),
             kind,
         };
-        Some(Classified { context, quota, left: timeout, malformed })
+        let exempt = self.exempt.as_ref().is_some_and(|exempt| exempt(head));
+        Classified { context, quota, left: timeout, malformed, exempt }
     }
 }

@@ -1,6 +1,7 @@
 //! What is known of the request that is being served.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use plimsoll_core::Criticality;
@@ -86,19 +87,24 @@ pub fn pressure() -> Pressure {
 
 /// Charges so much of something to the request that is being served: tokens, rows, bytes read, by a name of your own. It stands in the
 /// `request_cost` of its load report beside `cpu`, which is measured and cannot be charged; of what is charged several times,
-/// the sum does. Outside of requests, and where no cost is measured, nothing happens.
+/// the sum does. Outside of requests, and where no cost is measured (of exempt requests, and without admission), nothing happens.
 ///
 /// ```
 /// plimsoll::server::charge("tokens", 812.0);
 /// ```
 pub fn charge(name: impl Into<Cow<'static, str>>, amount: f64) {
-    if let Some(request) = cost::current() {
+    if let Some(request) = charged() {
         request.charge_with(name.into(), amount);
     }
 }
 
-/// CPU time that the request which is being served has used so far, the running section not included.
+/// CPU time that the request which is being served has used so far, the running section not included. `None` outside of requests, and
+/// where no cost is measured.
 #[must_use]
 pub fn used() -> Option<Duration> {
-    Some(cost::current()?.used())
+    Some(charged()?.used())
+}
+
+fn charged() -> Option<Arc<cost::Request>> {
+    cost::current().filter(|request| request.is_charged())
 }

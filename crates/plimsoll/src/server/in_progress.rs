@@ -9,26 +9,23 @@ use super::places::Place;
 /// Ends when it is dropped.
 pub(super) struct InProgress {
     _in_flight: InFlight,
-    /// None where no cost is measured.
-    request: Option<Arc<Request>>,
+    request: Arc<Request>,
     /// None where as many are in progress at a time as there are.
     _place: Option<Place>,
 }
 
 impl InProgress {
-    pub(super) fn new(in_flight: InFlight, request: Option<Arc<Request>>, place: Option<Place>) -> Self {
+    pub(super) fn new(in_flight: InFlight, request: Arc<Request>, place: Option<Place>) -> Self {
         Self { _in_flight: in_flight, request, _place: place }
     }
 
-    pub(super) fn request(&self) -> Option<&Arc<Request>> {
-        self.request.as_ref()
+    pub(super) fn request(&self) -> &Arc<Request> {
+        &self.request
     }
 }
 
 impl Drop for InProgress {
     fn drop(&mut self) {
-        if let Some(request) = &self.request {
-            request.end();
-        }
+        self.request.end();
     }
 }

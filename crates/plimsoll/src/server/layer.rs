@@ -44,7 +44,7 @@ use super::in_progress::InProgress;
 use super::lifecycle::{InFlight, Lifecycle};
 use super::places::{Place, Places, Turn};
 use super::report::Reporter;
-use super::response::{FutureKind, ResponseFuture, Served};
+use super::response::{FutureKind, ResponseFuture};
 
 /// Adds admission, load reports, health and lame duck to a service. Clones share one set of counts.
 #[derive(Clone)]
@@ -151,14 +151,14 @@ impl<S> ServerService<S> {
         S: Service<Request<B>> + Clone,
     {
         let classified = self.layer.rules.classify(&request);
-        let Some((places, known)) = self.layer.places.as_ref().zip(classified.as_ref()) else {
+        let Some(places) = self.layer.places.as_ref().filter(|_| !classified.exempt) else {
             return self.ask(request, classified, None);
         };
-        match places.enter(known.context.criticality, known.context.deadline) {
+        match places.enter(classified.context.criticality, classified.context.deadline) {
             Turn::Now(place) => self.ask(request, classified, Some(place)),
-            Turn::Never(turned_away) => self.turn_away(&request, classified.as_ref(), turned_away),
+            Turn::Never(turned_away) => self.turn_away(&request, &classified, turned_away),
             Turn::NotNow(turned_away) => {
-                self.count(&request, classified.as_ref(), turned_away);
+                self.count(&request, &classified, turned_away);
                 self.ask(request, classified, None)
             }
             Turn::Later(waits) => {
@@ -175,15 +175,15 @@ impl<S> ServerService<S> {
     }
 
     /// Asks the gate about a request that has a place, if it needs one.
-    fn ask<B>(&mut self, request: Request<B>, classified: Option<Classified>, place: Option<Place>) -> FutureKind<S, B>
+    fn ask<B>(&mut self, request: Request<B>, classified: Classified, place: Option<Place>) -> FutureKind<S, B>
     where
         S: Service<Request<B>>,
     {
-        let Some((gate, classified)) = self.layer.gate.as_ref().zip(classified) else {
-            return self.begin(request, None, place);
+        let Some(gate) = self.layer.gate.as_ref().filter(|_| !classified.exempt) else {
+            return self.begin(request, Arc::new(cost::Request::free(classified.context)), place);
         };
         match gate.ask(classified, &Asked::by(&request)) {
-            Ok(taken_on) => self.begin(request, Some(taken_on), place),
+            Ok(taken_on) => self.begin(request, taken_on, place),
             Err(turned_away) => self.answer(&request, turned_away),
         }
     }
@@ -191,7 +191,7 @@ impl<S> ServerService<S> {
     fn begin<B>(
         &mut self,
         mut request: Request<B>,
-        taken_on: Option<Arc<cost::Request>>,
+        taken_on: Arc<cost::Request>,
         place: Option<Place>,
     ) -> FutureKind<S, B>
     where
@@ -199,25 +199,14 @@ impl<S> ServerService<S> {
     {
         let reporter = &self.layer.reporter;
         let arrival = reporter.arrived();
-        let in_progress = Some(InProgress::new(reporter.lifecycle.begin(), taken_on.clone(), place));
-        let inner = match taken_on {
-            Some(taken_on) => {
-                request.extensions_mut().insert(taken_on.context.clone());
-                let inner = cost::run(&taken_on, || self.inner.call(request));
-                Served::Metered { inner: Metered::new(taken_on, inner) }
-            }
-            None => Served::Plain { inner: self.inner.call(request) },
-        };
-        FutureKind::Service { inner, arrival, in_progress }
+        let in_progress = Some(InProgress::new(reporter.lifecycle.begin(), Arc::clone(&taken_on), place));
+        request.extensions_mut().insert(taken_on.context.clone());
+        let inner = cost::run(&taken_on, || self.inner.call(request));
+        FutureKind::Service { inner: Metered::new(taken_on, inner), arrival, in_progress }
     }
 
     /// A request gets no place.
-    fn turn_away<B>(
-        &self,
-        request: &Request<B>,
-        classified: Option<&Classified>,
-        turned_away: ShedAnswer,
-    ) -> FutureKind<S, B>
+    fn turn_away<B>(&self, request: &Request<B>, classified: &Classified, turned_away: ShedAnswer) -> FutureKind<S, B>
     where
         S: Service<Request<B>>,
     {
@@ -225,8 +214,8 @@ impl<S> ServerService<S> {
         self.answer(request, turned_away)
     }
 
-    fn count<B>(&self, request: &Request<B>, classified: Option<&Classified>, turned_away: ShedAnswer) {
-        if let Some((gate, classified)) = self.layer.gate.as_ref().zip(classified) {
+    fn count<B>(&self, request: &Request<B>, classified: &Classified, turned_away: ShedAnswer) {
+        if let Some(gate) = &self.layer.gate {
             gate.got_no_place(&classified.context, turned_away.reason, &Asked::by(request));
         }
     }
@@ -246,7 +235,7 @@ impl<S> ServerService<S> {
 pub(super) struct Waiting<S, B> {
     service: ServerService<S>,
     request: Request<B>,
-    classified: Option<Classified>,
+    classified: Classified,
     /// A server that drains waits for those, too.
     in_flight: InFlight,
 }
@@ -260,10 +249,10 @@ where
         let Self { mut service, request, mut classified, in_flight } = self;
         let then = match turn {
             Ok(place) => {
-                classified.iter_mut().for_each(Classified::waited);
+                classified.waited();
                 service.ask(request, classified, Some(place))
             }
-            Err(turned_away) => service.turn_away(&request, classified.as_ref(), turned_away),
+            Err(turned_away) => service.turn_away(&request, &classified, turned_away),
         };
         drop(in_flight);
         then

@@ -125,10 +125,10 @@ impl Reporter {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The report as the value of an `endpoint-load-metrics-bin` header, with what `request` has used so far, if that is measured.
+    /// The report as the value of an `endpoint-load-metrics-bin` header, with what `request` has used so far, if it is charged.
     pub(super) fn header(&self, request: Option<&cost::Request>) -> HeaderValue {
         let encoded = self.encoded();
-        match request {
+        match request.filter(|request| request.is_charged()) {
             Some(request) => request.with_cost(|cost| encoded.with_cost(cost)),
             None => encoded.header_value().clone(),
         }

@@ -49,31 +49,12 @@ pin_project! {
         },
         Service {
             #[pin]
-            inner: Served<S::Future>,
+            inner: Metered<S::Future>,
             arrival: Arrival,
             in_progress: Option<InProgress>,
         },
         Shed { answer: Option<Response<OwnBody>> },
         Own { answer: BoxFuture<'static, Response<OwnBody>> },
-    }
-}
-
-pin_project! {
-    #[project = ServedProj]
-    pub(super) enum Served<F> {
-        Metered { #[pin] inner: Metered<F> },
-        Plain { #[pin] inner: F },
-    }
-}
-
-impl<F: Future> Future for Served<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        match self.project() {
-            ServedProj::Metered { inner } => inner.poll(cx),
-            ServedProj::Plain { inner } => inner.poll(cx),
-        }
     }
 }
 
@@ -137,7 +118,7 @@ fn attach<B>(response: Response<B>, reporter: &Arc<Reporter>, in_progress: InPro
     let mut trailers = Trailers::Done;
     if grpc::is_grpc(&head.headers) {
         if Code::read(&head.headers).is_some() {
-            see_to(&mut head.headers, reporter, in_progress.request());
+            see_to(&mut head.headers, reporter, Some(in_progress.request()));
         } else {
             trailers = Trailers::Awaited;
         }
@@ -145,7 +126,7 @@ fn attach<B>(response: Response<B>, reporter: &Arc<Reporter>, in_progress: InPro
         if head.status.is_server_error() || head.headers.contains_key(X_PLIMSOLL_SHED) {
             reporter.failed();
         }
-        head.headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(in_progress.request().map(Arc::as_ref)));
+        head.headers.insert(ENDPOINT_LOAD_METRICS_BIN, reporter.header(Some(in_progress.request())));
     }
     Response::from_parts(head, ServerBody::service(body, Arc::clone(reporter), in_progress, trailers))
 }

@@ -2,9 +2,12 @@
 
 use super::*;
 
+/// Whether or not a request may be turned away, what goes along with it is the same.
+const LAYERS: [fn() -> ServerLayer; 3] =
+    [|| builder().build(), || builder().admission(None).build(), || builder().exempt(|_| true).build()];
+
 #[tokio::test]
 async fn handlers_know_whom_they_serve() {
-    let layer = builder().build();
     let say = |context: Option<RequestContext>| {
         let RequestContext { criticality, customer, deadline, attempt, .. } = context.unwrap();
         let customer = customer.map(|customer| String::from_utf8(customer.name().to_vec()).unwrap());
@@ -19,7 +22,7 @@ async fn handlers_know_whom_they_serve() {
         assert_eq!(std::thread::spawn(bind(move || say(current()))).join().unwrap(), here);
         here
     });
-    for (headers, said) in [
+    let cases = [
         (&[][..], "critical None false 1"),
         (
             &[
@@ -35,11 +38,15 @@ async fn handlers_know_whom_they_serve() {
             &[("x-criticality", "vital"), ("grpc-timeout", "soon"), ("x-envoy-attempt-count", "-1")],
             "critical None false 1",
         ),
-    ] {
-        let response = layer.layer(echo.clone()).oneshot(with(get("/"), headers)).await.unwrap();
-        assert_eq!(text(response).await, said);
+    ];
+    for (layer, malformed) in LAYERS.into_iter().zip([3, 0, 0]) {
+        let layer = layer();
+        for (headers, said) in cases {
+            let response = layer.layer(echo.clone()).oneshot(with(get("/"), headers)).await.unwrap();
+            assert_eq!(text(response).await, said);
+        }
+        assert_eq!(layer.admission().malformed, malformed);
     }
-    assert_eq!(layer.admission().malformed, 3);
     assert!(current().is_none() && used().is_none());
 }
 
@@ -88,7 +95,15 @@ async fn requests_made_while_serving_another_have_its_importance_customer_deadli
             String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().into()).unwrap()
         }
     });
-    let layer = builder().build();
+    for layer in LAYERS {
+        asks_onward(&layer(), &middle).await;
+    }
+}
+
+async fn asks_onward<S>(layer: &ServerLayer, middle: &S)
+where
+    S: Service<Request<Empty<Bytes>>, Response = Response<Body>, Error = Infallible, Future = Answer> + Clone,
+{
     let ask = async |headers: &[(&'static str, &str)]| {
         text(layer.layer(middle.clone()).oneshot(with(get("/"), headers)).await.unwrap()).await
     };

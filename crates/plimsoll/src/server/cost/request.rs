@@ -16,12 +16,13 @@ use crate::server::context::RequestContext;
 #[derive(Debug)]
 pub(in crate::server) struct Request {
     pub(in crate::server) context: RequestContext,
-    gate: Arc<Gate>,
+    /// None where none was asked: what it uses is reported to nobody.
+    gate: Option<Arc<Gate>>,
     /// CPU that it has used, in nanoseconds.
     used: AtomicU64,
     /// When it has used so much, the gate is to be told.
     tell_at: AtomicU64,
-    /// None once it has ended.
+    /// None once it has ended, and without a gate.
     entry: Mutex<Option<Entry>>,
     /// What the gate knows of that.
     told: AtomicU64,
@@ -32,17 +33,33 @@ pub(in crate::server) struct Request {
 }
 
 impl Request {
+    /// One that `gate` let in.
     pub(in crate::server) fn new(context: RequestContext, gate: Arc<Gate>, entry: Entry) -> Self {
+        Self::with(context, Some((gate, entry)))
+    }
+
+    /// One that is served without being asked about.
+    pub(in crate::server) fn free(context: RequestContext) -> Self {
+        Self::with(context, None)
+    }
+
+    fn with(context: RequestContext, let_in: Option<(Arc<Gate>, Entry)>) -> Self {
+        let (gate, entry) = let_in.unzip();
         Self {
             context,
             gate,
             used: AtomicU64::new(0),
-            tell_at: AtomicU64::new(nanos(entry.tell_at())),
-            entry: Mutex::new(Some(entry)),
+            tell_at: AtomicU64::new(entry.as_ref().map_or(u64::MAX, |entry| nanos(entry.tell_at()))),
+            entry: Mutex::new(entry),
             told: AtomicU64::new(0),
             runnable: AtomicU32::new(0),
             charges: Mutex::default(),
         }
+    }
+
+    /// Whether anybody hears of what it uses.
+    pub(in crate::server) fn is_charged(&self) -> bool {
+        self.gate.is_some()
     }
 
     /// CPU that it has used so far.
@@ -71,7 +88,7 @@ impl Request {
 
     /// How near requests as critical as this one are to being turned away.
     pub(in crate::server) fn pressure(&self) -> Pressure {
-        self.gate.pressure(self.context.criticality)
+        self.gate.as_ref().map_or(Pressure::None, |gate| gate.pressure(self.context.criticality))
     }
 
     /// It has used so many nanoseconds more.
@@ -84,22 +101,23 @@ impl Request {
 
     /// It has used as much as was expected, and goes on.
     fn tell(&self, used: u64) {
+        let Some(gate) = &self.gate else { return };
         let again = match self.entry.lock().as_mut() {
             Some(entry) => {
-                self.gate.progress(entry, seconds(used));
+                gate.progress(entry, seconds(used));
                 nanos(entry.tell_at())
             }
             None => u64::MAX,
         };
         self.tell_at.store(again, Ordering::Relaxed);
-        self.gate.charge(self.untold());
+        gate.charge(self.untold());
     }
 
     /// Its response has ended, or will never be. Further calls do nothing.
     pub(in crate::server) fn end(&self) {
-        if let Some(entry) = self.entry.lock().take() {
-            self.gate.ended(entry, self.used());
-            self.gate.charge(self.untold());
+        if let Some((gate, entry)) = self.gate.as_ref().zip(self.entry.lock().take()) {
+            gate.ended(entry, self.used());
+            gate.charge(self.untold());
         }
     }
 
@@ -111,15 +129,19 @@ impl Request {
 
     /// One more of its tasks could run.
     pub(super) fn on_runnable(&self) {
-        if self.runnable.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.gate.on_runnable();
+        if self.runnable.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(gate) = &self.gate
+        {
+            gate.on_runnable();
         }
     }
 
     /// One of them waits for something else than CPU, or has ended.
     pub(super) fn on_waiting(&self) {
-        if self.runnable.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.gate.on_waiting();
+        if self.runnable.fetch_sub(1, Ordering::Relaxed) == 1
+            && let Some(gate) = &self.gate
+        {
+            gate.on_waiting();
         }
     }
 }
@@ -128,9 +150,11 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         let late = self.untold();
-        if !late.is_zero() {
-            self.gate.charge(late);
-            self.gate.used_late(late);
+        if let Some(gate) = &self.gate
+            && !late.is_zero()
+        {
+            gate.charge(late);
+            gate.used_late(late);
         }
     }
 }
