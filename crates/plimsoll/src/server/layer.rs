@@ -4,7 +4,7 @@
 //! ([`admission`](super::admission)) takes it on or turns it away before its body is read; what it uses is measured until its response has
 //! ended ([`cost`](super::cost)). Where only so many are to be in progress at a time, it first waits for its place
 //! ([`places`](super::places)): the gate is to know what is served, not what may be. Health checks, reports out of band and what the
-//! owner exempts pass beside both.
+//! owner exempts pass beside both. Whether the service is ready is asked last ([`served`](super::served)).
 //!
 //! Each response gets the load report, as a
 //! header, or as a trailer when it is gRPC; failed ones too, because a client that hears nothing from
@@ -45,6 +45,7 @@ use super::lifecycle::{InFlight, Lifecycle};
 use super::places::{Place, Places, Turn};
 use super::report::Reporter;
 use super::response::{FutureKind, ResponseFuture};
+use super::served::Served;
 
 /// Adds admission, load reports, health and lame duck to a service. Clones share one set of counts.
 #[derive(Clone)]
@@ -129,8 +130,9 @@ where
     type Error = S::Error;
     type Future = ResponseFuture<S, ReqBody>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
+    /// Always ready: whoever waits for the inner service has come, is to be counted, and may be turned away or answered without it.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
@@ -162,9 +164,7 @@ impl<S> ServerService<S> {
                 self.ask(request, classified, None)
             }
             Turn::Later(waits) => {
-                // The one that was asked whether it is ready is the one to be called.
-                let clone = self.clone();
-                let service = std::mem::replace(self, clone);
+                let service = self.clone();
                 let in_flight = self.layer.reporter.lifecycle.begin();
                 FutureKind::Waits {
                     waits,
@@ -177,7 +177,7 @@ impl<S> ServerService<S> {
     /// Asks the gate about a request that has a place, if it needs one.
     fn ask<B>(&mut self, request: Request<B>, classified: Classified, place: Option<Place>) -> FutureKind<S, B>
     where
-        S: Service<Request<B>>,
+        S: Service<Request<B>> + Clone,
     {
         let Some(gate) = self.layer.gate.as_ref().filter(|_| !classified.exempt) else {
             return self.begin(request, Arc::new(cost::Request::free(classified.context)), place);
@@ -195,13 +195,13 @@ impl<S> ServerService<S> {
         place: Option<Place>,
     ) -> FutureKind<S, B>
     where
-        S: Service<Request<B>>,
+        S: Service<Request<B>> + Clone,
     {
         let reporter = &self.layer.reporter;
         let arrival = reporter.arrived();
         let in_progress = Some(InProgress::new(reporter.lifecycle.begin(), Arc::clone(&taken_on), place));
         request.extensions_mut().insert(taken_on.context.clone());
-        let inner = cost::run(&taken_on, || self.inner.call(request));
+        let inner = cost::run(&taken_on, || Served::begin(&mut self.inner, request));
         FutureKind::Service { inner: Metered::new(taken_on, inner), arrival, in_progress }
     }
 
@@ -242,7 +242,7 @@ pub(super) struct Waiting<S, B> {
 
 impl<S, B> Waiting<S, B>
 where
-    S: Service<Request<B>>,
+    S: Service<Request<B>> + Clone,
 {
     /// What becomes of it once it has one, or is to have none.
     pub(super) fn go_on(self, turn: Result<Place, ShedAnswer>) -> FutureKind<S, B> {

@@ -80,6 +80,7 @@ mod places;
 mod report;
 mod response;
 mod serve;
+mod served;
 #[cfg(unix)]
 mod signals;
 mod unsent;

@@ -21,6 +21,7 @@ use super::layer::Waiting;
 use super::lifecycle::Phase;
 use super::places::Waits;
 use super::report::{Arrival, Reporter};
+use super::served::Served;
 
 pin_project! {
     /// The response to come from a [`ServerService`](super::ServerService).
@@ -49,7 +50,7 @@ pin_project! {
         },
         Service {
             #[pin]
-            inner: Metered<S::Future>,
+            inner: Metered<Served<S, B>>,
             arrival: Arrival,
             in_progress: Option<InProgress>,
         },
@@ -60,7 +61,7 @@ pin_project! {
 
 impl<S, ReqBody, ResBody> Future for ResponseFuture<S, ReqBody>
 where
-    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     ResBody: Body<Data = Bytes>,
 {
     type Output = Result<Response<ServerBody<ResBody>>, S::Error>;

@@ -111,7 +111,7 @@ pub async fn serve<S, B>(
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
@@ -191,7 +191,7 @@ impl<S, B> Acceptor<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
@@ -257,7 +257,7 @@ async fn connection<S, B>(
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
@@ -278,7 +278,7 @@ async fn served<S, B>(
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
