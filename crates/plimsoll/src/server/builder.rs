@@ -114,6 +114,9 @@ impl ServerLayerBuilder {
     }
 
     /// The customer of a request is named by this rule: from a verified token, say. Where it names none, the header does.
+    ///
+    /// What is sent with [`plimsoll::client`](crate::client) on its behalf names it in [`customer_header`](Self::customer_header), or where
+    /// [`Customer::carried_in`] says; where neither is set, it names none.
     pub fn customer_by(mut self, rule: impl Fn(RequestHead<'_>) -> Option<Customer> + Send + Sync + 'static) -> Self {
         self.rules.customer = Some(Box::new(rule));
         self

@@ -59,7 +59,12 @@ impl Rules {
         let head = RequestHead { method: request.method(), uri: request.uri(), headers: request.headers() };
         let Metadata { criticality, timeout, attempt, malformed, .. } = Metadata::read(head.headers);
         let by_header = || Customer::read(head.headers, self.customer_header.as_ref()?);
-        let customer = self.customer.as_ref().and_then(|customer| customer(head)).or_else(by_header);
+        let mut customer = self.customer.as_ref().and_then(|customer| customer(head)).or_else(by_header);
+        if let Some(customer) = &mut customer
+            && customer.header.is_none()
+        {
+            customer.header.clone_from(&self.customer_header);
+        }
         let quota = customer.as_ref().and_then(|customer| self.quota.as_ref()?(customer)).unwrap_or(self.default_quota);
         let route = match &self.route {
             Some(route) => route(head),

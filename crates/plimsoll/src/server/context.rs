@@ -31,7 +31,7 @@ pub struct RequestContext {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Customer {
     name: HeaderValue,
-    /// The header that said so, which requests made on its behalf carry as well.
+    /// The header in which requests made on its behalf name it.
     pub(crate) header: Option<HeaderName>,
 }
 
@@ -40,6 +40,13 @@ impl Customer {
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         Some(Self { name: HeaderValue::from_str(name).ok()?, header: None })
+    }
+
+    /// The same, and requests made on its behalf name it in `header`. Without this they do in the header that
+    /// [`customer_header`](super::ServerLayerBuilder::customer_header) tells of, if it was set.
+    #[must_use]
+    pub fn carried_in(self, header: HeaderName) -> Self {
+        Self { header: Some(header), ..self }
     }
 
     pub(super) fn read(headers: &HeaderMap, header: &HeaderName) -> Option<Self> {

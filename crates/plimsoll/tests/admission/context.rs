@@ -74,7 +74,8 @@ async fn requests_made_while_serving_another_have_its_importance_customer_deadli
     let address = listener.local_addr().unwrap();
     let show = tower::service_fn(|request: Request<hyper::body::Incoming>| async move {
         let header = |name: &str| request.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
-        let names = ["x-criticality", "x-customer", "x-envoy-attempt-count", "x-envoy-expected-rq-timeout-ms"];
+        let names =
+            ["x-criticality", "x-customer", "x-envoy-attempt-count", "x-envoy-expected-rq-timeout-ms", "x-tenant"];
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(names.map(header).join(" "))))
     });
     let lifecycle = Lifecycle::new();
@@ -98,6 +99,18 @@ async fn requests_made_while_serving_another_have_its_importance_customer_deadli
     for layer in LAYERS {
         asks_onward(&layer(), &middle).await;
     }
+
+    let token = || Customer::new("by token");
+    let elsewhere = move || Some(token()?.carried_in(HeaderName::from_static("x-tenant")));
+    let nowhere = ServerLayer::builder(Lifecycle::new());
+    for (layer, customer, tenant) in [
+        (builder().customer_by(move |_| token()), "by token", "-"),
+        (builder().customer_by(move |_| elsewhere()), "-", "by token"),
+        (nowhere.customer_by(move |_| token()), "-", "-"),
+    ] {
+        let answer = layer.build().layer(middle.clone()).oneshot(get("/")).await.unwrap();
+        assert_eq!(text(answer).await, format!("critical {customer} - - {tenant}"));
+    }
 }
 
 async fn asks_onward<S>(layer: &ServerLayer, middle: &S)
@@ -107,12 +120,12 @@ where
     let ask = async |headers: &[(&'static str, &str)]| {
         text(layer.layer(middle.clone()).oneshot(with(get("/"), headers)).await.unwrap()).await
     };
-    assert_eq!(ask(&[]).await, "critical - - -");
-    assert_eq!(ask(&[("x-criticality", "sheddable"), ("x-customer", "ann")]).await, "sheddable ann - -");
-    assert_eq!(ask(&[("x-criticality", "sheddable"), ("own", "critical-plus")]).await, "critical-plus - - -");
-    assert_eq!(ask(&[("x-envoy-attempt-count", "3")]).await, "critical - 3 -");
-    assert_eq!(ask(&[("x-envoy-attempt-count", "1")]).await, "critical - - -");
+    assert_eq!(ask(&[]).await, "critical - - - -");
+    assert_eq!(ask(&[("x-criticality", "sheddable"), ("x-customer", "ann")]).await, "sheddable ann - - -");
+    assert_eq!(ask(&[("x-criticality", "sheddable"), ("own", "critical-plus")]).await, "critical-plus - - - -");
+    assert_eq!(ask(&[("x-envoy-attempt-count", "3")]).await, "critical - 3 - -");
+    assert_eq!(ask(&[("x-envoy-attempt-count", "1")]).await, "critical - - - -");
     let with_deadline = ask(&[("x-envoy-expected-rq-timeout-ms", "5000")]).await;
-    let left: u64 = with_deadline.strip_prefix("critical - - ").unwrap().parse().unwrap();
+    let left: u64 = with_deadline.strip_prefix("critical - - ").unwrap().trim_end_matches(" -").parse().unwrap();
     assert!((1..=5_000).contains(&left), "{left}");
 }
