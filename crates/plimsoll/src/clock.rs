@@ -3,8 +3,18 @@
 //! Nanoseconds since the cluster, or the gate of a server, was made, from the monotonic clock of the runtime (so a paused test
 //! clock is obeyed). One reading costs about 25 ns and is made once per event.
 
+use std::time::Duration;
+
 use plimsoll_core::Timestamp;
 use tokio::time::Instant;
+
+/// As long as never, and within what clocks can tell: a limit of [`Duration::MAX`] is none.
+pub(crate) const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+
+/// `by` after `from`, or never.
+pub(crate) fn after(from: Instant, by: Duration) -> Instant {
+    from + by.min(NEVER)
+}
 
 /// Turns instants of the runtime into [`Timestamp`]s.
 #[derive(Clone, Copy, Debug)]

@@ -251,6 +251,18 @@ async fn response_that_nobody_takes_is_cut_when_the_time_is_up_or_at_a_word() {
 }
 
 #[tokio::test]
+async fn a_server_without_limits_of_time_serves_and_ends() {
+    let mut config = drain(Duration::ZERO);
+    config.drain.drain = Duration::MAX;
+    config.header_read_timeout = Some(Duration::MAX);
+    let server = Server::start_with(config).await;
+    let response = server.http1().await.send_request(get("/")).await.unwrap();
+    assert_eq!(finish_text(response).await, "hello");
+    server.lifecycle.lame_duck();
+    assert_eq!(server.ended().await, DrainEnd::Quiet);
+}
+
+#[tokio::test]
 async fn clients_that_are_gone_without_a_word_hold_up_nothing() {
     let server = Server::start().await;
     // One never acknowledges that the server goes, the other never ends its head.

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 #[cfg(unix)]
 use super::signals::EndSignals;
+use crate::clock;
 
 /// Where a server stands. The order is that of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -243,8 +244,8 @@ impl Lifecycle {
         let end = tokio::select! {
             biased;
             _ = phase.wait_for(reached(Phase::Drained)) => self.ended_by_another(),
-            () = self.quiet(config.quiet, began + config.announce) => DrainEnd::Quiet,
-            () = tokio::time::sleep_until(began + config.drain) => {
+            () = self.quiet(config.quiet, clock::after(began, config.announce)) => DrainEnd::Quiet,
+            () = tokio::time::sleep_until(clock::after(began, config.drain)) => {
                 DrainEnd::Overdue { unfinished: self.active_requests() }
             }
         };
@@ -267,7 +268,7 @@ impl Lifecycle {
                 ended.await;
                 continue;
             }
-            tokio::time::sleep_until(earliest.max(Instant::now() + quiet)).await;
+            tokio::time::sleep_until(earliest.max(clock::after(Instant::now(), quiet))).await;
             if self.0.begun.load(Ordering::SeqCst) == begun && self.active_requests() == 0 {
                 return;
             }
@@ -360,6 +361,21 @@ mod tests {
         let _endless = lifecycle.begin();
         lifecycle.lame_duck();
         assert_eq!(drain(&lifecycle, async {}).await, (DrainEnd::Overdue { unfinished: 1 }, 30_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_limit_may_be_none() {
+        const NONE: Duration = Duration::MAX;
+        for (config, expected) in [
+            (DrainConfig { drain: NONE, ..CONFIG }, (DrainEnd::Quiet, 1)),
+            (DrainConfig { announce: NONE, ..CONFIG }, (DrainEnd::Overdue { unfinished: 0 }, 30)),
+            (DrainConfig { quiet: NONE, ..CONFIG }, (DrainEnd::Overdue { unfinished: 0 }, 30)),
+        ] {
+            let lifecycle = Lifecycle::new();
+            lifecycle.lame_duck();
+            let origin = Instant::now();
+            assert_eq!((lifecycle.drained(&config).await, origin.elapsed().as_secs()), expected);
+        }
     }
 
     #[tokio::test(start_paused = true)]

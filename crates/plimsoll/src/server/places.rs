@@ -16,7 +16,7 @@ use plimsoll_wire::shed::ShedAnswer;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 
 /// What one that waits is told.
 type Told = Result<Place, ShedAnswer>;
@@ -82,7 +82,7 @@ impl Places {
                     // Whoever does not listen any more has gone already.
                     let _ = goes.send(Err(full));
                 }
-                let longest = Instant::now() + self.config.longest_wait;
+                let longest = clock::after(Instant::now(), self.config.longest_wait);
                 let (until, silence) = match deadline.filter(|deadline| *deadline < longest) {
                     Some(deadline) => (deadline, ShedAnswer::from(Shed::DEADLINE)),
                     None => (longest, full),
@@ -175,6 +175,17 @@ mod tests {
         let soon = Duration::from_millis(20);
         assert_eq!(later(enter(&places, Some(soon))).await.err(), Some(ShedReason::Deadline));
         assert_eq!(begun.elapsed(), QueueConfig::DEFAULT_LONGEST_WAIT + soon);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_may_be_without_a_limit() {
+        let places =
+            Places::new(QueueConfig { longest_wait: Duration::MAX, ..QueueConfig::new(1).unwrap() }, Mode::Protect);
+        let first = now(enter(&places, None));
+        let waits = enter(&places, None);
+        tokio::time::advance(Duration::from_secs(1_000_000)).await;
+        drop(first);
+        assert!(later(waits).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

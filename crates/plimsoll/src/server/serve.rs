@@ -42,6 +42,7 @@ use tower_service::Service;
 use super::layer::{ServerLayer, ServerService};
 use super::lifecycle::{DrainConfig, DrainEnd, Phase};
 use super::unsent::Work;
+use crate::clock;
 
 /// How long connections get to close in good order once nothing is to be done on them: enough to
 /// write a GOAWAY and the end of a stream.
@@ -134,7 +135,7 @@ where
 
     let lifecycle = reports.lifecycle();
     reached(&mut lifecycle.watch(), Phase::LameDuck).await;
-    let until = Instant::now() + config.drain.drain;
+    let until = clock::after(Instant::now(), config.drain.drain);
     stage.send_replace(Stage::LameDuck);
     let end = lifecycle.drained(&config.drain).await;
 
@@ -294,7 +295,7 @@ where
             let told = if *stage.borrow() < Stage::Closing { Stage::Closing } else { Stage::Cut };
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(config.header_read_timeout)
+                .header_read_timeout(config.header_read_timeout.map(|limit| limit.min(clock::NEVER)))
                 .serve_connection(io, service)
                 .with_upgrades();
             run(pin!(served), |served| served.graceful_shutdown(), told, stage).await
