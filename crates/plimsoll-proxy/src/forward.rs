@@ -428,7 +428,7 @@ fn fail(
     active: &mut ActiveRequest,
     case: &mut Case,
 ) -> Response<ResponseBody> {
-    tracing::debug!(cluster = &**target.cluster(), %error, "request failed");
+    tracing::debug!(cluster = &**target.cluster(), error = %error.in_full(), "request failed");
     if let Some(entry) = &mut active.entry {
         entry.reason = Some(error.reason());
         entry.backend = error.backend_address();

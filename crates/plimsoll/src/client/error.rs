@@ -2,10 +2,14 @@
 //!
 //! One enum for all that can go wrong between the call and the last byte of the body. Each reason says
 //! whether anything was sent, because that decides whether a caller may safely send the request again.
+//!
+//! Each error displays what it knows itself, and what is behind it is its source: who walks the chain sees all of it once, and
+//! finds the [`io::Error`] or [`hyper::Error`] in it. [`Error::in_full`] is for who does not walk.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,11 +64,12 @@ pub enum Error {
         attempts: u32,
     },
     /// No connection could be opened, at as many backends as were tried. Nothing was sent.
-    #[error("cannot connect to {address}: {cause}{}", Tries(*attempts))]
+    #[error("cannot connect to {address}{}", Tries(*attempts))]
     Connect {
         /// The last backend that was tried.
         address: SocketAddr,
         /// Why.
+        #[source]
         cause: ConnectError,
         /// Attempts that were made.
         attempts: u32,
@@ -100,15 +105,16 @@ pub enum Error {
         after: Duration,
     },
     /// The request's own body failed while it was being sent: the caller's side, not the backend's.
-    #[error("the request's body failed: {0}")]
-    RequestBody(Cause),
+    #[error("the request's body failed")]
+    RequestBody(#[source] Cause),
     /// The connection closed, or was reset, before the response was complete. The request may have been
     /// carried out.
-    #[error("connection to {address} closed: {cause}{}", Tries(*attempts))]
+    #[error("connection to {address} closed{}", Tries(*attempts))]
     Closed {
         /// Which backend, the last that was tried.
         address: SocketAddr,
         /// Why.
+        #[source]
         cause: Cause,
         /// Attempts that were made.
         attempts: u32,
@@ -122,11 +128,12 @@ pub enum Error {
         address: SocketAddr,
     },
     /// The backend's answer is not HTTP.
-    #[error("bad response from {address}: {cause}{}", Tries(*attempts))]
+    #[error("bad response from {address}{}", Tries(*attempts))]
     BadResponse {
         /// Which backend, the last that was tried.
         address: SocketAddr,
         /// Why.
+        #[source]
         cause: Cause,
         /// Attempts that were made.
         attempts: u32,
@@ -151,7 +158,22 @@ impl fmt::Display for Whence {
     }
 }
 
-/// What was wrong with a message or its connection.
+/// An error and what is behind it, in one line.
+struct InFull<'a>(&'a Error);
+
+impl fmt::Display for InFull<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)?;
+        let mut behind = std::error::Error::source(self.0);
+        while let Some(cause) = behind {
+            write!(f, ": {cause}")?;
+            behind = cause.source();
+        }
+        Ok(())
+    }
+}
+
+/// What was wrong with a message or its connection: the error of whoever found it, the caller's own of a request's body among them.
 #[derive(Clone, Debug)]
 pub struct Cause(Kind);
 
@@ -162,16 +184,20 @@ enum Kind {
     /// HTTP/1: bytes that are no response, or only half of one.
     Fault(Fault),
     /// HTTP/1: bytes that are one, in a place where none may be.
-    OutOfTurn(&'static str),
+    OutOfTurn(OutOfTurn),
     /// HTTP/1: the connection broke, or ended.
     Io(Arc<io::Error>),
     /// The caller's own error.
     Body(Arc<dyn std::error::Error + Send + Sync>),
 }
 
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("{0}")]
+struct OutOfTurn(&'static str);
+
 impl Cause {
     pub(crate) fn out_of_turn(what: &'static str) -> Self {
-        Self(Kind::OutOfTurn(what))
+        Self(Kind::OutOfTurn(OutOfTurn(what)))
     }
 
     /// Whether the connection went, and not the message was bad.
@@ -201,27 +227,23 @@ impl From<io::Error> for Cause {
     }
 }
 
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Deref for Cause {
+    type Target = dyn std::error::Error + Send + Sync + 'static;
+
+    fn deref(&self) -> &Self::Target {
         match &self.0 {
-            Kind::Hyper(error) => error.fmt(f),
-            Kind::Fault(fault) => fault.fmt(f),
-            Kind::OutOfTurn(what) => f.write_str(what),
-            Kind::Io(error) => error.fmt(f),
-            Kind::Body(error) => error.fmt(f),
+            Kind::Hyper(error) => &**error,
+            Kind::Fault(fault) => fault,
+            Kind::OutOfTurn(what) => what,
+            Kind::Io(error) => &**error,
+            Kind::Body(error) => &**error,
         }
     }
 }
 
-impl std::error::Error for Cause {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.0 {
-            Kind::Hyper(error) => Some(&**error),
-            Kind::Fault(fault) => Some(fault),
-            Kind::OutOfTurn(_) => None,
-            Kind::Io(error) => Some(&**error),
-            Kind::Body(error) => Some(&**error),
-        }
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
     }
 }
 
@@ -229,11 +251,11 @@ impl std::error::Error for Cause {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The system said no.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(Arc<io::Error>),
     /// TLS could not be agreed on, or the backend is not who it should be.
-    #[error("TLS: {0}")]
-    Tls(Arc<io::Error>),
+    #[error("TLS failed")]
+    Tls(#[source] Arc<io::Error>),
     /// Nothing was said for too long.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -244,7 +266,7 @@ pub enum ConnectError {
     #[error("it does not seem to speak HTTP/2, which gRPC needs")]
     NotHttp2,
     /// The HTTP set-up failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Handshake(Arc<hyper::Error>),
 }
 
@@ -269,6 +291,11 @@ impl ConnectError {
 }
 
 impl Error {
+    /// This and what is behind it, in one line: for logs, and for people.
+    pub fn in_full(&self) -> impl fmt::Display + '_ {
+        InFull(self)
+    }
+
     /// The backend that it is about, where it is about one.
     #[must_use]
     pub fn backend_address(&self) -> Option<SocketAddr> {
@@ -443,4 +470,46 @@ pub(crate) fn was_reset(cause: &hyper::Error) -> bool {
 
 fn h2_error(cause: &hyper::Error) -> Option<&h2::Error> {
     std::error::Error::source(cause)?.downcast_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    const ADDRESS: &str = "127.0.0.1:9";
+
+    fn closed(cause: Cause) -> Error {
+        Error::from_http1(ADDRESS.parse().unwrap(), cause)
+    }
+
+    fn unreachable(cause: ConnectError) -> Error {
+        Error::Connect { address: ADDRESS.parse().unwrap(), cause, attempts: 1, was_seen: false }
+    }
+
+    #[test]
+    fn each_error_of_a_chain_says_its_own_part_once() {
+        let io = |text: &str| io::Error::other(text.to_owned());
+        let tls = || Arc::new(io("unknown issuer"));
+        for (error, alone, behind) in [
+            (closed(io("broken pipe").into()), "connection to 127.0.0.1:9 closed", "broken pipe"),
+            (closed(Fault::CutOff.into()), "connection to 127.0.0.1:9 closed", Fault::CutOff.message()),
+            (closed(Cause::out_of_turn("early")), "bad response from 127.0.0.1:9", "early"),
+            (closed(Cause::body("no more".into())), "the request's body failed", "no more"),
+            (unreachable(ConnectError::Io(tls())), "cannot connect to 127.0.0.1:9", "unknown issuer"),
+            (unreachable(ConnectError::Tls(tls())), "cannot connect to 127.0.0.1:9", "TLS failed: unknown issuer"),
+        ] {
+            assert_eq!(error.to_string(), alone);
+            assert_eq!(error.in_full().to_string(), format!("{alone}: {behind}"));
+        }
+        assert_eq!(Error::NoBackend.in_full().to_string(), Error::NoBackend.to_string());
+    }
+
+    #[test]
+    fn what_the_system_said_is_found_by_who_walks_the_chain() {
+        let error = closed(io::Error::from(io::ErrorKind::ConnectionReset).into());
+        let found = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        assert_eq!(found.map(io::Error::kind), Some(io::ErrorKind::ConnectionReset));
+    }
 }

@@ -45,7 +45,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Error(error) => error.fmt(f),
+            Self::Error(error) => error.in_full().fmt(f),
             Self::Refused(refused) => refused.fmt(f),
         }
     }
