@@ -10,6 +10,7 @@ use plimsoll::client::{self, Informational, Upgraded};
 use plimsoll_core::Criticality;
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::{self, Code};
+use plimsoll_wire::hop;
 use plimsoll_wire::shed::{Shed, ShedReason};
 
 use crate::access_log::Entry;
@@ -18,7 +19,6 @@ use crate::answer;
 use crate::degrade::{Asker, Degrade, Fallback, Trouble};
 use crate::destination::{Decided, Destination, Target};
 use crate::explain::{Answered, Case, End, Kind, X_REQUEST_ID};
-use crate::hop;
 use crate::http2;
 use crate::reason::Refusal;
 use crate::request_body::{RequestBody, RequestBodyError};

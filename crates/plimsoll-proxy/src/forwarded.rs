@@ -19,6 +19,7 @@ use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, VIA};
 use http::uri::Authority;
 use http::{Request, Uri, Version};
 use ipnet::IpNet;
+use plimsoll_wire::hop::Claim;
 
 use crate::config;
 use crate::peer::Peer;
@@ -162,38 +163,6 @@ impl Marks {
             }
         }
     }
-}
-
-/// Whether by this field hops tell one another of a client, or of themselves: none of them means it for one connection.
-pub(crate) fn is_of_hops(name: &HeaderName) -> bool {
-    *name == VIA || Claim::of(name).is_some()
-}
-
-/// A field that says who a client is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Claim {
-    XForwarded,
-    Rfc7239,
-    Other,
-}
-
-impl Claim {
-    fn of(name: &HeaderName) -> Option<Self> {
-        let name = name.as_str().as_bytes();
-        // Most fields are none by their first letter.
-        match name.first() {
-            Some(b'x') if begins_as(name, b"x-forwarded") => Some(Self::XForwarded),
-            Some(b'x') if begins_as(name, b"x-real-ip") => Some(Self::Other),
-            Some(b'f') if begins_as(name, b"forwarded") => Some(Self::Rfc7239),
-            _ => None,
-        }
-    }
-}
-
-/// Whether a name, in lower case as the map has all names, begins as `prefix` does, an underscore being as good as a dash.
-fn begins_as(name: &[u8], prefix: &[u8]) -> bool {
-    name.len() >= prefix.len()
-        && name.iter().zip(prefix).all(|(byte, wanted)| byte == wanted || *byte == b'_' && *wanted == b'-')
 }
 
 impl XForwarded {

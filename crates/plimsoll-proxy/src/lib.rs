@@ -41,7 +41,6 @@ mod fixed;
 mod forward;
 mod forwarded;
 mod handshake;
-mod hop;
 mod http1;
 pub mod http2;
 mod inbound;

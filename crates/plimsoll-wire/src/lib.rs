@@ -11,11 +11,13 @@
 //! - [`mod@health`]: the messages of `grpc.health.v1`.
 //! - [`proxy_protocol`]: whose connection a proxy passes on.
 //! - [`metadata`]: what a request says of itself: criticality, deadline, attempt.
+//! - [`hop`]: what of a message concerns one connection only.
 //! - [`headers`]: the names of the headers.
 
 pub mod grpc;
 pub mod headers;
 pub mod health;
+pub mod hop;
 pub mod metadata;
 pub mod orca;
 pub mod orca_service;

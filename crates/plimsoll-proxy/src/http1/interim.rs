@@ -12,8 +12,7 @@ use http::Response;
 use parking_lot::Mutex;
 use plimsoll::client::Informational;
 use plimsoll_http1::{Framing, write};
-
-use crate::hop;
+use plimsoll_wire::hop;
 
 /// What is left to be written.
 #[derive(Default)]

@@ -1,15 +1,14 @@
-//! What of a message concerns only one connection, and so must not be passed on (RFC 9110, 7.6.1).
+//! What of a message concerns only one connection, and so must not be passed on by a proxy or gateway (RFC 9110, 7.6.1).
 //!
 //! These are the fields that `Connection` names, and a fixed list of old ones that senders forget to name there. Framing
 //! (`Transfer-Encoding`) is the concern of each connection's own codec; a length beside it is not the message's and
-//! goes with it (RFC 9112, 6.3). `TE` goes on only as far as it says `trailers`, which this proxy honours end to end and
-//! gRPC insists on. HTTP/2 allows a cookie to come in pieces, which HTTP/1 servers take for several (RFC 9113,
+//! goes with it (RFC 9112, 6.3). `TE` goes on only as far as it says `trailers`, which are passed on end to end and gRPC
+//! insists on. HTTP/2 allows a cookie to come in pieces, which HTTP/1 servers take for several (RFC 9113,
 //! 8.2.3): they are put together here.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use plimsoll_wire::orca;
 
-use crate::forwarded;
+use crate::orca;
 
 /// Fields that concern one connection, whether or not `Connection` names them. Those after [`FOR_RESPONSES`] may stand in a
 /// response without concerning its connection.
@@ -31,7 +30,7 @@ const TRANSFER_ENCODING: u16 = 1 << 1;
 const TE: u16 = 1 << 8;
 
 /// Removes what concerns only the connection that the request came on.
-pub(crate) fn strip_request(headers: &mut HeaderMap) {
+pub fn strip_request(headers: &mut HeaderMap) {
     let found = Found::among(headers);
     if found.listed > 0 {
         let trailers = found.has(TE) && accepts_trailers(headers);
@@ -96,9 +95,9 @@ fn join_cookies(headers: &mut HeaderMap) {
 }
 
 /// Removes what concerns only the connection that the response came on, and the backend's load report: a client
-/// would take it for the proxy's, balance proxies by the load of a backend, and leave a proxy one of whose backends is a
-/// lame duck.
-pub(crate) fn strip_response(headers: &mut HeaderMap) {
+/// would take it for that of whoever passes the response on, balance by the load of a backend, and leave a proxy or gateway
+/// one of whose backends is a lame duck.
+pub fn strip_response(headers: &mut HeaderMap) {
     strip(headers, Found::among(headers), &LISTED[..FOR_RESPONSES]);
     orca::strip(headers);
 }
@@ -119,7 +118,7 @@ fn strip(headers: &mut HeaderMap, found: Found, listed: &[HeaderName]) {
 
 /// Removes the fields that `Connection` names. Those that make up the message's meaning stay, whatever it says: a
 /// client must not be able to take the host or the length off a request on its way. Nor what a trusted proxy says of it,
-/// by having that proxy pass the name of such a field on; who may not be believed is seen to later (`forwarded`).
+/// by having that proxy pass the name of such a field on; who may not be believed is for whoever passes it on to see to.
 fn strip_named(headers: &mut HeaderMap) {
     // Nearly every `Connection` says one of these and nothing else, which is no field, or goes anyhow.
     let is_usual = |token: &[u8]| token.eq_ignore_ascii_case(b"keep-alive") || token.eq_ignore_ascii_case(b"close");
@@ -136,11 +135,48 @@ fn strip_named(headers: &mut HeaderMap) {
         .filter(|token| !is_usual(token.as_bytes()))
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
         .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH && *name != header::TE)
-        .filter(|name| !forwarded::is_of_hops(name))
+        .filter(|name| !is_of_hops(name))
         .collect();
     for name in named {
         headers.remove(name);
     }
+}
+
+/// Whether by this field hops tell one another of a client, or of themselves: none of them means it for one connection.
+fn is_of_hops(name: &HeaderName) -> bool {
+    *name == header::VIA || Claim::of(name).is_some()
+}
+
+/// A field that says who a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// `X-Forwarded-` and whatever follows.
+    XForwarded,
+    /// `Forwarded`.
+    Rfc7239,
+    /// `X-Real-IP`.
+    Other,
+}
+
+impl Claim {
+    /// Which one this is, if any. Underscores count as dashes, since servers that hand fields on as variables make no difference.
+    #[must_use]
+    pub fn of(name: &HeaderName) -> Option<Self> {
+        let name = name.as_str().as_bytes();
+        // Most fields are none by their first letter.
+        match name.first() {
+            Some(b'x') if begins_as(name, b"x-forwarded") => Some(Self::XForwarded),
+            Some(b'x') if begins_as(name, b"x-real-ip") => Some(Self::Other),
+            Some(b'f') if begins_as(name, b"forwarded") => Some(Self::Rfc7239),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a name, in lower case as the map has all names, begins as `prefix` does, an underscore being as good as a dash.
+fn begins_as(name: &[u8], prefix: &[u8]) -> bool {
+    name.len() >= prefix.len()
+        && name.iter().zip(prefix).all(|(byte, wanted)| byte == wanted || *byte == b'_' && *wanted == b'-')
 }
 
 fn accepts_trailers(headers: &HeaderMap) -> bool {
@@ -232,6 +268,22 @@ mod tests {
     #[test]
     fn length_beside_another_framing_is_dropped() {
         assert_eq!(stripped(&[("content-length", "3"), ("transfer-encoding", "chunked")]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn nothing_of_a_backend_that_goes_away_is_left_in_its_response() {
+        let mut map = headers(&[
+            ("connection", "close"),
+            ("transfer-encoding", "chunked"),
+            ("endpoint-load-metrics", "TEXT named_metrics.plimsoll.lame_duck=1"),
+            ("endpoint-load-metrics-bin", "AA=="),
+            ("te", "a field like any other"),
+            ("etag", "1"),
+        ]);
+        strip_response(&mut map);
+        let mut left: Vec<_> = map.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["etag", "te"]);
     }
 
     #[test]
