@@ -7,13 +7,12 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use plimsoll::client;
-use plimsoll_core::retry::Tells;
 use plimsoll_http1::{Framing, write};
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::shed::{ShedAnswer, say_no_retry};
+use plimsoll_wire::shed::ShedAnswer;
 
 use crate::date;
-use crate::reason::{self, Refusal};
+use crate::reason::Refusal;
 use crate::response_body::ResponseBody;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -56,15 +55,7 @@ pub(crate) fn write_refusal(into: &mut Vec<u8>, refusal: Refusal) {
 
 /// The answer to a request that the client side could not get served.
 pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<ResponseBody> {
-    if let Some(reason) = error.shed_reason() {
-        return for_shed(ShedAnswer { reason, after: error.retry_after() }, is_grpc);
-    }
-    let (status, code, message) = reason::of_error(error);
-    let mut answer = plain(is_grpc, status, code, message);
-    if error.tells() == Tells::DoNotRetry {
-        say_no_retry(answer.headers_mut(), is_grpc);
-    }
-    answer
+    error.to_response(is_grpc).map(line)
 }
 
 /// The answer to a request that is turned away.
@@ -104,6 +95,9 @@ fn with_text(mut head: Response<()>, is_grpc: bool, text: &str) -> Response<Resp
     if !is_grpc {
         head.headers_mut().insert(CONTENT_TYPE, TEXT);
     }
-    let body = if text.is_empty() { Bytes::new() } else { [text, "\n"].concat().into() };
-    head.map(|()| ResponseBody::local(body))
+    head.map(|()| line(text))
+}
+
+fn line(text: &str) -> ResponseBody {
+    ResponseBody::local(if text.is_empty() { Bytes::new() } else { [text, "\n"].concat().into() })
 }

@@ -1,14 +1,14 @@
 //! Why a request was not served, in the words of HTTP and of gRPC.
 //!
 //! Reasons of overload protection are in the one table of the wire crate, what can be wrong with an HTTP/1 message is
-//! in its codec. Those here are the rest: what the proxy refuses by itself, and what befalls it between two connections.
+//! in its codec, and what befalls a request at backends is in the library. Those here are the rest: what the proxy refuses by
+//! itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use http::{HeaderMap, StatusCode};
-use plimsoll::client;
+use http::StatusCode;
 use plimsoll_http1::Fault;
-use plimsoll_wire::grpc::{self, Code};
+use plimsoll_wire::grpc::Code;
 use plimsoll_wire::shed::ShedAnswer;
 
 use crate::inbound;
@@ -172,31 +172,6 @@ impl Refusals {
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Refusal::all().map(|refusal| (refusal.name(), self.0[refusal.index()].load(Ordering::Relaxed)))
     }
-}
-
-/// How an error is said that has no row in the table of the wire crate.
-pub(crate) fn of_error(error: &client::Error) -> (StatusCode, Code, &'static str) {
-    match error {
-        client::Error::RequestBody(_) => {
-            (StatusCode::BAD_REQUEST, Code::Cancelled, "request-body: the body of the request ended too early")
-        }
-        client::Error::BadResponse { .. } => {
-            (StatusCode::BAD_GATEWAY, Code::Internal, "bad-response: the backend's answer is not HTTP")
-        }
-        _ => {
-            (StatusCode::BAD_GATEWAY, Code::Unavailable, "closed: the backend closed the connection before it answered")
-        }
-    }
-}
-
-/// What ends a gRPC response whose body failed.
-pub(crate) fn trailers_for(error: &client::Error) -> HeaderMap {
-    let (code, message) = match error {
-        client::Error::BodyIdle { .. } => (Code::Unavailable, "body-idle: the backend sent nothing more for too long"),
-        client::Error::BadResponse { .. } => (Code::Internal, "bad-response: the backend's answer broke the protocol"),
-        _ => (Code::Unavailable, "closed: the backend closed the connection before its answer was complete"),
-    };
-    grpc::trailers(code, message)
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use plimsoll_wire::orca;
 use crate::activity::ActiveRequest;
 use crate::degrade::{BodyCopy, Progress};
 use crate::http2::Flow;
-use crate::reason;
 
 /// The body of a response on its way to the client.
 pub(crate) struct ResponseBody {
@@ -225,7 +224,7 @@ impl ResponseBody {
                 Poll::Ready(match frame {
                     Some(Err(error)) => {
                         *source = Source::Ended;
-                        Some(Ok(Frame::trailers(reason::trailers_for(&error))))
+                        Some(Ok(Frame::trailers(error.to_trailers())))
                     }
                     frame => frame.map(|frame| without_report(frame, hold.as_mut())),
                 })

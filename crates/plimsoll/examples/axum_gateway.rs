@@ -2,8 +2,8 @@
 //! `cargo run -p plimsoll --example axum_gateway 127.0.0.1:8080 127.0.0.1:9001 127.0.0.1:9002`
 //!
 //! The criticality of a request, its customer and the time that is left go on to the next service by themselves, as the client is
-//! called from a handler. What the next service turns away goes back with its reason, so that whoever asked knows whether
-//! to ask again.
+//! called from a handler. What the next service turns away, or fails at, goes back with its reason, so that whoever asked knows whether
+//! to ask again: were it a bare 502, each layer would try it anew. What concerns only the connection to the next service stays here.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -11,9 +11,10 @@ use axum::http::uri::PathAndQuery;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
-use plimsoll::client::{Client, Cluster, ClusterConfig, Error};
+use plimsoll::client::{Client, Cluster, ClusterConfig};
 use plimsoll::discover;
 use plimsoll::server::{Lifecycle, ServeConfig, ServerLayer, serve};
+use plimsoll::wire::hop;
 
 type Next = Client<Empty<Bytes>>;
 
@@ -38,24 +39,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn ask(State(next): State<Next>, request: Request<Body>) -> Response<Body> {
     let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
     let Ok(request) = Request::get(path).body(Empty::new()) else {
-        return said(StatusCode::BAD_REQUEST, "no path to ask for");
+        let mut response = Response::new(Body::from("no path to ask for"));
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+        return response;
     };
     match next.send(request).await {
-        Ok(response) => response.map(Body::new),
-        Err(error) => refused(&error),
+        Ok(mut response) => {
+            hop::strip_response(response.headers_mut());
+            response.map(Body::new)
+        }
+        Err(error) => error.to_response(false).map(Body::from),
     }
-}
-
-fn refused(error: &Error) -> Response<Body> {
-    match error.shed_reason() {
-        Some(reason) => reason.head(false, None).map(|()| Body::from(reason.row().message)),
-        None if matches!(error, Error::Timeout { .. }) => said(StatusCode::GATEWAY_TIMEOUT, "no answer in time"),
-        None => said(StatusCode::BAD_GATEWAY, "the next service did not answer"),
-    }
-}
-
-fn said(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = status;
-    response
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use plimsoll::core::Criticality;
 use plimsoll::server::{Classifier, Lifecycle, ServeConfig, ServerLayer, Trust, serve};
-use plimsoll_core::Criticality;
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {

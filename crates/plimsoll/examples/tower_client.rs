@@ -1,8 +1,9 @@
-//! The client under tower middleware: here a limit on concurrency.
+//! The client under tower middleware: here one that names the program in each request.
 //! `cargo run -p plimsoll --example tower_client 127.0.0.1:8081 127.0.0.1:8082`
 
 use bytes::Bytes;
 use http::Request;
+use http::header::{HeaderValue, USER_AGENT};
 use http_body_util::Empty;
 use plimsoll::client::{Client, Cluster, ClusterConfig};
 use plimsoll::discover;
@@ -15,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::spawn(cluster.run());
 
     let add_agent = |mut request: Request<Empty<Bytes>>| {
-        request.headers_mut().insert("user-agent", http::HeaderValue::from_static("example"));
+        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("example"));
         request
     };
     let mut service = ServiceBuilder::new().map_request(add_agent).service(Client::new(&cluster));

@@ -21,3 +21,6 @@ pub mod tls;
 
 /// The state machines, whose configuration and values appear in this crate's interface.
 pub use plimsoll_core as core;
+
+/// What stands on the wire beside the payload: answers without service, load reports, codes of gRPC.
+pub use plimsoll_wire as wire;

@@ -29,6 +29,7 @@
 //! # }
 //! ```
 
+mod answer;
 mod attempt;
 mod batch;
 mod body;

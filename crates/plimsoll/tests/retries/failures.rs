@@ -117,6 +117,31 @@ async fn a_connection_that_breaks_at_each_attempt_is_not_to_be_tried_again_by_wh
     }
 }
 
+/// Were the answer of a gateway a bare 502, the next one would be asked, and each would make attempts of its own.
+#[tokio::test]
+async fn attempts_do_not_multiply_behind_gateways_that_answer_with_what_befell_them() {
+    let ((one, _), (two, _)) = (silent_closer().await, silent_closer().await);
+    let mut config = rich();
+    config.pool.min_connections = 0;
+    let client = Client::<Empty<Bytes>>::new(&connected(config, &[one, two]).await);
+    let gateway = || {
+        let client = client.clone();
+        Server::start(Speaks::Http1, move |_| {
+            let client = client.clone();
+            Box::pin(async move {
+                let error = client.send(get("/")).await.unwrap_err();
+                error.to_response(false).map(|text| Full::from(text).boxed())
+            })
+        })
+    };
+    let gateways = [gateway().await, gateway().await];
+    let cluster = running(rich(), &gateways.each_ref()).await;
+    let response = Client::new(&cluster).send(get("/")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
+    assert_eq!(response.headers()["x-plimsoll-shed"], "retry=never");
+    assert_eq!(gateways.iter().map(Server::requests).sum::<usize>(), 1);
+}
+
 #[tokio::test]
 async fn an_error_says_how_often_it_was_tried_and_that_it_may_have_been_seen() {
     let ((one, _), (two, _)) = (silent_closer().await, silent_closer().await);

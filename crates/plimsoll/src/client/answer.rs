@@ -1,0 +1,141 @@
+//! What somebody else is answered for whom a request was sent and got no response, in HTTP and in gRPC.
+//!
+//! Most of it stands in the table of answers without service ([`shed`](plimsoll_wire::shed)); here is the rest. The words name no
+//! backend: whoever asked is a stranger perhaps. [`Error::in_full`] is for one's own people.
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use plimsoll_core::retry::Tells;
+use plimsoll_wire::grpc::{self, Code};
+use plimsoll_wire::shed::say_no_retry;
+
+use super::error::Error;
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+impl Error {
+    /// The answer to whom the request was sent for, as a gateway gives it: what happened in a word, and whether and when to try again
+    /// (`x-plimsoll-shed`, `Retry-After`, the pushback of gRPC). Without it a client above would ask the next gateway, and attempts
+    /// would multiply with each layer.
+    ///
+    /// The body is a line for people. For `grpc` the response is all head (trailers-only), and the line is in it.
+    #[must_use]
+    pub fn to_response(&self, grpc: bool) -> Response<&'static str> {
+        let (status, code, message) = self.row();
+        let mut response = match self.shed_reason() {
+            Some(reason) => reason.head(grpc, self.retry_after()),
+            None => {
+                let mut head = Response::new(());
+                if grpc {
+                    *head.headers_mut() = grpc::trailers(code, message);
+                    head.headers_mut().insert(CONTENT_TYPE, grpc::CONTENT_TYPE_GRPC);
+                } else {
+                    *head.status_mut() = status;
+                }
+                if self.tells() == Tells::DoNotRetry {
+                    say_no_retry(head.headers_mut(), grpc);
+                }
+                head
+            }
+        };
+        if grpc {
+            return response.map(|()| "");
+        }
+        response.headers_mut().insert(CONTENT_TYPE, TEXT);
+        response.map(|()| message)
+    }
+
+    /// What ends a gRPC response that was passed on, and whose body failed with this: a client makes little of a stream that was reset.
+    #[must_use]
+    pub fn to_trailers(&self) -> HeaderMap {
+        let (_, code, message) = self.row();
+        grpc::trailers(code, message)
+    }
+
+    /// How it is said in HTTP, in gRPC, and to a person.
+    pub(crate) fn row(&self) -> (StatusCode, Code, &'static str) {
+        if let Some(reason) = self.shed_reason() {
+            let row = reason.row();
+            return (row.http, row.grpc, row.message);
+        }
+        match self {
+            Self::RequestBody(_) => {
+                (StatusCode::BAD_REQUEST, Code::Cancelled, "request-body: the body of the request ended too early")
+            }
+            Self::BadResponse { .. } => {
+                (StatusCode::BAD_GATEWAY, Code::Internal, "bad-response: the backend's answer broke the protocol")
+            }
+            Self::BodyIdle { .. } => (
+                StatusCode::GATEWAY_TIMEOUT,
+                Code::Unavailable,
+                "body-idle: the backend sent nothing more for too long",
+            ),
+            _ => (
+                StatusCode::BAD_GATEWAY,
+                Code::Unavailable,
+                "closed: the backend closed the connection before its answer was complete",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_http1::Fault;
+    use plimsoll_wire::shed::{Retry, Shed, ShedReason};
+
+    use super::*;
+    use crate::client::{Cause, Refused};
+
+    fn closed(tells: Tells) -> Error {
+        let (address, cause) = ("127.0.0.1:9".parse().unwrap(), Cause::from(Fault::CutOff));
+        Error::Closed { address, cause, attempts: 3, tells }
+    }
+
+    fn refused(tells: Tells) -> Error {
+        let after = Some(Duration::from_secs(20));
+        let refused = Refused {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            code: None,
+            why: Some(ShedReason::Overloaded),
+            retry: Retry::After,
+            after,
+            is_certain: true,
+        };
+        Error::Refused { address: "127.0.0.1:9".parse().unwrap(), refused, attempts: 1, tells }
+    }
+
+    #[test]
+    fn the_layer_above_reads_what_it_is_to_do_in_either_protocol() {
+        let shed = |reason, retry, after| Some(Shed { reason: Some(reason), retry, after });
+        let never = Some(Shed { reason: None, retry: Retry::Never, after: None });
+        let later = Some(Duration::from_secs(20));
+        let timeout = Error::Timeout { after: Duration::from_secs(1), address: None, attempts: 1 };
+        for (error, status, code, expected) in [
+            (Error::NoBackend, 503, Code::Unavailable, shed(ShedReason::NoBackend, Retry::After, None)),
+            (timeout, 504, Code::DeadlineExceeded, shed(ShedReason::Deadline, Retry::Never, None)),
+            (refused(Tells::Answer), 503, Code::Unavailable, shed(ShedReason::Overloaded, Retry::After, later)),
+            (
+                refused(Tells::DoNotRetry),
+                503,
+                Code::Unavailable,
+                shed(ShedReason::OverloadedNoRetry, Retry::Never, None),
+            ),
+            (closed(Tells::DoNotRetry), 502, Code::Unavailable, never),
+            (closed(Tells::Answer), 502, Code::Unavailable, None),
+            (Error::BodyIdle { after: Duration::from_secs(1) }, 504, Code::Unavailable, None),
+        ] {
+            let (plain, call) = (error.to_response(false), error.to_response(true));
+            assert_eq!((plain.status().as_u16(), plain.headers()["content-type"] == TEXT), (status, true), "{error}");
+            assert_eq!(Shed::read(plain.status(), plain.headers()), expected, "{error}");
+            assert!(!plain.body().is_empty() && !plain.body().contains("127.0.0.1"), "{error}");
+
+            assert_eq!((call.status(), *call.body(), grpc::is_grpc(call.headers())), (StatusCode::OK, "", true));
+            assert_eq!(Code::read(call.headers()), Some(code), "{error}");
+            assert_eq!(Shed::read(call.status(), call.headers()), expected, "{error}");
+            assert_eq!(Code::read(&error.to_trailers()), Some(code), "{error}");
+        }
+    }
+}
