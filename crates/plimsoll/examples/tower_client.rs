@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut service = ServiceBuilder::new().map_request(add_agent).service(Client::new(&cluster));
     for _ in 0..10 {
         let response = service.ready().await?.call(Request::get("/").body(Empty::new())?).await?;
-        println!("{} from {}", response.status(), response.body().backend_address());
+        println!("{} from {:?}", response.status(), response.body().backend_address());
     }
     Ok(())
 }

@@ -3,26 +3,45 @@
 
 mod support;
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll::client::{Client, Cluster};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use plimsoll::client::{Client, Cluster, ConnectError, Error};
 use plimsoll_core::LoadReport;
 use plimsoll_core::pick::PolicyKind;
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::health::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
+use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus, WATCH_PATH};
+use plimsoll_wire::shed::ShedReason;
+use tokio::sync::Notify;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
+use tower::ServiceExt as _;
 
 use support::*;
 
 /// What a generated client does for a unary call.
 async fn call(cluster: &Cluster, service: &str) -> Result<HealthCheckResponse, tonic::Status> {
-    let mut grpc = Grpc::new(Client::<tonic::body::Body>::new(cluster));
+    let message = HealthCheckRequest { service: service.to_owned() };
+    ask(&Client::new(cluster), tonic::Request::new(message)).await
+}
+
+async fn ask(
+    client: &Client<tonic::body::Body>,
+    request: tonic::Request<HealthCheckRequest>,
+) -> Result<HealthCheckResponse, tonic::Status> {
+    let mut grpc = Grpc::new(client.clone());
     grpc.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
     let codec: ProstCodec<HealthCheckRequest, HealthCheckResponse> = ProstCodec::default();
-    let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
-    let message = HealthCheckRequest { service: service.to_owned() };
-    Ok(grpc.unary(tonic::Request::new(message), path, codec).await?.into_inner())
+    let path = http::uri::PathAndQuery::from_static(CHECK_PATH);
+    Ok(grpc.unary(request, path, codec).await?.into_inner())
+}
+
+/// What a status says of why the call was not served.
+fn said(status: &tonic::Status) -> Option<&str> {
+    status.metadata().get("x-plimsoll-shed").map(|said| said.to_str().unwrap())
 }
 
 #[tokio::test]
@@ -105,4 +124,142 @@ async fn calls_are_split_by_what_the_servers_report() {
         let got = requests as f64 / CALLS as f64;
         assert!((got / share - 1.0).abs() < 0.05, "{got:.3} of the calls, {share:.3} expected");
     }
+}
+
+/// A cluster with one backend at which nothing listens any more.
+async fn gone() -> (Cluster, SocketAddr) {
+    let server = Server::start(Speaks::Http2(100), |_| status(200)).await;
+    let address = server.address;
+    let mut config = plain_config();
+    config.pool.min_connections = 0;
+    let cluster = running(config, &[&server]).await;
+    server.stop().await;
+    (cluster, address)
+}
+
+#[tokio::test]
+async fn a_call_to_a_backend_that_is_down_is_unavailable_and_says_of_which() {
+    let (cluster, address) = gone().await;
+    let status = call(&cluster, "").await.unwrap_err();
+    assert_eq!((status.code(), said(&status)), (tonic::Code::Unavailable, Some(ShedReason::NoBackend.row().header)));
+    let message = status.message();
+    assert!(message.starts_with(&format!("cannot connect to {address}: ")) && message.contains("refused"), "{status}");
+}
+
+#[tokio::test]
+async fn a_call_without_an_answer_in_time_has_exceeded_its_deadline() {
+    let mute = Server::start(Speaks::Http2(100), |_| Box::pin(std::future::pending())).await;
+    let mut config = plain_config();
+    config.requests.request_timeout = Duration::from_millis(50);
+    let cluster = running(config, &[&mute]).await;
+    let status = call(&cluster, "").await.unwrap_err();
+    let expected = (tonic::Code::DeadlineExceeded, Some(ShedReason::Deadline.row().header));
+    assert_eq!((status.code(), said(&status)), expected, "{status}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_held_back_is_unavailable_and_says_why() {
+    let turn_away = |_| now(ShedReason::Overloaded.head(true, None).map(|()| Empty::new().boxed()));
+    let server = Server::start(Speaks::Http2(100), turn_away).await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let client = Client::new(&cluster);
+    // Whether a single one is held back is drawn by lot: of so many with near certainty.
+    for _ in 0..200 {
+        let status = ask(&client, tonic::Request::new(HealthCheckRequest::default())).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+        if said(&status) == Some(ShedReason::Throttled.row().header) {
+            assert!(status.message().starts_with("held back: "), "{status}");
+            return;
+        }
+    }
+    panic!("nothing was held back");
+}
+
+/// A peer that begins each response with this, and breaks it off when it is told to.
+async fn breaking(reason: h2::Reason, message: &'static [u8], broken: Arc<Notify>) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let broken = broken.clone();
+            tokio::spawn(async move {
+                // A health check closes before it says anything.
+                let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    let head = http::Response::builder().header("content-type", grpc::CONTENT_TYPE_GRPC);
+                    let mut stream = respond.send_response(head.body(()).unwrap(), false).unwrap();
+                    stream.send_data(Bytes::from_static(message), false).unwrap();
+                    let broken = broken.clone();
+                    tokio::spawn(async move {
+                        broken.notified().await;
+                        stream.send_reset(reason);
+                    });
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_off_is_unavailable_however_it_does() {
+    const WHOLE: &[u8] = b"\0\0\0\0\x02\x08\x01";
+    for reason in [h2::Reason::INTERNAL_ERROR, h2::Reason::CANCEL, h2::Reason::NO_ERROR] {
+        for message in [WHOLE, &WHOLE[..5]] {
+            let broken = Arc::<Notify>::default();
+            let cluster = Cluster::new("test", plain_config(), [breaking(reason, message, broken.clone()).await]);
+            tokio::spawn(cluster.run());
+            let mut grpc = Grpc::new(Client::<tonic::body::Body>::new(&cluster));
+            grpc.ready().await.unwrap();
+            let codec: ProstCodec<HealthCheckRequest, HealthCheckResponse> = ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(WATCH_PATH);
+            let request = tonic::Request::new(HealthCheckRequest::default());
+            let mut stream = grpc.server_streaming(request, path, codec).await.unwrap().into_inner();
+            if message == WHOLE {
+                stream.message().await.unwrap().unwrap();
+            }
+            broken.notify_one();
+            let status = stream.message().await.unwrap_err();
+            assert_eq!(status.code(), tonic::Code::Unavailable, "{reason:?} {message:?}: {status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_stops_coming_is_unavailable() {
+    let server = Server::start(Speaks::Http2(100), |_| {
+        let (send, body) = by_hand();
+        // It never ends.
+        std::mem::forget(send);
+        let head = http::Response::builder().header("content-type", grpc::CONTENT_TYPE_GRPC);
+        now(head.body(body).unwrap())
+    })
+    .await;
+    let mut config = plain_config();
+    config.requests.body_idle_timeout = Duration::from_millis(50);
+    let cluster = running(config, &[&server]).await;
+    let status = call(&cluster, "").await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+    assert!(status.message().contains("no byte of the response's body"), "{status}");
+}
+
+#[tokio::test]
+async fn a_layer_between_finds_the_error_of_a_call_and_other_requests_end_with_theirs() {
+    let (cluster, address) = gone().await;
+    let client = Client::<Empty<Bytes>>::new(&cluster);
+    let is_refusal = |error: &Error| matches!(error, Error::Connect { cause: ConnectError::Io(_), .. });
+    let error = client.clone().oneshot(get("/")).await.unwrap_err();
+    assert!(is_refusal(&error), "{error}");
+
+    let mut request = get(CHECK_PATH);
+    request.headers_mut().insert("content-type", grpc::CONTENT_TYPE_GRPC);
+    let response = client.clone().oneshot(request.clone()).await.unwrap();
+    assert_eq!(Code::read(response.headers()), Some(Code::Unavailable));
+    assert_eq!((response.body().backend_address(), response.body().attempts()), (Some(address), 1));
+    let error = response.extensions().get::<Error>().unwrap();
+    assert!(is_refusal(error) && error.nothing_sent(), "{error}");
+    assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+
+    let error = client.send(request).await.unwrap_err();
+    assert!(is_refusal(&error), "{error}");
 }

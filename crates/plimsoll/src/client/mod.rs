@@ -47,6 +47,7 @@ mod pool;
 mod refused;
 mod replay;
 mod send;
+mod service;
 mod timer;
 mod told;
 
@@ -78,6 +79,7 @@ pub use self::localities::{BadLocalities, Localities};
 use self::pool::Pool;
 pub use self::pool::RequestBody;
 pub use self::refused::Refused;
+pub use self::service::ServiceBody;
 pub use self::told::{FailedAttempt, Failure, GivenUp, Next};
 /// Whose request it is, where backends are told by the PROXY protocol: an extension of the request.
 pub use plimsoll_wire::proxy_protocol::Addresses as ClientAddress;
@@ -250,8 +252,12 @@ impl<B> fmt::Debug for Client<B> {
 
 /// Always ready: where all backends are at their limit, the call itself waits, since only it has a
 /// deadline. Calls are boxed; [`Client::send`] is not.
+///
+/// A gRPC request always gets a response: one that no backend answered ends with the code that says why (trailers-only, with
+/// `x-plimsoll-shed` and pushback), and has the [`Error`] among its extensions. So a tonic client gets a status with that code.
+/// [`Client::send`] returns the error.
 impl<B: RequestBody> Service<Request<B>> for Client<B> {
-    type Response = Response<ResponseBody>;
+    type Response = Response<ServiceBody>;
     type Error = Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>> + Send>>;
 
@@ -261,6 +267,6 @@ impl<B: RequestBody> Service<Request<B>> for Client<B> {
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let client = self.clone();
-        Box::pin(async move { client.send(request).await })
+        Box::pin(async move { service::call(&client, request).await })
     }
 }

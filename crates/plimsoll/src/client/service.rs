@@ -1,0 +1,107 @@
+//! The client as a tower service: what comes of a request that got no response.
+//!
+//! A gRPC client reads from a status how its call ended, and of an error of what is below it it makes nothing: tonic says `Unknown`,
+//! whatever it was, and retries, alerts and callers by code are misled. So a gRPC request gets a response here in any case: the
+//! status that the proxy would have answered with, `x-plimsoll-shed` and pushback among its metadata, and as its message the error
+//! in full. The error itself is among the response's extensions, for layers between. A body that breaks off ends with trailers
+//! likewise.
+//!
+//! Any other request gets the error: HTTP has no status that is only the client's.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use plimsoll_wire::grpc;
+use plimsoll_wire::headers::GRPC_MESSAGE;
+
+use super::Client;
+use super::body::ResponseBody;
+use super::error::Error;
+use super::pool::RequestBody;
+
+/// The body of a response of the client as a tower service. That of a gRPC call ends with trailers even if it fails.
+pub struct ServiceBody {
+    /// `None` when it has failed, and where there was no response.
+    source: Option<ResponseBody>,
+    backend: Option<SocketAddr>,
+    attempts: u32,
+    is_grpc: bool,
+}
+
+/// Sends `request`; a gRPC request gets a response in any case.
+pub(super) async fn call<B: RequestBody>(
+    client: &Client<B>,
+    request: Request<B>,
+) -> Result<Response<ServiceBody>, Error> {
+    let is_grpc = grpc::is_grpc(request.headers());
+    match client.send(request).await {
+        Ok(response) => Ok(response.map(|body| ServiceBody {
+            backend: Some(body.backend_address()),
+            attempts: body.attempts(),
+            source: Some(body),
+            is_grpc,
+        })),
+        Err(error) if is_grpc => Ok(unanswered(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The response to a gRPC request that got none.
+#[cold]
+fn unanswered(error: Error) -> Response<ServiceBody> {
+    let (backend, attempts) = (error.backend_address(), error.attempts());
+    let mut response = error.to_response(true).map(|_| ServiceBody { source: None, backend, attempts, is_grpc: true });
+    response.headers_mut().insert(GRPC_MESSAGE, grpc::encode_message(&error.in_full().to_string()));
+    response.extensions_mut().insert(error);
+    response
+}
+
+impl ServiceBody {
+    /// The backend that the response comes from, or that a call without one failed at, if it was at one.
+    #[must_use]
+    pub fn backend_address(&self) -> Option<SocketAddr> {
+        self.backend
+    }
+
+    /// Attempts that were made, the one that was answered included.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+}
+
+impl Body for ServiceBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let Some(source) = &mut self.source else { return Poll::Ready(None) };
+        match ready!(Pin::new(source).poll_frame(cx)) {
+            Some(Err(error)) if self.is_grpc => {
+                self.source = None;
+                let (_, code, _) = error.row();
+                Poll::Ready(Some(Ok(Frame::trailers(grpc::trailers(code, &error.in_full().to_string())))))
+            }
+            frame => Poll::Ready(frame),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.source.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.source.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl fmt::Debug for ServiceBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceBody").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}
