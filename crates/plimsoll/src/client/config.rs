@@ -226,7 +226,7 @@ pub struct PoolConfig {
     /// A connection idle for this long is closed.
     pub inactive_after: Duration,
     /// Streams put on one HTTP/2 connection before a further one is opened; the peer's own limit counts
-    /// where it is lower.
+    /// where it is lower, and so does 4,096, for which a connection has windows.
     pub max_streams: NonZeroU32,
 }
 

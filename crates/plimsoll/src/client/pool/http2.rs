@@ -16,6 +16,7 @@ use plimsoll_core::Timestamp;
 use slab::Slab;
 use tokio::sync::oneshot;
 
+use super::windows;
 use crate::client::error::ConnectError;
 use crate::client::outgoing::Outgoing;
 
@@ -101,6 +102,7 @@ impl<B> Http2<B> {
 
     /// The first connection with room for a stream.
     pub(super) fn with_room(&self, max_streams: u32) -> Option<(usize, u64)> {
+        let max_streams = max_streams.min(windows::MAX_STREAMS);
         self.connections.iter().find_map(|(key, connection)| {
             let has_room = connection.active < connection.limit.get().min(max_streams);
             (has_room && connection.send.is_ready()).then_some((key, connection.serial))

@@ -16,6 +16,7 @@ mod http1;
 mod http2;
 mod keep;
 mod open;
+mod windows;
 
 use std::num::NonZeroUsize;
 use std::pin::Pin;

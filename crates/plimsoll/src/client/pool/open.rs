@@ -11,7 +11,7 @@ use super::connect::connect;
 use super::greeting::Overheard;
 use super::http1::Kept;
 use super::http2::{StreamLimit, Tasks};
-use super::{ConnectionId, Pool, RequestBody, Version};
+use super::{ConnectionId, Pool, RequestBody, Version, windows};
 use crate::client::ClientAddress;
 use crate::client::cluster::Backend;
 use crate::client::config::{ClusterConfig, Protocol};
@@ -205,6 +205,8 @@ async fn begin_http2<B: RequestBody>(
     let (send, mut connection) = http2::Builder::new(Tasks)
         .max_concurrent_reset_streams(MAX_RESET_STREAMS)
         .max_local_error_reset_streams(None)
+        .initial_stream_window_size(windows::STREAM)
+        .initial_connection_window_size(windows::CONNECTION)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|error| ConnectError::Handshake(Arc::new(error)))?;

@@ -1,0 +1,72 @@
+//! Connections that requests share, and what becomes of them.
+#![allow(clippy::unwrap_used, reason = "a test may fail by it")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::Response;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Empty, StreamBody};
+use plimsoll::client::{Client, Cluster, Protocol};
+
+use support::*;
+
+type Plain = Client<Empty<Bytes>>;
+
+/// So many pieces, each counted when it is taken.
+fn pieces(piece: &'static [u8], count: usize, taken: Arc<AtomicUsize>) -> Answer {
+    let frames = (0..count).map(move |_| {
+        taken.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece)))
+    });
+    now(Response::new(Body::new(StreamBody::new(stream::iter(frames)))))
+}
+
+/// A client of a server that answers each request with so many of these, over HTTP/2; and how many it has sent.
+async fn streaming(piece: &'static [u8], count: usize, max_streams: u32) -> (Server, Cluster, Plain, Arc<AtomicUsize>) {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = taken.clone();
+    let server = Server::start(Speaks::Http2(100), move |_| pieces(piece, count, counted.clone())).await;
+    let mut config = plain_config();
+    config.requests.protocol = Protocol::Http2;
+    config.pool.max_streams = NonZeroU32::new(max_streams).unwrap();
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    (server, cluster, client, taken)
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_do_not_stop_the_others_on_their_connection() {
+    let (server, cluster, client, _) = streaming(&[7; 64 * 1024], 256, 20).await;
+    let mut unread = Vec::new();
+    for _ in 0..19 {
+        unread.push(client.send(get("/")).await.unwrap());
+    }
+    let last = client.send(get("/")).await.unwrap();
+    // It is long enough for the others to have taken all that they can get before it is over.
+    let read = tokio::time::timeout(Duration::from_secs(20), last.into_body().collect()).await;
+    assert_eq!(read.expect("it goes on").unwrap().to_bytes().len(), 16 * 1024 * 1024);
+    assert_eq!(view_of(&cluster, server.address).counts.connections_open(), 1);
+    drop(unread);
+}
+
+#[tokio::test]
+async fn short_messages_that_nobody_reads_do_not_end_their_connection() {
+    let (server, cluster, client, taken) = streaming(b"0123456789", 10_000, 20).await;
+    let mut unread = Vec::new();
+    for _ in 0..3 {
+        unread.push(client.send(get("/")).await.unwrap());
+    }
+    until(|| taken.load(Ordering::SeqCst) == 30_000).await;
+    for answer in unread {
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 100_000);
+    }
+    assert_eq!(view_of(&cluster, server.address).counts.connections_open(), 1);
+}
