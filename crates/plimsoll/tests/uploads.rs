@@ -1,4 +1,4 @@
-//! Requests whose bodies take longer than the time that is set for an answer.
+//! Requests whose bodies take longer than the time that is set for an answer, or for a pause in it.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 mod support;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::stream::{self, Stream, StreamExt as _};
-use http::Request;
+use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use support::*;
 
-/// What is set for an answer.
+/// What is set for an answer, and for a pause in it.
 const LIMIT: Duration = Duration::from_millis(400);
 /// Between two pieces of a body that goes on.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -35,6 +35,13 @@ struct Ended {
 }
 
 impl Ended {
+    /// Whether its answer paused for too long; and failures that its backend has for it.
+    fn idle(&self) -> (bool, u64) {
+        assert_eq!(self.backend.snapshot.active, 0);
+        let is_idle = matches!(self.result, Err(Error::BodyIdle { after }) if after == LIMIT);
+        (is_idle && self.backend.counts.timed_out == 1, self.backend.snapshot.failures)
+    }
+
     /// Whether it was out of time; and failures that its backend has for it.
     fn late(&self) -> (bool, u64) {
         assert_eq!(self.backend.snapshot.active, 0);
@@ -64,15 +71,16 @@ async fn each_way(request: fn() -> Upload, answer: fn(Request<hyper::body::Incom
             let server = Server::start(speaks, answer).await;
             let mut config = plain_config();
             (config.requests.protocol, config.requests.request_timeout, config.retry) = (protocol, LIMIT, retry);
+            config.requests.body_idle_timeout = LIMIT;
             let cluster = running(config, &[&server]).await;
             let client = Client::new(&cluster);
             let began = Instant::now();
             let sent = tokio::time::timeout(NEVER, client.send(request())).await.expect("it ends");
-            let after = began.elapsed();
             let result = match sent {
-                Ok(response) => Ok(response.into_body().collect().await.unwrap().to_bytes()),
+                Ok(response) => response.into_body().collect().await.map(|body| body.to_bytes()),
                 Err(error) => Err(error),
             };
+            let after = began.elapsed();
             Ended { result, after, backend: view_of(&cluster, server.address) }
         })
     });
@@ -85,6 +93,28 @@ fn counting(request: Request<hyper::body::Incoming>) -> Answer {
         let body = request.into_body().collect().await.unwrap().to_bytes();
         text(if body.len() == 100 { "all" } else { "not all" }).await
     })
+}
+
+/// Begins its answer at once, and goes on with it when it has read all.
+fn eager(request: Request<hyper::body::Incoming>) -> Answer {
+    let (frames, body) = by_hand();
+    tokio::spawn(async move {
+        let body = request.into_body().collect().await;
+        if body.is_ok_and(|body| body.to_bytes().len() == 100) {
+            let _ = frames.send(Bytes::from_static(b"all"));
+        }
+    });
+    now(Response::new(body))
+}
+
+/// Begins its answer at once, of an announced length, and says no more, though it reads all.
+fn owing(request: Request<hyper::body::Incoming>) -> Answer {
+    let (frames, body) = by_hand();
+    tokio::spawn(async move {
+        let _ = request.into_body().collect().await;
+        frames.closed().await;
+    });
+    now(Response::builder().header("content-length", "3").body(body).unwrap())
 }
 
 /// Reads nothing and never answers.
@@ -156,5 +186,27 @@ async fn the_time_that_a_request_says_is_not_exceeded() {
             assert_eq!(ended.late(), (true, 0), "{:?}", ended.result);
             assert!(ended.after >= SAID);
         }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_may_pause_for_as_long_as_the_upload_beside_it_goes_on() {
+    for ended in each_way(|| upload(trickle().take(20)), eager).await {
+        assert_eq!(ended.result.unwrap(), "all");
+        assert!(ended.after > 2 * LIMIT);
+        assert_eq!((ended.backend.snapshot.failures, ended.backend.counts.timed_out), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_pause_in_both_directions_is_the_backends_failure_only_if_it_owes_something() {
+    for answer in [eager as fn(_) -> Answer, owing] {
+        for ended in each_way(|| upload(trickle().take(3).chain(stream::pending())), answer).await {
+            assert_eq!(ended.idle(), (true, 0), "{:?}", ended.result);
+            assert!(ended.after >= LIMIT + 2 * PAUSE, "it counts from the last piece: {:?}", ended.after);
+        }
+    }
+    for ended in each_way(|| upload(trickle().take(3)), owing).await {
+        assert_eq!(ended.idle(), (true, 1), "{:?}", ended.result);
     }
 }

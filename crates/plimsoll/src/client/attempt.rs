@@ -203,9 +203,11 @@ impl Attempt {
         self.fail_as(ending, self.unanswered(Some(limit)));
     }
 
-    /// The attempt failed for a reason that says nothing of the backend.
+    /// The attempt failed for a reason that says nothing of the backend. What the head of a response has said of it stands.
     pub(crate) fn fail_without_blame(&mut self, ending: Ending) {
-        self.end(Outcome::Cancelled, ending, Ended::TakenBack);
+        let blamed = self.outcome.filter(|outcome| *outcome != Outcome::Success);
+        let ended = if self.status.is_some() { self.by_head() } else { Ended::TakenBack };
+        self.end(blamed.unwrap_or(Outcome::Cancelled), ending, ended);
     }
 
     fn fail_as(&mut self, ending: Ending, ended: Ended) {

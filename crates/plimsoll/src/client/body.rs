@@ -22,6 +22,7 @@ use super::classify;
 use super::cluster::Ending;
 use super::error::Error;
 use super::http1;
+use super::outgoing::Progress;
 
 /// The body of a response. Reading it to its end, or dropping it, ends the request.
 ///
@@ -40,6 +41,8 @@ struct Inner {
     /// Its end was no end, and that was told.
     cut_off: bool,
     idle: Idle,
+    /// How far the request's body is, if it was not over when the answer began.
+    upload: Option<Progress>,
 }
 
 /// Where its bytes come from.
@@ -81,7 +84,7 @@ impl Source {
     }
 }
 
-/// Notices when a reader has waited too long. No timer exists until a read finds nothing.
+/// Notices when a reader has waited too long, and the request's body has not moved either. No timer exists until a read finds nothing.
 struct Idle {
     limit: Duration,
     last: Option<Instant>,
@@ -97,14 +100,15 @@ impl ResponseBody {
         idle_limit: Duration,
     ) -> Self {
         let idle = Idle { limit: idle_limit, last: None, timer: None };
-        Self(Box::new(Inner { source, attempt: Some(attempt), address, made_before: 0, is_grpc, cut_off: false, idle }))
+        let (attempt, upload) = (Some(attempt), None);
+        Self(Box::new(Inner { source, attempt, address, made_before: 0, is_grpc, cut_off: false, idle, upload }))
     }
 
     /// One without anything in it, whose end is not that of its request.
     pub(super) fn empty(address: SocketAddr) -> Self {
         let idle = Idle { limit: Duration::MAX, last: None, timer: None };
-        let source = Source::Empty;
-        Self(Box::new(Inner { source, attempt: None, address, made_before: 0, is_grpc: false, cut_off: false, idle }))
+        let (source, attempt, upload) = (Source::Empty, None, None);
+        Self(Box::new(Inner { source, attempt, address, made_before: 0, is_grpc: false, cut_off: false, idle, upload }))
     }
 
     /// The backend that the response comes from.
@@ -119,6 +123,10 @@ impl ResponseBody {
         self.0.made_before + 1
     }
 
+    pub(super) fn set_upload(&mut self, upload: Option<Progress>) {
+        self.0.upload = upload;
+    }
+
     pub(super) fn set_made_before(&mut self, attempts: u32) {
         self.0.made_before = attempts;
     }
@@ -129,8 +137,8 @@ impl Inner {
         let frame = match self.source.poll_frame(cx, self.address) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
-                ready!(self.idle.poll(cx));
-                self.fail(Ending::TimedOut);
+                ready!(self.idle.poll(cx, self.upload.as_ref().and_then(Progress::moved)));
+                self.fail_idle();
                 return Poll::Ready(Some(Err(Error::BodyIdle { after: self.idle.limit })));
             }
         };
@@ -166,6 +174,17 @@ impl Inner {
         })
     }
 
+    /// Only a backend that has announced what it owes, and has all of the request, is late with it. On others there may be nothing
+    /// to say: a stream of events is quiet while nothing happens, a call while its caller is.
+    fn fail_idle(&mut self) {
+        let is_uploading = self.upload.as_ref().is_some_and(Progress::is_open);
+        if self.source.size_hint().exact().is_some() && !is_uploading {
+            self.fail(Ending::TimedOut);
+        } else if let Some(attempt) = &mut self.attempt {
+            attempt.fail_without_blame(Ending::TimedOut);
+        }
+    }
+
     fn complete(&mut self, outcome: Outcome) {
         if let Some(attempt) = &mut self.attempt {
             attempt.complete(outcome);
@@ -180,10 +199,11 @@ impl Inner {
 }
 
 impl Idle {
-    /// Ready when nothing has come for too long.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when nothing has come for too long, and the request's body last `moved` as long ago.
+    fn poll(&mut self, cx: &mut Context<'_>, moved: Option<Instant>) -> Poll<()> {
         let limit = self.limit;
         let last = *self.last.get_or_insert_with(Instant::now);
+        let last = moved.map_or(last, |moved| moved.max(last));
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(last + limit)));
         loop {
             ready!(timer.as_mut().poll(cx));

@@ -64,10 +64,27 @@ struct Record<B> {
     is_awaited: bool,
     /// When it last gave one, but for what it had from the start.
     moved: Option<Instant>,
+    /// The same for who reads the answer, while there is more to come.
+    progress: Option<Progress>,
     /// Which loan is in force.
     loan: u32,
     /// Who borrows it and waits for more.
     waiting: Option<Waker>,
+}
+
+/// How far a body is, for who reads an answer that has begun before the body was over.
+pub(crate) struct Progress(Arc<Mutex<Option<Instant>>>);
+
+impl Progress {
+    /// When some of it last came; `None` if only what was there from the start.
+    pub(crate) fn moved(&self) -> Option<Instant> {
+        *self.0.lock()
+    }
+
+    /// Whether more of it is to come: then the body itself holds the other side of this.
+    pub(crate) fn is_open(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
 }
 
 /// A piece of a body: as it came, or as it was kept.
@@ -94,6 +111,7 @@ impl<B: RequestBody> Outgoing<B> {
             was_asked: false,
             is_awaited: false,
             moved: None,
+            progress: None,
             loan: 0,
             waiting: None,
         }))
@@ -180,6 +198,11 @@ impl<B: RequestBody> Outgoing<B> {
         self.look(|record| record.is_awaited).unwrap_or(false)
     }
 
+    /// Follows the rest of it from outside; `None` when it is over. There is one who does.
+    pub(crate) fn follow(&mut self) -> Option<Progress> {
+        self.with(Record::follow).flatten()
+    }
+
     fn look<T>(&self, look: impl FnOnce(&Record<B>) -> T) -> Option<T> {
         match &self.0 {
             Source::Empty => None,
@@ -218,7 +241,7 @@ impl<B: RequestBody> Record<B> {
                 return Poll::Ready(Some(Err(error.into())));
             }
             None => {
-                self.has_ended = true;
+                self.end();
                 return Poll::Ready(None);
             }
         };
@@ -228,7 +251,8 @@ impl<B: RequestBody> Record<B> {
         };
         Poll::Ready(match frame.into_trailers() {
             Ok(trailers) => {
-                (self.has_ended, self.gave_trailers) = (true, true);
+                self.end();
+                self.gave_trailers = true;
                 self.trailers = (!self.has_lost).then(|| Box::new(trailers.clone()));
                 Some(Ok(Frame::trailers(trailers)))
             }
@@ -244,8 +268,25 @@ impl<B: RequestBody> Record<B> {
     fn note(&mut self, is_pending: bool) {
         if self.was_asked && !is_pending {
             self.moved = Some(Instant::now());
+            if let Some(progress) = &self.progress {
+                *progress.0.lock() = self.moved;
+            }
         }
         (self.was_asked, self.is_awaited) = (true, is_pending);
+    }
+
+    fn end(&mut self) {
+        self.has_ended = true;
+        self.progress = None;
+    }
+
+    fn follow(&mut self) -> Option<Progress> {
+        if self.is_end_stream() {
+            return None;
+        }
+        let moved = Arc::new(Mutex::new(self.moved));
+        self.progress = Some(Progress(moved.clone()));
+        Some(Progress(moved))
     }
 
     /// Remembers a piece that passes, if it can.

@@ -17,13 +17,14 @@ use tokio::task::AbortHandle;
 use super::Lease;
 use super::upload::{Failure, Upload};
 use crate::client::error::Cause;
-use crate::client::outgoing::Outgoing;
+use crate::client::outgoing::{Outgoing, Progress};
 use crate::client::pool::RequestBody;
 
 /// The response's side. Dropped, the connection is closed and nothing more is sent.
 pub(crate) struct Duplex {
     shared: Arc<Mutex<Shared>>,
     upload: AbortHandle,
+    progress: Option<Progress>,
 }
 
 struct Shared {
@@ -42,6 +43,7 @@ impl Duplex {
         let shared = Shared { lease: Some(lease), failed: None, is_sent: false, reader: None };
         let shared = Arc::new(Mutex::new(shared));
         let mut writer = Writer(shared.clone());
+        let progress = body.follow();
         let upload = tokio::spawn(async move {
             // The caller's body is polled outside the lock.
             let result = std::future::poll_fn(|cx| upload.poll_rest(cx, &mut body, &mut writer)).await;
@@ -58,7 +60,12 @@ impl Duplex {
                 reader.wake();
             }
         });
-        Self { shared, upload: upload.abort_handle() }
+        Self { shared, upload: upload.abort_handle(), progress }
+    }
+
+    /// How far the request's body is, for the one who follows it.
+    pub(super) fn take_progress(&mut self) -> Option<Progress> {
+        self.progress.take()
     }
 
     /// The next piece of the response.

@@ -9,6 +9,7 @@ use plimsoll_http1::Piece;
 use super::Lease;
 use super::duplex::Duplex;
 use crate::client::error::Cause;
+use crate::client::outgoing::Progress;
 
 /// What is still to come of a response. At its end the connection goes back to its pool; dropped before, it is closed.
 pub(crate) struct Incoming(Source);
@@ -32,6 +33,14 @@ impl Incoming {
     /// For one whose request is still being sent.
     pub(super) fn beside(duplex: Duplex) -> Self {
         Self(Source::Duplex(duplex))
+    }
+
+    /// How far the request's body is, if it is still being sent, for the one who follows it.
+    pub(crate) fn take_upload(&mut self) -> Option<Progress> {
+        match &mut self.0 {
+            Source::Duplex(duplex) => duplex.take_progress(),
+            Source::Over | Source::Connection(_) => None,
+        }
     }
 
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {

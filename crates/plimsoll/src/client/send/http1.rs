@@ -149,7 +149,12 @@ impl<B: RequestBody> Call<'_, B> {
     ) -> Response<ResponseBody> {
         self.read_head(&mut attempt, head.status, &head.headers);
         let (body, upgraded) = match after {
-            After::Body(incoming) => (self.body(attempt, Source::Http1(incoming), backend), None),
+            After::Body(mut incoming) => {
+                let upload = incoming.take_upload();
+                let mut body = self.body(attempt, Source::Http1(incoming), backend);
+                body.set_upload(upload);
+                (body, None)
+            }
             After::Tunnel(lease) => {
                 let empty = ResponseBody::empty(backend.address());
                 (empty, Some(Upgraded::new(lease, attempt)))

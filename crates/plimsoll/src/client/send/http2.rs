@@ -41,7 +41,7 @@ impl<B: RequestBody> Call<'_, B> {
                 // Its headers go with it.
                 self.patience(request.headers());
             }
-            let (answer, backend, body, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
+            let (answer, backend, mut body, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
                 Sending::Sent(mut answer, connection, backend, body, copy) => {
                     attempt.sent_on(connection);
                     attempt.set_sent(body.is_end_stream());
@@ -73,7 +73,14 @@ impl<B: RequestBody> Call<'_, B> {
                 Sending::Gone => return Tried::NotSent(gone(&mut attempt)),
             };
             let mut failure = match answer {
-                Ok(Ok(response)) => return self.answered_http2(id, attempt, response, &backend, copy, request),
+                Ok(Ok(response)) => {
+                    let upload = body.follow();
+                    let mut tried = self.answered_http2(id, attempt, response, &backend, copy, request);
+                    if let Tried::Answered(response) = &mut tried {
+                        response.body_mut().set_upload(upload);
+                    }
+                    return tried;
+                }
                 Ok(Err(failure)) => failure,
                 Err(TooLate) => {
                     attempt.set_sent(body.is_end_stream());
