@@ -189,6 +189,34 @@ async fn backends_are_spoken_to_in_tls_and_must_be_who_they_should_be() {
 }
 
 #[tokio::test]
+async fn a_reload_that_trusts_others_opens_connections_to_backends_anew() {
+    let (folder, authority) = (Folder::new(), Authority::new());
+    let ca = folder.write("ca.pem", &authority.pem);
+    let echo = Backend::echo().await;
+    let behind = start(&config(echo.address, &folder.listener(&authority, &["web.internal"]), "")).await;
+    for protocol in ["http1", "http2"] {
+        let text = |trust: &str| {
+            let cluster = format!("protocol = \"{protocol}\"\nmin_connections = 0\n[clusters.c.tls]\n{trust}\n");
+            config(address_of(&behind, "main"), "", &cluster)
+        };
+        let verified = text(&format!("ca = \"{}\"\nserver_name = \"web.internal\"", ca.display()));
+        let front = start(&text("insecure_accept_any_certificate = true")).await;
+        let counts = || {
+            let counts = front.clusters()[0].backends()[0].counts;
+            (counts.connections_opened, counts.connections_closed)
+        };
+        let mut client = Raw::to(address_of(&front, "main")).await;
+        assert_eq!((client.ask(GET).await.status, counts()), (200, (1, 0)));
+        front.reload(parse(&verified)).await.unwrap();
+        until(|| counts() == (1, 1)).await;
+        assert_eq!((client.ask(GET).await.status, counts()), (200, (2, 1)));
+        // What is in the file is the same.
+        front.reload(parse(&verified)).await.unwrap();
+        assert_eq!((client.ask(GET).await.status, counts()), (200, (2, 1)));
+    }
+}
+
+#[tokio::test]
 async fn grpc_checks_and_requests_speak_tls() {
     let (folder, authority) = (Folder::new(), Authority::new());
     let ca = folder.write("ca.pem", &authority.pem);

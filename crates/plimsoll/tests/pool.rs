@@ -14,7 +14,9 @@ use futures_util::stream;
 use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, StreamBody};
-use plimsoll::client::{Client, Cluster, Protocol};
+use plimsoll::client::{Client, Cluster, Error, Protocol};
+use plimsoll::tls::{TlsConfig, Trust};
+use tokio::sync::Semaphore;
 
 use support::*;
 
@@ -69,4 +71,45 @@ async fn short_messages_that_nobody_reads_do_not_end_their_connection() {
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 100_000);
     }
     assert_eq!(view_of(&cluster, server.address).counts.connections_open(), 1);
+}
+
+/// The server speaks no TLS: what is answered from then on came over a connection of before.
+#[tokio::test]
+async fn a_change_of_tls_ends_idle_connections_at_once_and_others_with_their_requests() {
+    for (protocol, speaks) in [(Protocol::Http1, Speaks::Http1), (Protocol::Http2, Speaks::Http2(100))] {
+        let gate = Arc::new(Semaphore::new(0));
+        let gated = gate.clone();
+        let server = Server::start(speaks, move |request| {
+            let gate = (request.uri().path() == "/slow").then(|| gated.clone());
+            Box::pin(async move {
+                if let Some(gate) = gate {
+                    gate.acquire().await.unwrap().forget();
+                }
+                text("ok").await
+            })
+        })
+        .await;
+        let mut config = plain_config();
+        config.requests.protocol = protocol;
+        let cluster = running(config.clone(), &[&server]).await;
+        let client = Plain::new(&cluster);
+        let slow = client.clone();
+        let slow = tokio::spawn(async move { slow.send(get("/slow")).await?.into_body().collect().await });
+        until(|| server.requests() == 1).await;
+        client.send(get("/")).await.unwrap().into_body().collect().await.unwrap();
+
+        config.tls = Some(TlsConfig::new(Trust::Anybody, None, None));
+        cluster.set_config(config);
+        // One to be there in their place was tried.
+        until(|| view_of(&cluster, server.address).counts.connections_failed > 0).await;
+        until(|| server.open_connections() == 1).await;
+        let error = client.send(get("/")).await.unwrap_err();
+        assert!(matches!(error, Error::Connect { .. } | Error::NoBackend), "{error}");
+        assert_eq!(server.requests(), 2);
+
+        gate.add_permits(1);
+        assert_eq!(slow.await.unwrap().unwrap().to_bytes(), "ok");
+        until(|| server.open_connections() == 0).await;
+        until(|| view_of(&cluster, server.address).counts.connections_open() == 0).await;
+    }
 }

@@ -182,10 +182,14 @@ fn clusters(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
 
 fn cluster_effect(path: &str) -> (&'static str, bool) {
     let effect = match first_part(path) {
+        _ if matches!(path, "tls.certificate" | "tls.key") => {
+            "shown on connections that are opened from now on; those that are open stay if it is for the same names"
+        }
+        "tls" => "its connections are opened anew; requests in flight finish on the old ones, and those close",
         "policy" => {
             "from the next request on; what the policy has learned is learned anew, states and connections stay"
         }
-        "protocol" | "tls" | "proxy_protocol" => "for connections to backends that are opened from now on",
+        "protocol" | "proxy_protocol" => "for connections to backends that are opened from now on",
         "min_connections" | "max_idle_connections" | "inactive_after" | "max_streams" => {
             "for connections to backends; those with requests stay"
         }
@@ -346,6 +350,16 @@ mod tests {
                 "cluster api: localities [\"a\", \"b\"] -> [\"b\", \"a\"]: from the next request on; how full those are that stay goes on to be known",
             ]
         );
+    }
+
+    #[test]
+    fn connections_are_opened_anew_for_whom_they_trust_and_not_for_what_they_show() {
+        let tls = |line: &str| format!("{OLD}[clusters.api.tls]\n{line}\n");
+        let told = between(&tls("insecure_accept_any_certificate = true"), &tls("server_name = \"a.example\""));
+        let anew = "its connections are opened anew; requests in flight finish on the old ones, and those close";
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told.iter().all(|line| line.starts_with("cluster api: tls.") && line.ends_with(anew)), "{told:?}");
+        assert!(cluster_effect("tls.certificate").0.ends_with("stay if it is for the same names"));
     }
 
     #[test]

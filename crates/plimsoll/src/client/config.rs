@@ -38,7 +38,8 @@ pub struct ClusterConfig {
     pub throttle: ThrottlePolicy,
     /// How requests that a backend did not serve are sent again.
     pub retry: RetryPolicy,
-    /// TLS; `None`: plain connections.
+    /// TLS; `None`: plain connections. When it changes to other trust or other names, connections are opened anew, and those that are
+    /// open close when their requests are over.
     pub tls: Option<TlsConfig>,
     /// The header of the PROXY protocol that connections begin with; `None`: none. A connection then serves the one client
     /// that its first request names by a [`ClientAddress`](super::ClientAddress) among its extensions.

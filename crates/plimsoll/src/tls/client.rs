@@ -131,6 +131,21 @@ impl TlsConfig {
         }
     }
 
+    /// Whether a connection that was opened by `old` may go on: as before the same are trusted, by the same name, and they see
+    /// the same names. A certificate of our own that was only renewed is nothing to begin anew for.
+    pub(crate) fn continues(&self, old: &Self) -> bool {
+        let (told, old) = (&*self.told, &*old.told);
+        let sees_the_same = match (&told.identity, &old.identity) {
+            (Some(identity), Some(old)) => {
+                let names = identity.names();
+                identity == old || !names.is_empty() && names == old.names()
+            }
+            (None, None) => true,
+            _ => false,
+        };
+        sees_the_same && (&told.trust, &told.server_name) == (&old.trust, &old.server_name)
+    }
+
     /// The name that every backend is asked for; `None` when each is by its own.
     pub(crate) fn server_name(&self) -> Option<&ServerName<'static>> {
         self.told.server_name.as_ref()
@@ -179,5 +194,43 @@ impl ServerCertVerifier for Gullible {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::pki_types::pem::PemObject as _;
+
+    use super::*;
+    use crate::tls::testing::Authority;
+
+    fn identity(authority: &Authority, names: &[&str]) -> Option<Identity> {
+        let (certificate, key) = authority.sign(names);
+        let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+        Some(Identity::new(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn connections_go_on_only_under_the_same_trust_and_names() {
+        let authority = Authority::new();
+        let shown = identity(&authority, &["proxy.example"]);
+        let name = |name: &'static str| Some(ServerName::try_from(name).unwrap());
+        let old = TlsConfig::new(Trust::Anybody, shown.clone(), name("web.example"));
+        for (continues, trust, shown, name) in [
+            (true, Trust::Anybody, shown.clone(), name("web.example")),
+            (true, Trust::Anybody, identity(&authority, &["proxy.example"]), name("web.example")),
+            (false, Trust::Anybody, identity(&authority, &["other.example"]), name("web.example")),
+            (false, Trust::Anybody, None, name("web.example")),
+            (false, Trust::Anybody, shown.clone(), name("other.example")),
+            (false, Trust::Anybody, shown.clone(), None),
+            (false, Trust::Authorities(Arc::new(RootCertStore::empty())), shown.clone(), name("web.example")),
+        ] {
+            let new = TlsConfig::new(trust, shown, name);
+            assert_eq!((new.continues(&old), old.continues(&new)), (continues, continues), "{:?}", new.told);
+        }
+        // Nobody knows for whom these are.
+        let [a, b] = [(); 2].map(|()| TlsConfig::new(Trust::Anybody, identity(&authority, &[]), None));
+        assert!(!a.continues(&b) && a.continues(&a.clone()));
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Http1 {
     in_use: usize,
     /// The backend is no member any more.
     is_retired: bool,
+    /// Connections with a lower serial number are not kept.
+    oldest: u64,
 }
 
 /// What became of a connection that was offered to the pool.
@@ -69,7 +71,7 @@ impl Http1 {
 
     /// Takes in a connection that nobody waits for.
     pub(super) fn put(&mut self, mut connection: Box<Connection>, now: Timestamp, max_idle: usize) -> Kept {
-        if self.is_retired || self.idle.len() >= max_idle {
+        if self.is_retired || connection.serial < self.oldest || self.idle.len() >= max_idle {
             return Kept::No(connection);
         }
         connection.idle_since = now;
@@ -100,6 +102,11 @@ impl Http1 {
     /// The backend is no member any more: returns what is idle; what is in use ends with its request.
     pub(super) fn retire(&mut self) -> Vec<Box<Connection>> {
         self.is_retired = true;
+        std::mem::take(&mut self.idle)
+    }
+    /// Connections are opened in another way from the serial number `oldest` on: returns what is idle; what is in use ends with its request.
+    pub(super) fn renew(&mut self, oldest: u64) -> Vec<Box<Connection>> {
+        self.oldest = oldest;
         std::mem::take(&mut self.idle)
     }
 }

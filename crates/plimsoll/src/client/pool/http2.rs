@@ -70,11 +70,13 @@ pub(super) struct Http2<B> {
     is_spoken: bool,
     opening: bool,
     waiting: Vec<Opened>,
+    /// Connections with a lower serial number are not taken in.
+    oldest: u64,
 }
 
 impl<B> Default for Http2<B> {
     fn default() -> Self {
-        Self { connections: Slab::new(), is_spoken: false, opening: false, waiting: Vec::new() }
+        Self { connections: Slab::new(), is_spoken: false, opening: false, waiting: Vec::new(), oldest: 0 }
     }
 }
 
@@ -86,6 +88,11 @@ impl<B> Http2<B> {
     /// Whether the backend is known to speak HTTP/2.
     pub(super) fn is_spoken(&self) -> bool {
         self.is_spoken
+    }
+
+    /// Whether a connection is of use that was begun with this serial number.
+    pub(super) fn takes(&self, serial: u64) -> bool {
+        serial >= self.oldest
     }
 
     pub(super) fn insert(
@@ -163,5 +170,11 @@ impl<B> Http2<B> {
     pub(super) fn retire(&mut self) {
         self.connections.clear();
         self.waiting.clear();
+    }
+    /// Connections are opened in another way from the serial number `oldest` on: all others go, as when the backend does. Who waits for one
+    /// that is being opened asks again.
+    pub(super) fn renew(&mut self, oldest: u64) {
+        self.oldest = oldest;
+        self.connections.clear();
     }
 }

@@ -1,8 +1,8 @@
 //! The task that keeps a client's pool in order.
 //!
 //! It opens the connections that should be there from the start, drops those to backends that are
-//! members no more, takes over a new configuration, and closes what has been idle for too long. It
-//! wakes when membership changes, when an idle connection ends, and a few times per idle period.
+//! members no more, takes over a new configuration, under which old connections may be none, and closes what has been idle for too
+//! long. It wakes when membership changes, when an idle connection ends, and a few times per idle period.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,8 +11,10 @@ use plimsoll_core::{BackendId, Timestamp};
 use tokio::sync::watch;
 
 use super::alarm::Alarm;
-use super::{Pool, RequestBody, Version, capped};
+use super::{Pool, RequestBody, State, Version, capped};
 use crate::client::config::Protocol;
+use crate::client::http1::Connection;
+use crate::tls::TlsConfig;
 
 /// Rounds per idle period: a connection is closed at most a quarter of it late.
 const ROUNDS: u32 = 4;
@@ -91,6 +93,8 @@ impl<B: RequestBody> Pool<B> {
         state.config = capped(config.pool, self.cap);
         state.scheme = config.scheme();
         state.is_single_use = config.proxy_protocol.is_some();
+        let outdated = state.open_by(config.tls.as_ref());
+        let is_renewed = outdated.is_some();
         // Nobody knows yet whose the next one will be.
         let min_connections = state.config.min_connections;
         let spare = if state.is_single_use { 0 } else { min_connections };
@@ -99,7 +103,7 @@ impl<B: RequestBody> Pool<B> {
         for (id, _) in members {
             let is_new = state.existing(id).is_none();
             let Some(slot) = state.slot(id, &self.cluster) else { continue };
-            if is_new {
+            if is_new || is_renewed {
                 let first_http2 = version == Version::Http2 && min_connections > 0;
                 if first_http2 && slot.http2.wait_for_opening(None) {
                     to_open.push(id);
@@ -117,11 +121,39 @@ impl<B: RequestBody> Pool<B> {
             slot.http2.retire();
         }
         drop(state);
+        for (id, connection) in outdated.into_iter().flatten() {
+            drop(connection);
+            self.cluster.connection_closed(id);
+        }
         // Their backends are known no more, and nobody counts what happens to them.
         drop(closed);
         for id in to_open {
             self.open_in_background(id, version);
         }
+    }
+}
+
+impl<B> State<B> {
+    /// Takes over how connections are opened. If those that there are may not go on under it, they are of no more use: returns those that were
+    /// idle; the others end with their requests.
+    fn open_by(&mut self, tls: Option<&TlsConfig>) -> Option<Vec<(BackendId, Box<Connection>)>> {
+        let old = std::mem::replace(&mut self.tls, tls.cloned());
+        let continues = match (tls, &old) {
+            (None, None) => true,
+            (Some(tls), Some(old)) => tls.continues(old),
+            _ => false,
+        };
+        if continues {
+            return None;
+        }
+        let oldest = self.next_serial();
+        let mut idle = Vec::new();
+        for slot in &mut self.slots {
+            let id = slot.id;
+            slot.http2.renew(oldest);
+            idle.extend(slot.http1.renew(oldest).into_iter().map(|connection| (id, connection)));
+        }
+        Some(idle)
     }
 }
 

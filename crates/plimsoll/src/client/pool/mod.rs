@@ -44,6 +44,7 @@ use super::form;
 use super::http1::{Connection, Lease};
 use super::outgoing::Outgoing;
 use super::replay::Copy;
+use crate::tls::TlsConfig;
 
 /// Which HTTP a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,8 @@ struct State<B> {
     slots: Vec<Slot<B>>,
     config: PoolConfig,
     scheme: Scheme,
+    /// How connections are opened.
+    tls: Option<TlsConfig>,
     /// Connections tell their backend whose they are, so that each carries one request.
     is_single_use: bool,
     serial: u64,
@@ -131,6 +134,7 @@ impl<B: RequestBody> Pool<B> {
         let state = State {
             slots: Vec::new(),
             scheme: config.scheme(),
+            tls: config.tls.clone(),
             is_single_use: config.proxy_protocol.is_some(),
             config: capped(config.pool, cap),
             serial: 0,

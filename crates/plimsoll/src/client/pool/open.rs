@@ -67,12 +67,13 @@ impl<B: RequestBody> Pool<B> {
         client: Option<ClientAddress>,
     ) -> Result<Option<Box<Connection>>, ConnectError> {
         let Some(backend) = self.cluster.backend(id) else { return Ok(None) };
+        // Before the configuration, so that one with an older number than it needs is not kept.
+        let serial = self.state.lock().next_serial();
         let config = self.cluster.config();
         let limit = config.requests.connect_timeout;
         let opened = connect(&backend, &config, limit, Alpn::Http1, client).await;
         let stream = opened.inspect_err(|error| self.cluster.connect_failed(id, error))?;
         self.cluster.connected(id);
-        let serial = self.state.lock().next_serial();
         let watch = Watch { alarm: self.alarm.clone(), backend: id, serial };
         let mut connection = Connection::new(stream, serial, Arc::new(watch));
         connection.is_single_use = config.proxy_protocol.is_some();
@@ -107,16 +108,18 @@ impl<B: RequestBody> Pool<B> {
 
     async fn try_open_http2(self: &Arc<Self>, id: BackendId) -> Result<(), ConnectError> {
         let Some(backend) = self.cluster.backend(id) else { return Ok(()) };
+        let (serial, is_known) = {
+            let mut state = self.state.lock();
+            (state.next_serial(), state.existing(id).is_some_and(|slot| slot.http2.is_spoken()))
+        };
         let config = self.cluster.config();
-        let is_known = self.state.lock().existing(id).is_some_and(|slot| slot.http2.is_spoken());
         let opened = begin_http2(&backend, &config, is_known).await;
         let (send, mut connection) = opened.inspect_err(|error| self.cluster.connect_failed(id, error))?;
         self.cluster.connected(id);
 
         let (stream_limit, now) = (StreamLimit::unknown(), self.cluster.now());
         let mut state = self.state.lock();
-        let serial = state.next_serial();
-        let Some(slot) = state.slot(id, &self.cluster) else {
+        let Some(slot) = state.slot(id, &self.cluster).filter(|slot| slot.http2.takes(serial)) else {
             drop(state);
             self.cluster.connection_closed(id);
             return Ok(());
