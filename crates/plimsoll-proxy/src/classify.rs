@@ -14,7 +14,6 @@ use plimsoll_core::Criticality;
 use plimsoll_core::admit::Arrival;
 use plimsoll_core::classify::{Classifier, Source};
 use plimsoll_core::meter::Kind;
-use plimsoll_wire::headers::{BAGGAGE, X_CRITICALITY};
 use plimsoll_wire::metadata::{Claim, Metadata};
 
 use crate::config;
@@ -127,8 +126,9 @@ impl Rules {
         self.claims.is_set || self.fixed.is_some()
     }
 
-    pub(crate) fn classify(&self, headers: &HeaderMap) -> Class {
-        let Metadata { criticality, claimed_in, timeout, attempt, malformed } = Metadata::read(headers);
+    /// What is made of a request that says this of itself.
+    pub(crate) fn classify(&self, said: Metadata) -> Class {
+        let Metadata { criticality, claimed_in, timeout, attempt, malformed } = said;
         let (criticality, from) = match (self.fixed, claimed_in) {
             (Some(fixed), _) => (fixed, Origin::Route),
             (None, claim) => {
@@ -145,9 +145,9 @@ impl Rules {
         Class { criticality, left: timeout, is_retry: attempt.is_some_and(|attempt| attempt > 1), from, malformed }
     }
 
-    /// How critical a request is, and nothing else of it.
-    pub(crate) fn criticality(&self, headers: &HeaderMap) -> Criticality {
-        self.fixed.unwrap_or_else(|| self.claims.classifier.criticality(Metadata::read_criticality(headers)))
+    /// How critical a request is that says this of itself.
+    pub(crate) fn criticality(&self, said: &Metadata) -> Criticality {
+        self.fixed.unwrap_or_else(|| self.claims.classifier.criticality(said.criticality))
     }
 
     /// Whose a request is.
@@ -183,55 +183,5 @@ impl Rules {
             cohort: None,
             is_retry: class.is_retry,
         }
-    }
-}
-
-/// Says on a request how critical it is.
-pub(crate) fn mark(headers: &mut HeaderMap, criticality: Criticality) {
-    headers.insert(X_CRITICALITY, HeaderValue::from_static(criticality.name()));
-    let is_it = |member: &[u8]| {
-        let key = member.split(|byte| *byte == b'=').next().unwrap_or(member);
-        key.trim_ascii() == b"criticality"
-    };
-    let members = |list: &HeaderValue| list.as_bytes().split(|byte| *byte == b',').any(is_it);
-    if !headers.get_all(BAGGAGE).iter().any(members) {
-        return;
-    }
-    let lists = headers.get_all(BAGGAGE).iter().flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
-    let mut baggage = Vec::new();
-    for member in lists.filter(|member| !is_it(member) && !member.trim_ascii().is_empty()) {
-        baggage.extend_from_slice(member.trim_ascii());
-        baggage.push(b',');
-    }
-    baggage.extend_from_slice(b"criticality=");
-    baggage.extend_from_slice(criticality.name().as_bytes());
-    let baggage = HeaderValue::from_bytes(&baggage).expect("each piece was part of a value, and so is what joins them");
-    headers.insert(BAGGAGE, baggage);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn marked(baggage: &[&'static str]) -> Vec<String> {
-        let mut headers = HeaderMap::new();
-        headers.insert(X_CRITICALITY, HeaderValue::from_static("critical-plus"));
-        headers.append(X_CRITICALITY, HeaderValue::from_static("critical-plus"));
-        for list in baggage {
-            headers.append(BAGGAGE, HeaderValue::from_static(list));
-        }
-        mark(&mut headers, Criticality::Sheddable);
-        let lines = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
-        lines.collect()
-    }
-
-    #[test]
-    fn what_was_decided_takes_the_place_of_every_claim() {
-        assert_eq!(marked(&[]), ["x-criticality: sheddable"]);
-        assert_eq!(marked(&["user=7;a=b, x=y"]), ["x-criticality: sheddable", "baggage: user=7;a=b, x=y"]);
-        assert_eq!(
-            marked(&["criticality = critical-plus;ttl=3,user=7", "a=b,,criticality=x"]),
-            ["x-criticality: sheddable", "baggage: user=7,a=b,criticality=sheddable"]
-        );
     }
 }

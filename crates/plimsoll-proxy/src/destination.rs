@@ -7,6 +7,7 @@ use http::{HeaderMap, Request, Response};
 use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Terms};
 use plimsoll_core::Criticality;
 use plimsoll_core::throttle::ThrottlePolicy;
+use plimsoll_wire::metadata::{Metadata, say_criticality};
 use plimsoll_wire::shed::ShedReason;
 
 use crate::classify::{self, Claims, Class};
@@ -95,11 +96,15 @@ impl Target {
     /// critical it is, where that matters.
     pub(crate) fn let_in<B>(&self, request: &Request<B>, is_grpc: bool, customer: Option<&[u8]>) -> Decided {
         let rules = &self.rules;
-        if !self.is_classified {
-            let criticality = self.ranks.then(|| rules.criticality(request.headers()));
-            return Decided { criticality, ..Decided::default() };
+        if !self.is_classified && !self.ranks {
+            return Decided::default();
         }
-        let class = rules.classify(request.headers());
+        let read = Metadata::read(request.headers());
+        let taken_as = |criticality| Some(Metadata { criticality: Some(criticality), ..read });
+        if !self.is_classified {
+            return Decided { metadata: taken_as(rules.criticality(&read)), ..Decided::default() };
+        }
+        let class = rules.classify(read);
         let (passage, said) = match &self.gate {
             None => (Ok(None), None),
             Some(gate) if gate.is_open => (Ok(Some(gate.inbound.let_in())), None),
@@ -111,8 +116,8 @@ impl Target {
                 (passage.map(Some).map_err(Refusal::Shed), Some(said))
             }
         };
-        let criticality = Some(class.criticality);
-        Decided { passage, criticality, is_marked: rules.marks(), class: Some(class), said }
+        let metadata = taken_as(class.criticality);
+        Decided { passage, metadata, is_marked: rules.marks(), class: Some(class), said }
     }
 
     /// A request of this class, of which its gate said this, got no backend.
@@ -135,7 +140,7 @@ impl Target {
     /// Changes a request of `peer` as the route has it, and marks it as so critical.
     pub(crate) fn prepare<B>(&self, request: &mut Request<B>, peer: &Peer, mark: Option<Criticality>) {
         if let Some(criticality) = mark {
-            classify::mark(request.headers_mut(), criticality);
+            say_criticality(request.headers_mut(), criticality);
         }
         if let Some(host) = &self.host_rewrite {
             host.apply(request);
@@ -155,11 +160,11 @@ impl Target {
         &self,
         request: Request<RequestBody>,
         informational: Option<Informational>,
-        criticality: Option<Criticality>,
+        metadata: Option<Metadata>,
         failed: &mut Vec<FailedAttempt>,
     ) -> Result<Response<client::ResponseBody>, client::Error> {
         let mut terms = Terms::default();
-        (terms.timeout, terms.informational, terms.criticality) = (self.request_timeout, informational, criticality);
+        (terms.timeout, terms.informational, terms.metadata) = (self.request_timeout, informational, metadata);
         terms.batch.clone_from(&self.batch);
         self.client.send_telling(request, terms, failed).await
     }
@@ -169,9 +174,9 @@ impl Target {
 pub(crate) struct Decided {
     /// None where no gate is.
     pub(crate) passage: Result<Option<Box<Passage>>, Refusal>,
-    /// How critical it is, where anything depends on it.
-    pub(crate) criticality: Option<Criticality>,
-    /// That is to be written on it.
+    /// What it is taken to say of itself, where anything here depends on that.
+    pub(crate) metadata: Option<Metadata>,
+    /// How critical it is is to be written on it.
     pub(crate) is_marked: bool,
     /// What was made of it; `None` where nothing depends on it but what is held back.
     pub(crate) class: Option<Class>,
@@ -181,6 +186,6 @@ pub(crate) struct Decided {
 
 impl Default for Decided {
     fn default() -> Self {
-        Self { passage: Ok(None), criticality: None, is_marked: false, class: None, said: None }
+        Self { passage: Ok(None), metadata: None, is_marked: false, class: None, said: None }
     }
 }

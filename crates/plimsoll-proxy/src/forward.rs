@@ -11,6 +11,7 @@ use plimsoll_core::Criticality;
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::hop;
+use plimsoll_wire::metadata::Metadata;
 use plimsoll_wire::shed::{Shed, ShedReason};
 
 use crate::access_log::Entry;
@@ -126,7 +127,7 @@ async fn by_cluster(
     }
     let fallback = degrade.map(|degrade| fallback(degrade, connection, &request, has_body));
     let fallback = fallback.as_ref();
-    let (criticality, is_marked) = match decided {
+    let (metadata, mark) = match decided {
         Ok(decided) => decided,
         Err(refusal) => {
             let answer = refuse(connection, refusal, is_grpc, active, case);
@@ -138,14 +139,14 @@ async fn by_cluster(
             });
         }
     };
-    prepare(connection, target, &mut request, upgrade, criticality.filter(|_| is_marked));
+    prepare(connection, target, &mut request, upgrade, mark);
     let http2 = request.version() == Version::HTTP_2;
     let is_get = request.method() == Method::GET;
     let failure = request.body().failure();
     if let Some(passage) = &mut active.passage {
         passage.sent();
     }
-    let answer = match target.send(request, informational, criticality, &mut case.failed).await {
+    let answer = match target.send(request, informational, metadata, &mut case.failed).await {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             if let Some(entry) = &mut active.entry {
                 log_head(entry, &response);
@@ -310,28 +311,28 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
 }
 
 /// Whether the process behind the route's cluster can take the request on, before anything of its body is read, and then whether
-/// the client sends the first part of that; and how critical the request is, where anything depends on it, and whether that is to be
-/// written on it.
+/// the client sends the first part of that; and what the request is taken to say of itself, where anything depends on it, and what is to
+/// be written on it of how critical it is.
 async fn let_in(
     target: &Arc<Target>,
     request: &mut Request<RequestBody>,
     is_grpc: bool,
     active: &mut ActiveRequest,
     case: &mut Case,
-) -> Result<(Option<Criticality>, bool), Refusal> {
+) -> Result<(Option<Metadata>, Option<Criticality>), Refusal> {
     if let Some(entry) = &mut active.entry {
         entry.cluster = Some(Arc::clone(target.cluster()));
     }
     let customer = target.customer(request.headers());
     case.goes_to(target, customer);
-    let Decided { passage, criticality, is_marked, class, said } = target.let_in(request, is_grpc, customer);
+    let Decided { passage, metadata, is_marked, class, said } = target.let_in(request, is_grpc, customer);
     (case.class, case.said) = (class, said);
     active.passage = passage?;
     // A client that waits to be told to go on sends nothing before the backend was asked.
     if !request.body().is_end_stream() && !request.headers().contains_key(EXPECT) {
         request.body_mut().first_part().await.map_err(|_| Refusal::SlowBody)?;
     }
-    Ok((criticality, is_marked))
+    Ok((metadata, metadata.filter(|_| is_marked).and_then(|metadata| metadata.criticality)))
 }
 
 /// The host that a request is for; `None` where that is not clear, empty where an old client or HTTP/2 names none.

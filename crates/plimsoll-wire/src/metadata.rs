@@ -14,7 +14,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 use plimsoll_core::Criticality;
 
-use crate::headers::BAGGAGE;
+use crate::headers::{BAGGAGE, X_CRITICALITY};
 
 /// What a request says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +60,30 @@ impl Metadata {
         let mut reader = Reader { headers, malformed: 0 };
         reader.claim(&Said::among(headers)).map(|(criticality, _)| criticality)
     }
+}
+
+/// Says how critical a request is, in place of whatever it says: in `x-criticality`, and in the member of `baggage` if there is one, which services
+/// pass on that know nothing of the other.
+pub fn say_criticality(headers: &mut HeaderMap, criticality: Criticality) {
+    headers.insert(X_CRITICALITY, HeaderValue::from_static(criticality.name()));
+    let is_it = |member: &[u8]| {
+        let key = member.split(|byte| *byte == b'=').next().unwrap_or(member);
+        key.trim_ascii() == b"criticality"
+    };
+    let members = |list: &HeaderValue| list.as_bytes().split(|byte| *byte == b',').any(is_it);
+    if !headers.get_all(BAGGAGE).iter().any(members) {
+        return;
+    }
+    let lists = headers.get_all(BAGGAGE).iter().flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
+    let mut baggage = Vec::new();
+    for member in lists.filter(|member| !is_it(member) && !member.trim_ascii().is_empty()) {
+        baggage.extend_from_slice(member.trim_ascii());
+        baggage.push(b',');
+    }
+    baggage.extend_from_slice(b"criticality=");
+    baggage.extend_from_slice(criticality.name().as_bytes());
+    let baggage = HeaderValue::from_bytes(&baggage).expect("each piece was part of a value, and so is what joins them");
+    headers.insert(BAGGAGE, baggage);
 }
 
 /// The value of `grpc-timeout` for this time, rounded up to what eight digits can say.
@@ -197,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::headers::{
-        GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_CRITICALITY, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
+        GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
     };
 
     fn read(pairs: &[(&'static str, &'static [u8])]) -> Metadata {
@@ -258,6 +282,27 @@ mod tests {
         });
         let each_its_own = std::array::from_fn(|place| std::array::from_fn(|other| place == other));
         assert_eq!(found, each_its_own);
+    }
+
+    #[test]
+    fn what_is_said_of_it_takes_the_place_of_every_claim() {
+        let said = |baggage: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(X_CRITICALITY, HeaderValue::from_static("critical-plus"));
+            headers.append(X_CRITICALITY, HeaderValue::from_static("critical-plus"));
+            for list in baggage {
+                headers.append(BAGGAGE, HeaderValue::from_static(list));
+            }
+            say_criticality(&mut headers, Criticality::Sheddable);
+            let lines = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
+            lines.collect::<Vec<_>>()
+        };
+        assert_eq!(said(&[]), ["x-criticality: sheddable"]);
+        assert_eq!(said(&["user=7;a=b, x=y"]), ["x-criticality: sheddable", "baggage: user=7;a=b, x=y"]);
+        assert_eq!(
+            said(&["criticality = critical-plus;ttl=3,user=7", "a=b,,criticality=x"]),
+            ["x-criticality: sheddable", "baggage: user=7,a=b,criticality=sheddable"]
+        );
     }
 
     #[test]

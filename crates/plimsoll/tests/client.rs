@@ -14,8 +14,9 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{Client, Cluster, ClusterCounts, Error, Protocol, Terms};
 use plimsoll::discover::Endpoint;
-use plimsoll_core::LoadReport;
 use plimsoll_core::health::{Reason, State};
+use plimsoll_core::{Criticality, LoadReport};
+use plimsoll_wire::metadata::Metadata;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -285,6 +286,40 @@ async fn requests_that_need_a_first_http2_connection_open_only_one() {
     let client = Plain::new(&cluster);
     futures_util::future::join_all((0..20).map(|_| ok(&client))).await;
     assert_eq!(server.connections() - checked, 1);
+}
+
+#[tokio::test]
+async fn a_request_tells_its_backend_how_critical_its_terms_make_it() {
+    let server = Server::start(Speaks::Http1, |request| {
+        let said = ["x-criticality", "baggage"].map(|name| request.headers().get(name).cloned());
+        let mut response = Response::new(Empty::new().boxed());
+        for (name, value) in ["criticality", "baggage"].into_iter().zip(said) {
+            response.headers_mut().extend(value.map(|value| (http::HeaderName::from_static(name), value)));
+        }
+        now(response)
+    })
+    .await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let client = Plain::new(&cluster);
+    let heard = async |headers: &[(&'static str, &str)], terms: Terms| {
+        let mut request = get("/");
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        let response = client.send_with(request, terms).await.unwrap();
+        ["criticality", "baggage"]
+            .map(|name| response.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned())
+            .join(" ")
+    };
+    let sheddable = || Terms::default().with_criticality(Criticality::Sheddable);
+    let mut taken_as = Terms::default();
+    taken_as.metadata = Some(Metadata { criticality: Some(Criticality::Sheddable), ..Metadata::default() });
+    let claims = [("x-criticality", "critical-plus"), ("baggage", "user=7,criticality=critical-plus")];
+    assert_eq!(heard(&[], Terms::default()).await, "- -");
+    assert_eq!(heard(&[], sheddable()).await, "sheddable -");
+    assert_eq!(heard(&claims, sheddable()).await, "sheddable user=7,criticality=sheddable");
+    assert_eq!(heard(&[], taken_as.clone()).await, "- -");
+    assert_eq!(heard(&claims, taken_as).await, "critical-plus user=7,criticality=critical-plus");
 }
 
 #[tokio::test]

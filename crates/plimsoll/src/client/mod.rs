@@ -62,6 +62,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use plimsoll_core::Criticality;
+use plimsoll_wire::metadata::Metadata;
 use tokio::runtime::Handle;
 use tower_service::Service;
 
@@ -93,8 +94,11 @@ pub struct Terms {
     pub timeout: Option<Duration>,
     /// Who is told of interim responses, as over HTTP/1.1 they come; `None` for nobody.
     pub informational: Option<Informational>,
-    /// How critical the request is; `None` for what it says in its headers.
+    /// How critical the request is, which is then what it says to its backend; `None` for what it says in its headers.
     pub criticality: Option<Criticality>,
+    /// What it is taken to say of itself here, whatever its headers say, which go on as they are; `None` for what they say. For whoever has
+    /// read them, or does not believe them.
+    pub metadata: Option<Metadata>,
     /// The gate that it goes through, if it is batch work; `None` if not.
     pub batch: Option<Batch>,
 }
@@ -112,7 +116,7 @@ impl Terms {
         self
     }
 
-    /// As critical as this, whatever its headers say.
+    /// As critical as this, whatever its headers say: they are made to say the same, so that it is so in its backend, too.
     #[must_use]
     pub fn with_criticality(mut self, criticality: Criticality) -> Self {
         self.criticality = Some(criticality);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response, StatusCode};
 use plimsoll_core::{BackendId, Criticality, Outcome, Timestamp};
 use plimsoll_wire::headers::GRPC_STATUS;
-use plimsoll_wire::metadata::Metadata;
+use plimsoll_wire::metadata::{Metadata, say_criticality};
 use plimsoll_wire::{grpc, orca};
 use tokio::time::Instant;
 
@@ -121,6 +121,9 @@ pub(super) fn send<B: RequestBody>(
     told: Option<&mut Vec<FailedAttempt>>,
 ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
     let mut request = request.map(Outgoing::new);
+    if let Some(criticality) = terms.criticality {
+        say_criticality(request.headers_mut(), criticality);
+    }
     let left = inherit(request.headers_mut()).unwrap_or(Duration::MAX);
     async move {
         client.keep_pool_once();
@@ -128,12 +131,13 @@ pub(super) fn send<B: RequestBody>(
         let cluster = pool.cluster();
         let started = cluster.now();
         let is_grpc = grpc::is_grpc(request.headers());
-        let criticality = match terms.criticality {
-            Some(criticality) => criticality,
-            None if cluster.ranks() || terms.batch.is_some() => {
+        let criticality = match (terms.criticality, terms.metadata) {
+            (Some(criticality), _) => criticality,
+            (None, Some(said)) => said.criticality.unwrap_or_default(),
+            (None, None) if cluster.ranks() || terms.batch.is_some() => {
                 Metadata::read_criticality(request.headers()).unwrap_or_default()
             }
-            None => Criticality::default(),
+            (None, None) => Criticality::default(),
         };
         if let Some(batch) = &terms.batch {
             // Boxed, because few are, and it would make the future of every request larger.
