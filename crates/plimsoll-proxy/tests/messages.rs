@@ -539,3 +539,22 @@ async fn whole_bodies_pass_unchanged() {
     let whole = soon(client.send_request(request)).await.unwrap().into_body().collect().await.unwrap().to_bytes();
     assert!(String::from_utf8_lossy(&whole).ends_with(&format!("body {}\n", 3 << 20)));
 }
+
+/// A client may give a backend as little time as it likes, but not have it ejected by that.
+#[tokio::test]
+async fn a_request_has_no_longer_than_its_client_says() {
+    let mute = Backend::start(|_| std::future::pending()).await;
+    let off = "[clusters.c.throttle]\npolicy = \"off\"\n";
+    for (listener, cluster) in [("", ""), ("", off), ("criticality = \"critical\"", "")] {
+        let proxy = start(&config(mute.address, listener, cluster)).await;
+        let mut client = Raw::to(address_of(&proxy, "main")).await;
+        for sent in 1..=6 {
+            let fields = "x-envoy-expected-rq-timeout-ms: 30\r\n";
+            let answer = client.ask(&format!("GET / HTTP/1.1\r\nhost: a\r\n{fields}\r\n")).await;
+            assert_eq!(answer.status, 504);
+            assert!(answer.head.contains("x-plimsoll-shed: reason=deadline, retry=never\r\n"), "{}", answer.head);
+            let view = &proxy.clusters()[0].backends()[0];
+            assert_eq!((view.counts.timed_out, view.snapshot.failures), (sent, 0));
+        }
+    }
+}

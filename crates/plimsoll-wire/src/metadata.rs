@@ -53,13 +53,6 @@ impl Metadata {
             reader.first([(said.grpc_previous_rpc_attempts, previous_attempts), (said.x_envoy_attempt_count, attempt)]);
         Self { criticality, claimed_in, timeout, attempt, malformed: reader.malformed }
     }
-
-    /// Reads how critical the request is, and nothing else.
-    #[must_use]
-    pub fn read_criticality(headers: &HeaderMap) -> Option<Criticality> {
-        let mut reader = Reader { headers, malformed: 0 };
-        reader.claim(&Said::among(headers)).map(|(criticality, _)| criticality)
-    }
 }
 
 /// Says how critical a request is, in place of whatever it says: in `x-criticality`, and in the member of `baggage` if there is one, which services

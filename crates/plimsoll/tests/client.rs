@@ -448,6 +448,81 @@ async fn a_late_head_and_a_stalled_body_are_errors_that_name_the_limit() {
 }
 
 #[tokio::test]
+async fn a_request_has_no_longer_than_it_says_and_its_backend_is_not_blamed_for_that() {
+    for speaks in [Speaks::Http1, Speaks::Http2(100)] {
+        let server = Server::start(speaks, |_| Box::pin(std::future::pending())).await;
+        let mut config = plain_config();
+        config.requests.protocol = if let Speaks::Http1 = speaks { Protocol::Http1 } else { Protocol::Http2 };
+        let cluster = running(config, &[&server]).await;
+        let client = Plain::new(&cluster);
+        let ends_after = async |name: &'static str, value: &'static str| {
+            let mut request = get("/");
+            request.headers_mut().insert(name, value.parse().unwrap());
+            match client.send(request).await {
+                Err(Error::Timeout { after, .. }) => after,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(ends_after("grpc-timeout", "50m").await, Duration::from_millis(50));
+        assert_eq!(ends_after("x-envoy-expected-rq-timeout-ms", "50").await, Duration::from_millis(50));
+        assert_eq!(ends_after("grpc-timeout", "0m").await, Duration::ZERO);
+        until(|| server.requests() == 2).await;
+        let view = view_of(&cluster, server.address);
+        assert_eq!((view.counts.timed_out, view.snapshot.failures, view.snapshot.active), (2, 0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_had_to_wait_says_that_less_time_is_left() {
+    for (speaks, name, whole) in
+        [(Speaks::Http1, "x-envoy-expected-rq-timeout-ms", "10000"), (Speaks::Http2(100), "grpc-timeout", "10S")]
+    {
+        let gate = Arc::new(Semaphore::new(1));
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (at_gate, notes) = (gate.clone(), seen.clone());
+        let server = Server::start(speaks, move |request| {
+            notes.lock().unwrap().push(request.headers()[name].to_str().unwrap().to_owned());
+            let gate = at_gate.clone();
+            Box::pin(async move {
+                gate.acquire().await.unwrap().forget();
+                text("ok").await
+            })
+        })
+        .await;
+        let mut config = plain_config();
+        config.pool.min_connections = 0;
+        config.balancer.max_active_requests = NonZeroU32::MIN;
+        config.requests.protocol = if let Speaks::Http1 = speaks { Protocol::Http1 } else { Protocol::Http2 };
+        let cluster = running(config, &[&server]).await;
+        let client = Plain::new(&cluster);
+        let send = || {
+            let client = client.clone();
+            async move {
+                let mut request = get("/");
+                request.headers_mut().insert(name, whole.parse().unwrap());
+                client.send(request).await.unwrap().into_body().collect().await.unwrap()
+            }
+        };
+        // Its connection has to be opened; the second finds it there, and the third waits behind the second.
+        send().await;
+        let second = tokio::spawn(send());
+        until(|| server.requests() == 2).await;
+        let third = tokio::spawn(send());
+        until(|| cluster.waiting() == 1).await;
+        gate.add_permits(2);
+        second.await.unwrap();
+        third.await.unwrap();
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen[1], whole);
+        for waited in [&seen[0], &seen[2]] {
+            let headers = http::HeaderMap::from_iter([(name.parse().unwrap(), waited.parse().unwrap())]);
+            let left = Metadata::read(&headers).timeout.unwrap();
+            assert!(left > Duration::ZERO && left < Duration::from_secs(10), "{waited}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn membership_changes_while_running_and_those_that_stay_keep_their_state() {
     let (stays, leaves, comes) = (Server::plain().await, Server::plain().await, Server::plain().await);
     let cluster = running(plain_config(), &[&stays, &leaves]).await;

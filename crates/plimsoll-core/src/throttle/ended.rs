@@ -86,7 +86,9 @@ impl Ended {
 }
 
 impl Wait {
-    fn is_long(&self) -> bool {
+    /// Whether this side waited for so long that it is the other's fault.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
         let slow = self.usual.filter(|_| self.in_silence).map(|usual| LEAST.max(usual.saturating_mul(TIMES)));
         self.waited >= slow.map_or(self.limit / OF_LIMIT, |slow| slow.min(self.limit / OF_LIMIT))
     }

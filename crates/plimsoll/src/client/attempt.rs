@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use plimsoll_core::throttle::{self, Ended};
+use plimsoll_core::throttle::{self, Ended, Wait};
 use plimsoll_core::{BackendId, Criticality, LoadReport, Outcome, Timestamp};
 
 use super::batch::Place;
@@ -195,12 +195,21 @@ impl Attempt {
     }
 
     /// The time of the request was up before there was an answer; `limit` is what is set for such a request, though its sender may have
-    /// left it less. No backend can answer what a caller has not sent.
+    /// left it less. No backend can answer what a caller has not sent, and none is to blame for how little time a caller gives it: by
+    /// a millisecond anybody could have all backends ejected. One that has answered nobody meanwhile may hang, as in
+    /// [`throttle`](plimsoll_core::throttle).
     pub(crate) fn fail_late(&mut self, ending: Ending, limit: Duration) {
         if self.awaits_caller {
             return self.fail_without_blame(ending);
         }
-        self.fail_as(ending, self.unanswered(Some(limit)));
+        let cluster = self.home.cluster();
+        let wait = cluster.wait(self.started, Some(limit), self.is_sent);
+        let in_silence = self.is_sent && cluster.is_silent(self.id, self.started);
+        if (Wait { in_silence, ..wait }).is_long() {
+            self.fail_as(ending, Ended::Unanswered(wait));
+        } else {
+            self.end(Outcome::Cancelled, ending, Ended::Unanswered(wait));
+        }
     }
 
     /// The attempt failed for a reason that says nothing of the backend. What the head of a response has said of it stands.
@@ -222,8 +231,8 @@ impl Attempt {
         self.home.cluster().now().since(self.started)
     }
 
-    fn unanswered(&self, limit: Option<Duration>) -> Ended {
-        Ended::Unanswered(self.home.cluster().wait(self.started, limit, self.is_sent))
+    fn unanswered(&self) -> Ended {
+        Ended::Unanswered(self.home.cluster().wait(self.started, None, self.is_sent))
     }
 
     /// How it has ended, as far as there is the head of a response.
@@ -272,7 +281,7 @@ impl Drop for Attempt {
                     self.end(outcome, Ending::Answered(status), ended_by(outcome));
                 }
                 (_, Some(_)) => self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Answered),
-                (_, None) => self.end(Outcome::Cancelled, Ending::Cancelled, self.unanswered(None)),
+                (_, None) => self.end(Outcome::Cancelled, Ending::Cancelled, self.unanswered()),
             }
         }
     }
@@ -392,6 +401,40 @@ mod tests {
             }
         }
         assert_eq!(home.0.counts().throttled, [0; 4]);
+    }
+
+    /// Each as its sender leaves it this little time: it says nothing of the backend, unless that is hanging.
+    #[tokio::test(start_paused = true)]
+    async fn a_backend_is_not_blamed_for_how_little_time_a_sender_leaves_it() {
+        for (left, is_sent, others_are_answered, failures) in [
+            (Duration::from_millis(1), true, false, 0),
+            (Duration::from_millis(499), true, false, 0),
+            (Duration::from_secs(5), true, true, 0),
+            (Duration::from_secs(5), false, false, 0),
+            (Duration::from_secs(5), true, false, 3),
+            (Duration::from_secs(30), true, true, 3),
+        ] {
+            let home = nowhere();
+            answer_some(&home);
+            for _ in 0..3 {
+                tokio::time::advance(Duration::from_millis(100)).await;
+                let mut late = attempt(&home).expect("nothing is held back yet");
+                late.set_sent(is_sent);
+                tokio::time::advance(left).await;
+                if others_are_answered {
+                    let mut other = attempt(&home).expect("nothing is held back yet");
+                    other.answered(StatusCode::OK, Some(Outcome::Success));
+                    other.complete(Outcome::Success);
+                }
+                late.fail_late(Ending::TimedOut, Duration::from_secs(60));
+            }
+            let view = &home.0.backends()[0];
+            assert_eq!(
+                (view.snapshot.failures, view.counts.timed_out),
+                (failures, 3),
+                "{left:?} {others_are_answered}"
+            );
+        }
     }
 
     /// Else any caller could hold the others back, and have their backends ejected.

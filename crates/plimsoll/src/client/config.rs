@@ -262,11 +262,6 @@ impl ClusterConfig {
         if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
     }
 
-    /// Whether anything depends on how critical a request is.
-    pub(crate) fn ranks(&self) -> bool {
-        self.throttle != ThrottlePolicy::Off || self.localities.is_some()
-    }
-
     /// The machine's configuration, with its active checks as [`ClusterConfig::check`] says.
     pub(crate) fn machine(&self) -> BalancerConfig {
         let mut balancer = self.balancer;

@@ -49,10 +49,6 @@ impl<B: RequestBody> Copy<B> {
         })
     }
 
-    pub(super) fn headers(&self) -> &HeaderMap {
-        &self.headers
-    }
-
     /// Whether carrying it out twice is the same as once.
     pub(super) fn is_idempotent(&self) -> bool {
         is_idempotent(&self.method, &self.extensions)

@@ -124,6 +124,11 @@ impl Shared {
         }
     }
 
+    /// Whether `id` has answered nobody since `since`.
+    pub(crate) fn is_silent(&self, id: BackendId, since: Timestamp) -> bool {
+        self.machine.lock().answered_at(id).is_none_or(|answered| answered < since)
+    }
+
     /// A request that was to be sent was not, in the end.
     pub(crate) fn not_sent(&self, now: Timestamp, criticality: Criticality) {
         self.machine.lock().not_sent(now, criticality);

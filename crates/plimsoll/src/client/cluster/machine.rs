@@ -105,6 +105,8 @@ struct Member {
     id: BackendId,
     backend: Arc<Backend>,
     counts: BackendCounts,
+    /// When it last answered.
+    answered_at: Option<Timestamp>,
 }
 
 pub(super) struct Machine {
@@ -214,8 +216,11 @@ impl Machine {
                 self.usual.record(bucket);
             }
         }
-        if let Some(counts) = self.counts_of(id) {
-            counts.ended(done.ending);
+        if let Some(member) = self.member_mut(id) {
+            member.counts.ended(done.ending);
+            if let Ending::Answered(_) = done.ending {
+                member.answered_at = Some(now);
+            }
         }
         if let Some(taken) = done.taken {
             self.taken(now, taken);
@@ -330,7 +335,7 @@ impl Machine {
                 self.members.resize_with(id.slot() + 1, || None);
             }
             let backend = Arc::new(Backend::new(endpoint));
-            self.members[id.slot()] = Some(Member { id, backend, counts: BackendCounts::default() });
+            self.members[id.slot()] = Some(Member { id, backend, counts: BackendCounts::default(), answered_at: None });
         }
     }
 
@@ -343,8 +348,19 @@ impl Machine {
     }
 
     pub(super) fn counts_of(&mut self, id: BackendId) -> Option<&mut BackendCounts> {
-        let member = self.members.get_mut(id.slot())?.as_mut()?;
-        (member.id == id).then_some(&mut member.counts)
+        self.member_mut(id).map(|member| &mut member.counts)
+    }
+
+    /// The head of an answer of `id` has come, and the answer may take long.
+    pub(super) fn answers(&mut self, now: Timestamp, id: BackendId) {
+        if let Some(member) = self.member_mut(id) {
+            member.answered_at = Some(now);
+        }
+    }
+
+    /// When `id` last answered.
+    pub(super) fn answered_at(&self, id: BackendId) -> Option<Timestamp> {
+        self.member(id)?.answered_at
     }
 
     pub(super) fn view(&self, now: Timestamp) -> Vec<BackendView> {
@@ -354,6 +370,10 @@ impl Machine {
             Some(BackendView { backend: member.backend.clone(), locality, counts: member.counts, snapshot })
         };
         self.balancer.snapshot(now).into_iter().filter_map(view).collect()
+    }
+
+    fn member_mut(&mut self, id: BackendId) -> Option<&mut Member> {
+        self.members.get_mut(id.slot())?.as_mut().filter(|member| member.id == id)
     }
 
     fn member(&self, id: BackendId) -> Option<&Member> {

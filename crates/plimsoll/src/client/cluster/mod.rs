@@ -61,8 +61,6 @@ pub(crate) struct Shared {
     machine: Mutex<Machine>,
     /// Whether requests may be held back.
     throttles: AtomicBool,
-    /// Whether anything depends on how critical a request is.
-    ranks: AtomicBool,
     /// Whether requests are sent again that were not served.
     retries: AtomicBool,
     /// Bytes that are kept of the body of each request.
@@ -87,7 +85,6 @@ impl Cluster {
         let cluster = Self(Arc::new(Shared {
             name: name.into(),
             throttles: AtomicBool::new(config.throttle != ThrottlePolicy::Off),
-            ranks: AtomicBool::new(config.ranks()),
             retries: AtomicBool::new(config.retry.is_on()),
             kept_of_bodies: AtomicUsize::new(config.retry.kept()),
             machine: Mutex::new(Machine::new(clock.now(), config, seed)),
@@ -129,7 +126,6 @@ impl Cluster {
     pub fn set_config(&self, config: ClusterConfig) {
         let now = self.0.now();
         self.0.throttles.store(config.throttle != ThrottlePolicy::Off, Ordering::Relaxed);
-        self.0.ranks.store(config.ranks(), Ordering::Relaxed);
         self.0.retries.store(config.retry.is_on(), Ordering::Relaxed);
         self.0.kept_of_bodies.store(config.retry.kept(), Ordering::Relaxed);
         let news = self.0.machine.lock().set_config(now, config);
@@ -261,11 +257,6 @@ impl Shared {
         self.throttles.load(Ordering::Relaxed)
     }
 
-    /// Whether it matters how critical each request is.
-    pub(crate) fn ranks(&self) -> bool {
-        self.ranks.load(Ordering::Relaxed)
-    }
-
     /// Whether requests are sent again that were not served.
     pub(crate) fn retries(&self) -> bool {
         self.retries.load(Ordering::Relaxed)
@@ -282,6 +273,7 @@ impl Shared {
         if let Some(taken) = taken {
             machine.taken(now, taken);
         }
+        machine.answers(now, id);
         machine.report(now, id, report);
         let news = machine.news(now);
         drop(machine);

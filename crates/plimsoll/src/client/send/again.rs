@@ -5,7 +5,8 @@
 //!
 //! - its number, in `x-envoy-attempt-count` or `grpc-previous-rpc-attempts`. A first attempt says nothing, which is read as the first:
 //!   so a request that needs no retry costs nothing for it. One that came with a number goes on with it, and counts from there;
-//! - the time that is left, where the request says how long its sender waits.
+//! - the time that is left, where the request says how long its sender waits. So does a first attempt that had to wait for its turn or
+//!   for a connection.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -19,7 +20,7 @@ use plimsoll_core::retry::{self, Advice, Tells};
 use plimsoll_wire::headers::{
     GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
 };
-use plimsoll_wire::metadata::{self, Metadata};
+use plimsoll_wire::metadata;
 use plimsoll_wire::shed::say_overloaded_no_retry;
 
 use super::{Call, Turn};
@@ -38,17 +39,16 @@ const MAX_DISCARDED: usize = 64 * 1024;
 const DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// What decides whether a request can be sent again.
-pub(super) struct Repeatable<'r> {
-    headers: &'r HeaderMap,
+#[derive(Clone, Copy)]
+pub(super) struct Repeatable {
     is_idempotent: bool,
     /// All that was sent of its body is there.
     is_whole: bool,
 }
 
-impl<'r> Repeatable<'r> {
-    pub(super) fn of<B: RequestBody>(request: &'r Request<Outgoing<B>>) -> Self {
+impl Repeatable {
+    pub(super) fn of<B: RequestBody>(request: &Request<Outgoing<B>>) -> Self {
         Self {
-            headers: request.headers(),
             is_idempotent: is_idempotent(request.method(), request.extensions()),
             is_whole: request.body().is_whole(),
         }
@@ -65,21 +65,16 @@ impl<'r> Repeatable<'r> {
     }
 
     /// The same of one that was given away; `None` for one of which no copy could be made.
-    pub(super) fn of_copy<B: RequestBody>(copy: Option<&'r Copy<B>>, none: &'r HeaderMap) -> Self {
-        let Some(copy) = copy else { return Self { headers: none, is_idempotent: false, is_whole: false } };
-        Self { headers: copy.headers(), is_idempotent: copy.is_idempotent(), is_whole: copy.is_whole() }
+    pub(super) fn of_copy<B: RequestBody>(copy: Option<&Copy<B>>) -> Self {
+        let Some(copy) = copy else { return Self { is_idempotent: false, is_whole: false } };
+        Self { is_idempotent: copy.is_idempotent(), is_whole: copy.is_whole() }
     }
 }
 
 impl<B: RequestBody> Call<'_, B> {
     /// The attempt at `id` broke, and the backend may have seen the request: what comes next, or the error to end with.
     #[cold]
-    pub(super) fn after_error(
-        &mut self,
-        id: BackendId,
-        error: Error,
-        request: &Repeatable<'_>,
-    ) -> Result<Turn, Box<Error>> {
+    pub(super) fn after_error(&mut self, id: BackendId, error: Error, request: Repeatable) -> Result<Turn, Box<Error>> {
         self.retried("failed");
         let outcome = match &error {
             _ if self.is_batch() => self.comes_back(&error, request).map_err(Denied::as_it_is),
@@ -104,7 +99,7 @@ impl<B: RequestBody> Call<'_, B> {
         id: BackendId,
         address: SocketAddr,
         refused: Refused,
-        request: &Repeatable<'_>,
+        request: Repeatable,
     ) -> Result<Turn, Denied> {
         self.retried("refused");
         let otherwise = Error::Refused { address, refused, attempts: 1, tells: Tells::Answer };
@@ -128,7 +123,7 @@ impl<B: RequestBody> Call<'_, B> {
         id: BackendId,
         failure: retry::Failure,
         otherwise: Error,
-        request: &Repeatable<'_>,
+        request: Repeatable,
     ) -> Result<Turn, Denied> {
         let pool = self.pool;
         let cluster = pool.cluster();
@@ -137,7 +132,6 @@ impl<B: RequestBody> Call<'_, B> {
         if !self.tried.contains(&id) {
             self.tried.push(id);
         }
-        let waited_for = self.patience(request.headers).min(self.timeout);
         let ask = Ask {
             criticality: self.criticality,
             tried: &self.tried,
@@ -145,7 +139,7 @@ impl<B: RequestBody> Call<'_, B> {
             failure,
             is_idempotent: request.is_idempotent,
             is_whole: request.is_whole,
-            deadline: self.started + waited_for,
+            deadline: self.started + self.left.min(self.timeout),
         };
         let (retry, grant) = cluster.again(now, otherwise.reason(), &ask)?;
         self.retry = Some(retry);
@@ -153,15 +147,6 @@ impl<B: RequestBody> Call<'_, B> {
             Grant::At(next) => Turn::At(next, now),
             Grant::After(wait) => Turn::After(wait, Box::new(otherwise)),
         })
-    }
-
-    /// How long its sender waits, as it said when it came: in `headers`, if that was not read before.
-    pub(super) fn patience(&mut self, headers: &HeaderMap) -> Duration {
-        let (timeout, _) = *self.first_said.get_or_insert_with(|| {
-            let Metadata { timeout, attempt, .. } = Metadata::read(headers);
-            (timeout.unwrap_or(Duration::MAX), attempt.unwrap_or(1))
-        });
-        timeout
     }
 
     /// Tells and counts what came of an attempt.
@@ -196,23 +181,22 @@ impl<B: RequestBody> Call<'_, B> {
         if let Some(retry) = &mut self.retry {
             retry.made();
         }
-        let Some((timeout, first)) = self.first_said else { return };
-        let number = first.saturating_add(self.seen);
+        let number = self.first.saturating_add(self.seen);
         if self.is_grpc {
             headers.insert(GRPC_PREVIOUS_RPC_ATTEMPTS, HeaderValue::from(number - 1));
         }
         if !self.is_grpc || headers.contains_key(X_ENVOY_ATTEMPT_COUNT) {
             headers.insert(X_ENVOY_ATTEMPT_COUNT, HeaderValue::from(number));
         }
-        self.say_time_left(timeout, headers);
     }
 
-    /// Writes how much is left of the time that the sender waits.
-    pub(super) fn say_time_left(&self, timeout: Duration, headers: &mut HeaderMap) {
-        if timeout == Duration::MAX {
+    /// Writes how much is left of the time that the sender waits, where the request says that.
+    #[cold]
+    pub(super) fn say_time_left(&self, headers: &mut HeaderMap) {
+        if self.left == Duration::MAX {
             return;
         }
-        let left = timeout.saturating_sub(self.pool.cluster().now().since(self.started));
+        let left = self.left.saturating_sub(self.pool.cluster().now().since(self.started));
         if headers.contains_key(GRPC_TIMEOUT) {
             headers.insert(GRPC_TIMEOUT, metadata::to_grpc_timeout(left));
         }

@@ -14,7 +14,6 @@ use plimsoll_core::batch::{self, Failed, GiveUp, History, Reason};
 use plimsoll_core::retry::Repeat;
 use plimsoll_core::{BackendId, Criticality};
 use plimsoll_wire::grpc;
-use plimsoll_wire::metadata::Metadata;
 use plimsoll_wire::shed::{Retry, ShedReason};
 
 use super::again::Repeatable;
@@ -53,10 +52,8 @@ pub(super) async fn send<B: RequestBody>(
     let started = cluster.now();
     let config = cluster.config();
     let is_grpc = grpc::is_grpc(request.headers());
-    let Metadata { timeout: said, attempt, .. } = Metadata::read(request.headers());
-    let said = said.unwrap_or(Duration::MAX);
     let limit = terms.timeout.unwrap_or(config.requests.request_timeout);
-    let until = cluster.clock().instant(started + batch.config().queue_timeout.min(said).min(left));
+    let until = cluster.clock().instant(started + batch.config().queue_timeout.min(left));
     request.body_mut().keep(config.retry.max_body.map_or(0, NonZeroUsize::get));
     let mut waiting = Waiting { batch: batch.clone(), history: History::new(criticality), pause: Duration::ZERO };
     let mut call = Call {
@@ -75,7 +72,7 @@ pub(super) async fn send<B: RequestBody>(
         tried: Vec::new(),
         made: 0,
         seen: 0,
-        first_said: Some((said, attempt.unwrap_or(1))),
+        first: 1,
         retry: None,
         told,
         batch: Some(&mut waiting),
@@ -89,7 +86,7 @@ pub(super) async fn send<B: RequestBody>(
             Ok(Err(Full(after))) => return Err(call.turned_away(after)),
             Err(TooLate) => return Err(call.turned_away(batch.timed_out())),
         };
-        match call.attempt(place, &mut request, said.min(left)).await {
+        match call.attempt(place, &mut request).await {
             Err(_) if std::mem::take(&mut call.is_back) => {}
             answered => return answered,
         }
@@ -112,23 +109,20 @@ impl<B: RequestBody> Call<'_, B> {
         batch.place(history, *pause).await
     }
 
-    /// Sends the request once, to whichever backend has room. Its sender waits for an answer for so long in all.
+    /// Sends the request once, to whichever backend has room.
     async fn attempt(
         &mut self,
         mut place: Box<Place>,
         request: &mut Request<Outgoing<B>>,
-        patience: Duration,
     ) -> Result<Response<ResponseBody>, Error> {
         let cluster = self.pool.cluster();
         let now = cluster.now();
         let (failure, error) = match cluster.pick_batch(now, self.criticality) {
             Found::Backend(id, _) => {
-                let (due, patience) = (now + self.timeout, self.started + patience);
+                let (due, patience) = (now + self.timeout, self.started + self.left);
                 self.deadline = cluster.clock().instant(due.min(patience));
                 self.place = Some(place);
-                if let Some((said, _)) = self.first_said {
-                    self.say_time_left(said, request.headers_mut());
-                }
+                self.say_time_left(request.headers_mut());
                 let limit = std::pin::pin!(Limit::new(self.deadline));
                 return self.run(limit, request, Turn::At(id, now)).await;
             }
@@ -149,7 +143,7 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// An attempt has failed with `error`, and a backend may have seen the request: whether it goes back.
     #[cold]
-    pub(super) fn comes_back(&mut self, error: &Error, request: &Repeatable<'_>) -> Result<Turn, GivenUp> {
+    pub(super) fn comes_back(&mut self, error: &Error, request: Repeatable) -> Result<Turn, GivenUp> {
         self.seen += 1;
         let (failure, after) = match error {
             Error::Refused { refused, .. } => (failure(refused), refused.after),

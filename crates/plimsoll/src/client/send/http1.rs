@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use plimsoll_core::{BackendId, Timestamp};
 use plimsoll_http1::ResponseHead;
 
@@ -35,19 +35,19 @@ impl<B: RequestBody> Call<'_, B> {
         let mut closed = 0;
         loop {
             let client = request.extensions().get().copied();
-            let (lease, backend) = match self.lease(limit.as_mut(), &mut attempt, client, &mut closed).await {
-                Ok(lease) => lease,
-                Err(error) => return Tried::NotSent(error),
-            };
+            let (lease, backend) =
+                match self.lease(limit.as_mut(), &mut attempt, client, request.headers_mut(), &mut closed).await {
+                    Ok(lease) => lease,
+                    Err(error) => return Tried::NotSent(error),
+                };
             form::http1(request, &backend, &mut self.lent_host);
             let mut exchange = Exchange::new(lease, request, self.informational);
             let answer = std::future::poll_fn(|cx| {
                 loop {
                     let polled = exchange.poll_answer(cx, self.deadline);
                     attempt.set_sent(exchange.is_sent());
-                    let request = exchange.request();
                     let is_late = matches!(polled, Poll::Ready(Err(TooLate)));
-                    if !is_late || !self.goes_on(request.body(), request.headers()) {
+                    if !is_late || !self.goes_on(exchange.request().body()) {
                         return polled;
                     }
                 }
@@ -56,7 +56,7 @@ impl<B: RequestBody> Call<'_, B> {
                 Ok(Ok(mut head)) => {
                     if let Some(refused) = self.refusal(head.status, &head.headers) {
                         self.learn(&refused, &mut attempt);
-                        match self.after_refusal(id, backend.address(), refused, &Repeatable::of(exchange.request())) {
+                        match self.after_refusal(id, backend.address(), refused, Repeatable::of(exchange.request())) {
                             Ok(turn) => {
                                 self.give_up_answer(attempt, &head, exchange.refused(&head), &backend);
                                 request.body_mut().rewind();
@@ -72,8 +72,8 @@ impl<B: RequestBody> Call<'_, B> {
                 Err(TooLate) => {
                     attempt.set_awaits_caller(exchange.awaits_body());
                     drop(exchange);
-                    let error = self.too_late(&mut attempt);
-                    return self.failed(id, error, &Repeatable::of(request));
+                    let error = self.too_late(&mut attempt, self.limit);
+                    return self.failed(id, error, Repeatable::of(request));
                 }
             };
             let fate = exchange.fate(&cause);
@@ -83,7 +83,7 @@ impl<B: RequestBody> Call<'_, B> {
                 let error = Error::from_http1(backend.address(), cause);
                 attempt.fail(error.ending());
                 if fate != Fate::NotSent {
-                    let tried = self.failed(id, error, &Repeatable::of(request));
+                    let tried = self.failed(id, error, Repeatable::of(request));
                     request.body_mut().rewind();
                     return tried;
                 }
@@ -97,13 +97,14 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    /// A connection for the request, on behalf of `client`. After one that was found closed it is a new one, which has no idle
+    /// A connection for the request with these headers, on behalf of `client`. After one that was found closed it is a new one, which has no idle
     /// time that could end. With an error nothing was sent, and the attempt is over.
     async fn lease(
         &self,
         mut limit: Pin<&mut Limit>,
         attempt: &mut Attempt,
         client: Option<ClientAddress>,
+        headers: &mut HeaderMap,
         closed: &mut usize,
     ) -> Result<(Lease, Arc<Backend>), Error> {
         loop {
@@ -117,6 +118,7 @@ impl<B: RequestBody> Call<'_, B> {
             match limit.as_mut().wait(self.deadline, opening).await {
                 Ok(Ok(Some(mut lease))) => {
                     if lease.is_silent() {
+                        self.say_time_left(headers);
                         return Ok((lease, backend));
                     }
                     *closed += 1;
@@ -126,7 +128,7 @@ impl<B: RequestBody> Call<'_, B> {
                 }
                 Ok(Ok(None)) => return Err(gone(attempt)),
                 Ok(Err(cause)) => return Err(connect_error(attempt, &backend, cause)),
-                Err(TooLate) => return Err(connect_too_late(attempt, &backend, self.timeout, self.limit)),
+                Err(TooLate) => return Err(connect_too_late(attempt, &backend, self.timeout, self.connect_limit())),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
@@ -35,20 +35,14 @@ impl<B: RequestBody> Call<'_, B> {
         let mut attempt = Attempt::new(self.pool.clone(), id, picked_at, self.criticality).in_place(self.place.take());
         let mut closed = 0;
         let mut openings = 0;
-        let none = HeaderMap::new();
         loop {
-            if request.body().goes_once() {
-                // Its headers go with it.
-                self.patience(request.headers());
-            }
             let (answer, backend, mut body, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
                 Sending::Sent(mut answer, connection, backend, body, copy) => {
                     attempt.sent_on(connection);
                     attempt.set_sent(body.is_end_stream());
-                    let headers = copy.as_ref().map_or(&none, Copy::headers);
                     let answer = loop {
                         let answer = limit.as_mut().wait(self.deadline, answer.as_mut()).await;
-                        if answer.is_ok() || !self.goes_on(&body, headers) {
+                        if answer.is_ok() || !self.goes_on(&body) {
                             break answer;
                         }
                     };
@@ -57,6 +51,7 @@ impl<B: RequestBody> Call<'_, B> {
                 Sending::Wait(backend, opened) => match limit.as_mut().wait(self.deadline, opened).await {
                     Ok(Ok(Ok(()))) if openings < MAX_OPENINGS => {
                         openings += 1;
+                        self.say_time_left(request.headers_mut());
                         continue;
                     }
                     Ok(Ok(Ok(()))) => {
@@ -66,8 +61,8 @@ impl<B: RequestBody> Call<'_, B> {
                     // The opening was dropped with its backend.
                     Ok(Err(_)) => return Tried::NotSent(gone(&mut attempt)),
                     Err(TooLate) => {
-                        let error = self.too_late(&mut attempt);
-                        return self.failed(id, error, &Repeatable::of(request));
+                        let error = self.too_late(&mut attempt, self.connect_limit());
+                        return self.failed(id, error, Repeatable::of(request));
                     }
                 },
                 Sending::Gone => return Tried::NotSent(gone(&mut attempt)),
@@ -85,7 +80,7 @@ impl<B: RequestBody> Call<'_, B> {
                 Err(TooLate) => {
                     attempt.set_sent(body.is_end_stream());
                     attempt.set_awaits_caller(body.is_awaited());
-                    let error = self.too_late(&mut attempt);
+                    let error = self.too_late(&mut attempt, self.limit);
                     return self.failed_http2(id, error, copy, request);
                 }
             };
@@ -126,7 +121,7 @@ impl<B: RequestBody> Call<'_, B> {
         copy: Option<Copy<B>>,
         request: &mut Request<Outgoing<B>>,
     ) -> Tried {
-        match self.after_error(id, error.clone(), &Repeatable::of_copy(copy.as_ref(), &HeaderMap::new())) {
+        match self.after_error(id, error.clone(), Repeatable::of_copy(copy.as_ref())) {
             Ok(turn) => match copy.and_then(Copy::into_request) {
                 Some(again) => {
                     *request = again;
@@ -165,12 +160,7 @@ impl<B: RequestBody> Call<'_, B> {
         }
         let body = self.body(attempt, Source::Http2(incoming), backend);
         if let Some(refused) = refused {
-            match self.after_refusal(
-                id,
-                backend.address(),
-                refused,
-                &Repeatable::of_copy(copy.as_ref(), &HeaderMap::new()),
-            ) {
+            match self.after_refusal(id, backend.address(), refused, Repeatable::of_copy(copy.as_ref())) {
                 Ok(turn) => match copy.and_then(Copy::into_request) {
                     Some(again) => {
                         *request = again;

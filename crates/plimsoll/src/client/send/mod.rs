@@ -82,9 +82,9 @@ struct Call<'a, B> {
     version: Version,
     requests: RequestConfig,
     timeout: Duration,
-    /// What is set for the time of a request; its sender may have left it less.
+    /// What is set for the time of a request; its sender may wait less.
     limit: Duration,
-    /// What its sender has left it.
+    /// How long its sender waits, by what it says itself and by the request that it is made for.
     left: Duration,
     deadline: Instant,
     informational: Option<&'a Informational>,
@@ -97,8 +97,8 @@ struct Call<'a, B> {
     made: u32,
     /// Those of them that a backend may have seen.
     seen: u32,
-    /// How long its sender waits and which attempt it is, as it came; read when it is to be sent again.
-    first_said: Option<(Duration, u32)>,
+    /// Which attempt it was as it came.
+    first: u32,
     /// The retry that the present attempt is, or that the next is to be.
     retry: Option<Retry<'a>>,
     /// Attempts that failed, for who wants to know.
@@ -131,17 +131,15 @@ pub(super) fn send<B: RequestBody>(
         let cluster = pool.cluster();
         let started = cluster.now();
         let is_grpc = grpc::is_grpc(request.headers());
-        let criticality = match (terms.criticality, terms.metadata) {
-            (Some(criticality), _) => criticality,
-            (None, Some(said)) => said.criticality.unwrap_or_default(),
-            (None, None) if cluster.ranks() || terms.batch.is_some() => {
-                Metadata::read_criticality(request.headers()).unwrap_or_default()
-            }
-            (None, None) => Criticality::default(),
-        };
+        let said = terms.metadata.unwrap_or_else(|| Metadata::read(request.headers()));
+        let criticality = terms.criticality.or(said.criticality).unwrap_or_default();
+        let left = said.timeout.map_or(left, |timeout| timeout.min(left));
         if let Some(batch) = &terms.batch {
             // Boxed, because few are, and it would make the future of every request larger.
             return Box::pin(batch::send(pool, batch, request, &terms, criticality, left, told)).await;
+        }
+        if left.is_zero() {
+            return Err(Error::Timeout { after: left, address: None, attempts: 0 });
         }
         let (turn, requests) = match cluster.pick(started, criticality) {
             Found::Backend(id, requests) => (Turn::At(id, started), requests),
@@ -170,7 +168,7 @@ pub(super) fn send<B: RequestBody>(
             tried: Vec::new(),
             made: 0,
             seen: 0,
-            first_said: None,
+            first: said.attempt.unwrap_or(1),
             retry: None,
             told,
             batch: None,
@@ -200,6 +198,7 @@ impl<B: RequestBody> Call<'_, B> {
         mut turn: Turn,
     ) -> Result<Response<ResponseBody>, Error> {
         loop {
+            let is_at_once = self.made == 0 && matches!(turn, Turn::At(..));
             let (id, picked_at) = match turn {
                 Turn::At(id, at) => (id, at),
                 Turn::Queue(at) => self.wait_turn(limit.as_mut(), at).await?,
@@ -213,6 +212,9 @@ impl<B: RequestBody> Call<'_, B> {
             self.made += 1;
             if self.seen > 0 && !self.is_batch() {
                 self.mark(request.headers_mut());
+            }
+            if !is_at_once {
+                self.say_time_left(request.headers_mut());
             }
             let tried_here = match self.version {
                 Version::Http1 => self.over_http1(limit.as_mut(), id, picked_at, request).await,
@@ -234,7 +236,7 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// What becomes of a request after an attempt at `id` that the backend may have seen.
     #[cold]
-    fn failed(&mut self, id: BackendId, error: Error, request: &Repeatable<'_>) -> Tried {
+    fn failed(&mut self, id: BackendId, error: Error, request: Repeatable) -> Tried {
         match self.after_error(id, error, request) {
             Ok(turn) => Tried::Again(turn),
             Err(error) => Tried::Failed(error),
@@ -350,19 +352,24 @@ impl<B: RequestBody> Call<'_, B> {
     /// Whether a request whose time is up has more: so long as its body moves, the limit counts from when it last did. How long its sender
     /// waits stands, and so does the time of batch work, for whose place others wait.
     #[cold]
-    fn goes_on(&mut self, body: &Outgoing<B>, headers: &HeaderMap) -> bool {
+    fn goes_on(&mut self, body: &Outgoing<B>) -> bool {
         let Some(moved) = body.moved().filter(|_| !self.is_batch()) else { return false };
-        let patience = self.patience(headers).min(self.left);
         let clock = self.pool.cluster().clock();
-        let deadline = clock.instant((clock.at(moved) + self.limit).min(self.started + patience));
+        let deadline = clock.instant((clock.at(moved) + self.limit).min(self.started + self.left));
         let goes_on = deadline > self.deadline;
         self.deadline = deadline.max(self.deadline);
         goes_on
     }
 
-    fn too_late(&self, attempt: &mut Attempt) -> Error {
+    /// The most that is waited for a connection.
+    fn connect_limit(&self) -> Duration {
+        self.requests.connect_timeout.min(self.limit)
+    }
+
+    /// The time of the request was up before the head of a response came; `limit` is the most that is waited for what it waited for.
+    fn too_late(&self, attempt: &mut Attempt, limit: Duration) -> Error {
         let address = self.pool.cluster().backend(attempt.id()).map(|backend| backend.address());
-        attempt.fail_late(Ending::TimedOut, self.limit);
+        attempt.fail_late(Ending::TimedOut, limit);
         Error::Timeout { after: self.timeout, address, attempts: 1 }
     }
 
