@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
@@ -445,6 +446,38 @@ async fn a_late_head_and_a_stalled_body_are_errors_that_name_the_limit() {
         assert_eq!((view.snapshot.failures, view.snapshot.active), (failures, 0));
     }
     assert_eq!(view_of(&cluster, server.address).counts.timed_out, 3);
+}
+
+#[tokio::test]
+async fn a_stream_may_be_silent_for_as_long_as_its_terms_say_and_its_backend_is_not_blamed_for_that() {
+    let (frames, body) = by_hand();
+    let (_never, silent) = by_hand();
+    let bodies = std::sync::Mutex::new(vec![silent, body]);
+    let server = Server::start(Speaks::Http2(100), move |_| {
+        let response = Response::builder().header("content-type", "application/grpc");
+        now(response.body(bodies.lock().unwrap().pop().unwrap()).unwrap())
+    })
+    .await;
+    let mut config = plain_config();
+    config.requests.body_idle_timeout = Duration::from_millis(30);
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    let watch = async |terms: Terms| {
+        let mut request = get("/");
+        request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        client.send_with(request, terms).await.unwrap().into_body()
+    };
+
+    let mut patient = watch(Terms::default().with_body_idle_timeout(Duration::MAX)).await;
+    let mut first = patient.frame();
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(first.poll_unpin(cx).is_pending())).await);
+    let error = watch(Terms::default()).await.frame().await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::BodyIdle { after } if after == Duration::from_millis(30)), "{error}");
+    frames.send(Bytes::from_static(b"news")).unwrap();
+    assert_eq!(first.await.unwrap().unwrap().into_data().unwrap(), "news");
+
+    let view = view_of(&cluster, server.address);
+    assert_eq!((view.counts.timed_out, view.snapshot.failures, view.snapshot.active), (1, 0, 1));
 }
 
 #[tokio::test]

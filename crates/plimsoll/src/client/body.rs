@@ -201,14 +201,15 @@ impl Inner {
 impl Idle {
     /// Ready when nothing has come for too long, and the request's body last `moved` as long ago.
     fn poll(&mut self, cx: &mut Context<'_>, moved: Option<Instant>) -> Poll<()> {
-        let limit = self.limit;
         let last = *self.last.get_or_insert_with(Instant::now);
         let last = moved.map_or(last, |moved| moved.max(last));
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(last + limit)));
+        // So long that it never ends.
+        let Some(end) = last.checked_add(self.limit) else { return Poll::Pending };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end)));
         loop {
             ready!(timer.as_mut().poll(cx));
-            if Instant::now() < last + limit {
-                timer.as_mut().reset(last + limit);
+            if Instant::now() < end {
+                timer.as_mut().reset(end);
                 continue;
             }
             return Poll::Ready(());

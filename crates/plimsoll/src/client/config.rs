@@ -136,7 +136,8 @@ pub struct RequestConfig {
     /// of that last moved.
     pub request_timeout: Duration,
     /// Longest time without any byte of a response's body while the reader waits for one, and of the request's if that is still on
-    /// its way. It is the backend's failure only where the response has a length, and the whole request was sent.
+    /// its way; [`Duration::MAX`] for any time. It is the backend's failure only where the response has a length, and the whole request
+    /// was sent.
     pub body_idle_timeout: Duration,
     /// Time to open one connection.
     pub connect_timeout: Duration,

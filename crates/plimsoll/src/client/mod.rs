@@ -92,6 +92,9 @@ pub use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 pub struct Terms {
     /// Time to the head of the response; `None` for the configured one.
     pub timeout: Option<Duration>,
+    /// Longest time without any byte of the response's body while the reader waits for one, [`Duration::MAX`] for any time; `None` for the
+    /// configured one.
+    pub body_idle_timeout: Option<Duration>,
     /// Who is told of interim responses, as over HTTP/1.1 they come; `None` for nobody.
     pub informational: Option<Informational>,
     /// How critical the request is, which is then what it says to its backend; `None` for what it says in its headers.
@@ -116,6 +119,14 @@ impl Terms {
         self
     }
 
+    /// With another time for which the response's body may be silent, as of a stream that has something to say now and then;
+    /// [`Duration::MAX`] for any time.
+    #[must_use]
+    pub fn with_body_idle_timeout(mut self, timeout: Duration) -> Self {
+        self.body_idle_timeout = Some(timeout);
+        self
+    }
+
     /// As critical as this, whatever its headers say: they are made to say the same, so that it is so in its backend, too.
     #[must_use]
     pub fn with_criticality(mut self, criticality: Criticality) -> Self {
@@ -136,6 +147,15 @@ impl Terms {
     pub fn telling(mut self, informational: Informational) -> Self {
         self.informational = Some(informational);
         self
+    }
+
+    /// What they say, and else what is configured. By value: what is borrowed here would be held by the future of every request.
+    fn over(&self, configured: RequestConfig) -> RequestConfig {
+        RequestConfig {
+            request_timeout: self.timeout.unwrap_or(configured.request_timeout),
+            body_idle_timeout: self.body_idle_timeout.unwrap_or(configured.body_idle_timeout),
+            ..configured
+        }
     }
 }
 

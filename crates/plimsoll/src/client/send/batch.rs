@@ -52,15 +52,16 @@ pub(super) async fn send<B: RequestBody>(
     let started = cluster.now();
     let config = cluster.config();
     let is_grpc = grpc::is_grpc(request.headers());
-    let limit = terms.timeout.unwrap_or(config.requests.request_timeout);
+    let requests = terms.over(config.requests);
+    let limit = requests.request_timeout;
     let until = cluster.clock().instant(started + batch.config().queue_timeout.min(left));
     request.body_mut().keep(config.retry.max_body.map_or(0, NonZeroUsize::get));
     let mut waiting = Waiting { batch: batch.clone(), history: History::new(criticality), pause: Duration::ZERO };
     let mut call = Call {
         pool,
         is_grpc,
-        version: version(config.requests.protocol, is_grpc),
-        requests: config.requests,
+        version: version(requests.protocol, is_grpc),
+        requests,
         timeout: limit,
         limit,
         left,

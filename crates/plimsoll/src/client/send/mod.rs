@@ -148,8 +148,9 @@ pub(super) fn send<B: RequestBody>(
             Found::NoRoom => return Err(Error::NoRoom { criticality }),
             Found::Held(hold) => return Err(Error::Throttled { criticality, held: hold.share }),
         };
+        let requests = terms.over(requests);
         request.body_mut().keep(cluster.kept_of_bodies());
-        let limit = terms.timeout.unwrap_or(requests.request_timeout);
+        let limit = requests.request_timeout;
         let timeout = limit.min(left);
         let deadline = cluster.clock().instant(started + timeout);
         let mut call = Call {
