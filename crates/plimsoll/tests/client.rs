@@ -5,6 +5,7 @@ mod support;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use plimsoll_core::health::{Reason, State};
 use plimsoll_core::{Criticality, LoadReport};
 use plimsoll_wire::metadata::Metadata;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use support::*;
@@ -321,6 +322,87 @@ async fn a_request_tells_its_backend_how_critical_its_terms_make_it() {
     assert_eq!(heard(&claims, sheddable()).await, "sheddable user=7,criticality=sheddable");
     assert_eq!(heard(&[], taken_as.clone()).await, "- -");
     assert_eq!(heard(&claims, taken_as).await, "critical-plus user=7,criticality=critical-plus");
+}
+
+/// Passes on what comes, until it forgets the connections that it has without a word to anybody.
+struct Relay {
+    address: std::net::SocketAddr,
+    forget: tokio::sync::watch::Sender<()>,
+    opened: Arc<AtomicUsize>,
+    forgotten: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    async fn to(server: std::net::SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let forget = tokio::sync::watch::Sender::new(());
+        let [opened, forgotten] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (told, counts) = (forget.clone(), [opened.clone(), forgotten.clone()]);
+        tokio::spawn(async move {
+            loop {
+                let (mut near, _) = listener.accept().await.unwrap();
+                let (mut told, [opened, forgotten]) = (told.subscribe(), counts.clone());
+                opened.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    let mut far = TcpStream::connect(server).await.unwrap();
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = told.changed() => {
+                            forgotten.fetch_add(1, Ordering::SeqCst);
+                            std::future::pending().await
+                        }
+                    }
+                });
+            }
+        });
+        Self { address, forget, opened, forgotten }
+    }
+
+    fn opened(&self) -> usize {
+        self.opened.load(Ordering::SeqCst)
+    }
+
+    async fn forget(&self) {
+        let connections = self.forget.receiver_count();
+        self.forget.send_replace(());
+        until(|| self.forgotten.load(Ordering::SeqCst) == connections).await;
+    }
+}
+
+#[tokio::test]
+async fn a_shared_connection_that_leads_nowhere_any_more_is_replaced_and_one_that_answers_others_is_not() {
+    let server = Server::start(Speaks::Http2(100), |request| match request.uri().path() {
+        "/mute" => Box::pin(std::future::pending()),
+        _ => text("ok"),
+    })
+    .await;
+    let relay = Relay::to(server.address).await;
+    let mut config = plain_config();
+    config.requests.protocol = Protocol::Http2;
+    let cluster = Cluster::new("test", config, [relay.address]);
+    tokio::spawn(cluster.run());
+    let client = Plain::new(&cluster);
+    ok(&client).await;
+    let opened = relay.opened();
+    let ends_late = async |path: &str, seconds| {
+        let terms = Terms::default().within(Duration::from_secs(seconds));
+        let error = client.send_with(get(path), terms).await.unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    };
+    let answered_meanwhile = async {
+        until(|| server.requests() == 2).await;
+        ok(&client).await;
+    };
+    tokio::join!(ends_late("/mute", 2), answered_meanwhile);
+    ok(&client).await;
+    assert_eq!(relay.opened(), opened);
+
+    relay.forget().await;
+    ends_late("/", 1).await;
+    ok(&client).await;
+    assert_eq!(relay.opened(), opened + 1);
+    until(|| view_of(&cluster, relay.address).counts.connections_open() == 1).await;
 }
 
 #[tokio::test]

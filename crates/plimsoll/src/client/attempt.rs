@@ -15,15 +15,15 @@ use plimsoll_core::{BackendId, Criticality, LoadReport, Outcome, Timestamp};
 use super::batch::Place;
 use super::cluster::{Done, Ending, Report, Shared, Taken};
 use super::http1::Connection;
-use super::pool::ConnectionId;
+use super::pool::StreamId;
 
 /// Where a connection goes when its request is over: its client's pool.
 ///
 /// A trait, so that the body of a response need not carry the type of the request's body.
 pub(crate) trait Home: Send + Sync {
     fn cluster(&self) -> &Shared;
-    /// A request on an HTTP/2 connection is over.
-    fn give_back(&self, connection: ConnectionId, now: Timestamp);
+    /// A request on an HTTP/2 connection is over; it has waited in vain since then, if it was not answered.
+    fn give_back(&self, stream: StreamId, in_vain_since: Option<Timestamp>, now: Timestamp);
     /// An HTTP/1 connection may serve again; it is returned if its backend has closed it.
     fn give_back_http1(&self, backend: BackendId, connection: Box<Connection>) -> Result<(), Box<Connection>>;
     /// An HTTP/1 connection was closed while it was in use, after so many requests.
@@ -44,7 +44,7 @@ pub(crate) struct Attempt {
     awaits_caller: bool,
     /// How it ended, where the status and the like do not say.
     ended: Option<Ended>,
-    connection: Option<ConnectionId>,
+    stream: Option<StreamId>,
     outcome: Option<Outcome>,
     status: Option<StatusCode>,
     latency: Option<Duration>,
@@ -68,7 +68,7 @@ impl Attempt {
             is_sent: false,
             awaits_caller: false,
             ended: None,
-            connection: None,
+            stream: None,
             outcome: None,
             status: None,
             latency: None,
@@ -99,14 +99,14 @@ impl Attempt {
     }
 
     /// The request is on this connection now.
-    pub(crate) fn sent_on(&mut self, connection: ConnectionId) {
-        self.connection = Some(connection);
+    pub(crate) fn sent_on(&mut self, stream: StreamId) {
+        self.stream = Some(stream);
     }
 
     /// The connection is of no more use to this attempt.
     pub(crate) fn leave_connection(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            self.home.give_back(connection, self.home.cluster().now());
+        if let Some(stream) = self.stream.take() {
+            self.home.give_back(stream, None, self.home.cluster().now());
         }
     }
 
@@ -246,8 +246,9 @@ impl Attempt {
         }
         let cluster = self.home.cluster();
         let now = cluster.now();
-        if let Some(connection) = self.connection.take() {
-            self.home.give_back(connection, now);
+        if let Some(stream) = self.stream.take() {
+            let in_vain_since = self.status.is_none().then_some(self.started);
+            self.home.give_back(stream, in_vain_since, now);
         }
         let taken = self.ended.unwrap_or(ended).outcome();
         let mut place = self.place.take();
@@ -306,7 +307,7 @@ mod tests {
             &self.0.0
         }
 
-        fn give_back(&self, _: ConnectionId, _: Timestamp) {}
+        fn give_back(&self, _: StreamId, _: Option<Timestamp>, _: Timestamp) {}
 
         fn give_back_http1(&self, _: BackendId, _: Box<Connection>) -> Result<(), Box<Connection>> {
             Ok(())

@@ -21,6 +21,16 @@ use crate::client::error::ConnectError;
 use crate::stream::Stream;
 use crate::tls::{Alpn, TlsConfig};
 
+/// A connection on which nothing that was sent is acknowledged for so long is lost: what gRPC takes.
+#[cfg(target_os = "linux")]
+const LOSS: Duration = Duration::from_secs(20);
+/// Where nothing is sent, as on a stream whose server has nothing to say, the kernel asks after so long, and as often until `LOSS`. No server
+/// sees that, as it sees a PING; and what is between takes longer to forget a connection.
+#[cfg(target_os = "linux")]
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+#[cfg(target_os = "linux")]
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+
 /// A connection to `backend` for the protocol `alpn`, within `limit`. `client` is who it is for, in a cluster whose
 /// backends are told so; without, they are told that it is this program's own.
 ///
@@ -36,6 +46,9 @@ pub(crate) async fn connect(
         let io = |cause| ConnectError::Io(Arc::new(cause));
         let mut tcp = TcpStream::connect(backend.address()).await.map_err(io)?;
         tcp.set_nodelay(true).map_err(io)?;
+        if alpn == Alpn::Http2 {
+            notice_loss(&tcp).map_err(io)?;
+        }
         if let Some(version) = config.proxy_protocol {
             tcp.write_all(&proxy_protocol::encode(version, client)).await.map_err(io)?;
         }
@@ -52,6 +65,24 @@ pub(crate) async fn connect(
         }
     };
     tokio::time::timeout(limit, connecting).await.unwrap_or(Err(ConnectError::Timeout(limit)))
+}
+
+/// Has the kernel notice that a connection leads nowhere any more, which it does after a quarter of an hour by itself, and never while
+/// nothing is sent. Only HTTP/2 lasts so long that it matters; and only there the other side has to take what it is sent at any time.
+#[cfg(target_os = "linux")]
+fn notice_loss(tcp: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    let millis = u32::try_from(LOSS.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(tcp, millis)?;
+    sockopt::set_tcp_keepidle(tcp, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(tcp, PROBE_EVERY)?;
+    Ok(sockopt::set_socket_keepalive(tcp, true)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+#[expect(clippy::unnecessary_wraps, reason = "on Linux it may fail")]
+fn notice_loss(_: &TcpStream) -> io::Result<()> {
+    Ok(())
 }
 
 async fn handshake(tcp: TcpStream, backend: &Backend, tls: &TlsConfig, alpn: Alpn) -> io::Result<Stream> {
@@ -97,5 +128,19 @@ mod tests {
         assert_eq!(named(Some("my_svc:443"), "10.0.0.1:443"), "my_svc");
         assert_eq!(named(None, "10.0.0.1:443"), "10.0.0.1");
         assert_eq!(named(None, "[fd00::1]:443"), "fd00::1");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_kernel_notices_that_a_shared_connection_is_lost() {
+        use rustix::net::sockopt;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let backend = Backend::new(Endpoint::new(listener.local_addr().unwrap()));
+        for (alpn, is_noticed) in [(Alpn::Http1, false), (Alpn::Http2, true)] {
+            let opened = connect(&backend, &ClusterConfig::default(), Duration::from_secs(10), alpn, None).await;
+            let Stream::Tcp(tcp) = opened.unwrap() else { panic!("there is no TLS") };
+            assert_eq!(sockopt::socket_keepalive(&tcp).unwrap(), is_noticed);
+            assert_eq!(sockopt::tcp_user_timeout(&tcp).unwrap(), if is_noticed { 20_000 } else { 0 });
+        }
     }
 }

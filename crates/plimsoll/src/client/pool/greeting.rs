@@ -13,21 +13,27 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
+use super::silence::Heard;
 use crate::stream::Stream;
 
 /// The first byte of a SETTINGS frame of less than 65,536 bytes.
 const SETTINGS: u8 = 0;
 
-/// A connection whose first byte is told to who waits for it.
+/// A connection whose first byte is told to who waits for it, and on which it is counted how often something comes.
 pub(super) struct Overheard {
     stream: Stream,
     tells: Option<oneshot::Sender<u8>>,
+    heard: Heard,
 }
 
 impl Overheard {
     pub(super) fn new(stream: Stream) -> (Self, Greeting) {
         let (tells, first) = oneshot::channel();
-        (Self { stream, tells: Some(tells) }, Greeting(first))
+        (Self { stream, tells: Some(tells), heard: Heard::default() }, Greeting(first))
+    }
+
+    pub(super) fn heard(&self) -> &Heard {
+        &self.heard
     }
 }
 
@@ -55,10 +61,9 @@ impl AsyncRead for Overheard {
         let this = self.get_mut();
         let before = buf.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
-        if this.tells.is_some()
-            && let Some(first) = buf.filled().get(before)
-            && let Some(tells) = this.tells.take()
-        {
+        let Some(first) = buf.filled().get(before) else { return read };
+        this.heard.count();
+        if let Some(tells) = this.tells.take() {
             // Nobody waits where HTTP/2 is not a guess.
             let _ = tells.send(*first);
         }

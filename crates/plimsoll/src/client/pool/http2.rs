@@ -2,7 +2,8 @@
 //!
 //! Requests go to the first connection that has room, and a further connection is opened only when none
 //! has: so there is one, until the peer's limit of streams is reached. While it is being opened all who
-//! need it wait for that one attempt, instead of each opening its own.
+//! need it wait for that one attempt, instead of each opening its own. One that is [silent](super::silence) for long gets none, and is
+//! closed when its last request is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,6 +17,7 @@ use plimsoll_core::Timestamp;
 use slab::Slab;
 use tokio::sync::oneshot;
 
+use super::silence::{Heard, Silence};
 use super::windows;
 use crate::client::error::ConnectError;
 use crate::client::outgoing::Outgoing;
@@ -46,6 +48,7 @@ struct Connection<B> {
     spare: bool,
     active: u32,
     limit: StreamLimit,
+    silence: Silence,
     idle_since: Timestamp,
 }
 
@@ -100,11 +103,14 @@ impl<B> Http2<B> {
         send: SendRequest<Outgoing<B>>,
         serial: u64,
         limit: StreamLimit,
+        heard: Heard,
         now: Timestamp,
     ) -> usize {
         let spare = self.waiting.is_empty();
         self.is_spoken = true;
-        self.connections.insert(Connection { send, serial, requests: 0, spare, active: 0, limit, idle_since: now })
+        let silence = Silence::of(heard);
+        let connection = Connection { send, serial, requests: 0, spare, active: 0, limit, silence, idle_since: now };
+        self.connections.insert(connection)
     }
 
     /// The first connection with room for a stream.
@@ -112,13 +118,19 @@ impl<B> Http2<B> {
         let max_streams = max_streams.min(windows::MAX_STREAMS);
         self.connections.iter().find_map(|(key, connection)| {
             let has_room = connection.active < connection.limit.get().min(max_streams);
-            (has_room && connection.send.is_ready()).then_some((key, connection.serial))
+            (has_room && !connection.silence.is_long() && connection.send.is_ready())
+                .then_some((key, connection.serial))
         })
     }
 
     /// Whether the connection was idle before, so that its end may cross a request.
     pub(super) fn was_idle(&self, key: usize) -> bool {
         self.connections.get(key).is_some_and(|connection| connection.spare || connection.requests > 0)
+    }
+
+    /// What has been heard on a connection so far.
+    pub(super) fn heard(&self, key: usize) -> u32 {
+        self.connections[key].silence.heard()
     }
 
     pub(super) fn send(
@@ -136,10 +148,16 @@ impl<B> Http2<B> {
         connection.send.try_send_request(request)
     }
 
-    pub(super) fn give_back(&mut self, key: usize, serial: u64, now: Timestamp) {
-        if let Some(connection) = self.connections.get_mut(key).filter(|c| c.serial == serial) {
-            connection.active -= 1;
-            connection.idle_since = now;
+    /// A request is over; `in_vain`: it was sent then, when so much had been heard, and was not answered.
+    pub(super) fn give_back(&mut self, key: usize, serial: u64, in_vain: Option<(Timestamp, u32)>, now: Timestamp) {
+        let Some(connection) = self.connections.get_mut(key).filter(|c| c.serial == serial) else { return };
+        connection.active -= 1;
+        connection.idle_since = now;
+        if let Some((sent, heard)) = in_vain {
+            connection.silence.unanswered(now, sent, heard);
+        }
+        if connection.active == 0 && connection.silence.is_long() {
+            self.connections.remove(key);
         }
     }
 

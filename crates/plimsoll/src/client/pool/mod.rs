@@ -16,6 +16,7 @@ mod http1;
 mod http2;
 mod keep;
 mod open;
+mod silence;
 mod windows;
 
 use std::num::NonZeroUsize;
@@ -59,6 +60,14 @@ pub(crate) struct ConnectionId {
     backend: BackendId,
     key: usize,
     serial: u64,
+}
+
+/// A request on an HTTP/2 connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamId {
+    connection: ConnectionId,
+    /// What had been heard on the connection when it was sent.
+    heard: u32,
 }
 
 /// The bodies that can be sent.
@@ -118,7 +127,7 @@ pub(crate) enum Taken {
 pub(crate) enum Sending<F, B> {
     /// It is on a connection; with its body, to see how far that is, and a copy if it may be sent again. The answer is boxed, as it may
     /// hold the request once more.
-    Sent(Pin<Box<F>>, ConnectionId, Arc<Backend>, Outgoing<B>, Option<Copy<B>>),
+    Sent(Pin<Box<F>>, StreamId, Arc<Backend>, Outgoing<B>, Option<Copy<B>>),
     /// Somebody opens a connection; wait for it, then try again.
     Wait(Arc<Backend>, oneshot::Receiver<Result<(), ConnectError>>),
     /// The backend is no member any more.
@@ -189,8 +198,10 @@ impl<B: RequestBody> Pool<B> {
                 let copy = Copy::of(request, slot.http2.was_idle(key));
                 let body = request.body_mut().share();
                 let request = std::mem::replace(request, Request::new(Outgoing::empty()));
+                let heard = slot.http2.heard(key);
                 let answer = Box::pin(slot.http2.send(key, request));
-                Sending::Sent(answer, ConnectionId { backend: id, key, serial }, backend, body, copy)
+                let stream = StreamId { connection: ConnectionId { backend: id, key, serial }, heard };
+                Sending::Sent(answer, stream, backend, body, copy)
             }
             None => {
                 let (opened, receiver) = oneshot::channel();
@@ -294,10 +305,11 @@ impl<B: RequestBody> Home for Pool<B> {
         &self.cluster
     }
 
-    fn give_back(&self, connection: ConnectionId, now: Timestamp) {
+    fn give_back(&self, stream: StreamId, in_vain_since: Option<Timestamp>, now: Timestamp) {
+        let StreamId { connection, heard } = stream;
         let mut state = self.state.lock();
         if let Some(slot) = state.existing(connection.backend) {
-            slot.http2.give_back(connection.key, connection.serial, now);
+            slot.http2.give_back(connection.key, connection.serial, in_vain_since.map(|since| (since, heard)), now);
         }
     }
 

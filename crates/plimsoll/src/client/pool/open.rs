@@ -11,6 +11,7 @@ use super::connect::connect;
 use super::greeting::Overheard;
 use super::http1::Kept;
 use super::http2::{StreamLimit, Tasks};
+use super::silence::Heard;
 use super::{ConnectionId, Pool, RequestBody, Version, windows};
 use crate::client::ClientAddress;
 use crate::client::cluster::Backend;
@@ -114,7 +115,7 @@ impl<B: RequestBody> Pool<B> {
         };
         let config = self.cluster.config();
         let opened = begin_http2(&backend, &config, is_known).await;
-        let (send, mut connection) = opened.inspect_err(|error| self.cluster.connect_failed(id, error))?;
+        let (send, mut connection, heard) = opened.inspect_err(|error| self.cluster.connect_failed(id, error))?;
         self.cluster.connected(id);
 
         let (stream_limit, now) = (StreamLimit::unknown(), self.cluster.now());
@@ -124,7 +125,7 @@ impl<B: RequestBody> Pool<B> {
             self.cluster.connection_closed(id);
             return Ok(());
         };
-        let key = slot.http2.insert(send, serial, stream_limit.clone(), now);
+        let key = slot.http2.insert(send, serial, stream_limit.clone(), heard, now);
         drop(state);
         let connection_id = ConnectionId { backend: id, key, serial };
         let pool = Arc::downgrade(self);
@@ -197,14 +198,15 @@ impl<B: RequestBody> Pool<B> {
 /// A connection of hyper's that sends bodies `B`, to be driven by who opened it.
 type Driven<B> = http2::Connection<TokioIo<Overheard>, Outgoing<B>, Tasks>;
 
-/// An HTTP/2 connection to `backend`; where it is not known whether it speaks that, and nobody said so, one on which it has.
+/// An HTTP/2 connection to `backend`, and what is heard on it; where it is not known whether it speaks that, and nobody said so, one on which it has.
 async fn begin_http2<B: RequestBody>(
     backend: &Backend,
     config: &ClusterConfig,
     is_known: bool,
-) -> Result<(http2::SendRequest<Outgoing<B>>, Driven<B>), ConnectError> {
+) -> Result<(http2::SendRequest<Outgoing<B>>, Driven<B>, Heard), ConnectError> {
     let limit = config.requests.connect_timeout;
     let (stream, greeting) = Overheard::new(connect(backend, config, limit, Alpn::Http2, None).await?);
+    let heard = stream.heard().clone();
     let (send, mut connection) = http2::Builder::new(Tasks)
         .max_concurrent_reset_streams(MAX_RESET_STREAMS)
         .max_local_error_reset_streams(None)
@@ -217,7 +219,7 @@ async fn begin_http2<B: RequestBody>(
         let speaks_it = tokio::time::timeout(limit, greeting.speaks_http2(&mut connection)).await;
         speaks_it.unwrap_or(false).then_some(()).ok_or(ConnectError::NotHttp2)?;
     }
-    Ok((send, connection))
+    Ok((send, connection, heard))
 }
 
 fn closed<B: RequestBody>(pool: &Weak<Pool<B>>, connection: ConnectionId) {

@@ -37,8 +37,8 @@ impl<B: RequestBody> Call<'_, B> {
         let mut openings = 0;
         loop {
             let (answer, backend, mut body, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
-                Sending::Sent(mut answer, connection, backend, body, copy) => {
-                    attempt.sent_on(connection);
+                Sending::Sent(mut answer, stream, backend, body, copy) => {
+                    attempt.sent_on(stream);
                     attempt.set_sent(body.is_end_stream());
                     let answer = loop {
                         let answer = limit.as_mut().wait(self.deadline, answer.as_mut()).await;
