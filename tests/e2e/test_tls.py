@@ -180,22 +180,34 @@ def test_client_of_a_strange_authority_is_refused_and_counted(site: Site) -> Non
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_sessions_are_resumed_on_every_thread(site: Site, version: ssl.TLSVersion) -> None:
-    context = site.authority.client_context()
+def test_sessions_are_resumed_on_every_thread(fleet: Fleet, version: ssl.TLSVersion) -> None:
+    authority = Authority(fleet.directory)
+    listener = f"[listeners.tls]\ncertificates = [{authority.issue('site', 'DNS:a.example').toml()}]\n"
+    proxy = fleet.proxy([fleet.origin(who("public"))], listener=listener)
+    proxy.admin.wait_for_healthy(1)
+    assert resumptions(proxy, authority.client_context(), version) == 8
+    assert proxy.admin.metric("plimsoll_tls_handshakes_total", kind="resumed") == 8
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_stands_for_the_certificate_of_a_client(site: Site, version: ssl.TLSVersion) -> None:
+    assert resumptions(site.proxy, site.authority.client_context(site.client), version) == 0
+
+
+def resumptions(proxy: Proxy, context: ssl.SSLContext, version: ssl.TLSVersion) -> int:
+    """How many of eight connections go on with the session of the one before."""
     context.minimum_version = context.maximum_version = version
-    before = site.proxy.admin.metric("plimsoll_tls_handshakes_total", kind="resumed")
-    with Connection.secure(site.proxy.port, context, "a.example") as client:
+    with Connection.secure(proxy.port, context, "a.example") as client:
         client.request("/")
         session = client.sock.session  # type: ignore[attr-defined]
     resumed = 0
     for _ in range(8):
-        plain = socket.create_connection(("127.0.0.1", site.proxy.port), timeout=10)
+        plain = socket.create_connection(("127.0.0.1", proxy.port), timeout=10)
         with Connection(context.wrap_socket(plain, server_hostname="a.example", session=session)) as client:
             assert client.request("/").status == 200
             resumed += client.sock.session_reused  # type: ignore[attr-defined]
             session = client.sock.session  # type: ignore[attr-defined]
-    assert resumed == 8
-    assert site.proxy.admin.metric("plimsoll_tls_handshakes_total", kind="resumed") == before + 8
+    return resumed
 
 
 def test_proxy_header_comes_before_the_handshake(fleet: Fleet) -> None:

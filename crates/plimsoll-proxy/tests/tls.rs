@@ -17,7 +17,8 @@ use plimsoll_proxy::Proxy;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, HandshakeKind, RootCertStore};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion};
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -114,15 +115,35 @@ async fn routes_know_clients_by_their_certificates() {
     assert_eq!((everybody.requests(), web.requests()), (1, 0));
     let known = authority.client(&["http/1.1"]).showing(authority.sign(&["spiffe://td/web/a"]));
     ask(&mut known.connect("a.example", address).await.unwrap(), GET).await;
-    // Once more with a session: who the client is stays known.
-    let mut resumed = known.connect("a.example", address).await.unwrap();
-    assert_eq!(resumed.get_ref().1.handshake_kind(), Some(HandshakeKind::Resumed));
-    ask(&mut resumed, GET).await;
-    assert_eq!((everybody.requests(), web.requests()), (1, 2));
+    assert_eq!((everybody.requests(), web.requests()), (1, 1));
 
     let stranger = authority.client(&["http/1.1"]).showing(Authority::new().sign(&["spiffe://td/web/a"]));
     assert!(refused(stranger.connect("a.example", address).await).await);
     until(|| failures(&proxy, "client-certificate") == 1).await;
+}
+
+#[tokio::test]
+async fn who_shows_a_certificate_shows_it_each_time() {
+    let (folder, authority) = (Folder::new(), Authority::new());
+    let ca = folder.write("clients.pem", &authority.pem);
+    let tls = folder.listener(&authority, &["a.example"]);
+    let backend = Backend::echo().await;
+    for rule in ["required", "optional"] {
+        let tls = format!("{tls}client_ca = \"{}\"\nclient_certificate = \"{rule}\"\n", ca.display());
+        let text = config(backend.address, &tls, "");
+        let proxy = start(&text).await;
+        let address = address_of(&proxy, "main");
+        for version in [&TLS12, &TLS13] {
+            let client = authority.client(&["http/1.1"]).speaking(version).showing(authority.sign(&["web.example"]));
+            for _ in 0..3 {
+                let mut stream = client.connect("a.example", address).await.unwrap();
+                assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full), "{rule}, {version:?}");
+                ask(&mut stream, GET).await;
+                proxy.reload(parse(&text)).await.unwrap();
+            }
+        }
+        assert_eq!(proxy.listeners()[0].tls_handshakes, [("full", 6), ("resumed", 0)]);
+    }
 }
 
 #[tokio::test]
@@ -364,6 +385,7 @@ impl Authority {
         Client {
             authority: CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap(),
             protocols: protocols.iter().map(|name| name.as_bytes().to_vec()).collect(),
+            versions: vec![&TLS13, &TLS12],
             config: None,
         }
         .with(None)
@@ -374,6 +396,7 @@ impl Authority {
 struct Client {
     authority: CertificateDer<'static>,
     protocols: Vec<Vec<u8>>,
+    versions: Vec<&'static SupportedProtocolVersion>,
     config: Option<Arc<ClientConfig>>,
 }
 
@@ -382,7 +405,7 @@ impl Client {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.clone()).unwrap();
         let builder = ClientConfig::builder_with_provider(plimsoll::tls::provider());
-        let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let builder = builder.with_protocol_versions(&self.versions).unwrap().with_root_certificates(roots);
         let mut config = match shows {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
@@ -392,6 +415,11 @@ impl Client {
         };
         config.alpn_protocols.clone_from(&self.protocols);
         Self { config: Some(Arc::new(config)), ..self }
+    }
+
+    /// Speaks this version only.
+    fn speaking(self, version: &'static SupportedProtocolVersion) -> Self {
+        Self { versions: vec![version], ..self }.with(None)
     }
 
     fn showing(self, shows: (String, String)) -> Self {

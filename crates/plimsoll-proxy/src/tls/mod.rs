@@ -2,10 +2,13 @@
 //! certificates that were read with the file.
 //!
 //! **Resumption.** Sessions are kept in tickets, which the client holds: nothing to share between threads, and nothing
-//! to fill up. The key of the tickets stays over a reload, or each reload would cost every client a full handshake. But a
-//! ticket stands for a client that was let in once, by the rules of that time: where the reload asks for other client
-//! certificates the key is a fresh one, since rustls looks at a client's certificate in a full handshake only. For the same
-//! reason no two listeners share one. rustls itself changes keys every six hours.
+//! to fill up. The key of the tickets stays over a reload, or each reload would cost every client a full handshake. No two
+//! listeners share one. rustls itself changes keys every six hours.
+//!
+//! Where clients show certificates no session is resumed. rustls looks at a client's certificate in a full handshake only: a
+//! ticket brings it back with neither its dates nor its authority looked at, and each resumption hands out new tickets that
+//! hold it. Whoever came back within six hours each time would be let in for ever. To look at the dates after a resumption,
+//! and refuse, would turn away a client that has renewed its certificate and still holds a ticket with the former.
 
 mod by_host;
 
@@ -15,7 +18,7 @@ use std::sync::Arc;
 use plimsoll::tls::{Identity, RootCertStore, provider};
 use rustls::ServerConfig;
 use rustls::crypto::ring::Ticketer;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 
 use self::by_host::ByHost;
@@ -35,17 +38,6 @@ pub(crate) enum ClientAuth {
     Optional(Arc<RootCertStore>),
     /// A certificate by one of these authorities.
     Required(Arc<RootCertStore>),
-}
-
-impl ClientAuth {
-    /// Whether whoever is let in by one is let in by the other, as the same.
-    fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::None, Self::None) => true,
-            (Self::Optional(a), Self::Optional(b)) | (Self::Required(a), Self::Required(b)) => a.roots == b.roots,
-            _ => false,
-        }
-    }
 }
 
 /// TLS of one listener.
@@ -75,19 +67,24 @@ impl ServerTls {
         let mut rustls =
             builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(ByHost::new(identities)));
         rustls.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-        match Ticketer::new() {
-            Ok(ticketer) => rustls.ticketer = ticketer,
-            // Without randomness no handshake will work either, and each says so.
-            Err(error) => tracing::warn!(%error, "TLS sessions will not be resumed by tickets"),
+        if let ClientAuth::None = client_auth {
+            match Ticketer::new() {
+                Ok(ticketer) => rustls.ticketer = ticketer,
+                // Without randomness no handshake will work either, and each says so.
+                Err(error) => tracing::warn!(%error, "TLS sessions will not be resumed by tickets"),
+            }
+        } else {
+            rustls.session_storage = Arc::new(NoServerSessionStorage {});
+            rustls.send_tls13_tickets = 0;
         }
         Self { rustls: Arc::new(rustls), client_auth }
     }
 
-    /// The same, taking the sessions of `earlier` over where their clients would be let in now.
+    /// The same, taking the sessions of `earlier` over where neither asks for certificates.
     pub(crate) fn continuing(&self, earlier: Option<&Self>) -> Self {
         let mut rustls = Arc::clone(&self.rustls);
         if let Some(earlier) = earlier
-            && earlier.client_auth.is_same(&self.client_auth)
+            && let (ClientAuth::None, ClientAuth::None) = (&earlier.client_auth, &self.client_auth)
         {
             let rustls = Arc::make_mut(&mut rustls);
             rustls.ticketer = Arc::clone(&earlier.rustls.ticketer);
