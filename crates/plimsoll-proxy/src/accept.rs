@@ -13,7 +13,7 @@ use crate::clients::Admitted;
 use crate::connection;
 use crate::handshake;
 use crate::listener::{ListenerState, Seat};
-use crate::phase::Phase;
+use crate::phase::{self, Phase};
 use crate::pressure::descriptors::{self, Reserve};
 use crate::sockets::BACKLOG;
 use crate::turned_away::TurnedAway;
@@ -107,8 +107,7 @@ fn registered(stream: std::net::TcpStream) -> io::Result<TcpStream> {
 
 async fn closing(phases: &mut watch::Receiver<Phase>, door: &mut Doorway) {
     tokio::select! {
-        // An error means that the listener is gone altogether.
-        _ = phases.wait_for(|phase| *phase == Phase::Closing) => {}
+        () = phase::reached(phases, Phase::Closing) => {}
         () = door.closed() => {}
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct Activity {
     closing: AtomicBool,
     /// Has overstayed a time limit.
     overdue: AtomicBool,
+    /// Ends at once, whatever it is doing.
+    cut_off: AtomicBool,
 }
 
 // One thread drives a connection, so that plain loads and stores would do; relaxed atomics are the same instructions
@@ -73,10 +75,6 @@ impl Activity {
 
     pub(crate) fn begun(&self) -> u32 {
         self.begun.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn is_active(&self) -> bool {
-        self.active.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -130,6 +128,14 @@ impl Activity {
 
     pub(crate) fn overstay(&self) {
         self.overdue.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn cut_off(&self) {
+        self.cut_off.store(true, Ordering::Relaxed);
     }
 }
 

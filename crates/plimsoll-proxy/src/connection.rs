@@ -15,7 +15,7 @@ use crate::http1::{End, Http1};
 use crate::http2;
 use crate::listener::ListenerState;
 use crate::peer::Peer;
-use crate::phase::Phase;
+use crate::phase::{self, Phase};
 use crate::time_limits::TimeLimits;
 use crate::upgrade::{self, Said};
 
@@ -54,7 +54,8 @@ fn http2(
     Box::pin(http2::serve::serve(said, connection, phases, time_limits))
 }
 
-/// Serves HTTP/1, within its time limits, and until the listener closes.
+/// Serves HTTP/1, within its time limits, and until the listener closes: to the end of what is in flight while it is closing,
+/// no longer once it is closed.
 async fn http1(
     stream: Stream,
     connection: &Arc<Connection>,
@@ -63,11 +64,13 @@ async fn http1(
 ) -> End {
     let activity = &connection.activity;
     let mut served = pin!(Http1::new(stream, Arc::clone(connection)).serve());
-    let mut closing = pin!(async move {
-        let _ = phases.wait_for(|phase| *phase == Phase::Closing).await;
+    let mut closed = pin!(async move {
+        phase::reached(&mut phases, Phase::Closing).await;
         if activity.begun() == 0 {
             tokio::time::sleep(FIRST_REQUEST_GRACE).await;
         }
+        activity.close();
+        phase::reached(&mut phases, Phase::Closed).await;
     });
     // Polled once, it has left its waker; from then on it has nothing to say before the listener leaves.
     let mut is_watched = false;
@@ -76,12 +79,19 @@ async fn http1(
             if let Poll::Ready(end) = served.as_mut().poll(cx) {
                 return Poll::Ready(end);
             }
-            // In the middle of a request it does not matter yet; whoever answers it looks for itself.
-            let may_close = !activity.is_closing() && !activity.is_active();
-            if may_close && (!is_watched || connection.listener.life.is_leaving()) {
+            if activity.is_cut_off() {
+                return Poll::Ready(End::Closed);
+            }
+            if !is_watched || connection.listener.life.is_leaving() {
                 is_watched = true;
-                if closing.as_mut().poll(cx).is_ready() {
-                    activity.close();
+                let was_closing = activity.is_closing();
+                if closed.as_mut().poll(cx).is_ready() {
+                    connection.end_for(Ended::Drain);
+                    // Once more, so that an answer is broken off in such a way that it cannot be taken for whole.
+                    activity.cut_off();
+                    continue;
+                }
+                if activity.is_closing() && !was_closing {
                     continue;
                 }
             }

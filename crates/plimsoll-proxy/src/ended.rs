@@ -14,11 +14,13 @@ pub(crate) enum Ended {
     Abuse(Abuse),
     /// The client broke the protocol.
     Protocol,
+    /// Something was in flight on it when the time to drain was over.
+    Drain,
 }
 
 impl Ended {
     /// All of them, in the order in which they are counted.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Overdue(Overdue::Idle),
         Self::Overdue(Overdue::Head),
         Self::Overdue(Overdue::Body),
@@ -27,6 +29,7 @@ impl Ended {
         Self::Abuse(Abuse::ControlFrames),
         Self::Abuse(Abuse::Stall),
         Self::Protocol,
+        Self::Drain,
     ];
 
     fn index(self) -> usize {
@@ -34,6 +37,7 @@ impl Ended {
             Self::Overdue(overdue) => overdue as usize,
             Self::Abuse(abuse) => 4 + abuse as usize,
             Self::Protocol => 7,
+            Self::Drain => 8,
         }
     }
 
@@ -48,6 +52,7 @@ impl Ended {
             Self::Abuse(Abuse::ControlFrames) => "control-frames",
             Self::Abuse(Abuse::Stall) => "stall",
             Self::Protocol => "protocol",
+            Self::Drain => "drain",
         }
     }
 }
@@ -76,6 +81,6 @@ mod tests {
         for (times, ended) in (1..).zip(Ended::ALL) {
             (0..times).for_each(|_| counts.count(ended));
         }
-        assert_eq!(counts.counts().map(|(_, count)| count).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
+        assert_eq!(counts.counts().map(|(_, count)| count).collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
     }
 }

@@ -1,12 +1,14 @@
-//! The life of the proxy: serving, lame duck, closing.
+//! The life of the proxy: serving, lame duck, closing, closed.
 //!
 //! As a lame duck it still serves what arrives and tells every client to go: not ready on the admin
 //! port, GOAWAY on HTTP/2, `Connection: close` on HTTP/1. It does not close idle HTTP/1 connections yet, because
 //! a client may be writing a request to one at that very moment. Closing comes when nothing is in flight any
-//! more, or when the time for it is over: listeners first, then connections.
+//! more, or when the time for it is over: listeners first, then connections, each as soon as it has nothing to answer. An
+//! answer may have no end, so a little later it is closed: what is left is cut off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -17,9 +19,15 @@ pub(crate) enum Phase {
     Serving,
     /// Serves, and asks clients to go elsewhere.
     LameDuck,
-    /// Takes no connections, ends those that it has.
+    /// Takes no connections, ends those that it has when nothing is in flight on them.
     Closing,
+    /// Cuts off what is left.
+    Closed,
 }
+
+/// Time for what is in flight when connections begin to be closed, even if the time to drain is over: a response may
+/// have left its backend and still be on its way to its client.
+pub(crate) const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// Tells all who listen how far it is. A phase never goes back.
 #[derive(Clone, Debug)]
@@ -57,4 +65,10 @@ impl Life {
     pub(crate) fn watch(&self) -> watch::Receiver<Phase> {
         self.phases.subscribe()
     }
+}
+
+/// Waits until whoever is watched is in the phase `least`, or past it.
+pub(crate) async fn reached(phases: &mut watch::Receiver<Phase>, least: Phase) {
+    // An error means that it is gone altogether.
+    let _ = phases.wait_for(|phase| *phase >= least).await;
 }

@@ -26,7 +26,7 @@ use plimsoll::stream::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::sync::watch;
 
-use crate::phase::Phase;
+use crate::phase::{self, Phase};
 
 /// A client's wish for another protocol.
 pub(crate) struct Upgrade {
@@ -115,7 +115,7 @@ where
     tokio::select! {
         _ = copy_bidirectional(&mut client, &mut backend) => {}
         () = idle => {}
-        _ = phases.wait_for(|phase| *phase == Phase::Closing) => {}
+        () = phase::reached(&mut phases, Phase::Closing) => {}
     }
 }
 

@@ -26,7 +26,7 @@ use crate::explain::Explain;
 use crate::fixed::FixedAnswer;
 use crate::inbound::Inbound;
 use crate::listener::{Limits, ListenerState, Routes, Shared};
-use crate::phase::{Life, Phase};
+use crate::phase::{CLOSE_GRACE, Life, Phase};
 use crate::request_body::RequestBody;
 use crate::route::RouteTable;
 use crate::turns::Turns;
@@ -221,20 +221,23 @@ impl Serving {
 }
 
 /// Ends a listener that was removed: it accepts no more, its clients are told to go with their next answer, and those who
-/// are still there after `patience` are closed.
+/// are still there after `patience` are closed: at once where nothing is in flight, else a little later.
 async fn leave(removed: Listening, patience: Duration) {
     let Listening { state, door } = removed;
     drop(door);
     state.life.advance(Phase::LameDuck);
-    let emptied = async {
-        loop {
-            // After a pause, so that what waits in the queues has been accepted.
-            tokio::time::sleep(LEAVE_LOOK).await;
-            if state.shared.connections() == 0 {
-                break;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(patience, emptied).await;
+    let _ = tokio::time::timeout(patience, emptied(&state.shared)).await;
     state.life.advance(Phase::Closing);
+    let _ = tokio::time::timeout(CLOSE_GRACE, emptied(&state.shared)).await;
+    state.life.advance(Phase::Closed);
+}
+
+async fn emptied(listener: &Shared) {
+    loop {
+        // After a pause, so that what waits in the queues has been accepted.
+        tokio::time::sleep(LEAVE_LOOK).await;
+        if listener.connections() == 0 {
+            break;
+        }
+    }
 }

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
-use http_body_util::Empty;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
 use plimsoll::client::BackendView;
 use plimsoll_core::health::State;
 use plimsoll_proxy::{Proxy, Sockets};
@@ -228,6 +229,64 @@ async fn a_path_of_the_access_log_that_cannot_be_opened_changes_nothing() {
     let mut client = Raw::to(at(port)).await;
     assert_eq!(client.ask(GET).await.status, 200);
     tokio::time::timeout(Duration::from_secs(5), proxy.drain()).await.unwrap();
+}
+
+/// A backend whose answers never end.
+async fn endless() -> Backend {
+    Backend::start(|_| async {
+        let (hand, body) = by_hand();
+        tokio::spawn(async move {
+            while hand.send(data("more")).is_ok() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        Response::new(body.boxed())
+    })
+    .await
+}
+
+/// Clients in the midst of such an answer: one whose answer has chunks, one whose answer ends with the connection, one on HTTP/2.
+async fn amid_answers(port: u16) -> (Raw, Raw, Incoming) {
+    let mut chunked = Raw::to(at(port)).await;
+    chunked.send(GET).await;
+    chunked.up_to("more").await;
+    let mut until_close = Raw::to(at(port)).await;
+    until_close.send("GET / HTTP/1.0\r\nhost: a\r\n\r\n").await;
+    until_close.up_to("more").await;
+    let (mut send, _) = http2::<Empty<Bytes>>(at(port)).await;
+    let response = soon(send.send_request(Request::get("http://a/").body(Empty::new()).unwrap())).await.unwrap();
+    let mut streamed = response.into_body();
+    assert_eq!(next_data(&mut streamed).await.as_deref(), Some("more"));
+    (chunked, until_close, streamed)
+}
+
+/// Waits until each is cut off, and none looks whole.
+async fn are_cut_off((mut chunked, until_close, mut streamed): (Raw, Raw, Incoming)) {
+    assert!(!soon(chunked.rest()).await.ends_with("\r\n0\r\n\r\n"));
+    soon(until_close.reset()).await;
+    soon(async { while streamed.frame().await.expect("is not whole").is_ok() {} }).await;
+}
+
+#[tokio::test]
+async fn answers_without_end_are_cut_off_when_their_listener_is_gone_for_the_drain_timeout() {
+    let backend = endless().await;
+    let (stays, leaves) = (free_port(), free_port());
+    let drain = "[drain]\ntimeout = \"300ms\"";
+    let proxy = start(&text(&[stays, leaves], &[backend.address], drain)).await;
+    let left = amid_answers(leaves).await;
+    let mut kept = amid_answers(stays).await;
+    let removed = std::time::Instant::now();
+    proxy.reload(parse(&text(&[stays], &[backend.address], drain))).await.unwrap();
+    are_cut_off(left).await;
+    assert!(removed.elapsed() >= Duration::from_secs(1), "{:?}", removed.elapsed());
+    until(|| active(&proxy) == 3).await;
+    kept.0.up_to("more").await;
+    assert_eq!(next_data(&mut kept.2).await.as_deref(), Some("more"));
+
+    // The end of all of it does likewise.
+    soon(proxy.drain()).await;
+    are_cut_off(kept).await;
+    until(|| active(&proxy) == 0).await;
 }
 
 /// A backend that switches to a protocol in which all bytes are said again.

@@ -73,7 +73,7 @@ pub(super) static LISTENERS: [Metric; 11] = [
         name: "ended_connections_total",
         kind: MetricType::Counter,
         labels: LISTENER_REASON,
-        help: "Connections that the proxy ended because their client was idle or slow, did too much, or broke the protocol",
+        help: "Connections that the proxy ended because their client was idle or slow, did too much, or broke the protocol, or when the time to drain was over",
         fill: |s, out| by_reason(s, out, |l| &l.ended),
     },
     Metric {

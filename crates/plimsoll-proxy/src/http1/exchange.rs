@@ -256,6 +256,9 @@ impl Http1 {
         upload: &mut Option<Upload>,
     ) -> Poll<Result<(), Broken>> {
         loop {
+            if self.connection.activity.is_cut_off() {
+                return Poll::Ready(Err(Broken));
+            }
             let waits = *progress == Body::Flowing && self.fill(cx, body, framing, progress).is_pending();
             match (self.poll_write(cx), *progress) {
                 (Poll::Ready(Ok(())), Body::Whole) => return Poll::Ready(Ok(())),

@@ -72,7 +72,7 @@ pub(crate) async fn serve(
         phases.mark_changed();
     }
     let mut looks = tokio::time::interval(looks_every(limits.header_read_timeout, limits.idle_timeout));
-    let (mut closing, mut close_at, mut end_at) = (false, None, None);
+    let (mut close_at, mut end_at) = (None, None);
     loop {
         tokio::select! {
             biased;
@@ -82,9 +82,12 @@ pub(crate) async fn serve(
                 }
                 return;
             }
-            changed = phases.changed(), if !closing => {
-                closing = changed.is_err() || *phases.borrow_and_update() == Phase::Closing;
-                if closing && connection.activity.begun() == 0 {
+            changed = phases.changed() => {
+                let phase = if changed.is_ok() { *phases.borrow_and_update() } else { Phase::Closed };
+                if phase == Phase::Closed {
+                    return connection.end_for(Ended::Drain);
+                }
+                if phase == Phase::Closing && connection.activity.begun() == 0 {
                     close_at = Some(Instant::now() + FIRST_REQUEST_GRACE);
                 } else {
                     serving.as_mut().graceful_shutdown();

@@ -10,15 +10,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Proxy;
-use crate::phase::Phase;
+use crate::phase::{CLOSE_GRACE, Phase};
 use crate::worker::Order;
 
 /// How often a draining proxy looks whether it is idle.
 pub(super) const DRAIN_LOOK: Duration = Duration::from_millis(50);
 /// How long it must be idle to end: a client that has just been told to go may have one more request on its way.
 const DRAIN_QUIET: Duration = Duration::from_millis(500);
-/// Time for connections to end by themselves once the listeners are closed, even if the time to drain is over.
-const CLOSE_GRACE: Duration = Duration::from_secs(1);
+/// Time for what was cut off to be dropped, and so to be written into the access log.
+const CUT_OFF_GRACE: Duration = Duration::from_millis(200);
 /// Time for the last lines of the access log to be written.
 const FLUSH_GRACE: Duration = Duration::from_secs(1);
 
@@ -58,12 +58,13 @@ impl Proxy {
         self.close(until).await;
     }
 
-    /// Closes listeners, then connections as soon as each has nothing to answer, at the latest `until` or a little later.
+    /// Closes listeners, then connections as soon as each has nothing to answer, all that are left `until` or a little later.
     async fn close(&self, until: Instant) {
         self.close_doors();
         self.advance(Phase::Closing);
-        // A response may have left its backend and still be on its way to a slow client.
         self.wait_for_clients(until.max(Instant::now() + CLOSE_GRACE)).await;
+        self.advance(Phase::Closed);
+        self.wait_for_clients(Instant::now() + CUT_OFF_GRACE).await;
         self.access_log.flush(FLUSH_GRACE).await;
     }
 

@@ -317,6 +317,17 @@ impl Raw {
         String::from_utf8(std::mem::replace(&mut self.unread, rest)).unwrap()
     }
 
+    /// Waits until the connection ends, which must be by a reset.
+    pub async fn reset(mut self) {
+        loop {
+            match self.stream.read_buf(&mut self.unread).await {
+                Ok(0) => panic!("it ended as if all were well"),
+                Ok(_) => {}
+                Err(error) => return assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+            }
+        }
+    }
+
     /// All that comes until the connection ends.
     pub async fn rest(&mut self) -> String {
         while self.more().await {}
