@@ -163,6 +163,7 @@ mod tests {
             "plimsoll_degraded_answers_total{listener=\"public\",kind=\"stale\",reason=\"overloaded\"} 9",
             "plimsoll_stale_answers 11.0",
             "plimsoll_stale_answers_bytes 1200.0",
+            "plimsoll_listener_connections_waited_total{listener=\"public\"} 6",
             "plimsoll_refused_connections_total{listener=\"public\",reason=\"memory\"} 3",
             "plimsoll_admission_requests_total{cluster=\"web\",criticality=\"sheddable\",decision=\"overloaded\"} 4",
             "plimsoll_inbound_process_seen{cluster=\"web\"} 1.0",

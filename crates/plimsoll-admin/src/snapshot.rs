@@ -240,6 +240,8 @@ pub struct ListenerSnapshot {
     pub connections: usize,
     /// Connections accepted.
     pub accepted: u64,
+    /// Connections that had to wait, as all that there may be were open.
+    pub waited: u64,
     /// Connections that were closed as soon as they were accepted, by reason.
     pub turned_away: Vec<(&'static str, u64)>,
     /// Connections that ended before a request could come, by reason.

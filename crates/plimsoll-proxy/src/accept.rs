@@ -12,9 +12,10 @@ use tokio::sync::watch;
 use crate::clients::Admitted;
 use crate::connection;
 use crate::handshake;
-use crate::listener::{ListenerState, Seat};
+use crate::listener::ListenerState;
 use crate::phase::{self, Phase};
 use crate::pressure::descriptors::{self, Reserve};
+use crate::seats::Seat;
 use crate::sockets::BACKLOG;
 use crate::turned_away::TurnedAway;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use http::Request;
+use tokio::time::Instant;
 
 use crate::access_log::Entry;
 use crate::ended::Ended;
@@ -15,6 +16,7 @@ use crate::peer::Peer;
 /// A connection, as its requests see it.
 pub(crate) struct Connection {
     pub(crate) listener: Arc<ListenerState>,
+    pub(crate) since: Instant,
     /// As they were when it came.
     pub(crate) limits: Arc<Limits>,
     pub(crate) peer: Peer,
@@ -144,7 +146,7 @@ impl Connection {
     pub(crate) fn new(listener: Arc<ListenerState>, peer: Peer) -> Self {
         let limits = listener.limits.load_full();
         let marks = Marks::new(&peer, &limits.forwarding);
-        Self { listener, limits, peer, marks, activity: Activity::default() }
+        Self { listener, since: Instant::now(), limits, peer, marks, activity: Activity::default() }
     }
 
     /// Ends for a reason that is not its own; counted, and said once.

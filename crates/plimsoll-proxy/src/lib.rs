@@ -12,7 +12,7 @@
 //! - `handshake`: what comes before requests: `proxy_protocol`, `tls`, in `turns`; `peer`: who the client is, `forwarded`: what backends
 //!   are told of it.
 //! - `connection`: one client; `http1`, [`http2`]: its protocol, and what a connection may cost; `activity`: what happens on it,
-//!   `time_limits`: for how long; `clients`: how many from one address.
+//!   `time_limits`: for how long; `clients`: how many from one address, `seats`: how many in all.
 //! - `forward`: one request; `request_body` (and `silence`), `response_body`: what streams through; `hop`: fields that are not
 //!   passed on; `upgrade`: what follows when both sides leave HTTP; `date`; `access_log`: what is written of it.
 //! - `destination`: where a route leads; `fixed`: answers that stand in the file; `degrade`: what is given in place of an error.
@@ -55,6 +55,7 @@ mod reason;
 mod request_body;
 mod response_body;
 pub mod route;
+mod seats;
 mod silence;
 mod sockets;
 mod time_limits;

@@ -1,14 +1,12 @@
 //! One listening address on one thread: its limits, its routes, and what the threads share of it.
 
 use std::num::NonZeroUsize;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::{HeaderName, HeaderValue, Request};
-use tokio::sync::Notify;
 
 use crate::access_log::AccessLog;
 use crate::classify::Claims;
@@ -25,6 +23,7 @@ use crate::phase::Life;
 use crate::pressure::Pressure;
 use crate::reason::Refusals;
 use crate::route::{Asked, RouteTable};
+use crate::seats::Seats;
 use crate::tls::ServerTls;
 use crate::turned_away::TurnedAwayCounts;
 use crate::turns::Turns;
@@ -120,9 +119,8 @@ pub(crate) struct Shared {
     /// TLS of connections that come from now on; none for plain ones.
     pub(crate) tls: ArcSwapOption<ServerTls>,
     pub(crate) handshakes: Handshakes,
-    connections: AtomicUsize,
+    pub(crate) seats: Seats,
     pub(crate) accepted: AtomicU64,
-    room: Notify,
 }
 
 impl Shared {
@@ -139,57 +137,23 @@ impl Shared {
 
     /// Connections that are open now.
     pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+        self.seats.taken()
+    }
+
+    /// How long a connection may be idle now that may be idle for `configured` otherwise.
+    pub(crate) fn idle_timeout(&self, configured: Duration) -> Duration {
+        self.pressure.idle_timeout(configured, self.seats.halvings())
     }
 
     /// Connections that were not taken, by reason.
     pub(crate) fn turned_away(&self) -> Vec<(&'static str, u64)> {
         self.turned_away.counts().chain([("client", self.clients.refused())]).collect()
     }
-
-    /// The limit may be another now: those who wait for room look again.
-    pub(crate) fn limits_changed(&self) {
-        self.room.notify_waiters();
-    }
 }
 
 impl Stalled for Shared {
     fn on_stalled_stream(&self) {
         self.stalled_streams.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// A connection that counts against the listener's limit until this is dropped.
-pub(crate) struct Seat(Arc<Shared>);
-
-impl Seat {
-    /// Waits until there is room for one more.
-    pub(crate) async fn take(listener: &ListenerState) -> Self {
-        let shared = &listener.shared;
-        loop {
-            // Registered before the look, so that a seat freed in between wakes this one.
-            let mut room = pin!(shared.room.notified());
-            room.as_mut().enable();
-            let most = listener.limits.load().max_connections;
-            let one_more = |open: usize| (open < most).then_some(open + 1);
-            if shared.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok() {
-                return Self(Arc::clone(shared));
-            }
-            room.await;
-        }
-    }
-
-    /// One whether there is room or not.
-    pub(crate) fn take_anyway(shared: &Arc<Shared>) -> Self {
-        shared.connections.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-        self.0.room.notify_one();
     }
 }
 

@@ -80,6 +80,8 @@ pub struct ListenerView {
     pub connections: usize,
     /// Connections accepted so far.
     pub accepted: u64,
+    /// Connections that had to wait, as all that there may be were open.
+    pub waited: u64,
     /// Requests that the proxy answered itself, by reason.
     pub refusals: Vec<(&'static str, u64)>,
     /// Answers in place of errors, by kind and reason.

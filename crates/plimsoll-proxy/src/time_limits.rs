@@ -99,8 +99,8 @@ impl TimeLimits {
     /// Ready when the connection has overstayed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Poll<Overdue> {
         while let Poll::Ready(now) = self.ticks.poll_tick(cx) {
-            // Where memory is short, a connection may be idle for less long.
-            let may_be_idle = connection.listener.shared.pressure.idle_timeout(self.idle_timeout);
+            // Where memory or seats are short, a connection may be idle for less long.
+            let may_be_idle = connection.listener.shared.idle_timeout(self.idle_timeout);
             if let Some(overdue) = self.look(Look::at(now, &connection.activity), may_be_idle) {
                 return Poll::Ready(overdue);
             }

@@ -167,11 +167,12 @@ impl Serving {
         if plan.sockets.is_empty() {
             if let Some(Listening { state, .. }) = self.listeners.get(&plan.address) {
                 state.routes.store(routes);
+                state.shared.seats.allow(limits.max_connections);
                 state.limits.store(limits);
-                state.shared.limits_changed();
             }
             return;
         }
+        plan.shared.seats.allow(limits.max_connections);
         let state = Arc::new(ListenerState {
             limits: ArcSwap::new(limits),
             routes: ArcSwap::new(routes),

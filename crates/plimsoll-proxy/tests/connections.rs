@@ -211,7 +211,8 @@ async fn client_that_takes_nothing_of_its_answer_is_let_go() {
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_room_on_any_thread() {
     let backend = Backend::echo().await;
-    let text = config(backend.address, "max_connections = 1", "").replace("threads = 1", "threads = 3");
+    let text =
+        config(backend.address, "max_connections = 1\nidle_timeout = \"1h\"", "").replace("threads = 1", "threads = 3");
     let proxy = start(&text).await;
     let address = address_of(&proxy, "main");
     // The kernel puts each on some thread: none may find the only seat taken by a thread that has no connection.
@@ -244,9 +245,31 @@ async fn connections_beyond_the_limit_wait_for_room_on_any_thread() {
 }
 
 #[tokio::test]
+async fn idle_connections_make_room_for_who_comes_to_a_full_listener() {
+    let backend = Backend::echo().await;
+    let proxy = start(&config(backend.address, "max_connections = 10\nheader_read_timeout = \"400ms\"", "")).await;
+    let address = address_of(&proxy, "main");
+    let mut idle = Vec::new();
+    for _ in 0..5 {
+        let mut one = Raw::to(address).await;
+        assert_eq!(one.ask(GET).await.status, 200);
+        let (mut two, ended) = http2::<Empty<Bytes>>(address).await;
+        soon(two.send_request(Request::get("http://a/").body(Empty::new()).unwrap())).await.unwrap();
+        idle.push((one, two, ended));
+    }
+    assert_eq!((proxy.listeners()[0].connections, proxy.listeners()[0].waited), (10, 0));
+    // Each may be idle for 75 s.
+    for _ in 0..3 {
+        assert_eq!(soon(Raw::to(address).await.ask(GET)).await.status, 200);
+    }
+    let listener = &proxy.listeners()[0];
+    assert!(listener.waited >= 1 && listener.ended.iter().any(|(why, count)| *why == "idle" && *count >= 1));
+}
+
+#[tokio::test]
 async fn raised_limit_lets_those_in_who_wait() {
     let backend = Backend::echo().await;
-    let text = config(backend.address, "max_connections = 1", "");
+    let text = config(backend.address, "max_connections = 1\nidle_timeout = \"1h\"", "");
     let proxy = start(&text).await;
     let mut first = Raw::to(address_of(&proxy, "main")).await;
     assert_eq!(first.ask(GET).await.status, 200);

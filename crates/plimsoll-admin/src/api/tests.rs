@@ -95,6 +95,7 @@ pub(crate) fn fleet() -> Still {
         name: "public".to_owned(),
         connections: 4,
         accepted: 40,
+        waited: 6,
         turned_away: vec![("memory", 3)],
         failed_handshakes: vec![("tls", 2)],
         tls_handshakes: vec![("full", 30), ("resumed", 8)],

@@ -19,7 +19,7 @@ fn by_reason(scrape: &Scrape, out: &mut Samples<'_>, counts: impl Fn(&ListenerSn
 }
 
 /// The table.
-pub(super) static LISTENERS: [Metric; 11] = [
+pub(super) static LISTENERS: [Metric; 12] = [
     Metric {
         name: "listener_connections",
         kind: MetricType::Gauge,
@@ -33,6 +33,13 @@ pub(super) static LISTENERS: [Metric; 11] = [
         labels: LISTENER,
         help: "Connections of clients accepted",
         fill: |s, out| listeners(s, |l| out.count(&[&l.name], l.accepted)),
+    },
+    Metric {
+        name: "listener_connections_waited_total",
+        kind: MetricType::Counter,
+        labels: LISTENER,
+        help: "Connections of clients that had to wait before they were served, because max_connections were open",
+        fill: |s, out| listeners(s, |l| out.count(&[&l.name], l.waited)),
     },
     Metric {
         name: "refused_connections_total",

@@ -72,6 +72,7 @@ impl Fleet for ProxyFleet {
                     name: listener.name,
                     connections: listener.connections,
                     accepted: listener.accepted,
+                    waited: listener.waited,
                     turned_away: listener.turned_away,
                     failed_handshakes: listener.failed_handshakes,
                     tls_handshakes: listener.tls_handshakes,

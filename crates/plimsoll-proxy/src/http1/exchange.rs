@@ -177,7 +177,8 @@ impl Http1 {
             && framing != Framing::UntilClose
             && !self.connection.activity.is_closing()
             && !self.connection.listener.life.is_leaving()
-            && !self.connection.listener.shared.pressure.is_lean();
+            && !self.connection.listener.shared.pressure.is_lean()
+            && !self.connection.listener.shared.seats.are_wanted_from(self.connection.since);
         self.write_head(&mut response, framing, version, stays);
         let mut body = response.into_body();
         let mut progress = if framing.is_empty() { Body::Whole } else { Body::Flowing };

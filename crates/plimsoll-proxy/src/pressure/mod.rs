@@ -36,7 +36,7 @@ const SHORTAGE_LOOKS: u32 = 10 * LOOKS_PER_SECOND;
 /// Looks between two log lines of one shortage: ten seconds.
 const LOG_LOOKS: u32 = 10 * LOOKS_PER_SECOND;
 /// An idle connection keeps at least this share of its time: 75 s become 1.2 s after six seconds.
-const MOST_HALVINGS: u32 = 6;
+pub(crate) const MOST_HALVINGS: u32 = 6;
 
 /// How short the process is of memory and descriptors, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,9 +86,9 @@ impl Pressure {
         self.level() >= Level::Refuse
     }
 
-    /// How long a connection may be idle now that may be idle for `configured` otherwise.
-    pub(crate) fn idle_timeout(&self, configured: Duration) -> Duration {
-        configured / (1 << self.halvings.load(Ordering::Relaxed).min(MOST_HALVINGS))
+    /// How long a connection may be idle now that may be idle for `configured` otherwise; halved `at_least` so often.
+    pub(crate) fn idle_timeout(&self, configured: Duration, at_least: u32) -> Duration {
+        configured / (1 << self.halvings.load(Ordering::Relaxed).max(at_least).min(MOST_HALVINGS))
     }
 
     /// All of it, for metrics.
@@ -222,12 +222,12 @@ mod tests {
             for _ in 0..LOOKS_PER_SECOND {
                 watch.look(&pressure, seconds(second), 850);
             }
-            times.push(pressure.idle_timeout(idle).as_secs());
+            times.push(pressure.idle_timeout(idle, 0).as_secs());
         }
         assert_eq!(times, [32, 16, 8, 4, 2, 1, 1, 1, 1, 1]);
         assert!(pressure.is_lean() && !pressure.refuses());
         watch.look(&pressure, seconds(10), 100);
-        assert_eq!((pressure.level(), pressure.idle_timeout(idle)), (Level::Normal, idle));
+        assert_eq!((pressure.level(), pressure.idle_timeout(idle, 0)), (Level::Normal, idle));
     }
 
     #[test]

@@ -217,6 +217,7 @@ impl RunningListener {
             address: self.bound,
             connections: self.shared.connections(),
             accepted: self.shared.accepted.load(Ordering::Relaxed),
+            waited: self.shared.seats.waited(),
             refusals: self.shared.refusals.counts().collect(),
             degraded: self.shared.degraded.counts().collect(),
             ended: self.shared.ended.counts().collect(),
