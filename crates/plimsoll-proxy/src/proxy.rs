@@ -156,10 +156,17 @@ impl Proxy {
         let _one_at_a_time = self.changing.lock().await;
         self.not_draining()?;
         let lookup = {
-            let config = Arc::clone(&config);
-            tokio::task::spawn_blocking(move || config.resolve())
+            let (config, known) = (Arc::clone(&config), self.running.lock().names.clone());
+            tokio::task::spawn_blocking(move || config.resolve(&known))
         };
-        let endpoints = lookup.await.expect("a look-up does not panic").map_err(Error::Config)?;
+        let resolved = lookup.await.expect("a look-up does not panic").map_err(Error::Config)?;
+        for (name, reason) in &resolved.kept {
+            tracing::warn!(
+                name,
+                reason,
+                "a name cannot be looked up now: its backends stay at the addresses that it had"
+            );
+        }
         let bound = self.bind(&config, given)?;
         let access_log = self.access_log.prepare(config.access_log()).map_err(Error::AccessLog)?;
 
@@ -170,7 +177,7 @@ impl Proxy {
         descriptors::prepare_for(&config);
         let dones: Vec<_> = {
             let mut running = self.running.lock();
-            let mut sockets = running.update(config, endpoints, bound);
+            let mut sockets = running.update(config, resolved, bound);
             let left = (1..=self.workers.len()).rev();
             self.workers
                 .iter()

@@ -4,93 +4,221 @@
 //! laptop as on the machine that the file is for. A name with several addresses stands for as many
 //! backends, as headless services of Kubernetes mean it, in the order of these addresses: resolvers rotate them, and
 //! proxies that number the same backends differently would take subsets that do not fit together.
+//!
+//! A name that cannot be looked up keeps the addresses that it had: they are in use all the while, and whatever else a reload
+//! is to change should not wait for a resolver. A name that is new has none, and is a problem. Names are looked up side by side,
+//! since one that nobody answers for takes many seconds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::thread;
 
 use http::uri::Authority;
+use parking_lot::Mutex;
 use plimsoll::discover::Endpoint;
 
-use super::{Config, ConfigError, Problem};
+use super::{Backend, Config, ConfigError, Problem};
+
+/// Names that are looked up at once: so many threads, and so many questions to the resolver.
+const AT_ONCE: usize = 16;
+
+/// The addresses of names as they were found last, with port 0.
+pub(crate) type Names = BTreeMap<String, Vec<SocketAddr>>;
+
+/// What is known of the backends of a config.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    /// The backends of each cluster, by the cluster's name; one that has a host name is asked for by that name.
+    pub(crate) endpoints: BTreeMap<String, Vec<Endpoint>>,
+    pub(crate) names: Names,
+    /// Names that keep the addresses that they had, and why.
+    pub(crate) kept: Vec<(String, String)>,
+}
 
 impl Config {
-    /// The backends of each cluster, by the cluster's name; one that has a host name is asked for by that name.
-    /// Blocks while names are looked up.
+    /// Looks up the names of all backends; `known` are those of the config before. Blocks.
     ///
     /// # Errors
-    /// Every name that could not be looked up, each at its place in the file.
-    pub fn resolve(&self) -> Result<BTreeMap<String, Vec<Endpoint>>, ConfigError> {
-        self.resolve_with(|host, port| (host, port).to_socket_addrs().map(Iterator::collect))
+    /// Every name that could not be looked up and is not known, each at its place in the file.
+    pub(crate) fn resolve(&self, known: &Names) -> Result<Resolved, ConfigError> {
+        self.resolve_with(known, |host| (host, 0).to_socket_addrs().map(Iterator::collect))
     }
 
     fn resolve_with(
         &self,
-        look_up: impl Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
-    ) -> Result<BTreeMap<String, Vec<Endpoint>>, ConfigError> {
-        let mut problems = Vec::new();
-        let mut resolved = BTreeMap::new();
-        for (name, cluster) in self.clusters() {
-            let backends: &mut Vec<Endpoint> = resolved.entry(name.clone()).or_default();
-            for (i, backend) in cluster.backends.iter().enumerate() {
-                let address = &backend.address;
-                // A backend that is named by its address is asked for by that anyway.
-                let authority: Option<Authority> =
-                    if address.socket_address().is_some() { None } else { address.to_string().parse().ok() };
-                let found = match address.socket_address() {
-                    Some(known) => Ok(vec![known]),
-                    None => look_up(address.host(), address.port()),
-                };
-                let reason = match found {
-                    Ok(mut found) if !found.is_empty() => {
-                        found.sort_unstable();
-                        for found in found {
-                            // Two names of one machine would make it look like two.
-                            if !backends.iter().any(|known| known.address == found) {
-                                backends.push(Endpoint {
-                                    address: found,
-                                    weight: backend.weight,
-                                    authority: authority.clone(),
-                                    zone: backend.zone.as_deref().map(Into::into),
-                                    locality: backend.locality.as_deref().map(Into::into),
-                                });
-                            }
-                        }
-                        continue;
-                    }
-                    Ok(_) => format!("\"{}\" has no address", address.host()),
-                    Err(error) => format!("\"{}\" could not be looked up: {error}", address.host()),
-                };
-                let path = format!("clusters.{name}.backends[{i}]");
-                let mend = "correct the name, or write the backend's IP address".to_owned();
-                problems.push(Problem { position: self.places.find(&path), path, reason, mend });
+        known: &Names,
+        look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Sync,
+    ) -> Result<Resolved, ConfigError> {
+        let backends = self.clusters().values().flat_map(|cluster| &cluster.backends);
+        let named = backends.map(|backend| &backend.address).filter(|address| address.socket_address().is_none());
+        let hosts: BTreeSet<&str> = named.map(|address| address.host()).collect();
+        let (mut names, mut kept, mut unknown) = (Names::new(), Vec::new(), BTreeMap::new());
+        for (host, found) in look_up_all(&hosts, look_up) {
+            match (found, known.get(host)) {
+                (Ok(found), _) => drop(names.insert(host.to_owned(), found)),
+                (Err(reason), Some(known)) => {
+                    names.insert(host.to_owned(), known.clone());
+                    kept.push((host.to_owned(), reason));
+                }
+                (Err(reason), None) => drop(unknown.insert(host, reason)),
             }
         }
-        if problems.is_empty() { Ok(resolved) } else { Err(ConfigError::new(&self.source_name, problems)) }
+        let mut problems = Vec::new();
+        for (name, cluster) in self.clusters() {
+            for (i, backend) in cluster.backends.iter().enumerate() {
+                if let Some(reason) = unknown.get(backend.address.host()) {
+                    let path = format!("clusters.{name}.backends[{i}]");
+                    let mend = "correct the name, or write the backend's IP address".to_owned();
+                    problems.push(Problem { position: self.places.find(&path), path, reason: reason.clone(), mend });
+                }
+            }
+        }
+        if !problems.is_empty() {
+            return Err(ConfigError::new(&self.source_name, problems));
+        }
+        let clusters = self.clusters().iter();
+        let endpoints = clusters.map(|(name, cluster)| (name.clone(), endpoints(&cluster.backends, &names))).collect();
+        Ok(Resolved { endpoints, names, kept })
     }
+}
+
+/// What came of each name: its addresses, at least one, in their order, or why there are none.
+fn look_up_all<'h>(
+    hosts: &BTreeSet<&'h str>,
+    look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Sync,
+) -> BTreeMap<&'h str, Result<Vec<SocketAddr>, String>> {
+    let left = Mutex::new(hosts.iter().copied());
+    let found = Mutex::new(BTreeMap::new());
+    let work = || {
+        loop {
+            // Not in the head of a loop, where the lock would be held for all of its body.
+            let next = left.lock().next();
+            let Some(host) = next else { return };
+            let result = match look_up(host) {
+                Ok(addresses) if addresses.is_empty() => Err(format!("\"{host}\" has no address")),
+                Ok(mut addresses) => {
+                    addresses.sort_unstable();
+                    Ok(addresses)
+                }
+                Err(error) => Err(format!("\"{host}\" could not be looked up: {error}")),
+            };
+            found.lock().insert(host, result);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..hosts.len().min(AT_ONCE) {
+            // Where no thread can be had, this one does it all.
+            let _ = thread::Builder::new().name("look-up".to_owned()).spawn_scoped(scope, work);
+        }
+        work();
+    });
+    found.into_inner()
+}
+
+fn endpoints(backends: &[Backend], names: &Names) -> Vec<Endpoint> {
+    let mut endpoints: Vec<Endpoint> = Vec::new();
+    for backend in backends {
+        let address = &backend.address;
+        let (found, authority) = match address.socket_address() {
+            // A backend that is named by its address is asked for by that anyway.
+            Some(known) => (vec![known], None),
+            None => {
+                (names.get(address.host()).cloned().unwrap_or_default(), address.to_string().parse::<Authority>().ok())
+            }
+        };
+        for mut found in found {
+            found.set_port(address.port());
+            // Two names of one machine would make it look like two.
+            if !endpoints.iter().any(|known| known.address == found) {
+                endpoints.push(Endpoint {
+                    address: found,
+                    weight: backend.weight,
+                    authority: authority.clone(),
+                    zone: backend.zone.as_deref().map(Into::into),
+                    locality: backend.locality.as_deref().map(Into::into),
+                });
+            }
+        }
+    }
+    endpoints
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
     const FILE: &str = "[[listeners]]\naddress = \":80\"\n[[routes]]\ncluster = \"a\"\n[clusters.a]\nbackends = [\"10.0.0.1:80\", \"pair:81\", \"alias:81\", \"gone:1\"]\n";
 
+    fn ip(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 0))
+    }
+
+    fn look_up(host: &str) -> io::Result<Vec<SocketAddr>> {
+        match host {
+            "pair" => Ok(vec![ip(3), ip(2)]),
+            "alias" => Ok(vec![ip(3)]),
+            "empty" => Ok(Vec::new()),
+            _ => Err(io::Error::other("no such host")),
+        }
+    }
+
+    fn addresses(resolved: &Resolved) -> Vec<String> {
+        resolved.endpoints["a"].iter().map(|backend| backend.address.to_string()).collect()
+    }
+
     #[test]
     fn a_name_is_as_many_backends_as_it_has_addresses_in_their_order_and_an_unknown_one_is_named() {
-        let look_up = |host: &str, port| match host {
-            "pair" => Ok(vec![SocketAddr::from(([10, 0, 0, 3], port)), SocketAddr::from(([10, 0, 0, 2], port))]),
-            "alias" => Ok(vec![SocketAddr::from(([10, 0, 0, 3], port))]),
-            _ => Err(io::Error::other("no such host")),
-        };
         let config = Config::parse("test.toml", FILE).unwrap();
-        let error = config.resolve_with(look_up).unwrap_err();
+        let error = config.resolve_with(&Names::new(), look_up).unwrap_err();
         assert_eq!(error.problems().len(), 1);
         assert!(error.to_string().starts_with("test.toml:6:51: clusters.a.backends[3]: \"gone\" could not"), "{error}");
         let config = Config::parse("test.toml", &FILE.replace(", \"gone:1\"", "")).unwrap();
-        let resolved = config.resolve_with(look_up).unwrap();
-        let addresses: Vec<_> = resolved["a"].iter().map(|backend| backend.address.to_string()).collect();
-        assert_eq!(addresses, ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81"]);
+        let resolved = config.resolve_with(&Names::new(), look_up).unwrap();
+        assert_eq!(addresses(&resolved), ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81"]);
+    }
+
+    #[test]
+    fn a_name_that_was_known_keeps_its_addresses_while_it_cannot_be_looked_up() {
+        let config = Config::parse("test.toml", &FILE.replace("alias:81", "empty:81")).unwrap();
+        let before =
+            [("gone".to_owned(), vec![ip(7)]), ("empty".to_owned(), vec![ip(8)]), ("pair".to_owned(), vec![ip(9)])];
+        let resolved = config.resolve_with(&before.into(), look_up).unwrap();
+        assert_eq!(addresses(&resolved), ["10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:81", "10.0.0.8:81", "10.0.0.7:1"]);
+        assert_eq!(resolved.endpoints["a"][4].authority.as_ref().unwrap(), "gone:1");
+        let kept: Vec<&str> = resolved.kept.iter().map(|(_, why)| why.as_str()).collect();
+        assert_eq!(kept, ["\"empty\" has no address", "\"gone\" could not be looked up: no such host"]);
+
+        // Once more, by what was found; all of it, when nobody answers.
+        let nobody = |_: &str| Err(io::ErrorKind::TimedOut.into());
+        let again = config.resolve_with(&resolved.names, nobody).unwrap();
+        assert_eq!((again.endpoints, &again.names, again.kept.len()), (resolved.endpoints, &resolved.names, 3));
+
+        let other = Config::parse("test.toml", &FILE.replace("gone", "new")).unwrap();
+        let error = other.resolve_with(&again.names, nobody).unwrap_err();
+        let named = |name| error.problems().iter().any(|problem| problem.reason.contains(name));
+        assert!(named("new") && named("alias") && !named("pair"), "{error}");
+    }
+
+    #[test]
+    fn names_are_looked_up_side_by_side_and_each_once() {
+        let asked = AtomicUsize::new(0);
+        let slow = |_: &str| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            let begun = Instant::now();
+            while asked.load(Ordering::SeqCst) < 3 {
+                if begun.elapsed() > Duration::from_secs(10) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                thread::yield_now();
+            }
+            Ok(vec![ip(1)])
+        };
+        let config = Config::parse("test.toml", &FILE.replace("10.0.0.1:80", "pair:80")).unwrap();
+        config.resolve_with(&Names::new(), slow).unwrap();
+        assert_eq!(asked.into_inner(), 3);
     }
 }

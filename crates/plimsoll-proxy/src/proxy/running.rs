@@ -13,7 +13,7 @@ use super::ListenerView;
 use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
-use crate::config::{Config, Leads};
+use crate::config::{Config, Leads, Names, Resolved};
 use crate::degrade::Store;
 use crate::explain::Explain;
 use crate::inbound::Inbound;
@@ -26,6 +26,8 @@ use crate::worker::{ListenerPlan, Order, Plan, Worker};
 /// All that a config has brought about.
 pub(super) struct Running {
     pub(super) config: Arc<Config>,
+    /// The names of its backends, as they were looked up.
+    pub(super) names: Names,
     pub(super) clusters: BTreeMap<String, Cluster>,
     /// The gates of those that have one.
     pub(super) inbound: BTreeMap<String, Arc<Inbound>>,
@@ -53,6 +55,7 @@ impl Running {
     pub(super) fn new(config: Arc<Config>, pressure: Arc<Pressure>) -> Self {
         Self {
             config,
+            names: Names::new(),
             clusters: BTreeMap::new(),
             inbound: BTreeMap::new(),
             listeners: HashMap::new(),
@@ -66,10 +69,11 @@ impl Running {
     pub(super) fn update(
         &mut self,
         config: Arc<Config>,
-        endpoints: BTreeMap<String, Vec<Endpoint>>,
+        resolved: Resolved,
         bound: HashMap<SocketAddr, Bound>,
     ) -> HashMap<SocketAddr, Vec<TcpListener>> {
-        self.update_clusters(&config, endpoints);
+        self.update_clusters(&config, resolved.endpoints);
+        self.names = resolved.names;
         self.update_inbound(&config);
         self.stale.limit(config.stale_answers());
         let copies = self.update_listeners(&config, bound);
