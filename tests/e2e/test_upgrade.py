@@ -250,6 +250,24 @@ def test_difference_is_told_before_a_reload_and_logged_after(fleet: Fleet) -> No
     assert (same.returncode, same.stdout) == (0, "nothing changes\n")
 
 
+def test_admin_port_is_widened_by_a_reload_and_narrowed_by_an_upgrade(upgrading: Fleet) -> None:
+    proxy = upgrading.proxy([upgrading.backend(*BACKEND).address])
+    proxy.admin.wait_for_healthy(1)
+    port = proxy.admin.url.rpartition(":")[2]
+    path = upgrading.directory / "plimsoll-1.toml"
+    narrow = path.read_text()
+    path.write_text(narrow.replace(f'listen = "127.0.0.1:{port}"', f'listen = "0.0.0.0:{port}"'))
+    proxy.signal(signal.SIGHUP)
+    moved = ("admin listening", f"0.0.0.0:{port}")
+    wait_until("it has moved", lambda: moved in [(line.get("message"), line.get("address")) for line in log_lines(proxy)])
+    assert proxy.admin.get("/readyz")[0] == 200
+    path.write_text(narrow)
+    successor = upgrade(proxy, proxy.pid)
+    assert proxy.admin.get("/readyz")[0] == 200
+    os.kill(successor, signal.SIGTERM)
+    wait_until("it has drained", lambda: not is_running(successor), 10)
+
+
 def test_access_log_is_written_moved_away_and_survives_a_full_disk(fleet: Fleet) -> None:
     backend = fleet.backend(*BACKEND)
     path = fleet.directory / "access.log"

@@ -39,6 +39,11 @@ impl Sockets {
         self.0.remove(&address).unwrap_or_default()
     }
 
+    /// The sockets that nobody has taken.
+    pub fn iter(&self) -> impl Iterator<Item = &TcpListener> {
+        self.0.values().flatten()
+    }
+
     /// The addresses of the sockets that nobody has taken.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.0.keys().copied()
