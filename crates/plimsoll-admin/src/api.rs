@@ -15,6 +15,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
 use tokio::net::TcpListener;
+use crate::host;
 
 use crate::explain::{Explained, Wanted};
 use crate::fleet::{Fleet, Missing, Readiness};
@@ -61,7 +62,7 @@ pub fn router(fleet: Arc<dyn Fleet>) -> Router {
             let mend = "GET everything, POST drain and undrain; see the header allow";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not take this method", mend)
         })
-        .layer(middleware::from_fn(same_origin))
+        .layer(middleware::from_fn_with_state(Arc::clone(&fleet), no_foreign_page))
         .with_state(fleet)
 }
 
@@ -122,7 +123,12 @@ impl IntoResponse for Problem {
 
 /// Refuses what a page of another origin made a browser send: the API trusts who can reach it, and a browser on
 /// this machine can.
-async fn same_origin(request: Request, next: Next) -> Response {
+async fn no_foreign_page(State(fleet): Shared, request: Request, next: Next) -> Response {
+    if let Some(name) = host::foreign(request.headers(), |name| fleet.is_called(name)) {
+        let error = format!("the admin API does not go by the name {name:?}: a page may have made it lead here");
+        let mend = "ask by IP address or as localhost, or list the name in hosts in [admin] of the configuration";
+        return Problem::new(StatusCode::FORBIDDEN, error, mend).into_response();
+    }
     if request.method() != Method::GET && is_foreign(&request) {
         let mend = "send it from a page of this address, or by a program that sends no header origin";
         return Problem::new(StatusCode::FORBIDDEN, "a page of another origin may not change anything", mend)

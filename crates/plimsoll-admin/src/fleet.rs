@@ -8,6 +8,10 @@ use crate::snapshot::FleetSnapshot;
 
 /// Clusters of backends, as seen and switched from outside.
 pub trait Fleet: Send + Sync + 'static {
+    /// Whether the API may be asked for under this name of a host, in lower case and without a port. Addresses and `localhost`
+    /// always do, and are not asked about. A name that others could make lead here must not.
+    fn is_called(&self, name: &str) -> bool;
+
     /// Whether new requests are welcome.
     fn readiness(&self) -> Readiness;
 

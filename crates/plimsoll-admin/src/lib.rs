@@ -19,14 +19,16 @@
 //! | `POST /api/v1/clusters/{name}/backends/{address}/drain` | no new requests to this backend |
 //! | `POST /api/v1/clusters/{name}/backends/{address}/undrain` | back again, by way of a check |
 //!
-//! An error is `{"error": ..., "mend": ...}`. A request that a web page of another origin made a browser send is
-//! refused: the API listens at loopback, where browsers are too.
+//! An error is `{"error": ..., "mend": ...}`. What a web page of another origin made a browser send is
+//! refused: the API listens at loopback, where browsers are too. So is what asks for a name that is not the fleet's
+//! ([`Fleet::is_called`]).
 
 #![forbid(unsafe_code)]
 
 mod api;
 mod explain;
 mod fleet;
+mod host;
 mod metrics;
 mod process;
 mod snapshot;

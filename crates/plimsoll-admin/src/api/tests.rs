@@ -167,6 +167,10 @@ impl Still {
 }
 
 impl Fleet for Still {
+    fn is_called(&self, name: &str) -> bool {
+        name == "proxy.internal"
+    }
+
     fn readiness(&self) -> Readiness {
         self.readiness
     }
@@ -394,6 +398,26 @@ async fn a_page_of_another_origin_cannot_drain() {
 async fn ready_and_healthy_are_different_questions() {
     let ending: Arc<dyn Fleet> = Arc::new(Still { readiness: Readiness::NotReady("draining"), ..fleet() });
     let ready = send(&ending, "GET", "/readyz", &[]).await;
+#[tokio::test]
+async fn a_page_whose_name_was_made_to_lead_here_can_neither_read_nor_drain() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    let rebound = [("host", "evil.example:9900"), ("origin", "http://evil.example:9900")];
+    for (method, path) in [
+        ("GET", "/api/v1/clusters"),
+        ("GET", "/metrics"),
+        ("GET", "/nowhere"),
+        ("POST", "/api/v1/clusters/web/backends/127.0.0.1:1/drain"),
+    ] {
+        let answer = send(&fleet, method, path, &rebound).await;
+        assert_eq!(answer.status, 403, "{method} {path}");
+        assert!(answer.json()["mend"].as_str().unwrap().contains("hosts in [admin]"), "{}", answer.text);
+    }
+    assert_eq!(fleet.snapshot().clusters[0].backends[0].state, Health::Healthy);
+    for host in ["127.0.0.1:9900", "[::1]:9900", "localhost:9900", "proxy.internal:9900"] {
+        assert_eq!(send(&fleet, "GET", "/metrics", &[("host", host)]).await.status, 200, "{host}");
+    }
+}
+
     assert_eq!((ready.status, ready.text.as_str()), (503, "draining\n"));
     assert_eq!(send(&ending, "GET", "/healthz", &[]).await.status, 200);
     let serving: Arc<dyn Fleet> = Arc::new(fleet());

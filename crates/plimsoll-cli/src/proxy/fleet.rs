@@ -51,6 +51,11 @@ impl ProxyFleet {
 }
 
 impl Fleet for ProxyFleet {
+    fn is_called(&self, name: &str) -> bool {
+        let machine = rustix::system::uname();
+        machine.nodename().to_bytes().eq_ignore_ascii_case(name.as_bytes()) || self.proxy.config().is_admin_host(name)
+    }
+
     fn readiness(&self) -> Readiness {
         if !self.proxy.is_ready() {
             Readiness::NotReady("draining")

@@ -97,6 +97,7 @@ fn top(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
         "threads" => (RESTART, true),
         "admin" => ("the admin API moves there: who scrapes it has to follow", false),
         "access_log" => ("from the next line on", false),
+        "admin" if path == "admin.hosts" => ("from the next request to the admin API on", false),
         "explain" if path == "explain.entries" => ("what is remembered of requests begins anew", false),
         "explain" => ("from the next request on", false),
         "drain" => ("for the next drain", false),
@@ -328,6 +329,14 @@ mod tests {
                 "\"10.0.0.1:80\", \"10.0.0.2:80\", \"10.0.0.3:80\"",
                 "\"10.0.0.2:80\", { address = \"10.0.0.1:80\", weight = 2 }, \"10.0.0.4:80\""
             )]),
+    #[test]
+    fn a_new_name_of_the_admin_api_does_not_move_it() {
+        assert_eq!(
+            changes(&[("threads = 4", "threads = 4\nadmin.hosts = [\"proxy.internal\"]")]),
+            ["admin.hosts [] -> [\"proxy.internal\"]: from the next request to the admin API on"]
+        );
+    }
+
             [
                 "cluster web: backend 10.0.0.1:80: weight 1 -> 2: it starts anew: requests finish, connections are opened again, its share grows again",
                 "cluster web: backend 10.0.0.3:80 removed: no requests from now on; its requests finish, then its connections close",

@@ -12,6 +12,7 @@
 
 mod access_log;
 mod address;
+mod admin_host;
 mod answer;
 mod batch;
 mod check;
@@ -145,6 +146,12 @@ impl Config {
     #[must_use]
     pub fn admin(&self) -> Option<SocketAddr> {
         self.raw.admin.listen
+    }
+
+    /// Whether the admin API may be asked for under this name; in lower case and without a port.
+    #[must_use]
+    pub fn is_admin_host(&self, name: &str) -> bool {
+        self.raw.admin.hosts.iter().any(|host| host.includes(name))
     }
 
     /// Whether there is a line for each request, and where.

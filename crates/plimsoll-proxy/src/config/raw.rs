@@ -9,6 +9,7 @@ use std::time::Duration;
 use plimsoll_config::{Table, Visitor, span_or_off};
 
 use super::access_log::AccessLog;
+use super::admin_host::AdminHost;
 use super::cluster::Cluster;
 use super::customer::CustomerLimits;
 use super::degraded::StaleAnswers;
@@ -88,11 +89,13 @@ impl Table for RawConfig {
 pub(super) struct Admin {
     /// Where they listen; `None` when off.
     pub(super) listen: Option<SocketAddr>,
+    /// The names under which they may be asked for, beside addresses and that of the machine.
+    pub(super) hosts: Vec<AdminHost>,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: Some(DEFAULT_ADMIN) }
+        Self { listen: Some(DEFAULT_ADMIN), hosts: Vec::new() }
     }
 }
 
@@ -101,6 +104,7 @@ impl Table for Admin {
         let mut listen = self.listen.map(ListenAddress);
         visitor.switch("listen", &mut listen);
         self.listen = listen.map(|address| address.0);
+        visitor.value("hosts", &mut self.hosts);
     }
 }
 
