@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_proxy::config::{Change, Config, What};
 
 use crate::exit::{Outcome, Verdict};
+use crate::output::{errln, out, outln};
 
 /// Arguments of `plimsoll check`.
 #[derive(Debug, clap::Args)]
@@ -36,18 +37,18 @@ pub(crate) fn run(args: Args) -> Outcome {
     let Some(config) = load(&args.config) else { return Ok(Verdict::Bad) };
     if let Some(file) = &args.diff {
         let Some(old) = load(file) else { return Ok(Verdict::Bad) };
-        return Ok(diff(&config.changes_since(&old), args.json));
+        return Ok(diff(&config.changes_since(&old), args.json)?);
     }
     if args.print {
-        print!("{}", config.print());
+        out!("{}", config.print())?;
     } else {
-        println!(
+        outln!(
             "{}: ok (listeners: {}, routes: {}, clusters: {})",
             args.config.display(),
             config.listeners().len(),
             config.routes().len(),
             config.clusters().len(),
-        );
+        )?;
     }
     Ok(Verdict::Good)
 }
@@ -56,30 +57,30 @@ pub(crate) fn run(args: Args) -> Outcome {
 fn load(file: &Path) -> Option<Config> {
     Config::load(file)
         .inspect_err(|error| {
-            eprintln!("{error}");
+            errln!("{error}");
             let count = error.problems().len();
-            eprintln!("\n{count} {}", if count == 1 { "problem" } else { "problems" });
+            errln!("\n{count} {}", if count == 1 { "problem" } else { "problems" });
         })
         .ok()
 }
 
 /// Says what changes; bad when a reload is not enough.
-fn diff(changes: &[Change], json: bool) -> Verdict {
+fn diff(changes: &[Change], json: bool) -> anyhow::Result<Verdict> {
     let restarts = changes.iter().filter(|change| change.needs_restart).count();
     if json {
         let changes: Vec<_> = changes.iter().map(to_json).collect();
-        println!("{:#}", serde_json::json!({ "changes": changes, "needs_restart": restarts > 0 }));
+        outln!("{:#}", serde_json::json!({ "changes": changes, "needs_restart": restarts > 0 }))?;
     } else {
         for change in changes {
-            println!("{change}");
+            outln!("{change}")?;
         }
         match (changes.len(), restarts) {
-            (0, _) => println!("nothing changes"),
-            (_, 0) => println!("\na reload brings all of it into force"),
-            (all, _) => println!("\na reload is not enough: {restarts} of {all} need a restart"),
+            (0, _) => outln!("nothing changes")?,
+            (_, 0) => outln!("\na reload brings all of it into force")?,
+            (all, _) => outln!("\na reload is not enough: {restarts} of {all} need a restart")?,
         }
     }
-    if restarts == 0 { Verdict::Good } else { Verdict::Bad }
+    Ok(if restarts == 0 { Verdict::Good } else { Verdict::Bad })
 }
 
 fn to_json(change: &Change) -> serde_json::Value {

@@ -5,6 +5,7 @@ use clap_complete::Shell;
 
 use crate::cli::Cli;
 use crate::exit::{Outcome, Verdict};
+use crate::output::out;
 
 /// Arguments of `plimsoll completions`.
 #[derive(Debug, clap::Args)]
@@ -19,6 +20,8 @@ pub(crate) struct Args {
 
 /// Prints the completions.
 pub(crate) fn run(args: &Args) -> Outcome {
-    clap_complete::generate(args.shell, &mut Cli::command(), "plimsoll", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "plimsoll", &mut script);
+    out!("{}", String::from_utf8_lossy(&script))?;
     Ok(Verdict::Good)
 }

@@ -5,6 +5,8 @@
 
 use std::process::ExitCode;
 
+use crate::output::errln;
+
 /// The code of a command that could not do its work, or found the thing asked about to be bad.
 const BAD: u8 = 1;
 /// The code of a command line that makes no sense.
@@ -50,12 +52,12 @@ pub(crate) fn code(outcome: Outcome) -> ExitCode {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Bad) => ExitCode::from(BAD),
         Err(Problem::Usage(text)) => {
-            eprintln!("error: {text}\n\nFor more information, try '--help'.");
+            errln!("error: {text}\n\nFor more information, try '--help'.");
             ExitCode::from(USAGE)
         }
         Err(Problem::Failed(error)) => {
             // `{:#}` joins the chain of causes on one line, outermost first.
-            eprintln!("error: {error:#}");
+            errln!("error: {error:#}");
             ExitCode::from(BAD)
         }
     }

@@ -3,6 +3,8 @@
 //! Every command lives in its own module and has the same shape: `Args` is what clap read (raw), a
 //! plan built from it is what was checked (no invalid value can be in it), and `run` does the work.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod backend;
 mod check;
 mod cli;
@@ -12,6 +14,7 @@ mod exit;
 mod explain;
 mod load;
 mod log;
+mod output;
 mod process;
 mod proxy;
 mod sim;

@@ -24,6 +24,7 @@ use plimsoll::server::{DrainEnd, Lifecycle, Mode, ServeConfig, ServerLayer, coal
 use tokio::net::TcpListener;
 
 use crate::exit::{Outcome, Verdict};
+use crate::output::errln;
 use crate::{process, units};
 
 use cores::Cores;
@@ -145,7 +146,7 @@ async fn run_server(args: Args) -> Outcome {
     config.drain.drain = args.drain;
     let server = tokio::spawn(serve([listener], service, reports, config));
     // Scripts wait for this line, and read the port from it: it is no log line.
-    eprintln!("listening on {listen}");
+    errln!("listening on {listen}");
     if !args.start_delay.is_zero() {
         tokio::time::sleep(args.start_delay).await;
     }

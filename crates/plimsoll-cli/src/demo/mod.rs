@@ -25,6 +25,7 @@ use crate::exit::{Outcome, Problem, Verdict};
 use crate::load::engine::Engine;
 use crate::load::plan::{Arrival, Plan, Protocol, Shape};
 use crate::load::target::{self, Target};
+use crate::output::{errln, out, outln};
 use crate::{process, units};
 
 use fleet::Fleet;
@@ -98,12 +99,12 @@ pub(crate) fn run(args: Args) -> Outcome {
     let phases: Vec<PhaseResult> = phases.iter().map(Phase::result).collect();
     let failed: u64 = phases.iter().map(|phase| phase.failed).sum();
     if args.json {
-        println!("{}", serde_json::to_string(&Figures { phases })?);
+        outln!("{}", serde_json::to_string(&Figures { phases })?)?;
     } else {
-        print!("{}", table::summary(&phases));
+        out!("{}", table::summary(&phases))?;
     }
     if failed > 0 {
-        eprintln!("error: {failed} requests failed: {}", causes.join(", "));
+        errln!("error: {failed} requests failed: {}", causes.join(", "));
         return Ok(Verdict::Bad);
     }
     Ok(Verdict::Good)
@@ -122,7 +123,7 @@ async fn demonstrate(args: &Args) -> anyhow::Result<Vec<Phase>> {
     let cost = format!("lognormal:{}us,{COST_SIGMA}", COST_SECONDS * 1e6);
     let mut fleet = Fleet::start(&args.speeds, &cost, POLICIES[0]).await?;
     let rate = rate(&args.speeds);
-    eprintln!(
+    errln!(
         "proxy on http://{}, admin on http://{}, {} backends, {rate:.0} requests/s\n",
         fleet.proxy,
         fleet.admin,

@@ -11,6 +11,7 @@ use plimsoll_core::Criticality;
 use serde_json::Value;
 
 use crate::exit::{Outcome, Verdict};
+use crate::output::{errln, out, outln};
 
 /// Where the admin API of a proxy listens unless its config says otherwise.
 const ADMIN: &str = "127.0.0.1:9900";
@@ -81,17 +82,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let (status, answer) = ask::get(args.admin, &args.path())?;
     if status != 200 {
         let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
-        eprintln!("error: {}\n  {}", text("error"), text("mend"));
+        errln!("error: {}\n  {}", text("error"), text("mend"));
         return Ok(Verdict::Bad);
     }
     if args.json {
-        println!("{answer:#}");
+        outln!("{answer:#}")?;
         return Ok(Verdict::Good);
     }
     let requests = answer["requests"].as_array().map_or(&[][..], Vec::as_slice);
     match &args.id {
-        Some(_) => requests.iter().for_each(|request| println!("{}", tell::whole(request))),
-        None => print!("{}", tell::list(requests, remembered(&answer))),
+        Some(_) => requests.iter().try_for_each(|request| outln!("{}", tell::whole(request)))?,
+        None => out!("{}", tell::list(requests, remembered(&answer)))?,
     }
     Ok(Verdict::Good)
 }

@@ -29,6 +29,7 @@ pub(crate) mod target;
 use std::time::Duration;
 
 use crate::exit::{Outcome, Verdict};
+use crate::output::{out, outln};
 use crate::{process, units};
 
 use mix::Parts;
@@ -141,9 +142,9 @@ pub(crate) fn run(args: Args) -> Outcome {
     })?;
     let report = report::Report::new(&plan, &measured);
     if json {
-        println!("{}", serde_json::to_string(&report)?);
+        outln!("{}", serde_json::to_string(&report)?)?;
     } else {
-        print!("{report}");
+        out!("{report}")?;
     }
     if measured.dropped > 0 {
         tracing::warn!(

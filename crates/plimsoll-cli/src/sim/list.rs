@@ -4,6 +4,7 @@ use plimsoll_sim::scenario::built_in;
 use serde::Serialize;
 
 use crate::exit::{Outcome, Verdict};
+use crate::output::outln;
 
 /// Arguments of `plimsoll sim list`.
 #[derive(Debug, clap::Args)]
@@ -27,7 +28,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .map(|scenario| Entry { name: scenario.name, title: scenario.title, group: scenario.group })
         .collect();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&entries)?);
+        outln!("{}", serde_json::to_string_pretty(&entries)?)?;
         return Ok(Verdict::Good);
     }
     let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
@@ -35,10 +36,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     for entry in &entries {
         if group != Some(&entry.group) {
             let gap = if group.is_some() { "\n" } else { "" };
-            println!("{gap}{}", entry.group);
+            outln!("{gap}{}", entry.group)?;
             group = Some(&entry.group);
         }
-        println!("  {:width$}  {}", entry.name, entry.title);
+        outln!("  {:width$}  {}", entry.name, entry.title)?;
     }
     Ok(Verdict::Good)
 }

@@ -13,6 +13,7 @@ use plimsoll_sim::run::MOST_THREADS;
 use plimsoll_sim::scenario::Scenario;
 
 use crate::exit::{Outcome, Verdict};
+use crate::output::outln;
 
 /// Arguments of `plimsoll sim`.
 #[derive(Debug, clap::Args)]
@@ -97,7 +98,7 @@ fn check(args: &CheckArgs) -> Outcome {
     match Scenario::load(&args.file) {
         Ok(scenario) => {
             let (seeds, checks) = (scenario.seeds.len(), scenario.checks.len());
-            println!("{}: ok (scenario: {}, seeds: {seeds}, checks: {checks})", args.file.display(), scenario.name);
+            outln!("{}: ok (scenario: {}, seeds: {seeds}, checks: {checks})", args.file.display(), scenario.name)?;
             Ok(Verdict::Good)
         }
         Err(error) => Ok(scenarios::tell(&error)),

@@ -8,6 +8,7 @@ use plimsoll_sim::scenario::{Scenario, built_in};
 use super::single::{summarize, verdict, write, write_file};
 use super::{Running, scenarios};
 use crate::exit::{Outcome, Verdict};
+use crate::output::{errln, outln};
 
 /// Arguments of `plimsoll sim report`.
 #[derive(Debug, clap::Args)]
@@ -43,13 +44,13 @@ pub(super) fn run(args: &Args) -> Outcome {
         } else {
             format!("not as expected: {failed} of {} checks", summary.checks.len())
         };
-        eprintln!("{}: {result}", scenario.name);
+        errln!("{}: {result}", scenario.name);
         found.push((scenario, summary));
     }
     let sections: Vec<Section<'_>> = found.iter().map(|(scenario, summary)| Section { scenario, summary }).collect();
     let file = args.out.join("index.html");
     write_file(&file, &page(&sections))?;
-    println!("{}", file.display());
+    outln!("{}", file.display())?;
     let all_good = found.iter().all(|(_, summary)| verdict(summary) == Verdict::Good);
     Ok(if all_good { Verdict::Good } else { Verdict::Bad })
 }

@@ -9,6 +9,7 @@ use plimsoll_config::{ConfigError, did_you_mean};
 use plimsoll_sim::scenario::{Scenario, built_in};
 
 use crate::exit::{Problem, Verdict};
+use crate::output::errln;
 
 /// The scenario that `named` names; `Err` when there is none, `Ok(None)` when its file has problems, which are told.
 pub(super) fn find(named: &str) -> Result<Option<Scenario>, Problem> {
@@ -31,8 +32,8 @@ pub(super) fn find(named: &str) -> Result<Option<Scenario>, Problem> {
 
 /// Tells all problems of a file.
 pub(super) fn tell(error: &ConfigError) -> Verdict {
-    eprintln!("{error}");
+    errln!("{error}");
     let count = error.problems().len();
-    eprintln!("\n{count} {}", if count == 1 { "problem" } else { "problems" });
+    errln!("\n{count} {}", if count == 1 { "problem" } else { "problems" });
     Verdict::Bad
 }

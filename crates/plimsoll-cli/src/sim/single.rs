@@ -12,6 +12,7 @@ use plimsoll_sim::scenario::{EXTREMES, Scenario};
 use super::bar::Bar;
 use super::{Running, scenarios};
 use crate::exit::{Outcome, Verdict};
+use crate::output::{errln, out};
 
 /// Arguments of `plimsoll sim run`.
 #[derive(Debug, clap::Args)]
@@ -40,10 +41,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         write(folder, &summary)?;
     }
     if args.json {
-        print!("{}", json(&summary));
+        out!("{}", json(&summary))?;
     } else {
-        print!("{}", table(&scenario, &summary));
-        eprintln!("\n{}", speed(&summary, took));
+        out!("{}", table(&scenario, &summary))?;
+        errln!("\n{}", speed(&summary, took));
     }
     Ok(verdict(&summary))
 }
