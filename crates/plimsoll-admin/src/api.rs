@@ -1,7 +1,5 @@
 //! The requests that the admin API answers.
 
-use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -14,11 +12,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
-use tokio::net::TcpListener;
-use crate::host;
 
 use crate::explain::{Explained, Wanted};
 use crate::fleet::{Fleet, Missing, Readiness};
+use crate::host;
 use crate::metrics;
 use crate::snapshot::ClusterSnapshot;
 use crate::throttling::ThrottlingView;
@@ -28,18 +25,6 @@ use crate::view::{BackendView, BatchView, ClusterView};
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Shared = State<Arc<dyn Fleet>>;
-
-/// Serves the API until `until` is ready, and then until the requests that it has are answered.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn serve(
-    listener: TcpListener,
-    fleet: Arc<dyn Fleet>,
-    until: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    axum::serve(listener, router(fleet)).with_graceful_shutdown(until).await
-}
 
 /// The API as a service.
 pub fn router(fleet: Arc<dyn Fleet>) -> Router {
@@ -217,6 +202,14 @@ async fn explain(
         let mend = "choose by outcome, reason, criticality, customer or cluster, and say how many by last=20";
         Problem::new(StatusCode::BAD_REQUEST, rejection.body_text(), mend)
     })?;
+    if wanted.most() > Wanted::MOST {
+        let error = format!("last={} is more than are told at a time", wanted.most());
+        let mend = format!(
+            "ask for {} at most, and choose by outcome, reason, criticality, customer or cluster",
+            Wanted::MOST
+        );
+        return Err(Problem::new(StatusCode::BAD_REQUEST, error, mend));
+    }
     Ok(Json(fleet.explain(&wanted)))
 }
 

@@ -49,6 +49,9 @@ impl Wanted {
     /// Told unless more, or fewer, are asked for: what fits on a screen or two.
     const USUAL: usize = 50;
 
+    /// Told at most: of an answer of a few hundred bytes each, so that one to a question takes no more than a megabyte.
+    pub(crate) const MOST: usize = 1000;
+
     /// How many are to be told at most.
     #[must_use]
     pub fn most(&self) -> usize {

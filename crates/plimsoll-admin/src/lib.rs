@@ -31,16 +31,18 @@ mod fleet;
 mod host;
 mod metrics;
 mod process;
+mod serve;
 mod snapshot;
 mod throttling;
 mod view;
 
-pub use api::{router, serve};
+pub use api::router;
 pub use explain::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, Remembered, Wanted,
 };
 pub use fleet::{Fleet, Missing, Readiness};
 pub use metrics::encode;
+pub use serve::serve;
 pub use snapshot::{
     AttemptCounts, BackendSnapshot, BatchSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, InboundSnapshot,
     ListenerSnapshot, LocalitySnapshot, PressureSnapshot, Reported, StaleSnapshot, Transition, Transitions,

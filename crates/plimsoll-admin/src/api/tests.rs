@@ -365,6 +365,10 @@ async fn requests_are_explained_by_id_or_by_what_they_have_in_common() {
         assert_eq!(answer.status, 400, "{query}");
         assert!(answer.json()["mend"].as_str().unwrap().starts_with("choose by outcome"));
     }
+    assert_eq!(ids("?last=1000").await, ["3", "2", "1"]);
+    let answer = send(&fleet, "GET", "/api/v1/explain?last=1001", &[]).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.json()["mend"].as_str().unwrap().starts_with("ask for 1000 at most"), "{}", answer.text);
 }
 
 #[tokio::test]
@@ -395,10 +399,6 @@ async fn a_page_of_another_origin_cannot_drain() {
 }
 
 #[tokio::test]
-async fn ready_and_healthy_are_different_questions() {
-    let ending: Arc<dyn Fleet> = Arc::new(Still { readiness: Readiness::NotReady("draining"), ..fleet() });
-    let ready = send(&ending, "GET", "/readyz", &[]).await;
-#[tokio::test]
 async fn a_page_whose_name_was_made_to_lead_here_can_neither_read_nor_drain() {
     let fleet: Arc<dyn Fleet> = Arc::new(fleet());
     let rebound = [("host", "evil.example:9900"), ("origin", "http://evil.example:9900")];
@@ -418,6 +418,10 @@ async fn a_page_whose_name_was_made_to_lead_here_can_neither_read_nor_drain() {
     }
 }
 
+#[tokio::test]
+async fn ready_and_healthy_are_different_questions() {
+    let ending: Arc<dyn Fleet> = Arc::new(Still { readiness: Readiness::NotReady("draining"), ..fleet() });
+    let ready = send(&ending, "GET", "/readyz", &[]).await;
     assert_eq!((ready.status, ready.text.as_str()), (503, "draining\n"));
     assert_eq!(send(&ending, "GET", "/healthz", &[]).await.status, 200);
     let serving: Arc<dyn Fleet> = Arc::new(fleet());
@@ -430,15 +434,4 @@ async fn metrics_have_the_media_type_of_their_format() {
     let answer = send(&fleet, "GET", "/metrics", &[]).await;
     assert_eq!(answer.content_type, OPEN_METRICS);
     assert!(answer.text.ends_with("# EOF\n"));
-}
-
-#[tokio::test]
-async fn the_server_ends_when_told_to() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(serve(listener, Arc::new(fleet()), async {
-        let _ = ended.await;
-    }));
-    end.send(()).unwrap();
-    server.await.unwrap().unwrap();
 }

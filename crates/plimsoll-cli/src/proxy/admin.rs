@@ -122,9 +122,7 @@ impl Admin {
                     let closed = async {
                         let _ = closed.await;
                     };
-                    if let Err(error) = plimsoll_admin::serve(listener, fleet, closed).await {
-                        tracing::error!(%error, "the admin port stopped");
-                    }
+                    plimsoll_admin::serve(listener, fleet, closed).await;
                 });
                 self.0 = Some(Open { address, socket: copy, _until: until });
             }
