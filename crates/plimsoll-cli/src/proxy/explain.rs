@@ -10,7 +10,7 @@ use plimsoll_admin::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, Remembered, Wanted,
 };
 use plimsoll_core::admit::Pressure;
-use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, Kind};
+use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, Kind, customer_label};
 
 /// Where backends are now, by cluster and address: asked for when requests are told, so that nothing of it is remembered with each.
 pub(super) struct Localities(HashMap<String, HashMap<SocketAddr, Arc<str>>>);
@@ -34,15 +34,17 @@ impl Localities {
 /// Of `known`, the latest first, those that are wanted; and how far back it reaches.
 pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted, localities: &Localities) -> Explained {
     let now = Instant::now();
+    let forms = forms(wanted);
     let is_wanted = |known: &&Arc<Known>| {
-        wanted.includes(&Marks {
+        let marks = Marks {
             id: known.id.as_str(),
             outcome: known.end.kind.name(),
             reason: known.end.reason,
             criticality: known.criticality.map(|criticality| criticality.level.name()),
             customer: known.customer.as_ref().map(|customer| customer.as_str()),
             cluster: known.cluster.as_deref(),
-        })
+        };
+        forms.iter().any(|wanted| wanted.includes(&marks))
     };
     let told = |known: &Arc<Known>| Explanation { locality: localities.find(known), ..explanation(known, now) };
     let requests = known.iter().filter(is_wanted).take(wanted.most()).map(told).collect();
@@ -53,6 +55,15 @@ pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted, localities: &Loca
         Remembered { outcome: kind.name(), requests, reaches_back_s }
     });
     Explained { requests, remembered: remembered.to_vec() }
+}
+
+/// What is wanted, with the customer's name as it may be meant: as its requests give it, and as it is told here.
+fn forms(wanted: &Wanted) -> [Wanted; 2] {
+    let of = |customer: Option<String>| Wanted { customer, ..wanted.clone() };
+    let name = wanted.customer.as_deref();
+    let given = name.map(|name| customer_label(name.as_bytes()).as_str().to_owned());
+    let told = name.map(|name| name.strip_suffix('…').unwrap_or(name).to_owned());
+    [of(given), of(told)]
 }
 
 fn explanation(known: &Known, now: Instant) -> Explanation {
@@ -110,4 +121,51 @@ fn seconds(time: Duration) -> f64 {
 
 fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use plimsoll_core::throttling::Label;
+    use plimsoll_proxy::explain::End;
+
+    use super::*;
+
+    fn of(customer: &[u8]) -> Arc<Known> {
+        Arc::new(Known {
+            id: Label::of("7"),
+            is_own_id: false,
+            at: UNIX_EPOCH,
+            ended: Instant::now(),
+            took: Duration::ZERO,
+            listener: "public".into(),
+            client: SocketAddr::from(([10, 0, 0, 1], 80)),
+            method: Method::GET,
+            path: Label::of("/"),
+            route: None,
+            cluster: None,
+            criticality: None,
+            customer: Some(customer_label(customer)),
+            gate: None,
+            failed: Vec::new(),
+            end: End { kind: Kind::Refused, status: None, reason: None, backend: None },
+        })
+    }
+
+    #[test]
+    fn a_customer_is_found_by_its_name_and_by_what_is_told_of_it() {
+        let long = "n".repeat(Label::MOST + 9);
+        let known = ["O'Neil", "Müller", &long, "ann"].map(|name| of(name.as_bytes()));
+        let find = |customer: &str| {
+            let wanted = Wanted { customer: Some(customer.to_owned()), ..Wanted::default() };
+            explained(&known, &wanted, &Localities::of(&[])).requests
+        };
+        for name in ["O'Neil", "Müller", &long, "ann"] {
+            let found = find(name);
+            assert_eq!(found.len(), 1, "{name}");
+            let told = found[0].customer.as_deref().unwrap();
+            assert_eq!(find(told).len(), 1, "{told}");
+        }
+        assert!(find("O").is_empty() && find("nnn").is_empty());
+    }
 }

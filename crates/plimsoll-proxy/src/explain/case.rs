@@ -14,7 +14,7 @@ use plimsoll_core::throttling::Label;
 use plimsoll_http1::MAX_METHOD;
 
 use super::id::{Id, RequestId};
-use super::{Criticality, End, Explanation, Gated};
+use super::{Criticality, End, Explanation, Gated, customer_label};
 use crate::activity::Connection;
 use crate::classify::Class;
 use crate::destination::Target;
@@ -51,7 +51,7 @@ impl Case {
 
     /// Goes where this target leads, for this customer.
     pub(crate) fn goes_to(&mut self, target: &Arc<Target>, customer: Option<&[u8]>) {
-        self.customer = customer.map(|name| Label::of(name.escape_ascii()));
+        self.customer = customer.map(customer_label);
         self.target = Some(Arc::clone(target));
     }
 

@@ -35,6 +35,12 @@ use crate::activity::Connection;
 pub use crate::classify::Origin;
 use crate::config;
 
+/// The name of a customer as [`Explanation::customer`] has it: what does not print is escaped, and what is too long is cut.
+#[must_use]
+pub fn customer_label(name: &[u8]) -> Label {
+    Label::of(name.escape_ascii())
+}
+
 /// What became of one request, and why.
 #[derive(Clone, Debug)]
 pub struct Explanation {
