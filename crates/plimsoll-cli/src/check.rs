@@ -87,6 +87,7 @@ fn to_json(change: &Change) -> serde_json::Value {
     let (what, setting, old, new) = match &change.what {
         What::Added => ("added", None, None, None),
         What::Removed => ("removed", None, None, None),
+        What::Order => ("reordered", None, None, None),
         What::Setting { path, old, new } => ("changed", Some(path), old.as_ref(), new.as_ref()),
     };
     serde_json::json!({

@@ -37,6 +37,8 @@ pub enum What {
     Added,
     /// The part is only in the older one.
     Removed,
+    /// The parts of this kind that both have stand in another order.
+    Order,
     /// A setting has another value; `None` where it is not set.
     Setting {
         /// Its path within the part.
@@ -55,6 +57,7 @@ impl fmt::Display for Change {
         match &self.what {
             What::Added => write!(f, "{} added", self.part)?,
             What::Removed => write!(f, "{} removed", self.part)?,
+            What::Order => write!(f, "order of the {}", self.part)?,
             What::Setting { path, old, new } => {
                 if !self.part.is_empty() {
                     write!(f, "{}: ", self.part)?;
@@ -77,9 +80,8 @@ impl Config {
         routes(&mut changes, &old.raw, &self.raw);
         clusters(&mut changes, &old.raw, &self.raw);
         if changes.is_empty() && self != old {
-            let what = What::Setting { path: "order of the file".to_owned(), old: None, new: None };
-            let effect = "of routes that are equally specific, another may be first now";
-            changes.push(Change { part: String::new(), what, effect, needs_restart: false });
+            let effect = "requests go by the same routes as before";
+            changes.push(Change { part: "file".to_owned(), what: What::Order, effect, needs_restart: false });
         }
         changes
     }
@@ -95,9 +97,9 @@ fn top(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     };
     settings(changes, "", &alone(old), &alone(new), |path| match first_part(path) {
         "threads" => (RESTART, true),
+        "admin" if path == "admin.hosts" => ("from the next request to the admin API on", false),
         "admin" => ("the admin API moves there: who scrapes it has to follow", false),
         "access_log" => ("from the next line on", false),
-        "admin" if path == "admin.hosts" => ("from the next request to the admin API on", false),
         "explain" if path == "explain.entries" => ("what is remembered of requests begins anew", false),
         "explain" => ("from the next request on", false),
         "drain" => ("for the next drain", false),
@@ -140,22 +142,27 @@ fn first_part(path: &str) -> &str {
 }
 
 fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
-    let by_condition = |raw: &RawConfig| {
-        let label = |route: &Route| {
-            let conditions: Vec<String> = (flat(route).into_iter())
-                .filter(|(path, value)| !DEEDS.contains(&first_part(path)) && value != "[]")
-                .map(|(path, value)| format!("{path} = {value}"))
-                .collect();
-            format!("{{ {} }}", conditions.join(", "))
-        };
-        raw.routes.iter().map(|route| (label(route), route.clone())).collect()
-    };
+    let by_condition = |raw: &RawConfig| raw.routes.iter().map(|route| (conditions(route), route.clone())).collect();
     let (added, removed) = ("holds for requests that match from the next one on", "requests in flight finish");
     parts(changes, "route", by_condition(old), by_condition(new), [added, removed], |changes, part, old, new| {
         settings(changes, part, old, new, |_| {
             ("from the next request on; those in flight finish where they are", false)
         });
     });
+    let [was, is] = [old, new].map(|raw| raw.routes.iter().map(conditions).collect::<Vec<_>>());
+    if was.iter().filter(|route| is.contains(route)).ne(is.iter().filter(|route| was.contains(route))) {
+        let effect = "of routes that are equally specific, another may be first now";
+        changes.push(Change { part: "routes".to_owned(), what: What::Order, effect, needs_restart: false });
+    }
+}
+
+/// Which requests a route takes, by which it is known.
+fn conditions(route: &Route) -> String {
+    let conditions: Vec<String> = (flat(route).into_iter())
+        .filter(|(path, value)| !DEEDS.contains(&first_part(path)) && value != "[]")
+        .map(|(path, value)| format!("{path} = {value}"))
+        .collect();
+    format!("{{ {} }}", conditions.join(", "))
 }
 
 fn clusters(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
@@ -323,13 +330,6 @@ mod tests {
     }
 
     #[test]
-    fn backends_are_known_by_their_address_wherever_they_stand() {
-        assert_eq!(
-            changes(&[(
-                "\"10.0.0.1:80\", \"10.0.0.2:80\", \"10.0.0.3:80\"",
-                "\"10.0.0.2:80\", { address = \"10.0.0.1:80\", weight = 2 }, \"10.0.0.4:80\""
-            )]),
-    #[test]
     fn a_new_name_of_the_admin_api_does_not_move_it() {
         assert_eq!(
             changes(&[("threads = 4", "threads = 4\nadmin.hosts = [\"proxy.internal\"]")]),
@@ -337,6 +337,13 @@ mod tests {
         );
     }
 
+    #[test]
+    fn backends_are_known_by_their_address_wherever_they_stand() {
+        assert_eq!(
+            changes(&[(
+                "\"10.0.0.1:80\", \"10.0.0.2:80\", \"10.0.0.3:80\"",
+                "\"10.0.0.2:80\", { address = \"10.0.0.1:80\", weight = 2 }, \"10.0.0.4:80\""
+            )]),
             [
                 "cluster web: backend 10.0.0.1:80: weight 1 -> 2: it starts anew: requests finish, connections are opened again, its share grows again",
                 "cluster web: backend 10.0.0.3:80 removed: no requests from now on; its requests finish, then its connections close",
@@ -402,6 +409,21 @@ mod tests {
         let told = changes(&[("[\"10.0.0.1:80\", \"10.0.0.2:80\",", "[\"10.0.0.2:80\", \"10.0.0.1:80\",")]);
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].starts_with("order of the file"), "{told:?}");
+    }
+
+    #[test]
+    fn another_order_of_the_routes_is_told_whatever_else_is_different() {
+        let route =
+            |methods: &str| format!("[[routes]]\npath_prefix = \"/x\"\nmethods = [\"{methods}\"]\ncluster = \"api\"\n");
+        let [delete, put, post] = ["GET\", \"DELETE", "GET\", \"PUT", "GET\", \"POST"].map(route);
+        let old = format!("{OLD}{delete}{put}");
+        let order = "order of the routes: of routes that are equally specific, another may be first now";
+        assert_eq!(between(&old, &format!("{OLD}{put}{delete}")), [order]);
+        let told = between(&old, &format!("{OLD}{put}{post}{delete}").replace("threads = 4", "threads = 8"));
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told.iter().any(|line| line == order), "{told:?}");
+        let told = between(&old, &format!("{OLD}{post}{put}"));
+        assert!(told.len() == 2 && !told.iter().any(|line| line == order), "{told:?}");
     }
 
     #[test]
