@@ -134,6 +134,12 @@ impl Attempt {
         self.ended = Some(Ended::HeldBack);
     }
 
+    /// The backend turned the request away for want of time. So little may have been left of it that this says nothing: it counts as
+    /// if this side had stopped waiting.
+    pub(crate) fn too_late(&mut self) {
+        self.ended = Some(Ended::Unanswered(self.home.cluster().wait(self.started, None, self.is_sent)));
+    }
+
     /// A load report, or the attempt at one, was in the head or the trailers.
     pub(crate) fn reported<E>(&mut self, report: Option<Result<LoadReport, E>>) {
         match report {

@@ -4,13 +4,19 @@
 //! |---|---|
 //! | HTTP below 500 | success: the request may be wrong, the backend is not |
 //! | HTTP 503 with `x-plimsoll-shed`, `retry-after` or Envoy's mark | overloaded |
+//! | HTTP 504 of who turned it away for its deadline | overloaded |
 //! | other HTTP from 500 | failure |
 //! | gRPC RESOURCE_EXHAUSTED of a customer over its quota | success: so is HTTP 429 |
-//! | other gRPC code that blames the server | failure |
 //! | gRPC UNAVAILABLE with `x-plimsoll-shed` or pushback | overloaded |
+//! | gRPC DEADLINE_EXCEEDED of who turned it away for its deadline | overloaded |
+//! | other gRPC code that blames the server | failure |
 //! | gRPC without a code | failure |
 //!
 //! A gRPC call tells how it ended in its trailers, so its head usually decides nothing.
+//!
+//! A deadline is the word of whoever asks: were a backend to fail by turning away what it has no time for, five requests with no time
+//! at all would have it ejected. That it was overloaded makes others preferred, as with any refusal that is quick, and no more; what a
+//! throttle learns of it goes by how long it took ([`Attempt::too_late`](super::attempt::Attempt::too_late)).
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
@@ -28,6 +34,7 @@ pub(super) fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Op
         Outcome::Success
     } else if status == StatusCode::SERVICE_UNAVAILABLE
         && (is_shed(headers) || headers.contains_key(RETRY_AFTER) || headers.contains_key(X_ENVOY_OVERLOADED))
+        || status == StatusCode::GATEWAY_TIMEOUT && is_too_late(headers)
     {
         Outcome::Overloaded
     } else {
@@ -37,7 +44,11 @@ pub(super) fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Op
 
 /// The outcome of a gRPC call that ended with `trailers`.
 pub(super) fn trailers(trailers: &HeaderMap) -> Outcome {
-    Code::read(trailers).map_or(Outcome::Failure, |code| grpc(code, trailers))
+    match Code::read(trailers) {
+        // It was taken on, so that nobody was turned away: somebody behind the backend had no time for it.
+        Some(Code::DeadlineExceeded) if is_too_late(trailers) => Outcome::Cancelled,
+        code => code.map_or(Outcome::Failure, |code| grpc(code, trailers)),
+    }
 }
 
 /// The outcome of a response that ended without trailers.
@@ -46,23 +57,23 @@ pub(super) fn bare_end(is_grpc: bool) -> Outcome {
 }
 
 fn grpc(code: Code, headers: &HeaderMap) -> Outcome {
-    if !code.is_failure() || code == Code::ResourceExhausted && is_over_quota(headers) {
+    if !code.is_failure() || code == Code::ResourceExhausted && reason(headers) == Some(ShedReason::Quota) {
         Outcome::Success
-    } else if code == Code::Unavailable && is_shed(headers) {
+    } else if code == Code::Unavailable && is_shed(headers) || code == Code::DeadlineExceeded && is_too_late(headers) {
         Outcome::Overloaded
     } else {
         Outcome::Failure
     }
 }
 
-/// Whether an overloaded answer is that of one who holds requests back from an overloaded one.
-pub(super) fn is_held_back(headers: &HeaderMap) -> bool {
-    Shed::read(StatusCode::SERVICE_UNAVAILABLE, headers).is_some_and(|shed| shed.reason == Some(ShedReason::Throttled))
+/// Why a request was not served, as far as the head or the trailers of its answer say.
+pub(super) fn reason(headers: &HeaderMap) -> Option<ShedReason> {
+    Shed::read(StatusCode::SERVICE_UNAVAILABLE, headers)?.reason
 }
 
-/// Whether it is the customer that has used up what it may, and not the backend.
-fn is_over_quota(headers: &HeaderMap) -> bool {
-    Shed::read(StatusCode::OK, headers).is_some_and(|shed| shed.reason == Some(ShedReason::Quota))
+/// Whether it is the time of the request that was too short.
+fn is_too_late(headers: &HeaderMap) -> bool {
+    reason(headers) == Some(ShedReason::Deadline)
 }
 
 fn is_shed(headers: &HeaderMap) -> bool {
@@ -90,13 +101,25 @@ mod tests {
     }
 
     #[test]
-    fn one_who_holds_back_is_told_from_one_who_is_overloaded() {
+    fn who_turns_away_says_why_and_has_not_failed() {
         for row in &plimsoll_wire::shed::TABLE {
             for grpc in [false, true] {
-                let head = row.reason.head(grpc, None);
-                assert_eq!(is_held_back(head.headers()), row.reason == ShedReason::Throttled, "{}", row.name);
+                let answer = row.reason.head(grpc, None);
+                assert_eq!(reason(answer.headers()), Some(row.reason), "{}", row.name);
+                let is_customers = row.reason == ShedReason::Quota;
+                let expected = if is_customers { Outcome::Success } else { Outcome::Overloaded };
+                assert_eq!(head(answer.status(), answer.headers(), grpc), Some(expected), "{}", row.name);
             }
         }
+    }
+
+    #[test]
+    fn a_deadline_that_nobody_names_is_a_failure() {
+        assert_eq!(head(StatusCode::GATEWAY_TIMEOUT, &headers(&[]), false), Some(Outcome::Failure));
+        let plain = headers(&[("grpc-status", "4")]);
+        assert_eq!((head(StatusCode::OK, &plain, true), trailers(&plain)), (Some(Outcome::Failure), Outcome::Failure));
+        let behind = headers(&[("grpc-status", "4"), ("x-plimsoll-shed", "reason=deadline, retry=never")]);
+        assert_eq!(trailers(&behind), Outcome::Cancelled);
     }
 
     #[test]

@@ -82,3 +82,28 @@ async fn nothing_is_held_back_from_one_who_holds_back() {
         assert_eq!((cluster.counts().throttled, seen.lock().unwrap().len()), ([0; 4], 200));
     }
 }
+
+/// A deadline is the word of whoever asks, who must not be able to have backends ejected by it, nor others held back.
+#[tokio::test]
+async fn a_deadline_that_is_too_short_says_nothing_of_who_turns_the_request_away() {
+    for (speaks, is_grpc) in [(Speaks::Http1, false), (Speaks::Http2(100), true)] {
+        let one = refusing(speaks, move || shed(ShedReason::Deadline, is_grpc)).await.0;
+        let two = refusing(speaks, move || shed(ShedReason::Deadline, is_grpc)).await.0;
+        let cluster = running(plain_config(), &[&one, &two]).await;
+        let client = Client::new(&cluster);
+        for _ in 0..200 {
+            let mut request = get("/");
+            if is_grpc {
+                request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+            }
+            let response = client.send(request).await.unwrap();
+            let shed = Shed::read(response.status(), response.headers()).unwrap();
+            assert_eq!((shed.reason, shed.retry), (Some(ShedReason::Deadline), Retry::Never));
+            response.into_body().collect().await.unwrap();
+        }
+        assert_eq!(cluster.counts().throttled, [0; 4]);
+        for server in [&one, &two] {
+            assert_eq!(state_of(&cluster, server.address), State::Healthy);
+        }
+    }
+}

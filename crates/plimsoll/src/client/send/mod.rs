@@ -18,6 +18,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use plimsoll_core::{BackendId, Criticality, Outcome, Timestamp};
 use plimsoll_wire::headers::GRPC_STATUS;
 use plimsoll_wire::metadata::{Metadata, say_criticality};
+use plimsoll_wire::shed::ShedReason;
 use plimsoll_wire::{grpc, orca};
 use tokio::time::Instant;
 
@@ -378,8 +379,12 @@ impl<B: RequestBody> Call<'_, B> {
     fn read_head(&self, attempt: &mut Attempt, status: StatusCode, headers: &HeaderMap) {
         let outcome = classify::head(status, headers, self.is_grpc);
         attempt.answered(status, outcome);
-        if outcome == Some(Outcome::Overloaded) && classify::is_held_back(headers) {
-            attempt.held_back();
+        if outcome == Some(Outcome::Overloaded) {
+            match classify::reason(headers) {
+                Some(ShedReason::Throttled) => attempt.held_back(),
+                Some(ShedReason::Deadline) => attempt.too_late(),
+                _ => {}
+            }
         }
         attempt.reported(orca::read_load(headers));
     }
