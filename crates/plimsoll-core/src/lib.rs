@@ -44,6 +44,7 @@ mod decay;
 mod event;
 pub mod health;
 mod id;
+mod median;
 pub mod meter;
 pub mod pick;
 pub mod probe;

@@ -323,11 +323,14 @@ fn an_overloaded_answer_weighs_more_than_a_failure() {
     }
 }
 
-/// The formula again: capability = qps ÷ utilization within [0.01, 10] × mean, shares in proportion.
+/// The formula again: capability = qps ÷ utilization, at most 10 × median and then at least 0.01 × mean, shares in proportion.
 fn expected_shares(reports: &[(f64, f64)]) -> Vec<f64> {
     let capabilities: Vec<f64> = reports.iter().map(|(utilization, qps)| qps / utilization).collect();
-    let mean = capabilities.iter().sum::<f64>() / capabilities.len() as f64;
-    let bounded: Vec<f64> = capabilities.iter().map(|c| c.clamp(0.01 * mean, 10.0 * mean)).collect();
+    let mut sorted = capabilities.clone();
+    sorted.sort_by(f64::total_cmp);
+    let most = 10.0 * sorted[(sorted.len() - 1) / 2];
+    let mean = capabilities.iter().map(|c| c.min(most)).sum::<f64>() / capabilities.len() as f64;
+    let bounded: Vec<f64> = capabilities.iter().map(|c| c.min(most).max(0.01 * mean)).collect();
     let total: f64 = bounded.iter().sum();
     bounded.iter().map(|c| c / total).collect()
 }
@@ -437,6 +440,53 @@ fn weighted_never_takes_a_backend_off_the_net() {
     let share = counts[2] as f64 / 30_000.0;
     // 0.01 of the mean, which is two thirds of what either of the others has: 0.0067 : 1 : 1.
     assert!((share - 0.0033).abs() < 0.0005, "{counts:?}");
+}
+
+/// Of `n` backends the first reports something wild at 11 s, all others the same as before and after.
+fn weighted_with_a_wild_report(n: usize, utilization: f64, qps: f64) -> Table {
+    let mut table = Table::equal(PolicyKind::Weighted, n);
+    for _ in 0..11 {
+        (0..n).for_each(|index| table.report(index, 0.5, 100.0));
+        table.pass(1_000);
+    }
+    table.report(0, utilization, qps);
+    (1..n).for_each(|index| table.report(index, 0.5, 100.0));
+    table.pass(1_000);
+    table
+}
+
+#[test]
+fn weighted_gives_one_wild_report_ten_times_its_share_and_not_for_long() {
+    for (utilization, qps) in [(0.5, 1e6), (1e-9, 100.0), (0.5, 1e300), (0.01, f64::MAX / 100.0)] {
+        for n in [2, 3, 10, 100] {
+            let mut table = weighted_with_a_wild_report(n, utilization, qps);
+            let share = table.shares(20_000)[0] as f64 / 20_000.0;
+            let ten_times = 10.0 / (10.0 + (n - 1) as f64);
+            assert!(share < 1.02 * ten_times, "{share} of {n} after {qps}");
+            for _ in 0..10 {
+                (0..n).for_each(|index| table.report(index, 0.5, 100.0));
+                table.pass(1_000);
+            }
+            let share = table.shares(20_000)[0] as f64 / 20_000.0;
+            assert!(share < 2.0 / n as f64, "{share} of {n} ten seconds after {qps}");
+        }
+    }
+}
+
+/// A server that fails fast is no measure of what one that serves can do, also where most are such.
+#[test]
+fn weighted_prefers_the_few_that_serve() {
+    let mut table = Table::without_ejection(PolicyKind::Weighted, 5);
+    for _ in 0..15 {
+        for index in 0..5 {
+            let eps = if index < 3 { 99.9 } else { 0.0 };
+            let report = LoadReport { cpu_utilization: 0.5, qps: 100.0, eps, ..LoadReport::default() };
+            table.balancer.on_report(table.now, table.ids[index], &report, &mut ());
+        }
+        table.pass(1_000);
+    }
+    let counts = table.shares(20_000);
+    assert!(counts[3] + counts[4] > 19_500, "{counts:?}");
 }
 
 /// Backend 0 reports a fifth of the others' utilization at a fifth of their rate: of the same capability, and with a weight

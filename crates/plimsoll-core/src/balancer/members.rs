@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::BalancerConfig;
 use super::warming::Warming;
 use crate::health::{Census, Health, Outlier, Scope, State};
-use crate::pick::capability::Capability;
+use crate::pick::capability::{Capability, Known};
 use crate::pick::errors::ErrorShare;
 use crate::pick::{Candidate, View, WeightedConfig, feedback};
 use crate::{BackendId, LoadReport, Timestamp, Weight};
@@ -220,12 +220,19 @@ impl Members {
         now: Timestamp,
         locality: usize,
         config: &WeightedConfig,
-    ) -> impl Iterator<Item = Option<f64>> + Clone {
+    ) -> impl Iterator<Item = Option<Known>> + Clone {
         self.slots.iter().enumerate().map(move |(slot, member)| {
             // What one can do that may not be chosen says nothing of how to choose among the others.
             let counts = member.occupied && member.locality as usize == locality && self.is_in_scope(slot as u32);
             counts.then(|| member.capability.weight(now, config)).flatten()
         })
+    }
+
+    /// No backend of a locality is believed to be capable of more than this.
+    pub(super) fn hold_capabilities(&mut self, locality: usize, most: f64) {
+        for member in self.slots.iter_mut().filter(|member| member.locality as usize == locality) {
+            member.capability.hold(most);
+        }
     }
 
     /// Corrects the weights of those that may be chosen and get all of their share, for the time since `last`, by how their

@@ -39,11 +39,11 @@ impl Balancer {
 
     pub(super) fn update_weights(&mut self, now: Timestamp) {
         self.next_update = now + self.config.weighted.update;
-        let members = &self.members;
         for (locality, group) in self.groups.iter_mut().enumerate() {
             if let AnyPolicy::Weighted(policy) = &mut group.policy {
+                let members = &self.members;
                 policy.reserve(members.slots());
-                policy.update(
+                let most = policy.update(
                     members.capabilities(now, locality, &self.config.weighted),
                     |slot| {
                         let is_here = members.locality(slot as u32) == locality;
@@ -52,6 +52,9 @@ impl Balancer {
                     &members.usable[locality],
                     &members.candidates,
                 );
+                if let Some(most) = most {
+                    self.members.hold_capabilities(locality, most);
+                }
             }
         }
     }

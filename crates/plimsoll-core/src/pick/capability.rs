@@ -68,11 +68,20 @@ impl Default for WeightedConfig {
     }
 }
 
+/// What a weight is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Known {
+    pub(crate) weight: f64,
+    /// At least half of its requests succeed: what the others can do says nothing of what is usual.
+    pub(crate) serves: bool,
+}
+
 /// What the reports of one backend have taught.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Capability {
     /// Requests per second at full utilization.
     value: f64,
+    serves: bool,
     /// Of the first report since the backend came, or since reports stopped for `expiry`.
     first: Option<Timestamp>,
     last: Timestamp,
@@ -96,15 +105,22 @@ impl Capability {
         if !sample.is_finite() {
             return;
         }
+        let serves = 2.0 * eps <= report.qps;
         if self.first.is_none() || self.expired(now, config) {
-            *self = Self { value: sample, first: Some(now), last: now, feedback: Feedback::default() };
+            *self = Self { value: sample, serves, first: Some(now), last: now, feedback: Feedback::default() };
             self.feedback.on_report(now, seen, 0.0);
             return;
         }
         let left = decay::remaining(now, self.last, config.smoothing);
         self.value = sample + (self.value - sample) * left;
         self.feedback.on_report(now, seen, left);
-        self.last = now;
+        (self.serves, self.last) = (serves, now);
+    }
+
+    /// It is not believed to be more than this: what is known of others says so, and what was learned from a wild report would take its
+    /// half-lives to be forgotten.
+    pub(crate) fn hold(&mut self, most: f64) {
+        self.value = self.value.min(most);
     }
 
     /// Begins anew: the backend was away, and what it could do then says nothing.
@@ -113,9 +129,9 @@ impl Capability {
     }
 
     /// What a weight is made of, if it is to be believed now: the capability, and what feedback makes of it.
-    pub(crate) fn weight(&self, now: Timestamp, config: &WeightedConfig) -> Option<f64> {
+    pub(crate) fn weight(&self, now: Timestamp, config: &WeightedConfig) -> Option<Known> {
         let factor = if config.feedback.is_zero() { 1.0 } else { self.feedback.factor() };
-        self.known(now, config).map(|value| value * factor)
+        self.known(now, config).map(|value| Known { weight: value * factor, serves: self.serves })
     }
 
     /// The capability, if it is to be believed now.

@@ -37,6 +37,9 @@ const MEASURED_WITHIN: Duration = Duration::from_secs(5);
 const FLOOR: f64 = 0.01;
 /// Limits of the factor: what is further from its share than that is not for clients to mend.
 const LIMITS: (f64, f64) = (0.25, 4.0);
+/// No report counts as more: who speaks of percent is still told from others who do, and what was beyond all measure is forgotten in
+/// seven half-lives.
+const MOST: f64 = 100.0;
 /// Half-lives of the smoothing after which what was before does not count.
 const SETTLING: u32 = 3;
 /// Limits of ū/u in one step.
@@ -85,7 +88,7 @@ impl Default for Feedback {
 impl Feedback {
     /// The backend reported this; `left` is what counts of earlier reports, in [0, 1].
     pub(crate) fn on_report(&mut self, now: Timestamp, utilization: Utilization, left: f64) {
-        let charged = utilization.charged;
+        let charged = utilization.charged.min(MOST);
         match self.reported.replace(utilization) {
             None => self.utilization = charged,
             Some(before) => {
@@ -150,6 +153,17 @@ mod tests {
 
     fn free_of_failures(utilization: f64) -> Utilization {
         Utilization { reported: utilization, charged: utilization, qps: 100.0 }
+    }
+
+    #[test]
+    fn a_report_beyond_all_measure_is_forgotten() {
+        let mut feedback = Feedback::default();
+        for second in 0..30 {
+            let utilization = if second == 1 { 1e300 } else { 0.5 };
+            let left = if second == 0 { 0.0 } else { 0.8 };
+            feedback.on_report(secs(second), free_of_failures(utilization), left);
+        }
+        assert!(feedback.utilization < 0.6, "{feedback:?}");
     }
 
     /// Runs `backends` for a minute: each second its utilization is what its factor and its excess make it, and reported with a

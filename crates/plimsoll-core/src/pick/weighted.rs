@@ -6,25 +6,38 @@
 //!
 //! Weights are computed anew about once a second ([`Weighted::update`]), O(n). A backend whose capability is not known
 //! counts as the mean of those that are, times its configured weight. Each weight is held within
-//! [0.01, 10] × mean: one wild report must not take its backend off the net, nor give it all (though it may, until the
-//! report is replaced, give it ten times its share). While fewer than two are known there is
-//! nothing to weigh, and the policy is `least-loaded`.
+//!
+//! ```text
+//! [0.01 · mean, 10 · median]        the mean is of what is held already, the median of those that serve
+//! ```
+//!
+//! so that one wild report does not take its backend off the net, nor give it all: it may, for the few seconds until reports have replaced
+//! it, give it ten times its share. Why the median for the upper bound: the mean is whatever a liar makes it, and bounds by it leave
+//! the honest a hundredth of that each. Backends most of whose requests fail are not in it: else, where most are such, the few that do
+//! serve would be taken for liars. What is above the bound is not remembered either ([`Weighted::update`] returns it).
+//!
+//! While fewer than two are known, or what they say is not finite, there is nothing to weigh, and the policy is `least-loaded`.
 
 use alloc::vec::Vec;
 
 use rand_core::Rng;
 
+use super::capability::Known;
 use super::least_loaded::LeastLoaded;
 use super::stride::{ScaledWeight, Stride};
 use super::{Candidate, Policy, View};
+use crate::median;
 
-/// Bounds of a weight relative to the mean (gRPC's static stride scheduler).
+/// Bounds of a weight, the lower relative to the mean and the upper to the median (those of gRPC's static stride scheduler, which has
+/// both relative to the mean).
 const BOUNDS: (f64, f64) = (0.01, 10.0);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weighted {
     /// By slot; meaningful for those that were there at the last update.
     weights: Vec<ScaledWeight>,
+    /// To find the median in.
+    known: Vec<f64>,
     /// Of a backend that came since.
     mean: Option<ScaledWeight>,
     stride: Stride,
@@ -34,41 +47,55 @@ pub(crate) struct Weighted {
 
 impl Weighted {
     /// Takes the capabilities in, by slot: `None` where it is not known or there is no backend. `configured` is the weight from
-    /// the configuration, by slot. `view` is rebuilt into the fallback when it comes into use.
+    /// the configuration, by slot. `view` is rebuilt into the fallback when it comes into use. Returns what no backend is to be believed
+    /// to be capable of more than, if that is known.
     pub(crate) fn update(
         &mut self,
-        capabilities: impl Iterator<Item = Option<f64>> + Clone,
+        capabilities: impl Iterator<Item = Option<Known>> + Clone,
         configured: impl Fn(usize) -> f64,
         usable: &[u32],
         candidates: &[Candidate],
-    ) {
-        let (mut known, mut sum) = (0_u32, 0.0);
-        for capability in capabilities.clone().flatten() {
-            known += 1;
-            sum += capability;
-        }
-        if known < 2 || sum <= 0.0 {
+    ) -> Option<f64> {
+        let Some((mean, most)) = self.bounds(capabilities.clone().flatten()) else {
             if self.mean.take().is_some() {
                 self.fallback = LeastLoaded::default();
                 for &slot in usable {
                     self.fallback.on_usable(slot, &candidates[slot as usize]);
                 }
             }
-            return;
-        }
-        let mean = sum / f64::from(known);
-        let bounded = |weight: f64| weight.clamp(BOUNDS.0 * mean, BOUNDS.1 * mean);
-        let weight_of =
-            |(slot, capability): (usize, Option<f64>)| bounded(capability.unwrap_or_else(|| mean * configured(slot)));
+            return None;
+        };
+        let bounded = |weight: f64| weight.min(most).max(BOUNDS.0 * mean);
+        let weight_of = |(slot, known): (usize, Option<Known>)| {
+            bounded(known.map_or_else(|| mean * configured(slot), |known| known.weight))
+        };
         let heaviest = capabilities.clone().enumerate().map(weight_of).fold(mean, f64::max);
         self.weights.clear();
         self.weights.extend(capabilities.enumerate().map(weight_of).map(|weight| ScaledWeight::new(weight, heaviest)));
         self.mean = Some(ScaledWeight::new(mean, heaviest));
+        Some(most)
+    }
+
+    /// The mean, and the most that a weight may be; `None` while there is nothing to weigh.
+    fn bounds(&mut self, known: impl Iterator<Item = Known> + Clone) -> Option<(f64, f64)> {
+        self.known.clear();
+        self.known.extend(known.clone().filter(|known| known.serves).map(|known| known.weight));
+        if self.known.is_empty() {
+            self.known.extend(known.clone().map(|known| known.weight));
+        }
+        let most = BOUNDS.1 * median::lower(&mut self.known)?;
+        let (mut count, mut sum) = (0_u32, 0.0);
+        for known in known {
+            count += 1;
+            sum += known.weight.min(most);
+        }
+        (count >= 2 && sum.is_finite() && sum > 0.0).then(|| (sum / f64::from(count), most))
     }
 
     /// Makes room for `slots` backends, so that updates do not allocate.
     pub(crate) fn reserve(&mut self, slots: usize) {
         self.weights.reserve(slots.saturating_sub(self.weights.len()));
+        self.known.reserve(slots.saturating_sub(self.known.len()));
     }
 
     /// A backend is new in its slot: what its predecessor could do says nothing.
