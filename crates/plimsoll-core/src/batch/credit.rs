@@ -53,6 +53,9 @@ const BAND: f64 = 0.25;
 const DECREASE: f64 = 0.5;
 /// How long what reports say counts: half of it is from the last 700 ms.
 const REPORTS_HALF_LIFE: Duration = Duration::from_millis(700);
+/// No report counts as more times the target than this: credit falls no faster for it, and one who says more has mistaken the unit, or
+/// means no number by it, and would stand for the others' for minutes.
+const MOST_OF_TARGET: f64 = 4.0;
 /// A report older than this says nothing of today.
 const REPORTS_EXPIRE: Duration = Duration::from_secs(10);
 /// After so long without a request credit begins anew.
@@ -207,7 +210,7 @@ impl Credit {
     /// A backend says how loaded it is.
     pub fn on_report(&mut self, now: Timestamp, utilization: f64) {
         if utilization.is_finite() && utilization >= 0.0 {
-            self.reports.add(now, utilization);
+            self.reports.add(now, utilization.min(MOST_OF_TARGET * self.target.as_f64()));
         }
     }
 
@@ -373,6 +376,19 @@ mod tests {
         let now = accept(&mut credit, 0, 20_000, None);
         credit.set(NonZeroU32::new(4).unwrap(), Target::DEFAULT);
         assert!(credit.take(ms(now), 3) && !credit.take(ms(now), 4));
+    }
+
+    #[test]
+    fn a_report_beyond_all_measure_is_forgotten_as_soon_as_any() {
+        let mut credit = credit(32);
+        let now = accept(&mut credit, 0, 20_000, Some(0.1));
+        for _ in 0..2 {
+            credit.on_report(ms(now), f64::MAX);
+        }
+        let now = accept(&mut credit, now, 8_000, Some(0.1));
+        let said = credit.utilization(ms(now)).expect("something");
+        assert!((said - 0.1).abs() < 0.01, "{said}");
+        assert_eq!(credit.as_f64(), 32.0);
     }
 
     #[test]
