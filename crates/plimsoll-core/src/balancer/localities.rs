@@ -7,7 +7,9 @@
 //! *one* locality is ill it is drained, and nobody need be chosen that fails its checks.
 //!
 //! How full a locality is, is the mean of what its healthy backends reported in the last seconds ([`REPORTS_COUNT_FOR`]); how many are
-//! healthy is known at once, by their states. Both are looked at once a second, and when a state has changed.
+//! healthy is known at once, by their states. Both are looked at once a second, and when a state has changed. In the mean nobody is more than
+//! full, or twice as full as the median: else one backend that speaks of percent (85 and not 0.85) would have its whole locality
+//! taken for hopelessly overloaded.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -19,12 +21,14 @@ use super::{Balancer, BalancerConfig};
 use crate::health::State;
 use crate::pick::AnyPolicy;
 use crate::spill::{Locality, Route, Spill, SpillConfig, Standing};
-use crate::{BackendId, Criticality, Timestamp};
+use crate::{BackendId, Criticality, Timestamp, median};
 
 /// Between two looks at all backends. A quarter of what rooms are smoothed over would see no more.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// What a backend said longer ago says nothing of how full it is: two of the half-lives of what is sent, and a little.
 const REPORTS_COUNT_FOR: Duration = Duration::from_secs(5);
+/// A backend counts as at most so many times as full as the median: as unequal as backends of one locality may be in earnest.
+const MOST_OF_MEDIAN: f64 = 2.0;
 
 /// Who of a locality is next.
 #[derive(Clone, Debug)]
@@ -183,9 +187,9 @@ impl Members {
     /// How each locality is.
     fn localities(&self, now: Timestamp) -> Vec<Locality> {
         let none = Locality { healthy: 0, backends: 0, utilization: None };
-        let mut localities = Vec::from_iter(self.usable.iter().map(|_| (none, 0_u32, 0.0)));
+        let mut localities = Vec::from_iter(self.usable.iter().map(|_| (none, Vec::new())));
         for (_, member) in self.iter() {
-            let (locality, reports, sum) = &mut localities[member.locality as usize];
+            let (locality, reports) = &mut localities[member.locality as usize];
             locality.backends += 1;
             if member.health.state() != State::Healthy {
                 continue;
@@ -193,14 +197,39 @@ impl Members {
             locality.healthy += 1;
             let fresh = member.report.filter(|(at, _)| now.since(*at) <= REPORTS_COUNT_FOR);
             if let Some(utilization) = fresh.and_then(|(_, report)| report.utilization()) {
-                *reports += 1;
-                *sum += utilization;
+                reports.push(utilization);
             }
         }
-        let mean = |(locality, reports, sum): (Locality, u32, f64)| Locality {
-            utilization: (reports > 0).then(|| sum / f64::from(reports)),
-            ..locality
-        };
-        localities.into_iter().map(mean).collect()
+        let with_mean =
+            |(locality, mut reports): (Locality, Vec<f64>)| Locality { utilization: mean(&mut reports), ..locality };
+        localities.into_iter().map(with_mean).collect()
+    }
+}
+
+/// The mean of utilizations of which none counts as more than full or twice the median; `None` without any.
+fn mean(utilizations: &mut [f64]) -> Option<f64> {
+    let most = (MOST_OF_MEDIAN * median::lower(utilizations)?).max(1.0);
+    let count = utilizations.len() as f64;
+    Some(utilizations.iter().map(|utilization| utilization.min(most) / count).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_backend_that_speaks_of_percent_does_not_fill_its_locality() {
+        for others in 1..10 {
+            let mut reports = alloc::vec![0.5; others];
+            reports.push(85.0);
+            assert!(mean(&mut reports).is_some_and(|mean| mean <= 0.75), "{reports:?}");
+        }
+    }
+
+    #[test]
+    fn backends_that_are_all_too_full_are() {
+        let full = mean(&mut [1.2, 1.5, 1.8]).expect("there are some");
+        assert!((full - 1.5).abs() < 1e-9, "{full}");
+        assert_eq!((mean(&mut []), mean(&mut [f64::MAX])), (None, Some(f64::MAX)));
     }
 }
