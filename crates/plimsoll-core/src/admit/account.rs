@@ -6,10 +6,12 @@
 //! limit empty by chance; one as deep as chance needs lets through twice the limit in a second.
 //!
 //! A request may turn out to be dearer than what the window holds. What is too much is a *debt*: it takes the place of what leaves
-//! the window, and until it is gone nothing else does.
+//! the window, and until it is gone nothing else does. A debt is no greater than what is paid in a minute ([`MOST_DEBT`]): what a process
+//! says of its requests can be wrong, by a factor of a thousand when its unit changes, and nobody is to be shut out for days for it.
+//! In return who has requests of more than a minute of its limit each gets beyond that limit.
 //!
 //! ```text
-//! sum = Σ slots ≤ most,   most = limit · 1.007 s
+//! sum = Σ slots ≤ most,   most = limit · 1.007 s,   debt ≤ 60 · most
 //! ```
 
 use crate::Timestamp;
@@ -20,6 +22,9 @@ const PAST: usize = 30;
 const SLOT_BITS: u32 = 25;
 /// How long the window is at least, in seconds: at the beginning of a slot. At its end it is by a slot longer.
 const SECONDS: f64 = PAST as f64 * (1_u64 << SLOT_BITS) as f64 * 1e-9;
+
+/// Windows in which the greatest debt is paid.
+const MOST_DEBT: f64 = 60.0;
 
 /// What one customer has used, in CPU-seconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,7 +86,7 @@ impl Account {
         let fits = cost.min((self.most - self.sum).max(0.0));
         self.present += fits;
         self.sum += fits;
-        self.debt += cost - fits;
+        self.debt = (self.debt + cost - fits).min(MOST_DEBT * self.most);
         self.slot
     }
 
@@ -179,6 +184,17 @@ mod tests {
         assert!(!long.has_room(0.001, 1.0), "also when nobody looked meanwhile");
         long.advance(ms(6_300));
         assert!(long.has_room(0.001, 1.0));
+    }
+
+    #[test]
+    fn the_greatest_debt_is_paid_in_a_minute() {
+        let mut account = account();
+        account.take(1e6);
+        account.take(1e6);
+        account.advance(ms(58_000));
+        assert!(!account.has_room(0.001, 1.0));
+        account.advance(ms(66_000));
+        assert!(account.has_room(0.001, 1.0));
     }
 
     #[test]

@@ -27,6 +27,9 @@ use crate::{Criticality, Timestamp};
 /// In CPU-seconds: eleven days, which no request uses; in milliseconds, of which some servers speak, still a quarter of an hour. What is
 /// said may be any number, and no mean comes back from the infinite sum of the largest.
 const MOST_SAID: f64 = 1e6;
+/// CPU that a process may have been given ahead of time: the quota of a control group is for 100 ms, of which a request may have found
+/// two.
+const AHEAD: Duration = Duration::from_millis(200);
 
 /// What is known of a request at the gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,6 +53,7 @@ pub struct Arrival {
 #[must_use]
 pub struct Entry {
     kind: Kind,
+    begun: Timestamp,
     expected: f64,
     /// None for one that would have been turned away, if this were not a dry run.
     admission: Option<Admission>,
@@ -106,6 +110,8 @@ pub struct Gate {
     overhead: Overhead,
     fitted: Fitted,
     smoothed: Smoothed,
+    /// CPUs that the server may use.
+    cpus: f64,
     /// At the last look.
     gauges: Gauges,
     /// The one of them that left less room last.
@@ -123,6 +129,7 @@ impl Gate {
             limits: Limits::new(Limits::DEFAULT_CUSTOMERS),
             overhead: Overhead::new(config.capacity(), used(now, seen, 0)),
             fitted: Fitted::new(now, config.capacity(), seen.cpu),
+            cpus: config.capacity(),
             ranked: Ranked::new(now, config),
             costs: Costs::new(Costs::DEFAULT_KINDS),
             smoothed: Smoothed::new(now, seen.cpu),
@@ -159,10 +166,10 @@ impl Gate {
         match verdict {
             Verdict::Admit(admission) => {
                 let charge = self.limits.take(now, &ask, quota);
-                (Some(Entry { kind, expected, admission: Some(admission), charge }), None)
+                (Some(Entry { kind, begun: now, expected, admission: Some(admission), charge }), None)
             }
             Verdict::Shed(shed) if self.mode == Mode::DryRun => {
-                (Some(Entry { kind, expected, admission: None, charge: None }), Some(shed))
+                (Some(Entry { kind, begun: now, expected, admission: None, charge: None }), Some(shed))
             }
             Verdict::Shed(shed) => {
                 self.ranked.overhead(now, beside);
@@ -203,13 +210,15 @@ impl Gate {
     }
 
     /// A request has ended of which nobody but the server knows what it used, and it says so many CPU-seconds. More
-    /// than any can have used counts as not said.
+    /// than any can have used counts as not said, and it is counted with no more than all CPUs can have done meanwhile.
     pub fn ended_saying(&mut self, now: Timestamp, entry: Entry, used: f64) {
         if !(0.0..=MOST_SAID).contains(&used) {
             return self.ended_unmeasured(now, entry);
         }
         let counted = self.fitted.ended_saying(entry.kind, used).unwrap_or(entry.expected);
-        self.over(now, entry, counted);
+        let meanwhile = self.cpus * (now.since(entry.begun) + AHEAD).as_secs_f64();
+        let most = meanwhile.max(entry.expected);
+        self.over(now, entry, counted.min(most));
     }
 
     /// A request was given up before there was an answer, and nobody but the server knows whether it goes on with it.
@@ -279,8 +288,9 @@ impl Gate {
 
     /// The process may use as many CPUs as this says from now on; no other setting of it is looked at.
     pub fn resize(&mut self, now: Timestamp, config: RankedConfig) {
-        self.overhead.resize(config.capacity());
-        self.fitted.resize(config.capacity());
+        self.cpus = config.capacity();
+        self.overhead.resize(self.cpus);
+        self.fitted.resize(self.cpus);
         self.ranked.resize(now, config);
     }
 
@@ -409,6 +419,34 @@ mod tests {
             gate.see(now, seen, &Gauges::default());
             assert_eq!(gate.ask(now, &ARRIVAL, &mut rng).1.is_some(), is_shed, "{mode:?}");
         }
+    }
+
+    /// To one core, of which its customer may use a half, a request of 10 ms each 50 ms, of which the process says so from what
+    /// `said` makes of it. Returns how many of the last second were turned away.
+    fn of_a_limited_customer(said: impl Fn(u64) -> f64) -> usize {
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        let mut gate = one_core();
+        let arrival = Arrival { quota: Quota { most: Some(0.5), ..Quota::UNLIMITED }, ..ARRIVAL };
+        let (mut seen, mut shed) = (Seen::default(), 0);
+        for n in 0..200_u64 {
+            let now = Timestamp::from_nanos(n * 50 * MS);
+            gate.see(now, seen, &Gauges::default());
+            let (entry, turned_away) = gate.ask(now, &arrival, &mut rng);
+            if let Some(entry) = entry {
+                seen.cpu += 0.01;
+                seen.charged += 0.01;
+                gate.ended_saying(Timestamp::from_nanos((n * 50 + 12) * MS), entry, said(n));
+            }
+            shed += usize::from(n >= 180 && turned_away.is_some());
+        }
+        shed
+    }
+
+    #[test]
+    fn one_wrong_word_of_what_a_request_used_does_not_shut_its_customer_out() {
+        assert_eq!(of_a_limited_customer(|_| 0.01), 0);
+        assert_eq!(of_a_limited_customer(|n| if n == 100 { 1e6 } else { 0.01 }), 0, "one");
+        assert_eq!(of_a_limited_customer(|n| if n >= 100 { 10.0 } else { 0.01 }), 0, "milliseconds from here on");
     }
 
     #[test]
