@@ -197,7 +197,12 @@ def test_less_time_is_left_for_a_further_attempt_and_its_number_goes_on(fleet: F
         return answer("503 Service Unavailable", OVERLOADED)
 
     full, well = Origin(fleet, slow), Origin(fleet, always("200 OK"))
-    proxy = fleet.proxy([full.address, well.address], health=CHECK, cluster='policy = "round-robin"')
+    proxy = fleet.proxy(
+        [full.address, well.address],
+        health=CHECK,
+        cluster='policy = "round-robin"',
+        listener='trust_criticality = "critical"',
+    )
     fields = "x-envoy-expected-rq-timeout-ms: 5000\r\nx-envoy-attempt-count: 3\r\n"
     for _ in range(2):
         assert ask(proxy, fields=fields).status == 200

@@ -4,6 +4,11 @@
 //! written on the request that goes on, so that a claim that is not believed ends here and does not reach those behind who
 //! believe this proxy: in `x-criticality`, and in the member of `baggage` if there is one, which services pass on that know
 //! nothing of the other. Where the file says nothing of all this, nothing is read and nothing is written.
+//!
+//! Whether a request was sent before is heard only of senders that are trusted with something else that could harm others: with the names
+//! of customers, or to say how critical requests are. Where one in ten requests says so of itself each gate that sheds tells everybody
+//! not to try again, and any client could have it so. What others say of it goes no further. How long they wait is believed: who says
+//! too little harms itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +17,9 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::Arrival;
-use plimsoll_core::classify::{Classifier, Source};
+use plimsoll_core::classify::{Classifier, Source, Trust};
 use plimsoll_core::meter::Kind;
+use plimsoll_wire::headers::{GRPC_PREVIOUS_RPC_ATTEMPTS, X_ENVOY_ATTEMPT_COUNT};
 use plimsoll_wire::metadata::{Claim, Metadata};
 
 use crate::config;
@@ -26,6 +32,8 @@ pub(crate) struct Claims {
     classifier: Classifier,
     /// The file says something about criticality, so that it is written on what goes on.
     is_set: bool,
+    /// Senders are believed that say which attempt a request is.
+    counts_attempts: bool,
     customer_header: Option<HeaderName>,
     quotas: Arc<Quotas>,
 }
@@ -33,8 +41,10 @@ pub(crate) struct Claims {
 impl Claims {
     /// Those of `listener`, whose customers may use so much.
     pub(crate) fn new(listener: &config::Listener, quotas: &Arc<Quotas>) -> Self {
+        let is_believed = listener.trust_criticality.is_some_and(|believed| believed.0 != Trust::None);
         Self {
             quotas: Arc::clone(quotas),
+            counts_attempts: is_believed || listener.customer_header.is_some(),
             classifier: listener.classifier(),
             is_set: listener.criticality.is_some() || listener.trust_criticality.is_some() || listener.batch.is_some(),
             customer_header: listener.customer_header.as_ref().map(|name| name.0.clone()),
@@ -126,6 +136,14 @@ impl Rules {
         self.claims.is_set || self.fixed.is_some()
     }
 
+    /// Takes off what a sender says of attempts, unless it is believed.
+    pub(crate) fn strip(&self, headers: &mut HeaderMap) {
+        if !self.claims.counts_attempts {
+            headers.remove(X_ENVOY_ATTEMPT_COUNT);
+            headers.remove(GRPC_PREVIOUS_RPC_ATTEMPTS);
+        }
+    }
+
     /// What is made of a request that says this of itself.
     pub(crate) fn classify(&self, said: Metadata) -> Class {
         let Metadata { criticality, claimed_in, timeout, attempt, malformed } = said;
@@ -142,7 +160,8 @@ impl Rules {
                 (decided, from)
             }
         };
-        Class { criticality, left: timeout, is_retry: attempt.is_some_and(|attempt| attempt > 1), from, malformed }
+        let is_retry = self.claims.counts_attempts && attempt.is_some_and(|attempt| attempt > 1);
+        Class { criticality, left: timeout, is_retry, from, malformed }
     }
 
     /// How critical a request is that says this of itself.

@@ -139,6 +139,7 @@ impl Target {
 
     /// Changes a request of `peer` as the route has it, and marks it as so critical.
     pub(crate) fn prepare<B>(&self, request: &mut Request<B>, peer: &Peer, mark: Option<Criticality>) {
+        self.rules.strip(request.headers_mut());
         if let Some(criticality) = mark {
             say_criticality(request.headers_mut(), criticality);
         }

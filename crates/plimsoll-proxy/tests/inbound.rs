@@ -239,6 +239,27 @@ async fn what_a_backend_says_that_requests_cost_is_believed() {
 }
 
 #[tokio::test]
+async fn only_who_is_trusted_says_that_a_request_was_sent_before() {
+    let backend = Backend::echo().await;
+    let inbound = format!("[clusters.c.inbound]\npid = {}\ncpus = 64\n", std::process::id());
+    for (listener, retried) in [
+        ("", 0),
+        ("trust_criticality = \"off\"", 0),
+        ("trust_criticality = \"critical\"", 1),
+        ("customer_header = \"x-customer\"", 1),
+    ] {
+        let proxy = start(&text(backend.address, listener, "", &inbound)).await;
+        until(|| proxy.inbound("c").unwrap().cpus.is_some()).await;
+        let mut client = Raw::to(address_of(&proxy, "main")).await;
+        let answer = client.ask("GET / HTTP/1.1\r\nhost: a\r\nx-envoy-attempt-count: 2\r\n\r\n").await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.body.contains("x-envoy-attempt-count"), retried == 1, "{listener}: {}", answer.body);
+        let class = proxy.inbound("c").unwrap().throttling.total[Criticality::Critical.rank()];
+        assert_eq!((class.offered.requests, class.retried.requests), (1, retried), "{listener}");
+    }
+}
+
+#[tokio::test]
 async fn requests_that_get_no_backend_do_not_look_cheap() {
     let inbound = format!("[clusters.c.inbound]\npid = {}\ncpus = 64\n", std::process::id());
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));

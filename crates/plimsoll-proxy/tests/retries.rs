@@ -141,3 +141,25 @@ async fn what_is_held_back_is_answered_here_by_what_the_listener_believes() {
     assert!(counts.throttled[Criticality::Sheddable.rank()] > 200);
     assert!(!ask(&proxy, "x-criticality: critical\r\n").await.head.contains("throttled"));
 }
+
+/// Backends that hear of many retries tell everybody not to try again.
+#[tokio::test]
+async fn a_stranger_does_not_say_that_it_has_tried_before() {
+    let backend = Backend::echo().await;
+    for (listener, is_believed) in [
+        ("", false),
+        ("criticality = \"critical-plus\"", false),
+        ("trust_criticality = \"off\"", false),
+        ("trust_criticality = \"sheddable\"", true),
+    ] {
+        let proxy = start(&text(&[backend.address], listener, "")).await;
+        let fields = "x-envoy-attempt-count: 2\r\nx-envoy-attempt-count: 3\r\ngrpc-previous-rpc-attempts: 1\r\n\
+                      x-envoy-expected-rq-timeout-ms: 5000\r\n";
+        let answer = ask(&proxy, fields).await;
+        assert_eq!(answer.status, 200);
+        for name in ["x-envoy-attempt-count", "grpc-previous-rpc-attempts"] {
+            assert_eq!(answer.body.contains(name), is_believed, "{listener}: {}", answer.body);
+        }
+        assert!(answer.body.contains("x-envoy-expected-rq-timeout-ms"), "{listener}: {}", answer.body);
+    }
+}
