@@ -32,8 +32,12 @@ def test_every_figure_is_shown_and_every_figure_shown_is_there() -> None:
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
 def test_scenarios_that_are_named_exist(guide: pathlib.Path) -> None:
-    named = set(re.findall(r"sim run ([a-z0-9][a-z0-9-]*)(?![a-z0-9.\-/])", guide.read_text()))
-    named |= set(re.findall(r"scenarios/([a-z0-9-]+)\.toml", guide.read_text()))
+    text = guide.read_text()
+    named = set(re.findall(r"scenarios/([a-z0-9-]+)\.toml", text))
+    for command, arguments in re.findall(r"\bsim (run|report)((?: +[^\s`#]+)*)", text):
+        scenarios = re.sub(r"--(?:out|seeds?|threads) +\S+|--\S+", "", arguments).split()
+        assert command == "report" or len(scenarios) <= 1, f"`sim run` takes one scenario:{arguments}"
+        named |= {name for name in scenarios if re.fullmatch(r"[a-z0-9][a-z0-9-]*", name)}
     assert named <= SCENARIOS, named - SCENARIOS
 
 
