@@ -22,6 +22,7 @@ mod print;
 mod problem;
 mod read;
 mod table;
+mod unknown;
 mod value;
 mod variants;
 

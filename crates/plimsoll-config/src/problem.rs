@@ -109,14 +109,19 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// A name without what people write in different ways.
+pub(crate) fn normal(name: &str) -> String {
+    name.to_lowercase().replace('-', "_")
+}
+
 /// The name among `known` that `name` was most likely meant to be, if any is near enough.
 ///
 /// Near is at most one edit in three characters (swaps count as one): `intervall` finds `interval`,
 /// `foo` finds nothing.
 #[must_use]
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = name.to_lowercase().replace('-', "_");
-    let distance = |candidate: &str| strsim::damerau_levenshtein(&lower, &candidate.to_lowercase().replace('-', "_"));
+    let lower = normal(name);
+    let distance = |candidate: &str| strsim::damerau_levenshtein(&lower, &normal(candidate));
     known
         .into_iter()
         .map(|candidate| (distance(candidate), candidate))

@@ -9,8 +9,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::print::tables_with;
-use crate::problem::{ConfigError, Flaw, Position, Problem, did_you_mean};
+use crate::problem::{ConfigError, Flaw, Position, Problem};
 use crate::table::{Table, Value, Visitor};
+use crate::unknown;
 
 /// Where each setting that the file holds stands in it.
 #[derive(Clone, Debug, Default)]
@@ -77,14 +78,7 @@ pub fn load(file: &Path) -> Result<String, ConfigError> {
 #[must_use]
 pub fn read<T: Table + Default>(text: &str) -> Read<T> {
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
-    let mut reading = Reading {
-        text,
-        path: String::new(),
-        span: 0..0,
-        places: Places::default(),
-        problems: Vec::new(),
-        tables_with: tables_with::<T>,
-    };
+    let mut reading = Reading::new(text, tables_with::<T>);
     for error in &syntax_errors {
         reading.span = error.span().unwrap_or(0..0);
         let mend = match error.message() {
@@ -122,6 +116,13 @@ pub struct Reading<'t> {
     problems: Vec<Problem>,
     /// The tables of the whole file that have a setting of this name.
     tables_with: fn(&str) -> Vec<String>,
+}
+
+impl<'t> Reading<'t> {
+    fn new(text: &'t str, tables_with: fn(&str) -> Vec<String>) -> Self {
+        let places = Places::default();
+        Self { text, path: String::new(), span: 0..0, places, problems: Vec::new(), tables_with }
+    }
 }
 
 impl Reading<'_> {
@@ -163,7 +164,7 @@ impl Reading<'_> {
         let known = reader.known;
         for (key, _) in table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
             self.within(&format!(".{}", key.get_ref()), key.span(), |reading| {
-                let mend = unknown_key(key.get_ref(), &known, reading.tables_with);
+                let mend = unknown::mend(key.get_ref(), &known, reading.tables_with);
                 reading.problem("there is no such setting", mend);
             });
         }
@@ -180,17 +181,11 @@ impl Reading<'_> {
     }
 }
 
-/// What to do about a key that the table does not have.
-fn unknown_key(key: &str, known: &[&'static str], tables_with: fn(&str) -> Vec<String>) -> String {
-    if let Some(meant) = did_you_mean(key, known.iter().copied()) {
-        return format!("did you mean \"{meant}\"?");
-    }
-    let elsewhere = tables_with(key);
-    if elsewhere.is_empty() {
-        format!("remove it; settings here: {}", known.join(", "))
-    } else {
-        format!("it belongs in {}", elsewhere.join(" or "))
-    }
+/// How to write a value of this type: what is said of one of another type says it. `None` if there is none.
+pub(crate) fn how_to_write<T: Value>() -> Option<String> {
+    let mut reading = Reading::new("", |_| Vec::new());
+    let _ = T::read(&Spanned::new(0..0, DeValue::Boolean(false)), &mut reading);
+    reading.problems.into_iter().next().map(|problem| problem.mend)
 }
 
 /// What a value is, in the words of TOML's users.
@@ -249,7 +244,10 @@ impl Visitor for Reader<'_, '_, '_> {
                     path,
                     position: Some(position),
                     reason: MISSING.to_owned(),
-                    mend: format!("add {key} = ..."),
+                    mend: match how_to_write::<T>() {
+                        Some(how) => format!("add {key} = ...; {how}"),
+                        None => format!("add {key} = ..."),
+                    },
                 });
             }
         }

@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::problem::{Flaw, mend_name};
-use crate::read::{Reading, kind};
+use crate::read::{Reading, how_to_write, kind};
 use crate::table::Value;
 
 /// A number of bytes, above zero.
@@ -205,10 +205,9 @@ values! {
 impl<T: Value> Value for Vec<T> {
     fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
         let DeValue::Array(items) = value.get_ref() else {
-            reading.problem(
-                format!("expected a list, found {}", kind(value.get_ref())),
-                "write it in brackets, such as [\"...\", \"...\"]",
-            );
+            let mut mend = "write it in brackets: [..., ...]".to_owned();
+            mend.extend(how_to_write::<T>().map(|how| format!("; for each, {how}")));
+            reading.problem(format!("expected a list, found {}", kind(value.get_ref())), mend);
             return None;
         };
         let mut list = Self::new();

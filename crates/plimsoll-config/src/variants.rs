@@ -218,7 +218,7 @@ mod tests {
         let mend = "(write { kind = ..., ... }, with kind one of \"flat\", \"ramp\")";
         for (text, problem) in [
             ("course = \"rampp\"", "course: \"rampp\" is not a course (did you mean \"ramp\"?)".to_owned()),
-            ("course = \"ramp\"", "course.over: is missing (add over = ...)".to_owned()),
+            ("course = \"ramp\"", "course.over: is missing (add over = ...; write it as a number with a unit, in quotes, such as \"10s\" or \"250ms\")".to_owned()),
             ("course = 3", format!("course: expected a course, found the number 3 {mend}")),
             ("course = {}", format!("course: does not say which it is: kind is missing {mend}")),
             (
