@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_proxy::config::{Change, Config, What};
 
-use crate::exit::{Outcome, Verdict};
+use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, out, outln};
 
 /// Arguments of `plimsoll check`.
@@ -20,7 +20,10 @@ use crate::output::{errln, out, outln};
 pub(crate) struct Args {
     /// The config to check
     #[arg(short, long, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
+    /// The config to check, as with -c
+    #[arg(value_name = "FILE", required_unless_present = "config", conflicts_with = "config")]
+    file: Option<PathBuf>,
     /// Print the effective config with every default, as TOML, on stdout
     #[arg(long, conflicts_with = "diff")]
     print: bool,
@@ -34,7 +37,10 @@ pub(crate) struct Args {
 
 /// Checks the config.
 pub(crate) fn run(args: Args) -> Outcome {
-    let Some(config) = load(&args.config) else { return Ok(Verdict::Bad) };
+    let Some(named) = args.config.as_ref().or(args.file.as_ref()) else {
+        return Err(Problem::usage("no config is named: plimsoll check -c FILE"));
+    };
+    let Some(config) = load(named) else { return Ok(Verdict::Bad) };
     if let Some(file) = &args.diff {
         let Some(old) = load(file) else { return Ok(Verdict::Bad) };
         return Ok(diff(&config.changes_since(&old), args.json)?);
@@ -44,7 +50,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     } else {
         outln!(
             "{}: ok (listeners: {}, routes: {}, clusters: {})",
-            args.config.display(),
+            named.display(),
             config.listeners().len(),
             config.routes().len(),
             config.clusters().len(),

@@ -11,7 +11,6 @@ use crate::{backend, check, completions, demo, explain, load, proxy, sim};
     name = "plimsoll",
     version,
     arg_required_else_help = true,
-    disable_help_subcommand = true,
     after_help = "Examples:
   plimsoll demo                                            a whole fleet on this machine
   plimsoll proxy --from :8080 --to 127.0.0.1:8081 --to 127.0.0.1:8082
@@ -76,6 +75,31 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_config_may_be_named_without_an_option() {
+        for line in ["check a.toml", "check -c a.toml", "proxy a.toml", "proxy -c a.toml"] {
+            let parsed = Cli::try_parse_from(["plimsoll"].into_iter().chain(line.split(' ')));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+        }
+        for line in ["check", "check a.toml -c b.toml", "proxy a.toml --from :80", "proxy a.toml -c b.toml"] {
+            assert!(Cli::try_parse_from(["plimsoll"].into_iter().chain(line.split(' '))).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_one_s_own_machine_need_no_host() {
+        for line in ["backend --listen :8081", "explain --admin localhost:9900", "explain --admin :9900"] {
+            let parsed = Cli::try_parse_from(["plimsoll"].into_iter().chain(line.split(' ')));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+        }
+    }
+
+    #[test]
+    fn help_is_a_command_too() {
+        let asked = Cli::try_parse_from(["plimsoll", "help", "proxy"]).unwrap_err();
+        assert_eq!(asked.kind(), clap::error::ErrorKind::DisplayHelp);
     }
 
     #[test]

@@ -35,8 +35,11 @@ sockets over to it, and leaves when it serves. SIGTERM drains: requests in fligh
 process ends. Sockets that systemd passes (LISTEN_FDS) are used for the listeners at their addresses.")]
 pub(crate) struct Args {
     /// The config; instead of all other options
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["from", "to", "policy", "protocol", "admin", "threads"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["file", "from", "to", "policy", "protocol", "admin", "threads"])]
     config: Option<PathBuf>,
+    /// The config, as with -c
+    #[arg(value_name = "FILE", conflicts_with_all = ["from", "to", "policy", "protocol", "admin", "threads"])]
+    file: Option<PathBuf>,
     /// Where to listen, as IP:PORT or :PORT; may be repeated
     #[arg(long, value_name = "ADDR")]
     from: Vec<String>,
@@ -75,7 +78,8 @@ fn protocols() -> impl clap::builder::TypedValueParser<Value = Protocol> {
 /// Runs the proxy until it has drained.
 pub(crate) fn run(args: Args) -> Outcome {
     process::prepare();
-    let config = match &args.config {
+    let file = args.config.clone().or_else(|| args.file.clone());
+    let config = match &file {
         Some(file) => Config::load(file).map_err(anyhow::Error::from)?,
         None if args.from.is_empty() && args.to.is_empty() => {
             return Err(Problem::usage(
@@ -88,5 +92,5 @@ pub(crate) fn run(args: Args) -> Outcome {
                 .map_err(|error| Problem::Usage(error.to_string()))?
         }
     };
-    Ok(serve::serve(config, args.config)?)
+    Ok(serve::serve(config, file)?)
 }

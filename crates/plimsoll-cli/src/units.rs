@@ -1,8 +1,9 @@
-//! How durations, ratios and rates are written on the command line.
+//! How durations, ratios, rates and addresses are written on the command line.
 //!
 //! One spelling for each in every command; what cannot be used (a rate of zero, a ratio above one)
 //! is refused here, with the mend in the text, so that later code need not look again.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// A duration such as `250ms`, `10s`, `1m30s`.
@@ -44,6 +45,25 @@ pub(crate) fn number(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Where to listen: `IP:PORT`, `localhost:PORT`, or `:PORT` for all addresses.
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    address(text, Ipv4Addr::UNSPECIFIED.into())
+}
+
+/// Where something on this machine listens: `IP:PORT`, `localhost:PORT` or `:PORT`.
+pub(crate) fn local_address(text: &str) -> Result<SocketAddr, String> {
+    address(text, Ipv4Addr::LOCALHOST.into())
+}
+
+/// An address; `host` is meant by one without.
+fn address(text: &str, host: IpAddr) -> Result<SocketAddr, String> {
+    let parsed = match text.strip_prefix(':') {
+        Some(port) => port.parse().ok().map(|port| SocketAddr::new(host, port)),
+        None => text.replacen("localhost:", "127.0.0.1:", 1).parse().ok(),
+    };
+    parsed.ok_or_else(|| "write an IP address and a port, such as 127.0.0.1:8080, :8080 or [::1]:8080".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +74,20 @@ mod tests {
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
         assert!(duration("10").unwrap_err().contains("unit"));
         assert!(positive_duration("0s").is_err());
+    }
+
+    #[test]
+    fn addresses_may_leave_out_the_host() {
+        let text = |address: Result<SocketAddr, String>| address.map(|address| address.to_string());
+        assert_eq!(text(listen_address(":8081")), Ok("0.0.0.0:8081".to_owned()));
+        assert_eq!(text(local_address(":9900")), Ok("127.0.0.1:9900".to_owned()));
+        for known in [listen_address, local_address] {
+            assert_eq!(text(known("localhost:1")), Ok("127.0.0.1:1".to_owned()));
+            assert_eq!(text(known("[::1]:1")), Ok("[::1]:1".to_owned()));
+            for junk in ["", "80", "example.com:80", ":99999", "1.2.3.4"] {
+                assert!(known(junk).is_err(), "{junk}");
+            }
+        }
     }
 
     #[test]

@@ -52,8 +52,8 @@ Distributions: fixed:D, exp:MEAN, lognormal:MEAN,SIGMA, pareto:LEAST,SHAPE.
 gRPC calls go to /plimsoll.backend.v1.Backend/Work: any message in, the same out.
 SIGTERM begins lame duck: no new work is asked for, what comes is served, then the process ends.")]
 pub(crate) struct Args {
-    /// Where to listen; port 0 takes a free one, and the ready line on stderr names it
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
+    /// Where to listen, as IP:PORT or :PORT; port 0 takes a free one, and the ready line on stderr names it
+    #[arg(long, value_name = "ADDR", value_parser = units::listen_address, default_value = "127.0.0.1:9000")]
     listen: SocketAddr,
     /// CPU that each request costs, at speed 1
     #[arg(long, value_name = "DIST", default_value = "fixed:1ms")]

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::exit::{Outcome, Verdict};
 use crate::output::{errln, out, outln};
+use crate::units;
 
 /// Where the admin API of a proxy listens unless its config says otherwise.
 const ADMIN: &str = "127.0.0.1:9900";
@@ -32,8 +33,8 @@ pub(crate) struct Args {
     /// The request: its own x-request-id, or the one in the answer that it got
     #[arg(value_name = "ID", conflicts_with_all = ["outcome", "reason", "criticality", "customer", "cluster", "last"])]
     id: Option<String>,
-    /// Where the proxy's admin API listens, as IP:PORT
-    #[arg(long, value_name = "ADDR", default_value = ADMIN)]
+    /// Where the proxy's admin API listens, as IP:PORT or :PORT
+    #[arg(long, value_name = "ADDR", value_parser = units::local_address, default_value = ADMIN)]
     admin: SocketAddr,
     /// Only those that ended so
     #[arg(long, value_parser = ["refused", "failed", "retried", "served"])]

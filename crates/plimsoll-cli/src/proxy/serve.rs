@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use listenfd::ListenFd;
 use plimsoll::server::EndSignals;
 use plimsoll_admin::{Fleet as _, Readiness};
-use plimsoll_proxy::config::Config;
+use plimsoll_proxy::config::{Config, ConfigError, at_arguments};
 use plimsoll_proxy::{Proxy, Sockets};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -42,7 +42,8 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
     runtime.block_on(async {
         let mut signals = Signals::new().context("cannot listen for signals")?;
         let bound = config.admin().map(|address| admin::Bound::new(address, &mut given)).transpose()?;
-        let proxy = Arc::new(Proxy::start_with(config, &mut given).await?);
+        let started = Proxy::start_with(config, &mut given).await;
+        let proxy = Arc::new(started.map_err(|error| placed(error, file.as_deref()))?);
         for listener in proxy.listeners() {
             tracing::info!(listener = listener.name, address = %listener.address, "listening");
         }
@@ -60,6 +61,17 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
         notify::ready();
         Ok(server.control(&mut signals).await)
     })
+}
+
+/// The error, with what is wrong with arguments put at them.
+fn placed(error: plimsoll_proxy::Error, file: Option<&Path>) -> plimsoll_proxy::Error {
+    match error {
+        plimsoll_proxy::Error::Config(error) if file.is_none() => plimsoll_proxy::Error::Config(ConfigError::new(
+            "command line",
+            error.problems().iter().cloned().map(at_arguments).collect(),
+        )),
+        error => error,
+    }
 }
 
 /// Sockets that systemd, or another program of its manners, listens at for this one.

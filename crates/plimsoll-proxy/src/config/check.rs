@@ -473,14 +473,27 @@ fn takes_all_of<T: PartialEq>(condition: &[T], other: &[T]) -> bool {
     condition.is_empty() == other.is_empty() && other.iter().all(|one| condition.contains(one))
 }
 
-/// Puts the problems that the command line's arguments cause at the arguments.
-pub(super) fn at_arguments(problem: Problem) -> Problem {
+/// What a file's settings are called as arguments, in reasons and mends. Longer texts come before those that are in them.
+const AS_ARGUMENTS: [(&str, &str); 7] = [
+    ("add [[listeners]] with address = \"0.0.0.0:8080\"", "add --from :8080"),
+    ("list at least one, such as \"10.0.0.1:8080\"", "add --to 10.0.0.1:8080"),
+    ("\"0.0.0.0:8080\" for all addresses", "\":8080\" for all addresses"),
+    ("give backends[", "use a config (-c FILE), and give backends["),
+    (" is backends[", " is --to["),
+    (" is taken by listeners[", " is taken by --from["),
+    ("admin.listen", "--admin"),
+];
+
+/// Puts the problems that the command line's arguments cause at the arguments, with mends for these.
+#[must_use]
+pub fn at_arguments(problem: Problem) -> Problem {
     let path = problem
         .path
         .replace("clusters.default.backends", "--to")
         .replace("listeners", "--from")
         .replace(".address", "");
-    Problem { path, ..problem }
+    let named = |text: String| AS_ARGUMENTS.iter().fold(text, |text, (setting, words)| text.replace(setting, words));
+    Problem { path, reason: named(problem.reason), mend: named(problem.mend), ..problem }
 }
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ pub use access_log::{AccessLog, LogFormat, LogPath};
 pub use address::{Backend, BackendAddress};
 pub use answer::{Answer, AnswerStatus, ContentType};
 pub use batch::{Batch, TargetUtilization};
+pub use check::at_arguments;
 pub use client_name::ClientName;
 pub use cluster::{Cluster, ProxyHeader};
 pub use criticality::{Believed, FieldName, Level};

@@ -109,4 +109,20 @@ mod tests {
         let text = simple(&[], &[]).unwrap_err().to_string();
         assert!(text.contains("--from: there is no listener") && text.contains("--to: there is no backend"), "{text}");
     }
+
+    #[test]
+    fn mends_are_told_in_arguments() {
+        for (from, to, expected) in [
+            (&[][..], &["10.0.0.1:80"][..], "mend: add --from :8080"),
+            (&[":80"], &[], "mend: add --to 10.0.0.1:8080"),
+            (&["8080"], &["10.0.0.1:80"], "\":8080\" for all addresses"),
+            (&[":80", ":80"], &["10.0.0.1:80"], "--from[1]: 0.0.0.0:80 is taken by --from[0]"),
+            (&[":80"], &["a:80", "a:80"], "--to[1]: a:80 is --to[0] already"),
+            (&[":80"], &["a:80", "a:80"], "use a config (-c FILE), and give backends[0] a weight"),
+            (&[":9900"], &["a:80"], "choose another port here or for --admin"),
+        ] {
+            let text = simple(from, to).unwrap_err().to_string();
+            assert!(text.contains(expected) && !text.contains("listeners"), "{from:?} {to:?}: {text}");
+        }
+    }
 }
