@@ -192,6 +192,11 @@ impl Record {
         self.failures.values().sum()
     }
 
+    /// Whether there is any latency: of an answer, or of a request that timed out.
+    pub(crate) fn has_latency(&self) -> bool {
+        !self.latency.is_empty()
+    }
+
     /// Milliseconds within which this share of the requests was answered; 0 without any.
     pub(crate) fn latency_ms(&self, quantile: f64) -> f64 {
         self.latency.value_at_quantile(quantile) as f64 / 1e3

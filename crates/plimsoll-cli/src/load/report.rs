@@ -35,7 +35,8 @@ pub(crate) struct Report {
     statuses: BTreeMap<u16, u64>,
     grpc_statuses: BTreeMap<u16, u64>,
     backends: BTreeMap<String, u64>,
-    latency_ms: Percentiles,
+    /// `None` where nothing was answered or timed out.
+    latency_ms: Option<Percentiles>,
     send_lag_ms: Lag,
     connections: u64,
     bytes: u64,
@@ -116,14 +117,14 @@ impl Report {
                 .iter()
                 .map(|(backend, count)| (String::from_utf8_lossy(backend.as_bytes()).into_owned(), *count))
                 .collect(),
-            latency_ms: Percentiles {
+            latency_ms: record.has_latency().then(|| Percentiles {
                 mean: record.mean_latency_ms(),
                 p50: record.latency_ms(0.5),
                 p90: record.latency_ms(0.9),
                 p99: record.latency_ms(0.99),
                 p99_9: record.latency_ms(0.999),
                 max: record.latency_ms(1.0),
-            },
+            }),
             send_lag_ms: Lag { p50: record.lag_ms(0.5), p99: record.lag_ms(0.99), max: record.lag_ms(1.0) },
             connections: record.connections,
             bytes: record.bytes,
@@ -171,12 +172,14 @@ impl fmt::Display for Report {
         writeln!(f, "{}  {}  {}", self.url, self.protocol, self.load)?;
         let Self { requests, seconds, rate, failed, .. } = self;
         writeln!(f, "  requests   {requests} in {seconds:.2} s, {rate:.1}/s, {failed} failed")?;
-        let p = &self.latency_ms;
-        writeln!(
-            f,
-            "  latency    p50 {:.2} ms   p90 {:.2} ms   p99 {:.2} ms   p99.9 {:.2} ms   max {:.2} ms   (mean {:.2} ms)",
-            p.p50, p.p90, p.p99, p.p99_9, p.max, p.mean
-        )?;
+        match &self.latency_ms {
+            Some(p) => writeln!(
+                f,
+                "  latency    p50 {:.2} ms   p90 {:.2} ms   p99 {:.2} ms   p99.9 {:.2} ms   max {:.2} ms   (mean {:.2} ms)",
+                p.p50, p.p90, p.p99, p.p99_9, p.max, p.mean
+            )?,
+            None => writeln!(f, "  latency    -")?,
+        }
         let lag = &self.send_lag_ms;
         writeln!(f, "  send lag   p50 {:.2} ms   p99 {:.2} ms   max {:.2} ms", lag.p50, lag.p99, lag.max)?;
         for (status, count) in &self.statuses {
@@ -322,6 +325,19 @@ mod tests {
         let line = text.lines().find(|line| line.trim_start().starts_with("critical-plus")).unwrap();
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!(words[..8], ["critical-plus", "1", "1", "1", "100.0%", "0", "0", "0"]);
+    }
+
+    #[test]
+    fn where_nothing_was_answered_there_is_no_latency() {
+        let mut record = Record::default();
+        record.ended(Duration::from_micros(20), Err(Failure::Connect));
+        let report = Report::new(&plan(Mix::default()), &record);
+        let text = report.to_string();
+        assert!(text.lines().any(|line| line.trim_end() == "  latency    -"), "{text}");
+        assert!(serde_json::to_value(&report).unwrap()["latency_ms"].is_null());
+        record.ended(Duration::from_millis(30), Err(Failure::Timeout));
+        let text = Report::new(&plan(Mix::default()), &record).to_string();
+        assert!(text.contains("p50 30."), "{text}");
     }
 
     #[test]
