@@ -13,10 +13,12 @@ use crate::output::{errln, out, outln};
 /// Arguments of `plimsoll check`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  plimsoll check -c plimsoll.toml                    say all that is wrong; exit 1 if anything is
-  plimsoll check -c plimsoll.toml --print            the effective config, with every default
-  plimsoll check -c plimsoll.toml --diff old.toml    what a proxy that runs by old.toml would do about it on SIGHUP;
-                                                     exit 1 if a change needs a restart")]
+  plimsoll check -c plimsoll.toml                   all that is wrong with it
+  plimsoll check -c plimsoll.toml --print           every default written out
+  plimsoll check -c plimsoll.toml --diff old.toml   what a reload would do
+
+Exits with 1 if anything is wrong. With --diff it says what a proxy that runs by old.toml would do about plimsoll.toml on \
+SIGHUP, and exits with 1 if a change needs a restart.")]
 pub(crate) struct Args {
     /// The config to check
     #[arg(short, long, value_name = "FILE")]

@@ -12,7 +12,7 @@ use crate::{backend, check, completions, demo, explain, load, proxy, sim};
     version,
     arg_required_else_help = true,
     after_help = "Examples:
-  plimsoll demo                                            a whole fleet on this machine
+  plimsoll demo                 a whole fleet on this machine
   plimsoll proxy --from :8080 --to 127.0.0.1:8081 --to 127.0.0.1:8082
   plimsoll proxy -c plimsoll.toml
   plimsoll check -c plimsoll.toml
@@ -108,6 +108,21 @@ mod tests {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:"), "`plimsoll {} --help` has no examples", command.get_name());
             assert!(help.contains(&format!("plimsoll {}", command.get_name())));
+        }
+    }
+
+    /// clap wraps what is too long for the terminal, and would wrap again what is broken by hand.
+    #[test]
+    fn help_fits_a_narrow_terminal() {
+        const NARROW: usize = 80;
+        let whole = Cli::command();
+        for command in std::iter::once(&whole).chain(whole.get_subcommands()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines().filter(|line| !line.is_empty()) {
+                let fits =
+                    if line.starts_with(' ') { line.chars().count() < NARROW } else { line.ends_with(['.', ':']) };
+                assert!(fits, "`{} --help` breaks a paragraph, or has too long an example: {line}", command.get_name());
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::output::out;
 /// Arguments of `plimsoll completions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  plimsoll completions bash > ~/.local/share/bash-completion/completions/plimsoll
+  source <(plimsoll completions bash)   a line for ~/.bashrc
   plimsoll completions zsh > ~/.zfunc/_plimsoll
   plimsoll completions fish > ~/.config/fish/completions/plimsoll.fish")]
 pub(crate) struct Args {

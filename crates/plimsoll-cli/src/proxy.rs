@@ -26,13 +26,13 @@ const PROTOCOLS: [(&str, Protocol); 3] =
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   plimsoll proxy --from 127.0.0.1:8080 --to 127.0.0.1:8081 --to 127.0.0.1:8082
-  plimsoll proxy --from :8080 --to 10.0.0.1:80 --to 10.0.0.2:80 --policy least-loaded --admin 127.0.0.1:9901
+  plimsoll proxy --from :8080 --to 10.0.0.1:80 --policy p2c --admin off
   plimsoll proxy -c plimsoll.toml
 
-SIGHUP reads the config again; what did not change in it goes on undisturbed, and a config with a
-problem changes nothing. SIGUSR1 opens the access log again. SIGUSR2 starts this program again, hands its
-sockets over to it, and leaves when it serves. SIGTERM drains: requests in flight are answered, then the
-process ends. Sockets that systemd passes (LISTEN_FDS) are used for the listeners at their addresses.")]
+SIGHUP reads the config again; what did not change in it goes on undisturbed, and a config with a problem changes \
+nothing. SIGUSR1 opens the access log again. SIGUSR2 starts this program again, hands its sockets over to it, and leaves \
+when it serves. SIGTERM drains: requests in flight are answered, then the process ends. Sockets that systemd passes \
+(LISTEN_FDS) are used for the listeners at their addresses.")]
 pub(crate) struct Args {
     /// The config; instead of all other options
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["file", "from", "to", "policy", "protocol", "admin", "threads"])]

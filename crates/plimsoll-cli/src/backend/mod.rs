@@ -42,13 +42,14 @@ const X_CUSTOMER: HeaderName = HeaderName::from_static("x-customer");
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   plimsoll backend --listen 127.0.0.1:9001 --cost exp:2ms
-  plimsoll backend --listen 127.0.0.1:9002 --cost exp:2ms --speed 4      a machine four times as fast
-  plimsoll backend --listen 127.0.0.1:9003 --wait lognormal:20ms,1       a service that waits for others
-  plimsoll backend --listen 127.0.0.1:0 --report utilization=.2,rps=100  the same load report always
-  plimsoll backend --listen 127.0.0.1:9004 --cost exp:2ms --protect      one that protects itself
-  curl -d '{\"speed\": 0.5, \"error_rate\": 0.1}' 127.0.0.1:9001/control     change it while it runs
+  plimsoll backend --listen :9002 --cost exp:2ms --speed 4   a fast machine
+  plimsoll backend --listen :9003 --wait lognormal:20ms,1    waits for others
+  plimsoll backend --report utilization=.2,rps=100           says this always
+  plimsoll backend --listen :9004 --cost exp:2ms --protect   protects itself
+  curl -d '{\"speed\": 0.5, \"error_rate\": 0.1}' 127.0.0.1:9001/control
 
-Distributions: fixed:D, exp:MEAN, lognormal:MEAN,SIGMA, pareto:LEAST,SHAPE.
+The last of these changes it while it runs. Distributions: fixed:D, exp:MEAN, lognormal:MEAN,SIGMA, pareto:LEAST,SHAPE.
+
 gRPC calls go to /plimsoll.backend.v1.Backend/Work: any message in, the same out.
 SIGTERM begins lame duck: no new work is asked for, what comes is served, then the process ends.")]
 pub(crate) struct Args {

@@ -58,9 +58,9 @@ const MAX_BACKENDS: usize = 32;
 /// Arguments of `plimsoll demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  plimsoll demo                      round-robin, then weighted, for half a minute
+  plimsoll demo                     round-robin, then weighted: half a minute
   plimsoll demo --for 2m --speeds 1,1,1,1,8
-  plimsoll demo --for 30s --json     the figures of each phase on stdout")]
+  plimsoll demo --for 30s --json    the figures of each phase on stdout")]
 pub(crate) struct Args {
     /// How long, both phases together
     #[arg(long = "for", value_name = "D", value_parser = units::positive_duration, default_value = "30s")]

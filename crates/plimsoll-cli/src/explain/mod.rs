@@ -22,13 +22,13 @@ const LAST: usize = 20;
 /// Arguments of `plimsoll explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  plimsoll explain                            the latest requests of which something is remembered, a line each
-  plimsoll explain 1f3a9c4e77b2d015           all that was decided about one, by the x-request-id of its answer
+  plimsoll explain                    the latest requests, a line each
+  plimsoll explain 1f3a9c4e77b2d015   one of them, by its x-request-id
   plimsoll explain --reason overloaded --criticality critical
   plimsoll explain --outcome retried --json | jq .requests[].failed_attempts
 
-Remembered are all that were refused, failed or were tried again, and a sample of the others, as far back as there is room:
-see [explain] in the configuration. Whether throttling is as it should be: curl -s ADDR/api/v1/throttling")]
+Remembered are all that were refused, failed or were tried again, and a sample of the others, as far back as there is \
+room: see [explain] in the configuration. `curl -s ADDR/api/v1/throttling` says whether throttling is as it should be.")]
 pub(crate) struct Args {
     /// The request: its own x-request-id, or the one in the answer that it got
     #[arg(value_name = "ID", conflicts_with_all = ["outcome", "reason", "criticality", "customer", "cluster", "last"])]

@@ -38,23 +38,24 @@ use plan::{Plan, Protocol};
 /// Arguments of `plimsoll load`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  plimsoll load http://127.0.0.1:8080/ --rate 500                       500 requests/s, Poisson arrivals
-  plimsoll load http://127.0.0.1:8080/ --rate 500 --arrival uniform --duration 1m --json
-  plimsoll load http://127.0.0.1:8080/ --concurrency 50 --duration 30s  as many as 50 callers can
-  plimsoll load http://127.0.0.1:8080/ --protocol grpc --rate 200 --body-size 100
-  plimsoll load http://127.0.0.1:8080/ --requests 1000 --fail-on-error  exit 1 if one of them fails
+  plimsoll load http://127.0.0.1:8080/ --rate 500         500 requests a second
+  plimsoll load http://127.0.0.1:8080/ --rate 500 --arrival uniform --json
+  plimsoll load http://127.0.0.1:8080/ --concurrency 50   what 50 callers get
+  plimsoll load http://127.0.0.1:8080/ --protocol grpc --rate 200
+  plimsoll load http://127.0.0.1:8080/ --requests 1000 --fail-on-error
 
 Who is served in time when there is too much for all:
-  plimsoll load http://127.0.0.1:8080/ --rate 2000 --useful-within 250ms --tell-deadline \\
-      --criticality critical-plus=10,critical=30,sheddable-plus=30,sheddable=30 --customers web=3,batch=1
+  plimsoll load http://127.0.0.1:8080/ --rate 2000 --useful-within 250ms \\
+      --tell-deadline --customers web=3,batch=1 \\
+      --criticality critical-plus=10,critical=30,sheddable-plus=30,sheddable=30
 
-Latency counts from the moment at which a request was meant to be sent to the end of its body, so a
-stall shows in every request that it held up. A request failed if it got no whole answer in time, an
-HTTP status of 400 or more, or a gRPC status other than 0.
+Latency counts from the moment at which a request was meant to be sent to the end of its body, so a stall shows in every \
+request that it held up. A request failed if it got no whole answer in time, an HTTP status of 400 or more, or a gRPC \
+status other than 0. With --fail-on-error it exits with 1 if one did.
 
-With --criticality, --customers or --useful-within the result also says what became of each group. Useful are
-answers that did not fail and came in time; shed are requests answered with x-plimsoll-shed, HTTP 429 or 503, or
-gRPC RESOURCE_EXHAUSTED or UNAVAILABLE.")]
+With --criticality, --customers or --useful-within the result also says what became of each group. Useful are answers \
+that did not fail and came in time; shed are requests answered with x-plimsoll-shed, HTTP 429 or 503, or gRPC \
+RESOURCE_EXHAUSTED or UNAVAILABLE.")]
 pub(crate) struct Args {
     /// Where to: http://HOST:PORT/PATH
     url: String,

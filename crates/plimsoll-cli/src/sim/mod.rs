@@ -21,13 +21,14 @@ use crate::output::outln;
     arg_required_else_help = true,
     after_help = "Examples:
   plimsoll sim list                              what there is
-  plimsoll sim run two-speeds                    metrics and checks; exit 1 when a check fails
-  plimsoll sim run mine.toml --seeds 10          a scenario of your own, ten times
-  plimsoll sim run two-speeds --json             {scenario, seeds, metrics, checks} on stdout
-  plimsoll sim check mine.toml                   all that is wrong with it, without running it
-  plimsoll sim report --out report               one page with every figure beside what the source says
+  plimsoll sim run two-speeds                    metrics and checks
+  plimsoll sim run mine.toml --seeds 10          one of your own, ten times
+  plimsoll sim run two-speeds --json             the same as JSON
+  plimsoll sim check mine.toml                   all that is wrong with it
+  plimsoll sim report --out report               every figure on one page
 
-A run depends on its file and seed alone: the same bytes come out on any number of threads."
+A run exits with 1 when a check fails; the page has each figure beside what the source says. A run depends on its \
+file and seed alone: the same bytes come out on any number of threads."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
