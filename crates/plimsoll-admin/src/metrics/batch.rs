@@ -58,7 +58,7 @@ pub(super) static BATCH: [Metric; 7] = [
         name: "batch_utilization_ratio",
         kind: MetricType::Gauge,
         labels: LISTENER,
-        help: "Utilization of backends by which credit goes, a mean of their reports; nothing where they report none",
+        help: "Utilization of backends by which credit goes, a mean of their reports, each at most four times the target; nothing where they report none",
         fill: |s, out| gauges(s, out, |batch| batch.utilization),
     },
     Metric {

@@ -253,7 +253,7 @@ pub(super) static CLUSTERS: [Metric; 51] = [
         name: "locality_utilization_ratio",
         kind: MetricType::Gauge,
         labels: LOCALITY,
-        help: "Mean utilization of the healthy backends of a locality, by what they reported in the last seconds",
+        help: "Mean utilization of the healthy backends of a locality, by what they reported in the last seconds; each counts at most as full (1), or as twice the median where that is more",
         fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.utilization)),
     },
     Metric {
