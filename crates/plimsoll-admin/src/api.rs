@@ -109,7 +109,8 @@ impl IntoResponse for Problem {
 /// Refuses what a page of another origin made a browser send: the API trusts who can reach it, and a browser on
 /// this machine can.
 async fn no_foreign_page(State(fleet): Shared, request: Request, next: Next) -> Response {
-    if let Some(name) = host::foreign(request.headers(), |name| fleet.is_called(name)) {
+    let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
+    if !is_probe && let Some(name) = host::foreign(request.headers(), |name| fleet.is_called(name)) {
         let error = format!("the admin API does not go by the name {name:?}: a page may have made it lead here");
         let mend = "ask by IP address or as localhost, or list the name in hosts in [admin] of the configuration";
         return Problem::new(StatusCode::FORBIDDEN, error, mend).into_response();

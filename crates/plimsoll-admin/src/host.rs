@@ -4,7 +4,7 @@
 //! site's answers are not shown to them; which is void once the name of their own site is made to lead here (DNS rebinding):
 //! browsers send neither an `Origin` with what a page then reads nor, to names without TLS, `Sec-Fetch-Site`. But the request
 //! names the site. So it has to name an address, which cannot be made to lead elsewhere, or a name that this process is known by.
-//! Who names nothing is no browser.
+//! Who names nothing is no browser. How the process is may be asked by any name: probes do, and there is nothing in it to read.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use axum::http::uri::Authority;
 /// The host that a request with these fields names, if that is neither an address nor, by `is_own`, this process.
 pub(crate) fn foreign(fields: &HeaderMap, is_own: impl Fn(&str) -> bool) -> Option<String> {
     let named = fields.get_all(HOST).iter().map(|host| name(host.as_bytes()));
-    named.into_iter().find(|name| !is_address(name) && !is_own(name))
+    named.into_iter().find(|name| !name.is_empty() && !is_address(name) && !is_own(name))
 }
 
 /// In lower case, without the port and without the dot of the root.
@@ -53,7 +53,6 @@ mod tests {
             ("localhost.evil.example:80", "localhost.evil.example"),
             ("a.proxy.internal", "a.proxy.internal"),
             ("not a host", "not a host"),
-            ("", ""),
         ] {
             assert_eq!(foreign(other).as_deref(), Some(name));
         }
@@ -64,5 +63,6 @@ mod tests {
         let both = [(HOST, HeaderValue::from_static("127.0.0.1")), (HOST, HeaderValue::from_static("evil.example"))];
         assert_eq!(foreign(&HeaderMap::from_iter(both), |_| false).as_deref(), Some("evil.example"));
         assert_eq!(foreign(&HeaderMap::new(), |_| false), None);
+        assert_eq!(foreign(&HeaderMap::from_iter([(HOST, HeaderValue::from_static(""))]), |_| false), None);
     }
 }

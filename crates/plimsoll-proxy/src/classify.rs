@@ -144,6 +144,12 @@ impl Rules {
         }
     }
 
+    /// What a request says of itself, but for what is not believed.
+    pub(crate) fn read(&self, headers: &HeaderMap) -> Metadata {
+        let read = Metadata::read(headers);
+        Metadata { attempt: read.attempt.filter(|_| self.claims.counts_attempts), ..read }
+    }
+
     /// What is made of a request that says this of itself.
     pub(crate) fn classify(&self, said: Metadata) -> Class {
         let Metadata { criticality, claimed_in, timeout, attempt, malformed } = said;
@@ -160,7 +166,7 @@ impl Rules {
                 (decided, from)
             }
         };
-        let is_retry = self.claims.counts_attempts && attempt.is_some_and(|attempt| attempt > 1);
+        let is_retry = attempt.is_some_and(|attempt| attempt > 1);
         Class { criticality, left: timeout, is_retry, from, malformed }
     }
 

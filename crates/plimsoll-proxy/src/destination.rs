@@ -99,7 +99,7 @@ impl Target {
         if !self.is_classified && !self.ranks {
             return Decided::default();
         }
-        let read = Metadata::read(request.headers());
+        let read = rules.read(request.headers());
         let taken_as = |criticality| Some(Metadata { criticality: Some(criticality), ..read });
         if !self.is_classified {
             return Decided { metadata: taken_as(rules.criticality(&read)), ..Decided::default() };

@@ -13,8 +13,7 @@
 //!   are told of it.
 //! - `connection`: one client; `http1`, [`http2`]: its protocol, and what a connection may cost; `activity`: what happens on it,
 //!   `time_limits`: for how long; `clients`: how many from one address, `seats`: how many in all.
-//! - `forward`: one request; `request_body` (and `silence`), `response_body`: what streams through; `hop`: fields that are not
-//!   passed on; `upgrade`: what follows when both sides leave HTTP; `date`; `access_log`: what is written of it.
+//! - `forward`: one request; `request_body` (and `silence`), `response_body`: what streams through; `upgrade`: what follows when both sides leave HTTP; `date`; `access_log`: what is written of it.
 //! - `destination`: where a route leads; `fixed`: answers that stand in the file; `degrade`: what is given in place of an error.
 //! - `quotas`: what customers may use.
 //! - `classify`: how critical a request is; `inbound`: whether the process behind a cluster can take it on.

@@ -8,6 +8,7 @@
 //! idle for     1      ½     ¼     ⅛    1/16  1/32  1/64     of idle_timeout
 //! ```
 //!
+//! Nobody is sent away so soon for nothing: while nobody has had to wait for [`LATELY`], the time is a quarter at the least.
 //! It finds its own level: connections that come faster make it fuller, idle ones go sooner, seats come free faster; nothing has
 //! to be kept in mind. Where nobody is idle and somebody waits, answers on HTTP/1 end the connection, but only of those who have had their
 //! seat for [`TURN`]: else, with more clients than seats, each would lose it with each answer, and all would do nothing but connect.
@@ -28,7 +29,11 @@ use crate::pressure::MOST_HALVINGS;
 const SHORT_AT: u32 = 90;
 /// Between two lines of the log about one listener.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
-/// For how long a connection has its seat to itself: at most a tenth of the seats changes hands in a second.
+/// For so long it counts that somebody had to wait.
+const LATELY: Duration = Duration::from_secs(30);
+/// How often the time is halved while nobody has had to wait lately.
+const IN_PEACE: u32 = 2;
+/// For how long a connection has its seat to itself.
 const TURN: Duration = Duration::from_secs(10);
 
 /// How often the time that a connection may be idle is halved where `taken` of `most` seats are taken.
@@ -69,7 +74,13 @@ impl Seats {
 
     /// How often the time that a connection may be idle is halved now.
     pub(crate) fn halvings(&self) -> u32 {
-        halvings(self.taken(), self.most.load(Ordering::Relaxed))
+        let halvings = halvings(self.taken(), self.most.load(Ordering::Relaxed));
+        if halvings > IN_PEACE && !self.have_waited_lately() { IN_PEACE } else { halvings }
+    }
+
+    /// Whether somebody waits, or had to not long ago: it was said then, or less than [`SAY_AGAIN`] before.
+    fn have_waited_lately(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0 || self.said.lock().is_some_and(|said| said.elapsed() < LATELY)
     }
 
     /// Whether somebody waits, and it is for one who came at `since` to make room.
@@ -199,6 +210,21 @@ mod tests {
         drop(waiting);
         assert!(!seats.are_wanted_from(since));
         assert_eq!(seats.waited(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_idle_keeps_a_quarter_of_the_time_while_nobody_waits() {
+        let seats = Seats::default();
+        seats.allow(1);
+        assert!(seats.try_take());
+        assert_eq!(seats.halvings(), 2);
+        let waiting = Waiting::begin(&seats);
+        assert_eq!(seats.halvings(), 6);
+        assert!(seats.may_say());
+        drop(waiting);
+        assert_eq!(seats.halvings(), 6);
+        tokio::time::sleep(LATELY).await;
+        assert_eq!(seats.halvings(), 2);
     }
 
     #[tokio::test(start_paused = true)]

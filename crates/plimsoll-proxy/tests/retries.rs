@@ -163,3 +163,18 @@ async fn a_stranger_does_not_say_that_it_has_tried_before() {
         assert!(answer.body.contains("x-envoy-expected-rq-timeout-ms"), "{listener}: {}", answer.body);
     }
 }
+
+/// Nor does what it says go on in the proxy's own further attempts.
+#[tokio::test]
+async fn a_further_attempt_does_not_count_from_what_a_stranger_says() {
+    let (refuses, serves) = (overloaded().await, Backend::echo().await);
+    let proxy = start(&text(&[refuses.address, serves.address], "criticality = \"critical-plus\"", "")).await;
+    let mut numbers = Vec::new();
+    for _ in 0..4 {
+        let answer = ask(&proxy, "x-envoy-attempt-count: 4000000000\r\n").await;
+        assert_eq!(answer.status, 200);
+        numbers.extend(answer.body.lines().filter(|line| line.contains("x-envoy-attempt-count")).map(str::to_owned));
+    }
+    assert!(!numbers.is_empty(), "some of them were sent again");
+    assert!(numbers.iter().all(|line| line.ends_with(": 2")), "{numbers:?}");
+}

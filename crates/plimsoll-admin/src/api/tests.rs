@@ -413,6 +413,7 @@ async fn a_page_whose_name_was_made_to_lead_here_can_neither_read_nor_drain() {
         assert!(answer.json()["mend"].as_str().unwrap().contains("hosts in [admin]"), "{}", answer.text);
     }
     assert_eq!(fleet.snapshot().clusters[0].backends[0].state, Health::Healthy);
+    assert_eq!(send(&fleet, "GET", "/readyz", &rebound).await.status, 200, "probes ask by any name");
     for host in ["127.0.0.1:9900", "[::1]:9900", "localhost:9900", "proxy.internal:9900"] {
         assert_eq!(send(&fleet, "GET", "/metrics", &[("host", host)]).await.status, 200, "{host}");
     }

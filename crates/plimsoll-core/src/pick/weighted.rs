@@ -16,7 +16,7 @@
 //! the honest a hundredth of that each. Backends most of whose requests fail are not in it: else, where most are such, the few that do
 //! serve would be taken for liars. What is above the bound is not remembered either ([`Weighted::update`] returns it).
 //!
-//! While fewer than two are known, or what they say is not finite, there is nothing to weigh, and the policy is `least-loaded`.
+//! While fewer than two are known, or none can do anything, or what they say is not finite, there is nothing to weigh, and the policy is `least-loaded`.
 
 use alloc::vec::Vec;
 
@@ -81,7 +81,7 @@ impl Weighted {
         self.known.clear();
         self.known.extend(known.clone().filter(|known| known.serves).map(|known| known.weight));
         if self.known.is_empty() {
-            self.known.extend(known.clone().map(|known| known.weight));
+            self.known.extend(known.clone().map(|known| known.weight).filter(|weight| *weight > 0.0));
         }
         let most = BOUNDS.1 * median::lower(&mut self.known)?;
         let (mut count, mut sum) = (0_u32, 0.0);
