@@ -51,7 +51,9 @@ def test_proxy_without_descriptors_goes_on_and_recovers(fleet: Fleet) -> None:
         assert before.request("/").status == 200
 
         def turned_away() -> int:
-            lines = scraper.request("/metrics").body.decode().splitlines()
+            answer = scraper.request("/metrics", host="127.0.0.1")
+            assert answer.status == 200, answer.body
+            lines = answer.body.decode().splitlines()
             counts = [
                 line for line in lines if line.startswith("plimsoll_refused_connections_total{") and '"descriptors"' in line
             ]

@@ -61,10 +61,12 @@ class Connection:
     def send(self, data: bytes | str) -> None:
         self.sock.sendall(data.encode() if isinstance(data, str) else data)
 
-    def request(self, target: str, method: str = "GET", fields: str = "", body: bytes = b"") -> Message:
+    def request(
+        self, target: str, method: str = "GET", fields: str = "", body: bytes = b"", host: str = "site.example"
+    ) -> Message:
         """Sends one request and reads its response. `fields` are further lines, each ending in CRLF."""
         length = f"content-length: {len(body)}\r\n" if body else ""
-        self.send(f"{method} {target} HTTP/1.1\r\nhost: site.example\r\n{length}{fields}\r\n".encode() + body)
+        self.send(f"{method} {target} HTTP/1.1\r\nhost: {host}\r\n{length}{fields}\r\n".encode() + body)
         return self.read_response(method)
 
     def _fill(self) -> None:
