@@ -155,17 +155,15 @@ impl Attempt {
     }
 
     /// Hands in what the head of the response says now instead of at the end: of a body that may take long, the report would be
-    /// old by then, and a lame duck must be known at once; and that the backend takes requests on is news only today.
+    /// old by then, and a lame duck must be known at once; and that the backend takes requests on, and answers, is news only today.
     pub(crate) fn report_now(&mut self) {
         let report = std::mem::replace(&mut self.report, Report::None);
         let cluster = self.home.cluster();
         let outcome = self.ended.unwrap_or_else(|| self.by_head()).outcome();
         let is_taken = !self.is_told && cluster.throttles() && outcome == throttle::Outcome::Accepted;
-        if is_taken || !matches!(report, Report::None) {
-            self.is_told |= is_taken;
-            let taken = Taken { criticality: self.criticality, outcome };
-            cluster.report(cluster.now(), self.id, &report, is_taken.then_some(taken));
-        }
+        self.is_told |= is_taken;
+        let taken = Taken { criticality: self.criticality, outcome };
+        cluster.report(cluster.now(), self.id, &report, is_taken.then_some(taken));
     }
 
     /// The connection speaks another protocol from here on; the request lasts until this is dropped.

@@ -152,7 +152,8 @@ where
     all_gone.recv().await;
     match (end, unfinished.load(Ordering::SeqCst)) {
         (DrainEnd::Quiet, unfinished) if cut_short => DrainEnd::CutShort { unfinished },
-        (DrainEnd::Quiet, unfinished @ 1..) => DrainEnd::Overdue { unfinished },
+        (DrainEnd::Quiet | DrainEnd::Overdue { unfinished: 0 }, unfinished @ 1..) => DrainEnd::Overdue { unfinished },
+        (DrainEnd::CutShort { unfinished: 0 }, unfinished) => DrainEnd::CutShort { unfinished },
         (end, _) => end,
     }
 }

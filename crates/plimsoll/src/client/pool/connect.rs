@@ -47,7 +47,10 @@ pub(crate) async fn connect(
         let mut tcp = TcpStream::connect(backend.address()).await.map_err(io)?;
         tcp.set_nodelay(true).map_err(io)?;
         if alpn == Alpn::Http2 {
-            notice_loss(&tcp).map_err(io)?;
+            // Where a sandbox forbids it, it is noticed later.
+            if let Err(error) = notice_loss(&tcp) {
+                tracing::debug!(%error, "the kernel will not notice early that a connection is lost");
+            }
         }
         if let Some(version) = config.proxy_protocol {
             tcp.write_all(&proxy_protocol::encode(version, client)).await.map_err(io)?;

@@ -104,6 +104,7 @@ impl Http1 {
         self.is_retired = true;
         std::mem::take(&mut self.idle)
     }
+
     /// Connections are opened in another way from the serial number `oldest` on: returns what is idle; what is in use ends with its request.
     pub(super) fn renew(&mut self, oldest: u64) -> Vec<Box<Connection>> {
         self.oldest = oldest;

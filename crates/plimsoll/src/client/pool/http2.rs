@@ -189,6 +189,7 @@ impl<B> Http2<B> {
         self.connections.clear();
         self.waiting.clear();
     }
+
     /// Connections are opened in another way from the serial number `oldest` on: all others go, as when the backend does. Who waits for one
     /// that is being opened asks again.
     pub(super) fn renew(&mut self, oldest: u64) {

@@ -177,6 +177,10 @@ pub(super) fn send<B: RequestBody>(
             place: None,
             is_back: false,
         };
+        if said.timeout.is_some_and(|said| said > left) {
+            // Whoever it is sent on behalf of waits less long.
+            call.say_time_left(request.headers_mut());
+        }
         let limit = std::pin::pin!(Limit::new(deadline));
         call.run(limit, &mut request, turn).await
     }
@@ -324,6 +328,10 @@ impl<B: RequestBody> Call<'_, B> {
             Ok(Ok((id, _))) => Ok((id, cluster.now())),
             Ok(Err(NoTurn::NoBackend)) => Err(Error::NoBackend),
             Ok(Err(NoTurn::Full)) => Err(saturated(Duration::ZERO)),
+            // It is its sender who has no more time, and who would have none for another try.
+            Err(TooLate) if until == self.deadline && self.left <= self.limit => {
+                Err(Error::Timeout { after: self.timeout, address: None, attempts: self.made })
+            }
             Err(TooLate) => Err(saturated(cluster.now().since(self.started))),
         }
     }
