@@ -18,23 +18,23 @@
 //! millisecond was left, or whose user clicked again. So it counts by how long was waited:
 //!
 //! ```text
-//! long  ⇔  waited ≥ limit ÷ 2,  or  waited ≥ max(500 ms, 3 · usual) in silence
+//! long  ⇔  waited ≥ limit ÷ 2,  or  waited ≥ max(50 ms, 3 · usual) in a silence of max(500 ms, 3 · usual)
 //! ```
 //!
 //! with the latency that is usual at the cluster, and the limit that is set for its requests. Half of what is set is long in any case: else
 //! nothing that runs into a short limit, some of which went by in a queue, would ever count. What is shorter is the choice of whoever
 //! asked, and must not be able to hold others back: a user who leaves a slow page, or who sends half of a body and no more. So it counts
-//! in *silence* only, when all of the request was sent and nobody else has been answered since: that is what hanging looks like. Three times
-//! what is usual keeps slow services apart from hanging ones; where it is not known yet, nothing but the limit is long.
+//! in *silence* only, when all of the request was sent and nobody else has been answered since: that is what hanging looks like. What several
+//! waited before they left adds up, see [`Silence`](super::Silence). Three times what is usual keeps slow services apart from hanging
+//! ones; where it is not known yet, nothing but the limit is long.
 
 use core::time::Duration;
 
 use super::Outcome;
+use super::silence::TIMES;
 
-/// A wait is not long before this time.
+/// A silence is not long before this time.
 const LEAST: Duration = Duration::from_millis(500);
-/// Nor before so many times what is usual: few answers take longer, at a backend that is well.
-const TIMES: u32 = 3;
 /// Above this part of the limit any wait is long.
 const OF_LIMIT: u32 = 2;
 
@@ -66,8 +66,9 @@ pub struct Wait {
     pub usual: Option<Duration>,
     /// An answer is waited for no longer than this, if whoever asked has the time.
     pub limit: Duration,
-    /// All of the request was sent, and the cluster has answered nobody since.
-    pub in_silence: bool,
+    /// What was waited in vain since the last answer to anybody, this time included; `None` if somebody was answered since this request was
+    /// sent, or not all of it was, or it waited for too short a time to say anything.
+    pub silence: Option<Duration>,
 }
 
 impl Ended {
@@ -89,8 +90,8 @@ impl Wait {
     /// Whether this side waited for so long that it is the other's fault.
     #[must_use]
     pub fn is_long(&self) -> bool {
-        let slow = self.usual.filter(|_| self.in_silence).map(|usual| LEAST.max(usual.saturating_mul(TIMES)));
-        self.waited >= slow.map_or(self.limit / OF_LIMIT, |slow| slow.min(self.limit / OF_LIMIT))
+        let in_silence = |usual: Duration| self.silence.is_some_and(|so| so >= LEAST.max(usual.saturating_mul(TIMES)));
+        self.waited >= self.limit / OF_LIMIT || self.usual.is_some_and(in_silence)
     }
 }
 
@@ -102,7 +103,7 @@ mod tests {
     use rand_pcg::Pcg64Mcg;
 
     use super::*;
-    use crate::throttle::{Multiple, Throttle, ThrottlePolicy, Verdict};
+    use crate::throttle::{Multiple, Silence, Throttle, ThrottlePolicy, Verdict};
     use crate::{Criticality, Timestamp};
 
     const fn ms(ms: u64) -> Duration {
@@ -112,7 +113,8 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn unanswered(waited: u64, usual: Option<u64>, limit: Duration) -> Outcome {
-        Ended::Unanswered(Wait { waited: ms(waited), usual: usual.map(ms), limit, in_silence: true }).outcome()
+        let silence = Some(ms(waited));
+        Ended::Unanswered(Wait { waited: ms(waited), usual: usual.map(ms), limit, silence }).outcome()
     }
 
     #[test]
@@ -142,9 +144,8 @@ mod tests {
     /// Whoever asks for a slow page and leaves, as often as he likes, holds nobody back.
     #[test]
     fn while_others_are_answered_only_the_limit_is_long() {
-        let ended = |waited| {
-            Ended::Unanswered(Wait { waited: ms(waited), usual: Some(ms(5)), limit: MINUTE, in_silence: false })
-        };
+        let ended =
+            |waited| Ended::Unanswered(Wait { waited: ms(waited), usual: Some(ms(5)), limit: MINUTE, silence: None });
         assert_eq!(ended(29_999).outcome(), Outcome::Unknown);
         assert_eq!(ended(30_000).outcome(), Outcome::Rejected);
     }
@@ -163,16 +164,18 @@ mod tests {
         }
     }
 
-    /// Requests sent in each second to a backend that has never answered, a hundred of them asked for, by callers who leave after a second.
+    /// Requests sent in each second to a backend that has never answered, a hundred of them asked for, by callers with this patience.
     fn sent_while_hanging(patience: Duration) -> [u32; 10] {
         let mut rng = Pcg64Mcg::seed_from_u64(7);
         let policy = ThrottlePolicy::Paced { k: Multiple::DEFAULT };
         let at = |millis| Timestamp::from_origin(ms(millis));
         let mut throttle = Throttle::new(at(0), policy);
-        let (mut out, mut sent) = (VecDeque::new(), [0; 10]);
+        let (mut out, mut sent, mut silence) = (VecDeque::new(), [0; 10], Silence::default());
+        let usual = ms(5);
         for now in (0..10_000).step_by(10) {
             while let Some(since) = out.pop_front_if(|since| now - *since >= patience.as_millis() as u64) {
-                let wait = Wait { waited: ms(now - since), usual: Some(ms(5)), limit: MINUTE, in_silence: true };
+                let silence = silence.unanswered(at(now), at(since), usual);
+                let wait = Wait { waited: ms(now - since), usual: Some(usual), limit: MINUTE, silence };
                 throttle.on_outcome(at(now), Criticality::Critical, Ended::Unanswered(wait).outcome());
             }
             if let Verdict::Send(_) = throttle.ask(at(now), Criticality::Critical, &mut rng) {
@@ -186,8 +189,10 @@ mod tests {
     /// Seed 7; fewer than two a second are sent five seconds after it has begun to hang. Callers who leave at once say nothing.
     #[test]
     fn a_backend_that_hangs_is_found_out_though_its_callers_leave_first() {
-        let sent = sent_while_hanging(ms(1_000));
-        assert!(sent[5..].iter().sum::<u32>() < 10, "{sent:?}");
-        assert_eq!(sent_while_hanging(ms(100)), [100; 10]);
+        for patience in [1_000, 400, 50] {
+            let sent = sent_while_hanging(ms(patience));
+            assert!(sent[5..].iter().sum::<u32>() < 10, "{patience} ms: {sent:?}");
+        }
+        assert_eq!(sent_while_hanging(ms(40)), [100; 10]);
     }
 }

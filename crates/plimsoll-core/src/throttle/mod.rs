@@ -16,6 +16,7 @@
 pub mod adaptive;
 mod ended;
 pub mod paced;
+mod silence;
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -24,6 +25,7 @@ use core::time::Duration;
 use rand_core::Rng;
 
 pub use self::ended::{Ended, Wait};
+pub use self::silence::Silence;
 use crate::{Criticality, Ratio, Timestamp};
 
 /// K: how many times what is accepted a client sends, when it cannot send everything.

@@ -11,9 +11,10 @@ use std::time::Duration;
 use http::StatusCode;
 use plimsoll_core::throttle::{self, Ended, Wait};
 use plimsoll_core::{BackendId, Criticality, LoadReport, Outcome, Timestamp};
+use tokio::time::Instant;
 
 use super::batch::Place;
-use super::cluster::{Done, Ending, Report, Shared, Taken};
+use super::cluster::{Done, Ending, Report, Shared, Since, Taken, Unanswered};
 use super::http1::Connection;
 use super::pool::StreamId;
 
@@ -38,8 +39,8 @@ pub(crate) struct Attempt {
     criticality: Criticality,
     /// The throttle knows what it can learn by it.
     is_told: bool,
-    /// All of the request is on its way.
-    is_sent: bool,
+    /// When all of the request was on its way.
+    sent_at: Option<Timestamp>,
     /// The caller owes more of the request, and the backend has what there is.
     awaits_caller: bool,
     /// How it ended, where the status and the like do not say.
@@ -65,7 +66,7 @@ impl Attempt {
             started,
             criticality,
             is_told: false,
-            is_sent: false,
+            sent_at: None,
             awaits_caller: false,
             ended: None,
             stream: None,
@@ -110,9 +111,9 @@ impl Attempt {
         }
     }
 
-    /// Whether all of the request is on its way.
-    pub(crate) fn set_sent(&mut self, is_sent: bool) {
-        self.is_sent = is_sent;
+    /// Whether all of the request is on its way, the last of which was there at `moved`; `None` if all was from the start.
+    pub(crate) fn set_sent(&mut self, is_sent: bool, moved: Option<Instant>) {
+        self.sent_at = is_sent.then(|| moved.map_or(self.started, |moved| self.home.cluster().clock().at(moved)));
     }
 
     /// Whether it is the caller who is waited for, and not the backend.
@@ -137,7 +138,7 @@ impl Attempt {
     /// The backend turned the request away for want of time. So little may have been left of it that this says nothing: it counts as
     /// if this side had stopped waiting.
     pub(crate) fn too_late(&mut self) {
-        self.ended = Some(Ended::Unanswered(self.home.cluster().wait(self.started, None, self.is_sent)));
+        self.ended = Some(Ended::Unanswered(Wait { silence: None, ..self.unanswered(None).of_all }));
     }
 
     /// A load report, or the attempt at one, was in the head or the trailers.
@@ -200,19 +201,17 @@ impl Attempt {
 
     /// The time of the request was up before there was an answer; `limit` is what is set for such a request, though its sender may have
     /// left it less. No backend can answer what a caller has not sent, and none is to blame for how little time a caller gives it: by
-    /// a millisecond anybody could have all backends ejected. One that has answered nobody meanwhile may hang, as in
+    /// a millisecond anybody could have all backends ejected. One that has answered nobody for long may hang, as in
     /// [`throttle`](plimsoll_core::throttle).
     pub(crate) fn fail_late(&mut self, ending: Ending, limit: Duration) {
         if self.awaits_caller {
             return self.fail_without_blame(ending);
         }
-        let cluster = self.home.cluster();
-        let wait = cluster.wait(self.started, Some(limit), self.is_sent);
-        let in_silence = self.is_sent && cluster.is_silent(self.id, self.started);
-        if (Wait { in_silence, ..wait }).is_long() {
-            self.fail_as(ending, Ended::Unanswered(wait));
+        let Unanswered { of_backend, of_all } = self.unanswered(Some(limit));
+        if of_backend.is_long() {
+            self.fail_as(ending, Ended::Unanswered(of_all));
         } else {
-            self.end(Outcome::Cancelled, ending, Ended::Unanswered(wait));
+            self.end(Outcome::Cancelled, ending, Ended::Unanswered(of_all));
         }
     }
 
@@ -235,8 +234,9 @@ impl Attempt {
         self.home.cluster().now().since(self.started)
     }
 
-    fn unanswered(&self) -> Ended {
-        Ended::Unanswered(self.home.cluster().wait(self.started, None, self.is_sent))
+    fn unanswered(&self, limit: Option<Duration>) -> Unanswered {
+        let since = self.sent_at.map_or(Since::Picked(self.started), Since::Sent);
+        self.home.cluster().unanswered(self.id, since, limit)
     }
 
     /// How it has ended, as far as there is the head of a response.
@@ -251,7 +251,7 @@ impl Attempt {
         let cluster = self.home.cluster();
         let now = cluster.now();
         if let Some(stream) = self.stream.take() {
-            let in_vain_since = self.status.is_none().then_some(self.started);
+            let in_vain_since = self.sent_at.filter(|_| self.status.is_none());
             self.home.give_back(stream, in_vain_since, now);
         }
         let taken = self.ended.unwrap_or(ended).outcome();
@@ -286,7 +286,9 @@ impl Drop for Attempt {
                     self.end(outcome, Ending::Answered(status), ended_by(outcome));
                 }
                 (_, Some(_)) => self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Answered),
-                (_, None) => self.end(Outcome::Cancelled, Ending::Cancelled, self.unanswered()),
+                (_, None) => {
+                    self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Unanswered(self.unanswered(None).of_all))
+                }
             }
         }
     }
@@ -349,7 +351,7 @@ mod tests {
 
     fn sent(home: &Arc<Nowhere>) -> Option<Attempt> {
         let mut attempt = attempt(home)?;
-        attempt.set_sent(true);
+        attempt.set_sent(true, None);
         Some(attempt)
     }
 
@@ -383,7 +385,7 @@ mod tests {
             for _ in 0..100 {
                 tokio::time::advance(Duration::from_millis(100)).await;
                 let mut left = attempt(&home).expect("nothing is held back");
-                left.set_sent(is_sent);
+                left.set_sent(is_sent, None);
                 tokio::time::advance(Duration::from_secs(5)).await;
                 if others_are_answered {
                     let mut other = attempt(&home).expect("nothing is held back");
@@ -408,12 +410,16 @@ mod tests {
         assert_eq!(home.0.counts().throttled, [0; 4]);
     }
 
-    /// Each as its sender leaves it this little time: it says nothing of the backend, unless that is hanging.
+    /// Three, each as its sender leaves it this little time: it says nothing of the backend, unless that is hanging.
     #[tokio::test(start_paused = true)]
     async fn a_backend_is_not_blamed_for_how_little_time_a_sender_leaves_it() {
         for (left, is_sent, others_are_answered, failures) in [
             (Duration::from_millis(1), true, false, 0),
-            (Duration::from_millis(499), true, false, 0),
+            (Duration::from_millis(49), true, false, 0),
+            // The second and the third, for then it has answered nobody for half a second.
+            (Duration::from_millis(300), true, false, 2),
+            (Duration::from_millis(300), true, true, 0),
+            (Duration::from_millis(300), false, false, 0),
             (Duration::from_secs(5), true, true, 0),
             (Duration::from_secs(5), false, false, 0),
             (Duration::from_secs(5), true, false, 3),
@@ -424,7 +430,7 @@ mod tests {
             for _ in 0..3 {
                 tokio::time::advance(Duration::from_millis(100)).await;
                 let mut late = attempt(&home).expect("nothing is held back yet");
-                late.set_sent(is_sent);
+                late.set_sent(is_sent, None);
                 tokio::time::advance(left).await;
                 if others_are_answered {
                     let mut other = attempt(&home).expect("nothing is held back yet");
@@ -456,6 +462,20 @@ mod tests {
         assert_eq!(home.0.counts().throttled, [0; 4]);
         let view = &home.0.backends()[0];
         assert_eq!((view.snapshot.failures, view.counts.timed_out), (0, 100));
+    }
+
+    /// A body of which the last came late: it is from then on that its answer is waited for.
+    #[tokio::test(start_paused = true)]
+    async fn who_has_taken_long_to_send_all_and_leaves_at_once_says_nothing() {
+        let home = nowhere();
+        answer_some(&home);
+        for _ in 0..100 {
+            let mut left = attempt(&home).expect("nothing is held back");
+            tokio::time::advance(Duration::from_secs(50)).await;
+            left.set_sent(true, Some(Instant::now()));
+            tokio::time::advance(Duration::from_millis(40)).await;
+        }
+        assert_eq!(home.0.counts().throttled, [0; 4]);
     }
 
     #[tokio::test(start_paused = true)]

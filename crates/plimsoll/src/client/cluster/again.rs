@@ -94,6 +94,21 @@ pub struct Restraint {
     pub budget_used: Ratio,
 }
 
+/// From when on an answer was waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Since {
+    /// All of the request was sent by then.
+    Sent(Timestamp),
+    /// Its backend was picked then, and not all of it was sent.
+    Picked(Timestamp),
+}
+
+/// An answer that did not come.
+pub(crate) struct Unanswered {
+    pub(crate) of_backend: Wait,
+    pub(crate) of_all: Wait,
+}
+
 impl Shared {
     /// Whether the request is sent again, for `reason`.
     pub(crate) fn again(
@@ -111,22 +126,18 @@ impl Shared {
         self.machine.lock().begin(now, criticality, tried)
     }
 
-    /// What waiting for an answer since `since` looks like; `limit` is the most that it may take, if it is not what the cluster's requests
-    /// may. `is_sent`: all of the request was sent.
-    pub(crate) fn wait(&self, since: Timestamp, limit: Option<Duration>, is_sent: bool) -> Wait {
-        let waited = self.now().since(since);
-        let machine = self.machine.lock();
-        Wait {
-            waited,
-            usual: machine.usual.latency(),
-            limit: limit.unwrap_or(machine.config.requests.request_timeout),
-            in_silence: is_sent && machine.answered_at.is_none_or(|answered| answered < since),
-        }
-    }
-
-    /// Whether `id` has answered nobody since `since`.
-    pub(crate) fn is_silent(&self, id: BackendId, since: Timestamp) -> bool {
-        self.machine.lock().answered_at(id).is_none_or(|answered| answered < since)
+    /// What having waited in vain for an answer of `id` looks like, to who watches it and to who watches all backends. Tell it of each such
+    /// request once. `limit` is the most that the answer may take, if it is not what the cluster's requests may.
+    pub(crate) fn unanswered(&self, id: BackendId, since: Since, limit: Option<Duration>) -> Unanswered {
+        let now = self.now();
+        let mut machine = self.machine.lock();
+        let (waited, [of_backend, of_all]) = match since {
+            Since::Sent(sent) => (now.since(sent), machine.unanswered(now, id, sent)),
+            Since::Picked(picked) => (now.since(picked), [None; 2]),
+        };
+        let limit = limit.unwrap_or(machine.config.requests.request_timeout);
+        let wait = |silence| Wait { waited, usual: machine.usual.latency(), limit, silence };
+        Unanswered { of_backend: wait(of_backend), of_all: wait(of_all) }
     }
 
     /// A request that was to be sent was not, in the end.

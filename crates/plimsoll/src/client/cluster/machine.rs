@@ -12,7 +12,7 @@ use std::time::Duration;
 use plimsoll_core::health::State;
 use plimsoll_core::queue::{Hand, Queue};
 use plimsoll_core::retry::Budget;
-use plimsoll_core::throttle::{self, Hold, Throttle, Verdict};
+use plimsoll_core::throttle::{self, Hold, Silence, Throttle, Verdict};
 use plimsoll_core::{
     BackendId, BackendSnapshot, Balancer, Completion, Criticality, Event, LoadReport, Outcome, Pick, Timestamp,
 };
@@ -105,8 +105,7 @@ struct Member {
     id: BackendId,
     backend: Arc<Backend>,
     counts: BackendCounts,
-    /// When it last answered.
-    answered_at: Option<Timestamp>,
+    silence: Silence,
 }
 
 pub(super) struct Machine {
@@ -123,8 +122,8 @@ pub(super) struct Machine {
     pub(super) budget: Budget,
     /// How long answers usually take.
     pub(super) usual: Usual,
-    /// When a backend last answered.
-    pub(super) answered_at: Option<Timestamp>,
+    /// Of all backends together.
+    silence: Silence,
 }
 
 impl Machine {
@@ -144,7 +143,7 @@ impl Machine {
             counts: ClusterCounts::default(),
             queues: vec![Queue::default()],
             usual: Usual::default(),
-            answered_at: None,
+            silence: Silence::default(),
         };
         machine.set_localities(now, localities.as_ref(), None);
         machine
@@ -178,7 +177,7 @@ impl Machine {
 
     pub(super) fn taken(&mut self, now: Timestamp, taken: Taken) {
         if taken.outcome == throttle::Outcome::Accepted {
-            self.answered_at = Some(now);
+            self.silence.answered(now);
         }
         self.throttle.on_outcome(now, taken.criticality, taken.outcome);
     }
@@ -207,7 +206,7 @@ impl Machine {
 
     pub(super) fn finish(&mut self, now: Timestamp, id: BackendId, done: &Done, bucket: usize) -> News {
         if let Ending::Answered(_) = done.ending {
-            self.answered_at = Some(now);
+            self.silence.answered(now);
         }
         if let Some(latency) = done.latency {
             self.counts.latency.record(bucket, latency);
@@ -219,7 +218,7 @@ impl Machine {
         if let Some(member) = self.member_mut(id) {
             member.counts.ended(done.ending);
             if let Ending::Answered(_) = done.ending {
-                member.answered_at = Some(now);
+                member.silence.answered(now);
             }
         }
         if let Some(taken) = done.taken {
@@ -334,8 +333,8 @@ impl Machine {
             if self.members.len() <= id.slot() {
                 self.members.resize_with(id.slot() + 1, || None);
             }
-            let backend = Arc::new(Backend::new(endpoint));
-            self.members[id.slot()] = Some(Member { id, backend, counts: BackendCounts::default(), answered_at: None });
+            let (backend, counts) = (Arc::new(Backend::new(endpoint)), BackendCounts::default());
+            self.members[id.slot()] = Some(Member { id, backend, counts, silence: Silence::default() });
         }
     }
 
@@ -354,13 +353,15 @@ impl Machine {
     /// The head of an answer of `id` has come, and the answer may take long.
     pub(super) fn answers(&mut self, now: Timestamp, id: BackendId) {
         if let Some(member) = self.member_mut(id) {
-            member.answered_at = Some(now);
+            member.silence.answered(now);
         }
     }
 
-    /// When `id` last answered.
-    pub(super) fn answered_at(&self, id: BackendId) -> Option<Timestamp> {
-        self.member(id)?.answered_at
+    /// The answer of `id` to what was sent at `sent` is not waited for any longer: what was waited in vain for this backend, and for all.
+    pub(super) fn unanswered(&mut self, now: Timestamp, id: BackendId, sent: Timestamp) -> [Option<Duration>; 2] {
+        let Some(usual) = self.usual.latency() else { return [None; 2] };
+        let of_member = self.member_mut(id).and_then(|member| member.silence.unanswered(now, sent, usual));
+        [of_member, self.silence.unanswered(now, sent, usual)]
     }
 
     pub(super) fn view(&self, now: Timestamp) -> Vec<BackendView> {

@@ -30,7 +30,7 @@ use plimsoll_core::{BackendId, Event, Timestamp};
 use tokio::sync::{Notify, watch};
 
 pub use self::again::Restraint;
-pub(crate) use self::again::{Ask, Denied, Grant, Retry};
+pub(crate) use self::again::{Ask, Denied, Grant, Retry, Since, Unanswered};
 pub use self::backend::Backend;
 pub use self::localities::LocalityView;
 pub use self::machine::{BackendView, Notice};

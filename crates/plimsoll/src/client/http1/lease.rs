@@ -22,7 +22,7 @@ impl Lease {
     }
 
     /// The request on it is over, well or not: back to the pool if it may serve another, closed otherwise.
-    pub(super) fn end(mut self) {
+    pub(crate) fn end(mut self) {
         if let Some(mut connection) = self.connection.take_if(|connection| connection.is_reusable) {
             let kept =
                 if connection.end() { self.home.give_back_http1(self.backend, connection) } else { Err(connection) };

@@ -21,7 +21,8 @@ use crate::client::error::ConnectError;
 use crate::stream::Stream;
 use crate::tls::{Alpn, TlsConfig};
 
-/// A connection on which nothing that was sent is acknowledged for so long is lost: what gRPC takes.
+/// A connection on which nothing that was sent is acknowledged for so long is lost: what gRPC takes. So is one whose other side reads nothing for as
+/// long, which no server of HTTP/2 may do.
 #[cfg(target_os = "linux")]
 const LOSS: Duration = Duration::from_secs(20);
 /// Where nothing is sent, as on a stream whose server has nothing to say, the kernel asks after so long, and as often until `LOSS`. No server

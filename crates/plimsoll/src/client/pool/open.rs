@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
 use plimsoll_core::BackendId;
+use tokio::sync::oneshot;
 
 use super::alarm::Watch;
 use super::connect::connect;
@@ -28,12 +29,37 @@ const MAX_RESET_STREAMS: usize = 1024;
 impl<B: RequestBody> Pool<B> {
     /// Opens an HTTP/1 connection for a request; `None` when the backend is no member any more.
     /// `client` is who it is for, in a cluster whose backends are told so.
+    ///
+    /// It is opened to the end though the request may leave before: that no connection can be had is news of the backend, however
+    /// little time those have who ask for one, and if it can, the next request has it. But not where connections are counted
+    /// out: there it ends with its request.
     pub(crate) async fn open_http1(
         self: &Arc<Self>,
         id: BackendId,
         client: Option<ClientAddress>,
     ) -> Result<Option<Lease>, ConnectError> {
-        let opening = self.opens();
+        if let Some(_opening) = self.opens() {
+            return self.open_lease(id, client).await;
+        }
+        let (sender, opened) = oneshot::channel();
+        let pool = self.clone();
+        tokio::spawn(async move {
+            if let Err(Ok(Some(mut lease))) = sender.send(pool.open_lease(id, client).await)
+                && !lease.is_single_use
+            {
+                lease.is_spare = true;
+                lease.end();
+            }
+        });
+        // It is dropped only with its runtime.
+        opened.await.unwrap_or(Ok(None))
+    }
+
+    async fn open_lease(
+        self: &Arc<Self>,
+        id: BackendId,
+        client: Option<ClientAddress>,
+    ) -> Result<Option<Lease>, ConnectError> {
         let Some(connection) = self.connect_http1(id, client).await? else { return Ok(None) };
         let mut state = self.state.lock();
         let Some(slot) = state.slot(id, &self.cluster) else {
@@ -43,7 +69,6 @@ impl<B: RequestBody> Pool<B> {
         };
         slot.http1.lend();
         drop(state);
-        drop(opening);
         Ok(Some(Lease::new(self.clone(), id, connection)))
     }
 

@@ -45,7 +45,7 @@ impl<B: RequestBody> Call<'_, B> {
             let answer = std::future::poll_fn(|cx| {
                 loop {
                     let polled = exchange.poll_answer(cx, self.deadline);
-                    attempt.set_sent(exchange.is_sent());
+                    attempt.set_sent(exchange.is_sent(), exchange.request().body().moved());
                     let is_late = matches!(polled, Poll::Ready(Err(TooLate)));
                     if !is_late || !self.goes_on(exchange.request().body()) {
                         return polled;
@@ -113,7 +113,7 @@ impl<B: RequestBody> Call<'_, B> {
                 Taken::Open(backend) => backend,
                 Taken::Gone => return Err(gone(attempt)),
             };
-            // Boxed, because it is rare and large (it has TLS in it), and would make the future of every request so.
+            // Boxed, because it is rare and large, and would make the future of every request so.
             let opening = Box::pin(self.pool.open_http1(attempt.id(), client));
             match limit.as_mut().wait(self.deadline, opening).await {
                 Ok(Ok(Some(mut lease))) => {

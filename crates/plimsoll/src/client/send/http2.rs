@@ -39,7 +39,7 @@ impl<B: RequestBody> Call<'_, B> {
             let (answer, backend, mut body, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
                 Sending::Sent(mut answer, stream, backend, body, copy) => {
                     attempt.sent_on(stream);
-                    attempt.set_sent(body.is_end_stream());
+                    attempt.set_sent(body.is_end_stream(), body.moved());
                     let answer = loop {
                         let answer = limit.as_mut().wait(self.deadline, answer.as_mut()).await;
                         if answer.is_ok() || !self.goes_on(&body) {
@@ -78,7 +78,7 @@ impl<B: RequestBody> Call<'_, B> {
                 }
                 Ok(Err(failure)) => failure,
                 Err(TooLate) => {
-                    attempt.set_sent(body.is_end_stream());
+                    attempt.set_sent(body.is_end_stream(), body.moved());
                     attempt.set_awaits_caller(body.is_awaited());
                     let error = self.too_late(&mut attempt, self.limit);
                     return self.failed_http2(id, error, copy, request);
