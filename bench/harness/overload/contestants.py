@@ -1,7 +1,7 @@
 """What stands between the load and the CPU: one entry each, as its documentation advises against overload.
 
-All have the same backend, `plimsoll backend` with one core. A proxy runs on that core too, as a sidecar does: whatever it
-costs to turn requests away is missing where they are served. Nobody is told the capacity. A limit that its documentation
+All have the same backend, `plimsoll backend` with one core. A proxy runs on that core too, as the sidecar of a pod of one CPU
+does: whatever it costs to turn requests away is missing where they are served; not with `--proxy-core`. Nobody is told the capacity. A limit that its documentation
 leaves to the operator is found by trying (`limits`), at the highest load asked for.
 """
 

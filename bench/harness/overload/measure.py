@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import machine
 from ..load import LoadFailed
@@ -61,6 +61,7 @@ class Effort:
     warm_up: int
     seconds: int
     core: int
+    proxy_core: int
     load_cores: set[int]
 
 
@@ -83,8 +84,7 @@ class Running:
 def _running(contestant: Contestant, limit: int | None, effort: Effort, seed: int) -> Iterator[Running]:
     started: list[Process] = []
     with tempfile.TemporaryDirectory(prefix="plimsoll-overload-") as directory:
-        # What is measured shares one core; nothing of it is on those of the load.
-        site = Site(pathlib.Path(directory), {effort.core}, {effort.core})
+        site = Site(pathlib.Path(directory), {effort.proxy_core}, {effort.core})
         port = free_port()
         command = [Plimsoll.program, "backend", "--listen", f"127.0.0.1:{port}", "--cost", COST, "--cores", "1"]
         command += ["--seed", str(seed + _COSTS), *contestant.backend_options]
@@ -188,7 +188,8 @@ def _told(run: dict) -> str:
 
 def _find_limit(contestant: Contestant, load: float, effort: Effort) -> tuple[int | None, dict[int, float]]:
     """The limit with the most useful answers, and how many a second each had."""
-    short = Effort(1, *_SEARCH, effort.core, effort.load_cores)
+    warm_up, seconds = _SEARCH
+    short = replace(effort, rounds=1, warm_up=warm_up, seconds=seconds)
     tried = {limit: _useful_per_second(_undisturbed(contestant, limit, load, short, seed=0)) for limit in contestant.limits}
     if not tried:
         return None, {}

@@ -16,9 +16,11 @@ def conditions(result: dict) -> str:
     """How the figures came about."""
     parts = ", ".join(f"{name} {part}%" for name, part in CRITICALITIES.items())
     rounds = f"{result['rounds']} round{'' if result['rounds'] == 1 else 's'}"
+    core, proxy_core = result["core"], result["proxy_core"]
+    where = f"both on core {core}" if core == proxy_core else f"on core {core} and on core {proxy_core}"
     return (
         f"One CPU-bound backend with one core, {COST} a request (mean 2 ms, so its capacity is {CAPACITY:g}/s when it does nothing "
-        f"else), and the proxy if there is one, both on core {result['core']}; open-loop Poisson load from core "
+        f"else), and the proxy if there is one, {where}; open-loop Poisson load from core "
         f"{', '.join(map(str, result['load_cores']))}: {parts}; {len(CUSTOMERS)} customers alike. An answer is useful when it is OK and "
         f"comes within {USEFUL_WITHIN_MS} ms of the moment at which the request was meant to be sent; every request carries this deadline, "
         f"and clients give up after {CLIENT_TIMEOUT_SECONDS} s. {rounds} of {result['seconds']} s after {result['warm_up']} s of "
