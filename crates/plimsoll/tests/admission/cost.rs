@@ -104,6 +104,28 @@ async fn the_report_of_a_response_tells_what_its_request_used() {
     charge("tokens", 1.0);
 }
 
+/// In one process, what is asked of another server may run on the thread of whoever asks.
+#[tokio::test]
+async fn nobody_is_charged_with_what_runs_within_it_for_one_that_is_not() {
+    let outer = builder().build();
+    let free = builder().admission(None).build().layer(service(|_| async {
+        burn(20 * MS);
+        String::new()
+    }));
+    let asking = service(move |_| {
+        let free = free.clone();
+        async move {
+            burn(2 * MS);
+            free.oneshot(get("/")).await.unwrap();
+            burn(2 * MS);
+            tokio::task::yield_now().await;
+            used().unwrap().as_micros().to_string()
+        }
+    });
+    let micros: u64 = text(outer.layer(asking).oneshot(get("/")).await.unwrap()).await.parse().unwrap();
+    assert!((3_800..15_000).contains(&micros), "{micros} µs of four thousand");
+}
+
 #[tokio::test]
 async fn the_trailers_of_a_call_tell_what_all_of_it_used() {
     let layer = builder().build();

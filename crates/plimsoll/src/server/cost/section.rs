@@ -1,7 +1,7 @@
 //! Whose code is running on this thread.
 //!
 //! Sections may lie within each other: a request's future may poll another request's, as a client in the same process does. The
-//! outer one then stands still while the inner one runs.
+//! outer one then stands still while the inner one runs. Where nobody hears of what either uses, no clock is looked at.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ struct Thread {
     running: Option<Running>,
 }
 
-/// Whose code runs, and since when, in ticks of the thread's clock.
+/// Whose code runs, and since when, in ticks of the thread's clock; of one that is not charged nobody asks since when.
 struct Running {
     request: Arc<Request>,
     since: u64,
@@ -53,12 +53,7 @@ struct Section {
 
 impl Section {
     fn begin(request: Arc<Request>) -> Self {
-        let outer = THREAD.with_borrow_mut(|thread| {
-            let now = thread.clock.ticks();
-            let outer = thread.stop(now);
-            thread.start(request, now);
-            outer
-        });
+        let outer = THREAD.with_borrow_mut(|thread| thread.turn_to(Some(request)));
         Self { outer: charge(outer), is_over: false }
     }
 
@@ -66,15 +61,7 @@ impl Section {
     fn end(&mut self) -> Option<Arc<Request>> {
         self.is_over = true;
         let outer = self.outer.take();
-        let ended = THREAD.with_borrow_mut(|thread| {
-            let now = thread.clock.ticks();
-            let ended = thread.stop(now);
-            if let Some(outer) = outer {
-                thread.start(outer, now);
-            }
-            ended
-        });
-        charge(ended)
+        charge(THREAD.with_borrow_mut(|thread| thread.turn_to(outer)))
     }
 }
 
@@ -90,15 +77,21 @@ impl Drop for Section {
 type Stopped = Option<(Arc<Request>, u64)>;
 
 impl Thread {
-    fn start(&mut self, request: Arc<Request>, now: u64) {
-        self.clock.begin(now);
-        self.running = Some(Running { request, since: now });
-    }
-
-    fn stop(&mut self, now: u64) -> Stopped {
-        let Running { request, since } = self.running.take()?;
-        let used = self.clock.end(since, now);
-        Some((request, used))
+    /// Whoever ran stops, and the code of `next` runs from here on.
+    fn turn_to(&mut self, next: Option<Arc<Request>>) -> Stopped {
+        let ran = self.running.take();
+        let of_ran = ran.as_ref().is_some_and(|ran| ran.request.is_charged());
+        let of_next = next.as_ref().is_some_and(|next| next.is_charged());
+        let now = if of_ran || of_next { self.clock.ticks() } else { 0 };
+        let stopped = ran.map(|Running { request, since }| {
+            let used = if of_ran { self.clock.end(since, now) } else { 0 };
+            (request, used)
+        });
+        if of_next {
+            self.clock.begin(now);
+        }
+        self.running = next.map(|request| Running { request, since: now });
+        stopped
     }
 }
 
@@ -107,4 +100,34 @@ fn charge(stopped: Stopped) -> Option<Arc<Request>> {
     let (request, used) = stopped?;
     request.charge(used);
     Some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use plimsoll_core::Criticality;
+    use plimsoll_core::meter::Kind;
+
+    use super::*;
+    use crate::server::context::RequestContext;
+
+    #[test]
+    fn a_request_that_nobody_charges_is_not_timed() {
+        let context = RequestContext {
+            criticality: Criticality::Critical,
+            customer: None,
+            deadline: None,
+            attempt: 1,
+            kind: Kind { route: 0, customer: 0 },
+        };
+        let request = Arc::new(Request::free(context));
+        let is_current = run(&request, || {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(1) {}
+            current().is_some_and(|current| Arc::ptr_eq(&current, &request))
+        });
+        assert!(is_current && current().is_none());
+        assert_eq!(request.used(), Duration::ZERO);
+    }
 }
