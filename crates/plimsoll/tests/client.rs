@@ -14,9 +14,10 @@ use futures_util::stream::{self, StreamExt as _};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
-use plimsoll::client::{Client, Cluster, ClusterCounts, Error, Protocol, Terms};
+use plimsoll::client::{Client, Cluster, ClusterConfig, ClusterCounts, Error, Protocol, Terms};
 use plimsoll::discover::Endpoint;
 use plimsoll_core::health::{Reason, State};
+use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_core::{Criticality, LoadReport};
 use plimsoll_wire::metadata::Metadata;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -248,6 +249,30 @@ async fn a_wait_ends_with_the_queue_timeout() {
     assert!(matches!(error, Error::Saturated { waited } if waited >= Duration::from_millis(20)), "{error}");
     assert_eq!(error.shed_reason().map(|reason| reason.name()), Some("saturated"));
     assert_eq!(cluster.waiting(), 0);
+}
+
+/// Who has no more time has none to come again either; whose time is only what is set here has.
+#[tokio::test]
+async fn a_request_whose_own_time_ends_in_the_queue_is_out_of_time() {
+    let (_gate, server) = gated(Speaks::Http1).await;
+    let mut config = plain_config();
+    config.balancer.max_active_requests = NonZeroU32::MIN;
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    let first = client.clone();
+    tokio::spawn(async move { first.send(get("/")).await.map(drop) });
+    until(|| server.requests() == 1).await;
+    let time = Duration::from_millis(20);
+
+    let mut request = get("/");
+    request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "20".parse().unwrap());
+    let error = client.send(request).await.unwrap_err();
+    assert!(matches!(error, Error::Timeout { after, address: None, attempts: 0 } if after == time), "{error:?}");
+    assert_eq!((cluster.counts().saturated, cluster.waiting()), (0, 0));
+
+    let error = client.send_with(get("/"), Terms::default().within(time)).await.unwrap_err();
+    assert!(matches!(error, Error::Saturated { waited } if waited >= time), "{error:?}");
+    assert_eq!((cluster.counts().saturated, server.requests()), (1, 1));
 }
 
 #[tokio::test]
@@ -584,6 +609,38 @@ async fn a_request_has_no_longer_than_it_says_and_its_backend_is_not_blamed_for_
         until(|| server.requests() == 2).await;
         let view = view_of(&cluster, server.address);
         assert_eq!((view.counts.timed_out, view.snapshot.failures, view.snapshot.active), (2, 0, 0));
+    }
+}
+
+/// The answer of a stream lasts for as long as there is something to say, and that it has begun says that its backend answers.
+#[tokio::test]
+async fn a_backend_that_begins_to_answer_others_is_not_blamed_for_one_that_is_slow() {
+    for (others, failures) in [(true, 0), (false, 1)] {
+        let (_open, body) = by_hand();
+        let body = std::sync::Mutex::new(Some(body));
+        let server = Server::start(Speaks::Http1, move |request| match request.uri().path() {
+            "/slow" => Box::pin(std::future::pending()),
+            "/stream" => now(Response::new(body.lock().unwrap().take().unwrap())),
+            _ => text("ok"),
+        })
+        .await;
+        let config = ClusterConfig { throttle: ThrottlePolicy::Off, ..plain_config() };
+        let cluster = running(config, &[&server]).await;
+        let client = Plain::new(&cluster);
+        // From these it is known how long an answer usually takes.
+        for _ in 0..50 {
+            ok(&client).await;
+        }
+        let mut request = get("/slow");
+        request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "600".parse().unwrap());
+        let slow = client.clone();
+        let slow = tokio::spawn(async move { slow.send(request).await.map(drop) });
+        until(|| server.requests() == 51).await;
+        let stream = if others { Some(client.send(get("/stream")).await.unwrap()) } else { None };
+        let error = slow.await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+        assert_eq!(view_of(&cluster, server.address).snapshot.failures, failures, "others: {others}");
+        drop(stream);
     }
 }
 

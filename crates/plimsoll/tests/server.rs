@@ -233,16 +233,23 @@ async fn response_that_was_handed_over_is_sent_to_its_end() {
 
 #[tokio::test]
 async fn response_that_nobody_takes_is_cut_when_the_time_is_up_or_at_a_word() {
-    let brief = DrainConfig { drain: Duration::from_millis(400), ..drain(Duration::from_millis(50)).drain };
-    for (config, expected) in [
-        (ServeConfig::default_with(brief), DrainEnd::Overdue { unfinished: 1 }),
-        (drain(Duration::ZERO), DrainEnd::CutShort { unfinished: 1 }),
+    let brief = |announce| {
+        let time = Duration::from_millis(400);
+        ServeConfig::default_with(DrainConfig { drain: time, ..drain(announce).drain })
+    };
+    let (overdue, cut_short) = (DrainEnd::Overdue { unfinished: 1 }, DrainEnd::CutShort { unfinished: 1 });
+    let long = Duration::from_secs(60);
+    for (config, word_at, expected) in [
+        (brief(Duration::from_millis(50)), None, overdue),
+        (brief(long), None, overdue),
+        (drain(Duration::ZERO), Some(Phase::Drained), cut_short),
+        (drain(long), Some(Phase::LameDuck), cut_short),
     ] {
         let server = Server::start_with(config).await;
         let response = server.ask_for_much(false).await;
         server.lifecycle.lame_duck();
-        if let DrainEnd::CutShort { .. } = expected {
-            wait(|| server.lifecycle.phase() == Phase::Drained).await;
+        if let Some(phase) = word_at {
+            wait(|| server.lifecycle.phase() == phase).await;
             server.lifecycle.end_now();
         }
         assert_eq!(server.ended().await, expected);

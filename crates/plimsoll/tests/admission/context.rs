@@ -70,20 +70,8 @@ async fn strangers_are_not_believed() {
 
 #[tokio::test]
 async fn requests_made_while_serving_another_have_its_importance_customer_deadline_and_attempt() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let show = tower::service_fn(|request: Request<hyper::body::Incoming>| async move {
-        let header = |name: &str| request.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
-        let names =
-            ["x-criticality", "x-customer", "x-envoy-attempt-count", "x-envoy-expected-rq-timeout-ms", "x-tenant"];
-        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(names.map(header).join(" "))))
-    });
-    let lifecycle = Lifecycle::new();
-    lifecycle.ready();
-    tokio::spawn(plimsoll::server::serve([listener], show, ServerLayer::new(lifecycle), Default::default()));
-
-    let cluster = Cluster::new("shown", ClusterConfig::default(), [address]);
-    let client = Client::<Empty<Bytes>>::new(&cluster);
+    let names = ["x-criticality", "x-customer", "x-envoy-attempt-count", "x-envoy-expected-rq-timeout-ms", "x-tenant"];
+    let client = client_of_one_that_shows(names).await;
     let middle = service(move |request: Request<_>| {
         let client = client.clone();
         async move {
@@ -111,6 +99,51 @@ async fn requests_made_while_serving_another_have_its_importance_customer_deadli
         let answer = layer.build().layer(middle.clone()).oneshot(get("/")).await.unwrap();
         assert_eq!(text(answer).await, format!("critical {customer} - - {tenant}"));
     }
+}
+
+#[tokio::test]
+async fn what_is_asked_onward_says_the_shorter_time_of_its_own_and_that_of_whom_it_is_for() {
+    let names = ["x-envoy-expected-rq-timeout-ms", "grpc-timeout"];
+    let client = client_of_one_that_shows(names).await;
+    let layer = builder().build();
+    for name in names {
+        let client = client.clone();
+        let middle = service(move |request: Request<_>| {
+            let client = client.clone();
+            async move {
+                let mut onward = get("/");
+                onward.headers_mut().insert(name, request.headers()["own"].clone());
+                let response = client.send(onward).await.unwrap();
+                String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().into()).unwrap()
+            }
+        });
+        let left = async |own: &str| {
+            let headers = [(names[0], "5000"), ("own", own)];
+            let shown = text(layer.layer(middle.clone()).oneshot(with(get("/"), &headers)).await.unwrap()).await;
+            let shown = names.into_iter().zip(shown.split(' ')).filter(|(_, shown)| *shown != "-");
+            let headers = shown.map(|(name, shown)| (HeaderName::from_static(name), shown.parse().unwrap()));
+            Metadata::read(&headers.collect()).timeout.unwrap()
+        };
+        let (long, short) = if name == "grpc-timeout" { ("10S", "2S") } else { ("10000", "2000") };
+        let of_parent = left(long).await;
+        assert!(of_parent > Duration::from_secs(2) && of_parent <= Duration::from_secs(5), "{name}: {of_parent:?}");
+        let own = left(short).await;
+        assert!(own <= Duration::from_secs(2), "{name}: {own:?}");
+    }
+}
+
+/// A client of a server that answers with what these headers say.
+async fn client_of_one_that_shows<const N: usize>(names: [&'static str; N]) -> Client<Empty<Bytes>> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let show = tower::service_fn(move |request: Request<hyper::body::Incoming>| async move {
+        let header = |name: &str| request.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(names.map(header).join(" "))))
+    });
+    let lifecycle = Lifecycle::new();
+    lifecycle.ready();
+    tokio::spawn(plimsoll::server::serve([listener], show, ServerLayer::new(lifecycle), Default::default()));
+    Client::new(&Cluster::new("shown", ClusterConfig::default(), [address]))
 }
 
 async fn asks_onward<S>(layer: &ServerLayer, middle: &S)

@@ -29,6 +29,7 @@ use plimsoll::server::{
 };
 use plimsoll_core::Criticality;
 use plimsoll_wire::grpc::Code;
+use plimsoll_wire::metadata::Metadata;
 use plimsoll_wire::shed::{Retry, Shed, ShedReason};
 use rustix::time::{ClockId, clock_gettime};
 use tower::{Layer as _, Service, ServiceExt as _};
