@@ -6,6 +6,7 @@
 //!
 //! - [`Gate`] is what a server asks: the first of the following, with what it has to know.
 //! - [`Observed`] is what can be told to a gate of a server that is another process.
+//! - [`Narrow`] tells when such a server can use less of its CPUs than there are.
 //! - [`Limits`] keeps each customer that has a hard limit within it, whatever the load: its [`Quota`].
 //! - [`Ranked`] gives up the least important first, knowing what requests cost.
 //! - [`Queue`] is for servers that can work on so many at a time, whatever these use: who is next.
@@ -19,6 +20,7 @@ mod backlog;
 mod coalescing;
 mod gate;
 mod limits;
+mod narrow;
 mod outside;
 mod procrustean;
 mod queue;
@@ -35,6 +37,7 @@ use crate::{Criticality, Timestamp, Weight};
 pub use coalescing::Coalescing;
 pub use gate::{Arrival, Entry, Gate, Mode, Seen};
 pub use limits::{Charge, Limits};
+pub use narrow::Narrow;
 pub use outside::{Flow, Observed, Outside};
 pub use procrustean::{Procrustean, ProcrusteanConfig};
 pub use queue::{Entered, Gone, Queue, QueueConfig};

@@ -34,7 +34,7 @@ use crate::{Timestamp, decay};
 /// Of its CPUs, what a process that is full asks for at least, and one that is calm at most. Kernels write down what a thread ran at their
 /// ticks, each 4 ms or so: in a look of 20 ms a fifth may be missing.
 const FULL: f64 = 0.8;
-const CALM: f64 = 0.75;
+pub(super) const CALM: f64 = 0.75;
 /// Of the time for which a process was calm, what counts: as much as its requests may change in.
 const CALM_HALF_LIFE: Duration = Duration::from_secs(30);
 /// Of requests sent: some hundreds on a small server.

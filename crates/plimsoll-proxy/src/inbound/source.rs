@@ -25,6 +25,8 @@ pub(super) struct Look {
     pub(super) cpus: Option<f64>,
     /// What else there may be too little of, if it was looked at.
     pub(super) readings: Option<Readings>,
+    /// Threads that had no rest in a window that is over now, if somebody says ([`Narrow`](plimsoll_core::admit::Narrow)).
+    pub(super) full_threads: Option<u32>,
 }
 
 /// Where it is read.
@@ -70,7 +72,8 @@ impl Source {
                 let seen = group(&folder);
                 let is_first = !std::mem::replace(&mut self.group, seen.is_ok());
                 let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(Whose::Group(&folder))));
-                Ok(Look { outside: seen?, is_first, cpus, readings: self.readings(Whose::Group(&folder), is_first) })
+                let readings = self.readings(Whose::Group(&folder), is_first);
+                Ok(Look { outside: seen?, is_first, cpus, readings, full_threads: None })
             }
             InboundProcess::Pid(pid) => self.look_at(pid.get(), is_due),
             InboundProcess::PidFile(file) => match &self.tree {
@@ -92,11 +95,12 @@ impl Source {
             None => Tree::of(&self.proc, pid).map_err(unseen)?,
         };
         let outside = tree.look().map_err(unseen)?;
+        let full_threads = tree.full_threads();
         self.tree = Some(tree);
         let folder = self.proc.join(pid.to_string());
         let whose = Whose::Process { folder: &folder, pid };
         let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(whose)));
-        Ok(Look { outside, is_first, cpus, readings: self.readings(whose, is_first) })
+        Ok(Look { outside, is_first, cpus, readings: self.readings(whose, is_first), full_threads })
     }
 
     /// What there may be too little of, if it is time to look. One that is seen for the first time may be in other groups.
@@ -161,7 +165,8 @@ mod tests {
     fn a_process_that_starts_anew_under_another_number_is_found_by_its_file() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
         let mut source = source(&folders, InboundProcess::PidFile(folders.0.join("pid")));
-        let first = Look { outside: Outside::default(), is_first: true, cpus: Some(2.0), readings: None };
+        let first =
+            Look { outside: Outside::default(), is_first: true, cpus: Some(2.0), readings: None, full_threads: None };
         assert_eq!(source.look(), Ok(first));
         assert_eq!(source.look(), Ok(Look { is_first: false, cpus: None, ..first }));
         fs::remove_dir_all(folders.0.join("10")).unwrap();
@@ -194,13 +199,21 @@ mod tests {
     fn a_control_group_says_what_its_processes_used_and_waited() {
         let folders = Folders::new(&[("g/cpu.stat", "usage_usec 2500000\nuser_usec 1\n")]);
         let mut source = source(&folders, InboundProcess::Cgroup(folders.0.join("g")));
-        let first =
-            Look { outside: Outside { cpu: 2.5, waited: 0.0 }, is_first: true, cpus: Some(2.0), readings: None };
+        let first = Look {
+            outside: Outside { cpu: 2.5, waited: 0.0 },
+            is_first: true,
+            cpus: Some(2.0),
+            readings: None,
+            full_threads: None,
+        };
         assert_eq!(source.look(), Ok(first));
         folders
             .write("g/cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=300000\nfull avg10=0.00 total=7\n");
         let outside = Outside { cpu: 2.5, waited: 0.3 };
-        assert_eq!(source.look(), Ok(Look { outside, is_first: false, cpus: None, readings: None }));
+        assert_eq!(
+            source.look(),
+            Ok(Look { outside, is_first: false, cpus: None, readings: None, full_threads: None })
+        );
         folders.write("g/cpu.stat", "nr_periods 0\n");
         assert!(source.look().unwrap_err().contains("has no usage_usec"));
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use plimsoll_core::admit::{Outside, Quota};
+use plimsoll_core::admit::{Narrow, Outside, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::signal::{Memory, Readings, Signal};
 use plimsoll_core::throttling::Cause;
@@ -46,7 +46,13 @@ fn inbound(dry_run: bool) -> Inbound {
 }
 
 fn look(cpu: f64, is_first: bool) -> Look {
-    Look { outside: Outside { cpu, waited: 0.0 }, is_first, cpus: is_first.then_some(1.0), readings: None }
+    Look {
+        outside: Outside { cpu, waited: 0.0 },
+        is_first,
+        cpus: is_first.then_some(1.0),
+        readings: None,
+        full_threads: None,
+    }
 }
 
 fn arrival(criticality: Criticality) -> Arrival {
@@ -132,6 +138,28 @@ async fn who_leaves_makes_no_room_for_another_while_the_process_is_busy() {
     }
     assert_eq!(after(0.02).await, 0, "it may work on what nobody wants any more");
     assert!(after(0.001).await > 0, "it has nothing to do");
+}
+
+/// A process with one thread, of two CPUs; of what it is sent half is given up.
+#[tokio::test]
+async fn a_process_that_is_full_on_one_thread_of_two_is_said_to_have_one_cpu() {
+    tokio::time::pause();
+    let inbound = inbound(false);
+    inbound.gate.see(Some(Look { cpus: Some(2.0), ..look(0.0, true) }));
+    let window = async |cpu: f64, full: u32| {
+        for number in 0..100 {
+            let mut passage = inbound.let_in();
+            passage.sent();
+            if number % 2 == 0 {
+                passage.hear(&HeaderMap::new());
+            }
+        }
+        tokio::time::advance(Narrow::WINDOW).await;
+        inbound.gate.see(Some(Look { full_threads: Some(full), ..look(cpu, false) }))
+    };
+    assert_eq!(window(4.0, 0).await, None, "it waits for something else");
+    assert_eq!(window(13.8, 1).await, Some(1));
+    assert_eq!(window(23.6, 1).await, None, "that has been said");
 }
 
 #[tokio::test]

@@ -23,7 +23,15 @@ pub(super) async fn watch(gate: Weak<Gate>, inbound: Inbound) {
     while let Some(gate) = gate.upgrade() {
         let begun = Instant::now();
         let look = source.look();
-        gate.see(look.as_ref().ok().copied());
+        if let Some(usable) = gate.see(look.as_ref().ok().copied()) {
+            let cpus = gate.capacity();
+            tracing::warn!(
+                %process,
+                cpus,
+                "requests are given up before they are answered, and the process keeps no more than {usable} of its CPUs busy: \
+                 if it works on so many threads, set `cpus = {usable}` in its `inbound`, or too much is let in"
+            );
+        }
         if is_seen.replace(look.is_ok()) != Some(look.is_ok()) {
             match look {
                 Ok(_) => {
