@@ -142,6 +142,7 @@ fn throttled() -> Summary {
             cost: 0.5,
             is_retry: n % 8 == 0,
             shed: (n % 4 == 0).then_some(Cause::Overloaded),
+            is_expired: false,
             customer: Who { key: n % 2, name: &["ann", "bob"][(n % 2) as usize] },
             route: Who { key: 1, name: &"GET /search" },
         };

@@ -1,7 +1,7 @@
 //! What was offered, admitted and shed, over the last minute, hour and day: rings of buckets.
 //!
 //! A request is counted in one bucket, that of the present ten seconds; a bucket that is full of its time is added to the coarser
-//! rings. So a request costs the same however far back is remembered, and memory is fixed: about 170 KiB.
+//! rings. So a request costs the same however far back is remembered, and memory is fixed: about 180 KiB.
 //!
 //! | ring | bucket | reaches back |
 //! |---|---|---|

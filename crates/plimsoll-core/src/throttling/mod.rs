@@ -144,6 +144,8 @@ pub struct Class {
     pub retried: Tally,
     /// Those that were turned away, in the order of [`Cause::ALL`].
     pub shed: [Tally; Cause::ALL.len()],
+    /// Of these, how many nobody waited for any more when they came.
+    pub expired: u64,
 }
 
 impl Class {
@@ -160,6 +162,7 @@ impl Class {
         self.admitted.add(other.admitted);
         self.retried.add(other.retried);
         self.shed.iter_mut().zip(other.shed).for_each(|(shed, other)| shed.add(other));
+        self.expired += other.expired;
     }
 
     /// Of first attempts, in CPU-seconds.
@@ -173,14 +176,15 @@ impl Window {
     #[must_use]
     pub fn user_visible_share(&self) -> Option<f64> {
         let shed = |class: &Class| class.shed_in_all().requests;
+        let waited_for = |class: &Class| shed(class).saturating_sub(class.expired);
         let all: u64 = self.classes.iter().map(shed).sum();
-        (all > 0).then(|| user_visible(&self.classes).map(shed).sum::<u64>() as f64 / all as f64)
+        (all > 0).then(|| user_visible(&self.classes).map(waited_for).sum::<u64>() as f64 / all as f64)
     }
 
     fn visible(&self) -> Visible {
         let lost = |class: &Class| {
             let causes = Cause::ALL.into_iter().zip(&class.shed).filter(|(cause, _)| cause.affects_users());
-            causes.map(|(_, shed)| shed.requests).sum::<u64>()
+            causes.map(|(_, shed)| shed.requests).sum::<u64>().saturating_sub(class.expired)
         };
         let classes = || user_visible(&self.classes);
         Visible { offered: classes().map(|class| class.offered.requests).sum(), lost: classes().map(lost).sum() }
@@ -206,6 +210,8 @@ pub struct Decided<'a> {
     pub is_retry: bool,
     /// Why it was turned away; `None` for one that was let in.
     pub shed: Option<Cause>,
+    /// Its time was up when it came: whatever becomes of it, no user loses it here.
+    pub is_expired: bool,
     /// Whose it is.
     pub customer: Who<'a>,
     /// What it asks for.
@@ -301,7 +307,7 @@ impl Throttling {
 
     /// A gate has decided.
     pub fn on_decided(&mut self, now: Timestamp, decided: &Decided<'_>) {
-        let &Decided { criticality, cost, is_retry, shed, customer, route } = decided;
+        let &Decided { criticality, cost, is_retry, shed, is_expired, customer, route } = decided;
         self.keep_up(now);
         let class = self.history.class(now, criticality);
         class.offered.count(cost);
@@ -310,7 +316,10 @@ impl Throttling {
         }
         match shed {
             None => class.admitted.count(cost),
-            Some(cause) => class.shed[cause as usize].count(cost),
+            Some(cause) => {
+                class.shed[cause as usize].count(cost);
+                class.expired += u64::from(is_expired && cause.affects_users());
+            }
         }
         if let Some(cause) = shed {
             self.judge.on_shed(now, cause);

@@ -21,11 +21,13 @@ struct Load {
     offered: u32,
     shed: u32,
     cause: Cause,
+    is_expired: bool,
 }
 
-const CALM: Load = Load { criticality: Critical, offered: 10, shed: 0, cause: Cause::Overloaded };
-const BATCH: Load = Load { criticality: Sheddable, offered: 10, shed: 5, cause: Cause::Overloaded };
-const HURT: Load = Load { criticality: CriticalPlus, offered: 10, shed: 1, cause: Cause::Overloaded };
+const CALM: Load = Load { criticality: Critical, offered: 10, shed: 0, cause: Cause::Overloaded, is_expired: false };
+const BATCH: Load = Load { criticality: Sheddable, offered: 10, shed: 5, cause: Cause::Overloaded, is_expired: false };
+const HURT: Load =
+    Load { criticality: CriticalPlus, offered: 10, shed: 1, cause: Cause::Overloaded, is_expired: false };
 
 /// CPU-seconds of each request.
 const COST: f64 = 0.05;
@@ -40,9 +42,9 @@ impl Server {
         Self { throttling: Throttling::new(s(0), ThrottlingConfig::default()), at: 0 }
     }
 
-    fn decide(&mut self, criticality: Criticality, shed: Option<Cause>, is_retry: bool) {
+    fn decide(&mut self, criticality: Criticality, shed: Option<Cause>, is_retry: bool, is_expired: bool) {
         let (customer, route) = (Who { key: 1, name: &"ann" }, Who { key: 2, name: &"/search" });
-        let decided = Decided { criticality, cost: COST, is_retry, shed, customer, route };
+        let decided = Decided { criticality, cost: COST, is_retry, shed, is_expired, customer, route };
         self.throttling.on_decided(s(self.at), &decided);
     }
 
@@ -52,7 +54,7 @@ impl Server {
         for _ in 0..seconds / step {
             for load in loads {
                 for n in 0..load.offered {
-                    self.decide(load.criticality, (n < load.shed).then_some(load.cause), false);
+                    self.decide(load.criticality, (n < load.shed).then_some(load.cause), false, load.is_expired);
                 }
             }
             self.at += step;
@@ -74,6 +76,8 @@ fn one_word_says_what_a_load_means() {
     let quota = |criticality| Load { criticality, cause: Cause::Quota, ..BATCH };
     let late = Load { cause: Cause::Deadline, ..BATCH };
     let few = Load { offered: 2_000, shed: 1, ..HURT };
+    let (in_queue, expired) =
+        (Load { cause: Cause::Deadline, ..HURT }, Load { cause: Cause::Deadline, is_expired: true, ..HURT });
     for (what, load, seconds, is) in [
         ("nothing comes", &[][..], 600, Verdict::Fine),
         ("all are served", &[CALM], 600, Verdict::Fine),
@@ -85,6 +89,8 @@ fn one_word_says_what_a_load_means() {
         ("users lose one in two thousand", &[few], 60, Verdict::AsIntended),
         ("a customer is at its limit", &[CALM, quota(CriticalPlus)], 600, Verdict::AsIntended),
         ("a customer is at its limit for a day", &[CALM, quota(SheddablePlus)], 24 * HOUR, Verdict::AsIntended),
+        ("users lose one in ten to a queue", &[in_queue], 60, Verdict::UsersAffected),
+        ("one in ten comes when nobody waits for it", &[expired], 600, Verdict::AsIntended),
         ("batch that is too late for a day", &[CALM, late], 24 * HOUR, Verdict::AsIntended),
     ] {
         assert_eq!(Server::new().serve(seconds, load).verdict(), is, "{what}");
@@ -182,7 +188,7 @@ fn what_comes_again_needs_no_capacity_of_its_own() {
     let mut server = Server::new();
     for _ in 0..1_200 {
         for n in 0..50 {
-            server.decide(Sheddable, (n >= 10).then_some(Cause::OverloadedNoRetry), n >= 10);
+            server.decide(Sheddable, (n >= 10).then_some(Cause::OverloadedNoRetry), n >= 10, false);
         }
         server.at += 1;
     }

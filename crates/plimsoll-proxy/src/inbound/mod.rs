@@ -194,6 +194,7 @@ impl Inbound {
                 cost: expected,
                 is_retry: arrival.is_retry,
                 shed: shed.and_then(ShedReason::cause),
+                is_expired: arrival.timeout.is_some_and(|timeout| timeout.is_zero()),
                 customer: Who { key: arrival.kind.customer, name: names.customer },
                 route: Who { key: arrival.kind.route, name: names.route },
             },

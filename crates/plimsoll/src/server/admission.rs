@@ -129,7 +129,7 @@ impl Gate {
         classified: Classified,
         route: &dyn fmt::Display,
     ) -> Result<Arc<Request>, ShedAnswer> {
-        let Classified { context, quota, left, malformed, .. } = classified;
+        let Classified { context, quota, left, is_expired, malformed, .. } = classified;
         if malformed > 0 {
             self.counts.malformed.fetch_add(u64::from(malformed), Ordering::Relaxed);
         }
@@ -151,7 +151,7 @@ impl Gate {
         drop(machine);
         let rank = context.criticality.rank();
         let said = shed.map(ShedAnswer::from);
-        self.account(now, &context, expected, said.map(|said| said.reason), route);
+        self.account(now, &context, is_expired, expected, said.map(|said| said.reason), route);
         if let Some(ShedAnswer { reason, .. }) = said {
             self.counts.shed[place(reason)][rank].fetch_add(1, Ordering::Relaxed);
         }
@@ -165,10 +165,11 @@ impl Gate {
     }
 
     /// A request had no place, so that nobody asked about it.
-    pub(super) fn got_no_place(&self, context: &RequestContext, reason: ShedReason, route: &dyn fmt::Display) {
+    pub(super) fn got_no_place(&self, classified: &Classified, reason: ShedReason, route: &dyn fmt::Display) {
         let now = self.clock.now();
+        let context = &classified.context;
         let expected = self.machine.lock().0.expected(context.kind);
-        self.account(now, context, expected, Some(reason), route);
+        self.account(now, context, classified.is_expired, expected, Some(reason), route);
         self.counts.shed[place(reason)][context.criticality.rank()].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -177,6 +178,7 @@ impl Gate {
         &self,
         now: Timestamp,
         context: &RequestContext,
+        is_expired: bool,
         expected: f64,
         shed: Option<ShedReason>,
         route: &dyn fmt::Display,
@@ -189,6 +191,7 @@ impl Gate {
                 cost: expected,
                 is_retry: context.attempt > 1,
                 shed: shed.and_then(ShedReason::cause),
+                is_expired,
                 customer: Who { key: context.kind.customer, name: &customer },
                 route: Who { key: context.kind.route, name: route },
             },

@@ -41,6 +41,8 @@ pub(super) struct Classified {
     pub(super) quota: Quota,
     /// Until its deadline, if it has one.
     pub(super) left: Option<Duration>,
+    /// It had no time any more when it came.
+    pub(super) is_expired: bool,
     /// Values of its headers that could not be read.
     pub(super) malformed: u8,
     /// It is served whatever the load.
@@ -80,6 +82,7 @@ impl Rules {
             kind,
         };
         let exempt = self.exempt.as_ref().is_some_and(|exempt| exempt(head));
-        Classified { context, quota, left: timeout, malformed, exempt }
+        let is_expired = timeout.is_some_and(|timeout| timeout.is_zero());
+        Classified { context, quota, left: timeout, is_expired, malformed, exempt }
     }
 }

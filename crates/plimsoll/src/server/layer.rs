@@ -216,7 +216,7 @@ impl<S> ServerService<S> {
 
     fn count<B>(&self, request: &Request<B>, classified: &Classified, turned_away: ShedAnswer) {
         if let Some(gate) = &self.layer.gate {
-            gate.got_no_place(&classified.context, turned_away.reason, &Asked::by(request));
+            gate.got_no_place(classified, turned_away.reason, &Asked::by(request));
         }
     }
 

@@ -48,6 +48,30 @@ async fn what_is_turned_away_is_judged_by_who_loses_it() {
     assert_eq!(builder().admission(None).build().throttling(), None);
 }
 
+/// No capacity would have helped those, and nobody waited for them any more; who runs out of time in a queue of the server's is lost by it.
+#[tokio::test]
+async fn no_user_is_affected_by_what_had_no_time_when_it_came() {
+    let layer = builder().concurrency_limit(QueueConfig::new(1)).build();
+    let ask = async |time: &str| {
+        let ok = service(|_| async { String::new() });
+        is_shed(&layer.layer(ok).oneshot(with(get("/"), &[("grpc-timeout", time)])).await.unwrap())
+    };
+    let expired = async || assert_eq!(ask("0n").await, Some(ShedReason::Deadline));
+    expired().await;
+    assert_eq!(ask("10S").await, None);
+    drop(tokio::spawn(layer.layer(service(|_| std::future::pending())).oneshot(get("/"))));
+    tokio::task::yield_now().await;
+    expired().await;
+    let summary = layer.throttling().unwrap();
+    let critical = summary.total[Criticality::Critical.rank()];
+    assert_eq!((critical.offered.requests, critical.shed[Cause::Deadline as usize].requests), (4, 2));
+    assert_eq!((summary.verdict, summary.windows[0].user_visible_share()), (Verdict::AsIntended, Some(0.0)));
+
+    assert_eq!(ask("1m").await, Some(ShedReason::Deadline));
+    let summary = layer.throttling().unwrap();
+    assert_eq!((summary.verdict, summary.windows[0].user_visible_share()), (Verdict::UsersAffected, Some(1.0 / 3.0)));
+}
+
 #[tokio::test]
 async fn who_has_been_turned_away_elsewhere_is_told_to_give_up() {
     let layer = tiny().build();

@@ -24,8 +24,8 @@ use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{Client, Cluster, ClusterConfig};
 use plimsoll::server::throttling::{Cause, Verdict};
 use plimsoll::server::{
-    Classifier, Customer, Lifecycle, Mode, Outlook, Pressure, Quota, RequestContext, ServerBody, ServerLayer,
-    ServerLayerBuilder, Signal, Trust, bind, charge, current, pressure, spawn, spawn_blocking, used,
+    Classifier, Customer, Lifecycle, Mode, Outlook, Pressure, QueueConfig, Quota, RequestContext, ServerBody,
+    ServerLayer, ServerLayerBuilder, Signal, Trust, bind, charge, current, pressure, spawn, spawn_blocking, used,
 };
 use plimsoll_core::Criticality;
 use plimsoll_wire::grpc::Code;
