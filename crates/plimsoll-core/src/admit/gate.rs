@@ -294,6 +294,12 @@ impl Gate {
         self.ranked.resize(now, config);
     }
 
+    /// CPUs that the server may use.
+    #[must_use]
+    pub fn capacity(&self) -> f64 {
+        self.cpus
+    }
+
     /// What the signals were at the last look.
     #[must_use]
     pub fn signals(&self) -> Signals {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plimsoll_core::admit::{self, Arrival, Entry, Mode, Pressure, RankedConfig, Seen};
+use plimsoll_core::admit::{self, Arrival, Entry, Mode, Outlook, Pressure, RankedConfig, Seen};
 use plimsoll_core::signal::{Gauges, Loads, Scarce, ScarceConfig};
 use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_core::{Criticality, Timestamp};
@@ -18,6 +18,7 @@ use plimsoll_wire::shed::{ShedAnswer, ShedReason};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
+use super::available::Available;
 use super::classify::Classified;
 use super::coalescing;
 use super::context::{Customer, RequestContext};
@@ -35,6 +36,7 @@ pub(super) type Gauge = Box<dyn Fn() -> f64 + Send + Sync>;
 /// Decides which requests are taken on.
 pub(super) struct Gate {
     clock: Clock,
+    available: Arc<Available>,
     gauge: Option<Gauge>,
     /// None where nothing but CPU is looked at.
     scarce: Option<Watch>,
@@ -98,10 +100,17 @@ impl fmt::Debug for Gate {
 }
 
 impl Gate {
-    /// `config` is for as many CPUs as the process may use.
-    pub(super) fn new(config: RankedConfig, mode: Mode, gauge: Option<Gauge>, watched: &ScarceConfig) -> Arc<Self> {
-        let clock = Clock::start();
+    pub(super) fn new(
+        available: &Arc<Available>,
+        outlook: Outlook,
+        mode: Mode,
+        gauge: Option<Gauge>,
+        watched: &ScarceConfig,
+    ) -> Arc<Self> {
+        let clock = available.clock();
         let now = clock.now();
+        let mut config = with_capacity(available.cpus());
+        config.outlook = outlook;
         let seen = Seen { cpu: cpu::used().as_secs_f64(), ..Seen::default() };
         // Nobody gains from knowing who is in luck; servers of one fleet had better not agree.
         let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
@@ -111,6 +120,7 @@ impl Gate {
         });
         Arc::new(Self {
             clock,
+            available: Arc::clone(available),
             gauge,
             scarce,
             machine: Mutex::new((admit::Gate::new(now, config, mode, seen), rng)),
@@ -211,12 +221,18 @@ impl Gate {
             runnable: self.runnable.load(Ordering::Relaxed).max(0) as f64,
             queued: 0.0,
         };
+        let cpus = self.available.cpus();
+        if cpus != gate.capacity() {
+            gate.resize(now, with_capacity(cpus));
+        }
         let known = self.scarce.as_ref().map_or_else(Gauges::default, |watch| *watch.gauges.lock());
         gate.see(now, seen, &Gauges { own: self.gauge.as_ref().map(|gauge| gauge()), ..known });
     }
 
-    /// Looks at what runs short beside CPU, if it is time; without the lock of the machine, for it takes longer than a decision does.
+    /// Looks at how much CPU there is, and what runs short beside it, if it is time; without the lock of the machine, for it takes longer
+    /// than a decision does.
     fn look_around(&self, now: Timestamp) {
+        self.available.look(now);
         let due = self.scarce_at.load(Ordering::Relaxed);
         let Some(watch) = self.scarce.as_ref().filter(|_| now.as_nanos() >= due) else { return };
         let next = (now + Scarce::LOOK_EVERY).as_nanos();
@@ -287,6 +303,10 @@ impl Gate {
     }
 }
 
+fn with_capacity(cpus: f64) -> RankedConfig {
+    RankedConfig::new(cpus).expect("a hundredth of a CPU or more")
+}
+
 /// In [`Counts`].
 fn place(reason: ShedReason) -> usize {
     match reason {
@@ -294,5 +314,30 @@ fn place(reason: ShedReason) -> usize {
         ShedReason::OverloadedNoRetry => 1,
         ShedReason::Quota => 3,
         _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::CpuReader;
+    use crate::system::tests::Tree;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quota_that_is_raised_in_place_makes_room() {
+        let tree = Tree::new(&[("cpu.max", "100000 100000\n")]);
+        let available = Arc::new(Available::by(CpuReader::within(vec![tree.0.clone()], 8.0)));
+        let gate = Gate::new(&available, Outlook::default(), Mode::default(), None, &ScarceConfig::default());
+        tree.write("cpu.max", "400000 100000\n");
+        let capacity_after = async |time| {
+            tokio::time::advance(time).await;
+            let now = gate.clock.now();
+            gate.look_around(now);
+            let mut machine = gate.machine.lock();
+            gate.look(now, &mut machine.0);
+            machine.0.capacity()
+        };
+        assert_eq!(capacity_after(Duration::from_millis(100)).await, 1.0);
+        assert_eq!(capacity_after(Duration::from_secs(1)).await, 4.0);
     }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use http::HeaderName;
 use plimsoll_core::Ratio;
-use plimsoll_core::admit::{Mode, Outlook, QueueConfig, Quota, RankedConfig};
+use plimsoll_core::admit::{Mode, Outlook, QueueConfig, Quota};
 use plimsoll_core::classify::Classifier;
 use plimsoll_core::signal::ScarceConfig;
 
 use super::admission::{Gate, Gauge};
+use super::available::Available;
 use super::classify::Rules;
 use super::context::{Customer, RequestHead};
 use super::layer::ServerLayer;
@@ -17,7 +18,7 @@ use super::lifecycle::Lifecycle;
 use super::meter;
 use super::places::Places;
 use super::report::{ReportSource, Reporter};
-use crate::system::{LEAST_CPUS, Whose, cpus};
+use crate::system::LEAST_CPUS;
 
 /// What can be set about a [`ServerLayer`].
 #[must_use]
@@ -58,8 +59,8 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// The CPUs that 100% utilization stands for: by default all that the process may use. A server
-    /// that can only keep one thread busy is full at 1.0. At least a hundredth of a CPU.
+    /// The CPUs that 100% utilization stands for: by default all that the process may use; its control group's quota is looked at each
+    /// second, as it may be changed in place. A server that can only keep one thread busy is full at 1.0. At least a hundredth of a CPU.
     pub fn cpus(mut self, cpus: f64) -> Self {
         self.cpus = cpus.is_finite().then(|| cpus.max(LEAST_CPUS));
         self
@@ -207,12 +208,10 @@ impl ServerLayerBuilder {
     /// The layer.
     #[must_use]
     pub fn build(self) -> ServerLayer {
-        let cpus = self.cpus.unwrap_or_else(|| cpus(Whose::Own));
-        let mut config = RankedConfig::new(cpus).expect("a hundredth of a CPU or more");
-        config.outlook = self.outlook;
-        let gate = self.admission.map(|mode| Gate::new(config, mode, self.gauge, &self.scarce));
+        let available = Arc::new(Available::new(self.cpus));
+        let gate = self.admission.map(|mode| Gate::new(&available, self.outlook, mode, self.gauge, &self.scarce));
         ServerLayer {
-            reporter: Reporter::new(self.lifecycle, self.window, cpus, self.source),
+            reporter: Reporter::new(self.lifecycle, self.window, available, self.source),
             readiness_path: self.readiness_path,
             rules: Arc::new(self.rules),
             gate,

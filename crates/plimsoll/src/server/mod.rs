@@ -64,6 +64,7 @@
 //! their clients take to read what was answered; only what is left of [`DrainConfig::drain`] bounds it.
 
 mod admission;
+mod available;
 mod body;
 mod builder;
 mod classify;

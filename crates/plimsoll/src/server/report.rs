@@ -18,12 +18,13 @@ use parking_lot::{Mutex, RwLock};
 use plimsoll_core::probe::LatencyByLoad;
 use plimsoll_core::{LoadReport, Timestamp};
 use plimsoll_wire::orca::{Encoded, OrcaLoadReport};
-use tokio::time::Instant;
 
+use super::available::Available;
 use super::cost;
 use super::cpu;
 use super::lifecycle::{Lifecycle, Phase};
 use super::meter::{LoadMeter, Rates, Totals};
+use crate::clock::Clock;
 
 /// How old an encoded report may be. A client that gets several responses within this time learns
 /// nothing from the later ones that it could act on.
@@ -46,9 +47,9 @@ impl<F: Fn(LoadReport) -> LoadReport + Send + Sync + 'static> ReportSource for F
 pub(super) struct Reporter {
     pub(super) lifecycle: Lifecycle,
     /// CPUs that 100% utilization stands for.
-    cpus: f64,
+    available: Arc<Available>,
     source: Option<Box<dyn ReportSource>>,
-    origin: Instant,
+    clock: Clock,
     answered: AtomicU64,
     failed: AtomicU64,
     latencies: Mutex<LatencyByLoad>,
@@ -80,15 +81,15 @@ impl Reporter {
     pub(super) fn new(
         lifecycle: Lifecycle,
         window: Duration,
-        cpus: f64,
+        available: Arc<Available>,
         source: Option<Box<dyn ReportSource>>,
     ) -> Arc<Self> {
         let totals = Totals { cpu: cpu::used(), ..Totals::default() };
         let report = OrcaLoadReport::default();
         Arc::new(Self {
-            cpus,
+            clock: available.clock(),
+            available,
             source,
-            origin: Instant::now(),
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             latencies: Mutex::default(),
@@ -157,7 +158,7 @@ impl Reporter {
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::from_origin(self.origin.elapsed())
+        self.clock.now()
     }
 
     fn encode(&self, measuring: &mut Measuring, now: Timestamp, phase: Phase) {
@@ -170,7 +171,8 @@ impl Reporter {
             measuring.rates = measuring.meter.sample(now, totals);
         }
         let Rates { qps, eps, cpus } = measuring.rates;
-        let utilization = cpus / self.cpus;
+        self.available.look(now);
+        let utilization = cpus / self.available.cpus();
         let in_flight = in_u32(self.lifecycle.active_requests());
         let mut load = LoadReport {
             application_utilization: utilization,
@@ -199,7 +201,7 @@ mod tests {
     fn reporter(source: Option<Box<dyn ReportSource>>) -> Arc<Reporter> {
         let lifecycle = Lifecycle::new();
         lifecycle.ready();
-        Reporter::new(lifecycle, Duration::from_secs(1), 1.0, source)
+        Reporter::new(lifecycle, Duration::from_secs(1), Arc::new(Available::new(Some(1.0))), source)
     }
 
     fn read(value: &HeaderValue) -> LoadReport {

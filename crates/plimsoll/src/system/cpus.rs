@@ -15,15 +15,38 @@ pub const LEAST_CPUS: f64 = 0.01;
 /// CPUs that it may use, at least [`LEAST_CPUS`].
 #[must_use]
 pub fn cpus(whose: Whose<'_>) -> f64 {
-    let pid = match whose {
-        Whose::Process { pid, .. } => i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw),
-        Whose::Own | Whose::Group(_) => None,
-    };
-    within(&Groups::of(whose).folders("cpu"), scheduled_on(pid))
+    CpuReader::of(whose).read()
 }
 
-fn within(folders: &[PathBuf], cpus: f64) -> f64 {
-    folders.iter().filter_map(|folder| quota(folder)).fold(cpus, f64::min).max(LEAST_CPUS)
+/// Reads how many CPUs a process may use.
+#[derive(Debug)]
+pub(crate) struct CpuReader {
+    /// Those that the scheduler may put it on.
+    scheduled: f64,
+    /// The groups that may have a quota.
+    folders: Vec<PathBuf>,
+}
+
+impl CpuReader {
+    /// Of whoever this is. In which control groups it is, and which CPUs the scheduler may put it on, is found out now and not again: the
+    /// system answers for the thread that asks, and another one may be bound to a CPU of its own.
+    pub(crate) fn of(whose: Whose<'_>) -> Self {
+        let pid = match whose {
+            Whose::Process { pid, .. } => i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw),
+            Whose::Own | Whose::Group(_) => None,
+        };
+        Self { scheduled: scheduled_on(pid), folders: Groups::of(whose).folders("cpu") }
+    }
+
+    /// CPUs that it may use now, at least [`LEAST_CPUS`]; quotas may change at any time. Some files are read, which takes tens of microseconds.
+    pub(crate) fn read(&self) -> f64 {
+        self.folders.iter().filter_map(|folder| quota(folder)).fold(self.scheduled, f64::min).max(LEAST_CPUS)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn within(folders: Vec<PathBuf>, scheduled: f64) -> Self {
+        Self { scheduled, folders }
+    }
 }
 
 /// CPUs that the scheduler may put a process on; `None` for this one.
@@ -64,12 +87,20 @@ mod tests {
             ("cpu/cpu.cfs_quota_us", "-1\n"),
             ("cpu/cpu.cfs_period_us", "100000\n"),
         ]);
-        let cpus = |groups: &str| within(&Groups::below(&tree.0, groups).folders("cpu"), 8.0);
+        let reader = |groups: &str| CpuReader::within(Groups::below(&tree.0, groups).folders("cpu"), 8.0);
+        let cpus = |groups: &str| reader(groups).read();
         assert_eq!(cpus("0::/a/b\n"), 1.5);
         assert_eq!(cpus("0::/a/b/c\n"), 1.5);
         assert_eq!(cpus("0::/elsewhere\n"), 8.0);
         assert_eq!(cpus("9:memory:/c\n4:cpu,cpuacct:/c\njunk\n"), 0.5);
         assert_eq!(cpus("4:cpu:/\n"), 8.0);
+
+        let kept = reader("0::/a/b\n");
+        assert_eq!(kept.read(), 1.5);
+        tree.write("a/cpu.max", "300000 100000\n");
+        assert_eq!(kept.read(), 3.0, "raised in place");
+        tree.write("a/cpu.max", "max 100000\n");
+        assert_eq!(kept.read(), 8.0);
     }
 
     #[test]

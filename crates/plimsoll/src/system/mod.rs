@@ -12,6 +12,7 @@ mod stalls;
 
 use std::path::Path;
 
+pub(crate) use cpus::CpuReader;
 pub use cpus::{LEAST_CPUS, cpus};
 pub use memory::memory_limit;
 pub use scarce::ScarceReader;
@@ -47,7 +48,7 @@ impl Whose<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     //! Folders for those who look at a system.
 
     use std::fs;
@@ -55,10 +56,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A folder tree that is removed at the end.
-    pub(super) struct Tree(pub(super) PathBuf);
+    pub(crate) struct Tree(pub(crate) PathBuf);
 
     impl Tree {
-        pub(super) fn new(files: &[(&str, &str)]) -> Self {
+        pub(crate) fn new(files: &[(&str, &str)]) -> Self {
             static NUMBER: AtomicUsize = AtomicUsize::new(0);
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let tree = Self(std::env::temp_dir().join(format!("plimsoll-system-{}-{number}", std::process::id())));
@@ -67,7 +68,7 @@ mod tests {
             tree
         }
 
-        pub(super) fn write(&self, path: &str, text: &str) {
+        pub(crate) fn write(&self, path: &str, text: &str) {
             let path = self.0.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
