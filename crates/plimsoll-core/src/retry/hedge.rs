@@ -8,6 +8,9 @@
 //! The quantile is found by steps in proportion: each latency above the estimate raises it by η · q, each one below lowers it by
 //! η · (1 − q), so that it rests where a share q is below (Robbins and Monro, 1951; on the logarithm, so no scale has to be
 //! known). One number, one multiplication.
+//!
+//! Of a request that its hedge overtook the latency is not known, but that it is above the estimate is, and that is all that a step asks.
+//! Were such requests left out, the estimate would sink with each hedge that wins, and more and more would be sent.
 
 use core::time::Duration;
 
@@ -19,20 +22,20 @@ use crate::{Ratio, Timestamp};
 pub struct HedgeConfig {
     /// The delay is the latency that this share of requests stays below.
     pub quantile: Ratio,
-    /// But at least this.
-    pub least: Duration,
+    /// The delay is at least this.
+    pub at_least: Duration,
 }
 
 impl HedgeConfig {
     /// One in twenty is hedged, half of what the budget allows.
     pub const DEFAULT_QUANTILE: Ratio = Ratio::from_percent(95);
     /// Below a few milliseconds it is the scheduler that is slow, and a hedge costs more than it gains.
-    pub const DEFAULT_LEAST: Duration = Duration::from_millis(5);
+    pub const DEFAULT_AT_LEAST: Duration = Duration::from_millis(5);
 }
 
 impl Default for HedgeConfig {
     fn default() -> Self {
-        Self { quantile: Self::DEFAULT_QUANTILE, least: Self::DEFAULT_LEAST }
+        Self { quantile: Self::DEFAULT_QUANTILE, at_least: Self::DEFAULT_AT_LEAST }
     }
 }
 
@@ -96,23 +99,41 @@ impl Hedge {
     /// A request was answered, so long after its attempt was sent. Tell it of accepted requests only: rejections are quick.
     pub fn on_latency(&mut self, latency: Duration) {
         let latency = latency.as_secs_f64();
-        self.seen = self.seen.saturating_add(1);
-        if self.seen == 1 {
+        if self.seen == 0 {
             self.delay = latency;
-        } else {
+        }
+        self.step(latency > self.delay);
+    }
+
+    /// A request was not answered within [`delay`](Hedge::delay), and is not waited for any longer: its hedge was answered, or its time is
+    /// up. While too little is known for a delay this says nothing.
+    pub fn on_overtaken(&mut self) {
+        if self.delay().is_some() {
+            self.step(true);
+        }
+    }
+
+    fn step(&mut self, is_above: bool) {
+        self.seen = self.seen.saturating_add(1);
+        if self.seen > 1 {
             // The first few take greater steps, to be near by the time that it counts.
             let step = STEP.max(1.0 / f64::from(self.seen));
             let quantile = self.config.quantile.as_f64();
-            self.delay *= if latency > self.delay { 1.0 + step * quantile } else { 1.0 - step * (1.0 - quantile) };
+            self.delay *= if is_above { 1.0 + step * quantile } else { 1.0 - step * (1.0 - quantile) };
         }
         // A clock that stands would have it stay at nothing for ever.
         self.delay = self.delay.max(1e-9);
     }
 
+    /// Goes by `config` from now on, from where it is.
+    pub const fn set_config(&mut self, config: HedgeConfig) {
+        self.config = config;
+    }
+
     /// After which time without an answer to [`ask`](Hedge::ask); `None` while too little is known.
     #[must_use]
     pub fn delay(&self) -> Option<Duration> {
-        (self.seen >= ENOUGH).then(|| Duration::from_secs_f64(self.delay).max(self.config.least))
+        (self.seen >= ENOUGH).then(|| Duration::from_secs_f64(self.delay).max(self.config.at_least))
     }
 
     /// Whether a request that was not answered within [`delay`](Hedge::delay) is sent a second time. Ask once.
@@ -163,6 +184,39 @@ mod tests {
         assert!((0.75..1.05).contains(&delay), "{delay}");
     }
 
+    /// As above, but all that take longer than the delay are overtaken, so that their latencies are never seen.
+    #[test]
+    fn what_is_overtaken_does_not_make_answers_look_quick() {
+        let (mut hedge, mut rng) = (Hedge::new(HedgeConfig::default()), Pcg64Mcg::seed_from_u64(5));
+        for _ in 0..5_000 {
+            let latency = Duration::from_secs_f64(rng::unit(&mut rng) * 0.1);
+            match hedge.delay() {
+                Some(delay) if latency > delay => hedge.on_overtaken(),
+                _ => hedge.on_latency(latency),
+            }
+        }
+        let delay = hedge.delay().map(|delay| delay.as_secs_f64()).unwrap_or_default();
+        assert!((delay - 0.095).abs() < 0.0085, "{delay}");
+    }
+
+    #[test]
+    fn before_answers_are_known_none_was_overtaken() {
+        let mut hedge = Hedge::new(HedgeConfig::default());
+        (0..100).for_each(|_| hedge.on_overtaken());
+        (0..20).for_each(|_| hedge.on_latency(Duration::from_millis(50)));
+        assert!(hedge.delay().is_some_and(|delay| delay > Duration::from_millis(40)), "{hedge:?}");
+    }
+
+    #[test]
+    fn another_quantile_is_found_from_where_it_is() {
+        let mut hedge = Hedge::new(HedgeConfig::default());
+        (0..100).for_each(|_| hedge.on_latency(Duration::from_millis(20)));
+        let before = hedge.delay();
+        hedge.set_config(HedgeConfig { quantile: Ratio::from_percent(50), ..HedgeConfig::default() });
+        assert_eq!(hedge.delay(), before);
+        assert!(before.is_some());
+    }
+
     #[test]
     fn only_what_is_safe_in_time_and_affordable_is_hedged() {
         let mut hedge = Hedge::new(HedgeConfig::default());
@@ -185,6 +239,6 @@ mod tests {
     fn very_short_delays_are_raised() {
         let mut hedge = Hedge::new(HedgeConfig::default());
         (0..100).for_each(|_| hedge.on_latency(Duration::ZERO));
-        assert_eq!(hedge.delay(), Some(HedgeConfig::DEFAULT_LEAST));
+        assert_eq!(hedge.delay(), Some(HedgeConfig::DEFAULT_AT_LEAST));
     }
 }
