@@ -104,6 +104,43 @@ def test_a_total_failure_is_answered_without_asking(fleet: Fleet) -> None:
     assert proxy.admin.metric("plimsoll_throttle_held_ratio", criticality="critical") == 0
 
 
+def test_a_backend_that_stalls_is_overtaken_by_a_hedge(fleet: Fleet) -> None:
+    stall = 0.6
+
+    def stalling(number: int, _request: Message) -> str:
+        if number > 20 and number % 8 == 0:
+            time.sleep(stall)  # its garbage collector, say
+        return answer("200 OK")
+
+    def slowest_of_a_hundred(requests: int, method: str, retry: str) -> tuple[float, Proxy, list[Origin]]:
+        origins = [Origin(fleet, stalling), *(Origin(fleet, always("200 OK")) for _ in range(2))]
+        addresses = [origin.address for origin in origins]
+        further = f"[clusters.main.retry]\n{retry}\n"
+        proxy = fleet.proxy(addresses, health=CHECK, cluster='policy = "round-robin"', further=further)
+        took = []
+        with Connection.to(proxy.port) as connection:
+            for _ in range(requests):
+                begun = time.monotonic()
+                assert connection.request("/", method).status == 200
+                took.append(time.monotonic() - begun)
+        return sorted(took)[int(0.99 * requests)], proxy, origins
+
+    hedge = 'hedge = { quantile = "95%", at_least = "50ms" }'
+    requests = 300
+    slowest, proxy, origins = slowest_of_a_hundred(requests, "GET", hedge)
+    assert slowest < stall / 2
+    sent = total(proxy, "hedges")
+    assert 5 <= sent <= 0.1 * requests + 10 and total(proxy, "hedges_won") >= sent - 2
+    assert total(proxy, "hedges_denied") == 0 == total(proxy, "failures")
+    marked = [origin_request.get("x-envoy-attempt-count") for origin in origins for origin_request in origin.seen]
+    assert marked.count("2") == sent == len(marked) - requests
+
+    for method, retry in (("GET", ""), ("POST", hedge)):
+        slowest, proxy, _ = slowest_of_a_hundred(120, method, retry)
+        assert slowest >= stall, "nothing is hedged by default, nor what may not be carried out twice"
+        assert total(proxy, "hedges") == 0
+
+
 def test_it_is_well_again_seconds_after_an_outage(fleet: Fleet) -> None:
     state = {"is_up": True}
     answers = {True: answer("200 OK"), False: answer("503 Service Unavailable", OVERLOADED)}

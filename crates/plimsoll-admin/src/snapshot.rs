@@ -90,6 +90,12 @@ pub struct ClusterSnapshot {
     pub retries: Vec<(&'static str, &'static str, u64)>,
     /// Requests that were not served and not sent again, by why not.
     pub given_up: Vec<(&'static str, u64)>,
+    /// Requests sent to a second backend while the first was slow.
+    pub hedges: u64,
+    /// Those of them that the second answered first.
+    pub hedges_won: u64,
+    /// Requests that were slow enough for it, when the budget was used up.
+    pub hedges_denied: u64,
     /// How much of the budget for retries is used up, in \[0, 1\].
     pub retry_budget_used: f64,
     /// Times that too few backends were healthy.

@@ -63,6 +63,9 @@ pub(crate) fn fleet() -> Still {
         held: vec![(Criticality::Critical, 0.0), (Criticality::Sheddable, 0.75)],
         retries: vec![("overloaded", "answered", 14)],
         given_up: vec![("budget", 15)],
+        hedges: 17,
+        hedges_won: 18,
+        hedges_denied: 19,
         localities: vec![
             LocalitySnapshot {
                 name: "near".to_owned(),

@@ -54,7 +54,7 @@ fn accounts(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot, &Summa
 }
 
 /// The table.
-pub(super) static CLUSTERS: [Metric; 51] = [
+pub(super) static CLUSTERS: [Metric; 54] = [
     Metric {
         name: "admission_requests_total",
         kind: MetricType::Counter,
@@ -349,6 +349,27 @@ pub(super) static CLUSTERS: [Metric; 51] = [
         fill: |s, out| {
             clusters(s, |c| c.given_up.iter().for_each(|(reason, count)| out.count(&[&c.name, reason], *count)));
         },
+    },
+    Metric {
+        name: "hedges_total",
+        kind: MetricType::Counter,
+        labels: CLUSTER,
+        help: "Requests sent to a second backend while the first was slow",
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges)),
+    },
+    Metric {
+        name: "hedges_won_total",
+        kind: MetricType::Counter,
+        labels: CLUSTER,
+        help: "Requests that the second backend answered first",
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges_won)),
+    },
+    Metric {
+        name: "hedges_denied_total",
+        kind: MetricType::Counter,
+        labels: CLUSTER,
+        help: "Requests slow enough for a second backend when the budget for retries was used up",
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges_denied)),
     },
     Metric {
         name: "retry_budget_used_ratio",

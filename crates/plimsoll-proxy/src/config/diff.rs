@@ -206,6 +206,9 @@ fn cluster_effect(path: &str) -> (&'static str, bool) {
         "throttle" => {
             "from the next request on; what was seen of outcomes is forgotten, so that nothing is held back at first"
         }
+        _ if path.starts_with("retry.hedge") => {
+            "from the next request on; how long answers take goes on to be known while it is on"
+        }
         "retry" => "from the next request on; with another budget it begins anew",
         "localities" => "from the next request on; how full those are that stay goes on to be known",
         "spill" => "within seconds, as reports of utilization come; states and connections stay",
@@ -376,6 +379,17 @@ mod tests {
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told.iter().all(|line| line.starts_with("cluster api: tls.") && line.ends_with(anew)), "{told:?}");
         assert!(cluster_effect("tls.certificate").0.ends_with("stay if it is for the same names"));
+    }
+
+    #[test]
+    fn another_delay_of_hedges_keeps_what_is_known() {
+        let hedge = |hedge: &str| format!("{OLD}[clusters.api.retry]\nhedge = {{ {hedge} }}\n");
+        assert_eq!(
+            between(&hedge(""), &hedge("quantile = 0.9")),
+            [
+                "cluster api: retry.hedge.quantile 0.95 -> 0.9: from the next request on; how long answers take goes on to be known while it is on"
+            ]
+        );
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub use plimsoll_config::{ByteSize, ConfigError, Position, Problem};
 pub use pressure::MemoryLimit;
 pub use raw::Drain;
 pub(crate) use resolve::{Names, Resolved};
-pub use retry::{Attempts, Retry};
+pub use retry::{Attempts, Hedge, Retry};
 pub use route::{HostName, HostPattern, Leads, PathPrefix, Route};
 pub use simple::Simple;
 pub use subset::{Identity, Subset};

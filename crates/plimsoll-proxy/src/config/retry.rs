@@ -5,11 +5,17 @@ use std::time::Duration;
 
 use plimsoll::client::RetryPolicy;
 use plimsoll_config::{ByteSize, Checker, Flaw, Table, Visitor, values, whole};
+use plimsoll_core::Ratio;
+use plimsoll_core::retry::hedge::HedgeConfig;
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts, RetryConfig};
 
 /// How often a request is sent at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attempts(pub MaxAttempts);
+
+/// When a request that is not answered yet is sent to a second backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Hedge(pub HedgeConfig);
 
 /// How requests are sent again.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +23,7 @@ pub struct Attempts(pub MaxAttempts);
 pub struct Retry {
     /// How often a request is sent at most; 1 switches all of this off.
     pub max_attempts: Attempts,
-    /// Retries that all requests together may have.
+    /// Retries and hedges that all requests together may have.
     pub budget: BudgetConfig,
     /// The longest wait before the first retry, where no backend names one.
     pub backoff_base: Duration,
@@ -25,14 +31,16 @@ pub struct Retry {
     pub backoff_max: Duration,
     /// What is kept of the body of each request.
     pub max_body: Option<ByteSize>,
+    /// When slow requests are sent to a second backend; `None` for never.
+    pub hedge: Option<Hedge>,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        let RetryPolicy { attempts, budget, max_body } = RetryPolicy::default();
+        let RetryPolicy { attempts, budget, max_body, hedge } = RetryPolicy::default();
         let (max_attempts, max_body) = (Attempts(attempts.max_attempts), max_body.map(ByteSize::from_bytes));
         let RetryConfig { backoff_base, backoff_max, .. } = attempts;
-        Self { max_attempts, budget, backoff_base, backoff_max, max_body }
+        Self { max_attempts, budget, backoff_base, backoff_max, max_body, hedge: hedge.map(Hedge) }
     }
 }
 
@@ -47,12 +55,22 @@ impl Retry {
             },
             budget: self.budget,
             max_body: self.max_body.and_then(|size| NonZeroUsize::new(size.bytes())),
+            hedge: self.hedge.map(|hedge| hedge.0),
         }
     }
 
-    /// Reports waits that contradict each other.
+    /// Reports waits that contradict each other, and hedges that cannot be.
     pub(super) fn check(&mut self, path: &str, checker: &mut Checker<'_>) {
         checker.order(path, ("backoff_base", &mut self.backoff_base), ("backoff_max", self.backoff_max));
+        let Some(Hedge(HedgeConfig { quantile, .. })) = self.hedge else { return };
+        if self.max_attempts.0 == MaxAttempts::ONE {
+            let mend = "raise max_attempts, or remove it";
+            checker.report(format!("{path}.hedge"), "is not looked at: a hedge is a second attempt", mend);
+        } else if quantile == Ratio::ZERO || quantile == Ratio::ONE {
+            let reason = if quantile == Ratio::ONE { "no request takes longer" } else { "every request takes longer" };
+            let mend = "write a share above 0 and below 1, such as \"95%\"";
+            checker.report(format!("{path}.hedge.quantile"), reason, mend);
+        }
     }
 }
 
@@ -64,6 +82,14 @@ impl Table for Retry {
         visitor.switch("max_body", &mut self.max_body);
         visitor.value("backoff_base", &mut self.backoff_base);
         visitor.value("backoff_max", &mut self.backoff_max);
+        visitor.optional_table("hedge", &mut self.hedge);
+    }
+}
+
+impl Table for Hedge {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("quantile", &mut self.0.quantile);
+        visitor.value("at_least", &mut self.0.at_least);
     }
 }
 

@@ -6,6 +6,7 @@
 //! for the outcome and the load report together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -31,6 +32,21 @@ pub(crate) trait Home: Send + Sync {
     fn closed_http1(self: Arc<Self>, backend: BackendId, requests: u64);
 }
 
+/// Attempts at two backends for one request, of which the answer of the first to have one counts.
+#[derive(Clone, Default)]
+pub(crate) struct Race(Arc<AtomicBool>);
+
+impl Race {
+    /// One has won: the other is taken back, and no wait of its caller that says something of its backend.
+    pub(crate) fn end(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// One attempt at one backend.
 pub(crate) struct Attempt {
     home: Arc<dyn Home>,
@@ -52,6 +68,8 @@ pub(crate) struct Attempt {
     report: Report,
     /// The request's right to be at a backend, if it is batch work.
     place: Option<Box<Place>>,
+    /// The other attempt of the request, if it may have two at a time.
+    race: Option<Race>,
     /// The request is over when this is dropped, and well: so with a connection that left HTTP.
     ends_by_drop: bool,
     open: bool,
@@ -75,6 +93,7 @@ impl Attempt {
             latency: None,
             report: Report::None,
             place: None,
+            race: None,
             ends_by_drop: false,
             open: true,
         }
@@ -85,6 +104,12 @@ impl Attempt {
     pub(crate) fn in_place(mut self, place: Option<Box<Place>>) -> Self {
         self.is_told = place.is_some();
         self.place = place;
+        self
+    }
+
+    /// The same of a request that may have two attempts at a time.
+    pub(crate) fn in_race(mut self, race: Option<Race>) -> Self {
+        self.race = race;
         self
     }
 
@@ -286,6 +311,9 @@ impl Drop for Attempt {
                     self.end(outcome, Ending::Answered(status), ended_by(outcome));
                 }
                 (_, Some(_)) => self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Answered),
+                (_, None) if self.race.as_ref().is_some_and(Race::is_over) => {
+                    self.end(Outcome::Cancelled, Ending::Cancelled, Ended::TakenBack);
+                }
                 (_, None) => {
                     self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Unanswered(self.unanswered(None).of_all))
                 }
@@ -408,6 +436,28 @@ mod tests {
             }
         }
         assert_eq!(home.0.counts().throttled, [0; 4]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_another_overtook_says_nothing_however_long_it_took() {
+        for (is_over, is_blamed) in [(true, false), (false, true)] {
+            let (home, mut out) = (nowhere(), VecDeque::new());
+            answer_some(&home);
+            for _ in 0..100 {
+                tokio::time::advance(Duration::from_millis(100)).await;
+                let race = Race::default();
+                out.push_back((sent(&home).map(|attempt| attempt.in_race(Some(race.clone()))), race));
+                if out.len() > 10
+                    && let Some((overtaken, race)) = out.pop_front()
+                {
+                    if is_over {
+                        race.end();
+                    }
+                    drop(overtaken);
+                }
+            }
+            assert_eq!(home.0.counts().throttled != [0; 4], is_blamed);
+        }
     }
 
     /// Three, each as its sender leaves it this little time: it says nothing of the backend, unless that is hanging.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use plimsoll_core::BalancerConfig;
+use plimsoll_core::retry::hedge::HedgeConfig;
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts, RetryConfig};
 use plimsoll_core::subset::{self, Client, Lack, SubsetConfig};
 use plimsoll_core::throttle::ThrottlePolicy;
@@ -179,11 +180,14 @@ impl Default for RequestConfig {
 pub struct RetryPolicy {
     /// How often and when. With one attempt all of it is off, and answers are passed on as they come.
     pub attempts: RetryConfig,
-    /// How many retries all requests to the cluster together may have.
+    /// How many retries and hedges all requests to the cluster together may have.
     pub budget: BudgetConfig,
     /// Bytes that are kept of the body of each request, so that it can be sent again; of a longer one nothing is, and its request is
     /// sent once. `None`: requests with a body are sent once.
     pub max_body: Option<NonZeroUsize>,
+    /// When a request that is not answered yet is sent to a second backend as well, if its method is safe and it has no body. `None`, the
+    /// default: never, since what both do is work, and only who runs them knows whether they have room for it.
+    pub hedge: Option<HedgeConfig>,
 }
 
 impl RetryPolicy {
@@ -198,12 +202,18 @@ impl RetryPolicy {
         },
         budget: BudgetConfig { share: BudgetConfig::DEFAULT_SHARE, floor: BudgetConfig::DEFAULT_FLOOR },
         max_body: None,
+        hedge: None,
     };
 
     /// Whether anything is ever sent again.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.attempts.max_attempts > MaxAttempts::ONE
+    }
+
+    /// Whether any request is ever sent while an attempt of it is out: that is a further attempt, too.
+    pub(super) fn hedges(&self) -> bool {
+        self.hedge.is_some() && self.is_on()
     }
 
     /// Bytes that are kept of a body; zero for none.
@@ -215,7 +225,7 @@ impl RetryPolicy {
 impl Default for RetryPolicy {
     fn default() -> Self {
         let (attempts, budget) = (RetryConfig::default(), BudgetConfig::default());
-        Self { attempts, budget, max_body: Some(Self::DEFAULT_MAX_BODY) }
+        Self { attempts, budget, max_body: Some(Self::DEFAULT_MAX_BODY), hedge: None }
     }
 }
 

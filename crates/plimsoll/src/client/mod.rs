@@ -69,7 +69,8 @@ use tower_service::Service;
 pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
 pub use self::cluster::{
-    Backend, BackendCounts, BackendView, Cluster, ClusterCounts, Ending, Latencies, LocalityView, Notice, Restraint,
+    Backend, BackendCounts, BackendView, Cluster, ClusterCounts, Ending, HedgeCounts, Latencies, LocalityView, Notice,
+    Restraint,
 };
 pub use self::config::{
     Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,

@@ -61,6 +61,8 @@ pub enum Next {
     Retried,
     /// It is batch work, and waits again.
     Queued,
+    /// Another attempt of it was out, or its answer there, and is what counts.
+    Hedged,
     /// Why it was not.
     GivenUp(GivenUp),
 }
@@ -132,6 +134,7 @@ impl Next {
             Self::Elsewhere => "tried elsewhere: nothing had been sent",
             Self::Retried => "tried again",
             Self::Queued => "it waits again, as batch work does",
+            Self::Hedged => "another attempt of it was out already",
             Self::GivenUp(GivenUp::NoOther) => "given up: no other backend was left that has room",
             Self::GivenUp(GivenUp::TooMany) => "given up: it was tried as often as may be",
             Self::GivenUp(GivenUp::TooLate) => "given up: no time was left",

@@ -4,6 +4,7 @@
 mod bodies;
 mod elsewhere;
 mod failures;
+mod hedges;
 #[path = "../support/mod.rs"]
 mod support;
 mod telling;

@@ -176,9 +176,10 @@ impl Machine {
         let policy = self.config.retry.attempts;
         match policy.decide(now, &attempt, &mut self.budget, &mut self.rng) {
             Verdict::GiveUp(why) => Err(Denied { why: given_up(why), tells: told(why.tells()) }),
-            Verdict::Again(Again { wait: Duration::ZERO, at: Where::Elsewhere }) => {
-                self.at_once(now, ask).map(|id| (tells, Grant::At(id))).map_err(|why| Denied { why, tells })
-            }
+            Verdict::Again(Again { wait: Duration::ZERO, at: Where::Elsewhere }) => self
+                .at_once(now, ask.criticality, ask.tried)
+                .map(|id| (tells, Grant::At(id)))
+                .map_err(|why| Denied { why, tells }),
             Verdict::Again(Again { wait, .. }) => Ok((tells, Grant::After(wait))),
         }
     }
@@ -189,18 +190,24 @@ impl Machine {
         self.known() > 1 && self.config.retry.is_on()
     }
 
-    /// A backend that the request was not at, with room for it: what few others would take is not queued for.
-    fn at_once(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<BackendId, GivenUp> {
-        let refused = match self.begin(now, ask.criticality, ask.tried) {
-            Found::Backend(id, _) if !ask.tried.contains(&id) => return Ok(id),
+    /// A backend that a request was not at, with room for it: what few others would take is not queued for. Without one, what was taken from
+    /// the budget goes back.
+    pub(super) fn at_once(
+        &mut self,
+        now: Timestamp,
+        criticality: Criticality,
+        tried: &[BackendId],
+    ) -> Result<BackendId, GivenUp> {
+        let refused = match self.begin(now, criticality, tried) {
+            Found::Backend(id, _) if !tried.contains(&id) => return Ok(id),
             Found::Backend(id, _) => {
                 let completion = Completion { outcome: Outcome::Cancelled, latency: None };
                 self.balancer.finish(now, id, completion, &mut ());
-                self.not_sent(now, ask.criticality);
+                self.not_sent(now, criticality);
                 GivenUp::NoOther
             }
             Found::Wait(..) => {
-                self.not_sent(now, ask.criticality);
+                self.not_sent(now, criticality);
                 GivenUp::NoOther
             }
             Found::NoBackend | Found::NoRoom => GivenUp::NoOther,

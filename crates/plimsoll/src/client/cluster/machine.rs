@@ -12,6 +12,7 @@ use std::time::Duration;
 use plimsoll_core::health::State;
 use plimsoll_core::queue::{Hand, Queue};
 use plimsoll_core::retry::Budget;
+use plimsoll_core::retry::hedge::Hedge;
 use plimsoll_core::throttle::{self, Hold, Silence, Throttle, Verdict};
 use plimsoll_core::{
     BackendId, BackendSnapshot, Balancer, Completion, Criticality, Event, LoadReport, Outcome, Pick, Timestamp,
@@ -120,6 +121,8 @@ pub(super) struct Machine {
     pub(super) queues: Vec<Queue<Waker>>,
     pub(super) throttle: Throttle,
     pub(super) budget: Budget,
+    /// When requests are hedged, if they are.
+    pub(super) hedge: Option<Hedge>,
     /// How long answers usually take.
     pub(super) usual: Usual,
     /// Of all backends together.
@@ -139,6 +142,7 @@ impl Machine {
             events: Vec::new(),
             throttle: Throttle::new(now, config.throttle),
             budget: Budget::new(now, config.retry.budget).with_credit(CREDIT),
+            hedge: config.retry.hedge.map(Hedge::new),
             config: Arc::new(config),
             counts: ClusterCounts::default(),
             queues: vec![Queue::default()],
@@ -262,6 +266,10 @@ impl Machine {
         }
         if config.retry.budget != self.config.retry.budget {
             self.budget = Budget::new(now, config.retry.budget);
+        }
+        match (&mut self.hedge, config.retry.hedge) {
+            (Some(hedge), Some(config)) => hedge.set_config(config),
+            (hedge, config) => *hedge = config.map(Hedge::new),
         }
         let former = std::mem::replace(&mut self.config, Arc::new(config));
         let config = self.config.clone();

@@ -8,6 +8,7 @@
 mod again;
 mod backend;
 mod drive;
+mod hedge;
 mod localities;
 mod machine;
 mod membership;
@@ -32,11 +33,12 @@ use tokio::sync::{Notify, watch};
 pub use self::again::Restraint;
 pub(crate) use self::again::{Ask, Denied, Grant, Retry, Since, Unanswered};
 pub use self::backend::Backend;
+pub(crate) use self::hedge::First;
 pub use self::localities::LocalityView;
 pub use self::machine::{BackendView, Notice};
 pub(crate) use self::machine::{Done, Found, Report, Taken};
 use self::machine::{Machine, News};
-pub use self::tally::{BackendCounts, ClusterCounts, Ending, Latencies};
+pub use self::tally::{BackendCounts, ClusterCounts, Ending, HedgeCounts, Latencies};
 pub(crate) use self::wait::NoTurn;
 use super::config::ClusterConfig;
 use super::error::ConnectError;
@@ -63,6 +65,8 @@ pub(crate) struct Shared {
     throttles: AtomicBool,
     /// Whether requests are sent again that were not served.
     retries: AtomicBool,
+    /// Whether requests are sent to a second backend while the first is slow.
+    hedges: AtomicBool,
     /// Bytes that are kept of the body of each request.
     kept_of_bodies: AtomicUsize,
     /// Wakes the task that checks backends.
@@ -86,6 +90,7 @@ impl Cluster {
             name: name.into(),
             throttles: AtomicBool::new(config.throttle != ThrottlePolicy::Off),
             retries: AtomicBool::new(config.retry.is_on()),
+            hedges: AtomicBool::new(config.retry.hedges()),
             kept_of_bodies: AtomicUsize::new(config.retry.kept()),
             machine: Mutex::new(Machine::new(clock.now(), config, seed)),
             clock,
@@ -127,6 +132,7 @@ impl Cluster {
         let now = self.0.now();
         self.0.throttles.store(config.throttle != ThrottlePolicy::Off, Ordering::Relaxed);
         self.0.retries.store(config.retry.is_on(), Ordering::Relaxed);
+        self.0.hedges.store(config.retry.hedges(), Ordering::Relaxed);
         self.0.kept_of_bodies.store(config.retry.kept(), Ordering::Relaxed);
         let news = self.0.machine.lock().set_config(now, config);
         self.0.publish(news);

@@ -95,6 +95,8 @@ pub struct ClusterCounts {
     pub no_room: [u64; Criticality::ALL.len()],
     /// Requests tried again after a backend may have seen them: why, how that ended (`answered`, `refused`, `failed`), and how often.
     pub retries: Vec<(&'static str, &'static str, u64)>,
+    /// Requests sent to a second backend while the first was slow.
+    pub hedges: HedgeCounts,
     /// Requests that were not served and not tried again, by why not, in the order of [`GivenUp::ALL`].
     pub given_up: [u64; GivenUp::ALL.len()],
     /// Times the panic rule came into force.
@@ -103,6 +105,17 @@ pub struct ClusterCounts {
     pub transitions: Vec<(State, Reason, u64)>,
     /// Time from picking a backend to the head of its response.
     pub latency: Latencies,
+}
+
+/// Counts of hedges: second attempts while the first was not answered yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HedgeCounts {
+    /// Those that were sent.
+    pub sent: u64,
+    /// Those of them whose answer counted.
+    pub won: u64,
+    /// Requests that were slow enough for one, when the budget was used up.
+    pub denied: u64,
 }
 
 impl ClusterCounts {

@@ -75,6 +75,9 @@ impl<B: RequestBody> Call<'_, B> {
     /// The attempt at `id` broke, and the backend may have seen the request: what comes next, or the error to end with.
     #[cold]
     pub(super) fn after_error(&mut self, id: BackendId, error: Error, request: Repeatable) -> Result<Turn, Box<Error>> {
+        if self.race.is_some() {
+            return Err(Box::new(error));
+        }
         self.retried("failed");
         let outcome = match &error {
             _ if self.is_batch() => self.comes_back(&error, request).map_err(Denied::as_it_is),

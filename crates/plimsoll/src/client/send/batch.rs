@@ -79,6 +79,7 @@ pub(super) async fn send<B: RequestBody>(
         batch: Some(&mut waiting),
         place: None,
         is_back: false,
+        race: None,
     };
     loop {
         let waits = std::pin::pin!(Limit::new(until)).wait(until, call.place()).await;

@@ -31,7 +31,7 @@ impl<B: RequestBody> Call<'_, B> {
         picked_at: Timestamp,
         request: &mut Request<Outgoing<B>>,
     ) -> Tried {
-        let mut attempt = Attempt::new(self.pool.clone(), id, picked_at, self.criticality).in_place(self.place.take());
+        let mut attempt = self.begin(id, picked_at);
         let mut closed = 0;
         loop {
             let client = request.extensions().get().copied();

@@ -7,6 +7,7 @@
 
 mod again;
 mod batch;
+mod hedge;
 mod http1;
 mod http2;
 
@@ -23,7 +24,7 @@ use plimsoll_wire::{grpc, orca};
 use tokio::time::Instant;
 
 use self::again::Repeatable;
-use super::attempt::{Attempt, Home};
+use super::attempt::{Attempt, Home, Race};
 use super::batch::Place;
 use super::body::{ResponseBody, Source};
 use super::classify;
@@ -110,6 +111,8 @@ struct Call<'a, B> {
     place: Option<Box<Place>>,
     /// It is batch work that failed and goes back to where it waits.
     is_back: bool,
+    /// It may have two attempts now. What becomes of one is decided when it is known what became of the other ([`hedge`]).
+    race: Option<Race>,
 }
 
 /// Sends `request` to a backend of the client's cluster, on `terms`; attempts that fail are added to `told`.
@@ -176,6 +179,7 @@ pub(super) fn send<B: RequestBody>(
             batch: None,
             place: None,
             is_back: false,
+            race: None,
         };
         if said.timeout.is_some_and(|said| said > left) {
             // Whoever it is sent on behalf of waits less long.
@@ -223,6 +227,10 @@ impl<B: RequestBody> Call<'_, B> {
                 self.say_time_left(request.headers_mut());
             }
             let tried_here = match self.version {
+                // Boxed, because it is rare, and would make the future of every request larger.
+                _ if is_at_once && self.may_be_hedged(request) => {
+                    Box::pin(self.hedged(limit.as_mut(), id, picked_at, request)).await
+                }
                 Version::Http1 => self.over_http1(limit.as_mut(), id, picked_at, request).await,
                 // Boxed, because hyper's part would make the future of every HTTP/1 request twice as large.
                 Version::Http2 => Box::pin(self.over_http2(limit.as_mut(), id, picked_at, request)).await,
@@ -238,6 +246,12 @@ impl<B: RequestBody> Call<'_, B> {
                 Tried::NotSent(error) => self.elsewhere(id, error)?,
             };
         }
+    }
+
+    /// An attempt at `id`, which was chosen then, begins.
+    fn begin(&mut self, id: BackendId, picked_at: Timestamp) -> Attempt {
+        let attempt = Attempt::new(self.pool.clone(), id, picked_at, self.criticality);
+        attempt.in_place(self.place.take()).in_race(self.race.clone())
     }
 
     /// What becomes of a request after an attempt at `id` that the backend may have seen.
@@ -402,6 +416,7 @@ impl<B: RequestBody> Call<'_, B> {
     fn refusal(&self, status: StatusCode, headers: &HeaderMap) -> Option<Refused> {
         if status.as_u16() < 400 && !(self.is_grpc && headers.contains_key(GRPC_STATUS))
             || !self.pool.cluster().retries() && !self.is_batch()
+            || self.race.is_some()
         {
             return None;
         }

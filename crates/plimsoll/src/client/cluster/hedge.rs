@@ -1,0 +1,81 @@
+//! Whether a request that is not answered yet is sent to a second backend, and where: asked under the cluster's lock, where the budget is.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use plimsoll_core::retry::Repeat;
+use plimsoll_core::retry::hedge::{Verdict, Waiting, Why};
+use plimsoll_core::{BackendId, Criticality, Timestamp};
+
+use super::Shared;
+use super::machine::Machine;
+
+/// What is known of the first attempt of a request that could be hedged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// It was answered after so long.
+    Took(Duration),
+    /// It was not waited for any longer, having been out for longer than a hedge waits.
+    TookLonger,
+    /// It failed, or was turned away, which says nothing of how long answers take.
+    Failed,
+}
+
+impl Shared {
+    /// Whether any request is hedged.
+    pub(crate) fn hedges(&self) -> bool {
+        self.hedges.load(Ordering::Relaxed)
+    }
+
+    /// How long the first attempt of a request is waited for before it is hedged; `None` while that is not known.
+    pub(crate) fn hedge_delay(&self) -> Option<Duration> {
+        self.machine.lock().hedge?.delay()
+    }
+
+    /// A backend for a hedge of a request that is at `first`, if it is sent one. There it counts as active.
+    pub(crate) fn hedge(
+        &self,
+        now: Timestamp,
+        criticality: Criticality,
+        first: BackendId,
+        deadline: Timestamp,
+    ) -> Option<BackendId> {
+        self.machine.lock().hedge(now, criticality, first, deadline)
+    }
+
+    /// A request that could be hedged has ended, by the answer to its hedge if `has_won`.
+    pub(crate) fn on_hedged(&self, first: First, has_won: bool) {
+        let mut machine = self.machine.lock();
+        machine.counts.hedges.won += u64::from(has_won);
+        let Some(hedge) = &mut machine.hedge else { return };
+        match first {
+            First::Took(latency) => hedge.on_latency(latency),
+            First::TookLonger => hedge.on_overtaken(),
+            First::Failed => {}
+        }
+    }
+}
+
+impl Machine {
+    fn hedge(
+        &mut self,
+        now: Timestamp,
+        criticality: Criticality,
+        first: BackendId,
+        deadline: Timestamp,
+    ) -> Option<BackendId> {
+        let max_attempts = self.config.retry.attempts.max_attempts;
+        let waiting = Waiting { number: 1, max_attempts, repeat: Repeat::Safe, deadline: Some(deadline) };
+        match self.hedge?.ask(now, &waiting, &mut self.budget) {
+            Verdict::Hedge => {
+                let second = self.at_once(now, criticality, &[first]).ok()?;
+                self.counts.hedges.sent += 1;
+                Some(second)
+            }
+            Verdict::Wait(why) => {
+                self.counts.hedges.denied += u64::from(why == Why::Budget);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A request whose first attempt is slow is sent to a second backend, too, and the first good answer counts.
+//!
+//! Whether and when that is, [`plimsoll_core::retry::hedge`] decides. Here is what that takes: two attempts side by side, neither of which
+//! decides what becomes of the request ([`Call::race`]), and what follows when it is known how both went:
+//!
+//! - one is answered well: the other is dropped, which closes its connection or resets its stream, and blames nobody;
+//! - one fails, or is answered with a failure: the other is waited for;
+//! - both do: what the last of them said counts, as if there had been two attempts one after the other.
+//!
+//! Only what is safe is hedged, and not all that may be sent again: a second DELETE that is quicker would be answered with 404 for what the
+//! first has done. And only what has no body, so that there is none to be sent twice at a time.
+
+use std::pin::{Pin, pin};
+
+use futures_util::future::{Either, select};
+use http::header::UPGRADE;
+use http::{Request, Response};
+use http_body::Body as _;
+use plimsoll_core::{BackendId, Outcome, Timestamp};
+use tokio::time::timeout_at;
+
+use super::again::{Repeatable, discard};
+use super::{Call, Tried};
+use crate::client::Idempotent;
+use crate::client::attempt::{Home as _, Race};
+use crate::client::body::ResponseBody;
+use crate::client::classify;
+use crate::client::cluster::First;
+use crate::client::error::Error;
+use crate::client::outgoing::Outgoing;
+use crate::client::pool::{RequestBody, Version};
+use crate::client::refused::Refused;
+use crate::client::timer::Limit;
+use crate::client::told::{Failure, Next};
+
+/// An attempt that failed while the other was out.
+struct Lost {
+    id: BackendId,
+    was_seen: bool,
+    /// `None` for an answer that is passed on wherever there is no other.
+    failure: Option<Failure>,
+}
+
+impl<'a, B: RequestBody> Call<'a, B> {
+    /// Whether a second attempt of `request` may be sent while its first is out.
+    pub(super) fn may_be_hedged(&self, request: &Request<Outgoing<B>>) -> bool {
+        self.pool.cluster().hedges()
+            && !self.is_batch()
+            && (request.method().is_safe() || request.extensions().get::<Idempotent>().is_some())
+            && request.body().is_end_stream()
+            && !request.headers().contains_key(UPGRADE)
+    }
+
+    /// Offers the request to the backend `first`, which was chosen at `picked_at`, and to a second if that is slow.
+    pub(super) async fn hedged(
+        &mut self,
+        limit: Pin<&mut Limit>,
+        first: BackendId,
+        picked_at: Timestamp,
+        request: &mut Request<Outgoing<B>>,
+    ) -> Tried {
+        let cluster = self.pool.cluster();
+        let delay = cluster.hedge_delay();
+        let (race, is_grpc) = (Race::default(), self.is_grpc);
+        let (repeatable, kept) = (Repeatable::of(request), copy(request));
+        let mut twin = self.twin(&race);
+        self.race = Some(race.clone());
+        // What is learnt of the first attempt when it has ended.
+        let fate = |tried: &Tried| match tried {
+            _ if is_good(tried, is_grpc) => First::Took(cluster.now().since(picked_at)),
+            Tried::Failed(error) if matches!(**error, Error::Timeout { .. }) => First::TookLonger,
+            _ => First::Failed,
+        };
+        let mut second = None;
+        let (learnt, id, tried, lost) = {
+            let mut attempt = pin!(self.attempt_at(limit, first, picked_at, request));
+            let in_time = match delay {
+                Some(delay) => timeout_at(cluster.clock().instant(picked_at + delay), attempt.as_mut()).await.ok(),
+                None => Some(attempt.as_mut().await),
+            };
+            if let Some(tried) = in_time {
+                (fate(&tried), first, tried, None)
+            } else if let Some(id) = twin.hedge(first) {
+                second = Some(id);
+                let hedge = pin!(twin.send_hedge(id, copy(&kept)));
+                // The hedge is polled first, and with that an attempt: what was picked for it must come to an end.
+                let ended = match select(hedge, attempt).await {
+                    Either::Left((tried, _)) if is_good(&tried, is_grpc) => (First::TookLonger, id, tried, None),
+                    Either::Right((tried, _)) if is_good(&tried, is_grpc) => (fate(&tried), first, tried, None),
+                    Either::Left((failed, attempt)) => {
+                        let lost = Lost::new(id, failed);
+                        let tried = attempt.await;
+                        (fate(&tried), first, tried, Some(lost))
+                    }
+                    Either::Right((failed, hedge)) => {
+                        let (learnt, lost) = (fate(&failed), Lost::new(first, failed));
+                        (learnt, id, hedge.await, Some(lost))
+                    }
+                };
+                race.end();
+                ended
+            } else {
+                let tried = attempt.await;
+                (fate(&tried), first, tried, None)
+            }
+        };
+        self.race = None;
+        self.made += u32::from(second.is_some());
+        cluster.on_hedged(learnt, second == Some(id) && is_good(&tried, is_grpc));
+        if let Some(lost) = lost {
+            self.lost(lost);
+        }
+        let tried = self.settle(id, tried, repeatable);
+        if let Tried::Again(_) = tried {
+            *request = kept;
+        }
+        tried
+    }
+
+    /// What its hedge is sent as.
+    fn twin(&self, race: &Race) -> Self {
+        Call {
+            tried: Vec::new(),
+            seen: 1,
+            retry: None,
+            told: None,
+            batch: None,
+            place: None,
+            race: Some(race.clone()),
+            // Who is told of those to the first attempt is not told twice.
+            informational: None,
+            ..*self
+        }
+    }
+
+    /// A backend for a hedge of a request that is at `first`, if it is sent one.
+    fn hedge(&self, first: BackendId) -> Option<BackendId> {
+        let cluster = self.pool.cluster();
+        let deadline = self.started + self.left.min(self.timeout);
+        cluster.hedge(cluster.now(), self.criticality, first, deadline)
+    }
+
+    async fn send_hedge(&mut self, id: BackendId, mut request: Request<Outgoing<B>>) -> Tried {
+        let now = self.pool.cluster().now();
+        self.mark(request.headers_mut());
+        self.say_time_left(request.headers_mut());
+        let limit = pin!(Limit::new(self.deadline));
+        self.attempt_at(limit, id, now, &mut request).await
+    }
+
+    async fn attempt_at(
+        &mut self,
+        limit: Pin<&mut Limit>,
+        id: BackendId,
+        picked_at: Timestamp,
+        request: &mut Request<Outgoing<B>>,
+    ) -> Tried {
+        match self.version {
+            Version::Http1 => self.over_http1(limit, id, picked_at, request).await,
+            Version::Http2 => self.over_http2(limit, id, picked_at, request).await,
+        }
+    }
+
+    /// Takes in that one attempt has failed, and the other is what counts.
+    fn lost(&mut self, lost: Lost) {
+        self.seen += u32::from(lost.was_seen);
+        self.tried.push(lost.id);
+        if let Some(failure) = lost.failure {
+            self.tell(lost.id, failure, Next::Hedged);
+        }
+    }
+
+    /// What comes of the last attempt that was out, which was at `id`.
+    fn settle(&mut self, id: BackendId, tried: Tried, request: Repeatable) -> Tried {
+        match tried {
+            Tried::Answered(response) => self.answered(id, response, request),
+            Tried::Failed(error) => self.failed(id, *error, request),
+            Tried::NotSent(error) => {
+                self.elsewhere(id, error).map_or_else(|error| Tried::Failed(Box::new(error)), Tried::Again)
+            }
+            Tried::Again(turn) => Tried::Again(turn),
+        }
+    }
+
+    fn answered(&mut self, id: BackendId, mut response: Response<ResponseBody>, request: Repeatable) -> Tried {
+        let Some(refused) = self.refusal(response.status(), response.headers()) else {
+            return Tried::Answered(response);
+        };
+        let address = response.body().backend_address();
+        match self.after_refusal(id, address, refused, request) {
+            Ok(turn) => {
+                discard(response.into_body());
+                Tried::Again(turn)
+            }
+            Err(denied) => {
+                self.pass_on(&refused, denied, response.headers_mut());
+                Tried::Answered(response)
+            }
+        }
+    }
+}
+
+impl Lost {
+    fn new(id: BackendId, tried: Tried) -> Self {
+        let was_seen = !matches!(tried, Tried::NotSent(_));
+        let failure = match tried {
+            Tried::Answered(response) => {
+                let refused = Refused::read(response.status(), response.headers());
+                discard(response.into_body());
+                refused.map(Failure::Refused)
+            }
+            Tried::NotSent(error) => Some(Failure::Error(error)),
+            Tried::Failed(error) => Some(Failure::Error(*error)),
+            Tried::Again(_) => None,
+        };
+        Self { id, was_seen, failure }
+    }
+}
+
+/// Whether an attempt has an answer that no other attempt would better, as far as its head says.
+fn is_good(tried: &Tried, is_grpc: bool) -> bool {
+    let Tried::Answered(response) = tried else { return false };
+    let (status, headers) = (response.status(), response.headers());
+    let is_failure = matches!(classify::head(status, headers, is_grpc), Some(Outcome::Failure | Outcome::Overloaded));
+    !is_failure && Refused::read(status, headers).is_none()
+}
+
+/// The same request, which has no body.
+fn copy<B: RequestBody>(request: &Request<Outgoing<B>>) -> Request<Outgoing<B>> {
+    let mut copy = Request::new(Outgoing::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    copy
+}
