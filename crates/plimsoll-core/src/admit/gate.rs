@@ -42,7 +42,7 @@ pub struct Arrival {
     pub quota: Quota,
     /// After this time its answer is of no use.
     pub timeout: Option<Duration>,
-    /// Requests of one cohort are taken on or turned away together; `None`: each by itself.
+    /// Requests of one cohort are taken on or turned away together: [`cohort`](super::cohort()); `None`: each by itself.
     pub cohort: Option<u64>,
     /// Whether it was turned away or failed before, here or elsewhere.
     pub is_retry: bool,

@@ -34,7 +34,7 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use super::account::Account;
-use super::ranked::draw;
+use super::cohort::luck;
 use super::{Ask, Quota, Reason, Retry, Shed};
 use crate::rng::{self, spread};
 use crate::{Criticality, Timestamp, decay};
@@ -175,7 +175,7 @@ impl Limits {
         let (account, offered) = self.set(ask.customer).entry(now, ask.customer, limit);
         let Found { above, own, age } = offered.on_request(now, ask.criticality.rank(), ask.cost);
         let share = (BRISK * limit - MARGIN * above) / own.max(f64::MIN_POSITIVE);
-        let is_cut = share < 1.0 && draw(now, ask, rng) >= share;
+        let is_cut = share < 1.0 && luck(ask, rng) >= share;
         let above_of_limit = (above / limit).min(1.0);
         let part = 1.0 - (RESERVE + 1.0 - age) * above_of_limit;
         if !is_cut && account.has_room(ask.cost.min(SMALL * limit), part) {

@@ -10,6 +10,7 @@
 //! - [`Limits`] keeps each customer that has a hard limit within it, whatever the load: its [`Quota`].
 //! - [`Ranked`] gives up the least important first, knowing what requests cost.
 //! - [`Queue`] is for servers that can work on so many at a time, whatever these use: who is next.
+//! - [`cohort`](cohort()) has requests that belong together taken on or turned away together.
 //! - [`Procrustean`] gives up a share of all alike, knowing nothing of them: the simplest that works, and what the other one is
 //!   measured against.
 //! - [`Coalescing`] lets a thread that turns many away do so to several at a time.
@@ -18,6 +19,7 @@ mod account;
 mod attempts;
 mod backlog;
 mod coalescing;
+mod cohort;
 mod gate;
 mod limits;
 mod narrow;
@@ -35,6 +37,7 @@ use core::time::Duration;
 use crate::{Criticality, Timestamp, Weight};
 
 pub use coalescing::Coalescing;
+pub use cohort::cohort;
 pub use gate::{Arrival, Entry, Gate, Mode, Seen};
 pub use limits::{Charge, Limits};
 pub use narrow::Narrow;
@@ -59,7 +62,8 @@ pub struct Ask {
     pub overhead: f64,
     /// After this its answer is of no use.
     pub deadline: Option<Timestamp>,
-    /// Requests of one cohort, such as a user's session, are taken on or turned away together; `None`: each by itself.
+    /// Requests of one cohort, such as a user's session, are taken on or turned away together: [`cohort`](cohort()), or any number
+    /// that is the same for all of them and changes now and then, or the unlucky stay so. `None`: each by itself.
     pub cohort: Option<u64>,
     /// Whether it was turned away or failed before, here or elsewhere.
     pub is_retry: bool,

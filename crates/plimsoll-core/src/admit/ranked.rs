@@ -3,7 +3,7 @@
 //! # Whom
 //!
 //! In this order: lower criticality first; within one, the customer first that asks for most of what it is entitled to; within one
-//! customer, at random, or by cohort. Each level of criticality has a fluid queue of its own work and all that is more critical
+//! customer, at random, or by [`cohort`](super::cohort()). Each level of criticality has a fluid queue of its own work and all that is more critical
 //! ([`backlog`](super::backlog)), which is f full. While f is below a quarter, everything is taken on; then a request is with the
 //! probability
 //!
@@ -51,6 +51,7 @@ use rand_core::Rng;
 
 use super::attempts::Attempts;
 use super::backlog::{Backlog, Supply};
+use super::cohort::luck;
 use super::usage::Usage;
 use super::{Admission, Ask, Pressure, Shed, Verdict};
 use crate::rng::{self, spread};
@@ -157,8 +158,6 @@ const BINDS_FOR: Duration = Duration::from_secs(1);
 /// Of requests that would be late only by what they are expected to cost themselves, one in so many is begun although there is
 /// something else to do: little is wasted if they are late indeed, and a few are enough to learn what they cost.
 const BEGUN_LATE: usize = 16;
-/// A cohort that is in luck today is not for ever.
-const COHORTS_LAST: Duration = Duration::from_secs(3_600);
 
 /// The customers of one level.
 #[derive(Clone, Copy, Debug)]
@@ -292,7 +291,7 @@ impl Ranked {
         self.attempts.on_request(now, ask.is_retry);
         let rank = ask.criticality.rank();
         let share = self.share_taken(now, ask);
-        if share < 1.0 && draw(now, ask, rng) >= share {
+        if share < 1.0 && luck(ask, rng) >= share {
             return self.overloaded(now);
         }
         let counted = ask.cost.min(self.most_of_one(rank));
@@ -480,11 +479,4 @@ impl Ranked {
 /// By how much something changes for which this is the load: less above 1, more below it.
 fn toward(load: f64, step: f64) -> f64 {
     1.0 + step * (1.0 - load).max(-1.0)
-}
-
-/// A number in [0, 1): the same for all of a cohort.
-pub(super) fn draw(now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> f64 {
-    let Some(cohort) = ask.cohort else { return rng::unit(rng) };
-    let period = now.as_nanos() / COHORTS_LAST.as_nanos() as u64;
-    (spread(cohort ^ spread(period)) >> 32) as f64 / (f64::from(u32::MAX) + 1.0)
 }

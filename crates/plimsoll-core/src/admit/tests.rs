@@ -7,6 +7,7 @@ use std::vec::Vec;
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
+use super::cohort::luck;
 use super::*;
 use crate::signal::Signals;
 
@@ -28,12 +29,17 @@ fn ask() -> Ask {
 /// One request each 0.1 ms for eight seconds, each of a millisecond, on one core: ten times what can be done. Each ends when the core
 /// has come to it. Returns who was taken on in the last second.
 fn overload(ranked: &mut Ranked, of: impl Fn(u64) -> Ask) -> Vec<(Ask, bool)> {
-    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    overload_from(0, 7, ranked, of)
+}
+
+/// The same, from so many nanoseconds after the origin on.
+fn overload_from(start: u64, seed: u64, ranked: &mut Ranked, of: impl Fn(u64) -> Ask) -> Vec<(Ask, bool)> {
+    let mut rng = Pcg64Mcg::seed_from_u64(seed);
     let mut running = VecDeque::new();
     let mut free_at = 0;
     let mut decided = Vec::new();
     for n in 0..80_000 {
-        let now = n * MS / 10;
+        let now = start + n * MS / 10;
         while running.front().is_some_and(|(end, _)| *end <= now) {
             let (end, admission) = running.pop_front().expect("just seen");
             ranked.finish(Timestamp::from_nanos(end), admission, 0.001);
@@ -122,16 +128,70 @@ fn what_else_runs_short_leaves_room_for_fewer() {
     assert_eq!(ranked.room, 1.0);
 }
 
-#[test]
-fn a_cohort_is_taken_on_or_turned_away_together() {
-    let decided = overload(&mut one_core(), |n| Ask { cohort: Some(n * 7 % 101), ..ask() });
+/// Requests of 101 cohorts in turn: the part of each that is taken on.
+fn shares_of_cohorts(start: u64, seed: u64, of: impl Fn(u64) -> u64) -> Vec<f64> {
+    let mut ranked = Ranked::new(Timestamp::from_nanos(start), RankedConfig::new(1.0).expect("above zero"));
+    let in_turn = |n| Ask { cohort: Some(of(n * 7 % 101)), ..ask() };
+    let decided = overload_from(start, seed, &mut ranked, in_turn);
     let share = |cohort| {
         let of = decided.iter().filter(|(ask, _)| ask.cohort == Some(cohort));
         of.clone().filter(|(_, admitted)| *admitted).count() as f64 / of.count() as f64
     };
-    let shares: Vec<f64> = (0..101).map(share).collect();
+    (0..101).map(|n| share(of(n))).collect()
+}
+
+/// The number of the cohort of the `n`-th session in this hour.
+fn session(n: u64, hour: u64) -> u64 {
+    cohort(std::format!("session-{n}").as_bytes(), Duration::from_secs(hour * 3_600)).expect("not empty")
+}
+
+#[test]
+fn a_cohort_is_taken_on_or_turned_away_together() {
+    let shares = shares_of_cohorts(0, 7, |n| n);
     let (all, none) = (shares.iter().filter(|s| **s > 0.8).count(), shares.iter().filter(|s| **s < 0.2).count());
     assert!(all >= 3 && none >= 80, "{shares:.2?}");
+}
+
+#[test]
+fn processes_that_began_at_other_times_turn_the_same_cohorts_away() {
+    const HOUR: u64 = 3_600_000 * MS;
+    let one = shares_of_cohorts(0, 7, |n| session(n, 494_000));
+    // Whatever the monotonic clock says: of days, and at the end of an hour.
+    for start in [HOUR - 4_000 * MS, 3 * HOUR, 77 * HOUR + 11 * MS] {
+        let other = shares_of_cohorts(start, 8, |n| session(n, 494_000));
+        let both = || one.iter().zip(&other);
+        let taken_by_both = both().filter(|(one, other)| **one > 0.8 && **other > 0.8).count();
+        let is_contrary = |(one, other): (&f64, &f64)| (one - other).abs() > 0.7;
+        assert!(taken_by_both >= 3 && !both().any(is_contrary), "{start}: {one:.2?} {other:.2?}");
+    }
+}
+
+#[test]
+fn a_cohort_is_the_same_everywhere_and_in_all_versions() {
+    // XXH64 as of its specification (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), with the hour as its seed.
+    assert_eq!(cohort(b"a", Duration::from_secs(3_599)), Some(0xd24e_c4f1_a98c_6e5b));
+    assert_eq!(cohort(b"a", Duration::from_secs(3_600)), Some(0xdec2_bc81_c3cd_46c6));
+    assert_eq!(cohort(b"", Duration::from_secs(3_600)), None, "no cohort of all that name none");
+    let ask = Ask { cohort: cohort(b"a", Duration::ZERO), ..ask() };
+    assert_eq!(luck(&ask, &mut Pcg64Mcg::seed_from_u64(1)), 2_479_650_790.0 / 4_294_967_296.0);
+}
+
+#[test]
+fn luck_is_fair_and_lasts_for_an_hour() {
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    let mut is_lucky = |n, hour, share| luck(&Ask { cohort: Some(session(n, hour)), ..ask() }, &mut rng) < share;
+    // Of 10,000 cohorts: a standard deviation of half a per cent at most, and none of these keys is chance.
+    for share in [0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98] {
+        let taken = (0..10_000).filter(|n| is_lucky(*n, 494_000, share)).count() as f64 / 1e4;
+        assert!((taken - share).abs() < 0.02, "{taken} of {share}");
+    }
+    // Of those that are out of luck in one hour as many have it in the next as of all.
+    let unlucky: Vec<u64> = (0..10_000).filter(|n| !is_lucky(*n, 494_000, 0.5)).collect();
+    let then = unlucky.iter().filter(|n| is_lucky(**n, 494_001, 0.5)).count() as f64 / unlucky.len() as f64;
+    assert!((then - 0.5).abs() < 0.03, "{then}");
+    let second = |at| cohort(b"ann", Duration::from_secs(at));
+    assert_eq!(second(7_200), second(10_799));
+    assert_ne!(second(10_799), second(10_800));
 }
 
 /// Of 1,600 requests like this that come to one core with so many microseconds left, how many are taken on. Each is the only one to ask
