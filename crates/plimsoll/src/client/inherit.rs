@@ -1,8 +1,9 @@
 //! What a request made while serving another has from that one.
 //!
 //! Importance is known at the edge, where the user is; so it has to go along with each request that is made for the first one, or the
-//! services below shed what the ones above could least do without (SRE ch. 21, "Criticality"). The same holds for the customer, the
-//! time that is left, and how often it was tried. What the request says itself stands.
+//! services below shed what the ones above could least do without (SRE ch. 21, "Criticality"). The same holds for the customer,
+//! the time that is left, and how often it was tried; and for the cohort, or those below turn away other tasks than the ones above, until
+//! none is whole. What the request says itself stands.
 
 use std::time::Duration;
 
@@ -26,6 +27,12 @@ pub(super) fn inherit(headers: &mut HeaderMap) -> Option<Duration> {
         && !headers.contains_key(header)
     {
         headers.insert(header.clone(), customer.header_value().clone());
+    }
+    if let Some(cohort) = &parent.cohort
+        && let Some(header) = &cohort.header
+        && !headers.contains_key(header)
+    {
+        headers.insert(header.clone(), cohort.header_value().clone());
     }
     let says = |name| headers.contains_key(name);
     if parent.attempt > 1 && !says(GRPC_PREVIOUS_RPC_ATTEMPTS) && !says(X_ENVOY_ATTEMPT_COUNT) {

@@ -21,7 +21,7 @@ use rand_pcg::Pcg64Mcg;
 use super::available::Available;
 use super::classify::Classified;
 use super::coalescing;
-use super::context::{Customer, RequestContext};
+use super::context::{Cohort, Customer, RequestContext};
 use super::cost::Request;
 use super::cpu;
 use crate::clock::Clock;
@@ -148,7 +148,7 @@ impl Gate {
             kind: context.kind,
             quota,
             timeout: left,
-            cohort: None,
+            cohort: context.cohort.as_ref().and_then(Cohort::number),
             is_retry: context.attempt > 1,
         };
         let now = self.clock.now();

@@ -12,7 +12,7 @@ use plimsoll_core::signal::ScarceConfig;
 use super::admission::{Gate, Gauge};
 use super::available::Available;
 use super::classify::Rules;
-use super::context::{Customer, RequestHead};
+use super::context::{Cohort, Customer, RequestHead};
 use super::layer::ServerLayer;
 use super::lifecycle::Lifecycle;
 use super::meter;
@@ -120,6 +120,37 @@ impl ServerLayerBuilder {
     /// [`Customer::carried_in`] says; where neither is set, it names none.
     pub fn customer_by(mut self, rule: impl Fn(RequestHead<'_>) -> Option<Customer> + Send + Sync + 'static) -> Self {
         self.rules.customer = Some(Box::new(rule));
+        self
+    }
+
+    /// Requests that have the same value in this header are of one cohort: under overload they are taken on or turned away together,
+    /// and so are they by all servers that have it so, in front of this one, beside it and behind. For tasks that ask several
+    /// times, and sessions, which are of use only as a whole. By default each request is by itself.
+    ///
+    /// Only a header that your own edge sets, or takes off: which cohorts are in luck changes with each hour, but is no secret, and
+    /// strangers who may choose theirs find a lucky one. There have to be many: of a few, all may be in luck or none.
+    ///
+    /// What is sent with [`plimsoll::client`](crate::client) on behalf of a request carries its header on.
+    ///
+    /// ```
+    /// use http::HeaderName;
+    /// use plimsoll::server::{Lifecycle, ServerLayer};
+    ///
+    /// let layer =
+    ///     ServerLayer::builder(Lifecycle::new()).cohort_header(HeaderName::from_static("x-session")).build();
+    /// ```
+    pub fn cohort_header(mut self, header: HeaderName) -> Self {
+        self.rules.cohort_header = Some(header);
+        self
+    }
+
+    /// The cohort of a request is named by this rule: by a verified token, or the number of a task, say. Where it names none,
+    /// [`cohort_header`](Self::cohort_header) does.
+    ///
+    /// What is sent with [`plimsoll::client`](crate::client) on behalf of the request names it in that header, or where
+    /// [`Cohort::carried_in`] says; where neither is set, it names none, and those behind know of no cohort.
+    pub fn cohort_by(mut self, rule: impl Fn(RequestHead<'_>) -> Option<Cohort> + Send + Sync + 'static) -> Self {
+        self.rules.cohort = Some(Box::new(rule));
         self
     }
 

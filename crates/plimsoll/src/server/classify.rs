@@ -10,10 +10,12 @@ use plimsoll_core::meter::Kind;
 use plimsoll_wire::metadata::Metadata;
 use tokio::time::Instant;
 
-use super::context::{Customer, RequestContext, RequestHead};
+use super::context::{Cohort, Customer, RequestContext, RequestHead};
 
 /// Names the customer of a request.
 type CustomerRule = Box<dyn Fn(RequestHead<'_>) -> Option<Customer> + Send + Sync>;
+/// Names the cohort of a request.
+type CohortRule = Box<dyn Fn(RequestHead<'_>) -> Option<Cohort> + Send + Sync>;
 /// What a customer may use, if it is known.
 type QuotaRule = Box<dyn Fn(&Customer) -> Option<Quota> + Send + Sync>;
 /// Names what a request asks for.
@@ -27,6 +29,8 @@ pub(super) struct Rules {
     pub(super) classifier: Classifier,
     pub(super) customer_header: Option<HeaderName>,
     pub(super) customer: Option<CustomerRule>,
+    pub(super) cohort_header: Option<HeaderName>,
+    pub(super) cohort: Option<CohortRule>,
     pub(super) quota: Option<QuotaRule>,
     pub(super) default_quota: Quota,
     pub(super) route: Option<RouteRule>,
@@ -67,6 +71,13 @@ impl Rules {
         {
             customer.header.clone_from(&self.customer_header);
         }
+        let by_header = || Cohort::read(head.headers, self.cohort_header.as_ref()?);
+        let mut cohort = self.cohort.as_ref().and_then(|cohort| cohort(head)).or_else(by_header);
+        if let Some(cohort) = &mut cohort
+            && cohort.header.is_none()
+        {
+            cohort.header.clone_from(&self.cohort_header);
+        }
         let quota = customer.as_ref().and_then(|customer| self.quota.as_ref()?(customer)).unwrap_or(self.default_quota);
         let route = match &self.route {
             Some(route) => route(head),
@@ -77,6 +88,7 @@ impl Rules {
         let context = RequestContext {
             criticality: self.classifier.criticality(criticality),
             customer,
+            cohort,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             attempt: attempt.unwrap_or(1),
             kind,

@@ -1,13 +1,14 @@
 //! What is known of the request that is being served.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use plimsoll_core::Criticality;
-use plimsoll_core::admit::Pressure;
+use plimsoll_core::admit::{Pressure, cohort};
 use plimsoll_core::meter::Kind;
-use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cost;
@@ -19,6 +20,8 @@ pub struct RequestContext {
     pub criticality: Criticality,
     /// Whose it is.
     pub customer: Option<Customer>,
+    /// What it is taken on or turned away together with.
+    pub cohort: Option<Cohort>,
     /// After this nobody wants an answer any more.
     pub deadline: Option<Instant>,
     /// Which attempt it is; 1 is the first.
@@ -62,6 +65,57 @@ impl Customer {
 
     pub(crate) fn header_value(&self) -> &HeaderValue {
         &self.name
+    }
+}
+
+/// What a request is taken on or turned away together with under overload: the session of a user, or all calls of one task.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cohort {
+    key: HeaderValue,
+    /// The header in which requests made on its behalf name it.
+    pub(crate) header: Option<HeaderName>,
+}
+
+impl Cohort {
+    /// The cohort of this key, such as the name of a session; `None` if it is empty, or holds what a header cannot.
+    #[must_use]
+    pub fn new(key: &str) -> Option<Self> {
+        let key = HeaderValue::from_str(key).ok().filter(|key| !key.is_empty())?;
+        Some(Self { key, header: None })
+    }
+
+    /// The same, and requests made on its behalf name it in `header`. Without this they do in the header that
+    /// [`cohort_header`](super::ServerLayerBuilder::cohort_header) tells of, if it was set.
+    #[must_use]
+    pub fn carried_in(self, header: HeaderName) -> Self {
+        Self { header: Some(header), ..self }
+    }
+
+    pub(super) fn read(headers: &HeaderMap, header: &HeaderName) -> Option<Self> {
+        let key = headers.get(header).filter(|key| !key.is_empty())?.clone();
+        Some(Self { key, header: Some(header.clone()) })
+    }
+
+    /// Its key, as bytes: what came from outside need not be text.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.key.as_bytes()
+    }
+
+    pub(crate) fn header_value(&self) -> &HeaderValue {
+        &self.key
+    }
+
+    /// What it is known by in this hour, to all servers: the wall clock is what they have in common.
+    pub(super) fn number(&self) -> Option<u64> {
+        cohort(self.key(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Cohort {
+    /// Without the key: who knows the name of a session may be able to go on with it, and contexts are written into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cohort").field("header", &self.header).finish_non_exhaustive()
     }
 }
 

@@ -89,7 +89,7 @@ mod unsent;
 pub use admission::{AdmissionCounts, Decided};
 pub use body::ServerBody;
 pub use builder::ServerLayerBuilder;
-pub use context::{Customer, RequestContext, RequestHead, charge, current, pressure, used};
+pub use context::{Cohort, Customer, RequestContext, RequestHead, charge, current, pressure, used};
 pub use cost::{bind, spawn, spawn_blocking};
 pub use endpoints::MIN_REPORT_INTERVAL;
 pub use layer::{ServerLayer, ServerService};

@@ -3,8 +3,15 @@
 use super::*;
 
 /// Whether or not a request may be turned away, what goes along with it is the same.
-const LAYERS: [fn() -> ServerLayer; 3] =
-    [|| builder().build(), || builder().admission(None).build(), || builder().exempt(|_| true).build()];
+const LAYERS: [fn() -> ServerLayer; 3] = [
+    || with_sessions().build(),
+    || with_sessions().admission(None).build(),
+    || with_sessions().exempt(|_| true).build(),
+];
+
+fn with_sessions() -> ServerLayerBuilder {
+    builder().cohort_header(HeaderName::from_static("x-session"))
+}
 
 #[tokio::test]
 async fn handlers_know_whom_they_serve() {
@@ -51,6 +58,22 @@ async fn handlers_know_whom_they_serve() {
 }
 
 #[tokio::test]
+async fn handlers_know_the_cohort_and_do_not_tell_the_log() {
+    let echo = service(|_| async {
+        let cohort = current().unwrap().cohort;
+        assert!(!format!("{:?}", current()).contains("se-cret"));
+        cohort.map_or("none".to_owned(), |cohort| String::from_utf8(cohort.key().to_vec()).unwrap())
+    });
+    for layer in LAYERS {
+        for (key, seen) in [("se-cret", "se-cret"), ("", "none")] {
+            let request = with(get("/"), &[("x-session", key)]);
+            assert_eq!(text(layer().layer(echo.clone()).oneshot(request).await.unwrap()).await, seen);
+        }
+    }
+    assert!(Cohort::new("").is_none() && Cohort::new("a\nb").is_none());
+}
+
+#[tokio::test]
 async fn strangers_are_not_believed() {
     let claims = Classifier { trust: Trust::UpTo(Criticality::SheddablePlus), otherwise: Criticality::Sheddable };
     let token = |head: plimsoll::server::RequestHead<'_>| {
@@ -69,15 +92,24 @@ async fn strangers_are_not_believed() {
 }
 
 #[tokio::test]
-async fn requests_made_while_serving_another_have_its_importance_customer_deadline_and_attempt() {
-    let names = ["x-criticality", "x-customer", "x-envoy-attempt-count", "x-envoy-expected-rq-timeout-ms", "x-tenant"];
-    let client = client_of_one_that_shows(names).await;
+async fn requests_made_while_serving_another_have_its_importance_customer_cohort_deadline_and_attempt() {
+    let client = client_of_one_that_shows([
+        "x-criticality",
+        "x-customer",
+        "x-envoy-attempt-count",
+        "x-envoy-expected-rq-timeout-ms",
+        "x-tenant",
+        "x-session",
+    ])
+    .await;
     let middle = service(move |request: Request<_>| {
         let client = client.clone();
         async move {
             let mut onward = get("/");
-            if let Some(own) = request.headers().get("own") {
-                onward.headers_mut().insert("x-criticality", own.clone());
+            for (own, name) in [("own", "x-criticality"), ("own-session", "x-session")] {
+                if let Some(own) = request.headers().get(own) {
+                    onward.headers_mut().insert(name, own.clone());
+                }
             }
             // Through a task, as services do.
             let response = spawn(async move { client.send(onward).await.unwrap() }).await.unwrap();
@@ -97,7 +129,23 @@ async fn requests_made_while_serving_another_have_its_importance_customer_deadli
         (nowhere.customer_by(move |_| token()), "-", "-"),
     ] {
         let answer = layer.build().layer(middle.clone()).oneshot(get("/")).await.unwrap();
-        assert_eq!(text(answer).await, format!("critical {customer} - - {tenant}"));
+        assert_eq!(text(answer).await, format!("critical {customer} - - {tenant} -"));
+    }
+
+    let task = || Cohort::new("by token");
+    let elsewhere = move || Some(task()?.carried_in(HeaderName::from_static("x-tenant")));
+    let nowhere = ServerLayer::builder(Lifecycle::new());
+    for (layer, tenant, session) in [
+        (with_sessions().cohort_by(move |_| task()), "-", "by token"),
+        (with_sessions().cohort_by(move |_| elsewhere()), "by token", "-"),
+        (with_sessions().cohort_by(|_| None), "-", "by header"),
+        (nowhere.cohort_by(move |_| task()), "-", "-"),
+        // What is no cohort's key stays here.
+        (builder(), "-", "-"),
+    ] {
+        let request = with(get("/"), &[("x-session", "by header")]);
+        let answer = layer.build().layer(middle.clone()).oneshot(request).await.unwrap();
+        assert_eq!(text(answer).await, format!("critical - - - {tenant} {session}"));
     }
 }
 
@@ -153,12 +201,15 @@ where
     let ask = async |headers: &[(&'static str, &str)]| {
         text(layer.layer(middle.clone()).oneshot(with(get("/"), headers)).await.unwrap()).await
     };
-    assert_eq!(ask(&[]).await, "critical - - - -");
-    assert_eq!(ask(&[("x-criticality", "sheddable"), ("x-customer", "ann")]).await, "sheddable ann - - -");
-    assert_eq!(ask(&[("x-criticality", "sheddable"), ("own", "critical-plus")]).await, "critical-plus - - - -");
-    assert_eq!(ask(&[("x-envoy-attempt-count", "3")]).await, "critical - 3 - -");
-    assert_eq!(ask(&[("x-envoy-attempt-count", "1")]).await, "critical - - - -");
+    assert_eq!(ask(&[]).await, "critical - - - - -");
+    assert_eq!(ask(&[("x-criticality", "sheddable"), ("x-customer", "ann")]).await, "sheddable ann - - - -");
+    assert_eq!(ask(&[("x-criticality", "sheddable"), ("own", "critical-plus")]).await, "critical-plus - - - - -");
+    assert_eq!(ask(&[("x-envoy-attempt-count", "3")]).await, "critical - 3 - - -");
+    assert_eq!(ask(&[("x-envoy-attempt-count", "1")]).await, "critical - - - - -");
+    assert_eq!(ask(&[("x-session", "a b")]).await, "critical - - - - a b");
+    assert_eq!(ask(&[("x-session", "")]).await, "critical - - - - -", "of no cohort");
+    assert_eq!(ask(&[("x-session", "a b"), ("own-session", "c")]).await, "critical - - - - c");
     let with_deadline = ask(&[("x-envoy-expected-rq-timeout-ms", "5000")]).await;
-    let left: u64 = with_deadline.strip_prefix("critical - - ").unwrap().trim_end_matches(" -").parse().unwrap();
+    let left: u64 = with_deadline.strip_prefix("critical - - ").unwrap().trim_end_matches(" - -").parse().unwrap();
     assert!((1..=5_000).contains(&left), "{left}");
 }

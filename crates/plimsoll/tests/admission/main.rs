@@ -1,6 +1,7 @@
 //! A server that protects itself: who is told what, what is measured, what goes along with a request.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod cohorts;
 mod context;
 mod cost;
 mod decisions;
@@ -24,7 +25,7 @@ use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{Client, Cluster, ClusterConfig};
 use plimsoll::server::throttling::{Cause, Verdict};
 use plimsoll::server::{
-    Classifier, Customer, Lifecycle, Mode, Outlook, Pressure, QueueConfig, Quota, RequestContext, ServerBody,
+    Classifier, Cohort, Customer, Lifecycle, Mode, Outlook, Pressure, QueueConfig, Quota, RequestContext, ServerBody,
     ServerLayer, ServerLayerBuilder, Signal, Trust, bind, charge, current, pressure, spawn, spawn_blocking, used,
 };
 use plimsoll_core::Criticality;

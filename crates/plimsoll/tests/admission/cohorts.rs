@@ -1,0 +1,60 @@
+//! Sessions that are taken on or turned away as a whole.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::*;
+
+const SESSIONS: usize = 40;
+/// Requests of each session that count, and those before, in which the server learns what they cost.
+const ROUNDS: [usize; 2] = [40, 20];
+
+/// A server that is asked for twice what it can do: of the requests of each session, the part that it takes on.
+async fn taken_on(builder: ServerLayerBuilder) -> Vec<f64> {
+    let layer = builder.cpus(0.05).build();
+    let busy = layer.layer(service(|_| async {
+        burn(MS / 2);
+        tokio::time::sleep(20 * MS).await;
+        String::new()
+    }));
+    let mut taken = vec![0.0; SESSIONS];
+    let mut requests = tokio::task::JoinSet::new();
+    for round in 0..ROUNDS[0] + ROUNDS[1] {
+        for session in 0..SESSIONS {
+            let request = with(get("/busy"), &[("x-session", &format!("session-{session}"))]);
+            let answer = busy.clone().oneshot(request);
+            requests.spawn(async move { (round, session, is_shed(&answer.await.unwrap())) });
+            tokio::time::sleep(5 * MS).await;
+        }
+    }
+    while let Some(done) = requests.join_next().await {
+        let (round, session, shed) = done.unwrap();
+        if round >= ROUNDS[1] && shed.is_none() {
+            taken[session] += 1.0 / ROUNDS[0] as f64;
+        }
+    }
+    taken
+}
+
+fn hour() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 3_600
+}
+
+#[tokio::test]
+async fn servers_that_are_as_overloaded_turn_the_same_sessions_away() {
+    tokio::time::pause();
+    let by_header = || builder().cohort_header(HeaderName::from_static("x-session"));
+    let by_rule = || builder().cohort_by(|head| Cohort::new(head.headers.get("x-session")?.to_str().ok()?));
+    let (one, other) = loop {
+        let begun = hour();
+        let both = (taken_on(by_header()).await, taken_on(by_rule()).await);
+        // Luck turns with the hour.
+        if hour() == begun {
+            break both;
+        }
+    };
+    let both = || one.iter().zip(&other);
+    let taken = both().filter(|(one, other)| **one > 0.8 && **other > 0.8).count();
+    let turned_away = both().filter(|(one, other)| **one < 0.3 && **other < 0.3).count();
+    let contrary = both().filter(|(one, other)| (**one - **other).abs() > 0.6).count();
+    assert!(taken >= 5 && turned_away >= 5 && contrary == 0, "{one:.2?} {other:.2?}");
+}
