@@ -12,11 +12,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use plimsoll_core::Criticality;
-use plimsoll_core::admit::Arrival;
+use plimsoll_core::admit::{self, Arrival};
 use plimsoll_core::classify::{Classifier, Source, Trust};
 use plimsoll_core::meter::Kind;
 use plimsoll_wire::headers::{GRPC_PREVIOUS_RPC_ATTEMPTS, X_ENVOY_ATTEMPT_COUNT};
@@ -35,6 +35,7 @@ pub(crate) struct Claims {
     /// Senders are believed that say which attempt a request is.
     counts_attempts: bool,
     customer_header: Option<HeaderName>,
+    cohort_header: Option<HeaderName>,
     quotas: Arc<Quotas>,
 }
 
@@ -48,6 +49,7 @@ impl Claims {
             classifier: listener.classifier(),
             is_set: listener.criticality.is_some() || listener.trust_criticality.is_some() || listener.batch.is_some(),
             customer_header: listener.customer_header.as_ref().map(|name| name.0.clone()),
+            cohort_header: listener.cohort_header.as_ref().map(|name| name.0.clone()),
         }
     }
 
@@ -181,6 +183,12 @@ impl Rules {
         headers.get(name).map(HeaderValue::as_bytes)
     }
 
+    /// What a request is taken on or turned away together with: the same to each gate, by the hour of the wall clock.
+    fn cohort(&self, headers: &HeaderMap) -> Option<u64> {
+        let key = headers.get(self.claims.cohort_header.as_ref()?)?;
+        admit::cohort(key.as_bytes(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    }
+
     /// What a request asks for. `is_grpc`: a call, whose path is the name of what is called.
     pub(crate) fn asked<'r, B>(&'r self, request: &'r Request<B>, is_grpc: bool) -> Asked<'r> {
         // Other paths have names in them without end.
@@ -195,6 +203,7 @@ impl Rules {
         class: Class,
         asked: &Asked<'_>,
         customer: Option<&[u8]>,
+        headers: &HeaderMap,
         inbound: &Inbound,
     ) -> Arrival {
         Arrival {
@@ -205,7 +214,7 @@ impl Rules {
             },
             quota: self.claims.quotas.of(customer),
             timeout: class.left,
-            cohort: None,
+            cohort: self.cohort(headers),
             is_retry: class.is_retry,
         }
     }

@@ -112,7 +112,8 @@ impl Target {
                 let asked = rules.asked(request, is_grpc);
                 let name = customer.unwrap_or(NO_CUSTOMER).escape_ascii();
                 let names = Names { customer: &name, route: &asked };
-                let (passage, said) = inbound.ask(&rules.arrival(class, &asked, customer, inbound), names);
+                let (passage, said) =
+                    inbound.ask(&rules.arrival(class, &asked, customer, request.headers(), inbound), names);
                 (passage.map(Some).map_err(Refusal::Shed), Some(said))
             }
         };

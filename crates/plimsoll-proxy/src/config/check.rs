@@ -161,15 +161,20 @@ impl Rules<'_> {
                 let mend = "add trusted_proxies = [\"10.0.0.0/8\"], with the addresses of the balancers in front";
                 self.report(format!("{path}.proxy_protocol"), reason, mend);
             }
-            let asks_for_customer = |route: &Route| {
-                let leads_to_gate = match route.leads() {
-                    Leads::Cluster(name) => raw.clusters.get(name).is_none_or(|cluster| cluster.inbound.is_some()),
-                    _ => false,
-                };
-                let is_stale = route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
-                route.applies_to(&listener.name) && (leads_to_gate || is_stale || !route.customers.is_empty())
+            let leads_to_gate = |route: &Route| match route.leads() {
+                Leads::Cluster(name) => raw.clusters.get(name).is_none_or(|cluster| cluster.inbound.is_some()),
+                _ => false,
             };
-            if listener.customer_header.is_some() && !raw.routes.iter().any(asks_for_customer) {
+            let asks_for_customer = |route: &Route| {
+                let is_stale = route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
+                leads_to_gate(route) || is_stale || !route.customers.is_empty()
+            };
+            let mut routes = raw.routes.iter().filter(|route| route.applies_to(&listener.name));
+            if listener.cohort_header.is_some() && !routes.clone().any(leads_to_gate) {
+                let reason = "is not looked at: none of the clusters that its routes lead to has a gate";
+                self.report(format!("{path}.cohort_header"), reason, INBOUND_MEND);
+            }
+            if listener.customer_header.is_some() && !routes.any(asks_for_customer) {
                 let reason = "is not looked at: none of its routes lists customers or keeps answers, and none of their clusters has a gate";
                 self.report(format!("{path}.customer_header"), reason, CUSTOMERS_MEND);
             }

@@ -124,7 +124,9 @@ fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
         settings(changes, part, old, new, |path| match path {
             "name" => ("routes and metrics call it so", false),
             "max_connections" | "max_connections_per_client" => ("open connections stay", false),
-            "criticality" | "trust_criticality" | "customer_header" => ("from the next request on", false),
+            "criticality" | "trust_criticality" | "customer_header" | "cohort_header" => {
+                ("from the next request on", false)
+            }
             path if first_part(path) == "batch" => ("from the next request on; those that wait, wait on", false),
             path if path.starts_with("tls") => ("for handshakes from now on; open connections stay", false),
             _ => ("for connections that come from now on; open ones stay as they are", false),

@@ -88,6 +88,8 @@ pub struct Listener {
     pub trust_criticality: Option<Believed>,
     /// The field that names the customer.
     pub customer_header: Option<FieldName>,
+    /// The field that names the cohort: what requests are taken on or turned away together with.
+    pub cohort_header: Option<FieldName>,
     /// Its requests are batch work, and wait for credit; `None` if not.
     pub batch: Option<Batch>,
     /// TLS; `None` for plain connections.
@@ -118,6 +120,7 @@ impl Listener {
             criticality: None,
             trust_criticality: None,
             customer_header: None,
+            cohort_header: None,
             batch: None,
             tls: None,
             http2: Http2::default().0,
@@ -164,6 +167,7 @@ impl Table for Listener {
         visitor.optional("criticality", &mut self.criticality);
         visitor.optional("trust_criticality", &mut self.trust_criticality);
         visitor.optional("customer_header", &mut self.customer_header);
+        visitor.optional("cohort_header", &mut self.cohort_header);
         visitor.optional_table("batch", &mut self.batch);
         visitor.optional_table("tls", &mut self.tls);
         let mut http2 = Http2(self.http2);
