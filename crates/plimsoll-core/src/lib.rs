@@ -16,7 +16,7 @@
 //! - [`spill`] decides to which of several localities a request goes.
 //! - [`batch`] decides how many batch requests are at backends, and who of the others is next.
 //! - [`queue`] decides who of the requests that wait gets the next place.
-//! - [`LoadReport`] is what backends say of themselves, [`probe`] what they answer when asked; [`spread`] measures how even the result is.
+//! - [`LoadReport`] is what backends say of themselves ([`report`]), [`probe`] what they answer when asked; [`spread`] measures how even the result is.
 //!
 //! ```
 //! use plimsoll_core::{Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
@@ -50,7 +50,7 @@ pub mod pick;
 pub mod probe;
 pub mod queue;
 mod ratio;
-mod report;
+pub mod report;
 pub mod retry;
 mod rng;
 pub mod signal;

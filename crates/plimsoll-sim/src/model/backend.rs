@@ -1,15 +1,15 @@
 //! A backend: a processor with a queue before it, its conduct, and what it says of itself.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use plimsoll_core::health::CheckOutcome;
 use plimsoll_core::pick::ProbeAnswer;
-use plimsoll_core::probe::LatencyByLoad;
+use plimsoll_core::report::{DEFAULT_WINDOW, Reporter, Said, Totals};
 use plimsoll_core::{LoadReport, Ratio, Timestamp, Weight};
 use rand_pcg::Pcg64Mcg;
 
 use super::antagonist::{Neighbours, Supply};
-use super::meter::{Meter, Totals};
 use super::processor::Processor;
 use crate::kernel::NEVER;
 use crate::kernel::streams::unit;
@@ -102,13 +102,15 @@ pub(crate) struct Backend {
     supply: Supply,
     /// What cold start leaves of the speed.
     warmth: f64,
-    totals: Totals,
+    /// Requests answered, well or ill, and those of them that failed.
+    answered: u64,
+    failed: u64,
     /// CPU-seconds of its cores that antagonists took while it was up.
     taken: f64,
     up: f64,
     accounted: Timestamp,
-    meter: Meter,
-    latency: LatencyByLoad,
+    reporter: Reporter,
+    said: Said,
     /// Requests that were sent to it and reached it.
     received: u64,
 }
@@ -125,12 +127,13 @@ impl Backend {
             waiting: VecDeque::new(),
             supply,
             warmth: 1.0,
-            totals: Totals::default(),
+            answered: 0,
+            failed: 0,
             taken: 0.0,
             up: 0.0,
             accounted: now,
-            meter: Meter::new(now, Totals::default()),
-            latency: LatencyByLoad::default(),
+            reporter: Reporter::new(now, DEFAULT_WINDOW, build.cores, Totals::default()),
+            said: Said::default(),
             received: 0,
             build,
         }
@@ -180,7 +183,7 @@ impl Backend {
 
     /// How long a request took that found so many in flight.
     pub(crate) fn learn(&mut self, now: Timestamp, found: u32, reached: Timestamp) {
-        self.latency.on_answer(now, found, now.since(reached));
+        self.reporter.on_answer(now, found, now.since(reached));
     }
 
     /// When the next request ends.
@@ -212,8 +215,8 @@ impl Backend {
         }
         if was == Conduct::Down {
             // Another process, which knows nothing of the one before.
-            self.meter = Meter::new(now, self.totals_at(now));
-            self.latency = LatencyByLoad::default();
+            self.reporter = Reporter::new(now, DEFAULT_WINDOW, self.build.cores, self.totals_at(now));
+            self.said = Said::default();
         }
         Vec::new()
     }
@@ -251,28 +254,20 @@ impl Backend {
         (self.processor.len() + self.waiting.len()) as u32
     }
 
-    /// What it says of its load. `with_latency`: somebody reads that too.
-    pub(crate) fn report(&mut self, now: Timestamp, with_latency: bool) -> Option<LoadReport> {
-        let reports = self.build.reports;
-        if reports == Reports::None {
+    /// What it says of its load, as old as a server's own reports are.
+    pub(crate) fn report(&mut self, now: Timestamp) -> Option<LoadReport> {
+        if self.build.reports == Reports::None {
             return None;
         }
-        if self.meter.is_due(now) {
-            let totals = self.totals_at(now);
-            self.meter.sample(now, totals);
+        let lame_duck = self.conduct == Conduct::LameDuck;
+        if !self.said.stands(now, lame_duck) {
+            if self.reporter.wants_totals(now) {
+                let totals = self.totals_at(now);
+                self.reporter.on_totals(now, totals);
+            }
+            self.said = self.reporter.report(now, self.in_flight(), lame_duck);
         }
-        let rates = self.meter.rates();
-        let utilization = rates.cpu / self.build.cores;
-        let in_flight = self.in_flight();
-        Some(LoadReport {
-            application_utilization: utilization,
-            cpu_utilization: utilization,
-            qps: rates.answered,
-            eps: if reports == Reports::HidesFailures { 0.0 } else { rates.failed },
-            lame_duck: self.conduct == Conduct::LameDuck,
-            in_flight: Some(in_flight),
-            latency: with_latency.then(|| self.latency.estimate(now, in_flight)).flatten(),
-        })
+        Some(self.said.load)
     }
 
     /// What it answers to a probe; nothing when it would not answer requests either.
@@ -281,7 +276,7 @@ impl Backend {
             return None;
         }
         let in_flight = self.in_flight();
-        Some(ProbeAnswer { in_flight, latency: self.latency.estimate(now, in_flight) })
+        Some(ProbeAnswer { in_flight, latency: self.reporter.latency(now, in_flight) })
     }
 
     /// What a health check finds; `None`: nothing, for as long as it waits.
@@ -296,18 +291,24 @@ impl Backend {
 
     /// What it has used since the start, as of now.
     pub(crate) fn usage(&mut self, now: Timestamp) -> Used {
-        Used { cpu: self.totals_at(now).cpu, provided: self.up * self.build.cores, received: self.received }
+        Used { cpu: self.cpu_at(now), provided: self.up * self.build.cores, received: self.received }
     }
 
     fn answered(&mut self, failed: bool) {
-        self.totals.answered += 1.0;
-        self.totals.failed += f64::from(u8::from(failed));
+        self.answered += 1;
+        self.failed += u64::from(failed);
     }
 
     fn totals_at(&mut self, now: Timestamp) -> Totals {
+        let failed = if self.build.reports == Reports::HidesFailures { 0 } else { self.failed };
+        Totals { answered: self.answered, failed, cpu: Duration::from_secs_f64(self.cpu_at(now)) }
+    }
+
+    /// CPU-seconds used by now, as its reports count them.
+    fn cpu_at(&mut self, now: Timestamp) -> f64 {
         self.account(now);
         let taken = if self.build.reports == Reports::Machine { self.taken } else { 0.0 };
-        Totals { cpu: self.processor.cpu() + taken, ..self.totals }
+        self.processor.cpu() + taken
     }
 
     fn account(&mut self, now: Timestamp) {
@@ -350,6 +351,8 @@ impl Used {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_core::report::REUSE_FOR;
+
     use super::*;
     use crate::kernel::streams::Streams;
     use crate::model::antagonist::Antagonist;
@@ -383,7 +386,7 @@ mod tests {
             assert_eq!(backend.receive(ms(at), 1, 0.005), Reception::Taken);
             assert!(backend.pop_ended(ms(at + 5)).is_some());
             backend.learn(ms(at + 5), 0, ms(at));
-            report = backend.report(ms(at + 5), true);
+            report = backend.report(ms(at + 5));
         }
         report.expect("it reports")
     }
@@ -404,7 +407,7 @@ mod tests {
         serve(&mut backend, 0, 2_000);
         backend.set_conduct(ms(2_000), Conduct::Down);
         backend.set_conduct(ms(2_010), Conduct::Serve);
-        let report = backend.report(ms(2_020), true).expect("it reports");
+        let report = backend.report(ms(2_020)).expect("it reports");
         assert_eq!((report.qps, report.cpu_utilization, report.latency), (0.0, 0.0, None));
         let report = serve(&mut backend, 2_020, 2_520);
         assert!((report.qps - 100.0).abs() < 6.0, "over its own age: {report:?}");
@@ -417,17 +420,30 @@ mod tests {
         assert_eq!(receptions[..5], [Reception::Taken; 5]);
         assert_eq!(receptions[5..], [Reception::Overloaded; 2]);
         assert_eq!(backend.in_flight(), 5);
-        assert!(backend.report(ms(100), false).expect("it reports").eps > 0.0);
+        assert!(backend.report(ms(100)).expect("it reports").eps > 0.0);
         assert!(backend.cancel(ms(0), 4) && backend.cancel(ms(0), 0) && !backend.cancel(ms(0), 0));
         assert_eq!(backend.set_conduct(ms(0), Conduct::Down), [1, 2, 3], "running ones first");
         assert_eq!(backend.receive(ms(0), 9, 0.01), Reception::Refused);
     }
 
     #[test]
+    fn a_report_is_as_old_as_a_servers_own_may_be() {
+        let mut backend = backend(Conduct::Serve, Reports::Honest);
+        let mut in_flight = |at| {
+            assert_eq!(backend.receive(at, 0, 10.0), Reception::Taken);
+            backend.report(at).expect("it reports").in_flight
+        };
+        let last = Timestamp::from_nanos((ms(7) + REUSE_FOR).as_nanos() - 1);
+        assert_eq!([ms(7), last, ms(7) + REUSE_FOR].map(&mut in_flight), [Some(1), Some(1), Some(3)]);
+        backend.set_conduct(ms(9), Conduct::LameDuck);
+        assert!(backend.report(ms(9)).expect("it reports").lame_duck, "that shows at once");
+    }
+
+    #[test]
     fn conduct_shows_in_checks_probes_and_reports() {
         let of = |conduct| {
             let mut backend = backend(conduct, Reports::Honest);
-            let lame = backend.report(ms(0), false).is_some_and(|report| report.lame_duck);
+            let lame = backend.report(ms(0)).is_some_and(|report| report.lame_duck);
             (backend.check(), backend.probe(ms(0)).is_some(), lame)
         };
         assert_eq!(of(Conduct::Serve), (Some(CheckOutcome::Passed), true, false));
@@ -442,9 +458,7 @@ mod tests {
         let eps = |reports| {
             let mut backend = backend(Conduct::FailFast, reports);
             assert_eq!(backend.receive(ms(50), 0, 0.01), Reception::Failed);
-            backend
-                .report(ms(100), false)
-                .map(|report| (report.qps > 0.0, report.eps > 0.0, report.cpu_utilization > 0.0))
+            backend.report(ms(100)).map(|report| (report.qps > 0.0, report.eps > 0.0, report.cpu_utilization > 0.0))
         };
         assert_eq!(eps(Reports::Honest), Some((true, true, true)));
         assert_eq!(eps(Reports::HidesFailures), Some((true, false, true)));

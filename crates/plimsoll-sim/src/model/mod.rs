@@ -9,7 +9,6 @@ pub(crate) mod arrival;
 pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod cost;
-pub(crate) mod meter;
 pub(crate) mod network;
 pub(crate) mod processor;
 pub(crate) mod request;

@@ -7,6 +7,7 @@ use http::HeaderName;
 use plimsoll_core::Ratio;
 use plimsoll_core::admit::{Mode, Outlook, QueueConfig, Quota};
 use plimsoll_core::classify::Classifier;
+use plimsoll_core::report::DEFAULT_WINDOW;
 use plimsoll_core::signal::ScarceConfig;
 
 use super::admission::{Gate, Gauge};
@@ -15,7 +16,6 @@ use super::classify::Rules;
 use super::context::{Cohort, Customer, RequestHead};
 use super::layer::ServerLayer;
 use super::lifecycle::Lifecycle;
-use super::meter;
 use super::places::Places;
 use super::report::{ReportSource, Reporter};
 use crate::system::LEAST_CPUS;
@@ -40,7 +40,7 @@ impl ServerLayerBuilder {
     pub(super) fn new(lifecycle: Lifecycle) -> Self {
         Self {
             lifecycle,
-            window: meter::DEFAULT_WINDOW,
+            window: DEFAULT_WINDOW,
             cpus: None,
             source: None,
             readiness_path: None,

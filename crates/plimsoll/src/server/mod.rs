@@ -76,7 +76,6 @@ mod endpoints;
 mod in_progress;
 mod layer;
 mod lifecycle;
-pub mod meter;
 mod places;
 mod report;
 mod response;
@@ -98,7 +97,7 @@ pub use plimsoll_core::admit::{Mode, Outlook, Pressure, QueueConfig, Quota};
 pub use plimsoll_core::classify::{Classifier, Trust};
 pub use plimsoll_core::signal::{Loads, Signal};
 pub use plimsoll_core::throttling;
-pub use report::{ENCODE_EVERY, ReportSource};
+pub use report::ReportSource;
 pub use response::ResponseFuture;
 pub use serve::{CLOSE_GRACE, ServeConfig, serve};
 #[cfg(unix)]

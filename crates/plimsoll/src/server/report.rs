@@ -1,39 +1,31 @@
 //! The load report of this process, ready to be attached to any response.
 //!
-//! Encoding a report for every response would cost more than many responses do. So the encoded
-//! header is kept and made anew only every [`ENCODE_EVERY`]; in between a response pays for reading
-//! the clock, and for putting behind it what its own request has used ([`Encoded`]). Becoming a lame duck shows at once.
+//! What is said, and for how long it may be said again, is the core's ([`plimsoll_core::report`]): here it is given totals and the time, and
+//! what it says is kept encoded while it stands. So a response pays for reading the clock, and for putting behind the report what
+//! its own request has used ([`Encoded`]).
 //!
-//! What is measured: qps, eps and CPU over one sliding window ([`meter`](super::meter)), requests in flight, and
-//! the latency that one more of them can expect ([`LatencyByLoad`]). CPU utilization is CPU used over CPU available, and stands in for
-//! `application_utilization` as well, because some clients read only the one and some only the other.
 //! A server that knows its load better says so through [`ReportSource`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
 use parking_lot::{Mutex, RwLock};
-use plimsoll_core::probe::LatencyByLoad;
+use plimsoll_core::report::{Reporter as Machine, Said, Totals};
 use plimsoll_core::{LoadReport, Timestamp};
 use plimsoll_wire::orca::{Encoded, OrcaLoadReport};
 
 use super::available::Available;
 use super::cost;
 use super::cpu;
-use super::lifecycle::{Lifecycle, Phase};
-use super::meter::{LoadMeter, Rates, Totals};
+use super::lifecycle::Lifecycle;
 use crate::clock::Clock;
-
-/// How old an encoded report may be. A client that gets several responses within this time learns
-/// nothing from the later ones that it could act on.
-pub const ENCODE_EVERY: Duration = Duration::from_millis(20);
 
 /// Changes what a server says of its load.
 pub trait ReportSource: Send + Sync + 'static {
-    /// What to report instead of `measured`. Called every [`ENCODE_EVERY`] at most, on the path of a
-    /// response: it must not block.
+    /// What to report instead of `measured`. Called every [`REUSE_FOR`](plimsoll_core::report::REUSE_FOR) at
+    /// most, on the path of a response: it must not block.
     fn report(&self, measured: LoadReport) -> LoadReport;
 }
 
@@ -52,12 +44,17 @@ pub(super) struct Reporter {
     clock: Clock,
     answered: AtomicU64,
     failed: AtomicU64,
-    latencies: Mutex<LatencyByLoad>,
-    /// When the encoded report is too old, in nanoseconds since the origin.
-    stale_at: AtomicU64,
-    encoded_phase: AtomicU8,
-    encoded: RwLock<Arc<Encoded>>,
-    measuring: Mutex<Measuring>,
+    machine: Mutex<Machine>,
+    standing: RwLock<Arc<Standing>>,
+    /// Held by the one that makes a report: what others take is `machine`, for less long.
+    renewing: Mutex<()>,
+}
+
+/// What the machine said, and what is sent for it.
+struct Standing {
+    said: Said,
+    report: OrcaLoadReport,
+    encoded: Encoded,
 }
 
 /// When a request came, and how many it found.
@@ -71,12 +68,6 @@ fn in_u32(requests: u64) -> u32 {
     u32::try_from(requests).unwrap_or(u32::MAX)
 }
 
-struct Measuring {
-    meter: LoadMeter,
-    rates: Rates,
-    report: OrcaLoadReport,
-}
-
 impl Reporter {
     pub(super) fn new(
         lifecycle: Lifecycle,
@@ -87,21 +78,19 @@ impl Reporter {
         let totals = Totals { cpu: cpu::used(), ..Totals::default() };
         let report = OrcaLoadReport::default();
         Arc::new(Self {
+            lifecycle,
             clock: available.clock(),
-            available,
             source,
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            latencies: Mutex::default(),
-            stale_at: AtomicU64::new(0),
-            encoded_phase: AtomicU8::new(lifecycle.phase() as u8),
-            encoded: RwLock::new(Arc::new(Encoded::from(&report))),
-            measuring: Mutex::new(Measuring {
-                meter: LoadMeter::new(Timestamp::ZERO, window, totals),
-                rates: Rates::default(),
+            machine: Mutex::new(Machine::new(Timestamp::ZERO, window, available.cpus(), totals)),
+            available,
+            standing: RwLock::new(Arc::new(Standing {
+                said: Said::default(),
+                encoded: Encoded::from(&report),
                 report,
-            }),
-            lifecycle,
+            })),
+            renewing: Mutex::new(()),
         })
     }
 
@@ -115,10 +104,10 @@ impl Reporter {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes how long a request took that was answered well. How soon one fails says nothing of those that do not.
+    /// Notes how long a request took that was answered well.
     pub(super) fn took(&self, arrival: Arrival) {
         let now = self.now();
-        self.latencies.lock().on_answer(now, arrival.found, now.since(arrival.at));
+        self.machine.lock().on_answer(now, arrival.found, now.since(arrival.at));
     }
 
     /// Counts a request, answered before or not at all, as failed.
@@ -128,74 +117,76 @@ impl Reporter {
 
     /// The report as the value of an `endpoint-load-metrics-bin` header, with what `request` has used so far, if it is charged.
     pub(super) fn header(&self, request: Option<&cost::Request>) -> HeaderValue {
-        let encoded = self.encoded();
+        let standing = self.standing();
         match request.filter(|request| request.is_charged()) {
-            Some(request) => request.with_cost(|cost| encoded.with_cost(cost)),
-            None => encoded.header_value().clone(),
+            Some(request) => request.with_cost(|cost| standing.encoded.with_cost(cost)),
+            None => standing.encoded.header_value().clone(),
         }
-    }
-
-    fn encoded(&self) -> Arc<Encoded> {
-        let now = self.now();
-        let phase = self.lifecycle.phase();
-        if phase as u8 != self.encoded_phase.load(Ordering::Acquire) {
-            self.encode(&mut self.measuring.lock(), now, phase);
-        } else if now.as_nanos() >= self.stale_at.load(Ordering::Relaxed)
-            // Another thread is at it already: what there is will do.
-            && let Some(mut measuring) = self.measuring.try_lock()
-        {
-            self.encode(&mut measuring, now, phase);
-        }
-        Arc::clone(&self.encoded.read())
     }
 
     /// The report as it stands now.
     pub(super) fn report(&self) -> OrcaLoadReport {
+        let _renewing = self.renewing.lock();
+        self.renew().report.clone()
+    }
+
+    fn standing(&self) -> Arc<Standing> {
         let now = self.now();
-        let mut measuring = self.measuring.lock();
-        self.encode(&mut measuring, now, self.lifecycle.phase());
-        measuring.report.clone()
+        let lame_duck = self.lame_duck();
+        let standing = Arc::clone(&self.standing.read());
+        if standing.said.stands(now, lame_duck) {
+            return standing;
+        }
+        if standing.said.load.lame_duck != lame_duck {
+            let _renewing = self.renewing.lock();
+            return self.renew();
+        }
+        match self.renewing.try_lock() {
+            Some(_renewing) => self.renew(),
+            // Another thread is at it already: what there is will do.
+            None => standing,
+        }
     }
 
     fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    fn encode(&self, measuring: &mut Measuring, now: Timestamp, phase: Phase) {
-        if measuring.meter.due(now) {
+    fn lame_duck(&self) -> bool {
+        !self.lifecycle.phase().is_serving()
+    }
+
+    /// Makes a report. Only who holds `renewing` may: of two that do so at a time the older might be the one that stays.
+    fn renew(&self) -> Arc<Standing> {
+        let said = self.ask();
+        let load = self.source.as_ref().map_or(said.load, |source| source.report(said.load));
+        let report = OrcaLoadReport::from(&load);
+        let standing = Arc::new(Standing { said, encoded: Encoded::from(&report), report });
+        *self.standing.write() = Arc::clone(&standing);
+        standing
+    }
+
+    fn ask(&self) -> Said {
+        let now = self.now();
+        self.available.look(now);
+        let mut machine = self.machine.lock();
+        machine.resize(self.available.cpus());
+        if machine.wants_totals(now) {
             let totals = Totals {
                 answered: self.answered.load(Ordering::Relaxed),
                 failed: self.failed.load(Ordering::Relaxed),
                 cpu: cpu::used(),
             };
-            measuring.rates = measuring.meter.sample(now, totals);
+            machine.on_totals(now, totals);
         }
-        let Rates { qps, eps, cpus } = measuring.rates;
-        self.available.look(now);
-        let utilization = cpus / self.available.cpus();
-        let in_flight = in_u32(self.lifecycle.active_requests());
-        let mut load = LoadReport {
-            application_utilization: utilization,
-            cpu_utilization: utilization,
-            qps,
-            eps,
-            lame_duck: !phase.is_serving(),
-            in_flight: Some(in_flight),
-            latency: self.latencies.lock().estimate(now, in_flight),
-        };
-        if let Some(source) = &self.source {
-            load = source.report(load);
-        }
-        let report = OrcaLoadReport::from(&load);
-        *self.encoded.write() = Arc::new(Encoded::from(&report));
-        measuring.report = report;
-        self.encoded_phase.store(phase as u8, Ordering::Release);
-        self.stale_at.store((now + ENCODE_EVERY).as_nanos(), Ordering::Relaxed);
+        machine.report(now, in_u32(self.lifecycle.active_requests()), self.lame_duck())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_core::report::REUSE_FOR;
+
     use super::*;
 
     fn reporter(source: Option<Box<dyn ReportSource>>) -> Arc<Reporter> {
@@ -223,6 +214,17 @@ mod tests {
         tokio::time::advance(Duration::from_millis(100)).await;
         let later = read(&reporter.header(None));
         assert!(later.qps > 50.0 && later.eps > 0.5, "{later:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_in_flight_is_as_old_as_a_report_may_be_and_no_older() {
+        let reporter = reporter(None);
+        assert_eq!(read(&reporter.header(None)).in_flight, Some(0));
+        let _in_flight = reporter.lifecycle.begin();
+        tokio::time::advance(REUSE_FOR - Duration::from_nanos(1)).await;
+        assert_eq!(read(&reporter.header(None)).in_flight, Some(0));
+        tokio::time::advance(Duration::from_nanos(1)).await;
+        assert_eq!(read(&reporter.header(None)).in_flight, Some(1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -116,6 +116,7 @@ mod tests {
     fn a_request_that_nobody_charges_is_not_timed() {
         let context = RequestContext {
             criticality: Criticality::Critical,
+            cohort: None,
             customer: None,
             deadline: None,
             attempt: 1,

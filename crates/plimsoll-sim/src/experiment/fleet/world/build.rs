@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use plimsoll_core::pick::{PolicyKind, ProbeSource};
+use plimsoll_core::Timestamp;
 use plimsoll_core::subset::ledger::Ledger;
 use plimsoll_core::subset::{self, Algorithm, Subset, SubsetConfig};
-use plimsoll_core::{BalancerConfig, Timestamp};
 
 use super::{Event, World};
 use crate::experiment::fleet::measure::Measure;
@@ -58,7 +57,6 @@ impl<'p> World<'p> {
             ledger: ledger.map(|config| Ledger::new(config.size, config.seed)),
             load: 1.0,
             mean_rate: (0.0, 0),
-            reports_latency: reads_latency(&arm.balancer) || arm.switches.iter().any(|s| reads_latency(&s.balancer)),
             open: 0,
             events: 0,
         };
@@ -211,8 +209,4 @@ fn seen(number: u32, backend: &Backend) -> subset::Backend {
 /// What stands for a backend's address: the same in all runs, so that a seed stands for a draw of the clients alone.
 pub(super) fn key(number: u32) -> u64 {
     Streams::new(0).number("addresses", u64::from(number))
-}
-
-fn reads_latency(config: &BalancerConfig) -> bool {
-    config.policy == PolicyKind::Prequal && config.prequal.source == ProbeSource::Responses
 }

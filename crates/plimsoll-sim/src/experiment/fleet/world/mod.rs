@@ -124,8 +124,6 @@ pub(super) struct World<'p> {
     load: f64,
     /// Of a client that comes later: arrivals per second, users.
     mean_rate: (f64, u32),
-    /// Whether anybody reads the latencies in load reports.
-    reports_latency: bool,
     /// Requests that are awaited.
     open: u64,
     events: u64,

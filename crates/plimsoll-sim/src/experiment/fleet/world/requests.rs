@@ -178,7 +178,7 @@ impl World<'_> {
         let sent = request.awaited && {
             request.report = match reply {
                 Reply::Answered | Reply::Failed | Reply::Overloaded => {
-                    self.backends[request.backend as usize].report(self.now, self.reports_latency)
+                    self.backends[request.backend as usize].report(self.now)
                 }
                 Reply::Lost | Reply::Refused => None,
             };

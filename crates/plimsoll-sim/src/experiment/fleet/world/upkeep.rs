@@ -60,7 +60,7 @@ impl World<'_> {
             self.check_fails(number);
             return true;
         };
-        let report = if outcome == CheckOutcome::Unreachable { None } else { backend.report(self.now, false) };
+        let report = if outcome == CheckOutcome::Unreachable { None } else { backend.report(self.now) };
         self.notes[number].word = Word::Checked(outcome, report);
         if !self.carrier.send(&mut self.queue, self.now, Event::CheckAnswer(number)) {
             self.check_fails(number);

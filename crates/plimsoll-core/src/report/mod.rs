@@ -1,9 +1,17 @@
 //! What a backend says about its own load.
 //!
-//! The fields that balancing reads, out of the ORCA report that came with a response, a health
+//! [`LoadReport`] has the fields that balancing reads, out of the ORCA report that came with a response, a health
 //! check or a stream (`plimsoll-wire` holds the codecs). Source: `xds.data.orca.v3`, gRFC A51.
+//!
+//! [`Reporter`] is the backend's side: what it says, out of what it counts.
+
+mod reporter;
+mod window;
 
 use core::time::Duration;
+
+pub use reporter::{REUSE_FOR, Reporter, Said};
+pub use window::{DEFAULT_WINDOW, TICK, Totals};
 
 /// A backend's load as it reports it: rates per second, utilizations as shares of its capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

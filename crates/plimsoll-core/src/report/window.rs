@@ -5,17 +5,17 @@
 //! swing with every change of load. A window, not an exponential mean, because what is older than
 //! the window then has no influence at all, and because it needs no correction at the start.
 //!
-//! The shell hands in running totals about every [`TICK`], when a request gives it occasion. The
+//! The shell hands in running totals about every [`TICK`], when an answer gives it occasion. The
 //! total at the beginning of the window is interpolated between the two samples around it; so after
 //! a pause (no requests, no samples) the rates rise over one window instead of jumping.
 //!
-//! For a total x: `rate = (x(now) − x(now − window)) / window`; while the meter is younger than the
+//! For a total x: `rate = (x(now) − x(now − window)) / window`; while it is younger than the
 //! window, over its age, but no less than a tick.
 
-use std::collections::VecDeque;
-use std::time::Duration;
+use alloc::collections::VecDeque;
+use core::time::Duration;
 
-use plimsoll_core::Timestamp;
+use crate::Timestamp;
 
 /// Least time between samples: a tenth of the default window, and long beside the 1 µs that reading
 /// the CPU clock of a process takes.
@@ -37,38 +37,36 @@ pub struct Totals {
 
 /// Means over the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Rates {
+pub(super) struct Rates {
     /// Requests answered per second.
-    pub qps: f64,
+    pub(super) qps: f64,
     /// Requests failed per second.
-    pub eps: f64,
+    pub(super) eps: f64,
     /// CPU seconds per second: how many CPUs are busy.
-    pub cpus: f64,
+    pub(super) cpus: f64,
 }
 
-/// The meter. Give it totals whenever it is [`due`](Self::due).
+/// The window. Give it totals whenever it is [`due`](Self::due).
 #[derive(Clone, Debug)]
-pub struct LoadMeter {
-    window: Duration,
+pub(super) struct LoadWindow {
+    length: Duration,
     /// Oldest first; never empty. All but the first are younger than the window.
     samples: VecDeque<(Timestamp, Totals)>,
 }
 
-impl LoadMeter {
-    /// A meter that begins now, with these totals.
-    #[must_use]
-    pub fn new(now: Timestamp, window: Duration, totals: Totals) -> Self {
-        Self { window: window.max(TICK), samples: VecDeque::from([(now, totals)]) }
+impl LoadWindow {
+    /// A window that begins now, with these totals.
+    pub(super) fn new(now: Timestamp, length: Duration, totals: Totals) -> Self {
+        Self { length: length.max(TICK), samples: VecDeque::from([(now, totals)]) }
     }
 
     /// Whether it is time for a sample: a tick has passed, or there was none yet.
-    #[must_use]
-    pub fn due(&self, now: Timestamp) -> bool {
+    pub(super) fn due(&self, now: Timestamp) -> bool {
         self.samples.len() == 1 || self.samples.back().is_some_and(|(at, _)| now.since(*at) >= TICK)
     }
 
     /// Takes a sample, and gives the rates as of now.
-    pub fn sample(&mut self, now: Timestamp, totals: Totals) -> Rates {
+    pub(super) fn sample(&mut self, now: Timestamp, totals: Totals) -> Rates {
         // Times out of order come from threads that read the clock before they waited for the lock.
         let latest = self.samples.back().map_or(now, |(at, _)| *at);
         self.samples.push_back((now.max(latest), totals));
@@ -78,7 +76,7 @@ impl LoadMeter {
 
     /// Drops samples that the window no longer reaches, but for the youngest of them.
     fn forget(&mut self, now: Timestamp) {
-        while self.samples.get(1).is_some_and(|(at, _)| now.since(*at) >= self.window) {
+        while self.samples.get(1).is_some_and(|(at, _)| now.since(*at) >= self.length) {
             self.samples.pop_front();
         }
     }
@@ -88,9 +86,9 @@ impl LoadMeter {
             return Rates::default();
         };
         let age = now.since(*first_at);
-        let span = age.clamp(TICK, self.window).as_secs_f64();
+        let span = age.clamp(TICK, self.length).as_secs_f64();
         let between = second_at.since(*first_at).as_secs_f64();
-        let before_window = age.saturating_sub(self.window).as_secs_f64();
+        let before_window = age.saturating_sub(self.length).as_secs_f64();
         let gone = if between > 0.0 { (before_window / between).min(1.0) } else { 0.0 };
         let rate = |total: f64, first: f64, second: f64| {
             let at_start = first + gone * (second - first);
@@ -124,46 +122,46 @@ mod tests {
 
     #[test]
     fn steady_load_is_read_as_it_is() {
-        let mut meter = LoadMeter::new(ms(0), DEFAULT_WINDOW, Totals::default());
+        let mut window = LoadWindow::new(ms(0), DEFAULT_WINDOW, Totals::default());
         for t in (100..5_000).step_by(130) {
-            assert!(meter.due(ms(t)));
-            let rates = meter.sample(ms(t), steady(1_000, t));
+            assert!(window.due(ms(t)));
+            let rates = window.sample(ms(t), steady(1_000, t));
             assert!(close(rates.qps, 1_000.0) && close(rates.eps, 100.0) && close(rates.cpus, 0.5), "{t} {rates:?}");
         }
     }
 
     #[test]
     fn samples_are_due_once_a_tick() {
-        let mut meter = LoadMeter::new(ms(0), DEFAULT_WINDOW, Totals::default());
-        assert!(meter.due(ms(1)), "the first request is counted at once");
-        let rates = meter.sample(ms(1), Totals { answered: 1, ..Totals::default() });
+        let mut window = LoadWindow::new(ms(0), DEFAULT_WINDOW, Totals::default());
+        assert!(window.due(ms(1)), "the first request is counted at once");
+        let rates = window.sample(ms(1), Totals { answered: 1, ..Totals::default() });
         assert!(close(rates.qps, 10.0), "over a tick, not over a millisecond: {rates:?}");
-        assert!(!meter.due(ms(100)));
-        assert!(meter.due(ms(101)));
+        assert!(!window.due(ms(100)));
+        assert!(window.due(ms(101)));
     }
 
     #[test]
     fn what_is_older_than_the_window_has_no_influence() {
-        let mut meter = LoadMeter::new(ms(0), DEFAULT_WINDOW, Totals::default());
+        let mut window = LoadWindow::new(ms(0), DEFAULT_WINDOW, Totals::default());
         for t in (100..=3_000).step_by(100) {
-            meter.sample(ms(t), steady(1_000, t));
+            window.sample(ms(t), steady(1_000, t));
         }
         let mut rates = Rates::default();
         for t in (3_100..=4_000).step_by(100) {
-            rates = meter.sample(ms(t), steady(1_000, 3_000));
+            rates = window.sample(ms(t), steady(1_000, 3_000));
         }
         assert_eq!(rates, Rates::default());
     }
 
     #[test]
     fn after_a_pause_rates_rise_over_one_window() {
-        let mut meter = LoadMeter::new(ms(0), DEFAULT_WINDOW, Totals::default());
+        let mut window = LoadWindow::new(ms(0), DEFAULT_WINDOW, Totals::default());
         let after = |n| Totals { answered: n, ..Totals::default() };
-        let first = meter.sample(ms(10_000), after(1));
+        let first = window.sample(ms(10_000), after(1));
         assert!(close(first.qps, 0.1), "one request in ten seconds: {first:?}");
         let mut last = 0.0;
         for t in 1..=10 {
-            let rates = meter.sample(ms(10_000 + t * 100), after(1 + t * 10));
+            let rates = window.sample(ms(10_000 + t * 100), after(1 + t * 10));
             assert!(rates.qps > last);
             last = rates.qps;
         }
@@ -172,20 +170,20 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_by_the_window() {
-        let mut meter = LoadMeter::new(ms(0), DEFAULT_WINDOW, Totals::default());
+        let mut window = LoadWindow::new(ms(0), DEFAULT_WINDOW, Totals::default());
         for t in (100..60_000).step_by(100) {
-            meter.sample(ms(t), steady(10, t));
+            window.sample(ms(t), steady(10, t));
         }
-        assert!(meter.samples.len() <= 12, "{}", meter.samples.len());
+        assert!(window.samples.len() <= 12, "{}", window.samples.len());
     }
 
     #[test]
     fn clock_readings_out_of_order_do_no_harm() {
-        let mut meter = LoadMeter::new(ms(1_000), DEFAULT_WINDOW, Totals::default());
-        meter.sample(ms(1_200), steady(1_000, 200));
-        let rates = meter.sample(ms(1_100), steady(1_000, 200));
+        let mut window = LoadWindow::new(ms(1_000), DEFAULT_WINDOW, Totals::default());
+        window.sample(ms(1_200), steady(1_000, 200));
+        let rates = window.sample(ms(1_100), steady(1_000, 200));
         assert!(rates.qps.is_finite() && rates.qps >= 0.0);
-        let rates = meter.sample(ms(900), Totals::default());
+        let rates = window.sample(ms(900), Totals::default());
         assert!(rates.qps.is_finite() && rates.qps >= 0.0);
     }
 }

@@ -1,0 +1,153 @@
+//! What a server says of its load with its answers, and for how long it may say the same again.
+//!
+//! - *Rates* (requests, failures, CPU) are means over one sliding window, renewed once a [`TICK`](super::TICK): see `window.rs`.
+//! - *Utilization* is the CPU used over the CPU available. It stands in for the application's own measure as well, because
+//!   some clients read only the one and some only the other.
+//! - *Requests in flight*, and the latency that one more of them can expect ([`LatencyByLoad`]), are as of when the report was made.
+//!
+//! A report is made anew when an answer is to carry one and the last is [`REUSE_FOR`] old, or says something else about whether
+//! the server is a lame duck: that does not wait, for what comes meanwhile would be sent in vain.
+//!
+//! Not for each answer: made and encoded it costs about a microsecond, more than some answers do. So whoever balances by requests
+//! in flight (the policy `prequal`) sees them late, by the network's delay and up to that time.
+
+use core::time::Duration;
+
+use super::LoadReport;
+use super::window::{LoadWindow, Rates, Totals};
+use crate::Timestamp;
+use crate::probe::LatencyByLoad;
+
+/// For how long a report may be sent again: half a thousandth of one CPU, at a microsecond each, is the most that reports can
+/// cost then. Of the p99 of `prequal` in the scenario `policy-spread`, 40.8 ms where each answer has a report of its own, 2 ms make
+/// 41.1, 5 ms 41.4 and 20 ms 43.3.
+pub const REUSE_FOR: Duration = Duration::from_millis(2);
+
+/// A report, and until when it stands. The default was never said, and does not stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Said {
+    /// What was said.
+    pub load: LoadReport,
+    /// From then on it is too old.
+    pub until: Timestamp,
+}
+
+impl Said {
+    /// Whether it may be said again.
+    #[must_use]
+    pub fn stands(&self, now: Timestamp, lame_duck: bool) -> bool {
+        now < self.until && self.load.lame_duck == lame_duck
+    }
+}
+
+/// What one server knows of its load.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// CPUs that 100% utilization stands for.
+    cpus: f64,
+    window: LoadWindow,
+    rates: Rates,
+    latency: LatencyByLoad,
+}
+
+impl Reporter {
+    /// A server that begins now, with these totals: rates are means over `window` (at least a tick), utilization is that of `cpus`.
+    #[must_use]
+    pub fn new(now: Timestamp, window: Duration, cpus: f64, totals: Totals) -> Self {
+        Self {
+            cpus,
+            window: LoadWindow::new(now, window, totals),
+            rates: Rates::default(),
+            latency: LatencyByLoad::default(),
+        }
+    }
+
+    /// There are so many CPUs from now on.
+    pub fn resize(&mut self, cpus: f64) {
+        self.cpus = cpus;
+    }
+
+    /// A request was answered well, `latency` after it came and found so many others in flight. How soon one fails says nothing
+    /// of those that do not.
+    pub fn on_answer(&mut self, now: Timestamp, found: u32, latency: Duration) {
+        self.latency.on_answer(now, found, latency);
+    }
+
+    /// The latency to expect for one request more than are `in_flight`; `None` when nothing recent is known.
+    #[must_use]
+    pub fn latency(&self, now: Timestamp, in_flight: u32) -> Option<Duration> {
+        self.latency.estimate(now, in_flight)
+    }
+
+    /// Whether the next report wants totals before it, by [`on_totals`](Self::on_totals). They are not asked for each time,
+    /// because to read the CPU clock of a process takes a microsecond.
+    #[must_use]
+    pub fn wants_totals(&self, now: Timestamp) -> bool {
+        self.window.due(now)
+    }
+
+    /// Totals as they are now.
+    pub fn on_totals(&mut self, now: Timestamp, totals: Totals) {
+        self.rates = self.window.sample(now, totals);
+    }
+
+    /// What to say from now on, whether or not what was said last still stands.
+    #[must_use]
+    pub fn report(&self, now: Timestamp, in_flight: u32, lame_duck: bool) -> Said {
+        let Rates { qps, eps, cpus } = self.rates;
+        let utilization = cpus / self.cpus;
+        let load = LoadReport {
+            application_utilization: utilization,
+            cpu_utilization: utilization,
+            qps,
+            eps,
+            lame_duck,
+            in_flight: Some(in_flight),
+            latency: self.latency(now, in_flight),
+        };
+        Said { load, until: now + REUSE_FOR }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DEFAULT_WINDOW;
+    use super::*;
+
+    fn ms(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(millis * 1_000_000)
+    }
+
+    fn totals(answered: u64, cpu: u64) -> Totals {
+        Totals { answered, failed: answered / 10, cpu: Duration::from_millis(cpu) }
+    }
+
+    #[test]
+    fn a_report_has_rates_of_the_window_and_the_rest_of_now() {
+        let mut reporter = Reporter::new(ms(0), DEFAULT_WINDOW, 2.0, Totals::default());
+        reporter.on_answer(ms(90), 3, Duration::from_millis(7));
+        assert!(reporter.wants_totals(ms(100)));
+        reporter.on_totals(ms(100), totals(50, 100));
+        assert!(!reporter.wants_totals(ms(199)) && reporter.wants_totals(ms(200)));
+        let load = reporter.report(ms(150), 3, true).load;
+        let utilization = (load.application_utilization, load.cpu_utilization);
+        assert_eq!((load.qps, load.eps, utilization), (500.0, 50.0, (0.5, 0.5)));
+        assert_eq!((load.in_flight, load.lame_duck), (Some(3), true));
+        assert!(load.latency.unwrap().abs_diff(Duration::from_millis(7)) < Duration::from_micros(1));
+        assert_eq!(reporter.report(ms(150), 0, false).load.in_flight, Some(0));
+        reporter.resize(4.0);
+        assert_eq!(reporter.report(ms(150), 0, false).load.cpu_utilization, 0.25);
+    }
+
+    #[test]
+    fn what_was_said_stands_for_its_time_and_while_the_server_is_as_welcoming() {
+        assert!(!Said::default().stands(ms(0), false), "nothing was said yet");
+        let reporter = Reporter::new(ms(0), DEFAULT_WINDOW, 1.0, Totals::default());
+        let said = reporter.report(ms(100), 0, false);
+        assert_eq!(said.until, ms(100) + REUSE_FOR);
+        assert!(said.stands(ms(100), false) && said.stands(Timestamp::from_nanos(said.until.as_nanos() - 1), false));
+        assert!(!said.stands(said.until, false) && !said.stands(ms(100), true));
+        let lame = reporter.report(ms(100), 0, true);
+        assert!(lame.stands(ms(100), true) && !lame.stands(ms(100), false));
+    }
+}
