@@ -11,12 +11,14 @@ use plimsoll_core::subset::Subset;
 use plimsoll_core::{BackendId, Balancer, BalancerConfig, Event, Observe, Timestamp, Weight};
 use rand_pcg::Pcg64Mcg;
 
+use super::retries::{Retrier, Retries};
 use crate::kernel::NEVER;
 
 /// One client.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) balancer: Balancer,
+    pub(crate) retrier: Retrier,
     /// Of its decisions.
     pub(crate) rng: Pcg64Mcg,
     /// Requests that wait for a backend, in order.
@@ -44,9 +46,10 @@ impl Observe for Changes {
 }
 
 impl Client {
-    pub(crate) fn new(config: BalancerConfig, rng: Pcg64Mcg) -> Self {
+    pub(crate) fn new(now: Timestamp, config: BalancerConfig, retries: Retries, rng: Pcg64Mcg) -> Self {
         Self {
             balancer: Balancer::new(config),
+            retrier: Retrier::new(now, retries),
             rng,
             waiting: VecDeque::new(),
             wake_at: NEVER,

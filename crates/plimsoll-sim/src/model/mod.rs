@@ -12,4 +12,5 @@ pub(crate) mod cost;
 pub(crate) mod network;
 pub(crate) mod processor;
 pub(crate) mod request;
+pub(crate) mod retries;
 pub(crate) mod skew;

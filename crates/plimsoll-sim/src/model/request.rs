@@ -37,6 +37,8 @@ pub(crate) struct Request {
     pub(crate) picked: Timestamp,
     /// Since when it waits for a backend; [`NEVER`] while it does not.
     pub(crate) queued: Timestamp,
+    /// It has a retry from the budget that was not sent yet.
+    pub(crate) granted: bool,
     /// When the backend got it.
     pub(crate) reached: Timestamp,
     /// CPU-seconds at speed 1.
@@ -70,6 +72,7 @@ impl Request {
             arrived: now,
             picked: now,
             queued: NEVER,
+            granted: false,
             reached: now,
             cost,
             found: 0,

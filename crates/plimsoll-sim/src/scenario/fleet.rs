@@ -130,7 +130,7 @@ impl Table for Arm {
         visitor.optional("subset", &mut subset);
         self.subset = subset.map(|form| form.0);
         visitor.value("failures", &mut self.failures);
-        visitor.value("max_attempts", &mut self.max_attempts);
+        visitor.value("retries", &mut self.retries);
         self.balancer.settings(visitor);
         visitor.table("checks", &mut Checks(&mut self.balancer.checks));
         let mut switches: Vec<SwitchForm> = self.switches.drain(..).map(SwitchForm).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_core::throttle::{Multiple, adaptive};
 use plimsoll_core::{Criticality, Ratio};
 
-pub use crate::experiment::fleet::plan::Phase;
+pub use crate::experiment::fleet::plan::{Phase, Retries};
 
 /// Clients, the services behind them, and the ways to hold back and try again that are compared.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,24 +183,4 @@ impl Holding {
     pub const ADAPTIVE: Self = Self::Adaptive { k: Multiple::DEFAULT.as_f64(), window: adaptive::DEFAULT_WINDOW };
     /// As it is unless told otherwise.
     pub const PACED: Self = Self::Paced { k: Multiple::DEFAULT.as_f64() };
-}
-
-/// Whether clients send again what has failed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Retries {
-    /// Never.
-    None,
-    /// At once, whatever the answer says, and its own caller is told nothing but that it failed.
-    Naive {
-        /// Attempts, the first included.
-        attempts: u32,
-    },
-    /// As [`RetryConfig`](plimsoll_core::retry::RetryConfig) decides: behind a budget, as the answer says, within the deadline, which is
-    /// passed on; and who gives up tells its caller.
-    Budgeted {
-        /// Attempts, the first included.
-        attempts: u32,
-        /// Retries, as a share of the requests.
-        share: Ratio,
-    },
 }

@@ -45,6 +45,7 @@ pub use crate::model::antagonist::{Antagonist, Interference, Usage};
 pub use crate::model::backend::{Conduct, Reports};
 pub use crate::model::cost::Cost;
 pub use crate::model::network::Network;
+pub use crate::model::retries::Retries;
 pub use crate::model::skew::Skew;
 
 /// One world, and the arms that are compared in it.
@@ -285,10 +286,10 @@ pub struct Arm {
     pub subset: Option<SubsetConfig>,
     /// How failures are seen by the balancer.
     pub failures: Failures,
-    /// Backends that a request is offered to while they answer with failures or as overloaded; more than four count as
-    /// four. One that refuses the connection is not counted, for nothing was sent to it: as in the library, the request
-    /// then goes elsewhere, to four backends in all.
-    pub max_attempts: NonZeroU32,
+    /// Whether clients send again what has failed or was turned away as too much. Of more than four attempts there are four. One
+    /// that meets with a refused connection is none, for nothing was sent: as in the library, the request then goes elsewhere, to
+    /// four backends in all.
+    pub retries: Retries,
     /// Further configurations, each in force from its time on.
     pub switches: Vec<Switch>,
 }
@@ -301,7 +302,7 @@ impl Default for Arm {
             balancer,
             subset: None,
             failures: Failures::default(),
-            max_attempts: NonZeroU32::MIN,
+            retries: Retries::None,
             switches: Vec::new(),
         }
     }

@@ -153,7 +153,7 @@ impl<'p> World<'p> {
     pub(super) fn add_client(&mut self, rate: f64, users: u32, dearness: f64) {
         let number = self.clients.len() as u32;
         let stream = |label| self.streams.stream(label, u64::from(number));
-        self.clients.push(Client::new(self.balancer, stream("policy")));
+        self.clients.push(Client::new(self.now, self.balancer, self.arm.retries, stream("policy")));
         self.sources.push(Source::new(stream("arrivals"), stream("costs"), rate, dearness));
         if let Some(ledger) = &mut self.ledger {
             ledger.add_client(u64::from(number));

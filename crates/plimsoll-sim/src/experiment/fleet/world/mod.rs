@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `Arrive`, `Think` | a client has a request | [`requests`] |
 //! | `Reach`, `Complete`, `Answer` | it gets to its backend, ends there, and is back | [`requests`] |
+//! | `Again` | it has waited to be sent again | [`requests`] |
 //! | `Deadline`, `QueueDeadline`, `Recall` | it is given up | [`requests`] |
 //! | `Wake`, `Check…`, `Probe…`, `Notice` | what balancers want done, and are told | [`upkeep`] |
 //! | `Neighbour`, `Step`, `Sample` | the world changes, or is looked at | [`steps`] |
@@ -49,6 +50,7 @@ enum Event {
     Reach(u32),
     Complete(u32),
     Answer(u32),
+    Again(u32),
     Deadline(u32),
     QueueDeadline(u32),
     Recall(u32),
@@ -159,6 +161,7 @@ impl<'p> World<'p> {
             Event::Reach(request) => self.reach(request),
             Event::Complete(backend) => self.complete(backend),
             Event::Answer(request) => self.answer(request),
+            Event::Again(request) => self.again(request),
             Event::Deadline(request) => self.deadline(request),
             Event::QueueDeadline(request) => self.queue_deadline(request),
             Event::Recall(request) => self.recall(request),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use plimsoll_core::retry::{Advice, Attempt, Failure, Repeat};
 use plimsoll_core::{Completion, Outcome, Pick, Timestamp};
 
 use super::{Event, World};
@@ -10,6 +11,7 @@ use crate::experiment::fleet::plan::{Abandoned, Arrivals, Conduct, Failures};
 use crate::kernel::NEVER;
 use crate::model::backend::Reception;
 use crate::model::request::{MAX_OFFERS, Reply, Request};
+use crate::model::retries::Next;
 
 /// A user whose request found nobody looks again after this time at the earliest, so that a user without thoughts
 /// does not ask for ever at the same instant.
@@ -43,6 +45,7 @@ impl World<'_> {
         let window = self.measure.current;
         let request = self.requests.insert(Request::new(self.now, client, cost, window));
         self.open += 1;
+        self.clients[client as usize].retrier.begin(self.now);
         self.measure.arrived(window);
         self.queue.push_lane(self.deadlines, self.now + self.plan.requests.timeout, Event::Deadline(request));
         if self.clients[client as usize].waiting.is_empty() {
@@ -75,6 +78,7 @@ impl World<'_> {
                 request.backend = client.backend(id);
                 request.picked = self.now;
                 request.queued = NEVER;
+                request.granted = false;
                 let (window, of) = (request.window, request.client);
                 request.away = self.carrier.send(&mut self.queue, self.now, Event::Reach(number));
                 let probes = self.send_probes(of);
@@ -223,16 +227,49 @@ impl World<'_> {
         } else {
             request.attempts += 1;
         }
-        let again = match reply {
-            Reply::Answered => false,
-            Reply::Refused => true,
-            _ => u32::from(request.attempts) < self.arm.max_attempts.get(),
-        };
-        if again && usize::from(request.offers) < MAX_OFFERS {
-            self.offer(number);
-        } else {
-            self.end_request(number, ending_of(reply));
+        match self.wait_before_next(number) {
+            Some(Duration::ZERO) => {
+                self.offer(number);
+            }
+            Some(wait) => self.queue.push(self.now + wait, Event::Again(number)),
+            None => self.end_request(number, ending_of(reply)),
         }
+        self.settle(of);
+        true
+    }
+
+    /// How long a request that was answered waits before it is offered again; `None`: it is not.
+    fn wait_before_next(&mut self, number: u32) -> Option<Duration> {
+        let request = &mut self.requests[number];
+        let failure = match request.reply {
+            Reply::Answered => return None,
+            _ if usize::from(request.offers) >= MAX_OFFERS => return None,
+            Reply::Refused => return Some(Duration::ZERO),
+            Reply::Failed => Failure::Failed(Advice::None),
+            Reply::Overloaded => Failure::TurnedAway(Advice::Elsewhere),
+            Reply::Lost => Failure::Broken,
+        };
+        let attempt = Attempt {
+            number: u32::from(request.attempts),
+            failure,
+            repeat: Repeat::Safe,
+            deadline: Some(request.arrived + self.plan.requests.timeout),
+            takes: Duration::ZERO,
+        };
+        let client = &mut self.clients[request.client as usize];
+        match client.retrier.decide(self.now, &attempt, &mut client.rng) {
+            Next::Again(again) => {
+                request.granted = true;
+                Some(again.wait)
+            }
+            Next::GiveUp(_) => None,
+        }
+    }
+
+    /// A request has waited to be sent again. It is awaited still, for nothing waits beyond its deadline.
+    pub(super) fn again(&mut self, number: u32) -> bool {
+        let of = self.requests[number].client;
+        self.offer(number);
         self.settle(of);
         true
     }
@@ -291,7 +328,10 @@ impl World<'_> {
     fn end_request(&mut self, number: u32, ending: Ending) {
         let request = &mut self.requests[number];
         request.awaited = false;
-        let Request { client, window, arrived, queued, .. } = *request;
+        let Request { client, window, arrived, queued, granted, .. } = *request;
+        if granted {
+            self.clients[client as usize].retrier.give_back();
+        }
         if queued != NEVER {
             let waiting = &mut self.clients[client as usize].waiting;
             if let Some(place) = waiting.iter().position(|waiting| *waiting == number) {

@@ -5,8 +5,8 @@ use plimsoll_core::throttle::Outcome;
 use plimsoll_core::{Criticality, Timestamp};
 use rand_core::Rng as _;
 
-use super::caller::Next;
 use super::{Attempt, Event, World};
+use crate::model::retries::Next;
 
 /// Tasks that are remembered as tried; more attempts may go to one of them again.
 const REMEMBERED: usize = 8;

@@ -11,7 +11,7 @@ use super::{count, find, first, happening, ms, policy, ran, secs, until};
 use crate::experiment::fleet::measure::Ending;
 use crate::experiment::fleet::plan::{
     Abandoned, Antagonist, Arm, Arrivals, BackendGroup, Change, Clients, Cold, Conduct, Cost, Failures, Interference,
-    Network, Phase, Plan, Rate, Reports, Requests, Restart, Selection, Speed, Switch, Usage,
+    Network, Phase, Plan, Rate, Reports, Requests, Restart, Retries, Selection, Speed, Switch, Usage,
 };
 use crate::findings::Findings;
 use crate::model::client::Client;
@@ -27,6 +27,10 @@ fn fleet(arm: Arm) -> Plan {
     }
 }
 
+fn budgeted(share: f64) -> Retries {
+    Retries::Budgeted { attempts: 3, share: Ratio::new(share).unwrap() }
+}
+
 fn metric(findings: &Findings, name: &str) -> f64 {
     findings.metrics[&format!("arm.{name}")]
 }
@@ -34,7 +38,7 @@ fn metric(findings: &Findings, name: &str) -> f64 {
 #[test]
 fn every_request_is_accounted_for_whatever_happens() {
     for (seed, abandoned) in [(1, Abandoned::Finished), (2, Abandoned::Dropped)] {
-        let mut plan = fleet(Arm { max_attempts: count(3), ..policy(PolicyKind::Weighted) });
+        let mut plan = fleet(Arm { retries: budgeted(0.5), ..policy(PolicyKind::Weighted) });
         plan.warmup = Duration::ZERO;
         plan.network = Network { jitter: ms(1), loss: Ratio::from_percent(2), ..Network::default() };
         plan.requests = Requests { timeout: ms(300), abandoned, max_pending: 3, ..Requests::default() };
@@ -185,7 +189,7 @@ fn a_member_that_fails_is_replaced_and_given_back() {
 #[test]
 fn further_attempts_are_made_elsewhere_as_often_as_is_said() {
     let failed = |attempts| {
-        let mut plan = fleet(Arm { max_attempts: count(attempts), ..policy(PolicyKind::RoundRobin) });
+        let mut plan = fleet(Arm { retries: Retries::Naive { attempts }, ..policy(PolicyKind::RoundRobin) });
         plan.backends[0].conduct = Conduct::Err(Ratio::from_percent(50));
         plan.arrivals = Arrivals::Open { rate: Rate::OfCapacity(0.4) };
         plan.duration = secs(70);
@@ -197,6 +201,39 @@ fn further_attempts_are_made_elsewhere_as_often_as_is_said() {
     let (once, thrice) = (failed(1), failed(3));
     assert!((once.0 - 0.5).abs() < 0.018 && once.1 == 1.0, "{once:?}");
     assert!((thrice.0 - 0.125).abs() < 0.012 && (thrice.1 - 1.75).abs() < 0.04, "{thrice:?}");
+}
+
+/// Whatever is asked fails: the budget's tenth comes on top, and without a budget every attempt that there may be.
+#[test]
+fn a_total_failure_costs_what_the_budget_allows() {
+    let attempts = |retries| {
+        let mut plan = fleet(Arm { retries, ..policy(PolicyKind::RoundRobin) });
+        plan.backends[0].conduct = Conduct::FailFast;
+        plan.arrivals = Arrivals::Open { rate: Rate::OfCapacity(0.4) };
+        plan.duration = secs(70);
+        plan.arms[0].balancer.outlier.consecutive_failures = None;
+        plan.arms[0].balancer.outlier.success_rate_stdev = None;
+        let findings = find(&plan, 1);
+        assert_eq!(metric(&findings, "failure_share"), 1.0, "each ends with its failure");
+        metric(&findings, "attempts_per_request")
+    };
+    assert_eq!(attempts(Retries::None), 1.0);
+    assert_eq!(attempts(Retries::Naive { attempts: 3 }), 3.0);
+    let budgeted = attempts(budgeted(0.1));
+    assert!((1.08..=1.101).contains(&budgeted), "{budgeted}");
+}
+
+/// A retry waits up to 25 ms. Of those that may have 5 ms a fifth is made, and the others are given up at once.
+#[test]
+fn a_retry_that_would_come_too_late_is_not_waited_for() {
+    let mut plan = fleet(Arm { retries: budgeted(1.0), ..policy(PolicyKind::RoundRobin) });
+    plan.backends[0].conduct = Conduct::FailFast;
+    plan.requests.timeout = ms(5);
+    plan.arms[0].balancer.outlier.consecutive_failures = None;
+    plan.arms[0].balancer.outlier.success_rate_stdev = None;
+    let findings = find(&plan, 1);
+    let (attempts, timed_out) = (metric(&findings, "attempts_per_request"), metric(&findings, "timeout_share"));
+    assert!((1.1..1.3).contains(&attempts) && timed_out < 0.02, "{attempts} {timed_out}");
 }
 
 #[test]
