@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// What one run with one seed found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
-    /// By name: dotted, the arm first, as in `weighted.max_over_mean`.
+    /// By name: dotted, the arm first, as in `weighted.max_over_mean`. Those that nothing was there to measure by are missing.
     pub metrics: BTreeMap<String, f64>,
     /// In the order in which they are to be read.
     pub figures: Vec<Figure>,
@@ -74,9 +74,11 @@ pub enum SeriesKind {
 }
 
 impl Findings {
-    /// Notes a number.
-    pub fn metric(&mut self, name: impl Into<String>, value: f64) {
-        self.metrics.insert(name.into(), value);
+    /// Notes a number; nothing where there was nothing to measure it by, so that no check of it can pass.
+    pub fn metric(&mut self, name: impl Into<String>, value: impl Into<Option<f64>>) {
+        if let Some(value) = value.into() {
+            self.metrics.insert(name.into(), value);
+        }
     }
 }
 

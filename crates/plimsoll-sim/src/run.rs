@@ -33,7 +33,7 @@ pub struct Summary {
     pub scenario: String,
     /// One run each.
     pub seeds: Vec<u64>,
-    /// By name, all finite.
+    /// By name, all finite; those that every run had something to measure by.
     pub metrics: BTreeMap<String, f64>,
     /// In the order of the scenario.
     pub checks: Vec<Checked>,
@@ -222,7 +222,8 @@ fn merge_metrics(scenario: &Scenario, all: &[Findings]) -> Result<BTreeMap<Strin
         }
     }
     let mut merged = BTreeMap::new();
-    for (metric, values) in values {
+    // What some of the runs could not measure has no mean and no extreme that all stand for.
+    for (metric, values) in values.into_iter().filter(|(_, values)| values.len() == all.len()) {
         merged.insert(metric.to_owned(), values.iter().sum::<f64>() / values.len() as f64);
         if all.len() > 1 {
             let [least, greatest] = EXTREMES;
@@ -359,6 +360,53 @@ mod tests {
         }
         let error = summarize(&scenario, &[findings(&[("m", 1.0)]), findings(&[("m", 1.0)])]).unwrap_err();
         assert!(error.to_string().contains("metric random.40x30x4.most is checked, but"), "{error}");
+    }
+
+    /// Runs in which nothing is ever asked, of each kind with time in it.
+    const QUIET: [(&str, &str); 4] = [
+        ("fleet", "arrivals = { kind = \"rate\", per_second = 1e-9 }\n[[backends]]\n"),
+        ("shedding", "[[sources]]\nname = \"u\"\nrate = 1e-9\n"),
+        ("tiers", "[[sources]]\nname = \"u\"\nrate = 1e-9\n[[tiers]]\nname = \"t\"\ncapacity = 100\n"),
+        ("spill", "[[sources]]\nname = \"u\"\nrate = 1e-9\n[[localities]]\nname = \"l\"\ncapacity = 100\n"),
+    ];
+
+    /// What can be said of them: how much was asked, and simulated.
+    const OF_NOTHING: [&str; 3] = ["requests", "tasks", "events"];
+
+    #[test]
+    fn where_nothing_happened_no_check_holds() {
+        for (kind, settings) in QUIET {
+            let with = |metric: &str| {
+                let text = format!(
+                    "name = \"quiet\"\nkind = \"{kind}\"\nduration = \"10s\"\n{settings}[[arms]]\nname = \"a\"\n\
+                     [[checks]]\nmetric = \"{metric}\"\nlow = 0\nwhy = \"none\"\n"
+                );
+                Scenario::parse("quiet.toml", &text).unwrap_or_else(|error| panic!("{error}"))
+            };
+            let summary = run(&with("a.events"), threads(1), &|_| {}).unwrap();
+            let is_of_nothing = |name: &String| OF_NOTHING.iter().any(|metric| name.ends_with(metric));
+            let said: Vec<&String> = summary.metrics.keys().filter(|name| !is_of_nothing(name)).collect();
+            assert!(said.is_empty(), "{kind}: {said:?}");
+            let metrics = match &with("a.events").experiment {
+                Experiment::Fleet(plan) => fleet::metric_names(plan),
+                Experiment::Shedding(plan) => shedding::metric_names(plan),
+                Experiment::Spill(plan) => spill::metric_names(plan),
+                Experiment::Tiers(plan) => tiers::metric_names(plan),
+                Experiment::Subset(_) | Experiment::Worked(_) => unreachable!("no time passes in them"),
+            };
+            for metric in metrics.iter().filter(|name| !is_of_nothing(name)) {
+                let error = run(&with(metric), threads(1), &|_| {}).unwrap_err();
+                let missing = RunError::Missing { scenario: "quiet".to_owned(), metric: metric.clone() };
+                assert_eq!(error, missing);
+            }
+        }
+    }
+
+    #[test]
+    fn what_one_run_could_not_measure_is_not_that_of_the_others() {
+        let scenario = scenario(&[1, 2], "random.40x30x4.most");
+        let merged = merge_metrics(&scenario, &[findings(&[("m", 1.0), ("n", 2.0)]), findings(&[("m", 3.0)])]).unwrap();
+        assert_eq!(merged.into_keys().collect::<Vec<_>>(), ["m", "m.max", "m.min"]);
     }
 
     #[test]

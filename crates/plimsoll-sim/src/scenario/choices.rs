@@ -21,7 +21,33 @@ fn above(what: &str, number: f64, least: f64) -> Result<(), Flaw> {
     if number > least {
         return Ok(());
     }
-    Err(Flaw::new(format!("{what} is {number}, not above {least}"), format!("write a number above {least}")))
+    Err(Flaw::new(format!("{what} is {}, not above {least}", shown(number)), format!("write a number above {least}")))
+}
+
+/// Standard deviations of a logarithm, at most. Half of what is drawn is then less than one part in 268,000 of the mean, so
+/// that the mean is owed to draws that no run makes; beyond it what is drawn becomes zero.
+const MOST_SIGMA: f64 = 5.0;
+/// The exponent of a power law, at most: beyond it nothing is left but the first.
+const MOST_EXPONENT: f64 = 10.0;
+/// The dearest over the cheapest, at most: a nanosecond to a quarter of an hour.
+const MOST_RATIO: f64 = 1e12;
+/// Of power laws, at least: below it the tail is as even as a logarithmic scale.
+const LEAST_SHAPE: f64 = 0.01;
+
+fn at_most(what: &str, number: f64, most: f64) -> Result<(), Flaw> {
+    if number <= most {
+        return Ok(());
+    }
+    Err(Flaw::new(format!("{what} is {}, more than {most}", shown(number)), format!("write at most {most}")))
+}
+
+/// With digits as long as these can be counted.
+fn shown(number: f64) -> String {
+    if number == 0.0 || (1e-6..1e12).contains(&number.abs()) { format!("{number}") } else { format!("{number:?}") }
+}
+
+fn within(what: &str, number: f64, above_this: f64, most: f64) -> Result<(), Flaw> {
+    above(what, number, above_this).and_then(|()| at_most(what, number, most))
 }
 
 fn ordered(low: f64, high: f64) -> Result<(), Flaw> {
@@ -116,8 +142,10 @@ impl Variants for Cost {
 
     fn check(&self) -> Result<(), Flaw> {
         match *self {
-            Self::LogNormal { sigma, .. } => above("sigma", sigma, 0.0),
-            Self::BoundedPareto { ratio, shape, .. } => above("ratio", ratio, 1.0).and(above("shape", shape, 0.0)),
+            Self::LogNormal { sigma, .. } => within("sigma", sigma, 0.0, MOST_SIGMA),
+            Self::BoundedPareto { ratio, shape, .. } => {
+                within("ratio", ratio, 1.0, MOST_RATIO).and(within("shape", shape, LEAST_SHAPE, MOST_EXPONENT))
+            }
             Self::CutNormal { mu, sigma } if sigma > mu * 10 => {
                 Err(Flaw::new("sigma is more than ten times mu", "lower sigma, or choose a distribution with a tail"))
             }
@@ -153,8 +181,8 @@ impl Variants for Skew {
     fn check(&self) -> Result<(), Flaw> {
         match *self {
             Self::Even => Ok(()),
-            Self::Zipf { exponent } => above("exponent", exponent, 0.0),
-            Self::LogNormal { sigma } => above("sigma", sigma, 0.0),
+            Self::Zipf { exponent } => within("exponent", exponent, 0.0, MOST_EXPONENT),
+            Self::LogNormal { sigma } => within("sigma", sigma, 0.0, MOST_SIGMA),
         }
     }
 }

@@ -50,14 +50,14 @@ fn over_phases(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
         let latency = |tally: &Tally| quantile_ms(tally, q);
         figures.push(by_phase(plan, measured, id, title, Axis::logarithmic("latency", "ms"), &latency));
     }
-    let errors = |tally: &Tally| 100.0 * (1.0 - share(tally, Ending::Answered));
+    let errors = |tally: &Tally| Some(100.0 * (1.0 - share(tally, Ending::Answered)?));
     figures.push(by_phase(plan, measured, "errors-by-phase", "Errors", Axis::linear("requests", "%"), &errors));
     figures
 }
 
 /// For a logarithmic axis, which has no place for nothing: a microsecond at least.
-pub(super) fn quantile_ms(tally: &Tally, q: f64) -> f64 {
-    quantile(tally, q).max(1e-3)
+pub(super) fn quantile_ms(tally: &Tally, q: f64) -> Option<f64> {
+    Some(quantile(tally, q)?.max(1e-3))
 }
 
 fn cpu_by_backend(measured: &[Measured<'_>]) -> Figure {
@@ -111,9 +111,9 @@ fn cpu_over_time(of: &Measured<'_>) -> Figure {
 fn latency(measured: &[Measured<'_>], window: usize, id: String, title: String) -> Figure {
     let series = measured.iter().map(|of| {
         // From about the median on: what the quickest have says nothing, and would take most of the height.
-        let points = (POINTS_PER_DECADE / 4..=4 * POINTS_PER_DECADE).map(|step| {
+        let points = (POINTS_PER_DECADE / 4..=4 * POINTS_PER_DECADE).filter_map(|step| {
             let one_in = 10_f64.powf(f64::from(step) / f64::from(POINTS_PER_DECADE));
-            (one_in, quantile_ms(&of.tallies[window], 1.0 - 1.0 / one_in))
+            Some((one_in, quantile_ms(&of.tallies[window], 1.0 - 1.0 / one_in)?))
         });
         Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect() }
     });
@@ -141,14 +141,15 @@ fn by_phase(
     id: &str,
     title: &str,
     y: Axis,
-    value: &dyn Fn(&Tally) -> f64,
+    value: &dyn Fn(&Tally) -> Option<f64>,
 ) -> Figure {
     let base = base_load(plan);
     let kind = if base.is_some() { SeriesKind::Line } else { SeriesKind::Bars };
     let x_of = |place: usize| base.map_or((place + 1) as f64, |base| 100.0 * base * plan.phases[place].load);
     let series = measured.iter().map(|of| {
-        let points = of.tallies[1..].iter().enumerate().map(|(place, tally)| (x_of(place), value(tally))).collect();
-        Series { name: of.arm.name.clone(), kind, points }
+        let points = of.tallies[1..].iter().enumerate();
+        let points = points.filter_map(|(place, tally)| Some((x_of(place), value(tally)?)));
+        Series { name: of.arm.name.clone(), kind, points: points.collect() }
     });
     Figure {
         id: id.to_owned(),

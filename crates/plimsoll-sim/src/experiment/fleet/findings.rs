@@ -39,11 +39,12 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
     names
 }
 
-type Metric = fn(&Tally) -> f64;
+/// `None` where nothing was there to measure it by.
+type Metric = fn(&Tally) -> Option<f64>;
 
 const METRICS: [(&str, Metric); 22] = [
-    ("requests", |tally| tally.arrived as f64),
-    ("error_share", |tally| 1.0 - share(tally, Ending::Answered)),
+    ("requests", |tally| Some(tally.arrived as f64)),
+    ("error_share", |tally| share(tally, Ending::Answered).map(|answered| 1.0 - answered)),
     ("timeout_share", |tally| share(tally, Ending::TimedOut)),
     ("failure_share", |tally| share(tally, Ending::Failed)),
     ("overloaded_share", |tally| share(tally, Ending::Overloaded)),
@@ -52,21 +53,18 @@ const METRICS: [(&str, Metric); 22] = [
     ("p90", |tally| quantile(tally, 0.9)),
     ("p99", |tally| quantile(tally, 0.99)),
     ("p99.9", |tally| quantile(tally, 0.999)),
-    ("mean_latency", |tally| tally.latency.mean() / 1e3),
-    ("cpu", |tally| {
-        let loads = loads(tally);
-        loads.iter().sum::<f64>() / loads.len().max(1) as f64
-    }),
-    ("max_over_mean", |tally| cpu_spread(tally).max_over_mean),
-    ("max_over_min", |tally| cpu_spread(tally).max_over_min.min(UNBOUNDED_RATIO)),
-    ("waste", |tally| cpu_spread(tally).waste),
-    ("requests_max_over_mean", |tally| received_spread(tally).max_over_mean),
-    ("requests_max_over_min", |tally| received_spread(tally).max_over_min.min(UNBOUNDED_RATIO)),
-    ("in_flight_p50", |tally| tally.in_flight.value_at_quantile(0.5) as f64),
-    ("in_flight_p99", |tally| tally.in_flight.value_at_quantile(0.99) as f64),
+    ("mean_latency", |tally| (!tally.latency.is_empty()).then(|| tally.latency.mean() / 1e3)),
+    ("cpu", |tally| is_used(tally).then(|| mean(&loads(tally)))?),
+    ("max_over_mean", |tally| Some(cpu_spread(tally)?.max_over_mean)),
+    ("max_over_min", |tally| Some(cpu_spread(tally)?.max_over_min.min(UNBOUNDED_RATIO))),
+    ("waste", |tally| Some(cpu_spread(tally)?.waste)),
+    ("requests_max_over_mean", |tally| Some(received_spread(tally)?.max_over_mean)),
+    ("requests_max_over_min", |tally| Some(received_spread(tally)?.max_over_min.min(UNBOUNDED_RATIO))),
+    ("in_flight_p50", |tally| in_flight(tally, 0.5)),
+    ("in_flight_p99", |tally| in_flight(tally, 0.99)),
     ("attempts_per_request", |tally| ratio(tally.offers as f64, tally.arrived as f64)),
     ("probes_per_request", |tally| ratio(tally.probes as f64, tally.arrived as f64)),
-    ("answered_per_second", |tally| ratio(tally.ended[Ending::Answered as usize] as f64, tally.seconds)),
+    ("answered_per_second", |tally| Some(share(tally, Ending::Answered)? * tally.arrived as f64 / tally.seconds)),
 ];
 
 /// Puts metrics and figures together.
@@ -98,42 +96,52 @@ pub(super) fn group_names(plan: &Plan, arm: &Arm) -> Vec<String> {
     Script::new(plan, arm).groups.iter().map(|group| group.name.clone()).collect()
 }
 
-pub(super) fn ratio(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
+pub(super) fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    ratio(values.iter().sum(), values.len() as f64)
 }
 
 /// Part of the requests sent that a group of backends got.
-pub(super) fn group_share(tally: &Tally, groups: &[u32], group: u32) -> f64 {
+pub(super) fn group_share(tally: &Tally, groups: &[u32], group: u32) -> Option<f64> {
     let all: u64 = tally.used.iter().map(|used| used.received).sum();
     let of_group = tally.used.iter().zip(groups).filter(|(_, its)| **its == group);
     let received: u64 = of_group.map(|(used, _)| used.received).sum();
     ratio(received as f64, all as f64)
 }
 
-pub(super) fn share(tally: &Tally, ending: Ending) -> f64 {
-    if tally.arrived == 0 && ending == Ending::Answered {
-        return 1.0;
-    }
+/// Part of the requests that ended so.
+pub(super) fn share(tally: &Tally, ending: Ending) -> Option<f64> {
     ratio(tally.ended[ending as usize] as f64, tally.arrived as f64)
 }
 
 /// Milliseconds; the greatest that was recorded bounds the rounding of the histogram.
-pub(super) fn quantile(tally: &Tally, quantile: f64) -> f64 {
-    tally.latency.value_at_quantile(quantile).min(tally.longest) as f64 / 1e3
+pub(super) fn quantile(tally: &Tally, quantile: f64) -> Option<f64> {
+    let micros = || tally.latency.value_at_quantile(quantile).min(tally.longest);
+    (!tally.latency.is_empty()).then(|| micros() as f64 / 1e3)
+}
+
+/// Requests in flight at a backend.
+pub(super) fn in_flight(tally: &Tally, quantile: f64) -> Option<f64> {
+    (is_used(tally) && !tally.in_flight.is_empty()).then(|| tally.in_flight.value_at_quantile(quantile) as f64)
+}
+
+/// Whether anything was asked or done: of a fleet that nobody uses, that it is idle says nothing.
+fn is_used(tally: &Tally) -> bool {
+    tally.arrived > 0 || loads(tally).iter().any(|load| *load > 0.0)
 }
 
 pub(super) fn loads(tally: &Tally) -> Vec<f64> {
     tally.used.iter().filter_map(|used| used.load()).collect()
 }
 
-fn cpu_spread(tally: &Tally) -> Spread {
-    spread::of(loads(tally)).unwrap_or(EVEN)
+fn cpu_spread(tally: &Tally) -> Option<Spread> {
+    spread::of(loads(tally))
 }
 
-fn received_spread(tally: &Tally) -> Spread {
+fn received_spread(tally: &Tally) -> Option<Spread> {
     let up = tally.used.iter().filter(|used| used.provided > 0.0);
-    spread::of(up.map(|used| used.received as f64)).unwrap_or(EVEN)
+    spread::of(up.map(|used| used.received as f64))
 }
-
-/// Where nothing was done at all.
-const EVEN: Spread = Spread { max_over_mean: 1.0, max_over_min: 1.0, waste: 0.0 };

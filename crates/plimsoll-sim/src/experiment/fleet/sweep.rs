@@ -9,8 +9,7 @@ use plimsoll_core::Ratio;
 use plimsoll_core::pick::{PolicyKind, ProbeRule};
 
 use super::figures::quantile_ms;
-use super::findings::{Measured, group_share};
-use super::measure::Tally;
+use super::findings::{self, Measured};
 use super::plan::{Arm, Plan};
 use crate::findings::{Axis, Figure, Scale, Series, SeriesKind};
 
@@ -96,22 +95,19 @@ pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
     let arms: Vec<&Arm> = measured.iter().map(|of| of.arm).collect();
     let Some(sweep) = find(&arms) else { return Vec::new() };
     let latencies = LATENCIES.map(|(name, q)| (name, move |of: &Measured<'_>| quantile_ms(&of.tallies[0], q)));
-    let in_flight = |q: f64| move |of: &Measured<'_>| in_flight(&of.tallies[0], q);
+    let in_flight = |q: f64| move |of: &Measured<'_>| findings::in_flight(&of.tallies[0], q);
     let counts = [("p50", in_flight(0.5)), ("p99", in_flight(0.99))];
     let mut figures = vec![
         sweep.figure("latency", "Latency", Axis::logarithmic("latency", "ms"), measured, &latencies),
         sweep.figure("in-flight", "Requests in flight at a backend", Axis::linear("in flight", ""), measured, &counts),
     ];
     if let [first, _, ..] = &plan.backends[..] {
-        let share = [(&*first.name, |of: &Measured<'_>| 100.0 * group_share(&of.tallies[0], &of.groups, 0))];
+        let share =
+            [(&*first.name, |of: &Measured<'_>| Some(100.0 * findings::group_share(&of.tallies[0], &of.groups, 0)?))];
         let title = format!("Requests that go to {}", first.name);
         figures.push(sweep.figure("share", &title, Axis::linear("requests", "%"), measured, &share));
     }
     figures
-}
-
-fn in_flight(tally: &Tally, q: f64) -> f64 {
-    tally.in_flight.value_at_quantile(q) as f64
 }
 
 impl Sweep {
@@ -121,16 +117,16 @@ impl Sweep {
         title: &str,
         y: Axis,
         measured: &[Measured<'_>],
-        values: &[(&str, impl Fn(&Measured<'_>) -> f64)],
+        values: &[(&str, impl Fn(&Measured<'_>) -> Option<f64>)],
     ) -> Figure {
         let curves = values.iter().map(|(name, value)| {
-            let points = self.points.iter().map(|(x, place)| (*x, value(&measured[*place]))).collect();
+            let points = self.points.iter().filter_map(|(x, place)| Some((*x, value(&measured[*place])?))).collect();
             Series { name: (*name).to_owned(), kind: SeriesKind::Line, points }
         });
         let (first, last) = (self.points[0].0, self.points[self.points.len() - 1].0);
         let levels = self.others.iter().map(|place| &measured[*place]).flat_map(|of| {
             values.iter().map(move |(name, value)| {
-                let points = vec![(first, value(of)), (last, value(of))];
+                let points = value(of).map_or_else(Vec::new, |level| vec![(first, level), (last, level)]);
                 Series { name: format!("{}, {name}", of.arm.name), kind: SeriesKind::Line, points }
             })
         });

@@ -34,7 +34,7 @@ pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
 
 /// Nothing where nothing arrived.
 fn percent(tally: &Tally) -> Option<f64> {
-    (tally.arrived > 0).then(|| 100.0 * tally.useful_share())
+    tally.useful_share().map(|share| 100.0 * share)
 }
 
 /// "1 calm, 2 spike"

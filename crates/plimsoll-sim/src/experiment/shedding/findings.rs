@@ -65,25 +65,26 @@ pub(super) fn sum(counted: &[Counted]) -> Counted {
     })
 }
 
-type OfTasks = fn(&Counted, f64) -> f64;
+/// `None` where nothing was there to measure it by.
+type OfTasks = fn(&Counted, f64) -> Option<f64>;
 
 /// Metrics of the tasks of one source, or of all; given the seconds in which they arrived.
 const OF_TASKS: [(&str, OfTasks); 15] = [
-    ("tasks", |of, _| of.tally.arrived as f64),
+    ("tasks", |of, _| Some(of.tally.arrived as f64)),
     ("useful_share", |of, _| of.tally.useful_share()),
     ("shed_share", |of, _| of.tally.shed_share()),
     ("late_share", |of, _| ratio(late(&of.tally), of.tally.arrived)),
     ("cancelled_share", |of, _| ratio(of.tally.cancelled, of.tally.arrived)),
-    ("useful_per_second", |of, seconds| per_second(of.tally.useful, seconds)),
-    ("shed_per_second", |of, seconds| per_second(of.tally.shed + of.tally.hopeless, seconds)),
-    ("late_per_second", |of, seconds| per_second(late(&of.tally), seconds)),
+    ("useful_per_second", |of, seconds| per_second(&of.tally, of.tally.useful, seconds)),
+    ("shed_per_second", |of, seconds| per_second(&of.tally, of.tally.shed + of.tally.hopeless, seconds)),
+    ("late_per_second", |of, seconds| per_second(&of.tally, late(&of.tally), seconds)),
     ("requests_per_task", |of, _| ratio(of.tally.requests, of.tally.arrived)),
     ("requests_shed_share", |of, _| ratio(of.tally.requests_shed, of.tally.requests)),
     ("hopeless_share", |of, _| ratio(of.tally.hopeless, of.tally.arrived)),
     ("p50", |of, _| quantile(of, 0.5)),
     ("p99", |of, _| quantile(of, 0.99)),
-    ("last", |of, _| of.tally.last.as_secs_f64()),
-    ("most_in_a_second", |of, _| of.most_in_a_second),
+    ("last", |of, _| (of.tally.useful > 0).then(|| of.tally.last.as_secs_f64())),
+    ("most_in_a_second", |of, seconds| most_in_a_second(of, seconds)),
 ];
 
 /// Not answered in time, though begun.
@@ -91,13 +92,19 @@ pub(super) fn late(tally: &Tally) -> u64 {
     tally.late + tally.expired
 }
 
-fn per_second(count: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+fn per_second(of: &Tally, count: u64, seconds: f64) -> Option<f64> {
+    (of.arrived > 0).then(|| count as f64 / seconds)
 }
 
-/// Milliseconds.
-fn quantile(of: &Counted, quantile: f64) -> f64 {
-    of.latency.value_at_quantile(quantile) as f64 / 1e3
+/// CPU-seconds; there has to be a whole second, and somebody to use it, tasks from before among them.
+fn most_in_a_second(of: &Counted, seconds: f64) -> Option<f64> {
+    let is_used = of.tally.arrived > 0 || of.most_in_a_second > 0.0;
+    (seconds >= 1.0 && is_used).then_some(of.most_in_a_second)
+}
+
+/// Milliseconds, of those that were answered in time.
+fn quantile(of: &Counted, quantile: f64) -> Option<f64> {
+    (!of.latency.is_empty()).then(|| of.latency.value_at_quantile(quantile) as f64 / 1e3)
 }
 
 /// The server in one part of the run.
@@ -108,15 +115,17 @@ struct Server<'m> {
     all: &'m Tally,
 }
 
-type OfServer = fn(&Server<'_>) -> f64;
+type OfServer = fn(&Server<'_>) -> Option<f64>;
 
 /// Metrics of the server.
 const OF_SERVER: [(&str, OfServer); 6] = [
-    ("goodput", |server| server.part_of_cores(server.all.useful_cpu, server.window.seconds())),
+    ("goodput", |server| {
+        (server.all.arrived > 0).then(|| server.part_of_cores(server.all.useful_cpu, server.window.seconds()))
+    }),
     ("cpu", |server| server.cpu()),
     ("least_busy", |server| server.least_busy()),
-    ("in_progress_max", |server| server.readings().iter().map(|reading| reading.in_progress).max().unwrap_or(0) as f64),
-    ("delay_max", |server| milliseconds(server.readings().iter().map(|reading| reading.delay).max())),
+    ("in_progress_max", |server| Some(server.used()?.iter().map(|reading| reading.in_progress).max()? as f64)),
+    ("delay_max", |server| Some(milliseconds(server.used()?.iter().map(|reading| reading.delay).max()?))),
     ("settled_after", |server| server.settled_after()),
 ];
 
@@ -126,30 +135,37 @@ impl Server<'_> {
         between(&self.of.measure.readings, self.window.from, self.window.to)
     }
 
+    /// The same of a server that somebody has used by the end of the part: of another, that it is idle says nothing.
+    fn used(&self) -> Option<&[Reading]> {
+        let so_far = between(&self.of.measure.readings, Duration::ZERO, self.window.to);
+        so_far.iter().any(|reading| reading.in_progress > 0).then(|| self.readings())
+    }
+
     fn part_of_cores(&self, cpu: f64, seconds: f64) -> f64 {
-        if seconds > 0.0 { cpu / (seconds * self.of.cores) } else { 0.0 }
+        cpu / (seconds * self.of.cores)
     }
 
-    /// CPU used between two readings, of all there was.
-    fn busy(&self, from: &Reading, to: &Reading) -> f64 {
-        self.part_of_cores(to.cpu - from.cpu, to.at.saturating_sub(from.at).as_secs_f64())
+    /// CPU used between two readings, of all there was; nothing between a reading and itself.
+    fn busy(&self, from: &Reading, to: &Reading) -> Option<f64> {
+        (to.at > from.at).then(|| self.part_of_cores(to.cpu - from.cpu, (to.at - from.at).as_secs_f64()))
     }
 
-    fn cpu(&self) -> f64 {
-        let readings = self.readings();
-        readings.first().zip(readings.last()).map_or(0.0, |(first, last)| self.busy(first, last))
+    fn cpu(&self) -> Option<f64> {
+        let readings = self.used()?;
+        self.busy(readings.first()?, readings.last()?)
     }
 
-    fn least_busy(&self) -> f64 {
-        let spans = self.readings().windows(BUSY_READINGS + 1);
-        spans.map(|span| self.busy(&span[0], &span[BUSY_READINGS])).fold(1.0, f64::min)
+    fn least_busy(&self) -> Option<f64> {
+        let spans = self.used()?.windows(BUSY_READINGS + 1);
+        spans.filter_map(|span| self.busy(&span[0], &span[BUSY_READINGS])).reduce(f64::min)
     }
 
     /// Milliseconds from the beginning of the part, whatever of it is not measured, to the last reading above the target.
-    fn settled_after(&self) -> f64 {
+    fn settled_after(&self) -> Option<f64> {
+        self.used()?;
         let readings = between(&self.of.measure.readings, self.window.begins, self.window.to);
         let above = readings.iter().rfind(|reading| reading.delay > self.plan.target_delay);
-        milliseconds(above.map(|reading| reading.at.saturating_sub(self.window.begins)))
+        Some(above.map_or(0.0, |reading| milliseconds(reading.at.saturating_sub(self.window.begins))))
     }
 }
 
@@ -160,6 +176,6 @@ pub(super) fn between(readings: &[Reading], from: Duration, to: Duration) -> &[R
     &readings[start..end.max(start)]
 }
 
-fn milliseconds(span: Option<Duration>) -> f64 {
-    span.unwrap_or_default().as_secs_f64() * 1e3
+fn milliseconds(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
 }

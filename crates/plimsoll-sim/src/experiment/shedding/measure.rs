@@ -43,15 +43,15 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The part that was answered in time; all, where nothing arrived.
+    /// The part that was answered in time; `None` where nothing arrived, as of every share.
     #[must_use]
-    pub fn useful_share(&self) -> f64 {
-        if self.arrived == 0 { 1.0 } else { self.useful as f64 / self.arrived as f64 }
+    pub fn useful_share(&self) -> Option<f64> {
+        ratio(self.useful, self.arrived)
     }
 
     /// The part that was given up for being shed.
     #[must_use]
-    pub fn shed_share(&self) -> f64 {
+    pub fn shed_share(&self) -> Option<f64> {
         ratio(self.shed + self.hopeless, self.arrived)
     }
 }
@@ -72,9 +72,8 @@ impl AddAssign<&Self> for Tally {
     }
 }
 
-/// Zero where there is nothing.
-pub(super) fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
+pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 /// How the server was at one moment.

@@ -65,6 +65,11 @@ fn the_metrics_found_are_those_announced_and_numbers() {
     let findings = run(&everything(), 1, &mut |_| ());
     assert!(findings.metrics.values().all(|value| value.is_finite()));
     let mut announced = metric_names(&everything());
+    // In the second phase nothing arrives of one source; and without a shedder nothing is answered in time.
+    let of_tasks = [".tasks", ".most_in_a_second"];
+    announced.retain(|name| !name.contains("two.stops.") || of_tasks.iter().any(|metric| name.ends_with(metric)));
+    let of_useful = [".p50", ".p99", ".last"];
+    announced.retain(|name| !name.starts_with("none.two.") || !of_useful.iter().any(|metric| name.ends_with(metric)));
     announced.sort_unstable();
     assert_eq!(findings.metrics.into_keys().collect::<Vec<_>>(), announced);
 }
@@ -74,10 +79,11 @@ fn what_is_plotted_by_phase_is_what_is_checked() {
     let findings = run(&everything(), 1, &mut |_| ());
     let figure = findings.figures.iter().find(|figure| figure.id == "useful-by-phase-ranked").unwrap();
     for (series, source) in figure.series.iter().zip(["stops", "tasks", "old"]) {
-        let metric = |phase: &str| 100.0 * findings.metrics[&format!("ranked.{phase}.{source}.useful_share")];
-        let mut expected = vec![(1.0, metric("one")), (2.0, metric("two"))];
-        // Nothing of it arrives in the second phase, so that there is nothing to draw.
-        expected.truncate(if source == "stops" { 1 } else { 2 });
+        let metric = |phase: &str| findings.metrics.get(&format!("ranked.{phase}.{source}.useful_share"));
+        let points = [(1.0, metric("one")), (2.0, metric("two"))];
+        let expected: Vec<_> = points.into_iter().filter_map(|(x, share)| Some((x, 100.0 * share?))).collect();
+        // Of one nothing arrives in the second phase, so that there is nothing to draw.
+        assert_eq!(expected.len(), if source == "stops" { 1 } else { 2 });
         assert_eq!(series.points, expected);
     }
 }
@@ -102,7 +108,7 @@ fn found_in_the_first_arm() -> Vec<u64> {
 fn a_server_below_its_capacity_answers_all_in_time() {
     let found = found(&plan());
     // The last second's may still be under way.
-    assert!(found.sources[0].useful_share() > 0.998, "{:?}", found.sources);
+    assert!(found.sources[0].useful_share() > Some(0.998), "{:?}", found.sources);
     assert!((found.goodput - 0.5).abs() < 0.06, "{}", found.goodput);
 }
 
@@ -179,7 +185,7 @@ fn cores_of_an_arm_are_its_own() {
     let mut plan = plan();
     plan.sources[0].rate = 150.0;
     plan.arms[0].cores = Some(2.0);
-    assert!(found(&plan).sources[0].useful_share() > 0.99);
+    assert!(found(&plan).sources[0].useful_share() > Some(0.99));
     plan.arms[0].cores = None;
-    assert!(found(&plan).sources[0].useful_share() < 0.5);
+    assert!(found(&plan).sources[0].useful_share().is_some_and(|share| share < 0.5));
 }

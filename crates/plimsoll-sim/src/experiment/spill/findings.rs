@@ -57,17 +57,17 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     findings
 }
 
-type OfRequests = fn(&Tally) -> f64;
-type OfLocality = fn(&[Vec<Got>], usize) -> f64;
+// `None` where nothing was there to measure it by.
+type OfRequests = fn(&Tally) -> Option<f64>;
+type OfLocality = fn(&[Vec<Got>], usize) -> Option<f64>;
 
-/// Zero where there is nothing.
-fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 /// Metrics of the requests of one source, or of all.
 const OF_REQUESTS: [(&str, OfRequests); 4] = [
-    ("requests", |tally| tally.arrived as f64),
+    ("requests", |tally| Some(tally.arrived as f64)),
     ("served_share", |tally| ratio(tally.arrived - tally.shed - tally.failed, tally.arrived)),
     ("shed_share", |tally| ratio(tally.shed, tally.arrived)),
     ("failed_share", |tally| ratio(tally.failed, tally.arrived)),
@@ -79,11 +79,13 @@ const OF_LOCALITY: [(&str, OfLocality); 4] = [
         let sent = samples.iter().map(|sample| sample[place].sent).sum::<u64>();
         ratio(sent, samples.iter().flatten().map(|got| got.sent).sum())
     }),
-    ("utilization", |samples, place| loads(samples, place).sum::<f64>() / samples.len().max(1) as f64),
-    ("utilization_max", |samples, place| loads(samples, place).fold(0.0, f64::max)),
-    ("utilization_min", |samples, place| loads(samples, place).reduce(f64::min).unwrap_or(0.0)),
+    ("utilization", |samples, place| Some(loads(samples, place)?.sum::<f64>() / samples.len() as f64)),
+    ("utilization_max", |samples, place| loads(samples, place)?.reduce(f64::max)),
+    ("utilization_min", |samples, place| loads(samples, place)?.reduce(f64::min)),
 ];
 
-fn loads(samples: &[Vec<Got>], place: usize) -> impl Iterator<Item = f64> {
-    samples.iter().map(move |sample| sample[place].load)
+/// Nothing where nobody is sent anything: that all are idle then says nothing.
+fn loads(samples: &[Vec<Got>], place: usize) -> Option<impl Iterator<Item = f64>> {
+    let is_used = samples.iter().flatten().any(|got| got.load > 0.0);
+    is_used.then(|| samples.iter().map(move |sample| sample[place].load))
 }

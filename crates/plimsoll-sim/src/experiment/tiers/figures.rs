@@ -27,8 +27,8 @@ fn phases(plan: &Plan) -> Axis {
 }
 
 /// One point for each phase; the windows begin with the whole run.
-fn by_phase(plan: &Plan, of: &Measured<'_>, kind: SeriesKind, value: impl Fn(usize) -> f64) -> Series {
-    let points = (0..plan.phases.len()).map(|i| (i as f64 + 1.0, value(i + 1)));
+fn by_phase(plan: &Plan, of: &Measured<'_>, kind: SeriesKind, value: impl Fn(usize) -> Option<f64>) -> Series {
+    let points = (0..plan.phases.len()).filter_map(|i| Some((i as f64 + 1.0, value(i + 1)?)));
     Series { name: of.arm.name.clone(), kind, points: points.collect() }
 }
 
@@ -37,7 +37,7 @@ fn sends_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let of_arm = |of: &Measured<'_>| {
         by_phase(plan, of, SeriesKind::Line, |i| {
             let capacity = capacity(&plan.tiers[last], Some(i - 1)) * of.measure.windows[i].seconds();
-            (of.measure.sent[i][last].sent() as f64 / capacity).max(LEAST)
+            Some((of.measure.sent[i][last].sent() as f64 / capacity).max(LEAST))
         })
     };
     Figure {
@@ -53,7 +53,7 @@ fn useful_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let of_arm = |of: &Measured<'_>| {
         by_phase(plan, of, SeriesKind::Bars, |i| {
             let Tally { arrived, useful } = sum(&of.measure.tallies[i]);
-            100.0 * useful as f64 / arrived.max(1) as f64
+            (arrived > 0).then(|| 100.0 * useful as f64 / arrived as f64)
         })
     };
     Figure {

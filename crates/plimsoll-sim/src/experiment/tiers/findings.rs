@@ -73,9 +73,13 @@ pub(super) fn sum(tallies: &[Tally]) -> Tally {
     })
 }
 
-/// Zero where there is nothing.
-fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// Whether anything was asked: that a tier without users is sent nothing says nothing.
+fn any(sent: &Sent, arrived: u64) -> bool {
+    arrived > 0 || sent.asked > 0
 }
 
 /// One part of the run.
@@ -86,27 +90,32 @@ struct Whole<'m> {
     first: &'m Sent,
 }
 
-type OfAll = fn(&Whole<'_>) -> f64;
-type OfRequests = fn(&Tally, f64) -> f64;
-type OfTier = fn(&Sent, u64, f64) -> f64;
+// `None` where nothing was there to measure it by.
+type OfAll = fn(&Whole<'_>) -> Option<f64>;
+type OfRequests = fn(&Tally, f64) -> Option<f64>;
+type OfTier = fn(&Sent, u64, f64) -> Option<f64>;
 
 /// Metrics of the part as a whole.
 const OF_ALL: [(&str, OfAll); 2] = [
-    ("sends_per_client", |of| of.first.sent() as f64 / of.window.seconds() / of.of.clients),
+    ("sends_per_client", |of| {
+        (of.first.asked > 0).then(|| of.first.sent() as f64 / of.window.seconds() / of.of.clients)
+    }),
     ("recovered_after", |of| of.of.measure.recovered_after(of.window)),
 ];
 
 /// Metrics of the requests of one source, or of all; given the seconds in which they arrived.
 const OF_REQUESTS: [(&str, OfRequests); 3] = [
-    ("requests", |tally, _| tally.arrived as f64),
-    ("useful_share", |tally, _| if tally.arrived == 0 { 1.0 } else { ratio(tally.useful, tally.arrived) }),
-    ("useful_per_second", |tally, seconds| if seconds > 0.0 { tally.useful as f64 / seconds } else { 0.0 }),
+    ("requests", |tally, _| Some(tally.arrived as f64)),
+    ("useful_share", |tally, _| ratio(tally.useful, tally.arrived)),
+    ("useful_per_second", |tally, seconds| (tally.arrived > 0).then(|| tally.useful as f64 / seconds)),
 ];
 
 /// Metrics of what one tier is sent; given all requests that arrived, and how many it could have served.
 const OF_TIER: [(&str, OfTier); 5] = [
-    ("sends_over_capacity", |sent, _, capacity| sent.sent() as f64 / capacity),
-    ("accepted_over_capacity", |sent, _, capacity| (sent.sent() - sent.rejected) as f64 / capacity),
+    ("sends_over_capacity", |sent, arrived, capacity| any(sent, arrived).then(|| sent.sent() as f64 / capacity)),
+    ("accepted_over_capacity", |sent, arrived, capacity| {
+        any(sent, arrived).then(|| (sent.sent() - sent.rejected) as f64 / capacity)
+    }),
     ("attempts_per_request", |sent, arrived, _| ratio(sent.sent(), arrived)),
     ("rejected_share", |sent, _, _| ratio(sent.rejected, sent.sent())),
     ("held_share", |sent, _, _| ratio(sent.held, sent.asked)),

@@ -95,16 +95,19 @@ impl Measure {
     }
 
     /// Seconds from the beginning of a window to the end of its last sample in which less than nine in ten were answered in time; 0 if
-    /// there is none.
-    pub(super) fn recovered_after(&self, window: &Window) -> f64 {
-        let (first, last) =
-            (self.sample(window.begins), self.sample(window.to.saturating_sub(Duration::from_nanos(1))));
-        let bad = |i: &usize| {
-            let Tally { arrived, useful } = self.tally_samples[*i];
-            (useful as f64) < 0.9 * arrived as f64
-        };
-        let end =
-            (first..=last.min(self.tally_samples.len() - 1)).rfind(bad).map(|i| self.sample_every * (i as u32 + 1));
-        end.map_or(0.0, |end| end.min(window.to).saturating_sub(window.begins).as_secs_f64())
+    /// there is none, and `None` if no request arrived in the window.
+    pub(super) fn recovered_after(&self, window: &Window) -> Option<f64> {
+        let first = self.sample(window.begins);
+        let last = self.sample(window.to.saturating_sub(Duration::from_nanos(1))).min(self.tally_samples.len() - 1);
+        let mut arrived = 0;
+        let mut end = Duration::ZERO;
+        for i in first..=last {
+            let tally = self.tally_samples[i];
+            arrived += tally.arrived;
+            if (tally.useful as f64) < 0.9 * tally.arrived as f64 {
+                end = self.sample_every * (i as u32 + 1);
+            }
+        }
+        (arrived > 0).then(|| end.min(window.to).saturating_sub(window.begins).as_secs_f64())
     }
 }

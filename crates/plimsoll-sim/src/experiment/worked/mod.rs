@@ -96,7 +96,7 @@ impl Plan {
             let picks = least_loaded(&self.least_loaded, seed);
             let fewest = self.least_loaded.iter().min().expect("there is one");
             let idle = picks.iter().zip(&self.least_loaded).filter(|(_, active)| *active == fewest);
-            findings.metric("least_loaded.idle_picked", idle.map(|(picks, _)| f64::from(*picks)).sum());
+            findings.metric("least_loaded.idle_picked", idle.map(|(picks, _)| f64::from(*picks)).sum::<f64>());
             findings.metric("least_loaded.twice", picks.iter().filter(|picks| **picks > 1).count() as f64);
             findings.figures.push(figures::least_loaded(&self.least_loaded, &picks));
         }
