@@ -292,6 +292,7 @@ why = '{hostile}'
         (("report", "--out", "unused", "policy-spred"), 2, "did you mean `policy-spread`?"),
         (("run", "/nonexistent/mine.toml"), 1, "/nonexistent/mine.toml"),
         (("run", "two-speeds", "--seeds", "0"), 2, "--seeds"),
+        (("run", "two-speeds", "--seeds", "4000000000"), 2, "--seeds"),
         (("run", "two-speeds", "--threads", "0"), 2, "--threads"),
         (("run", "two-speeds", "--seed", "1", "--seeds", "2"), 2, "--seed"),
         (("check", "/nonexistent/mine.toml"), 1, "/nonexistent/mine.toml"),

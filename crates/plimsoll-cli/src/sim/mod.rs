@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use plimsoll_sim::run::MOST_THREADS;
-use plimsoll_sim::scenario::Scenario;
+use plimsoll_sim::scenario::{MOST_SEEDS, Scenario};
 
 use crate::exit::{Outcome, Verdict};
 use crate::output::outln;
@@ -53,9 +53,9 @@ struct Running {
     /// One run with this seed, in place of the scenario's seeds
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// Runs with the seeds 1 to N, in place of the scenario's seeds
-    #[arg(long, value_name = "N")]
-    seeds: Option<NonZeroUsize>,
+    /// Runs with the seeds 1 to N, at most 10000, in place of the scenario's seeds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS as u64))]
+    seeds: Option<u64>,
     /// Threads, each of which runs one seed at a time [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
@@ -66,7 +66,7 @@ impl Running {
     fn seeded(&self, scenario: Scenario) -> Scenario {
         match (self.seed, self.seeds) {
             (Some(seed), _) => scenario.with_seeds(vec![seed]),
-            (None, Some(seeds)) => scenario.with_seeds((1..=seeds.get() as u64).collect()),
+            (None, Some(seeds)) => scenario.with_seeds((1..=seeds).collect()),
             (None, None) => scenario,
         }
     }

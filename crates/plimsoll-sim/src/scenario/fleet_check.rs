@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use plimsoll_config::{Checker, check_balancer, mend_name};
+use plimsoll_core::Ratio;
 
-use super::fleet::{FleetFile, within_reason};
+use super::budget::{self, MOST_CLIENTS, MOST_EVENTS, MOST_PAIRS, MOST_PARTIES, MOST_POWER, budget};
+use super::fleet::{FleetFile, LONGEST, within_reason};
 use super::{Experiment, Kind, Settings};
 use crate::experiment::fleet;
 use crate::experiment::fleet::plan::Antagonist;
 use crate::experiment::fleet::plan::{
-    Arm, Arrivals, BackendGroup, Change, Interference, Phase, Plan, Selection, Speed,
+    Arm, Arrivals, BackendGroup, Change, Interference, Phase, Plan, Rate, Selection, Speed,
 };
 
 impl From<FleetFile> for Experiment {
@@ -33,6 +35,7 @@ impl Settings for FleetFile {
         clients(plan, checker);
         phases(plan, checker);
         timeline(plan, &self.timeline_places, checker);
+        budgets(plan, &self.timeline_places, checker);
         arms(&mut self.plan, checker);
     }
 
@@ -82,6 +85,101 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     // Defaults give way in the proportion that they have to the default duration.
     gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
     gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
+    budget::samples(checker, "sample_every", plan.sample_every, duration);
+}
+
+/// Reports what makes more events than a run can have, or more of those that have a state of their own.
+fn budgets(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
+    let added = |change: &Change| match change {
+        Change::AddClients { count } => f64::from(count.get()),
+        _ => 0.0,
+    };
+    let clients = f64::from(plan.clients.count.get());
+    let all: f64 = clients + plan.timeline.iter().map(|happening| added(&happening.change)).sum::<f64>();
+    let most = plan.timeline.iter().map(|happening| added(&happening.change)).fold(0.0, f64::max);
+    let place = plan.timeline.iter().position(|happening| most > 0.0 && added(&happening.change) == most);
+    // Where most of them come from.
+    let path = place
+        .filter(|_| most > clients)
+        .map_or("clients.count".to_owned(), |i| format!("timeline[{}].count", places[i]));
+    budget(checker, &path, "clients", all, MOST_CLIENTS);
+    let backends = total(groups(plan)) as f64;
+    let is_reasonable = all <= MOST_CLIENTS && total(groups(plan)) <= MOST_BACKENDS;
+    if is_reasonable {
+        budget(checker, &path, "pairs of a client and a backend", all * backends, MOST_PAIRS);
+    }
+    for (i, arm) in plan.arms.iter().enumerate() {
+        let checks = &arm.balancer.checks;
+        if checks.active && is_reasonable {
+            let path = format!("arms[{i}].checks.interval");
+            budget::repeats(checker, &path, checks.interval, plan.duration, all * backends, MOST_EVENTS);
+        }
+    }
+    for (i, group) in plan.backends.iter().enumerate() {
+        let path = format!("backends[{i}].antagonist.holds");
+        neighbours(&group.antagonist, f64::from(group.count.get()), &path, plan.duration, checker);
+    }
+    for (place, happening) in places.iter().zip(&plan.timeline) {
+        let path = format!("timeline[{place}].antagonist.holds");
+        match &happening.change {
+            Change::AddBackends { group } => {
+                neighbours(&group.antagonist, f64::from(group.count.get()), &path, plan.duration, checker);
+            }
+            Change::Antagonist { antagonist, .. } => neighbours(antagonist, backends, &path, plan.duration, checker),
+            _ => {}
+        }
+    }
+    arrivals(plan, checker);
+}
+
+/// Reports neighbours who change what they use more often than a run can have it.
+fn neighbours(antagonist: &Antagonist, backends: f64, path: &str, duration: Duration, checker: &mut Checker<'_>) {
+    if let Antagonist::Some { usage, .. } = antagonist
+        && usage.jitter > Ratio::ZERO
+    {
+        budget::repeats(checker, path, usage.holds, duration, backends, MOST_EVENTS);
+    }
+}
+
+/// Reports more requests than a run can have.
+fn arrivals(plan: &Plan, checker: &mut Checker<'_>) {
+    let capacity = |group: &BackendGroup| {
+        let speed = match group.speed {
+            Speed::Fixed(speed) => speed,
+            Speed::Uniform { low, high } => f64::midpoint(low, high),
+        };
+        f64::from(group.count.get()) * group.cores * speed
+    };
+    // What is too much by itself is reported already, and all that follows from it would be.
+    let is_reasonable = |group: &BackendGroup| capacity(group) <= MOST_POWER * f64::from(group.count.get());
+    let is_counted = plan.duration <= LONGEST && total(groups(plan)) <= MOST_BACKENDS;
+    if !is_counted || !plan.backends.iter().all(is_reasonable) {
+        return;
+    }
+    let served = plan.backends.iter().map(capacity).sum::<f64>() / plan.cost.mean().as_secs_f64();
+    let (key, rate) = match plan.arrivals {
+        Arrivals::Open { rate: Rate::PerSecond(rate) } => ("arrivals.per_second", rate),
+        Arrivals::Open { rate: Rate::OfCapacity(part) } => ("arrivals.of_capacity", part * served),
+        Arrivals::Closed { users, think } => {
+            budget(checker, "arrivals.count", "users", f64::from(users.get()), MOST_PARTIES);
+            let round = think + plan.cost.mean() + plan.network.delay * 2;
+            ("arrivals.count", (f64::from(users.get()) / round.as_secs_f64()).min(served))
+        }
+    };
+    let expected = rate * plan.duration.as_secs_f64();
+    if checker.is_set(key) {
+        budget(checker, key, "requests", expected, MOST_EVENTS);
+    } else if expected > MOST_EVENTS {
+        // The load is the default, so that it is the fleet that is too fast for it.
+        let key = if checker.is_set("cost") { "cost" } else { "backends" };
+        let reason =
+            format!("a load of what backends can do is about {} requests in one run", budget::number(expected));
+        let mend = format!("raise cost, or set arrivals: {} are the most", budget::number(MOST_EVENTS));
+        checker.report(key, reason, mend);
+    }
+    if expected <= MOST_EVENTS {
+        budget::phases(checker, &plan.phases, plan.duration, rate);
+    }
 }
 
 /// A span that has to be shorter than the run: as long as it is a default it becomes one part in `parts` of it.
@@ -124,7 +222,10 @@ fn backend(group: &BackendGroup, path: &str, checker: &mut Checker<'_>) {
         let mend = "write a number above 0; 0.1 is a tenth of a core";
         checker.report(format!("{path}.cores"), "a backend without CPU answers nothing", mend);
     }
+    budget(checker, format!("{path}.cores"), "cores", group.cores, MOST_POWER);
     let speed = format!("{path}.speed");
+    let (Speed::Fixed(fastest) | Speed::Uniform { high: fastest, .. }) = group.speed;
+    budget(checker, &speed, "times the speed of an ordinary machine", fastest, MOST_POWER);
     match group.speed {
         Speed::Fixed(speed_of_all) if speed_of_all <= 0.0 => {
             checker.report(speed, "a machine that stands still answers nothing", "write a number above 0");

@@ -11,6 +11,7 @@
 //! and the other settings are those of that kind; so the kind is looked at first, and without it nothing else can be
 //! judged.
 
+mod budget;
 mod builtin;
 mod checks;
 mod choices;
@@ -28,6 +29,7 @@ use std::path::Path;
 
 use plimsoll_config::{Checker, ConfigError, Read, Table, Visitor, choice, load, quoted, read, values};
 
+pub use budget::MOST_SEEDS;
 pub use builtin::built_in;
 pub use checks::{Check, EXTREMES};
 
@@ -256,6 +258,7 @@ impl<S: Settings> File<S> {
         if self.seeds.is_empty() {
             checker.report("seeds", "there is no seed", "write at least one, such as [1]");
         }
+        budget::budget(checker, "seeds", "seeds", self.seeds.len() as f64, MOST_SEEDS as f64);
         for (i, seed) in self.seeds.iter().enumerate() {
             if self.seeds[..i].contains(seed) {
                 let reason = format!("{seed} is there already, and would only be the same run again");

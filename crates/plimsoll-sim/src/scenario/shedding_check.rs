@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plimsoll_config::Checker;
 
+use super::budget::{self, MOST_EVENTS, MOST_POWER, budget};
 use super::fleet::within_reason;
 use super::fleet_check::{gives_way, metric_name, phase_times, text, unique};
 use super::shedding::SheddingFile;
@@ -12,10 +13,10 @@ use super::{Experiment, Kind, Settings};
 use crate::experiment::shedding::metric_names;
 use crate::experiment::shedding::plan::{Arm, Plan, Source};
 
-/// Points of a figure over time, at most: more than there are pixels.
-const MOST_SAMPLES: u128 = 10_000;
 /// Readings of the server, at most: each is kept until the end of the run.
-const MOST_READINGS: u128 = 20_000_000;
+const MOST_READINGS: f64 = 2e7;
+/// How often a request may be sent again in the same instant.
+const MOST_AT_ONCE: u32 = 100;
 
 impl From<SheddingFile> for Experiment {
     fn from(file: SheddingFile) -> Self {
@@ -49,13 +50,8 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
     gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
     gives_way(checker, "tick", &mut plan.tick, duration, 1_000);
-    for (key, span, most) in [("sample_every", plan.sample_every, MOST_SAMPLES), ("tick", plan.tick, MOST_READINGS)] {
-        let count = duration.as_nanos() / span.as_nanos().max(1);
-        if count > most {
-            let reason = format!("{} is in the run ({}) {count} times", text(span), text(duration));
-            checker.report(key, reason, format!("raise it: {most} times are the most"));
-        }
-    }
+    budget::samples(checker, "sample_every", plan.sample_every, duration);
+    budget::repeats(checker, "tick", plan.tick, duration, 1.0, MOST_READINGS);
     span(checker, "patience", "patience", plan.patience);
 }
 
@@ -74,6 +70,7 @@ fn cores(checker: &mut Checker<'_>, path: &str, cores: f64) {
             "write a number above 0; 0.1 is a tenth of a core",
         );
     }
+    budget(checker, path, "cores", cores, MOST_POWER);
 }
 
 fn sources(plan: &Plan, checker: &mut Checker<'_>) {
@@ -97,11 +94,50 @@ fn sources(plan: &Plan, checker: &mut Checker<'_>) {
         for (key, long) in [("patience", patience.unwrap_or_default()), ("age", *age), ("wait", *wait)] {
             span(checker, &path(key), key, long);
         }
+        requests(plan, source, &path, checker);
         if source.retries == 0 && !wait.is_zero() {
             let mend = "remove it, or write retries = 3";
             checker.report(path("wait"), "has no effect where nothing is sent again", mend);
         }
     }
+}
+
+/// Reports what makes more requests of a source than a run can have: its rate, the requests of a task, or those sent again.
+fn requests(plan: &Plan, source: &Source, path: &dyn Fn(&str) -> String, checker: &mut Checker<'_>) {
+    let Source { rate, load, calls, retries, wait, patience, .. } = source;
+    let steady = rate * plan.duration.as_secs_f64();
+    if steady > MOST_EVENTS {
+        budget(checker, path("rate"), "tasks", steady, MOST_EVENTS);
+        return;
+    }
+    if !budget::phases(checker, &plan.phases, plan.duration, *rate) {
+        return;
+    }
+    let mut tasks = steady;
+    for (i, phase) in plan.phases.iter().enumerate() {
+        let end = plan.phases.get(i + 1).map_or(plan.duration, |next| next.at);
+        tasks += rate * phase.load * load.get(i).unwrap_or(&1.0) * end.saturating_sub(phase.at).as_secs_f64();
+    }
+    if !(tasks <= MOST_EVENTS) {
+        budget(checker, path("load"), "tasks", tasks, MOST_EVENTS);
+        return;
+    }
+    let calls = tasks * f64::from(calls.get());
+    if calls > MOST_EVENTS {
+        budget(checker, path("calls"), "requests", calls, MOST_EVENTS);
+        return;
+    }
+    if wait.is_zero() {
+        if *retries > MOST_AT_ONCE {
+            let reason = format!("what is turned away is sent again {retries} times in the same instant");
+            checker.report(path("retries"), reason, format!("write wait = \"100ms\", or at most {MOST_AT_ONCE}"));
+        }
+        return;
+    }
+    // A wait may be half as long as the mean.
+    let longest = plan.duration.min(patience.unwrap_or(plan.patience)).as_secs_f64();
+    let again = f64::from(*retries).min(2.0 * longest / wait.as_secs_f64());
+    budget(checker, path("retries"), "requests", calls * (1.0 + again), MOST_EVENTS);
 }
 
 /// A phase's metrics and a source's stand in the same place of a name.

@@ -5,15 +5,13 @@
 
 use plimsoll_config::{Checker, Flaw, Table, Variants, Visitor, span_or_off};
 
+use super::budget::{self, MOST_PARTIES, budget};
 use super::fleet::within_reason;
-use super::fleet_check::{gives_way, metric_name, phase_times, text, unique};
+use super::fleet_check::{gives_way, metric_name, phase_times, unique};
 use super::tiers_check;
 use super::{Experiment, Kind, Settings};
 use crate::experiment::spill::metric_names;
 use crate::experiment::spill::plan::{Arm, Plan, Rule, Site};
-
-/// Points of a figure over time, at most: more than there are pixels.
-const MOST_SAMPLES: u128 = 10_000;
 
 /// The settings of a plan, at the root of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -97,7 +95,8 @@ impl Settings for SpillFile {
         let plan = &mut self.0;
         times(plan, checker);
         phase_times(&plan.phases, plan.duration, plan.warmup, checker);
-        tiers_check::sources(&plan.sources, checker);
+        tiers_check::sources(&plan.sources, &plan.phases, plan.duration, 1.0, checker);
+        budget(checker, "clients", "clients", f64::from(plan.clients.get()), MOST_PARTIES);
         localities(plan, checker);
         let localities = plan.localities.iter().map(|site| site.name.as_str());
         tiers_check::names_of_parts(
@@ -133,13 +132,8 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
     gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
     gives_way(checker, "report_every", &mut plan.report_every, duration, 60);
-    for (key, span) in [("sample_every", plan.sample_every), ("report_every", plan.report_every)] {
-        let count = duration.as_nanos() / span.as_nanos().max(1);
-        if count > MOST_SAMPLES {
-            let reason = format!("{} is in the run ({}) {count} times", text(span), text(duration));
-            checker.report(key, reason, format!("raise it: {MOST_SAMPLES} times are the most"));
-        }
-    }
+    budget::samples(checker, "sample_every", plan.sample_every, duration);
+    budget::samples(checker, "report_every", plan.report_every, duration);
 }
 
 fn localities(plan: &Plan, checker: &mut Checker<'_>) {

@@ -6,9 +6,17 @@
 use plimsoll_config::{Checker, DeValue, Reading, Spanned, Table, Value, Visitor, inline, kind};
 use plimsoll_core::subset::Algorithm;
 
+use super::budget::{MOST_PREFERENCES, budget};
 use super::fleet_check::{metric_name, unique};
 use super::{Experiment, Kind, Settings};
 use crate::experiment::subset::{Arm, Plan, Published, Row};
+
+/// Draws of each row, at most: beyond them its quantiles are known as well as anybody wants.
+const MOST_DRAWS: f64 = 1e5;
+/// Clients or backends of a row, at most: more than any cluster has.
+const MOST_OF_ONE_SIDE: f64 = 1e5;
+/// Pairs of a client and a backend that a row asks the algorithms for in all of its draws, at most: some minutes.
+const MOST_DRAWN: f64 = 1e10;
 
 /// The settings of a plan, at the root of the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,8 +106,20 @@ impl Settings for SubsetFile {
         if plan.rows.is_empty() {
             checker.report("rows", "there is no row", "add [[rows]] with clients = 300, backends = 300 and size = 30");
         }
+        let draws = f64::from(plan.draws.get());
+        budget(checker, "draws", "draws", draws, MOST_DRAWS);
         for (i, row) in plan.rows.iter().enumerate() {
             let path = format!("rows[{i}]");
+            let (clients, backends) = (f64::from(row.clients.get()), f64::from(row.backends.get()));
+            budget(checker, format!("{path}.clients"), "clients", clients, MOST_OF_ONE_SIDE);
+            budget(checker, format!("{path}.backends"), "backends", backends, MOST_OF_ONE_SIDE);
+            if clients.max(backends) <= MOST_OF_ONE_SIDE {
+                let pairs = clients * backends;
+                budget(checker, &path, "pairs of a client and a backend", pairs, MOST_PREFERENCES);
+                if pairs <= MOST_PREFERENCES && draws <= MOST_DRAWS {
+                    budget(checker, "draws", "pairs of a client and a backend", draws * pairs, MOST_DRAWN);
+                }
+            }
             if plan.rows[..i].iter().any(|other| other.name() == row.name()) {
                 checker.report(&path, format!("{} is there already", row.name()), "remove it");
             }

@@ -1,16 +1,16 @@
 //! What the settings of a plan with tiers say together: names that must be told apart, times within the run, rates that there must be.
 
+use std::time::Duration;
+
 use plimsoll_config::Checker;
 
-use super::fleet::within_reason;
-use super::fleet_check::{gives_way, metric_name, phase_times, text, unique};
+use super::budget::{self, MOST_CLIENTS, MOST_EVENTS, budget};
+use super::fleet::{LONGEST, within_reason};
+use super::fleet_check::{gives_way, metric_name, phase_times, unique};
 use super::tiers::TiersFile;
 use super::{Experiment, Kind, Settings};
 use crate::experiment::tiers::metric_names;
-use crate::experiment::tiers::plan::{Arm, Phase, Plan, Source, Tier};
-
-/// Points of a figure over time, at most: more than there are pixels.
-const MOST_SAMPLES: u128 = 10_000;
+use crate::experiment::tiers::plan::{Arm, Phase, Plan, Retries, Source, Tier};
 
 impl From<TiersFile> for Experiment {
     fn from(file: TiersFile) -> Self {
@@ -25,11 +25,12 @@ impl Settings for TiersFile {
         let plan = &mut self.0;
         times(plan, checker);
         phase_times(&plan.phases, plan.duration, plan.warmup, checker);
-        sources(&plan.sources, checker);
+        let good = sources(&plan.sources, &plan.phases, plan.duration, attempts(plan), checker);
         tiers(plan, checker);
         let tiers = plan.tiers.iter().map(|tier| tier.name.as_str());
         names_of_parts(&plan.sources, "tiers", &tiers.collect::<Vec<_>>(), &plan.phases, checker);
-        arms(&plan.arms, checker);
+        arms(plan, good, checker);
+        parties(plan, checker);
     }
 
     fn metrics(&self) -> Vec<String> {
@@ -47,14 +48,44 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     }
     gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
     gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
-    let count = duration.as_nanos() / plan.sample_every.as_nanos().max(1);
-    if count > MOST_SAMPLES {
-        let reason = format!("{} is in the run ({}) {count} times", text(plan.sample_every), text(duration));
-        checker.report("sample_every", reason, format!("raise it: {MOST_SAMPLES} times are the most"));
+    budget::samples(checker, "sample_every", plan.sample_every, duration);
+}
+
+/// Attempts that come of one request, in all tiers, where all fail and all are made again.
+fn attempts(plan: &Plan) -> f64 {
+    let most = |arm: &Arm| match arm.retries {
+        Retries::None => 1.0,
+        Retries::Naive { attempts } => f64::from(attempts),
+        // Those that a budget lets through add up to few.
+        Retries::Budgeted { share, .. } => 1.0 + share.as_f64(),
+    };
+    let each = plan.arms.iter().map(most).fold(1.0, f64::max);
+    (1..=plan.tiers.len()).map(|depth| each.powi(depth as i32)).sum::<f64>().max(1.0)
+}
+
+/// Reports what each client and each task of a tier would take, which has a state of its own.
+fn parties(plan: &Plan, checker: &mut Checker<'_>) {
+    budget(checker, "clients", "clients", f64::from(plan.clients.get()), MOST_CLIENTS);
+    for (i, arm) in plan.arms.iter().enumerate() {
+        let clients = arm.clients.map_or(0.0, |clients| f64::from(clients.get()));
+        budget(checker, format!("arms[{i}].clients"), "clients", clients, MOST_CLIENTS);
+    }
+    for (i, tier) in plan.tiers.iter().enumerate() {
+        budget(checker, format!("tiers[{i}].tasks"), "tasks", f64::from(tier.tasks.get()), MOST_CLIENTS);
     }
 }
 
-pub(super) fn sources(sources: &[Source], checker: &mut Checker<'_>) {
+/// Reports sources that cannot be told apart, and rates that nothing comes of or too much, with `events` that come of one request;
+/// whether the rates are good.
+pub(super) fn sources(
+    sources: &[Source],
+    phases: &[Phase],
+    duration: Duration,
+    events: f64,
+    checker: &mut Checker<'_>,
+) -> bool {
+    let mut total = 0.0;
+    let mut good = true;
     if sources.is_empty() {
         let mend = "add [[sources]] with name = \"users\" and rate = 100";
         checker.report("sources", "there is no source, so nothing is asked", mend);
@@ -66,7 +97,12 @@ pub(super) fn sources(sources: &[Source], checker: &mut Checker<'_>) {
         if source.rate <= 0.0 {
             checker.report(path("rate"), "nothing ever arrives", "write a number above 0, in requests a second");
         }
+        let expected = source.rate * events * duration.min(LONGEST).as_secs_f64();
+        budget(checker, path("rate"), "attempts", expected, MOST_EVENTS);
+        good &= expected <= MOST_EVENTS;
+        total += source.rate * events;
     }
+    good && budget::phases(checker, phases, duration, total)
 }
 
 fn tiers(plan: &Plan, checker: &mut Checker<'_>) {
@@ -112,7 +148,10 @@ pub(super) fn names_of_parts(
     }
 }
 
-fn arms(arms: &[Arm], checker: &mut Checker<'_>) {
+fn arms(plan: &Plan, good_rates: bool, checker: &mut Checker<'_>) {
+    let arms = &plan.arms;
+    let rate = plan.sources.iter().map(|source| source.rate).sum::<f64>() * attempts(plan);
+    let load = plan.phases.iter().map(|phase| phase.load).fold(1.0, f64::max);
     if arms.is_empty() {
         let mend = "add [[arms]] with name = \"paced\" and throttle = \"paced\"";
         checker.report("arms", "there is no arm, so nothing is tried", mend);
@@ -123,6 +162,10 @@ fn arms(arms: &[Arm], checker: &mut Checker<'_>) {
         unique(checker, &path("name"), &arm.name, arms[..i].iter().map(|other| other.name.as_str()));
         if arm.load <= 0.0 {
             checker.report(path("load"), "nothing ever arrives", "write a number above 0, or remove it");
+        }
+        if good_rates {
+            let expected = rate * load * arm.load * plan.duration.as_secs_f64();
+            budget(checker, path("load"), "attempts", expected, MOST_EVENTS);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use plimsoll_config::{Checker, Table, Visitor};
 
+use super::budget::{MOST_EVENTS, MOST_PARTIES, budget};
 use super::fleet_check::{metric_name, unique};
 use super::{Experiment, Kind, Settings};
 use crate::experiment::worked::{Aperture, Plan, Throttle};
@@ -71,9 +72,18 @@ impl Settings for WorkedFile {
             }
         }
         for (i, fleet) in plan.aperture.iter().enumerate() {
-            let path = format!("aperture[{i}].name");
-            metric_name(checker, &path, &fleet.name);
-            unique(checker, &path, &fleet.name, plan.aperture[..i].iter().map(|other| other.name.as_str()));
+            let path = |key: &str| format!("aperture[{i}].{key}");
+            metric_name(checker, &path("name"), &fleet.name);
+            unique(checker, &path("name"), &fleet.name, plan.aperture[..i].iter().map(|other| other.name.as_str()));
+            let [clients, backends, minimum] =
+                [fleet.clients, fleet.backends, fleet.minimum].map(|count| f64::from(count.get()));
+            budget(checker, path("clients"), "clients", clients, MOST_PARTIES);
+            budget(checker, path("backends"), "backends", backends, MOST_PARTIES);
+            if clients.max(backends) <= MOST_PARTIES {
+                // Each covers at least what is its own, if that is more.
+                let covered = clients * minimum.min(backends).max(backends / clients + 2.0);
+                budget(checker, path("minimum"), "arcs of clients over backends", covered, MOST_EVENTS);
+            }
         }
     }
 

@@ -21,7 +21,8 @@ impl Measured {
         let mut balances = Vec::with_capacity(draws.get() as usize);
         let mut first = None;
         for draw in 0..draws.get() {
-            let fleet = Assigned::new(arm, row, seed * u64::from(draws.get()) + u64::from(draw));
+            let fleet =
+                Assigned::new(arm, row, seed.wrapping_mul(u64::from(draws.get())).wrapping_add(u64::from(draw)));
             let orders = fleet.orders();
             let connections = count(&orders, row.size, fleet.backends());
             balances.push(Balance::of(&connections));

@@ -62,7 +62,7 @@ pub struct Plan {
     pub rows: Vec<Row>,
     /// Ways to choose subsets, at least one.
     pub arms: Vec<Arm>,
-    /// How often each is drawn. Draw d of a run with seed s has the subset seed s · draws + d.
+    /// How often each is drawn. Draw d of a run with seed s has the subset seed s · draws + d, modulo 2⁶⁴.
     pub draws: NonZeroU32,
     /// How far from the mean a backend may be in a fleet that counts as even.
     pub even: Option<Ratio>,
