@@ -48,6 +48,7 @@ const FILES: &[(&str, &str)] = files![
     "subset-random-10",
     "subset-random-75",
     "subset-grid",
+    "subset-reference",
     "subset-failures",
     "worked-examples",
     "what-if-zone-loss",
