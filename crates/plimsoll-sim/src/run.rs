@@ -191,9 +191,15 @@ fn run_each(
 
 fn summarize(scenario: &Scenario, all: &[Findings]) -> Result<Summary, RunError> {
     let metrics = merge_metrics(scenario, all)?;
-    let checked = |check: &Check| match find(&metrics, &check.metric) {
-        Some(got) => Ok(Checked { check: check.clone(), got }),
-        None => Err(RunError::Missing { scenario: scenario.name.clone(), metric: check.metric.clone() }),
+    let checked = |check: &Check| {
+        let got = match &check.over {
+            None => find(&metrics, &check.metric),
+            Some(over) => find(&ratios(scenario, all, &check.metric, over)?, &check.metric),
+        };
+        match got {
+            Some(got) => Ok(Checked { check: check.clone(), got }),
+            None => Err(RunError::Missing { scenario: scenario.name.clone(), metric: check.name() }),
+        }
     };
     Ok(Summary {
         scenario: scenario.name.clone(),
@@ -208,6 +214,19 @@ fn summarize(scenario: &Scenario, all: &[Findings]) -> Result<Summary, RunError>
 fn find(metrics: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
     let plain = || EXTREMES.iter().find_map(|end| name.strip_suffix(end)).and_then(|name| metrics.get(name));
     metrics.get(name).or_else(plain).copied()
+}
+
+/// One metric over another, run by run, merged as metrics are.
+fn ratios(scenario: &Scenario, all: &[Findings], metric: &str, over: &str) -> Result<BTreeMap<String, f64>, RunError> {
+    let plain = EXTREMES.iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
+    let ratio = |findings: &Findings| {
+        let mut ratio = Findings::default();
+        let parts = findings.metrics.get(plain).zip(findings.metrics.get(over));
+        ratio.metric(plain, parts.map(|(part, whole)| part / whole));
+        ratio
+    };
+    let ratios: Vec<Findings> = all.iter().map(ratio).collect();
+    merge_metrics(scenario, &ratios)
 }
 
 fn merge_metrics(scenario: &Scenario, all: &[Findings]) -> Result<BTreeMap<String, f64>, RunError> {
@@ -348,6 +367,20 @@ mod tests {
         let scenario = scenario(&[1], "deterministic.40x30x4.least.min");
         let summary = run(&scenario, threads(1), &|_| {}).unwrap();
         assert_eq!(summary.checks[0].got, summary.metrics["deterministic.40x30x4.least"]);
+    }
+
+    #[test]
+    fn a_ratio_is_taken_run_by_run() {
+        let mut scenario = scenario(&[1, 2], "random.40x30x4.most");
+        let all = [findings(&[("m", 10.0), ("n", 1.0)]), findings(&[("m", 40.0), ("n", 8.0)])];
+        let mut got = |metric: &str, over: &str| {
+            scenario.checks[0].metric = metric.to_owned();
+            scenario.checks[0].over = Some(over.to_owned());
+            summarize(&scenario, &all).map(|summary| summary.checks[0].got)
+        };
+        assert_eq!([got("m", "n"), got("m.min", "n"), got("m.max", "n")], [Ok(7.5), Ok(5.0), Ok(10.0)]);
+        let missing = RunError::Missing { scenario: "test".to_owned(), metric: "m over k".to_owned() };
+        assert_eq!(got("m", "k"), Err(missing));
     }
 
     #[test]

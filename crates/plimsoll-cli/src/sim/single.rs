@@ -96,7 +96,7 @@ fn table(scenario: &Scenario, summary: &Summary) -> String {
     let rows = summary.checks.iter().map(|checked| {
         let check = &checked.check;
         let mark = if checked.is_ok() { "ok" } else { "FAIL" };
-        [mark.to_owned(), check.metric.clone(), short(checked.got), range(check.low, check.high)]
+        [mark.to_owned(), check.name(), short(checked.got), range(check.low, check.high)]
     });
     text +=
         &columns(&[["", "check", "got", "expected"].map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>());

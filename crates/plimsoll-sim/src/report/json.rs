@@ -14,13 +14,13 @@ struct Root<'s> {
     scenario: &'s str,
     seeds: &'s [u64],
     metrics: &'s BTreeMap<String, f64>,
-    checks: Vec<Check<'s>>,
+    checks: Vec<Check>,
 }
 
 /// A range that is open at one end has `null` there.
 #[derive(Serialize)]
-struct Check<'s> {
-    name: &'s str,
+struct Check {
+    name: String,
     got: f64,
     low: Option<f64>,
     high: Option<f64>,
@@ -31,7 +31,7 @@ struct Check<'s> {
 #[must_use]
 pub fn json(summary: &Summary) -> String {
     let checks = summary.checks.iter().map(|checked| Check {
-        name: &checked.check.metric,
+        name: checked.check.name(),
         got: checked.got,
         low: checked.check.low,
         high: checked.check.high,

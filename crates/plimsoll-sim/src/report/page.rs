@@ -152,7 +152,7 @@ fn write_check(out: &mut String, checked: &Checked) -> std::fmt::Result {
     writeln!(
         out,
         "<tr class=\"has-why\"><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td>{}</td></tr>",
-        escape(&check.metric),
+        escape(&check.name()),
         short(checked.got),
         range(check.low, check.high),
         verdict(checked.is_ok()),

@@ -11,6 +11,9 @@ use plimsoll_config::{Checker, Table, Visitor, mend_name};
 pub struct Check {
     /// The metric, by name.
     pub metric: String,
+    /// The metric that it is divided by, run by run, so that what all arms of a run have in common does not count; `None` for by
+    /// nothing.
+    pub over: Option<String>,
     /// The least; `None` for any.
     pub low: Option<f64>,
     /// The greatest; `None` for any.
@@ -20,6 +23,12 @@ pub struct Check {
 }
 
 impl Check {
+    /// What is checked, in words: the metric, and what it is divided by.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.over.as_ref().map_or_else(|| self.metric.clone(), |over| format!("{} over {over}", self.metric))
+    }
+
     /// Whether `value` is as expected. What is not a number never is.
     #[must_use]
     pub fn holds(&self, value: f64) -> bool {
@@ -30,6 +39,7 @@ impl Check {
 impl Table for Check {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("metric", &mut self.metric);
+        visitor.optional("over", &mut self.over);
         visitor.optional("low", &mut self.low);
         visitor.optional("high", &mut self.high);
         visitor.required("why", &mut self.why);
@@ -57,8 +67,18 @@ pub(super) fn check(checks: &[Check], metrics: &[String], checker: &mut Checker<
             let reason = format!("there is no metric \"{}\"", one.metric);
             checker.report(format!("{path}.metric"), reason, unknown(metric, metrics));
         }
-        if checks[..i].iter().any(|other| other.metric == one.metric) {
-            let reason = format!("\"{}\" is checked already", one.metric);
+        if let Some(over) = &one.over {
+            let (plain, is_extreme) = split_extreme(over);
+            let path = format!("{path}.over");
+            if !known(plain) {
+                checker.report(path, format!("there is no metric \"{over}\""), unknown(plain, metrics));
+            } else if is_extreme {
+                let reason = format!("\"{over}\" is of several runs, and each is divided by what is its own");
+                checker.report(path, reason, format!("write \"{plain}\"; metric may have .min or .max: of the ratio"));
+            }
+        }
+        if checks[..i].iter().any(|other| (&other.metric, &other.over) == (&one.metric, &one.over)) {
+            let reason = format!("\"{}\" is checked already", one.name());
             checker.report(format!("{path}.metric"), reason, "make one check of the two");
         }
         match (one.low, one.high) {
