@@ -113,7 +113,9 @@ fn a_customer_is_touched_only_when_all_over_its_share_are_down_to_it() {
         let cost = Cost::LogNormal { mean: Duration::from_secs_f64(CORES / 350.0 * 0.98), sigma: 1.0 };
         let duration = Duration::from_secs(60);
         let patience = Duration::from_secs(2);
-        let found = run(&Plan { sources, cost, duration, patience, ..plan(shedder, 1.0) }, seed);
+        // Four half-lives of what Y is left in the mean, by which it is known what X may have.
+        let warmup = Duration::from_secs(20);
+        let found = run(&Plan { sources, cost, duration, warmup, patience, ..plan(shedder, 1.0) }, seed);
         let [x, y] = [0, 1].map(|customer| found.sources[customer].shed_share().expect("it sends"));
         check(x < 0.002 && (y - 0.6).abs() < 0.03, || format!("{x:.4} of X and {y:.3} of Y shed"))
     };
@@ -134,7 +136,9 @@ fn limited(shedder: Shedder, load: f64) -> Plan {
 #[test]
 fn a_hard_limit_is_kept_over_any_second_and_whoever_is_below_its_own_loses_nothing() {
     let promise = |shedder, seed| {
-        for (load, most_shed) in [(0.5, 0.0), (1.0, 0.06), (10.0, 0.905)] {
+        // At just the limit what chance takes: scenarios/customer-limits.toml. Far above it nine tenths, and of the last one 1.6%, by which
+        // the window is longer than what it holds; shares that go by learned costs take half a per cent of all.
+        for (load, most_shed) in [(0.5, 0.0), (1.0, 0.07), (10.0, 0.907)] {
             let found = run(&limited(shedder, load), seed);
             let (of, _) = &found.most_in_a_second;
             check(of[0] <= 1.02, || format!("at {load}: {:.3} of X's limit", of[0]))?;
@@ -162,7 +166,8 @@ fn of_a_customer_over_its_limit_a_criticality_is_touched_only_when_all_lower_one
         let shed: Vec<f64> = found.sources.iter().filter_map(Tally::shed_share).collect();
         let (_, all) = found.most_in_a_second;
         check(all <= 1.02, || format!("{all:.3} of the limit"))?;
-        check(shed[0] == 0.0 && shed[1] < 0.005 && (shed[2] - 0.67).abs() < 0.06 && shed[3] > 0.98, || {
+        // Of the limit 0.15 · 0.6 are left to the more critical, and the window is 1.6% longer than what it holds: 1 − (0.91 − 0.6 − 0.01).
+        check(shed[0] == 0.0 && shed[1] < 0.005 && (shed[2] - 0.7).abs() < 0.05 && shed[3] > 0.98, || {
             format!("{shed:.4?}")
         })
     };
@@ -192,7 +197,8 @@ fn the_pessimistic_has_less_work_waiting_and_does_less() {
             let (hopeful, done) = peak_and_goodput(Outlook::Optimistic, load, seed);
             let (wary, less) = peak_and_goodput(Outlook::Pessimistic, load, seed);
             assert!(wary < hopeful / 2, "seed {seed} at {load}: {wary:?} and {hopeful:?}");
-            assert!(less < done - 0.01 && less > 0.85, "seed {seed} at {load}: {less:.3} and {done:.3}");
+            // At twice the capacity both are kept below the load line, and differ in what is idle by chance.
+            assert!(less < done - 0.005 && less > 0.85, "seed {seed} at {load}: {less:.3} and {done:.3}");
         }
     }
 }

@@ -17,14 +17,14 @@ pub struct Plan {
     pub duration: Duration,
     /// Until when nothing is measured; shorter than the run.
     pub warmup: Duration,
-    /// Between two readings of the server: what requests in progress have used, of which a shedder is told, and how long the work is
-    /// that it has.
+    /// Between two readings of the server: what requests in progress have used, of which a shedder is told if that is more than it
+    /// expected, and how long the work is that it has.
     pub tick: Duration,
     /// Between two points of figures over time.
     pub sample_every: Duration,
     /// CPU that the server has, in cores; above zero.
     pub cores: f64,
-    /// CPU time of a request; the server expects the mean, or what few exceed that it has seen where its outlook is pessimistic.
+    /// CPU time of a request; what the server expects it has learned from those that ended.
     pub cost: Cost,
     /// CPU time of turning one away.
     pub rejection: Duration,
@@ -183,8 +183,7 @@ pub enum Shedder {
         /// From so many on everything is; above `soft`.
         hard: f64,
     },
-    /// [`Ranked`](plimsoll_core::admit::Ranked), for the cores that there are, behind
-    /// [`Limits`](plimsoll_core::admit::Limits).
+    /// The [`Gate`](plimsoll_core::admit::Gate) that servers have, for the cores that there are.
     Ranked {
         /// [`RankedConfig::load_line`]; above zero.
         load_line: Ratio,

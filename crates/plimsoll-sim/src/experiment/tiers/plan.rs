@@ -122,8 +122,8 @@ pub enum Server {
     Limited,
     /// Has it wait, first come, first served, and works on all of it in the end, whoever still waits.
     Queue,
-    /// Turns the least critical away by [`Ranked`](plimsoll_core::admit::Ranked), says whether to try elsewhere, and drops what nobody
-    /// waits for.
+    /// Turns the least critical away by a [`Gate`](plimsoll_core::admit::Gate) for each task, says whether to try elsewhere, and drops
+    /// what nobody waits for.
     Ranked,
 }
 

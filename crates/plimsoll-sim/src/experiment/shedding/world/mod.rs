@@ -5,8 +5,8 @@ mod tasks;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{Limits, Outlook, Procrustean, ProcrusteanConfig, Ranked, RankedConfig};
-use plimsoll_core::meter::Costs;
+use plimsoll_core::admit::{Gate, Mode, Procrustean, ProcrusteanConfig, RankedConfig, Seen};
+use plimsoll_core::signal::Gauges;
 use rand_pcg::Pcg64Mcg;
 
 use super::Measured;
@@ -26,6 +26,8 @@ use tasks::Task;
 const REJECTION: u32 = u32::MAX;
 /// Between two tellings of how far a run is: seldom enough to cost nothing.
 const EVENTS_PER_TELLING: u64 = 1 << 16;
+/// Between two looks of a gate at the server: as often as the library looks, when a request asks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -44,16 +46,26 @@ enum Event {
 enum Guard {
     None,
     Procrustean(Procrustean),
-    Ranked(Box<Protection>),
+    Ranked(Box<Server>),
 }
 
-/// Hard limits, then what there is room for.
-struct Protection {
-    limits: Limits,
-    ranked: Ranked,
-    /// What requests did cost, by which the pessimistic go.
-    costs: Costs,
-    outlook: Outlook,
+/// The gate that servers have, and what they know of themselves.
+struct Server {
+    gate: Gate,
+    /// CPU-seconds charged to requests.
+    charged: f64,
+    look_at: Timestamp,
+}
+
+impl Server {
+    /// Looks at what has been used, if it is time.
+    fn look(&mut self, now: Timestamp, cpu: f64, in_progress: usize) {
+        if now >= self.look_at {
+            self.look_at = now + LOOK_EVERY;
+            let seen = Seen { cpu, charged: self.charged, runnable: in_progress as f64, queued: 0.0 };
+            self.gate.see(now, seen, &Gauges::default());
+        }
+    }
 }
 
 impl Guard {
@@ -67,12 +79,8 @@ impl Guard {
             Shedder::Ranked { load_line, target_delay, outlook } => {
                 let mut config = RankedConfig::new(cores).expect("the plan has more than no cores");
                 (config.load_line, config.target_delay, config.outlook) = (load_line, target_delay, outlook);
-                Self::Ranked(Box::new(Protection {
-                    limits: Limits::new(Limits::DEFAULT_CUSTOMERS),
-                    ranked: Ranked::new(now, config),
-                    costs: Costs::new(Costs::DEFAULT_KINDS),
-                    outlook,
-                }))
+                let gate = Gate::new(now, config, Mode::Protect, Seen::default());
+                Self::Ranked(Box::new(Server { gate, charged: 0.0, look_at: now }))
             }
         }
     }
@@ -82,8 +90,6 @@ impl Guard {
 struct Origin {
     arrivals: arrival::Source,
     costs: Sampler,
-    /// What the server expects, in CPU-seconds.
-    mean_cost: f64,
     /// Of all requests of a task but the first: which of these are sent depends on the arm, and must not move what the first ones cost.
     later_costs: Pcg64Mcg,
     customers: Pcg64Mcg,
@@ -99,7 +105,6 @@ impl Origin {
         Self {
             arrivals: arrival::Source::new(stream("arrivals"), stream("costs"), source.rate, 1.0),
             costs: cost.sampler(),
-            mean_cost: cost.mean().as_secs_f64(),
             later_costs: stream("later costs"),
             customers: stream("customers"),
             ages: stream("ages"),
@@ -231,17 +236,18 @@ impl<'p> World<'p> {
         self.expect_end();
     }
 
-    /// Tells the shedder what requests in progress have used so far, as one that times each poll of a request's task knows it.
+    /// Tells the gate of requests in progress that have used what is expected of them, as one that times each poll of a request's
+    /// task knows it.
     fn meter(&mut self) {
-        let Guard::Ranked(protection) = &mut self.guard else { return };
+        let Guard::Ranked(server) = &mut self.guard else { return };
         for number in &self.metered {
             if let Some(running) = &mut self.tasks[*number].running
-                && let Some(passed) = &mut running.passed
+                && let Some(entry) = &mut running.entry
             {
                 let used = self.processor.work() - running.begun;
-                protection.ranked.progress(self.now, &mut passed.admission, used);
-                if let Some(charge) = &mut passed.charge {
-                    protection.limits.progress(self.now, charge, used);
+                if used >= entry.tell_at() {
+                    server.gate.progress(self.now, entry, used);
+                    server.charged += used - std::mem::replace(&mut running.told, used);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_core::admit::{Admission, Ask, Charge, Outlook, Reason, Shed, Verdict};
+use plimsoll_core::admit::{Arrival, Entry, Reason, Shed};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::{Criticality, Timestamp};
 use rand_core::Rng as _;
@@ -42,16 +42,10 @@ pub(super) struct Task {
 pub(super) struct Running {
     /// The processor's work when it began.
     pub(super) begun: f64,
-    /// `None` where nobody asked.
-    pub(super) passed: Option<Passed>,
-}
-
-/// What a request has that was asked about and taken on.
-#[derive(Debug)]
-pub(super) struct Passed {
-    pub(super) admission: Admission,
-    pub(super) charge: Option<Charge>,
-    kind: Kind,
+    /// `None` where no gate was asked.
+    pub(super) entry: Option<Entry>,
+    /// What the gate knows that it has used, in CPU-seconds.
+    pub(super) told: f64,
 }
 
 /// How a task is over.
@@ -129,23 +123,20 @@ impl World<'_> {
         let decided = self.decide(number, criticality, is_retry);
         self.measure.sent(self.now, arrived, source, decided.is_err());
         match decided {
-            Ok(passed) => {
+            Ok(entry) => {
                 self.taken += cost;
-                if passed.is_some() {
+                if entry.is_some() {
                     self.metered.push(number);
                 }
                 self.processor.begin(self.now, cost, number);
                 let begun = self.processor.work();
                 self.meters.begin(source, begun);
-                self.tasks[number].running = Some(Running { begun, passed });
+                self.tasks[number].running = Some(Running { begun, entry, told: 0.0 });
                 self.in_progress += 1;
                 self.most_in_progress = self.most_in_progress.max(self.in_progress);
             }
             Err(shed) => {
                 let cost = self.plan.rejection.as_secs_f64();
-                if let Guard::Ranked(protection) = &mut self.guard {
-                    protection.ranked.overhead(self.now, cost);
-                }
                 self.taken += cost;
                 self.processor.begin(self.now, cost, REJECTION);
                 self.turned_away(number, shed);
@@ -153,40 +144,27 @@ impl World<'_> {
         }
     }
 
-    fn decide(&mut self, number: u32, criticality: Criticality, is_retry: bool) -> Result<Option<Passed>, Shed> {
+    fn decide(&mut self, number: u32, criticality: Criticality, is_retry: bool) -> Result<Option<Entry>, Shed> {
         let age = self.age(number);
         let task = &self.tasks[number];
         let (source, origin) = (&self.plan.sources[task.source], &self.origins[task.source]);
         match &mut self.guard {
             Guard::None => Ok(None),
             Guard::Procrustean(shedder) => shedder.shed(self.in_progress as f64).map_or(Ok(None), Err),
-            Guard::Ranked(protection) => {
-                let kind = Kind { route: task.source as u64, customer: task.customer };
+            Guard::Ranked(server) => {
+                self.processor.advance(self.now);
+                server.look(self.now, self.processor.cpu(), self.in_progress);
                 let is_cohort = self.arm.cohorts == Cohorts::Told && source.takes_several();
-                let ask = Ask {
+                let arrival = Arrival {
                     criticality,
-                    customer: task.customer,
-                    share: source.share,
-                    cost: match protection.outlook {
-                        Outlook::Optimistic => origin.mean_cost,
-                        Outlook::Pessimistic => protection.costs.high(kind),
-                    },
-                    overhead: 0.0,
-                    deadline: self.plan.tells_deadline.then(|| self.now + origin.patience.saturating_sub(age)),
+                    kind: Kind { route: task.source as u64, customer: task.customer },
+                    quota: source.quota(),
+                    timeout: self.plan.tells_deadline.then(|| origin.patience.saturating_sub(age)),
                     cohort: is_cohort.then_some(task.cohort),
                     is_retry,
                 };
-                let quota = source.quota();
-                if let Some(shed) = protection.limits.ask(self.now, &ask, quota, &mut self.rng) {
-                    return Err(shed);
-                }
-                match protection.ranked.admit(self.now, &ask, &mut self.rng) {
-                    Verdict::Admit(admission) => {
-                        let charge = protection.limits.take(self.now, &ask, quota);
-                        Ok(Some(Passed { admission, charge, kind }))
-                    }
-                    Verdict::Shed(shed) => Err(shed),
-                }
+                let (entry, shed) = server.gate.ask(self.now, &arrival, &mut self.rng);
+                shed.map_or(Ok(entry), Err)
             }
         }
     }
@@ -245,15 +223,12 @@ impl World<'_> {
     /// The request in progress is over, having used so many CPU-seconds.
     fn stop(&mut self, number: u32, used: f64) {
         let Task { running, source, .. } = &mut self.tasks[number];
-        let Some(Running { begun, passed }) = running.take() else { return };
+        let Some(Running { begun, entry, told }) = running.take() else { return };
         self.in_progress -= 1;
         self.meters.end(*source, begun, used);
-        if let (Guard::Ranked(protection), Some(Passed { admission, charge, kind })) = (&mut self.guard, passed) {
-            protection.costs.observe(kind, used);
-            protection.ranked.finish(self.now, admission, used);
-            if let Some(charge) = charge {
-                protection.limits.finish(self.now, charge, used);
-            }
+        if let (Guard::Ranked(server), Some(entry)) = (&mut self.guard, entry) {
+            server.gate.ended(self.now, entry, used);
+            server.charged += used - told;
             self.metered.retain(|metered| *metered != number);
         }
     }

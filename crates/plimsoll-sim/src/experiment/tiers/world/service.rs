@@ -1,11 +1,13 @@
-//! How a tier serves: by a rate that it keeps to, by a queue, or by a queue behind the core's shedder.
+//! How a tier serves: by a rate that it keeps to, by a queue, or by a queue behind the core's gate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use plimsoll_core::admit::{Admission, Ask, Ranked, RankedConfig, Retry, Shed, Verdict};
+use plimsoll_core::Timestamp;
+use plimsoll_core::admit::{Arrival, Entry, Gate, Mode, Quota, RankedConfig, Retry, Seen, Shed};
+use plimsoll_core::meter::Kind;
 use plimsoll_core::retry::{Advice, Failure};
-use plimsoll_core::{Timestamp, Weight};
+use plimsoll_core::signal::Gauges;
 
 use super::requests::{Reply, Sending};
 use super::{Event, World};
@@ -18,6 +20,10 @@ const BURST: f64 = 0.1;
 const LEAST_BURST: f64 = 10.0;
 /// A tier that turns everything away answers with so little work that it may be taken for none.
 const STANDS_STILL: f64 = 1e-9;
+/// Between two looks of a gate at its task, when a request asks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// All ask for the same on behalf of nobody in particular.
+const KIND: Kind = Kind { route: 0, customer: 0 };
 
 /// What a task has taken on.
 #[derive(Debug)]
@@ -25,7 +31,7 @@ pub(super) struct Work {
     pub(super) tier: usize,
     pub(super) task: usize,
     pub(super) sending: Sending,
-    admission: Option<Admission>,
+    entry: Option<Entry>,
 }
 
 pub(super) struct Service {
@@ -43,7 +49,34 @@ struct Task {
     /// The first is being worked on if `is_busy`.
     queue: VecDeque<u32>,
     is_busy: bool,
-    shedder: Option<Box<Ranked>>,
+    guard: Option<Box<Guard>>,
+}
+
+/// The gate that servers have, and what a task knows of itself.
+struct Guard {
+    gate: Gate,
+    /// CPU-seconds charged to requests that were begun, and when the core is done with the one that it works on.
+    charged: f64,
+    busy_until: Timestamp,
+    look_at: Timestamp,
+}
+
+impl Guard {
+    fn new(now: Timestamp) -> Self {
+        let config = RankedConfig::new(1.0).expect("a core");
+        let gate = Gate::new(now, config, Mode::Protect, Seen::default());
+        Self { gate, charged: 0.0, busy_until: now, look_at: now }
+    }
+
+    /// Looks at what has been used, if it is time.
+    fn look(&mut self, now: Timestamp, waiting: usize) {
+        if now >= self.look_at {
+            self.look_at = now + LOOK_EVERY;
+            let cpu = self.charged - self.busy_until.since(now).as_secs_f64();
+            let seen = Seen { cpu, charged: self.charged, runnable: waiting as f64, queued: 0.0 };
+            self.gate.see(now, seen, &Gauges::default());
+        }
+    }
 }
 
 impl Service {
@@ -52,10 +85,7 @@ impl Service {
         let task = |_| Task {
             queue: VecDeque::new(),
             is_busy: false,
-            shedder: (server == Server::Ranked).then(|| {
-                let config = RankedConfig::new(1.0).expect("a core");
-                Box::new(Ranked::new(now, config))
-            }),
+            guard: (server == Server::Ranked).then(|| Box::new(Guard::new(now))),
         };
         Self {
             server,
@@ -95,7 +125,7 @@ impl World<'_> {
     /// An attempt is with a task.
     pub(super) fn serve(&mut self, tier: usize, task: usize, sending: Sending) {
         let service = &mut self.services[tier];
-        let work = |admission| Work { tier, task, sending, admission };
+        let work = |entry| Work { tier, task, sending, entry };
         match service.server {
             Server::Limited => {
                 if service.takes(self.now) {
@@ -110,23 +140,23 @@ impl World<'_> {
                 self.enqueue(tier, task, number);
             }
             Server::Ranked => {
-                let ask = Ask {
+                let Task { guard, queue, .. } = &mut service.tasks[task];
+                let guard = guard.as_mut().expect("this kind of server has one");
+                guard.look(self.now, queue.len());
+                let arrival = Arrival {
                     criticality: sending.criticality,
-                    customer: 0,
-                    share: Weight::ONE,
-                    cost: service.cost(),
-                    overhead: 0.0,
-                    deadline: sending.deadline,
+                    kind: KIND,
+                    quota: Quota::UNLIMITED,
+                    timeout: sending.deadline.map(|deadline| deadline.since(self.now)),
                     cohort: None,
                     is_retry: sending.is_retry,
                 };
-                let shedder = service.tasks[task].shedder.as_mut().expect("this kind of server has one");
-                match shedder.admit(self.now, &ask, &mut self.decisions) {
-                    Verdict::Admit(admission) => {
-                        let number = self.work.insert(work(Some(admission)));
+                match guard.gate.ask(self.now, &arrival, &mut self.decisions) {
+                    (entry, None) => {
+                        let number = self.work.insert(work(entry));
                         self.enqueue(tier, task, number);
                     }
-                    Verdict::Shed(Shed { retry, .. }) => {
+                    (_, Some(Shed { retry, .. })) => {
                         let advice = match retry {
                             Retry::Elsewhere => Advice::Elsewhere,
                             Retry::After(wait) => Advice::After(wait),
@@ -163,8 +193,8 @@ impl World<'_> {
         {
             let of = &mut service.tasks[task];
             of.queue.pop_front();
-            if let (Some(shedder), Some(admission)) = (&mut of.shedder, self.work[number].admission.take()) {
-                shedder.finish(self.now, admission, 0.0);
+            if let (Some(guard), Some(entry)) = (&mut of.guard, self.work[number].entry.take()) {
+                guard.gate.ended_unsent(self.now, entry);
             }
             self.work.free(number);
         }
@@ -173,6 +203,10 @@ impl World<'_> {
         if !of.queue.is_empty() {
             of.is_busy = true;
             let at = self.now + Duration::from_secs_f64(cost);
+            if let Some(guard) = &mut of.guard {
+                guard.charged += cost;
+                guard.busy_until = at;
+            }
             self.queue.push(at, Event::Done(tier as u32, task as u32));
         }
     }
@@ -184,8 +218,8 @@ impl World<'_> {
         let of = &mut service.tasks[task];
         of.is_busy = false;
         let number = of.queue.pop_front().expect("what is worked on is at the head");
-        if let (Some(shedder), Some(admission)) = (&mut of.shedder, self.work[number].admission.take()) {
-            shedder.finish(self.now, admission, cost);
+        if let (Some(guard), Some(entry)) = (&mut of.guard, self.work[number].entry.take()) {
+            guard.gate.ended(self.now, entry, cost);
         }
         self.worked(number);
         self.work_on(tier, task);
