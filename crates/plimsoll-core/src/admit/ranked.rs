@@ -94,7 +94,8 @@ impl RankedConfig {
     /// Two per cent for the rest: timers, accepting connections, an allocator.
     pub const DEFAULT_LOAD_LINE: Ratio = Ratio::from_percent(98);
     /// A fiftieth of what an interactive request may take as a whole, and more than the slices of a kernel's scheduler. It is shared
-    /// by all in progress, so that one that costs many times the mean waits that many times longer.
+    /// by all in progress, so that one that costs many times the mean waits that many times longer. For requests of milliseconds: where they
+    /// take microseconds, all wait for this long beside hundreds of others.
     pub const DEFAULT_TARGET_DELAY: Duration = Duration::from_millis(5);
     /// What clients with a budget for retries keep to (SRE ch. 21).
     pub const DEFAULT_MOST_RETRIES: Ratio = Ratio::from_percent(10);
