@@ -29,10 +29,14 @@ pub(super) const MOST_PREFERENCES: f64 = 2e8;
 /// Cores of one machine, or how many times faster than an ordinary one it is.
 pub(super) const MOST_POWER: f64 = 1e6;
 
+/// Whether a run can have so much; what is no number is too much, too.
+pub(super) fn fits(expected: f64, most: f64) -> bool {
+    expected <= most
+}
+
 /// Reports at `path` that it asks for more of something than a run can have.
 pub(super) fn budget(checker: &mut Checker<'_>, path: impl Into<String>, what: &str, expected: f64, most: f64) {
-    // What is no number is too much, too.
-    if !(expected <= most) {
+    if !fits(expected, most) {
         let mend = format!("lower it: {} are the most", number(most));
         checker.report(path, format!("asks for about {} {what} in one run", number(expected)), mend);
     }
@@ -42,7 +46,7 @@ pub(super) fn budget(checker: &mut Checker<'_>, path: impl Into<String>, what: &
 /// too long itself is told that alone.
 pub(super) fn repeats(checker: &mut Checker<'_>, path: &str, span: Duration, run: Duration, each: f64, most: f64) {
     let count = run.as_secs_f64() / span.as_secs_f64();
-    if run <= LONGEST && !(count * each <= most) {
+    if run <= LONGEST && !fits(count * each, most) {
         let of = if each > 1.0 { format!(" for each of {}", number(each)) } else { String::new() };
         let reason = format!("{} is in the run ({}) {} times{of}", text(span), text(run), number(count));
         checker.report(
@@ -64,7 +68,7 @@ pub(super) fn phases(checker: &mut Checker<'_>, phases: &[Phase], run: Duration,
     for (i, phase) in phases.iter().enumerate() {
         let end = phases.get(i + 1).map_or(run, |next| next.at);
         let expected = rate * phase.load * end.saturating_sub(phase.at).as_secs_f64();
-        if !(expected <= MOST_EVENTS) {
+        if !fits(expected, MOST_EVENTS) {
             budget(checker, format!("phases[{i}].load"), "requests", expected, MOST_EVENTS);
             good = false;
         }

@@ -118,7 +118,7 @@ fn requests(plan: &Plan, source: &Source, path: &dyn Fn(&str) -> String, checker
         let end = plan.phases.get(i + 1).map_or(plan.duration, |next| next.at);
         tasks += rate * phase.load * load.get(i).unwrap_or(&1.0) * end.saturating_sub(phase.at).as_secs_f64();
     }
-    if !(tasks <= MOST_EVENTS) {
+    if !budget::fits(tasks, MOST_EVENTS) {
         budget(checker, path("load"), "tasks", tasks, MOST_EVENTS);
         return;
     }

@@ -83,7 +83,7 @@ const OF_TASKS: [(&str, OfTasks); 15] = [
     ("hopeless_share", |of, _| ratio(of.tally.hopeless, of.tally.arrived)),
     ("p50", |of, _| quantile(of, 0.5)),
     ("p99", |of, _| quantile(of, 0.99)),
-    ("last", |of, _| (of.tally.useful > 0).then(|| of.tally.last.as_secs_f64())),
+    ("last", |of, _| (of.tally.useful > 0).then_some(of.tally.last.as_secs_f64())),
     ("most_in_a_second", |of, seconds| most_in_a_second(of, seconds)),
 ];
 
