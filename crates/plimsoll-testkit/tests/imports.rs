@@ -198,8 +198,6 @@ const MAY_NAME: &[(&str, &str)] = &[
     ("experiment/subset/assign.rs", "Algorithm::Ledger"),
     ("experiment/subset/measure.rs", "Algorithm::Ledger"),
     ("experiment/fleet/world/build.rs", "Algorithm::Ledger"),
-    // Backends that nobody asks for their latency are not made to work it out.
-    ("experiment/fleet/world/build.rs", "PolicyKind::Prequal"),
     // Which setting differs from arm to arm, for the axis of a figure.
     ("experiment/fleet/sweep.rs", "PolicyKind::Prequal"),
     ("experiment/fleet/sweep.rs", "ProbeRule::HotCold"),

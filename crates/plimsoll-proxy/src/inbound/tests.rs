@@ -132,7 +132,7 @@ async fn who_leaves_makes_no_room_for_another_while_the_process_is_busy() {
         tokio::time::advance(Duration::from_millis(20)).await;
         cpu += used;
         inbound.gate.see(Some(look(cpu, false)));
-        let passages: Vec<_> = (0..20).map(|_| ask(&inbound, Criticality::Sheddable)).collect();
+        let passages: Vec<_> = (0..200).map(|_| ask(&inbound, Criticality::Sheddable)).collect();
         passages.into_iter().filter(Result::is_ok).count()
     };
     for _ in 0..100 {
@@ -140,8 +140,10 @@ async fn who_leaves_makes_no_room_for_another_while_the_process_is_busy() {
             passage.sent();
         }
     }
-    assert_eq!(after(0.02).await, 0, "it may work on what nobody wants any more");
-    assert!(after(0.001).await > 0, "it has nothing to do");
+    let busy = after(0.02).await;
+    let idle = after(0.001).await;
+    assert!(busy <= 4, "{busy}: it may work on what nobody wants any more");
+    assert!(idle >= 8, "{idle}: it has nothing to do");
 }
 
 /// A process with one thread, of two CPUs; of what it is sent half is given up.
