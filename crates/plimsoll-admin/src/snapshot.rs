@@ -90,9 +90,9 @@ pub struct ClusterSnapshot {
     pub retries: Vec<(&'static str, &'static str, u64)>,
     /// Requests that were not served and not sent again, by why not.
     pub given_up: Vec<(&'static str, u64)>,
-    /// Requests sent to a second backend while the first was slow.
+    /// Requests for which a second backend was chosen while the first was slow.
     pub hedges: u64,
-    /// Those of them that the second answered first.
+    /// Those of them that the second answered while the first was out.
     pub hedges_won: u64,
     /// Requests that were slow enough for it, when the budget was used up.
     pub hedges_denied: u64,

@@ -354,14 +354,14 @@ pub(super) static CLUSTERS: [Metric; 54] = [
         name: "hedges_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
-        help: "Requests sent to a second backend while the first was slow",
+        help: "Requests for which a second backend was chosen while the first was slow",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges)),
     },
     Metric {
         name: "hedges_won_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
-        help: "Requests that the second backend answered first",
+        help: "Requests that the second backend answered while the first was out",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges_won)),
     },
     Metric {

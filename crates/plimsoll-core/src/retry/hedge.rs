@@ -41,6 +41,8 @@ impl Default for HedgeConfig {
 
 /// How far one latency moves the estimate: e-fold in some 50 that are all above it.
 const STEP: f64 = 0.02;
+/// The estimate is this many seconds at most: many that are not answered for a long time must not make it a time that ends never.
+const LONGEST: f64 = 3_600.0;
 /// Before so many were seen nothing is hedged.
 const ENOUGH: u32 = 20;
 
@@ -122,7 +124,7 @@ impl Hedge {
             self.delay *= if is_above { 1.0 + step * quantile } else { 1.0 - step * (1.0 - quantile) };
         }
         // A clock that stands would have it stay at nothing for ever.
-        self.delay = self.delay.max(1e-9);
+        self.delay = self.delay.clamp(1e-9, LONGEST);
     }
 
     /// Goes by `config` from now on, from where it is.
@@ -233,6 +235,14 @@ mod tests {
         ] {
             assert_eq!(hedge.ask(ms(50), &waiting, &mut budget), expected, "{waiting:?}");
         }
+    }
+
+    #[test]
+    fn an_outage_without_end_leaves_a_delay_that_can_be_waited_for() {
+        let mut hedge = Hedge::new(HedgeConfig::default());
+        (0..100).for_each(|_| hedge.on_latency(Duration::from_millis(10)));
+        (0..10_000).for_each(|_| hedge.on_overtaken());
+        assert_eq!(hedge.delay(), Some(Duration::from_secs(3_600)));
     }
 
     #[test]

@@ -127,6 +127,11 @@ impl ResponseBody {
         self.0.upload = upload;
     }
 
+    /// The request is over, as far as the head of the response says how, though the body may be of use yet.
+    pub(super) fn settle(&mut self) {
+        self.0.complete(classify::bare_end(self.0.is_grpc));
+    }
+
     pub(super) fn set_made_before(&mut self, attempts: u32) {
         self.0.made_before = attempts;
     }

@@ -1,5 +1,7 @@
 //! What is sent to a second backend while the first is slow.
 
+use std::pin::pin;
+
 use plimsoll::client::HedgeCounts;
 use plimsoll_core::retry::hedge::HedgeConfig;
 
@@ -242,6 +244,59 @@ async fn a_quick_failure_of_a_hedge_does_not_count() {
     let HedgeCounts { sent, won, .. } = cluster.counts().hedges;
     assert_eq!((answers.iter().filter(|status| **status == 200).count() as u64, won), (sent, 0), "{answers:?}");
     assert!(sent > 0 && at_broken.lock().unwrap().len() == 4);
+}
+
+/// Such an answer is as good as any where the other attempt has none, and its backend does not wait for what becomes of that.
+#[tokio::test]
+async fn the_answer_of_one_counts_where_the_other_has_none_and_frees_its_backend_at_once() {
+    for (speaks, protocol) in [(Speaks::Http1, Protocol::Http1), (Speaks::Http2(100), Protocol::Http2)] {
+        let broken = || now(Response::builder().status(500).body(Full::from("broken").boxed()).unwrap());
+        let ((stuck, at_stuck), (broken, _)) = (slow(speaks, never).await, slow(speaks, broken).await);
+        let mut config = hedging(protocol);
+        config.requests.request_timeout = Duration::from_secs(1);
+        let cluster = running(config, &[&stuck, &broken]).await;
+        let client = warm(&cluster).await;
+        let expected = (StatusCode::INTERNAL_SERVER_ERROR, Bytes::from_static(b"broken"));
+        let mut hedged = 0;
+        // Of two one at least is at the one that is stuck first.
+        for _ in 0..2 {
+            let mut sending = pin!(client.send(bare(Method::GET, "/slow")));
+            let view = || view_of(&cluster, broken.address).snapshot;
+            let before = view().failures;
+            let freed = until(|| view().failures > before && view().active == 0);
+            let response = tokio::select! {
+                response = sending.as_mut() => response,
+                () = freed => {
+                    hedged += 1;
+                    assert_eq!(active(&cluster), 1, "the other is out still");
+                    sending.await
+                }
+            };
+            assert_eq!(whole(response.unwrap()).await, expected);
+        }
+        assert!(hedged > 0);
+        assert_eq!((cluster.counts().hedges.sent, at_stuck.lock().unwrap().len() as u64), (hedged, hedged));
+        until(|| active(&cluster) == 0).await;
+    }
+}
+
+/// Else whoever leaves his requests a millisecond would have nothing hedged any more.
+#[tokio::test]
+async fn how_little_time_a_caller_has_says_nothing_of_how_long_answers_take() {
+    let ((stuck, _), (well, _)) =
+        (slow(Speaks::Http1, never).await, slow(Speaks::Http1, || late(20, || text("ok"))).await);
+    let cluster = running(hedging(Protocol::Auto), &[&stuck, &well]).await;
+    let client = warm(&cluster).await;
+    for _ in 0..500 {
+        let mut request = bare(Method::GET, "/slow");
+        request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "1".parse().unwrap());
+        assert!(matches!(client.send(request).await, Err(Error::Timeout { .. })));
+    }
+    for _ in 0..2 {
+        let answer = tokio::time::timeout(Duration::from_secs(5), client.send(bare(Method::GET, "/slow"))).await;
+        assert_eq!(whole(answer.unwrap().unwrap()).await.1, "ok");
+    }
+    assert!(cluster.counts().hedges.sent > 0);
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@
 //!
 //! - one is answered well: the other is dropped, which closes its connection or resets its stream, and blames nobody;
 //! - one fails, or is answered with a failure: the other is waited for;
-//! - both do: what the last of them said counts, as if there had been two attempts one after the other.
+//! - both do: what the last of them said counts, as if there had been two attempts one after the other; but if only one was answered at
+//!   all, its answer.
 //!
 //! Only what is safe is hedged, and not all that may be sent again: a second DELETE that is quicker would be answered with 404 for what the
 //! first has done. And only what has no body, so that there is none to be sent twice at a time.
@@ -25,7 +26,7 @@ use crate::client::Idempotent;
 use crate::client::attempt::{Home as _, Race};
 use crate::client::body::ResponseBody;
 use crate::client::classify;
-use crate::client::cluster::First;
+use crate::client::cluster::{First, Shared};
 use crate::client::error::Error;
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::{RequestBody, Version};
@@ -39,6 +40,25 @@ struct Lost {
     was_seen: bool,
     /// `None` for an answer that is passed on wherever there is no other.
     failure: Option<Failure>,
+    answer: Option<Box<Response<ResponseBody>>>,
+}
+
+/// What a cluster learns of a request that could be hedged, when this is dropped.
+struct Lesson<'a> {
+    cluster: &'a Shared,
+    /// From when on its first attempt takes longer than a hedge waits.
+    slow_from: Option<Timestamp>,
+    /// How it ended, and whether by its hedge; `None` as long as its caller may leave.
+    end: Option<(First, bool)>,
+}
+
+impl Drop for Lesson<'_> {
+    fn drop(&mut self) {
+        let is_slow = || self.slow_from.is_some_and(|from| self.cluster.now() >= from);
+        if let Some((first, has_won)) = self.end.or_else(|| is_slow().then_some((First::TookLonger, false))) {
+            self.cluster.on_hedged(first, has_won);
+        }
+    }
 }
 
 impl<'a, B: RequestBody> Call<'a, B> {
@@ -61,15 +81,21 @@ impl<'a, B: RequestBody> Call<'a, B> {
     ) -> Tried {
         let cluster = self.pool.cluster();
         let delay = cluster.hedge_delay();
+        let mut lesson = Lesson { cluster, slow_from: delay.map(|delay| picked_at + delay), end: None };
         let (race, is_grpc) = (Race::default(), self.is_grpc);
         let (repeatable, kept) = (Repeatable::of(request), copy(request));
         let mut twin = self.twin(&race);
         self.race = Some(race.clone());
         // What is learnt of the first attempt when it has ended.
-        let fate = |tried: &Tried| match tried {
-            _ if is_good(tried, is_grpc) => First::Took(cluster.now().since(picked_at)),
-            Tried::Failed(error) if matches!(**error, Error::Timeout { .. }) => First::TookLonger,
-            _ => First::Failed,
+        let fate = |tried: &Tried| {
+            let took = cluster.now().since(picked_at);
+            // Its caller may have had less time than that, which says nothing.
+            let is_slow = delay.is_some_and(|delay| took >= delay);
+            match tried {
+                _ if is_good(tried, is_grpc) => First::Took(took),
+                Tried::Failed(error) if is_slow && matches!(**error, Error::Timeout { .. }) => First::TookLonger,
+                _ => First::Failed,
+            }
         };
         let mut second = None;
         let (learnt, id, tried, lost) = {
@@ -106,7 +132,13 @@ impl<'a, B: RequestBody> Call<'a, B> {
         };
         self.race = None;
         self.made += u32::from(second.is_some());
-        cluster.on_hedged(learnt, second == Some(id) && is_good(&tried, is_grpc));
+        lesson.end = Some((learnt, second == Some(id) && lost.is_none() && is_good(&tried, is_grpc)));
+        let (id, tried, lost) = match lost {
+            Some(Lost { id: answered, answer: Some(answer), .. }) if !matches!(tried, Tried::Answered(_)) => {
+                (answered, Tried::Answered(*answer), Some(Lost::new(id, tried)))
+            }
+            lost => (id, tried, lost),
+        };
         if let Some(lost) = lost {
             self.lost(lost);
         }
@@ -168,6 +200,9 @@ impl<'a, B: RequestBody> Call<'a, B> {
         if let Some(failure) = lost.failure {
             self.tell(lost.id, failure, Next::Hedged);
         }
+        if let Some(answer) = lost.answer {
+            discard(answer.into_body());
+        }
     }
 
     /// What comes of the last attempt that was out, which was at `id`.
@@ -203,17 +238,18 @@ impl<'a, B: RequestBody> Call<'a, B> {
 impl Lost {
     fn new(id: BackendId, tried: Tried) -> Self {
         let was_seen = !matches!(tried, Tried::NotSent(_));
-        let failure = match tried {
-            Tried::Answered(response) => {
+        let (failure, answer) = match tried {
+            Tried::Answered(mut response) => {
+                // Whatever becomes of the answer, its backend must not wait for that.
+                response.body_mut().settle();
                 let refused = Refused::read(response.status(), response.headers());
-                discard(response.into_body());
-                refused.map(Failure::Refused)
+                (refused.map(Failure::Refused), Some(Box::new(response)))
             }
-            Tried::NotSent(error) => Some(Failure::Error(error)),
-            Tried::Failed(error) => Some(Failure::Error(*error)),
-            Tried::Again(_) => None,
+            Tried::NotSent(error) => (Some(Failure::Error(error)), None),
+            Tried::Failed(error) => (Some(Failure::Error(*error)), None),
+            Tried::Again(_) => (None, None),
         };
-        Self { id, was_seen, failure }
+        Self { id, was_seen, failure, answer }
     }
 }
 
