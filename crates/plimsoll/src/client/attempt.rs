@@ -53,6 +53,10 @@ pub(crate) struct Attempt {
     id: BackendId,
     started: Timestamp,
     criticality: Criticality,
+    /// The most that is waited for the answer, if whoever asked has the time.
+    limit: Duration,
+    /// From when on there was the connection that it is on; when it began, if one was there.
+    connected_at: Timestamp,
     /// The throttle knows what it can learn by it.
     is_told: bool,
     /// When all of the request was on its way.
@@ -83,6 +87,8 @@ impl Attempt {
             id,
             started,
             criticality,
+            limit: Duration::MAX,
+            connected_at: started,
             is_told: false,
             sent_at: None,
             awaits_caller: false,
@@ -113,6 +119,12 @@ impl Attempt {
         self
     }
 
+    /// The same of a request that waits no longer than this for an answer.
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
     pub(crate) fn id(&self) -> BackendId {
         self.id
     }
@@ -129,16 +141,24 @@ impl Attempt {
         self.stream = Some(stream);
     }
 
+    /// What was before says nothing of how long it takes: it had to wait for a connection, or begins anew on another.
+    pub(crate) fn connected(&mut self) {
+        self.connected_at = self.home.cluster().now();
+        self.sent_at = None;
+    }
+
     /// The connection is of no more use to this attempt.
     pub(crate) fn leave_connection(&mut self) {
+        self.connected();
         if let Some(stream) = self.stream.take() {
-            self.home.give_back(stream, None, self.home.cluster().now());
+            self.home.give_back(stream, None, self.connected_at);
         }
     }
 
     /// Whether all of the request is on its way, the last of which was there at `moved`; `None` if all was from the start.
     pub(crate) fn set_sent(&mut self, is_sent: bool, moved: Option<Instant>) {
-        self.sent_at = is_sent.then(|| moved.map_or(self.started, |moved| self.home.cluster().clock().at(moved)));
+        let from = self.connected_at;
+        self.sent_at = is_sent.then(|| moved.map_or(from, |moved| self.home.cluster().clock().at(moved).max(from)));
     }
 
     /// Whether it is the caller who is waited for, and not the backend.
@@ -163,7 +183,7 @@ impl Attempt {
     /// The backend turned the request away for want of time. So little may have been left of it that this says nothing: it counts as
     /// if this side had stopped waiting.
     pub(crate) fn too_late(&mut self) {
-        self.ended = Some(Ended::Unanswered(Wait { silence: None, ..self.unanswered(None).of_all }));
+        self.ended = Some(Ended::Unanswered(Wait { silence: None, ..self.unanswered(self.limit).of_all }));
     }
 
     /// A load report, or the attempt at one, was in the head or the trailers.
@@ -232,7 +252,7 @@ impl Attempt {
         if self.awaits_caller {
             return self.fail_without_blame(ending);
         }
-        let Unanswered { of_backend, of_all } = self.unanswered(Some(limit));
+        let Unanswered { of_backend, of_all } = self.unanswered(limit);
         if of_backend.is_long() {
             self.fail_as(ending, Ended::Unanswered(of_all));
         } else {
@@ -259,7 +279,7 @@ impl Attempt {
         self.home.cluster().now().since(self.started)
     }
 
-    fn unanswered(&self, limit: Option<Duration>) -> Unanswered {
+    fn unanswered(&self, limit: Duration) -> Unanswered {
         let since = self.sent_at.map_or(Since::Picked(self.started), Since::Sent);
         self.home.cluster().unanswered(self.id, since, limit)
     }
@@ -315,7 +335,8 @@ impl Drop for Attempt {
                     self.end(Outcome::Cancelled, Ending::Cancelled, Ended::TakenBack);
                 }
                 (_, None) => {
-                    self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Unanswered(self.unanswered(None).of_all))
+                    let wait = self.unanswered(self.limit).of_all;
+                    self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Unanswered(wait));
                 }
             }
         }
@@ -423,6 +444,46 @@ mod tests {
             }
             assert_eq!(home.0.counts().throttled, [0; 4]);
         }
+    }
+
+    /// Where nobody else is answered in vain a wait is long by what its own request may take, and not by what others may.
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_early_what_may_take_long_says_nothing() {
+        for (limit, is_held) in [(300, false), (8, true)] {
+            let home = nowhere();
+            answer_some(&home);
+            let mut held = 0;
+            for _ in 0..100 {
+                tokio::time::advance(Duration::from_millis(100)).await;
+                let mut leave =
+                    [(); 4].map(|()| attempt(&home).map(|attempt| attempt.within(Duration::from_secs(limit))));
+                leave.iter_mut().flatten().for_each(|attempt| attempt.set_sent(true, None));
+                held += leave.iter().filter(|attempt| attempt.is_none()).count();
+                tokio::time::advance(Duration::from_secs(5)).await;
+                if let Some(mut other) = attempt(&home) {
+                    other.answered(StatusCode::OK, Some(Outcome::Success));
+                    other.complete(Outcome::Success);
+                }
+            }
+            assert_eq!(held > 0, is_held, "{limit} s: {held}");
+        }
+    }
+
+    /// A backend that takes long to be connected to has not had the request for as long.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_waited_for_from_when_there_is_a_connection() {
+        let home = nowhere();
+        answer_some(&home);
+        for _ in 0..20 {
+            let mut leave = [(); 10].map(|()| attempt(&home).expect("nothing is held back"));
+            tokio::time::advance(Duration::from_secs(20)).await;
+            for attempt in &mut leave {
+                attempt.connected();
+                attempt.set_sent(true, None);
+            }
+            tokio::time::advance(Duration::from_millis(40)).await;
+        }
+        assert_eq!(home.0.counts().throttled, [0; 4]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -127,15 +127,14 @@ impl Shared {
     }
 
     /// What having waited in vain for an answer of `id` looks like, to who watches it and to who watches all backends. Tell it of each such
-    /// request once. `limit` is the most that the answer may take, if it is not what the cluster's requests may.
-    pub(crate) fn unanswered(&self, id: BackendId, since: Since, limit: Option<Duration>) -> Unanswered {
+    /// request once. `limit` is the most that the answer may take.
+    pub(crate) fn unanswered(&self, id: BackendId, since: Since, limit: Duration) -> Unanswered {
         let now = self.now();
         let mut machine = self.machine.lock();
         let (waited, [of_backend, of_all]) = match since {
             Since::Sent(sent) => (now.since(sent), machine.unanswered(now, id, sent)),
             Since::Picked(picked) => (now.since(picked), [None; 2]),
         };
-        let limit = limit.unwrap_or(machine.config.requests.request_timeout);
         let wait = |silence| Wait { waited, usual: machine.usual.latency(), limit, silence };
         Unanswered { of_backend: wait(of_backend), of_all: wait(of_all) }
     }

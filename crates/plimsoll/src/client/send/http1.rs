@@ -118,6 +118,7 @@ impl<B: RequestBody> Call<'_, B> {
             match limit.as_mut().wait(self.deadline, opening).await {
                 Ok(Ok(Some(mut lease))) => {
                     if lease.is_silent() {
+                        attempt.connected();
                         self.say_time_left(headers);
                         return Ok((lease, backend));
                     }

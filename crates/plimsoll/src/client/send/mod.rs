@@ -251,7 +251,7 @@ impl<B: RequestBody> Call<'_, B> {
     /// An attempt at `id`, which was chosen then, begins.
     fn begin(&mut self, id: BackendId, picked_at: Timestamp) -> Attempt {
         let attempt = Attempt::new(self.pool.clone(), id, picked_at, self.criticality);
-        attempt.in_place(self.place.take()).in_race(self.race.clone())
+        attempt.within(self.limit).in_place(self.place.take()).in_race(self.race.clone())
     }
 
     /// What becomes of a request after an attempt at `id` that the backend may have seen.
