@@ -3,11 +3,17 @@
 
 mod support;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
-use plimsoll::client::{Check, Client, Cluster, ClusterConfig};
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll::client::{Check, Client, Cluster, ClusterConfig, Protocol};
 use plimsoll_core::health::State;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -85,4 +91,30 @@ async fn a_connection_that_nobody_waits_for_any_more_serves_the_next() {
     client.send(get("/")).await.unwrap().into_body().collect().await.unwrap();
     let counts = view_of(&cluster, address).counts;
     assert_eq!((counts.connections_opened, counts.connections_failed), (before + 1, 0));
+}
+
+/// The runtime that a connection is opened on may end before any other that asks for one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_opening_that_ends_with_its_runtime_leaves_nobody_waiting() {
+    let mut settings = config(Duration::from_secs(20));
+    settings.requests.protocol = Protocol::Http2;
+    let (full, cluster) = Full::of(settings).await;
+    let client: Client<_> = Client::new(&cluster);
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let opening = client.clone();
+    let left =
+        other.spawn(async move { tokio::time::timeout(Duration::from_millis(50), opening.send(get("/"))).await });
+    assert!(left.await.unwrap().is_err());
+    other.shutdown_background();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = full.listener.accept().await {
+            tokio::spawn(async move {
+                let service = service_fn(|_| async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) });
+                let serving = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+                let _ = serving.await;
+            });
+        }
+    });
+    let answer = tokio::time::timeout(Duration::from_secs(10), client.send(get("/"))).await;
+    assert!(answer.unwrap().is_ok());
 }

@@ -9,12 +9,18 @@ use plimsoll_core::Timestamp;
 
 use crate::client::http1::Connection;
 
+/// One tells whether a connection can be had, and some more serve those who come next. All would be as many as requests come in the time
+/// that it takes to open one, without any of the limits that requests have.
+const MOST_ORPHANS: usize = 8;
+
 /// The connections to one backend.
 #[derive(Default)]
 pub(super) struct Http1 {
     /// The one idle for longest first.
     idle: Vec<Box<Connection>>,
     in_use: usize,
+    /// Connections that are being opened though the requests that wanted them have left.
+    orphans: usize,
     /// The backend is no member any more.
     is_retired: bool,
     /// Connections with a lower serial number are not kept.
@@ -47,6 +53,18 @@ impl Http1 {
             ended.push(connection);
         }
         None
+    }
+
+    /// A request has left whose connection is being opened. Whether that may go on; it is to be followed by [`Http1::orphan_ended`].
+    pub(super) fn may_orphan(&mut self) -> bool {
+        let may = self.orphans < MOST_ORPHANS;
+        self.orphans += usize::from(may);
+        may
+    }
+
+    /// One that was allowed to go on has come to its end.
+    pub(super) fn orphan_ended(&mut self) {
+        self.orphans -= 1;
     }
 
     /// A connection is there that is in use at once.

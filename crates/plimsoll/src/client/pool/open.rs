@@ -1,5 +1,6 @@
 //! Adding connections to the pool, and noticing that they end.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 
 use hyper::client::conn::http2;
@@ -11,7 +12,7 @@ use super::alarm::Watch;
 use super::connect::connect;
 use super::greeting::Overheard;
 use super::http1::Kept;
-use super::http2::{StreamLimit, Tasks};
+use super::http2::{Opened, StreamLimit, Tasks};
 use super::silence::Heard;
 use super::{ConnectionId, Pool, RequestBody, Version, windows};
 use crate::client::ClientAddress;
@@ -31,8 +32,8 @@ impl<B: RequestBody> Pool<B> {
     /// `client` is who it is for, in a cluster whose backends are told so.
     ///
     /// It is opened to the end though the request may leave before: that no connection can be had is news of the backend, however
-    /// little time those have who ask for one, and if it can, the next request has it. But not where connections are counted
-    /// out: there it ends with its request.
+    /// little time those have who ask for one, and if it can, the next request has it. But a few at a time only, and not where
+    /// connections are counted out: there it ends with its request.
     pub(crate) async fn open_http1(
         self: &Arc<Self>,
         id: BackendId,
@@ -41,10 +42,24 @@ impl<B: RequestBody> Pool<B> {
         if let Some(_opening) = self.opens() {
             return self.open_lease(id, client).await;
         }
-        let (sender, opened) = oneshot::channel();
+        let (mut sender, opened) = oneshot::channel();
         let pool = self.clone();
         tokio::spawn(async move {
-            if let Err(Ok(Some(mut lease))) = sender.send(pool.open_lease(id, client).await)
+            let mut opening = pin!(pool.open_lease(id, client));
+            let mut orphan = None;
+            let opened = tokio::select! {
+                biased;
+                opened = opening.as_mut() => opened,
+                () = sender.closed() => {
+                    orphan = pool.orphan(id);
+                    if orphan.is_none() {
+                        return;
+                    }
+                    opening.await
+                }
+            };
+            drop(orphan);
+            if let Err(Ok(Some(mut lease))) = sender.send(opened)
                 && !lease.is_single_use
             {
                 lease.is_spare = true;
@@ -53,6 +68,13 @@ impl<B: RequestBody> Pool<B> {
         });
         // It is dropped only with its runtime.
         opened.await.unwrap_or(Ok(None))
+    }
+
+    /// Lets a connection be opened whose request has left, as long as this is held; `None` where there are enough.
+    fn orphan(&self, id: BackendId) -> Option<Orphan<'_, B>> {
+        let mut state = self.state.lock();
+        // Not made where there may be none: its end takes the lock that is held here.
+        state.slot(id, &self.cluster)?.http1.may_orphan().then(|| Orphan { pool: self, id })
     }
 
     async fn open_lease(
@@ -124,9 +146,9 @@ impl<B: RequestBody> Pool<B> {
 
     /// Opens an HTTP/2 connection, and tells those who wait for it.
     async fn open_http2(self: &Arc<Self>, id: BackendId) {
+        let mut opening = Http2Opening { pool: self, id, is_over: false };
         let result = self.try_open_http2(id).await;
-        let waiting = self.state.lock().existing(id).map(|slot| slot.http2.opened());
-        for waiter in waiting.into_iter().flatten() {
+        for waiter in opening.end() {
             // Who has gone away meanwhile need not be told.
             let _ = waiter.send(result.clone());
         }
@@ -217,6 +239,43 @@ impl<B: RequestBody> Pool<B> {
         }
         drop(state);
         self.open_in_background(id, version);
+    }
+}
+
+/// An HTTP/2 connection that is being opened. Dropped with the runtime that it was opened on, it lets those who wait ask again.
+struct Http2Opening<'a, B: RequestBody> {
+    pool: &'a Pool<B>,
+    id: BackendId,
+    is_over: bool,
+}
+
+impl<B: RequestBody> Http2Opening<'_, B> {
+    /// It has ended: who waits for that. Once only, as another may begin then.
+    fn end(&mut self) -> Vec<Opened> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return Vec::new();
+        }
+        self.pool.state.lock().existing(self.id).map(|slot| slot.http2.opened()).unwrap_or_default()
+    }
+}
+
+impl<B: RequestBody> Drop for Http2Opening<'_, B> {
+    fn drop(&mut self) {
+        drop(self.end());
+    }
+}
+
+/// A connection that is being opened though the request that wanted it has left.
+struct Orphan<'a, B: RequestBody> {
+    pool: &'a Pool<B>,
+    id: BackendId,
+}
+
+impl<B: RequestBody> Drop for Orphan<'_, B> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.pool.state.lock().existing(self.id) {
+            slot.http1.orphan_ended();
+        }
     }
 }
 

@@ -23,6 +23,20 @@ use crate::client::timer::{Limit, TooLate};
 /// quicker; or the peer closes each at once, and that must not go on for the whole of the request's time.
 const MAX_OPENINGS: usize = 100;
 
+/// An attempt whose body hyper sends while its answer is waited for. How far that is is looked at when the wait ends, by whatever: who leaves
+/// may have sent all.
+struct Uploading<'a, B: RequestBody> {
+    attempt: &'a mut Attempt,
+    /// Exclusively, so that bodies need not be shared between threads.
+    body: &'a mut Outgoing<B>,
+}
+
+impl<B: RequestBody> Drop for Uploading<'_, B> {
+    fn drop(&mut self) {
+        self.attempt.set_sent(self.body.is_end_stream(), self.body.moved());
+    }
+}
+
 impl<B: RequestBody> Call<'_, B> {
     /// Offers the request to the backend `id`, which was chosen at `picked_at`.
     pub(super) async fn over_http2(
@@ -37,29 +51,31 @@ impl<B: RequestBody> Call<'_, B> {
         let mut openings = 0;
         loop {
             let (answer, backend, mut body, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
-                Sending::Sent(mut answer, stream, backend, body, copy) => {
+                Sending::Sent(mut answer, stream, backend, mut body, copy) => {
                     attempt.sent_on(stream);
-                    attempt.set_sent(body.is_end_stream(), body.moved());
+                    let uploading = Uploading { attempt: &mut attempt, body: &mut body };
                     let answer = loop {
                         let answer = limit.as_mut().wait(self.deadline, answer.as_mut()).await;
-                        if answer.is_ok() || !self.goes_on(&body) {
+                        if answer.is_ok() || !self.goes_on(uploading.body) {
                             break answer;
                         }
                     };
+                    drop(uploading);
                     (answer, backend, body, copy)
                 }
                 Sending::Wait(backend, opened) => match limit.as_mut().wait(self.deadline, opened).await {
-                    Ok(Ok(Ok(()))) if openings < MAX_OPENINGS => {
+                    // Who was opening it may have ended first, with its backend or with the runtime that it ran on: that shows when it is
+                    // asked for again.
+                    Ok(Ok(Ok(())) | Err(_)) if openings < MAX_OPENINGS => {
                         openings += 1;
+                        attempt.connected();
                         self.say_time_left(request.headers_mut());
                         continue;
                     }
-                    Ok(Ok(Ok(()))) => {
+                    Ok(Ok(Ok(())) | Err(_)) => {
                         return Tried::NotSent(connect_error(&mut attempt, &backend, ConnectError::ClosedAtOnce));
                     }
                     Ok(Ok(Err(cause))) => return Tried::NotSent(connect_error(&mut attempt, &backend, cause)),
-                    // The opening was dropped with its backend.
-                    Ok(Err(_)) => return Tried::NotSent(gone(&mut attempt)),
                     Err(TooLate) => {
                         let error = self.too_late(&mut attempt, self.connect_limit());
                         return self.failed(id, error, Repeatable::of(request));
@@ -78,7 +94,6 @@ impl<B: RequestBody> Call<'_, B> {
                 }
                 Ok(Err(failure)) => failure,
                 Err(TooLate) => {
-                    attempt.set_sent(body.is_end_stream(), body.moved());
                     attempt.set_awaits_caller(body.is_awaited());
                     let error = self.too_late(&mut attempt, self.limit);
                     return self.failed_http2(id, error, copy, request);
