@@ -186,12 +186,16 @@ class Fleet:
         for origin in self._origins:
             origin.stop()
 
-    def nginx(self, certificate: Certificate | None = None) -> str:
+    def nginx(self, certificate: Certificate | None = None, files: dict[str, bytes] | None = None) -> str:
         """An nginx with one worker that answers every request with its own address; below `/upload` only after it has read the
-        whole body. By TLS with a `certificate`, and in any case by HTTP/1 only. Returns that address."""
+        whole body; at the paths of `files`, which are without directories, with these. By TLS with a `certificate`, and in any
+        case by HTTP/1 only. Returns that address."""
         name, port = self._name("nginx"), free_port()
         home = self.directory / name
         home.mkdir()
+        for path, content in (files or {}).items():
+            (home / path.lstrip("/")).write_bytes(content)
+        locations = "\n".join(f"location = {path} {{ root {home}; }}" for path in files or {})
         paths = "\n".join(f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         tls = f"ssl_certificate {certificate.certificate}; ssl_certificate_key {certificate.key};" if certificate else ""
         (home / "nginx.conf").write_text(f"""
@@ -209,6 +213,7 @@ class Fleet:
                     add_header x-backend 127.0.0.1:{port} always;
                     location / {{ return 200 "127.0.0.1:{port}\\n"; }}
                     location /upload {{ proxy_pass http://127.0.0.1:{port}/; }}
+                    {locations}
                 }}
             }}
         """)
