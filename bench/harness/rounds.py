@@ -95,8 +95,10 @@ def _contestants(
                 grpc=shape.grpc,
                 short_messages=shape.short_messages,
                 forwarding_fields=shape.forwarding_fields,
+                subset=shape.subset,
             )
-            reason = PEERS[name].cannot(setup)
+            has_subset = setup.subset is None or PEERS[name].has_subsets
+            reason = PEERS[name].cannot(setup) if has_subset else "connects to all backends"
             if reason:
                 absent[name] = reason
                 continue

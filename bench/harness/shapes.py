@@ -30,6 +30,8 @@ class Shape:
     forwarding_fields: bool = False
     # Each proxy is measured once with all backends and once with so few, named "PROXY, N backends".
     also_with: int | None = None
+    # So many of the backends are enough for a proxy that can choose some for itself; who cannot has no part.
+    subset: int | None = None
     note: str = ""
 
 
@@ -137,5 +139,16 @@ SHAPES = [
         short_messages=True,
         also_with=PROCESSES,
         note="The same four nginx processes, each at 250 loopback addresses; or the first address of each.",
+    ),
+    Shape(
+        "backends-1000-subset",
+        "1,000 backends, of which a proxy takes 50, beside 4",
+        Wrk(),
+        goals={f"plimsoll, {PROCESSES} backends": 1.05},
+        backends=start_thousand,
+        short_messages=True,
+        also_with=PROCESSES,
+        subset=50,
+        note="As each proxy of many in front of a thousand backends does (docs/subsets.md).",
     ),
 ]

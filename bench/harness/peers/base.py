@@ -28,6 +28,8 @@ class Setup:
     # Whether every proxy adds the fields that plimsoll adds unasked: X-Forwarded-For, -Proto, -Host and -Port to
     # requests, and Via to requests and responses.
     forwarding_fields: bool = False
+    # To how many of the backends it connects; all if that is not said.
+    subset: int | None = None
 
     @property
     def upstream_keepalive(self) -> int:
@@ -39,6 +41,8 @@ class Peer:
     """A proxy under test. Subclasses write the configuration and name the command."""
 
     name: str
+    # Whether it can be told to connect to some of the backends only.
+    has_subsets = False
 
     def __init__(self, site: Site, setup: Setup, label: str):
         self.port = free_port()

@@ -6,6 +6,7 @@ from .base import HEALTH_INTERVAL_SECONDS, MAX_CONNECTIONS, Peer
 
 class Plimsoll(Peer):
     name = "plimsoll"
+    has_subsets = True
     # Set from the command line before the first use.
     program = "target/release/plimsoll"
 
@@ -21,6 +22,7 @@ class Plimsoll(Peer):
         if setup.certificate:
             pair = f'{{ certificate = "{setup.certificate.chain}", key = "{setup.certificate.key}" }}'
             tls = f"[listeners.tls]\ncertificates = [{pair}]"
+        subset = f"[clusters.backends.subset]\nsize = {setup.subset}" if setup.subset else ""
         listener, tables = self.further()
         config = self.write(
             "plimsoll.toml",
@@ -48,6 +50,7 @@ backends = [{backends}]
 [clusters.backends.health]
 {'check = "grpc"' if setup.grpc else 'check = "http"'}
 interval = "{HEALTH_INTERVAL_SECONDS}s"
+{subset}
 {tables}
 """,
         )
