@@ -32,6 +32,7 @@ mod clients;
 pub mod config;
 mod connection;
 mod date;
+mod debt;
 mod degrade;
 mod destination;
 mod ended;

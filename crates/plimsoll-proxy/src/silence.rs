@@ -1,7 +1,7 @@
 //! A client on HTTP/2 that sends less of a request's body than it should, while it is waited for.
 //!
-//! The same rule as for HTTP/1 (`time_limits`), for one stream instead of a connection: below `min_body_rate` for as long as
-//! `idle_timeout`. Only the time counts for which the body is wanted and nothing is there. No timer exists until a read finds
+//! The same rule as for HTTP/1 (`time_limits`), for one stream instead of a connection: behind `min_body_rate` by as much as
+//! `idle_timeout` (`debt`). Only the time counts for which the body is wanted and nothing is there. No timer exists until a read finds
 //! nothing, and it is put right only when it fires.
 
 use std::future::Future as _;
@@ -11,50 +11,43 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
+use crate::debt::Debt;
+
 /// How a body comes in.
 pub(crate) struct Silence {
-    /// How long it may be too slow.
+    /// How far it may be behind.
     patience: Duration,
     /// Bytes a second; zero for any above none.
     least_rate: u64,
     /// The body is waited for since then.
     since: Option<Instant>,
-    /// Waited before that, since the count of bytes began.
-    waited: Duration,
-    bytes: u64,
+    /// How far it was behind before that.
+    debt: Debt,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Silence {
     pub(crate) fn new(patience: Duration, least_rate: u64) -> Self {
-        Self { patience, least_rate, since: None, waited: Duration::ZERO, bytes: 0, timer: None }
+        Self { patience, least_rate, since: None, debt: Debt::NONE, timer: None }
     }
 
     /// So many bytes have come.
     pub(crate) fn on_bytes(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
-        if let Some(since) = self.since.take() {
-            self.waited += since.elapsed();
-        }
+        let waited = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.debt.add(waited, bytes as u64, self.least_rate);
     }
 
     /// Nothing is there. Ready when that is so for too long.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let since = *self.since.get_or_insert_with(Instant::now);
-            let until = since + self.patience.saturating_sub(self.waited);
+            let until = since + self.debt.left_of(self.patience);
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
             ready!(timer.as_mut().poll(cx));
-            if timer.deadline() < until {
-                timer.as_mut().reset(until);
-                continue;
-            }
-            let enough = u128::from(self.least_rate) * self.patience.as_millis() / 1_000;
-            if self.bytes == 0 || u128::from(self.bytes) < enough {
+            if timer.deadline() >= until {
                 return Poll::Ready(());
             }
-            // What has come was enough for the time until now; from here on it counts anew.
-            (self.bytes, self.waited, self.since) = (0, Duration::ZERO, None);
+            timer.as_mut().reset(until);
         }
     }
 }
@@ -85,9 +78,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silence_and_a_trickle_end_and_a_slow_link_does_not() {
         assert_eq!(lasts(1, Duration::from_secs(600)).await, PATIENCE);
-        assert_eq!(lasts(1, Duration::from_secs(1)).await, PATIENCE);
+        let trickle = lasts(1, Duration::from_secs(1)).await;
+        assert!(trickle > PATIENCE && trickle < PATIENCE + Duration::from_secs(1), "{trickle:?}");
         assert!(lasts(150, Duration::from_secs(1)).await >= Duration::from_secs(600));
         assert!(lasts(1_500, Duration::from_secs(9)).await >= Duration::from_secs(600));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn much_at_once_buys_no_further_silence() {
+        let mut silence = Silence::new(PATIENCE, 100);
+        let begun = Instant::now();
+        assert!(timeout(Duration::from_millis(1), poll_fn(|cx| silence.poll(cx))).await.is_err());
+        silence.on_bytes(1_000_000);
+        poll_fn(|cx| silence.poll(cx)).await;
+        assert!(begun.elapsed() < PATIENCE + Duration::from_millis(10), "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

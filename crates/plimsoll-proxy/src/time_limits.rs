@@ -6,7 +6,7 @@
 //!
 //! Slow is not only silent. A client that sends a byte of its body, or takes one of its answer, every few seconds is never
 //! silent and never done (slow body, slow read); so while we wait for the client, bytes have to move at a least rate. One that
-//! stays below it for as long as it might have been idle is let go.
+//! is behind it by as much as it might have been idle is let go (`debt`).
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::task::{Context, Poll};
@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::activity::{Activity, Connection, Stage};
+use crate::debt::Debt;
 use crate::listener::Limits;
 
 /// Which limit a connection has overstayed.
@@ -40,8 +41,10 @@ pub(crate) struct TimeLimits {
     last: Look,
     idle_since: Instant,
     head_since: Option<Instant>,
-    slow_body_since: Option<Instant>,
-    slow_answer_since: Option<Instant>,
+    /// Of the body of the request that is under way.
+    body_debt: Debt,
+    /// Of taking answers.
+    answer_debt: Debt,
 }
 
 /// What was seen at a look.
@@ -91,8 +94,8 @@ impl TimeLimits {
             last: Look { at: now, begun: 0, stage: Stage::Idle, received: 0, sent: 0, blocked: false },
             idle_since: now,
             head_since: None,
-            slow_body_since: None,
-            slow_answer_since: None,
+            body_debt: Debt::NONE,
+            answer_debt: Debt::NONE,
         }
     }
 
@@ -119,23 +122,30 @@ impl TimeLimits {
         }
         self.head_since = (same_request && new.stage == Stage::Head).then(|| self.head_since.unwrap_or(now));
 
+        // Only the time counts between two looks that both find us waiting; what moves counts always.
         let elapsed = now - old.at;
-        let wants_body = same_request && old.stage == Stage::Body && new.stage == Stage::Body;
-        let slow = wants_body && self.is_slow(new.received - old.received, elapsed);
-        self.slow_body_since = slow.then(|| self.slow_body_since.unwrap_or(old.at));
-
-        let stuck = old.blocked && new.blocked;
-        let slow = stuck && self.is_slow(new.sent - old.sent, elapsed);
-        self.slow_answer_since = slow.then(|| self.slow_answer_since.unwrap_or(old.at));
+        let time_if = |waits: bool| if waits { elapsed } else { Duration::ZERO };
+        if same_request {
+            let wants_body = old.stage == Stage::Body && new.stage == Stage::Body;
+            self.body_debt.add(time_if(wants_body), new.received - old.received, self.least_rate);
+        } else {
+            self.body_debt = Debt::NONE;
+        }
+        if new.blocked {
+            self.answer_debt.add(time_if(old.blocked), new.sent - old.sent, self.least_rate);
+        } else {
+            // It has taken all that there was.
+            self.answer_debt = Debt::NONE;
+        }
 
         let over = |since: Option<Instant>, limit: Duration| since.is_some_and(|since| now - since >= limit);
         if over(self.head_since, self.header_read_timeout) {
             Some(Overdue::Head)
         } else if is_idle && now - self.idle_since >= may_be_idle {
             Some(Overdue::Idle)
-        } else if over(self.slow_body_since, self.idle_timeout) {
+        } else if self.body_debt.exceeds(self.idle_timeout) {
             Some(Overdue::Body)
-        } else if over(self.slow_answer_since, self.idle_timeout) {
+        } else if self.answer_debt.exceeds(self.idle_timeout) {
             Some(Overdue::Answer)
         } else {
             None
@@ -146,8 +156,54 @@ impl TimeLimits {
     pub(crate) fn is_busy(&mut self) {
         self.idle_since = self.last.at;
     }
+}
 
-    fn is_slow(&self, bytes: u64, elapsed: Duration) -> bool {
-        bytes == 0 || u128::from(bytes) * 1_000 < u128::from(self.least_rate) * elapsed.as_millis()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    /// What ends a connection, and at which second, that is looked at every five and found in `stage` and blocked or not, when so
+    /// many bytes came in or went out in every so many looks.
+    fn ended(stage: Stage, blocked: bool, bytes: u64, every: u64) -> Option<(Overdue, u64)> {
+        let mut limits = TimeLimits::new(&Limits::from(&config::Listener::default()));
+        let begun = limits.last.at;
+        limits.last = Look { begun: 1, stage, blocked, ..limits.last };
+        (1..1_000).find_map(|look| {
+            let at = begun + Duration::from_secs(5 * look);
+            let moved = bytes * (look / every);
+            let look_now = Look { at, begun: 1, stage, received: moved, sent: moved, blocked };
+            limits.look(look_now, Duration::from_secs(75)).map(|overdue| (overdue, 5 * look))
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_now_and_then_does_not_keep_a_slow_client() {
+        for (stage, blocked, overdue) in [(Stage::Body, false, Overdue::Body), (Stage::Busy, true, Overdue::Answer)] {
+            assert_eq!(ended(stage, blocked, 0, 1), Some((overdue, 75)));
+            assert_eq!(ended(stage, blocked, 1_200, 14), Some((overdue, 80)));
+            assert_eq!(ended(stage, blocked, 1_200, 1), None);
+            assert_eq!(ended(stage, blocked, 16_800, 14), None);
+        }
+        assert_eq!(ended(Stage::Busy, false, 0, 1), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_for_which_the_client_is_not_waited_for_neither_counts_nor_forgives() {
+        let mut limits = TimeLimits::new(&Limits::from(&config::Listener::default()));
+        let begun = limits.last.at;
+        let mut overdue_at = |second, stage, request| {
+            let at = begun + Duration::from_secs(second);
+            let look = Look { at, begun: request, stage, received: 0, sent: 0, blocked: false };
+            limits.look(look, Duration::from_secs(75))
+        };
+        assert_eq!(overdue_at(5, Stage::Body, 1), None);
+        assert_eq!(overdue_at(75, Stage::Body, 1), None);
+        assert_eq!(overdue_at(80, Stage::Busy, 1), None);
+        assert_eq!(overdue_at(200, Stage::Body, 1), None);
+        assert_eq!(overdue_at(205, Stage::Body, 1), Some(Overdue::Body));
+        // The next request owes nothing.
+        assert_eq!(overdue_at(210, Stage::Body, 2), None);
+        assert_eq!(overdue_at(280, Stage::Body, 2), None);
     }
 }

@@ -6,10 +6,10 @@
 //! one that the client holds up. That takes both directions' frames and one small entry per open stream. To ask the
 //! bodies instead would miss all whose last bytes have been handed over and lie, untaken, in the protocol's buffers.
 //!
-//! A client that opens a window by a byte now and then holds them as well. So the time for which it does begins anew only
-//! when what it took since the last look is worth that time, at the least rate that is asked of it; as on HTTP/1
-//! (`time_limits`). A stream that has a window itself, and waits for that of the connection, cannot be told from one with
-//! little to say, and needs to take something only, if the connection as a whole takes enough.
+//! A client that opens a window by a byte now and then holds them as well. So what it takes counts for as much time as it is
+//! worth at the least rate that is asked of it, and no more; as on HTTP/1 (`time_limits`, `debt`). A stream that has a window
+//! itself, and waits for that of the connection, cannot be told from one with little to say, and needs to take something
+//! only, if the connection as a whole takes enough.
 //!
 //! Windows are counted as RFC 9113, 6.9 has it: `initial + Σ updates − Σ data`, and a change of `initial` moves all.
 
@@ -17,6 +17,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
+
+use crate::debt::Debt;
 
 /// What a window is until settings or updates say otherwise (RFC 9113, 6.9.2), in bytes.
 const INITIAL_WINDOW: i64 = 65_535;
@@ -38,8 +40,17 @@ struct Open {
     window: i64,
     /// The head of the response went out.
     is_answered: bool,
-    /// First seen without window, with too little sent since.
-    held_since: Option<Timestamp>,
+    /// Seen without window at the last look, too.
+    held: Option<Held>,
+}
+
+/// How a stream is held.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// Behind with anything at all.
+    silent: Debt,
+    /// Behind the least rate.
+    slow: Debt,
 }
 
 /// All streams that are open, in the order of their opening, which is that of their numbers. Those that end are mostly
@@ -89,7 +100,7 @@ impl Streams {
         self.highest = id;
         if self.open.len() < self.most {
             let window = self.initial_window;
-            self.open.push_back(Open { id, sent: 0, since: now, window, is_answered: false, held_since: None });
+            self.open.push_back(Open { id, sent: 0, since: now, window, is_answered: false, held: None });
         }
         true
     }
@@ -153,22 +164,22 @@ impl Streams {
         let connection_is_held = self.connection_window <= 0;
         let elapsed = now.since(std::mem::replace(&mut self.looked, now));
         let sent_in_all = std::mem::take(&mut self.sent);
-        let is_enough = |sent: u64| u128::from(sent) * 1_000 >= u128::from(least_rate) * elapsed.as_millis();
-        let mut held = 0;
+        let mut count = 0;
         for open in &mut self.open {
             let sent = std::mem::take(&mut open.sent);
             if !open.is_answered || !connection_is_held && open.window > 0 {
-                open.held_since = None;
+                open.held = None;
                 continue;
             }
             let counted = if open.window > 0 { sent_in_all } else { u64::from(sent) };
-            if sent > 0 && is_enough(counted) {
-                open.held_since = None;
-            }
-            let since = *open.held_since.get_or_insert(now);
-            held += usize::from(now.since(since) >= patience);
+            // It is waited for from the first look on that finds it held.
+            let waited = if open.held.is_some() { elapsed } else { Duration::ZERO };
+            let held = open.held.get_or_insert_default();
+            held.silent.add(waited, u64::from(sent), 0);
+            held.slow.add(waited, counted, least_rate);
+            count += usize::from(held.silent.exceeds(patience) || held.slow.exceeds(patience));
         }
-        held > FORGOTTEN_STREAMS || held > 0 && held == self.open.len()
+        count > FORGOTTEN_STREAMS || count > 0 && count == self.open.len()
     }
 }
 
@@ -216,9 +227,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_too_slowly_is_held_as_if_nothing_were() {
+    fn what_is_taken_counts_for_the_time_that_it_is_worth() {
         for (bytes, every, ends) in
-            [(0, 1, Some(10)), (1, 9, Some(10)), (99, 1, Some(10)), (100, 1, None), (100, 9, None)]
+            [(0, 1, Some(10)), (1, 9, Some(11)), (50, 1, Some(20)), (100, 1, None), (100, 9, Some(11)), (900, 9, None)]
         {
             assert_eq!(held_at(&mut held(1), bytes, every, RATE), ends, "{bytes} every {every} s");
         }
