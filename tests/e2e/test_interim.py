@@ -138,7 +138,8 @@ def test_refusal_comes_instead_of_100(proxy: Proxy, backend: Backend, status: in
         head = client.read_head()
         assert head.status == status
     with http2.Connection.to(proxy.port) as client:
-        client.send(expecting_http2(path, MIB))
+        # Nobody is told to go on, so that a refusal comes when the first part has.
+        client.send(expecting_http2(path, MIB) + http2.data(1, bytes(FIRST_PART), end=False))
         assert client.reading(lambda: client.answer(1).ended or client.answer(1).reset is not None)
         assert (client.answer(1).status, client.answer(1).interim) == (status, [])
     assert path not in backend.bodies

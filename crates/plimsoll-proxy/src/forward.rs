@@ -328,8 +328,10 @@ async fn let_in(
     let Decided { passage, metadata, is_marked, class, said } = target.let_in(request, is_grpc, customer);
     (case.class, case.said) = (class, said);
     active.passage = passage?;
-    // A client that waits to be told to go on sends nothing before the backend was asked.
-    if !request.body().is_end_stream() && !request.headers().contains_key(EXPECT) {
+    // A client that waits to be told to go on sends nothing before the backend was asked. On HTTP/2 nobody is told (`prepare`), and
+    // the field would only be a way round this.
+    let waits = request.version() != Version::HTTP_2 && request.headers().contains_key(EXPECT);
+    if !request.body().is_end_stream() && !waits {
         request.body_mut().first_part().await.map_err(|_| Refusal::SlowBody)?;
     }
     Ok((metadata, metadata.filter(|_| is_marked).and_then(|metadata| metadata.criticality)))
