@@ -117,6 +117,12 @@ fn length(headers: &HeaderMap, origin: Origin) -> Result<u64, Fault> {
 /// (RFC 9110, 8.6, warns of it).
 const MAX_LENGTH: u64 = i64::MAX as u64;
 
+/// Whether a value of `Content-Length` is one number that is believed in, in whatever version of HTTP it came.
+#[must_use]
+pub fn is_length(value: &HeaderValue) -> bool {
+    number(value).is_ok()
+}
+
 /// Digits and nothing else; `str::parse` would take a sign.
 fn number(value: &HeaderValue) -> Result<u64, Fault> {
     let digits = value.as_bytes();

@@ -30,7 +30,7 @@ pub mod write;
 pub use body::{Decoder, Piece};
 pub use fault::Fault;
 pub use fields::strip_forbidden_trailers;
-pub use framing::Framing;
+pub use framing::{Framing, is_length};
 pub use request::{MAX_METHOD, RequestHead};
 pub use response::ResponseHead;
 pub use scan::{Limits, Scan};

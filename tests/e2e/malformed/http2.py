@@ -176,6 +176,9 @@ REQUESTS = (
     bad("length-without-body", field(b"content-length", b"5"), "8.1.1"),
     bad("length-twice-different", with_body((b"content-length", b"5"), (b"content-length", b"3")), "8.1.1"),
     bad("length-twice-the-same", with_body((b"content-length", b"5"), (b"content-length", b"5")), "8.1.1"),
+    bad("empty-length", field(b"content-length", b""), "9110 8.6"),
+    # Not ended: h2 would find the body too short.
+    bad("length-of-2-to-63", headers(1, request(b"POST", b"/", (b"content-length", b"9223372036854775808")), end=False) + data(1, b"abcde", end=False), "9110 8.6"),
     bad("length-in-list", with_body((b"content-length", b"5, 5")), "8.1.1"),
     bad("length-with-sign", with_body((b"content-length", b"+5")), "8.1.1"),
     bad("length-of-junk", with_body((b"content-length", b"5\r\nx-a: 1")), "8.1.1"),

@@ -6,7 +6,7 @@
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue};
 use http::{Method, Request};
-use plimsoll_http1::{Fault, MAX_METHOD, is_host};
+use plimsoll_http1::{Fault, MAX_METHOD, is_host, is_length};
 
 use crate::listener::Limits;
 
@@ -20,8 +20,10 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), Faul
     if request.headers().len() > limits.max_headers {
         return Err(Fault::TooManyFields);
     }
-    // h2 reads the first and passes all on; a backend that speaks it might take the request for malformed.
-    if request.headers().get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+    // h2 reads the first and passes all on; a backend that speaks it might take the request for malformed. An empty one it takes for
+    // zero, and any 19 digits for a number.
+    let mut lengths = request.headers().get_all(CONTENT_LENGTH).iter();
+    if lengths.next().is_some_and(|length| !is_length(length)) || lengths.next().is_some() {
         return Err(Fault::ContentLength);
     }
     let is_good = |(name, value): (&HeaderName, &HeaderValue)| {
@@ -103,6 +105,9 @@ mod tests {
             ("http://a/x", &[("x", "y ")], Some(Fault::Field)),
             ("http://a/x", &[("content-length", "5")], None),
             ("http://a/x", &[("content-length", "5"), ("content-length", "5")], Some(Fault::ContentLength)),
+            ("http://a/x", &[("content-length", "9223372036854775807")], None),
+            ("http://a/x", &[("content-length", "9223372036854775808")], Some(Fault::ContentLength)),
+            ("http://a/x", &[("content-length", "")], Some(Fault::ContentLength)),
             ("http://a/x", &[("a", ""), ("b", ""), ("c", ""), ("d", "")], Some(Fault::TooManyFields)),
         ] {
             assert_eq!(faults(uri, fields), fault, "{uri} {fields:?}");
