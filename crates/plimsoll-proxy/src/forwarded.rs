@@ -4,7 +4,8 @@
 //! every such field is dropped, whichever the listener is told to send: `X-Forwarded-` with whatever follows, `Forwarded`,
 //! and `X-Real-IP`, which as many backends believe. Underscores count as dashes, since servers that hand fields on as
 //! variables (CGI, WSGI) make no difference. What a trusted proxy sends is gone on with: addresses are appended to its list,
-//! and its word for the scheme, the host and the port stays. A form that the listener is not told to send is dropped from
+//! and its word for the scheme, the host and the port stays. Names with underscores are dropped from it too: such servers make one
+//! variable of `X_Forwarded_For` and the list, and a proxy that knows only the usual spelling passes on what its clients wrote. A form that the listener is not told to send is dropped from
 //! trusted proxies too: one that knows nothing of `Forwarded` passes on what its clients wrote there.
 //!
 //! Whom to trust is asked of the client's address, after the PROXY protocol: a balancer that passes connections on
@@ -152,6 +153,8 @@ impl Marks {
             Some(_) if !self.trusted => true,
             // Where nothing is sent, a trusted proxy's word goes through as it is.
             Some(_) if self.x_forwarded.is_none() && self.element.is_none() => false,
+            // It is one variable with the right spelling to some servers.
+            Some(_) if name.as_str().contains('_') => true,
             Some(Claim::XForwarded) => self.x_forwarded.is_none(),
             Some(Claim::Rfc7239) => self.element.is_none(),
             Some(Claim::Other) => false,

@@ -116,6 +116,18 @@ fn what_a_trusted_proxy_says_is_gone_on_with() {
 }
 
 #[test]
+fn underscores_are_dropped_from_a_trusted_proxy_too_unless_nothing_is_sent() {
+    let claims = [("x_real_ip", "10.1.1.1"), ("x-forwarded_proto", "https"), ("forwarded_", "for=10.1.1.1")];
+    for (x_forwarded, rfc7239) in [(true, false), (false, true), (true, true)] {
+        let rules = rules(x_forwarded, rfc7239, "10.0.0.0/8");
+        let all = marked(&peer("10.9.9.9:5", false), &rules, request("/", &claims));
+        assert!(!all.iter().any(|field| field.contains('_')), "{all:?}");
+    }
+    let none = rules(false, false, "10.0.0.0/8");
+    assert_eq!(marked(&peer("10.9.9.9:5", false), &none, request("/", &claims)).len(), claims.len());
+}
+
+#[test]
 fn a_form_that_is_not_sent_is_not_believed_of_a_trusted_proxy_either() {
     let one = rules(true, false, "10.0.0.0/8");
     let all = marked(&peer("10.9.9.9:5", false), &one, request("/", &[("forwarded", "for=10.1.1.1")]));
