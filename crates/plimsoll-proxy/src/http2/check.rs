@@ -4,7 +4,7 @@
 //! and two clients that ask for the same in two protocols must not get two answers. Some of it could not even be said on
 //! HTTP/1, where a blank ends a word; so it is how one would smuggle a request through a proxy that translates.
 
-use http::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request};
 use plimsoll_http1::{Fault, MAX_METHOD, is_host, is_length};
 
@@ -17,7 +17,7 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), Faul
     }
     check_target(request, limits.max_uri)?;
     check_host(request)?;
-    if request.headers().len() > limits.max_headers {
+    if has_more_than(limits.max_headers, request.headers()) {
         return Err(Fault::TooManyFields);
     }
     // h2 reads the first and passes all on; a backend that speaks it might take the request for malformed. An empty one it takes for
@@ -31,6 +31,12 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), Faul
         !name.as_str().contains('"') && value.as_bytes().trim_ascii().len() == value.len()
     };
     if request.headers().iter().all(is_good) { Ok(()) } else { Err(Fault::Field) }
+}
+
+/// Whether there are more fields. The pieces of a cookie, which HTTP/2 may send one by one, go on as one field, and count as one.
+fn has_more_than(most: usize, headers: &HeaderMap) -> bool {
+    let pieces = || headers.get_all(COOKIE).iter().count();
+    headers.len() > most && headers.len() - pieces().saturating_sub(1) > most
 }
 
 fn check_target<B>(request: &Request<B>, max_uri: usize) -> Result<(), Fault> {
@@ -109,6 +115,12 @@ mod tests {
             ("http://a/x", &[("content-length", "9223372036854775808")], Some(Fault::ContentLength)),
             ("http://a/x", &[("content-length", "")], Some(Fault::ContentLength)),
             ("http://a/x", &[("a", ""), ("b", ""), ("c", ""), ("d", "")], Some(Fault::TooManyFields)),
+            ("http://a/x", &[("a", ""), ("b", ""), ("cookie", "c"), ("cookie", "d"), ("cookie", "e")], None),
+            (
+                "http://a/x",
+                &[("a", ""), ("b", ""), ("c", ""), ("cookie", "d"), ("cookie", "e")],
+                Some(Fault::TooManyFields),
+            ),
         ] {
             assert_eq!(faults(uri, fields), fault, "{uri} {fields:?}");
         }
