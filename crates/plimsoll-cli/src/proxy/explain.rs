@@ -11,6 +11,7 @@ use plimsoll_admin::{
 };
 use plimsoll_core::admit::Pressure;
 use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, Kind, customer_label};
+use plimsoll_proxy::printable;
 
 /// Where backends are now, by cluster and address: asked for when requests are told, so that nothing of it is remembered with each.
 pub(super) struct Localities(HashMap<String, HashMap<SocketAddr, Arc<str>>>);
@@ -76,7 +77,8 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
         listener: known.listener.to_string(),
         client: known.client.to_string(),
         method: known.method.to_string(),
-        path: known.path.to_string(),
+        // On HTTP/2 it may hold any character.
+        path: printable(&known.path.to_string()).into_owned(),
         route: known.route.as_ref().map(ToString::to_string),
         cluster: known.cluster.as_ref().map(ToString::to_string),
         criticality: known.criticality.map(|Criticality { level, from, malformed }| CriticalityExplained {
@@ -167,5 +169,12 @@ mod tests {
             assert_eq!(find(told).len(), 1, "{told}");
         }
         assert!(find("O").is_empty() && find("nnn").is_empty());
+    }
+
+    #[test]
+    fn a_path_tells_no_terminal_what_to_do() {
+        let mut known = Arc::unwrap_or_clone(of(b"ann"));
+        known.path = "/\u{9b}2J\u{202e}\u{e4}".into();
+        assert_eq!(explanation(&known, Instant::now()).path, "/\\u009b2J\\u202e\u{e4}");
     }
 }

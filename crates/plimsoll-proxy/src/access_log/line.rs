@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::Version;
 
 use super::entry::Entry;
+use crate::printable::is_printable;
 
 /// Of a path with its query. Longer ones are attacks or tracking; the cut is marked.
 const MAX_PATH: usize = 2048;
@@ -158,8 +159,7 @@ fn escape(line: &mut String, value: &[u8], most: usize) -> fmt::Result {
             match c {
                 '"' => line.write_str("\\\"")?,
                 '\\' => line.write_str("\\\\")?,
-                // All of them are in the plane where four digits are enough.
-                c if c.is_control() || is_invisible(c) => write!(line, "\\u{:04x}", u32::from(c))?,
+                c if !is_printable(c) => write!(line, "\\u{:04x}", u32::from(c))?,
                 c => line.write_char(c)?,
             }
         }
@@ -168,11 +168,6 @@ fn escape(line: &mut String, value: &[u8], most: usize) -> fmt::Result {
         }
     }
     if cut { line.write_str(CUT) } else { Ok(()) }
-}
-
-/// Ends of lines to some readers, and what turns the direction of text round.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

@@ -1,0 +1,42 @@
+//! Which characters of what a client sent may stand in a line that a person reads.
+//!
+//! A control character may forge a line or tell a terminal what to do, and so may those beyond ASCII (U+009B begins a sequence as
+//! ESC and `[` do). What turns the direction of text round makes a line read as another.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Whether it shows as what it is: neither a control character, nor an end of a line to some readers, nor what turns the direction
+/// of text round. Those that are not are all in the plane where four digits are enough.
+pub(crate) fn is_printable(c: char) -> bool {
+    let turns_round = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}') && !turns_round
+}
+
+/// The text with all else escaped, as in the access log: `\u009b`.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_printable) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(2 * text.len());
+    for c in text.chars() {
+        if is_printable(c) {
+            escaped.push(c);
+        } else {
+            write!(escaped, "\\u{:04x}", u32::from(c)).expect("writing to a string does not fail");
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_forges_a_line_is_escaped_and_all_else_stays() {
+        assert!(matches!(printable("/ä\\\" 日本"), Cow::Borrowed("/ä\\\" 日本")));
+        assert_eq!(printable("/\u{9b}2J\u{202e}\n\u{2028}\u{1b}ä"), "/\\u009b2J\\u202e\\u000a\\u2028\\u001bä");
+    }
+}
