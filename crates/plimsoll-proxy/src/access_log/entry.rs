@@ -1,15 +1,15 @@
 //! What the log says of one request.
 //!
-//! What the client sent is kept as it came, by reference to the bytes that hold it anyway; it is cut and escaped when the
-//! line is made.
+//! What the client sent is kept as it came, as far as it will be shown (`texts`); it is escaped when the line is made.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::header::{HOST, USER_AGENT};
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Version};
 
+use super::texts::{Text, Texts};
 use crate::peer::Peer;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -26,12 +26,8 @@ pub(crate) struct Entry {
     pub(super) tls_version: Option<&'static str>,
     pub(super) server_name: Option<Box<str>>,
     pub(super) method: Method,
-    pub(super) uri: Uri,
     pub(super) protocol: Version,
-    pub(super) host: Option<HeaderValue>,
-    pub(super) user_agent: Option<HeaderValue>,
-    pub(super) request_id: Option<HeaderValue>,
-    pub(super) trace_parent: Option<HeaderValue>,
+    pub(super) texts: Texts,
     /// Where its route leads.
     pub(crate) cluster: Option<Arc<str>>,
     /// Of the answer; `None` when the client left before there was one.
@@ -57,7 +53,14 @@ pub(crate) struct Entry {
 impl Entry {
     /// Of a request whose head has just been read, before anything in it is changed.
     pub(crate) fn new<B>(peer: &Peer, listener: &Arc<str>, request: &Request<B>) -> Self {
-        let field = |name| request.headers().get(name).cloned();
+        let uri = request.uri();
+        let field = |name| request.headers().get(name).map(HeaderValue::as_bytes);
+        // The host that the request was for, as the client wrote it.
+        let authority = uri.authority().map(|authority| authority.as_str().as_bytes()).or_else(|| field(HOST));
+        // Path and query. `CONNECT` has none, and `OPTIONS *` no slash.
+        let path = uri.path_and_query().map(|path| path.as_str().as_bytes());
+        // In the order of `Text`.
+        let texts = [authority, path, field(USER_AGENT), field(X_REQUEST_ID), field(TRACEPARENT)];
         let tls = peer.tls.as_ref();
         Self {
             at: SystemTime::now(),
@@ -68,12 +71,8 @@ impl Entry {
             tls_version: tls.map(|tls| tls.version),
             server_name: tls.and_then(|tls| tls.server_name.clone()),
             method: request.method().clone(),
-            uri: request.uri().clone(),
             protocol: request.version(),
-            host: field(HOST),
-            user_agent: field(USER_AGENT),
-            request_id: field(X_REQUEST_ID),
-            trace_parent: field(TRACEPARENT),
+            texts: Texts::copy(texts),
             cluster: None,
             status: None,
             bytes_in: 0,
@@ -93,12 +92,37 @@ impl Entry {
         self.head_after = Some(self.begun.elapsed());
     }
 
-    /// The host that the request was for, as the client wrote it.
-    pub(super) fn authority(&self) -> &[u8] {
-        match (self.uri.authority(), &self.host) {
-            (Some(authority), _) => authority.as_str().as_bytes(),
-            (None, Some(host)) => host.as_bytes(),
-            (None, None) => b"",
+    /// What the client sent.
+    pub(super) fn text(&self, text: Text) -> Option<&[u8]> {
+        self.texts.get(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn an_entry_does_not_hold_the_buffer_of_the_head() {
+        let head = Bytes::from(b"/path a.example agent id".repeat(100));
+        let part = |range| HeaderValue::from_maybe_shared(head.slice(range)).unwrap();
+        let mut request = Request::new(());
+        *request.uri_mut() = http::Uri::from_maybe_shared(head.slice(..5)).unwrap();
+        for (name, range) in [(HOST, 6..15), (USER_AGENT, 16..21), (X_REQUEST_ID, 22..24), (TRACEPARENT, 22..24)] {
+            request.headers_mut().insert(name, part(range));
         }
+        let peer = Peer {
+            address: ([10, 0, 0, 9], 51312).into(),
+            local: ([10, 0, 0, 1], 80).into(),
+            tls: None,
+            is_unnamed: false,
+        };
+        let entry = Entry::new(&peer, &Arc::from("public"), &request);
+        drop(request);
+        assert!(head.is_unique());
+        assert_eq!(entry.text(Text::Authority), Some(&b"a.example"[..]));
+        assert_eq!(entry.text(Text::Path), Some(&b"/path"[..]));
     }
 }

@@ -11,12 +11,13 @@ use std::time::Duration;
 use http::Version;
 
 use super::entry::Entry;
+use super::texts::Text;
 use crate::printable::is_printable;
 
 /// Of a path with its query. Longer ones are attacks or tracking; the cut is marked.
-const MAX_PATH: usize = 2048;
+pub(super) const MAX_PATH: usize = 2048;
 /// Of any other text that a client chose.
-const MAX_TEXT: usize = 512;
+pub(super) const MAX_TEXT: usize = 512;
 /// Stands where something was cut.
 const CUT: &str = "…";
 
@@ -41,8 +42,8 @@ fn json(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Result {
     optional(line, ",\"cluster\":", entry.cluster.as_deref().map(str::as_bytes))?;
     text(line, ",\"method\":", entry.method.as_str().as_bytes(), MAX_TEXT)?;
     write!(line, ",\"scheme\":\"{}\"", entry.scheme)?;
-    text(line, ",\"authority\":", entry.authority(), MAX_TEXT)?;
-    text(line, ",\"path\":", path(entry).as_bytes(), MAX_PATH)?;
+    text(line, ",\"authority\":", entry.text(Text::Authority).unwrap_or_default(), MAX_TEXT)?;
+    text(line, ",\"path\":", entry.text(Text::Path).unwrap_or_default(), MAX_PATH)?;
     write!(line, ",\"protocol\":\"{}\"", protocol(entry.protocol))?;
     if let Some(status) = entry.status {
         write!(line, ",\"status\":{}", status.as_u16())?;
@@ -61,9 +62,9 @@ fn json(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Result {
     write!(line, ",\"complete\":{}", entry.complete)?;
     optional(line, ",\"reason\":", entry.reason.map(str::as_bytes))?;
     optional(line, ",\"degraded\":", entry.degraded.map(str::as_bytes))?;
-    optional(line, ",\"request_id\":", entry.request_id.as_ref().map(|value| value.as_bytes()))?;
-    optional(line, ",\"trace_parent\":", entry.trace_parent.as_ref().map(|value| value.as_bytes()))?;
-    optional(line, ",\"user_agent\":", entry.user_agent.as_ref().map(|value| value.as_bytes()))?;
+    optional(line, ",\"request_id\":", entry.text(Text::RequestId))?;
+    optional(line, ",\"trace_parent\":", entry.text(Text::TraceParent))?;
+    optional(line, ",\"user_agent\":", entry.text(Text::UserAgent))?;
     optional(line, ",\"tls\":", entry.tls_version.map(str::as_bytes))?;
     optional(line, ",\"server_name\":", entry.server_name.as_deref().map(str::as_bytes))?;
     line.write_str("}\n")
@@ -75,8 +76,8 @@ fn for_people(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Resu
     line.write_str(" \"")?;
     escape(line, entry.method.as_str().as_bytes(), MAX_TEXT)?;
     write!(line, " {}://", entry.scheme)?;
-    escape(line, entry.authority(), MAX_TEXT)?;
-    escape(line, path(entry).as_bytes(), MAX_PATH)?;
+    escape(line, entry.text(Text::Authority).unwrap_or_default(), MAX_TEXT)?;
+    escape(line, entry.text(Text::Path).unwrap_or_default(), MAX_PATH)?;
     write!(line, " {}\"", protocol(entry.protocol))?;
     match entry.status {
         Some(status) => write!(line, " {}", status.as_u16())?,
@@ -98,17 +99,12 @@ fn for_people(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Resu
     }
     optional(line, " reason=", entry.reason.map(str::as_bytes))?;
     optional(line, " degraded=", entry.degraded.map(str::as_bytes))?;
-    optional(line, " id=", entry.request_id.as_ref().map(|value| value.as_bytes()))?;
-    optional(line, " trace=", entry.trace_parent.as_ref().map(|value| value.as_bytes()))?;
-    optional(line, " agent=", entry.user_agent.as_ref().map(|value| value.as_bytes()))?;
+    optional(line, " id=", entry.text(Text::RequestId))?;
+    optional(line, " trace=", entry.text(Text::TraceParent))?;
+    optional(line, " agent=", entry.text(Text::UserAgent))?;
     optional(line, " tls=", entry.tls_version.map(str::as_bytes))?;
     optional(line, " server_name=", entry.server_name.as_deref().map(str::as_bytes))?;
     line.write_str("\n")
-}
-
-/// Path and query. `CONNECT` has none, and `OPTIONS *` no slash.
-fn path(entry: &Entry) -> &str {
-    entry.uri.path_and_query().map_or("", |path| path.as_str())
 }
 
 fn protocol(version: Version) -> &'static str {
@@ -182,6 +178,10 @@ mod tests {
     use crate::peer::{Peer, Tls};
 
     fn entry() -> Entry {
+        entry_of(&[("host", b"shop.example"), ("user-agent", b"curl/8.1")])
+    }
+
+    fn entry_of(fields: &[(&'static str, &[u8])]) -> Entry {
         let peer = Peer {
             address: ([10, 0, 0, 9], 51312).into(),
             local: ([10, 0, 0, 1], 443).into(),
@@ -193,13 +193,14 @@ mod tests {
             }),
             is_unnamed: false,
         };
-        let request = Request::get("/a?b=1")
-            .header("host", "shop.example")
-            .header("user-agent", "curl/8.1")
+        let mut request = Request::get("/a?b=1")
             .header("x-request-id", "7f3a")
             .header("traceparent", "00-4bf9-00f0-01")
             .body(())
             .unwrap();
+        for (name, value) in fields {
+            request.headers_mut().insert(*name, HeaderValue::from_bytes(value).unwrap());
+        }
         let mut entry = Entry::new(&peer, &Arc::from("public"), &request);
         entry.at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
         entry
@@ -234,8 +235,7 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut_and_marked() {
-        let mut long = entry();
-        long.user_agent = Some(HeaderValue::from_str(&"a".repeat(60_000)).unwrap());
+        let long = entry_of(&[("user-agent", "a".repeat(60_000).as_bytes())]);
         let line = line(&long, false);
         assert!(line.len() < 2 * MAX_TEXT + MAX_PATH && line.contains("a…\""), "{line}");
     }
@@ -246,9 +246,7 @@ mod tests {
         #[test]
         fn no_field_forges_a_line_or_leaves_its_quotes(value in proptest::collection::vec(any::<u8>(), 0..700)) {
             let value: Vec<u8> = value.into_iter().filter(|b| *b == b'\t' || *b >= 32 && *b != 127).collect();
-            let mut forged = entry();
-            forged.user_agent = HeaderValue::from_bytes(&value).ok();
-            forged.host = forged.user_agent.clone();
+            let forged = entry_of(&[("host", &value), ("user-agent", &value)]);
             for human in [false, true] {
                 let line = line(&forged, human);
                 prop_assert_eq!(line.chars().filter(|c| c.is_control()).count(), 1, "{}", line);

@@ -11,6 +11,7 @@
 mod entry;
 mod line;
 mod queue;
+mod texts;
 mod writer;
 
 use std::sync::Arc;
