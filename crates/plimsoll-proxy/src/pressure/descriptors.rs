@@ -55,15 +55,16 @@ impl Reserve {
     }
 }
 
-/// Lets this process have as many descriptors as `config` may come to need, as far as it may, and makes room for them; says so where that
-/// is too few. The soft limit, 1,024 for the sake of programs that use `select`, says nothing about what a server should have.
+/// Lets this process have as many descriptors as it may, and makes room for those that `config` will mostly need; says so where there are
+/// fewer. The soft limit, 1,024 for the sake of programs that use `select`, says nothing about what a server should have. What is needed
+/// does not bound it either: it counts one backend for each client, and a client on HTTP/2 may have a request at many at once.
 ///
 /// Whenever the table of descriptors grows, which is at each power of two, the kernel waits until no processor can be looking at the old
 /// one, if the process has several threads: the thread that accepts stands still for 10 to 20 ms, and in a crowd that comes at once
 /// that happens six times. So it grows here, at one go; it never shrinks.
 pub(crate) fn prepare_for(config: &Config) {
     let needed = needed(config);
-    let limit = raise_limit_to(needed);
+    let limit = raise_limit();
     if limit < needed {
         tracing::warn!(
             limit,
@@ -79,17 +80,16 @@ pub(crate) fn prepare_for(config: &Config) {
     }
 }
 
-/// The limit that there is then: of `needed`, if the system allows it.
-fn raise_limit_to(needed: u64) -> u64 {
+/// Raises the soft limit to the hard one, which an administrator has set, and says what it is then.
+fn raise_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let Some(limit) = current else { return u64::MAX };
-    let raised = maximum.map_or(needed, |maximum| maximum.min(needed));
-    let is_raised = raised > limit && setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).is_ok();
-    if is_raised { raised } else { limit }
+    let is_raised = current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
+    let limit = if is_raised { maximum } else { current };
+    limit.unwrap_or(u64::MAX)
 }
 
-/// Descriptors that `config` may come to need: two for each connection of a client, as each may have one to a backend, and those by
-/// which processes are watched.
+/// Descriptors that `config` may come to need as clients mostly are: two for each connection of a client, as each may have one to a
+/// backend, and those by which processes are watched.
 pub(crate) fn needed(config: &Config) -> u64 {
     let connections: u64 = config.listeners().iter().map(|listener| listener.max_connections.get() as u64).sum();
     let watched = config.clusters().iter().filter(|(_, cluster)| cluster.inbound.is_some()).count() as u64;
@@ -157,6 +157,16 @@ mod tests {
         assert_eq!(needed(&Config::parse("test.toml", text).unwrap()), 680);
         let watching = format!("{text}[clusters.web.inbound]\npid = 1\n");
         assert_eq!(needed(&Config::parse("test.toml", &watching).unwrap()), 680 + inbound::FILES);
+    }
+
+    #[test]
+    fn all_descriptors_that_the_system_allows_are_taken() {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        let low = maximum.map_or(512, |maximum| maximum.min(512));
+        setrlimit(Resource::Nofile, Rlimit { current: Some(low), maximum }).unwrap();
+        let text = "threads = 1\n[[listeners]]\naddress = \"127.0.0.1:8080\"\nmax_connections = 300\n[[routes]]\ncluster = \"web\"\n[clusters.web]\nbackends = [\"10.0.0.1:80\"]\n";
+        prepare_for(&Config::parse("test.toml", text).unwrap());
+        assert_eq!(getrlimit(Resource::Nofile).current, maximum);
     }
 
     #[test]
