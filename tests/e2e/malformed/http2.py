@@ -130,6 +130,7 @@ REQUESTS = (
     bad("no-method", pseudo(method=None), "8.3.1"),
     bad("no-scheme", pseudo(scheme=None), "8.3.1"),
     bad("no-path", pseudo(path=None), "8.3.1"),
+    bad("no-path-and-host-for-authority", headers(1, [(b":method", b"GET"), (b":scheme", b"http"), (b"host", b"a.example")]), "8.3.1"),
     bad("nothing-at-all", headers(1, []), "8.3.1"),
     bad("method-twice", headers(1, [(b":method", b"GET"), *request()]), "8.3"),
     bad("path-twice", headers(1, [(b":path", b"/hidden"), *request()]), "8.3"),

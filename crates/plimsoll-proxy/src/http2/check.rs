@@ -5,7 +5,7 @@
 //! HTTP/1, where a blank ends a word; so it is how one would smuggle a request through a proxy that translates.
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request};
+use http::{Method, Request, Uri};
 use plimsoll_http1::{Fault, MAX_METHOD, is_host, is_length};
 
 use crate::listener::Limits;
@@ -47,7 +47,11 @@ fn check_target<B>(request: &Request<B>, max_uri: usize) -> Result<(), Fault> {
     let is_path = target.starts_with('/');
     let is_asterisk = target == "*" && request.method() == Method::OPTIONS;
     let is_absent = target.is_empty() && request.method() == Method::CONNECT;
-    let is_good = (is_path || is_asterisk || is_absent) && target.bytes().all(|byte| byte.is_ascii_graphic());
+    // Without `:path` and `:authority` h2 makes an empty target, which the type shows as a slash.
+    let has_none = |uri: &Uri| uri.authority().is_none() && uri.clone().into_parts().path_and_query.is_none();
+    let is_missing = target == "/" && has_none(request.uri());
+    let is_good =
+        (is_path || is_asterisk || is_absent) && !is_missing && target.bytes().all(|byte| byte.is_ascii_graphic());
     if is_good { Ok(()) } else { Err(Fault::Target) }
 }
 
@@ -88,6 +92,18 @@ mod tests {
             *request.uri_mut() = "http://a/".parse().unwrap();
             *request.method_mut() = Method::from_bytes(&b"M".repeat(len)).unwrap();
             assert_eq!(check(&request, &Limits::from(&config::Listener::default())).err(), fault, "{len}");
+        }
+    }
+
+    #[test]
+    fn target_that_was_not_sent_is_no_slash() {
+        for (path, fault) in [(None, Some(Fault::Target)), (Some("/"), None)] {
+            let mut parts = http::uri::Parts::default();
+            parts.path_and_query = path.map(http::uri::PathAndQuery::from_static);
+            let mut request = Request::new(());
+            *request.uri_mut() = parts.try_into().unwrap();
+            request.headers_mut().insert(HOST, HeaderValue::from_static("a"));
+            assert_eq!(check(&request, &Limits::from(&config::Listener::default())).err(), fault, "{path:?}");
         }
     }
 
