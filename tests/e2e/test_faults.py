@@ -360,6 +360,31 @@ def test_own_log_that_nobody_can_write_hurts_nobody(fleet: Fleet) -> None:
             assert child.wait(10) in (0, -signal.SIGTERM)
 
 
+def test_own_log_whose_reader_has_stopped_holds_nobody_up(fleet: Fleet) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 512 + b"\n")
+    os.set_blocking(writer, True)
+    port, admin_port = free_port(), free_port()
+    path = fleet.directory / "log.toml"
+    path.write_text(config(port, admin_port, [fleet.nginx(), f"127.0.0.1:{free_port()}"]))
+    child = subprocess.Popen([PLIMSOLL, "proxy", "-c", str(path)], stdin=subprocess.DEVNULL, stderr=writer)
+    os.close(writer)
+    try:
+        wait_until("it listens", lambda: accepts(port))
+        with Connection.to(port) as client:
+            wait_until("it serves", lambda: client.request("/").status == 200)
+            child.send_signal(signal.SIGHUP)
+            assert client.request("/").status == 200
+        child.terminate()
+        assert child.wait(10) == 0
+    finally:
+        child.kill()
+        os.close(reader)
+
+
 def test_access_log_lines_cannot_be_forged(fleet: Fleet) -> None:
     log = fleet.directory / "access.jsonl"
     proxy = fleet.proxy([fleet.nginx()], further=f'[access_log]\npath = "{log}"')

@@ -27,6 +27,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = cli::parse();
-    log::start();
-    exit::code(cli::run(cli))
+    let log = match log::start() {
+        Ok(log) => log,
+        Err(error) => return exit::code(Err(anyhow::Error::new(error).context("cannot start a thread").into())),
+    };
+    let outcome = cli::run(cli);
+    // What was logged comes before what stopped the command.
+    drop(log);
+    exit::code(outcome)
 }
