@@ -1,5 +1,6 @@
 """Change without loss: rolling restarts, reloads, draining, each under load and each without a single failed request."""
 
+import pathlib
 import signal
 import threading
 import time
@@ -7,9 +8,9 @@ import time
 import grpc
 import pytest
 
-from harness.fleet import Backend, Fleet, Proxy, RunningLoad, config
+from harness.fleet import PLIMSOLL, Backend, Fleet, Proxy, RunningLoad, config
 from harness.http1 import Connection, Message, answer
-from harness.process import accepts, free_port, wait_until
+from harness.process import Process, accepts, find_program, free_port, run, wait_until
 from harness.rpc import work
 
 PROTOCOLS = ("http1", "h2c", "grpc")
@@ -229,3 +230,37 @@ def test_proxies_hand_over_a_port_without_loss(fleet: Fleet) -> None:
     assert old.wait(10) == 0
     counted = load.result()
     assert counted.failed == 0, counted.raw
+
+
+def never_finding_names(directory: pathlib.Path) -> tuple[str, pathlib.Path]:
+    """A library that, loaded before all others, never comes back from a look-up of a name; and a file that is there once
+    one has begun."""
+    source, library, begun = directory / "names.c", directory / "names.so", directory / "begun"
+    source.write_text(f'''
+        #include <fcntl.h>
+        #include <unistd.h>
+        int getaddrinfo(void) {{ for (open("{begun}", O_CREAT | O_WRONLY, 0600);;) pause(); }}
+    ''')
+    done = run([find_program("cc"), "-shared", "-fPIC", "-o", str(library), str(source)])
+    assert done.returncode == 0, done.stderr
+    return str(library), begun
+
+
+@pytest.mark.parametrize("moment", ["start", "reload"])
+def test_proxy_told_to_end_waits_for_no_name(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    backend = fleet.backend(*BACKEND)
+    port = free_port()
+    path = fleet.directory / "names.toml"
+    named = config(port, free_port(), ["slow.test:80"])
+    path.write_text(named if moment == "start" else config(port, free_port(), [backend.address]))
+    library, begun = never_finding_names(fleet.directory)
+    monkeypatch.setenv("LD_PRELOAD", library)
+    proxy = Process("proxy", [PLIMSOLL, "proxy", "-c", str(path)], fleet.directory)
+    fleet.processes.append(proxy)
+    if moment == "reload":
+        proxy.wait_for_port(port)
+        path.write_text(named)
+        proxy.signal(signal.SIGHUP)
+    wait_until("it looks the name up", begun.exists)
+    proxy.signal(signal.SIGTERM)
+    assert proxy.wait(10) == 0

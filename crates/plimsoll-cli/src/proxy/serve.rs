@@ -39,10 +39,16 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
         None => activated().context("cannot take the sockets that were passed by LISTEN_FDS")?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(async {
+    let verdict = runtime.block_on(async {
         let mut signals = Signals::new().context("cannot listen for signals")?;
         let bound = config.admin().map(|address| admin::Bound::new(address, &mut given)).transpose()?;
-        let started = Proxy::start_with(config, &mut given).await;
+        let started = tokio::select! {
+            started = Proxy::start_with(config, &mut given) => started,
+            _ = signals.end.next() => {
+                tracing::info!("ended before it served");
+                return Ok(Verdict::Good);
+            }
+        };
         let proxy = Arc::new(started.map_err(|error| placed(error, file.as_deref()))?);
         for listener in proxy.listeners() {
             tracing::info!(listener = listener.name, address = %listener.address, "listening");
@@ -56,11 +62,17 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
         let mut server = Server { proxy, fleet, admin: Admin::default(), file, program };
         server.admin.go(bound.map_or(Move::Stay, Move::To), &server.fleet).context("cannot serve the admin port")?;
         if let Some(predecessor) = predecessor {
-            server.take_over(&predecessor).await;
+            tokio::select! {
+                () = server.take_over(&predecessor) => {}
+                _ = signals.end.next() => return Ok(server.end(&mut signals).await),
+            }
         }
         notify::ready();
         Ok(server.control(&mut signals).await)
-    })
+    });
+    // Dropped, it would wait for a look-up of names that is under way, or for a successor.
+    runtime.shutdown_background();
+    verdict
 }
 
 /// The error, with what is wrong with arguments put at them.
@@ -135,6 +147,10 @@ impl Server {
                 _ = signals.end.next() => break,
             }
         }
+        self.end(signals).await
+    }
+
+    async fn end(&self, signals: &mut Signals) -> Verdict {
         notify::stopping();
         self.drain(signals).await
     }
