@@ -19,6 +19,9 @@ use super::handover::Channel;
 /// Time for the successor to read its config, look up names, and find a backend.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The process with which a system, or a container, begins and ends.
+const FIRST_PROCESS: u32 = 1;
+
 /// How this process was started, and so how its successor is.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -43,6 +46,7 @@ impl Program {
     /// Starts a successor, gives it `sockets`, and waits until it serves. Gives its process id. Dropping the future
     /// ends the successor.
     pub(super) async fn hand_over(&self, sockets: Vec<TcpListener>) -> anyhow::Result<u32> {
+        may_have_successor(std::process::id())?;
         let (channel, theirs) = Channel::pair().context("cannot open a channel to the successor")?;
         let (variable, value) = Channel::variable();
         let mut command = Command::new(&self.path);
@@ -68,6 +72,14 @@ impl Program {
             Err(_) => bail!("the successor did not come to serve: {}", child.end().await),
         }
     }
+}
+
+/// Whether a successor would outlive the process of this id.
+fn may_have_successor(process: u32) -> anyhow::Result<()> {
+    if process == FIRST_PROCESS {
+        bail!("this is the first process of its container, and all in it ends with it: replace the container instead");
+    }
+    Ok(())
 }
 
 /// Ends the successor when dropped, unless it has been let live.
@@ -100,4 +112,16 @@ impl Successor {
 fn in_search_path(name: &Path) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_process_of_a_container_has_no_successor() {
+        let error = may_have_successor(1).unwrap_err().to_string();
+        assert!(error.contains("replace the container"), "{error}");
+        assert!(may_have_successor(std::process::id()).is_ok());
+    }
 }
