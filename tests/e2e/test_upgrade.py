@@ -166,6 +166,39 @@ def test_successor_that_cannot_start_changes_nothing(upgrading: Fleet) -> None:
     assert is_running(successor)
 
 
+def test_successor_of_a_proxy_told_to_end_answers_what_it_has_accepted(upgrading: Fleet) -> None:
+    asked, release = threading.Semaphore(0), threading.Event()
+
+    def handler(connection: Connection, request: Message) -> None:
+        if "/health" in request.start:
+            answer(connection, b"", "500 Internal Server Error")
+            return
+        asked.release()
+        assert release.wait(20)
+        answer(connection, b"whole")
+
+    # Nothing is healthy, so the successor accepts for a while before it says that it serves.
+    health = 'check = "http"\npath = "/health"\ninterval = "100ms"'
+    proxy = upgrading.proxy([upgrading.origin(handler)], health=health)
+    proxy.signal(signal.SIGUSR2)
+    wait_until("both accept", lambda: proxy.output().count('"message":"listening"') == 2, 20)
+    # Whoever of the two is awake first takes each: 12 that all come to one of them are one in thousands.
+    clients = [Connection.to(proxy.port) for _ in range(12)]
+    for client in clients:
+        client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
+    for _ in clients:
+        assert asked.acquire(timeout=5)
+    proxy.signal(signal.SIGTERM)
+    wait_until("both drain", lambda: proxy.output().count("draining; a second") == 2)
+    release.set()
+    assert [client.read_response().body for client in clients] == [b"whole"] * len(clients)
+    for client in clients:
+        client.close()
+    assert proxy.wait(10) == 0
+    (successor,) = successors(proxy)
+    wait_until("the successor has drained", lambda: not is_running(successor), 10)
+
+
 def test_sockets_that_systemd_passes_are_used(upgrading: Fleet) -> None:
     """One socket without SO_REUSEPORT, as systemd makes them, for all threads; what waits in its queue is served."""
     backend = upgrading.backend(*BACKEND)

@@ -64,7 +64,8 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
         if let Some(predecessor) = predecessor {
             tokio::select! {
                 () = server.take_over(&predecessor) => {}
-                _ = signals.end.next() => return Ok(server.end(&mut signals).await),
+                // The service manager is told nothing: the service is the predecessor still.
+                _ = signals.end.next() => return Ok(server.drain(&mut signals).await),
             }
         }
         notify::ready();
@@ -147,10 +148,6 @@ impl Server {
                 _ = signals.end.next() => break,
             }
         }
-        self.end(signals).await
-    }
-
-    async fn end(&self, signals: &mut Signals) -> Verdict {
         notify::stopping();
         self.drain(signals).await
     }

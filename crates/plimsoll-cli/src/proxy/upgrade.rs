@@ -12,6 +12,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use super::handover::Channel;
@@ -44,18 +45,18 @@ impl Program {
     }
 
     /// Starts a successor, gives it `sockets`, and waits until it serves. Gives its process id. Dropping the future
-    /// ends the successor.
+    /// has the successor drain and end.
     pub(super) async fn hand_over(&self, sockets: Vec<TcpListener>) -> anyhow::Result<u32> {
         may_have_successor(std::process::id())?;
         let (channel, theirs) = Channel::pair().context("cannot open a channel to the successor")?;
         let (variable, value) = Channel::variable();
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments).env(variable, value).stdin(Stdio::from(theirs)).kill_on_drop(true);
+        command.args(&self.arguments).env(variable, value).stdin(Stdio::from(theirs));
         let child = command.spawn().with_context(|| format!("cannot start {}", self.path.display()))?;
         // Its end of the channel is in the command, too: the channel must end with the child.
         drop(command);
-        let mut child = Successor(Some(child));
-        let id = child.id().ok_or_else(|| anyhow!("the successor ended at once"))?;
+        let mut child = Successor { child, lives_on: false };
+        let id = child.child.id().ok_or_else(|| anyhow!("the successor ended at once"))?;
         tracing::info!(program = %self.path.display(), pid = id, sockets = sockets.len(), "successor started");
         let talk = tokio::task::spawn_blocking(move || {
             channel.send(&sockets)?;
@@ -63,7 +64,7 @@ impl Program {
         });
         match talk.await.context("cannot talk to the successor")? {
             Ok(()) => {
-                child.let_live();
+                child.lives_on = true;
                 Ok(id)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -82,28 +83,34 @@ fn may_have_successor(process: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the successor when dropped, unless it has been let live.
-struct Successor(Option<Child>);
+/// A successor; dropped, it is told to end, unless it is to live on.
+///
+/// Told and not killed: it accepts before it says that it serves, and what it has accepted it has to answer.
+struct Successor {
+    child: Child,
+    lives_on: bool,
+}
 
 impl Successor {
-    fn id(&self) -> Option<u32> {
-        self.0.as_ref().and_then(Child::id)
-    }
-
-    fn let_live(&mut self) {
-        // Not to be killed with the handle: it outlives this process.
-        if let Some(child) = self.0.take() {
-            std::mem::forget(child);
-        }
-    }
-
-    /// How it ended; ends it if it has not.
+    /// How it ended, if it has.
     async fn end(&mut self) -> String {
-        let Some(child) = &mut self.0 else { return "it is gone".to_owned() };
-        match tokio::time::timeout(Duration::from_secs(1), child.wait()).await {
+        match tokio::time::timeout(Duration::from_secs(1), self.child.wait()).await {
             Ok(Ok(status)) => status.to_string(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it broke off the conversation".to_owned(),
+        }
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        // Without an id it has ended, and the number may be another's.
+        let Some(process) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) else { return };
+        if self.lives_on {
+            return;
+        }
+        if let Err(error) = kill_process(process, Signal::TERM) {
+            tracing::warn!(%error, pid = process.as_raw_nonzero(), "the successor cannot be told to end");
         }
     }
 }
