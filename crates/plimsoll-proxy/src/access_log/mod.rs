@@ -87,11 +87,15 @@ impl AccessLog {
     pub(crate) fn put_in_force(&self, prepared: Prepared) {
         let Prepared(Some((format, sample, output))) = prepared else {
             self.0.on.store(false, Ordering::Relaxed);
+            if self.0.has_writer.load(Ordering::Relaxed) {
+                // Its file is let go, and waited for no longer.
+                self.0.queue.switch_to(None);
+            }
             return;
         };
         self.0.human.store(format == config::LogFormat::Human, Ordering::Relaxed);
         self.0.sample.set(sample);
-        self.0.queue.switch_to(output);
+        self.0.queue.switch_to(Some(output));
         self.0.on.store(true, Ordering::Relaxed);
     }
 
@@ -157,49 +161,111 @@ mod tests {
 
     #[test]
     fn a_log_that_is_off_begins_no_entry() {
-        let peer = Peer {
-            address: ([10, 0, 0, 9], 5).into(),
-            local: ([10, 0, 0, 1], 80).into(),
-            tls: None,
-            is_unnamed: false,
-        };
         let log = AccessLog::default();
-        assert!(log.begin(&peer, &Arc::from("main"), &Request::new(())).is_none());
+        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(())).is_none());
+        log.put_in_force(Prepared(None));
+        assert!(!log.0.queue.is_behind(), "nobody would obey");
     }
 
-    #[test]
-    fn lines_reach_the_file_and_its_successor_after_it_was_moved_away() {
-        let folder = std::env::temp_dir().join(format!("plimsoll-access-log-{}", std::process::id()));
+    /// A log into `access.log` of a folder of its own, and that folder.
+    fn into_file(name: &str) -> (AccessLog, std::path::PathBuf) {
+        let folder = std::env::temp_dir().join(format!("plimsoll-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let (path, moved) = (folder.join("access.log"), folder.join("access.log.1"));
         let config = config::AccessLog {
-            path: Some(config::LogPath::File(path.clone())),
+            path: Some(config::LogPath::File(folder.join("access.log"))),
             format: config::LogFormat::Json,
             sample: Ratio::ONE,
         };
         let log = AccessLog::default();
         log.put_in_force(log.prepare(&config).unwrap());
-        let peer = Peer {
-            address: ([10, 0, 0, 9], 5).into(),
-            local: ([10, 0, 0, 1], 80).into(),
-            tls: None,
-            is_unnamed: false,
-        };
-        let write = || {
-            let entry = log.begin(&peer, &Arc::from("main"), &Request::new(())).unwrap();
-            log.write(&entry);
-            while log.0.queue.is_behind() {
-                thread::yield_now();
-            }
-        };
-        write();
+        (log, folder)
+    }
+
+    fn peer() -> Peer {
+        Peer { address: ([10, 0, 0, 9], 5).into(), local: ([10, 0, 0, 1], 80).into(), tls: None, is_unnamed: false }
+    }
+
+    fn write(log: &AccessLog) {
+        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(())).unwrap();
+        log.write(&entry);
+        settle(log);
+    }
+
+    fn settle(log: &AccessLog) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while log.0.queue.is_behind() {
+            assert!(Instant::now() < until, "it is not written");
+            thread::yield_now();
+        }
+    }
+
+    fn lines(path: &std::path::Path) -> usize {
+        std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
+    }
+
+    #[test]
+    fn lines_reach_the_file_and_its_successor_after_it_was_moved_away() {
+        let (log, folder) = into_file("access-log");
+        let (path, moved) = (folder.join("access.log"), folder.join("access.log.1"));
+        write(&log);
         std::fs::rename(&path, &moved).unwrap();
         log.reopen();
-        write();
-        let lines = |path| std::fs::read_to_string(path).unwrap().lines().count();
+        write(&log);
         assert_eq!((lines(&moved), lines(&path), log.dropped()), (1, 1, 0));
         log.put_in_force(Prepared(None));
-        assert!(log.begin(&peer, &Arc::from("main"), &Request::new(())).is_none());
+        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(())).is_none());
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_again_is_tried_until_it_can() {
+        let (log, folder) = into_file("access-log-stale");
+        let (path, moved) = (folder.join("access.log"), folder.join("access.log.1"));
+        write(&log);
+        std::fs::rename(&path, &moved).unwrap();
+        // What stands in its way: nobody can write into a folder.
+        std::fs::create_dir(&path).unwrap();
+        log.reopen();
+        write(&log);
+        assert_eq!(lines(&moved), 2, "no line is lost for it");
+        std::fs::remove_dir(&path).unwrap();
+        let until = Instant::now() + Duration::from_secs(10);
+        while !path.exists() {
+            assert!(Instant::now() < until, "it is not tried again");
+            thread::yield_now();
+        }
+        write(&log);
+        assert_eq!((lines(&moved), lines(&path), log.dropped()), (2, 1, 0));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_log_that_is_turned_off_lets_go_of_its_file() {
+        let (log, folder) = into_file("access-log-off");
+        let is_open = || {
+            let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            open.filter_map(|each| std::fs::read_link(each.path()).ok()).any(|file| file.starts_with(&folder))
+        };
+        write(&log);
+        assert!(is_open());
+        log.put_in_force(Prepared(None));
+        settle(&log);
+        assert!(!is_open());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_log_that_is_turned_off_waits_for_room_no_longer() {
+        let log = AccessLog::default();
+        let full = config::AccessLog {
+            path: Some(config::LogPath::File("/dev/full".into())),
+            format: config::LogFormat::Json,
+            sample: Ratio::ONE,
+        };
+        log.put_in_force(log.prepare(&full).unwrap());
+        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(())).unwrap();
+        log.write(&entry);
+        log.put_in_force(Prepared(None));
+        settle(&log);
     }
 }

@@ -36,7 +36,8 @@ struct State {
 /// What the writer is told.
 #[derive(Debug)]
 pub(super) enum Order {
-    SwitchTo(Output),
+    /// To write there, or nowhere.
+    SwitchTo(Option<Output>),
     Reopen,
 }
 
@@ -64,7 +65,7 @@ impl Queue {
         }
     }
 
-    pub(super) fn switch_to(&self, output: Output) {
+    pub(super) fn switch_to(&self, output: Option<Output>) {
         let mut state = self.state.lock();
         state.order = Some((Order::SwitchTo(output), state.lines.len()));
         drop(state);
@@ -95,8 +96,8 @@ impl Queue {
     }
 
     /// Counts lines that are lost though they had been taken.
-    pub(super) fn count_lost(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_lost(&self, lines: u64) {
+        self.dropped.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Whether something is not written yet.
@@ -105,12 +106,17 @@ impl Queue {
         state.writing || state.order.is_some() || !state.lines.is_empty()
     }
 
-    /// For the writer, which is done with what it took: waits until there is more.
-    pub(super) fn wait(&self) {
+    /// For the writer, which is done with what it took: waits until there is more, but not beyond `patience`, if it has
+    /// something else to do.
+    pub(super) fn wait(&self, patience: Option<Duration>) {
         let mut state = self.state.lock();
         state.writing = false;
-        while state.lines.is_empty() && state.order.is_none() {
-            self.work.wait(&mut state);
+        let is_idle = |state: &mut State| state.lines.is_empty() && state.order.is_none();
+        match patience {
+            Some(patience) => {
+                self.work.wait_while_for(&mut state, is_idle, patience);
+            }
+            None => self.work.wait_while(&mut state, is_idle),
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! It writes many lines at once: woken by the first, it lets others gather for a moment. A write that fails (disk full, reader
 //! gone) is tried again at the very byte where it stopped, so that no line is torn; meanwhile the queue
-//! fills up and drops. It says so at most every ten seconds.
+//! fills up and drops. It says so at most every ten seconds. A file that cannot be opened again is tried again as often,
+//! and the one that is open written meanwhile: a line in a file that was moved away is better than none.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -38,13 +39,6 @@ impl Output {
             LogPath::File(path) => Self::File(path.clone(), append(path)?),
         })
     }
-
-    fn reopen(&mut self) -> io::Result<()> {
-        if let Self::File(path, file) = self {
-            *file = append(path)?;
-        }
-        Ok(())
-    }
 }
 
 fn append(path: &Path) -> io::Result<File> {
@@ -72,68 +66,102 @@ impl Write for Output {
 
 /// Writes what comes into the queue, for as long as the process lives.
 pub(super) fn run(queue: &Queue) {
-    let mut output: Option<Output> = None;
+    let mut writer = Writer { queue, output: None, is_stale: false, trouble: Trouble::default() };
     let mut batch = Vec::new();
-    let mut trouble = Trouble::default();
     loop {
-        queue.wait();
+        queue.wait(writer.is_stale.then_some(RETRY));
         thread::sleep(GATHER);
         let (order, before) = match queue.take(&mut batch) {
             Some((order, before)) => (Some(order), before),
             None => (None, batch.len()),
         };
         let (before, after) = batch.split_at(before);
-        write_all(&mut output, before, queue, &mut trouble);
-        obey(order, &mut output, queue, &mut trouble);
-        write_all(&mut output, after, queue, &mut trouble);
+        writer.write_all(before);
+        writer.obey(order);
+        writer.write_all(after);
         batch.clear();
         batch.shrink_to(KEEP);
     }
 }
 
-fn obey(order: Option<Order>, output: &mut Option<Output>, queue: &Queue, trouble: &mut Trouble) {
-    match order {
-        Some(Order::SwitchTo(next)) => *output = Some(next),
-        Some(Order::Reopen) => {
-            if let Some(Err(error)) = output.as_mut().map(Output::reopen) {
-                trouble.failed(&error, queue);
+struct Writer<'q> {
+    queue: &'q Queue,
+    output: Option<Output>,
+    /// The file is to be opened again, and could not be yet.
+    is_stale: bool,
+    trouble: Trouble,
+}
+
+impl Writer<'_> {
+    /// Does what it is told, or was told before; whether lines go elsewhere from now on.
+    fn obey(&mut self, order: Option<Order>) -> bool {
+        match order {
+            Some(Order::SwitchTo(next)) => {
+                self.output = next;
+                self.is_stale = false;
+                true
+            }
+            Some(Order::Reopen) => {
+                self.is_stale = true;
+                self.reopen()
+            }
+            None => self.reopen(),
+        }
+    }
+
+    fn reopen(&mut self) -> bool {
+        let (true, Some(Output::File(path, file))) = (self.is_stale, &mut self.output) else {
+            self.is_stale = false;
+            return false;
+        };
+        match append(path) {
+            Ok(opened) => {
+                *file = opened;
+                self.is_stale = false;
+                self.trouble.reopened(path);
+                true
+            }
+            Err(error) => {
+                self.trouble.not_reopened(path, &error, self.queue);
+                false
             }
         }
-        None => {}
+    }
+
+    /// Writes `batch` to its end, however long that takes; obeys orders meanwhile.
+    fn write_all(&mut self, batch: &[u8]) {
+        let mut rest = batch;
+        while let (Some(open), false) = (self.output.as_mut(), rest.is_empty()) {
+            match open.write(rest) {
+                Ok(0) => self.trouble.failed(&io::ErrorKind::WriteZero.into(), self.queue),
+                Ok(written) => {
+                    rest = &rest[written..];
+                    self.trouble.succeeded(self.queue);
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => self.trouble.failed(&error, self.queue),
+            }
+            thread::sleep(RETRY);
+            let order = self.queue.take_order();
+            let torn = rest.len() < batch.len() && batch[batch.len() - rest.len() - 1] != b'\n';
+            if self.obey(order) && torn {
+                // The begin of this line stays behind in the file that is left.
+                self.queue.count_lost(1);
+                let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+                rest = &rest[end..];
+            }
+        }
+        // Of a log that was turned off: nobody waits for the room that these would have needed.
+        self.queue.count_lost(rest.iter().filter(|byte| **byte == b'\n').count() as u64);
     }
 }
 
-/// Writes `batch` to its end, however long that takes; obeys orders meanwhile.
-fn write_all(output: &mut Option<Output>, batch: &[u8], queue: &Queue, trouble: &mut Trouble) {
-    let mut rest = batch;
-    while let (Some(open), false) = (output.as_mut(), rest.is_empty()) {
-        match open.write(rest) {
-            Ok(0) => trouble.failed(&io::ErrorKind::WriteZero.into(), queue),
-            Ok(written) => {
-                rest = &rest[written..];
-                trouble.succeeded(queue);
-                continue;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => trouble.failed(&error, queue),
-        }
-        thread::sleep(RETRY);
-        let Some(order) = queue.take_order() else { continue };
-        let torn = rest.len() < batch.len() && batch[batch.len() - rest.len() - 1] != b'\n';
-        if torn {
-            // The begin of this line stays behind in the file that is left.
-            queue.count_lost();
-            let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
-            rest = &rest[end..];
-        }
-        obey(Some(order), output, queue, trouble);
-    }
-}
-
-/// Whether it was said that writing fails, and not yet that it works again.
+/// Whether it was said that writing, or opening again, fails, and not yet that it works again.
 #[derive(Debug, Default)]
 struct Trouble {
     said: bool,
+    said_stale: bool,
 }
 
 impl Trouble {
@@ -153,6 +181,24 @@ impl Trouble {
             tracing::info!(dropped = queue.dropped(), "the access log is written again");
         }
     }
+
+    fn not_reopened(&mut self, path: &Path, error: &io::Error, queue: &Queue) {
+        if queue.may_say() {
+            self.said_stale = true;
+            tracing::error!(
+                %error,
+                path = %path.display(),
+                "the access log cannot be opened again, which is tried on: lines go into the file that was open before, wherever \
+                 it was moved to; let this user write at the path, or name another at access_log.path and reload"
+            );
+        }
+    }
+
+    fn reopened(&mut self, path: &Path) {
+        if std::mem::take(&mut self.said_stale) {
+            tracing::info!(path = %path.display(), "the access log is opened again");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -169,7 +215,7 @@ mod tests {
         // As a disk that is full for a while: a write fails, or stops in the middle of a line.
         rustix::io::ioctl_fionbio(&file, true).unwrap();
         let queue = Arc::new(Queue::default());
-        queue.switch_to(Output::File(PathBuf::new(), file));
+        queue.switch_to(Some(Output::File(PathBuf::new(), file)));
         let line = format!("{}\n", "x".repeat(999));
         for _ in 0..300 {
             queue.push(&line);
