@@ -226,6 +226,24 @@ def test_sockets_that_systemd_passes_are_used(upgrading: Fleet) -> None:
         assert child.wait(10) == 0
 
 
+def test_passed_socket_that_nothing_is_for_is_named_before_what_fails(fleet: Fleet) -> None:
+    listener, taken = socket.socket(), socket.socket()
+    for each in (listener, taken):
+        each.bind(("127.0.0.1", 0))
+        each.listen(1)
+    path = fleet.directory / "elsewhere.toml"
+    path.write_text(config(taken.getsockname()[1], free_port(), ["127.0.0.1:9"]))
+    shell = f'exec 3<&{listener.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+    command = [find_program("bash"), "-c", shell, "bash", PLIMSOLL, "proxy", "-c", str(path)]
+    fds = [listener.fileno()]
+    done = subprocess.run(command, pass_fds=fds, capture_output=True, text=True, timeout=20, check=False)
+    listener.close()
+    taken.close()
+    assert done.returncode == 1
+    named, _, failed = done.stderr.partition("a socket was passed that no listener of the config is for")
+    assert failed and "cannot listen at" in failed and "cannot listen at" not in named, done.stderr
+
+
 def test_service_manager_is_told(upgrading: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     manager.settimeout(10)

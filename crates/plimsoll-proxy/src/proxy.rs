@@ -168,7 +168,10 @@ impl Proxy {
             );
         }
         let bound = self.bind(&config, given)?;
-        let access_log = self.access_log.prepare(config.access_log()).map_err(Error::AccessLog)?;
+        let access_log = self.access_log.prepare(config.access_log()).map_err(|cause| {
+            let path = config.access_log().path.as_ref().map(|path| path.as_path().to_owned()).unwrap_or_default();
+            Error::AccessLog { path, cause }
+        })?;
 
         // Nothing fails from here on.
         self.access_log.put_in_force(access_log);

@@ -42,6 +42,11 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
     let verdict = runtime.block_on(async {
         let mut signals = Signals::new().context("cannot listen for signals")?;
         let bound = config.admin().map(|address| admin::Bound::new(address, &mut given)).transpose()?;
+        let wanted: Vec<_> = config.listeners().iter().map(|listener| listener.address).collect();
+        // Said before anything fails: that a socket was meant for a listener is often why its address is in use.
+        for address in given.addresses().filter(|address| predecessor.is_none() && !wanted.contains(address)) {
+            tracing::warn!(%address, "a socket was passed that no listener of the config is for: it is closed");
+        }
         let started = tokio::select! {
             started = Proxy::start_with(config, &mut given) => started,
             _ = signals.end.next() => {
@@ -52,9 +57,6 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
         let proxy = Arc::new(started.map_err(|error| placed(error, file.as_deref()))?);
         for listener in proxy.listeners() {
             tracing::info!(listener = listener.name, address = %listener.address, "listening");
-        }
-        for address in given.addresses().filter(|_| predecessor.is_none()) {
-            tracing::warn!(%address, "a socket was passed that no listener of the config is for: it is closed");
         }
         // What no listener wants: its predecessor answers those who have connected there.
         drop(given);
@@ -221,7 +223,9 @@ impl Server {
         });
         let handed_over = match sockets {
             Ok(sockets) => self.program.hand_over(sockets).await,
-            Err(error) => Err(error.into()),
+            Err(error) => Err(anyhow::Error::new(error).context(
+                "cannot copy the listening sockets: raise the limit of open files (LimitNOFILE= in systemd, ulimit -n)",
+            )),
         };
         match handed_over {
             Ok(process) => {

@@ -1,6 +1,6 @@
 //! Whether there is a line for each request, where, and in which form.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_config::{Flaw, Table, Visitor, choice, quoted, text, values};
 use plimsoll_core::Ratio;
@@ -57,6 +57,15 @@ pub enum LogFormat {
 const FORMATS: [(&str, LogFormat); 2] = [("json", LogFormat::Json), ("human", LogFormat::Human)];
 
 impl LogPath {
+    /// As the file names it.
+    pub(crate) fn as_path(&self) -> &Path {
+        match self {
+            Self::Stdout => Path::new(STDOUT),
+            Self::Stderr => Path::new(STDERR),
+            Self::File(path) => path,
+        }
+    }
+
     fn parse(path: &str) -> Result<Self, Flaw> {
         match path {
             STDOUT => Ok(Self::Stdout),

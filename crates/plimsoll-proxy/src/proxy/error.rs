@@ -1,6 +1,7 @@
 //! Why the proxy did not start, or did not take a config.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::{fmt, io};
 
 use crate::config::ConfigError;
@@ -20,7 +21,12 @@ pub enum Error {
         cause: io::Error,
     },
     /// The access log cannot be written where the config says.
-    AccessLog(io::Error),
+    AccessLog {
+        /// Where that is.
+        path: PathBuf,
+        /// Why not.
+        cause: io::Error,
+    },
     /// A thread could not be started.
     Thread(io::Error),
     /// It is ending.
@@ -40,10 +46,10 @@ impl fmt::Display for Error {
                 };
                 write!(f, "listener {listener:?} cannot listen at {address}: {cause}{mend}")
             }
-            Self::AccessLog(cause) => {
+            Self::AccessLog { path, cause } => {
                 write!(
                     f,
-                    "access_log.path cannot be opened: {cause}: choose another path, or let this user write there"
+                    "access_log.path {path:?} cannot be opened: {cause}: choose another path, or let this user write there"
                 )
             }
             Self::Thread(cause) => write!(f, "cannot start a thread: {cause}"),
