@@ -166,6 +166,16 @@ def test_successor_that_cannot_start_changes_nothing(upgrading: Fleet) -> None:
     assert is_running(successor)
 
 
+def test_admin_port_answers_for_one_process_at_a_time(upgrading: Fleet) -> None:
+    proxy = upgrading.proxy([upgrading.backend(*BACKEND).address])
+    proxy.admin.wait_for_healthy(1)
+    upgrade(proxy, proxy.pid)
+    wait_until("the successor's admin port", lambda: proxy.output().count("admin listening") == 2)
+    _, _, of_successor = proxy.output().partition("successor started")
+    assert of_successor.index("took over") < of_successor.index("admin listening")
+    assert proxy.admin.get("/readyz")[0] == 200
+
+
 def test_successor_of_a_proxy_told_to_end_answers_what_it_has_accepted(upgrading: Fleet) -> None:
     asked, release = threading.Semaphore(0), threading.Event()
 

@@ -62,7 +62,6 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
         drop(given);
         let fleet = Arc::new(ProxyFleet::new(Arc::clone(&proxy)));
         let mut server = Server { proxy, fleet, admin: Admin::default(), file, program };
-        server.admin.go(bound.map_or(Move::Stay, Move::To), &server.fleet).context("cannot serve the admin port")?;
         if let Some(predecessor) = predecessor {
             tokio::select! {
                 () = server.take_over(&predecessor) => {}
@@ -70,6 +69,8 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
                 _ = signals.end.next() => return Ok(server.drain(&mut signals).await),
             }
         }
+        // Not before: while the predecessor answers there too, each request would be told of one process or the other.
+        server.admin.go(bound.map_or(Move::Stay, Move::To), &server.fleet).context("cannot serve the admin port")?;
         notify::ready();
         Ok(server.control(&mut signals).await)
     });
