@@ -82,7 +82,8 @@ pub(crate) async fn forward(
             Destination::Cluster(target) => {
                 match by_cluster(connection, target, request, beyond, is_grpc, &mut active, &mut case).await {
                     ByCluster::Answer(answer) => answer,
-                    ByCluster::Switched(response, backend) => {
+                    ByCluster::Switched(switched) => {
+                        let (response, backend) = *switched;
                         // What follows is no request, and may last for hours.
                         active.passage = None;
                         return Outcome::Switched(Box::new(Switched { response, backend, active }));
@@ -99,10 +100,11 @@ pub(crate) async fn forward(
 }
 
 /// What comes of a request whose route leads to a cluster.
+#[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
 enum ByCluster {
     Answer(Response<ResponseBody>),
     /// The backend speaks another protocol; the head that says so, and its side.
-    Switched(Response<()>, Upgraded),
+    Switched(Box<(Response<()>, Upgraded)>),
 }
 
 /// Has a backend answer, or gives what there is in place of an error.
@@ -153,7 +155,7 @@ async fn by_cluster(
             }
             let address = response.body().backend_address();
             match switch(connection, response, asks_to_switch) {
-                Some((response, backend)) => return ByCluster::Switched(response, backend),
+                Some(switched) => return ByCluster::Switched(Box::new(switched)),
                 None => {
                     let end = (Kind::Failed, "bad-response", Some(address));
                     unserved(connection, case, end, answer::for_switch(is_grpc))
