@@ -85,7 +85,11 @@ pub(crate) async fn serve(
             changed = phases.changed() => {
                 let phase = if changed.is_ok() { *phases.borrow_and_update() } else { Phase::Closed };
                 if phase == Phase::Closed {
-                    return connection.end_for(Ended::Drain);
+                    // A client that has gone without a word had nothing in flight.
+                    if watch.has_streams() {
+                        connection.end_for(Ended::Drain);
+                    }
+                    return;
                 }
                 if phase == Phase::Closing && connection.activity.begun() == 0 {
                     close_at = Some(Instant::now() + FIRST_REQUEST_GRACE);
