@@ -176,7 +176,7 @@ def test_admin_port_answers_for_one_process_at_a_time(upgrading: Fleet) -> None:
     assert proxy.admin.get("/readyz")[0] == 200
 
 
-def test_successor_of_a_proxy_told_to_end_answers_what_it_has_accepted(upgrading: Fleet) -> None:
+def test_proxy_told_to_end_during_an_upgrade_answers_what_it_has_accepted(upgrading: Fleet) -> None:
     asked, release = threading.Semaphore(0), threading.Event()
 
     def handler(connection: Connection, request: Message) -> None:
@@ -187,26 +187,47 @@ def test_successor_of_a_proxy_told_to_end_answers_what_it_has_accepted(upgrading
         assert release.wait(20)
         answer(connection, b"whole")
 
-    # Nothing is healthy, so the successor accepts for a while before it says that it serves.
+    # Nothing is healthy, so the successor waits for a while before it serves.
     health = 'check = "http"\npath = "/health"\ninterval = "100ms"'
     proxy = upgrading.proxy([upgrading.origin(handler)], health=health)
     proxy.signal(signal.SIGUSR2)
-    wait_until("both accept", lambda: proxy.output().count('"message":"listening"') == 2, 20)
-    # Whoever of the two is awake first takes each: 12 that all come to one of them are one in thousands.
+    wait_until("both are there", lambda: proxy.output().count('"message":"listening"') == 2, 20)
     clients = [Connection.to(proxy.port) for _ in range(12)]
     for client in clients:
         client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
     for _ in clients:
         assert asked.acquire(timeout=5)
     proxy.signal(signal.SIGTERM)
-    wait_until("both drain", lambda: proxy.output().count("draining; a second") == 2)
+    (successor,) = successors(proxy)
+    wait_until("the successor has ended", lambda: not is_running(successor), 10)
+    assert "ended before it served" in proxy.output()
     release.set()
     assert [client.read_response().body for client in clients] == [b"whole"] * len(clients)
     for client in clients:
         client.close()
     assert proxy.wait(10) == 0
+
+
+def test_successor_that_reaches_no_backend_changes_nothing(upgrading: Fleet) -> None:
+    def handler(connection: Connection, request: Message) -> None:
+        answer(connection, b"here", "500 Internal Server Error" if "/broken" in request.start else "200 OK")
+
+    health = 'check = "http"\npath = "/well"\ninterval = "100ms"'
+    proxy = upgrading.proxy([upgrading.origin(handler)], health=health)
+    proxy.admin.wait_for_healthy(1)
+    path = upgrading.directory / "plimsoll-1.toml"
+    good = path.read_text()
+    path.write_text(good.replace("/well", "/broken"))
+    knockers = Knockers(proxy.port, threads=2)
+    proxy.signal(signal.SIGUSR2)
+    wait_until("it says so", lambda: "no upgrade" in proxy.output(), 20)
+    assert "not taken over: no backend of cluster" in proxy.output()
     (successor,) = successors(proxy)
-    wait_until("the successor has drained", lambda: not is_running(successor), 10)
+    wait_until("the successor has ended", lambda: not is_running(successor), 10)
+    path.write_text(good)
+    upgrade(proxy, proxy.pid)
+    knockers.end()
+    assert knockers.failures == []
 
 
 def test_sockets_that_systemd_passes_are_used(upgrading: Fleet) -> None:

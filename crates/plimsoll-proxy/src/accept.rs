@@ -25,13 +25,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// later comes to a successor that has the same socket.
 const MOST_QUEUED: i32 = BACKLOG;
 
-/// Open for as long as it is held: when it is dropped, the loops of its listener accept what has connected so far, and end.
+/// Until it is opened nothing is accepted: whoever connects waits in the socket's queue. When it is dropped, the loops of its listener accept
+/// what has connected so far, and end; if it was never opened that is left to whoever else has the socket.
 #[derive(Debug)]
-pub(crate) struct Door(watch::Sender<()>);
+pub(crate) struct Door(watch::Sender<bool>);
 
 impl Door {
-    pub(crate) fn open() -> Self {
-        Self(watch::Sender::new(()))
+    pub(crate) fn new(is_open: bool) -> Self {
+        Self(watch::Sender::new(is_open))
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.send_replace(true);
     }
 
     /// For one loop.
@@ -42,11 +47,16 @@ impl Door {
 
 /// A loop's end of a [`Door`].
 #[derive(Debug)]
-pub(crate) struct Doorway(watch::Receiver<()>);
+pub(crate) struct Doorway(watch::Receiver<bool>);
 
 impl Doorway {
+    /// Waits for the door to be opened; says whether it was.
+    async fn opened(&mut self) -> bool {
+        self.0.wait_for(|is_open| *is_open).await.is_ok()
+    }
+
     async fn closed(&mut self) {
-        // Nothing is ever sent: an error is all that can come.
+        // Once it is open an error is all that can come.
         while self.0.changed().await.is_ok() {}
     }
 }
@@ -56,6 +66,9 @@ impl Doorway {
 /// A seat is taken for a connection that is there, not for one that may come: a thread that waits for one must not
 /// keep the last seat from another thread that has one. So each thread may hold one connection that waits for a seat.
 pub(crate) async fn accept(listener: TcpListener, state: Arc<ListenerState>, mut door: Doorway) {
+    if !door.opened().await {
+        return;
+    }
     let mut phases = state.life.watch();
     let mut reserve = Reserve::hold();
     loop {

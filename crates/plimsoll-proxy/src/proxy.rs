@@ -28,7 +28,7 @@ use crate::inbound::{Inbound, InboundView};
 use crate::phase::{Life, Phase};
 use crate::pressure::{Pressure, PressureView, descriptors};
 use crate::sockets::{self, Bound, Sockets};
-use crate::worker::Worker;
+use crate::worker::{Order, Worker};
 
 /// A running proxy.
 pub struct Proxy {
@@ -119,6 +119,16 @@ impl Proxy {
     /// # Errors
     /// As [`Proxy::start`].
     pub async fn start_with(config: Config, given: &mut Sockets) -> Result<Self, Error> {
+        let proxy = Self::start_shut(config, given).await?;
+        proxy.open();
+        Ok(proxy)
+    }
+
+    /// As [`Proxy::start_with`], but nothing is accepted before [`Proxy::open`].
+    ///
+    /// # Errors
+    /// As [`Proxy::start`].
+    pub async fn start_shut(config: Config, given: &mut Sockets) -> Result<Self, Error> {
         let workers =
             (0..config.threads().get()).map(Worker::start).collect::<Result<_, _>>().map_err(Error::Thread)?;
         let config = Arc::new(config);
@@ -135,6 +145,13 @@ impl Proxy {
         };
         proxy.apply(config, given).await?;
         Ok(proxy)
+    }
+
+    /// Begins to accept.
+    pub fn open(&self) {
+        for worker in &self.workers {
+            worker.order(Order::OpenDoors);
+        }
     }
 
     /// Puts another config into force. What it does not change (connections, health, active requests) goes on.

@@ -63,6 +63,8 @@ pub(crate) struct ListenerPlan {
 pub(crate) enum Order {
     Serve(Plan),
     Advance(Phase),
+    /// Begin to accept.
+    OpenDoors,
     /// Accept what has connected so far, and no more.
     CloseDoors,
 }
@@ -103,6 +105,8 @@ struct Serving {
     clients: HashMap<String, Client<RequestBody>>,
     /// Of all its listeners: they have the thread in common.
     turns: Arc<Turns>,
+    /// Whether it accepts.
+    is_open: bool,
 }
 
 /// What all listeners of a plan have in common.
@@ -126,6 +130,10 @@ impl Serving {
             match order {
                 Order::Serve(plan) => self.serve(plan),
                 Order::Advance(phase) => self.advance(phase),
+                Order::OpenDoors => {
+                    self.is_open = true;
+                    self.listeners.values().filter_map(|listening| listening.door.as_ref()).for_each(Door::open);
+                }
                 Order::CloseDoors => self.listeners.values_mut().for_each(|listening| listening.door = None),
             }
         }
@@ -182,7 +190,7 @@ impl Serving {
             access_log: common.access_log.clone(),
             recorder: common.explain.recorder(),
         });
-        let door = Door::open();
+        let door = Door::new(self.is_open);
         for socket in plan.sockets {
             match TcpListener::from_std(socket) {
                 Ok(socket) => drop(tokio::spawn(accept::accept(socket, Arc::clone(&state), door.watch()))),

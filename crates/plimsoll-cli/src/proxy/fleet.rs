@@ -32,11 +32,26 @@ impl ProxyFleet {
     /// service, with all of its fellows, would turn a fault of the backends into one of the whole front.
     fn has_started(&self) -> bool {
         if !self.started.load(Ordering::Relaxed) {
-            let clusters = self.proxy.clusters();
-            let healthy = clusters.iter().flat_map(Cluster::backends).any(|view| view.snapshot.state == State::Healthy);
+            let healthy = self.proxy.clusters().iter().any(is_served);
             self.started.fetch_or(healthy, Ordering::Relaxed);
         }
         self.started.load(Ordering::Relaxed)
+    }
+
+    /// The clusters in which a backend is healthy now.
+    pub(super) fn healthy_clusters(&self) -> Vec<String> {
+        self.proxy
+            .clusters()
+            .iter()
+            .filter(|cluster| is_served(cluster))
+            .map(|cluster| cluster.name().to_owned())
+            .collect()
+    }
+
+    /// A cluster of this proxy, of those named, in which no backend is healthy now.
+    pub(super) fn without_healthy<'n>(&self, names: &'n [String]) -> Option<&'n str> {
+        let is_unserved = |name: &&String| self.proxy.cluster(name).is_some_and(|cluster| !is_served(&cluster));
+        names.iter().find(is_unserved).map(String::as_str)
     }
 
     fn switch(
@@ -48,6 +63,11 @@ impl ProxyFleet {
         let cluster = self.proxy.cluster(cluster).ok_or(Missing::Cluster)?;
         how(&cluster, backend).then_some(()).ok_or(Missing::Backend)
     }
+}
+
+/// Whether a backend of the cluster is healthy.
+fn is_served(cluster: &Cluster) -> bool {
+    cluster.backends().iter().any(|view| view.snapshot.state == State::Healthy)
 }
 
 impl Fleet for ProxyFleet {

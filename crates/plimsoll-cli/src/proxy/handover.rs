@@ -19,6 +19,11 @@ use rustix::net::{
 
 /// Tells a process that its standard input is such a channel: holds the process id of its parent.
 const VARIABLE: &str = "PLIMSOLL_SUCCESSOR_OF";
+/// The clusters in which a backend is healthy for the predecessor, one a line. In the environment and not on the channel, as each takes a
+/// successor or predecessor of another version that knows nothing of it.
+const HEALTHY: &str = "PLIMSOLL_HEALTHY_CLUSTERS";
+/// More does not fit into a variable of the environment: the kernel takes 128 KiB, and a few names say enough.
+const MOST_NAMES: usize = 64 * 1024;
 /// Sockets in one message; the kernel takes 253.
 const SOCKETS_AT_ONCE: usize = 64;
 /// How long the successor waits for sockets that its predecessor has already begun to send.
@@ -40,9 +45,22 @@ impl Channel {
         Ok((Self(ours), theirs))
     }
 
-    /// What the successor must find in its environment.
-    pub(super) fn variable() -> (&'static str, String) {
-        (VARIABLE, std::process::id().to_string())
+    /// What the successor must find in its environment; `healthy`: the clusters in which a backend is healthy.
+    pub(super) fn variables(healthy: &[String]) -> [(&'static str, String); 2] {
+        let mut names = String::new();
+        for name in healthy {
+            if names.len() + name.len() >= MOST_NAMES {
+                break;
+            }
+            names.push_str(name);
+            names.push('\n');
+        }
+        [(VARIABLE, std::process::id().to_string()), (HEALTHY, names)]
+    }
+
+    /// The clusters in which a backend was healthy for the predecessor when it began to hand over.
+    pub(super) fn healthy_before() -> Vec<String> {
+        std::env::var(HEALTHY).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
     /// The successor's end, when this process is one.

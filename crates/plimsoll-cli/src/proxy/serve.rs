@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use listenfd::ListenFd;
 use plimsoll::server::EndSignals;
 use plimsoll_admin::{Fleet as _, Readiness};
@@ -48,7 +48,7 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
             tracing::warn!(%address, "a socket was passed that no listener of the config is for: it is closed");
         }
         let started = tokio::select! {
-            started = Proxy::start_with(config, &mut given) => started,
+            started = Proxy::start_shut(config, &mut given) => started,
             _ = signals.end.next() => {
                 tracing::info!("ended before it served");
                 return Ok(Verdict::Good);
@@ -63,14 +63,19 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
         let fleet = Arc::new(ProxyFleet::new(Arc::clone(&proxy)));
         let mut server = Server { proxy, fleet, admin: Admin::default(), file, program };
         if let Some(predecessor) = predecessor {
+            // The service manager is told nothing of what does not come to serve: the service is the predecessor still.
             tokio::select! {
-                () = server.take_over(&predecessor) => {}
-                // The service manager is told nothing: the service is the predecessor still.
-                _ = signals.end.next() => return Ok(server.drain(&mut signals).await),
+                taken_over = server.take_over(&predecessor) => taken_over?,
+                _ = signals.end.next() => {
+                    tracing::info!("ended before it served");
+                    return Ok(Verdict::Good);
+                }
             }
+        } else {
+            server.proxy.open();
         }
         // Not before: while the predecessor answers there too, each request would be told of one process or the other.
-        server.admin.go(bound.map_or(Move::Stay, Move::To), &server.fleet).context("cannot serve the admin port")?;
+        server.serve_admin(bound.map_or(Move::Stay, Move::To));
         notify::ready();
         Ok(server.control(&mut signals).await)
     });
@@ -173,6 +178,13 @@ impl Server {
         }
     }
 
+    /// Serves the admin port where `plan` says. Where it cannot, for want of descriptors, clients are served all the same.
+    fn serve_admin(&mut self, plan: Move) {
+        if let Err(error) = self.admin.go(plan, &self.fleet) {
+            tracing::error!(%error, "the admin port cannot be served");
+        }
+    }
+
     async fn reload(&mut self) {
         let Some(file) = &self.file else {
             tracing::warn!(
@@ -183,9 +195,7 @@ impl Server {
         notify::reloading();
         match self.put_in_force(file).await {
             Ok(plan) => {
-                if let Err(error) = self.admin.go(plan, &self.fleet) {
-                    tracing::error!(%error, "the admin port cannot be served");
-                }
+                self.serve_admin(plan);
                 tracing::info!(file = %self.file.as_deref().unwrap_or(Path::new("")).display(), "config reloaded");
             }
             Err(error) => {
@@ -223,7 +233,7 @@ impl Server {
             Ok(sockets)
         });
         let handed_over = match sockets {
-            Ok(sockets) => self.program.hand_over(sockets).await,
+            Ok(sockets) => self.program.hand_over(sockets, &self.fleet.healthy_clusters()).await,
             Err(error) => Err(anyhow::Error::new(error).context(
                 "cannot copy the listening sockets: raise the limit of open files (LimitNOFILE= in systemd, ulimit -n)",
             )),
@@ -245,16 +255,35 @@ impl Server {
         }
     }
 
-    /// Waits until this process can serve as well as its predecessor, and tells it so.
-    async fn take_over(&self, predecessor: &Channel) {
+    /// Waits until this process can serve as well as its predecessor, serves, and tells it so.
+    ///
+    /// # Errors
+    /// When it reaches no backend of a cluster in which one is healthy for its predecessor.
+    async fn take_over(&self, predecessor: &Channel) -> anyhow::Result<()> {
+        let healthy = Channel::healthy_before();
         let until = Instant::now() + HEALTHY_PATIENCE;
-        while self.fleet.readiness() != Readiness::Ready && Instant::now() < until {
+        loop {
+            let unserved = self.fleet.without_healthy(&healthy);
+            if unserved.is_none() && self.fleet.readiness() == Readiness::Ready {
+                break;
+            }
+            if Instant::now() >= until {
+                match unserved {
+                    Some(cluster) => bail!(
+                        "not taken over: no backend of cluster {cluster:?} is healthy for this process, though one is for its \
+                         predecessor; see what its checks say, and what differs (file, binary, environment)"
+                    ),
+                    None => break,
+                }
+            }
             tokio::time::sleep(HEALTHY_LOOK).await;
         }
+        self.proxy.open();
         match predecessor.say_serving() {
             Ok(()) => tracing::info!("took over from the predecessor"),
             Err(error) => tracing::warn!(%error, "the predecessor is gone"),
         }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //! this process leaves when it serves.
 //!
 //! Until then nothing has changed: a successor that does not come to serve (a file that it cannot read, a binary that does
-//! not run) is named in the log, and this process goes on. While both run both accept from the same queues.
+//! not run, backends that it cannot reach) is named in the log, and this process goes on, and accepts alone until then.
 
 use std::ffi::OsString;
 use std::io;
@@ -44,14 +44,13 @@ impl Program {
         Ok(Self { path, arguments: arguments.collect() })
     }
 
-    /// Starts a successor, gives it `sockets`, and waits until it serves. Gives its process id. Dropping the future
-    /// has the successor drain and end.
-    pub(super) async fn hand_over(&self, sockets: Vec<TcpListener>) -> anyhow::Result<u32> {
+    /// Starts a successor, gives it `sockets`, and waits until it serves, which it does when it reaches a backend in each of the clusters
+    /// `healthy`. Gives its process id. Dropping the future has the successor end.
+    pub(super) async fn hand_over(&self, sockets: Vec<TcpListener>, healthy: &[String]) -> anyhow::Result<u32> {
         may_have_successor(std::process::id())?;
         let (channel, theirs) = Channel::pair().context("cannot open a channel to the successor")?;
-        let (variable, value) = Channel::variable();
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments).env(variable, value).stdin(Stdio::from(theirs));
+        command.args(&self.arguments).envs(Channel::variables(healthy)).stdin(Stdio::from(theirs));
         let child = command.spawn().with_context(|| format!("cannot start {}", self.path.display()))?;
         // Its end of the channel is in the command, too: the channel must end with the child.
         drop(command);
@@ -85,7 +84,7 @@ fn may_have_successor(process: u32) -> anyhow::Result<()> {
 
 /// A successor; dropped, it is told to end, unless it is to live on.
 ///
-/// Told and not killed: it accepts before it says that it serves, and what it has accepted it has to answer.
+/// Told and not killed: it may have begun to serve at that very moment, and what it has accepted it has to answer.
 struct Successor {
     child: Child,
     lives_on: bool,
