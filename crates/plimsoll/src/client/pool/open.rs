@@ -145,9 +145,8 @@ impl<B: RequestBody> Pool<B> {
     }
 
     /// Opens an HTTP/2 connection, and tells those who wait for it.
-    async fn open_http2(self: &Arc<Self>, id: BackendId) {
-        let mut opening = Http2Opening { pool: self, id, is_over: false };
-        let result = self.try_open_http2(id).await;
+    async fn open_http2(self: &Arc<Self>, mut opening: Http2Opening<B>) {
+        let result = self.try_open_http2(opening.id).await;
         for waiter in opening.end() {
             // Who has gone away meanwhile need not be told.
             let _ = waiter.send(result.clone());
@@ -196,13 +195,22 @@ impl<B: RequestBody> Pool<B> {
     /// Opens a connection that no request waits for.
     pub(super) fn open_in_background(self: &Arc<Self>, id: BackendId, version: Version) {
         let pool = Arc::downgrade(self);
-        tokio::spawn(async move {
-            let Some(pool) = pool.upgrade() else { return };
-            match version {
-                Version::Http1 => pool.open_spare_http1(id).await,
-                Version::Http2 => pool.open_http2(id).await,
+        match version {
+            Version::Http1 => drop(tokio::spawn(async move {
+                if let Some(pool) = pool.upgrade() {
+                    pool.open_spare_http1(id).await;
+                }
+            })),
+            Version::Http2 => {
+                // Made here: a runtime that is ending drops the task without a turn.
+                let opening = Http2Opening { pool: pool.clone(), id, is_over: false };
+                tokio::spawn(async move {
+                    if let Some(pool) = pool.upgrade() {
+                        pool.open_http2(opening).await;
+                    }
+                });
             }
-        });
+        }
     }
 
     /// An HTTP/2 connection has ended.
@@ -243,23 +251,24 @@ impl<B: RequestBody> Pool<B> {
 }
 
 /// An HTTP/2 connection that is being opened. Dropped with the runtime that it was opened on, it lets those who wait ask again.
-struct Http2Opening<'a, B: RequestBody> {
-    pool: &'a Pool<B>,
+struct Http2Opening<B: RequestBody> {
+    pool: Weak<Pool<B>>,
     id: BackendId,
     is_over: bool,
 }
 
-impl<B: RequestBody> Http2Opening<'_, B> {
+impl<B: RequestBody> Http2Opening<B> {
     /// It has ended: who waits for that. Once only, as another may begin then.
     fn end(&mut self) -> Vec<Opened> {
         if std::mem::replace(&mut self.is_over, true) {
             return Vec::new();
         }
-        self.pool.state.lock().existing(self.id).map(|slot| slot.http2.opened()).unwrap_or_default()
+        let Some(pool) = self.pool.upgrade() else { return Vec::new() };
+        pool.state.lock().existing(self.id).map(|slot| slot.http2.opened()).unwrap_or_default()
     }
 }
 
-impl<B: RequestBody> Drop for Http2Opening<'_, B> {
+impl<B: RequestBody> Drop for Http2Opening<B> {
     fn drop(&mut self) {
         drop(self.end());
     }
