@@ -127,7 +127,8 @@ mod tests {
             charged += clock.end(begun, clock.ticks());
         }
         let used = thread_cpu() - cpu;
-        let share = (charged - clock.owed) as f64 / used as f64;
-        assert!((0.9..=1.01).contains(&share), "{charged} of {used} ns");
+        // Whoever shares the core may have had it since the last look.
+        let (least, most) = (used / 10 * 9, used + EXACT_EVERY);
+        assert!((least..=most).contains(&(charged - clock.owed)), "{charged} less {} of {used} ns", clock.owed);
     }
 }
