@@ -60,6 +60,10 @@ impl AccessLog {
 
     /// Hands over the entry of a request that is over.
     pub(crate) fn write(&self, entry: &Entry) {
+        // It may have been turned off since the request began.
+        if !self.0.on.load(Ordering::Relaxed) {
+            return;
+        }
         let human = self.0.human.load(Ordering::Relaxed);
         line::with(entry, entry.begun.elapsed(), human, |line| self.0.queue.push(line));
     }
@@ -101,7 +105,10 @@ impl AccessLog {
 
     /// Opens the file again, which may have been moved away.
     pub(crate) fn reopen(&self) {
-        self.0.queue.reopen();
+        // Else nobody would obey, and the drain would wait for that.
+        if self.0.has_writer.load(Ordering::Relaxed) {
+            self.0.queue.reopen();
+        }
     }
 
     /// Lines that were dropped for want of room.

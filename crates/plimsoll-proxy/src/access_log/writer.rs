@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::queue::{Order, Queue};
 use crate::config::LogPath;
@@ -66,10 +66,10 @@ impl Write for Output {
 
 /// Writes what comes into the queue, for as long as the process lives.
 pub(super) fn run(queue: &Queue) {
-    let mut writer = Writer { queue, output: None, is_stale: false, trouble: Trouble::default() };
+    let mut writer = Writer { queue, output: None, tried_at: None, trouble: Trouble::default() };
     let mut batch = Vec::new();
     loop {
-        queue.wait(writer.is_stale.then_some(RETRY));
+        queue.wait(writer.tried_at.map(|_| RETRY));
         thread::sleep(GATHER);
         let (order, before) = match queue.take(&mut batch) {
             Some((order, before)) => (Some(order), before),
@@ -87,8 +87,8 @@ pub(super) fn run(queue: &Queue) {
 struct Writer<'q> {
     queue: &'q Queue,
     output: Option<Output>,
-    /// The file is to be opened again, and could not be yet.
-    is_stale: bool,
+    /// The file is to be opened again, and could not be: when that was tried last.
+    tried_at: Option<Instant>,
     trouble: Trouble,
 }
 
@@ -98,30 +98,25 @@ impl Writer<'_> {
         match order {
             Some(Order::SwitchTo(next)) => {
                 self.output = next;
-                self.is_stale = false;
+                self.tried_at = None;
                 true
             }
-            Some(Order::Reopen) => {
-                self.is_stale = true;
-                self.reopen()
-            }
-            None => self.reopen(),
+            Some(Order::Reopen) => self.reopen(),
+            None => self.tried_at.is_some_and(|at| at.elapsed() >= RETRY) && self.reopen(),
         }
     }
 
     fn reopen(&mut self) -> bool {
-        let (true, Some(Output::File(path, file))) = (self.is_stale, &mut self.output) else {
-            self.is_stale = false;
-            return false;
-        };
+        self.tried_at = None;
+        let Some(Output::File(path, file)) = &mut self.output else { return false };
         match append(path) {
             Ok(opened) => {
                 *file = opened;
-                self.is_stale = false;
                 self.trouble.reopened(path);
                 true
             }
             Err(error) => {
+                self.tried_at = Some(Instant::now());
                 self.trouble.not_reopened(path, &error, self.queue);
                 false
             }
