@@ -217,7 +217,8 @@ def test_successor_that_reaches_no_backend_changes_nothing(upgrading: Fleet) -> 
     proxy.admin.wait_for_healthy(1)
     path = upgrading.directory / "plimsoll-1.toml"
     good = path.read_text()
-    path.write_text(good.replace("/well", "/broken"))
+    # More threads have sockets of their own, which must not get anybody yet.
+    path.write_text("threads = 4\n" + good.replace("/well", "/broken"))
     knockers = Knockers(proxy.port, threads=2)
     proxy.signal(signal.SIGUSR2)
     wait_until("it says so", lambda: "no upgrade" in proxy.output(), 20)

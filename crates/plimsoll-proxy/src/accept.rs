@@ -65,10 +65,14 @@ impl Doorway {
 ///
 /// A seat is taken for a connection that is there, not for one that may come: a thread that waits for one must not
 /// keep the last seat from another thread that has one. So each thread may hold one connection that waits for a seat.
-pub(crate) async fn accept(listener: TcpListener, state: Arc<ListenerState>, mut door: Doorway) {
+pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerState>, mut door: Doorway) {
     if !door.opened().await {
         return;
     }
+    let listener = match TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot accept connections"),
+    };
     let mut phases = state.life.watch();
     let mut reserve = Reserve::hold();
     loop {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,6 +37,8 @@ pub struct Proxy {
     /// One change of config at a time.
     changing: tokio::sync::Mutex<()>,
     life: Life,
+    /// It listens and accepts.
+    is_open: AtomicBool,
     reloads: Reloads,
     access_log: AccessLog,
     explain: Explain,
@@ -120,11 +122,11 @@ impl Proxy {
     /// As [`Proxy::start`].
     pub async fn start_with(config: Config, given: &mut Sockets) -> Result<Self, Error> {
         let proxy = Self::start_shut(config, given).await?;
-        proxy.open();
+        proxy.open()?;
         Ok(proxy)
     }
 
-    /// As [`Proxy::start_with`], but nothing is accepted before [`Proxy::open`].
+    /// As [`Proxy::start_with`], but before [`Proxy::open`] it neither listens, but at what it was given, nor accepts.
     ///
     /// # Errors
     /// As [`Proxy::start`].
@@ -138,6 +140,7 @@ impl Proxy {
             running: Mutex::new(Running::new(Arc::clone(&config), Arc::clone(&pressure))),
             changing: tokio::sync::Mutex::default(),
             life: Life::new(),
+            is_open: AtomicBool::new(false),
             reloads: Reloads::default(),
             access_log: AccessLog::default(),
             explain: Explain::default(),
@@ -147,11 +150,17 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Begins to accept.
-    pub fn open(&self) {
+    /// Begins to listen and to accept.
+    ///
+    /// # Errors
+    /// When an address cannot be listened at.
+    pub fn open(&self) -> Result<(), Error> {
+        self.running.lock().listen()?;
+        self.is_open.store(true, Ordering::Relaxed);
         for worker in &self.workers {
             worker.order(Order::OpenDoors);
         }
+        Ok(())
     }
 
     /// Puts another config into force. What it does not change (connections, health, active requests) goes on.
@@ -221,6 +230,12 @@ impl Proxy {
         let mut bound = HashMap::new();
         for listener in config.listeners().iter().filter(|listener| !known.contains(&listener.address)) {
             let opened = sockets::open(listener.address, given.take(listener.address), self.workers.len());
+            let opened = opened.and_then(|bound| {
+                if self.is_open.load(Ordering::Relaxed) {
+                    sockets::listen(&bound.sockets)?;
+                }
+                Ok(bound)
+            });
             let opened = opened.map_err(|cause| Error::Listen {
                 listener: listener.name.clone(),
                 address: listener.address,

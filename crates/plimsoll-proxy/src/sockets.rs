@@ -58,7 +58,17 @@ pub(crate) struct Bound {
     pub(crate) copies: Vec<TcpListener>,
 }
 
-/// Sockets for `threads` threads at `address`: those `given`, and as many more as it takes.
+/// Listens at those of `sockets` that do not yet: from then on the kernel gives each its share of those who connect.
+pub(crate) fn listen(sockets: &[TcpListener]) -> io::Result<()> {
+    for socket in sockets.iter().map(SockRef::from) {
+        if !socket.is_listener()? {
+            socket.listen(BACKLOG)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sockets for `threads` threads at `address`: those `given`, and as many more as it takes, which do not listen yet.
 pub(crate) fn open(address: SocketAddr, mut given: Vec<TcpListener>, threads: usize) -> io::Result<Bound> {
     if given.is_empty() {
         given.push(bind(address)?);
@@ -100,7 +110,7 @@ const MAX_PROBES: u32 = 5;
 #[cfg(target_os = "linux")]
 const MAX_UNSENT: u32 = 128 * 1024;
 
-/// A socket that listens at `address`, on which several threads, and a successor of this process, may listen as
+/// A socket for `address`, at which several threads, and a successor of this process, may listen as
 /// well: the kernel spreads connections over them.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -108,7 +118,6 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
@@ -151,9 +160,25 @@ mod tests {
         assert!(SockRef::from(&accepted).keepalive().unwrap());
     }
 
+    /// Else it would get a share of those who connect before anybody accepts from it.
+    #[test]
+    fn a_socket_that_is_bound_beside_others_gets_nobody_until_it_listens() {
+        let before = open(ANY, Vec::new(), 1).unwrap();
+        listen(&before.sockets).unwrap();
+        let address = before.sockets[0].local_addr().unwrap();
+        let after = open(address, before.copies, 3).unwrap();
+        let _clients: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let accepted = |socket: &TcpListener| std::iter::from_fn(|| socket.accept().ok()).count();
+        assert_eq!(after.sockets.iter().map(accepted).sum::<usize>(), 20, "with the one that listened");
+        assert_eq!(after.sockets[1..].iter().map(accepted).sum::<usize>(), 0);
+        listen(&after.sockets).unwrap();
+        assert!(after.sockets.iter().all(|socket| SockRef::from(socket).is_listener().unwrap()));
+    }
+
     #[test]
     fn more_sockets_than_threads_are_all_kept() {
         let first = open(ANY, Vec::new(), 4).unwrap();
+        listen(&first.sockets).unwrap();
         let address = first.sockets[0].local_addr().unwrap();
         assert_eq!(open(address, first.copies, 2).unwrap().sockets.len(), 4);
     }

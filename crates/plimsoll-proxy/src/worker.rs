@@ -12,7 +12,6 @@ use std::{io, thread};
 use arc_swap::ArcSwap;
 use plimsoll::client::{Client, Cluster};
 use plimsoll::server::coalescing;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::accept::{self, Door};
@@ -192,10 +191,7 @@ impl Serving {
         });
         let door = Door::new(self.is_open);
         for socket in plan.sockets {
-            match TcpListener::from_std(socket) {
-                Ok(socket) => drop(tokio::spawn(accept::accept(socket, Arc::clone(&state), door.watch()))),
-                Err(error) => tracing::error!(%error, address = %plan.address, "cannot listen"),
-            }
+            tokio::spawn(accept::accept(socket, Arc::clone(&state), door.watch()));
         }
         self.listeners.insert(plan.address, Listening { state, door: Some(door) });
     }

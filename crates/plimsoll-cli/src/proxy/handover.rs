@@ -19,8 +19,8 @@ use rustix::net::{
 
 /// Tells a process that its standard input is such a channel: holds the process id of its parent.
 const VARIABLE: &str = "PLIMSOLL_SUCCESSOR_OF";
-/// The clusters in which a backend is healthy for the predecessor, one a line. In the environment and not on the channel, as each takes a
-/// successor or predecessor of another version that knows nothing of it.
+/// The clusters in which a backend is healthy for the predecessor, one a line, after its process id: one of another version passes on what it
+/// got itself. In the environment and not on the channel, of which another version would not understand it.
 const HEALTHY: &str = "PLIMSOLL_HEALTHY_CLUSTERS";
 /// More does not fit into a variable of the environment: the kernel takes 128 KiB, and a few names say enough.
 const MOST_NAMES: usize = 64 * 1024;
@@ -33,6 +33,10 @@ const SEND_PATIENCE: Duration = Duration::from_secs(10);
 const SOCKETS: u8 = b's';
 const THAT_IS_ALL: u8 = b'e';
 const SERVING: u8 = b'r';
+
+fn is_parent(process: &str) -> bool {
+    process == std::os::unix::process::parent_id().to_string()
+}
 
 /// One end of the channel.
 #[derive(Debug)]
@@ -47,7 +51,8 @@ impl Channel {
 
     /// What the successor must find in its environment; `healthy`: the clusters in which a backend is healthy.
     pub(super) fn variables(healthy: &[String]) -> [(&'static str, String); 2] {
-        let mut names = String::new();
+        let process = std::process::id().to_string();
+        let mut names = format!("{process}\n");
         for name in healthy {
             if names.len() + name.len() >= MOST_NAMES {
                 break;
@@ -55,18 +60,19 @@ impl Channel {
             names.push_str(name);
             names.push('\n');
         }
-        [(VARIABLE, std::process::id().to_string()), (HEALTHY, names)]
+        [(VARIABLE, process), (HEALTHY, names)]
     }
 
     /// The clusters in which a backend was healthy for the predecessor when it began to hand over.
     pub(super) fn healthy_before() -> Vec<String> {
-        std::env::var(HEALTHY).unwrap_or_default().lines().map(str::to_owned).collect()
+        let said = std::env::var(HEALTHY).unwrap_or_default();
+        let by_parent = said.split_once('\n').filter(|(process, _)| is_parent(process));
+        by_parent.map_or_else(Vec::new, |(_, names)| names.lines().map(str::to_owned).collect())
     }
 
     /// The successor's end, when this process is one.
     pub(super) fn to_predecessor() -> io::Result<Option<Self>> {
-        let is_meant = std::env::var(VARIABLE).is_ok_and(|pid| pid == std::os::unix::process::parent_id().to_string());
-        if !is_meant {
+        if !std::env::var(VARIABLE).is_ok_and(|process| is_parent(&process)) {
             return Ok(None);
         }
         let channel = Self(io::stdin().as_fd().try_clone_to_owned()?);

@@ -72,7 +72,7 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
                 }
             }
         } else {
-            server.proxy.open();
+            server.proxy.open().map_err(|error| placed(error, server.file.as_deref()))?;
         }
         // Not before: while the predecessor answers there too, each request would be told of one process or the other.
         server.serve_admin(bound.map_or(Move::Stay, Move::To));
@@ -278,7 +278,7 @@ impl Server {
             }
             tokio::time::sleep(HEALTHY_LOOK).await;
         }
-        self.proxy.open();
+        self.proxy.open()?;
         match predecessor.say_serving() {
             Ok(()) => tracing::info!("took over from the predecessor"),
             Err(error) => tracing::warn!(%error, "the predecessor is gone"),

@@ -9,7 +9,7 @@ use plimsoll::client::Cluster;
 use plimsoll::discover::Endpoint;
 use tokio::sync::oneshot;
 
-use super::ListenerView;
+use super::{Error, ListenerView};
 use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
@@ -20,7 +20,7 @@ use crate::inbound::Inbound;
 use crate::listener::{Limits, Shared};
 use crate::pressure::Pressure;
 use crate::quotas::Quotas;
-use crate::sockets::Bound;
+use crate::sockets::{self, Bound};
 use crate::worker::{ListenerPlan, Order, Plan, Worker};
 
 /// All that a config has brought about.
@@ -156,6 +156,16 @@ impl Running {
                 listener.batch.map(|batch| Arc::new(ListenerBatch::new(batch.0, leads_to, former.as_deref())));
         }
         copies
+    }
+
+    /// Listens at all listeners.
+    pub(super) fn listen(&self) -> Result<(), Error> {
+        for (address, listener) in &self.listeners {
+            let listening = sockets::listen(&listener.sockets);
+            let (listener, address) = (listener.name.clone(), *address);
+            listening.map_err(|cause| Error::Listen { listener, address, cause })?;
+        }
+        Ok(())
     }
 
     /// Connections of clients, at listeners that were removed as well.
