@@ -89,14 +89,16 @@ def table(markdown_rows: list[str]) -> str:
     return f'<div class="table"><table>{"".join(lines)}</table></div>'
 
 
+def _parts(row: dict) -> tuple[float, float]:
+    """User and system time, which together are the median of the whole: their own medians may be of other rounds."""
+    user, system = row["user_us_per_request"], row["system_us_per_request"]
+    user_share = user / (user + system) if user + system else 0
+    return row["cpu_us_per_request"] * user_share, row["cpu_us_per_request"] * (1 - user_share)
+
+
 def _cost_figure(shape: dict) -> str:
     rows = [
-        {
-            "label": label,
-            "parts": (row["user_us_per_request"], row["system_us_per_request"]),
-            "low": row["cpu_low"],
-            "high": row["cpu_high"],
-        }
+        {"label": label, "parts": _parts(row), "low": row["cpu_low"], "high": row["cpu_high"]}
         for label, row in shape["summary"].items()
     ]
     caption = "".join(
