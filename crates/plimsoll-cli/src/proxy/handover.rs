@@ -22,7 +22,7 @@ const VARIABLE: &str = "PLIMSOLL_SUCCESSOR_OF";
 /// The clusters in which a backend is healthy for the predecessor, one a line, after its process id: one of another version passes on what it
 /// got itself. In the environment and not on the channel, of which another version would not understand it.
 const HEALTHY: &str = "PLIMSOLL_HEALTHY_CLUSTERS";
-/// More does not fit into a variable of the environment: the kernel takes 128 KiB, and a few names say enough.
+/// Bytes of that list, beyond which names are left out. The kernel takes 128 KiB for a variable, and half of it says enough.
 const MOST_NAMES: usize = 64 * 1024;
 /// Sockets in one message; the kernel takes 253.
 const SOCKETS_AT_ONCE: usize = 64;
