@@ -23,10 +23,11 @@ fn frames<'b>(mut walker: Walker, pieces: impl Iterator<Item = &'b [u8]>) -> Vec
                     assert!(!std::mem::replace(&mut is_open, true));
                     found.push((head, 0));
                 }
-                Piece::Payload(payload) => {
+                Piece::Payload { bytes, at } => {
                     let (head, length) = found.last_mut().expect("a payload follows a head");
-                    *length += payload.len();
-                    assert!(!payload.is_empty() && *length <= head.length as usize);
+                    *length += bytes.len();
+                    assert!(!bytes.is_empty() && *length <= head.length as usize);
+                    assert_eq!(bytes, &piece[at..at + bytes.len()]);
                 }
                 Piece::End => {
                     assert!(std::mem::replace(&mut is_open, false));
@@ -47,10 +48,11 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(frames(walker, read.chunks(size)), whole);
     }
     let (mut guard, mut other) = (Guard::new(Timestamp::ZERO, ALLOWANCE), Guard::new(Timestamp::ZERO, ALLOWANCE));
-    let verdict = guard.on_read(Timestamp::ZERO, read);
+    let (mut passed, mut passed_in_pieces) = (read.to_vec(), read.to_vec());
+    let verdict = guard.on_read(Timestamp::ZERO, &mut passed);
     let mut other_verdict = Ok(());
-    read.chunks(size).for_each(|piece| other_verdict = other.on_read(Timestamp::ZERO, piece));
-    assert_eq!(verdict, other_verdict);
+    passed_in_pieces.chunks_mut(size).for_each(|piece| other_verdict = other.on_read(Timestamp::ZERO, piece));
+    assert_eq!((verdict, passed), (other_verdict, passed_in_pieces));
     guard.on_written(written);
     written.chunks(size).for_each(|piece| other.on_written(piece));
     assert_eq!(guard.farewell(), other.farewell());

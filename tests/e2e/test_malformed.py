@@ -51,7 +51,5 @@ def test_malformed(proxy: Proxy, backend: RecordingBackend, row: Row) -> None:
 @pytest.mark.parametrize("row", HTTP2, ids=lambda row: row.name)
 def test_malformed_http2(proxy: Proxy, backend: RecordingBackend, row: http2.Row) -> None:
     problem = drive_http2.verdict(row, drive_http2.observe(proxy.port, backend, row))
-    if problem is not None and row.known:
-        pytest.xfail(row.known)
     assert problem is None, f"RFC {row.section}: {problem}\nsent: {row.sent[:400]!r}"
     assert proxy.exit_code is None

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::http2::Abuse;
+use crate::http2::{Abuse, Breach};
 use crate::time_limits::Overdue;
 
 /// Why a connection was ended.
@@ -53,6 +53,15 @@ impl Ended {
             Self::Abuse(Abuse::Stall) => "stall",
             Self::Protocol => "protocol",
             Self::Drain => "drain",
+        }
+    }
+}
+
+impl From<Breach> for Ended {
+    fn from(breach: Breach) -> Self {
+        match breach {
+            Breach::Abuse(abuse) => Self::Abuse(abuse),
+            Breach::Protocol => Self::Protocol,
         }
     }
 }

@@ -86,6 +86,12 @@ impl Head {
         matches!(self.kind, Kind::Data | Kind::Headers | Kind::PushPromise) && self.flags & 0x8 != 0
     }
 
+    /// The payload says, behind the length of the padding, what the stream depends on.
+    #[must_use]
+    pub fn is_prioritized(self) -> bool {
+        self.kind == Kind::Headers && self.flags & 0x20 != 0
+    }
+
     /// It confirms a frame of the other side.
     #[must_use]
     pub fn is_ack(self) -> bool {
@@ -99,7 +105,12 @@ pub enum Piece<'b> {
     /// A frame begins.
     Head(Head),
     /// The next bytes of its payload, never empty.
-    Payload(&'b [u8]),
+    Payload {
+        /// The bytes.
+        bytes: &'b [u8],
+        /// Where they stand in those that are walked over.
+        at: usize,
+    },
     /// It is complete.
     End,
 }
@@ -130,7 +141,7 @@ impl Walker {
 
     /// The steps over `bytes`, which come right behind those of the walk before. To be used up, or bytes are missed.
     pub fn walk<'w, 'b>(&'w mut self, bytes: &'b [u8]) -> Walk<'w, 'b> {
-        Walk { walker: self, bytes }
+        Walk { walker: self, bytes, length: bytes.len() }
     }
 
     /// Whether no frame is half through.
@@ -144,7 +155,9 @@ impl Walker {
 #[derive(Debug)]
 pub struct Walk<'w, 'b> {
     walker: &'w mut Walker,
+    /// Those that are left, of so many.
     bytes: &'b [u8],
+    length: usize,
 }
 
 impl<'b> Walk<'_, 'b> {
@@ -180,9 +193,10 @@ impl<'b> Iterator for Walk<'_, 'b> {
             }
             _ if self.bytes.is_empty() => None,
             Some(left) => {
-                let payload = self.take(left as usize);
-                self.walker.payload_left = Some(left - payload.len() as u32);
-                Some(Piece::Payload(payload))
+                let at = self.length - self.bytes.len();
+                let bytes = self.take(left as usize);
+                self.walker.payload_left = Some(left - bytes.len() as u32);
+                Some(Piece::Payload { bytes, at })
             }
             None => {
                 let head = self.head()?;
@@ -232,11 +246,16 @@ pub(super) mod tests {
     /// Heads with whole payloads, and how far the last frame is.
     fn frames(walker: &mut Walker, pieces: &[&[u8]]) -> Vec<(Head, Vec<u8>, bool)> {
         let mut found = Vec::new();
-        for piece in pieces.iter().flat_map(|piece| walker.walk(piece).collect::<Vec<_>>()) {
-            match piece {
-                Piece::Head(head) => found.push((head, Vec::new(), false)),
-                Piece::Payload(bytes) => found.last_mut().unwrap().1.extend(bytes),
-                Piece::End => found.last_mut().unwrap().2 = true,
+        for piece in pieces {
+            for step in walker.walk(piece) {
+                match step {
+                    Piece::Head(head) => found.push((head, Vec::new(), false)),
+                    Piece::Payload { bytes, at } => {
+                        assert_eq!(bytes, &piece[at..at + bytes.len()]);
+                        found.last_mut().unwrap().1.extend(bytes);
+                    }
+                    Piece::End => found.last_mut().unwrap().2 = true,
+                }
             }
         }
         found

@@ -23,6 +23,9 @@
 //! On a connection that has paid for a few resets lately ([`Guard::is_wary`]) a request is not begun before what came with
 //! it has been looked at: if that takes it back, it has cost neither a choice of backend nor a message to one.
 //!
+//! What breaks the protocol is h2's business, but for two things that it does not see: a client that does not begin with
+//! SETTINGS (RFC 9113, 3.4), and what [`HeaderBlocks`] finds.
+//!
 //! Not here, as h2 has it already: CONTINUATION frames in a row (h2 takes what `max_header_list_size` needs and a quarter
 //! more, but at least 5), size of a header block, updates of zero, settings acknowledged unasked, more streams than
 //! allowed, requests taken back before they were looked at (`max_pending_accept_reset_streams`). What h2 has only
@@ -38,6 +41,7 @@ use plimsoll_core::Timestamp;
 
 use super::budget::Budget;
 use super::frames::{Field, Head, Kind, Piece, Walker};
+use super::header_blocks::{Flip, HeaderBlocks, Malformed};
 use super::streams::Streams;
 
 /// A reset is earned by two requests: who hedges each request takes back one of two. Envoy draws the line there, too.
@@ -76,7 +80,8 @@ const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
 const CODES_OF_CLIENT_ERRORS: [u32; 4] = [1, 3, 5, 6];
 /// The code by which streams are refused that are more than allowed.
 const REFUSED_STREAM: u32 = 7;
-/// ENHANCE_YOUR_CALM (RFC 9113, 7).
+/// What a connection is ended with (RFC 9113, 7).
+const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// How much a client may do on one connection.
@@ -101,11 +106,21 @@ pub enum Abuse {
     Stall,
 }
 
+/// Why a connection has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breach {
+    /// Of what is due to others: the client does too much.
+    Abuse(Abuse),
+    /// Of the protocol, where h2 does not see it.
+    Protocol,
+}
+
 /// Looks at the bytes of one HTTP/2 client connection, as they are without TLS.
 #[derive(Clone, Debug)]
 pub struct Guard {
     read: Walker,
     reading: Frame,
+    header_blocks: HeaderBlocks,
     written: Walker,
     writing: Frame,
     resets: Budget,
@@ -115,8 +130,9 @@ pub struct Guard {
     headers_since: Option<Timestamp>,
     /// When the last bytes came.
     as_of: Timestamp,
+    has_settings: bool,
     has_greeted: bool,
-    verdict: Option<Abuse>,
+    verdict: Option<Breach>,
 }
 
 /// The frame that a direction is at.
@@ -153,6 +169,7 @@ impl Guard {
         Self {
             read: Walker::of_client(),
             reading: Frame::default(),
+            header_blocks: HeaderBlocks::new(),
             written: Walker::of_server(),
             writing: Frame::default(),
             resets: Budget::new(now, max_resets_per_second.get(), reset_burst),
@@ -161,36 +178,46 @@ impl Guard {
             streams: Streams::new(max_streams.get() as usize * 2),
             headers_since: None,
             as_of: now,
+            has_settings: false,
             has_greeted: false,
             verdict: None,
         }
     }
 
-    /// To be called with all bytes that were read, in their order, before they are made use of.
+    /// To be called with all bytes that were read, in their order, before they are made use of. Changes those by which a
+    /// request would be taken for another one, so that h2 refuses it.
     ///
     /// # Errors
-    /// What the client does too much of; the connection is to end.
-    pub fn on_read(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), Abuse> {
+    /// Why the connection has to end.
+    pub fn on_read(&mut self, now: Timestamp, bytes: &mut [u8]) -> Result<(), Breach> {
         self.as_of = now;
+        let mut flips = Vec::new();
         // Taken out, so that what the walk finds can be told to all the rest.
         let mut walker = std::mem::replace(&mut self.read, Walker::of_server());
         for piece in walker.walk(bytes) {
             match piece {
                 Piece::Head(head) => self.on_head(head),
-                Piece::Payload(payload) => self.on_payload(payload),
+                Piece::Payload { bytes, at } => self.on_payload(bytes, at, &mut flips),
                 Piece::End => self.on_end(),
             }
         }
         self.read = walker;
+        flips.into_iter().for_each(|flip: Flip| bytes[flip.at] ^= flip.bits);
         self.verdict.map_or(Ok(()), Err)
     }
 
     fn on_head(&mut self, head: Head) {
         self.reading = Frame::begin(head);
+        if !self.has_settings {
+            self.has_settings = true;
+            self.judge(if head.kind == Kind::Settings && !head.is_ack() { Ok(()) } else { Err(Malformed) });
+        }
         match head.kind {
             Kind::Headers => {
                 self.headers_since.get_or_insert(self.as_of);
-                if self.streams.on_headers(self.as_of, head.stream) {
+                let is_request = self.streams.on_headers(self.as_of, head.stream);
+                self.header_blocks.on_headers(head, !is_request);
+                if is_request {
                     self.resets.earn(RESETS_PER_REQUEST);
                     self.control.earn(CONTROL_PER_REQUEST);
                 } else {
@@ -203,11 +230,15 @@ impl Guard {
             }
             Kind::Data if head.length == 0 && !head.is_end_of_stream() => self.pay_control(1.0),
             Kind::Data => {}
-            Kind::Continuation if head.length >= FREE_CONTINUATION => {}
+            Kind::Continuation => {
+                self.header_blocks.on_continuation(head);
+                if head.length < FREE_CONTINUATION {
+                    self.pay_control(1.0);
+                }
+            }
             Kind::Ping if !head.is_ack() => self.pay_control(PING_COST),
             Kind::Settings if !head.is_ack() => self.pay_control(SETTINGS_COST),
-            Kind::Continuation
-            | Kind::Ping
+            Kind::Ping
             | Kind::Settings
             | Kind::Priority
             | Kind::PushPromise
@@ -217,9 +248,13 @@ impl Guard {
         }
     }
 
-    fn on_payload(&mut self, mut payload: &[u8]) {
+    fn on_payload(&mut self, mut payload: &[u8], at: usize, flips: &mut Vec<Flip>) {
         let Some(head) = self.reading.head else { return };
         match head.kind {
+            Kind::Headers | Kind::Continuation if self.verdict.is_none() => {
+                let read = self.header_blocks.on_payload(payload, at, flips);
+                self.judge(read);
+            }
             Kind::WindowUpdate => {
                 if let Some(increment) = self.reading.first(payload) {
                     self.streams.on_window_update(head.stream, u32::from_be_bytes(increment) & 0x7fff_ffff);
@@ -248,12 +283,19 @@ impl Guard {
     fn on_end(&mut self) {
         if self.reading.head.take().is_some_and(Head::is_end_of_headers) {
             self.headers_since = None;
+            self.judge(self.header_blocks.on_end());
+        }
+    }
+
+    fn judge(&mut self, found: Result<(), Malformed>) {
+        if found.is_err() {
+            self.verdict.get_or_insert(Breach::Protocol);
         }
     }
 
     fn pay_control(&mut self, cost: f64) {
         if !self.control.spend(self.as_of, cost) {
-            self.verdict.get_or_insert(Abuse::ControlFrames);
+            self.verdict.get_or_insert(Breach::Abuse(Abuse::ControlFrames));
         }
     }
 
@@ -264,7 +306,7 @@ impl Guard {
 
     fn pay_for_resets(&mut self, cost: f64) {
         if !self.resets.spend(self.as_of, cost) {
-            self.verdict.get_or_insert(Abuse::Resets);
+            self.verdict.get_or_insert(Breach::Abuse(Abuse::Resets));
         }
     }
 
@@ -275,7 +317,7 @@ impl Guard {
         for piece in walker.walk(bytes) {
             match piece {
                 Piece::Head(head) => self.on_written_head(head),
-                Piece::Payload(payload) => self.on_written_payload(payload),
+                Piece::Payload { bytes, .. } => self.on_written_payload(bytes),
                 Piece::End => {}
             }
         }
@@ -348,15 +390,15 @@ impl Guard {
     ///
     /// # Errors
     /// That the client held up too many streams, or all that are open, for twice as long.
-    pub fn look(&mut self, now: Timestamp, idle_timeout: Duration, least_rate: u64) -> Result<(), Abuse> {
+    pub fn look(&mut self, now: Timestamp, idle_timeout: Duration, least_rate: u64) -> Result<(), Breach> {
         if self.streams.are_held(now, idle_timeout * STALL_PATIENCE, least_rate) {
-            self.verdict.get_or_insert(Abuse::Stall);
+            self.verdict.get_or_insert(Breach::Abuse(Abuse::Stall));
         }
         self.verdict.map_or(Ok(()), Err)
     }
 
-    /// The frame (GOAWAY, ENHANCE_YOUR_CALM) that tells the client why its connection ends; `None` while another frame
-    /// is half written, or none was yet, so that it would be no frame.
+    /// The frame (GOAWAY) that tells the client why its connection ends; `None` while another frame is half written, or none
+    /// was yet, so that it would be no frame.
     #[must_use]
     pub fn farewell(&self) -> Option<[u8; 17]> {
         if !self.has_greeted || !self.written.is_between_frames() {
@@ -364,7 +406,8 @@ impl Guard {
         }
         let mut frame = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         frame[9..13].copy_from_slice(&self.streams.highest().to_be_bytes());
-        frame[13..].copy_from_slice(&ENHANCE_YOUR_CALM.to_be_bytes());
+        let code = if self.verdict == Some(Breach::Protocol) { PROTOCOL_ERROR } else { ENHANCE_YOUR_CALM };
+        frame[13..].copy_from_slice(&code.to_be_bytes());
         Some(frame)
     }
 }

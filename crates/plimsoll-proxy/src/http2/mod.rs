@@ -1,7 +1,8 @@
 //! HTTP/2 with clients: how much memory and work a connection may cost.
 //!
 //! hyper and h2 speak the protocol. What they limit is set here (`builder`); what they do not see or limit is looked at in
-//! the bytes that pass ([`Guard`]: floods of lawful frames; `flow`: responses that are not taken). All of it holds
+//! the bytes that pass ([`Guard`]: floods of lawful frames; `header_blocks`: what is gone from requests that they have
+//! read; `flow`: responses that are not taken). All of it holds
 //! per connection; how many connections a client may have is the listener's business.
 
 mod budget;
@@ -9,6 +10,7 @@ mod check;
 mod flow;
 pub mod frames;
 mod guard;
+mod header_blocks;
 pub(crate) mod serve;
 mod streams;
 
@@ -20,7 +22,7 @@ use hyper_util::rt::TokioTimer;
 
 pub(crate) use check::check;
 pub(crate) use flow::{Flow, Stalled, StreamTasks};
-pub use guard::{Abuse, Allowance, Guard};
+pub use guard::{Abuse, Allowance, Breach, Guard};
 
 /// Bytes of a request's body that may wait for their backend, on one stream and on all of a connection. Bodies are passed
 /// on as they come, so a window is what is in flight between client and proxy: 256 KiB is 5 MB/s at 50 ms. Envoy

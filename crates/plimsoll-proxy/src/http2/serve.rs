@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Abuse, Flow, Guard, Settings, Stalled, StreamTasks};
+use super::{Breach, Flow, Guard, Settings, Stalled, StreamTasks};
 use crate::activity::{ActiveRequest, Connection, Stage};
 use crate::answer;
 use crate::connection::FIRST_REQUEST_GRACE;
@@ -198,7 +198,7 @@ impl Watch {
     fn look(&self, limits: &Limits) -> Result<(), Ended> {
         let now = self.now();
         let mut guard = self.guard.lock();
-        guard.look(now, limits.idle_timeout, limits.min_body_rate).map_err(Ended::Abuse)?;
+        guard.look(now, limits.idle_timeout, limits.min_body_rate).map_err(Ended::from)?;
         let is_slow = guard.headers_since().is_some_and(|since| now.since(since) >= limits.header_read_timeout);
         if is_slow { Err(Ended::Overdue(Overdue::Head)) } else { Ok(()) }
     }
@@ -213,8 +213,8 @@ struct ClientIo {
 
 impl ClientIo {
     /// Ends the connection, and tells the client why if that is possible at once.
-    fn end(&mut self, cx: &mut Context<'_>, abuse: Abuse) -> io::Error {
-        self.connection.end_for(Ended::Abuse(abuse));
+    fn end(&mut self, cx: &mut Context<'_>, breach: Breach) -> io::Error {
+        self.connection.end_for(breach.into());
         let farewell = self.watch.guard.lock().farewell();
         if let Some(farewell) = farewell {
             let _ = Pin::new(&mut self.io).poll_write(cx, &farewell);
@@ -235,14 +235,14 @@ impl AsyncRead for ClientIo {
         let this = self.get_mut();
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.io).poll_read(cx, buf);
-        let read = &buf.filled()[before..];
+        let read = &mut buf.filled_mut()[before..];
         if read.is_empty() {
             return polled;
         }
         let guarded = this.watch.guard.lock().on_read(this.watch.now(), read);
         match guarded {
             Ok(()) => polled,
-            Err(abuse) => Poll::Ready(Err(this.end(cx, abuse))),
+            Err(breach) => Poll::Ready(Err(this.end(cx, breach))),
         }
     }
 }

@@ -21,6 +21,11 @@ const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const PRIORITY_UPDATE: u8 = 16;
 
+/// Fields, as HPACK has them: `:method: GET`, `:path: /`.
+const BLOCK: &[u8] = &[0x82, 0x84];
+/// `accept-encoding: gzip, deflate`.
+const TRAILERS: &[u8] = &[0x90];
+
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -31,7 +36,7 @@ struct Client {
     guard: Guard,
     nanos: u64,
     next_stream: u32,
-    verdict: Result<(), Abuse>,
+    verdict: Result<(), Breach>,
 }
 
 impl Client {
@@ -54,7 +59,7 @@ impl Client {
     }
 
     fn send(&mut self, bytes: &[u8]) {
-        let verdict = self.guard.on_read(self.now(), bytes);
+        let verdict = self.guard.on_read(self.now(), &mut bytes.to_vec());
         self.verdict = self.verdict.and(verdict);
     }
 
@@ -66,13 +71,13 @@ impl Client {
     fn request(&mut self) -> u32 {
         let stream = self.next_stream;
         self.next_stream += 2;
-        self.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, b"head"));
+        self.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, BLOCK));
         stream
     }
 
     /// The server answers with so many bytes in DATA frames of 16 KiB.
     fn answer(&mut self, stream: u32, mut length: usize) {
-        self.take(&frame(HEADERS, END_HEADERS, stream, b"head"));
+        self.take(&frame(HEADERS, END_HEADERS, stream, BLOCK));
         while length > 0 {
             let part = length.min(16_384);
             length -= part;
@@ -92,7 +97,7 @@ fn rounds_until(abuse: Abuse, mut attack: impl FnMut(&mut Client)) -> u32 {
     for round in 1..20_000 {
         attack(&mut client);
         if let Err(found) = client.verdict {
-            assert_eq!(found, abuse);
+            assert_eq!(found, Breach::Abuse(abuse));
             return round;
         }
     }
@@ -204,9 +209,9 @@ fn responses_that_may_not_flow_end_the_connection() {
     let mut client = Client::new();
     client.send(&frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]));
     let stream = client.request();
-    client.take(&frame(HEADERS, END_HEADERS, stream, b"head"));
+    client.take(&frame(HEADERS, END_HEADERS, stream, BLOCK));
     let idle_timeout = Duration::from_secs(75);
-    for (seconds, expected) in [(0, Ok(())), (149, Ok(())), (1, Err(Abuse::Stall))] {
+    for (seconds, expected) in [(0, Ok(())), (149, Ok(())), (1, Err(Breach::Abuse(Abuse::Stall)))] {
         client.wait(Duration::from_secs(seconds));
         assert_eq!(client.guard.look(Timestamp::from_nanos(client.nanos), idle_timeout, 240), expected);
     }
@@ -217,7 +222,7 @@ fn a_head_that_does_not_come_to_its_end_is_seen() {
     let mut client = Client::new();
     client.wait(Duration::from_secs(1));
     let begun = client.now();
-    let whole = [frame(HEADERS, END_STREAM, 1, b"he"), frame(CONTINUATION, END_HEADERS, 1, b"ad")].concat();
+    let whole = [frame(HEADERS, END_STREAM, 1, &BLOCK[..1]), frame(CONTINUATION, END_HEADERS, 1, &BLOCK[1..])].concat();
     for byte in &whole[..whole.len() - 1] {
         client.send(&[*byte]);
         client.wait(Duration::from_millis(100));
@@ -229,11 +234,45 @@ fn a_head_that_does_not_come_to_its_end_is_seen() {
 }
 
 #[test]
+fn who_does_not_begin_with_settings_speaks_another_protocol() {
+    let firsts = [
+        (frame(SETTINGS, 0, 0, &[]), Ok(())),
+        (frame(SETTINGS, ACK, 0, &[]), Err(Breach::Protocol)),
+        (frame(HEADERS, END_HEADERS | END_STREAM, 1, BLOCK), Err(Breach::Protocol)),
+        (frame(PING, 0, 0, &[0; 8]), Err(Breach::Protocol)),
+    ];
+    for (first, verdict) in firsts {
+        let mut guard = Guard::new(Timestamp::ZERO, ALLOWANCE);
+        assert_eq!(guard.on_read(Timestamp::ZERO, &mut [PREFACE, &first].concat()), verdict, "{first:?}");
+    }
+}
+
+#[test]
+fn a_path_with_a_fragment_is_made_one_that_is_refused() {
+    let mut client = Client::new();
+    let sent = frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x82\x04\x04/a#b");
+    let mut read = sent.clone();
+    assert_eq!(client.guard.on_read(client.now(), &mut read), Ok(()));
+    assert_eq!(read, frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x82\x04\x04/a>b"));
+}
+
+#[test]
+fn only_trailers_may_not_have_pseudo_fields() {
+    let mut client = Client::new();
+    client.send(&frame(HEADERS, END_HEADERS, 1, BLOCK));
+    assert_eq!(client.verdict, Ok(()));
+    client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, BLOCK));
+    assert_eq!(client.verdict, Err(Breach::Protocol));
+    assert_eq!(client.guard.farewell().map(|farewell| farewell[16]), Some(1));
+}
+
+#[test]
 fn the_farewell_is_a_frame_of_its_own() {
     let mut guard = Guard::new(Timestamp::ZERO, ALLOWANCE);
     assert_eq!(guard.farewell(), None);
-    guard.on_read(Timestamp::ZERO, PREFACE).unwrap();
-    guard.on_read(Timestamp::ZERO, &frame(HEADERS, 5, 0x0102_0305, b"head")).unwrap();
+    guard.on_read(Timestamp::ZERO, &mut PREFACE.to_vec()).unwrap();
+    guard.on_read(Timestamp::ZERO, &mut frame(SETTINGS, 0, 0, &[])).unwrap();
+    guard.on_read(Timestamp::ZERO, &mut frame(HEADERS, 5, 0x0102_0305, BLOCK)).unwrap();
     let settings = frame(SETTINGS, 0, 0, &[0; 6]);
     guard.on_written_vectored(&[IoSlice::new(&settings[..5]), IoSlice::new(&settings[5..])], 12);
     assert_eq!(guard.farewell(), None);
@@ -264,7 +303,7 @@ fn many_small_requests_at_once_are_honest() {
 fn a_stream_of_tiny_messages_is_honest() {
     let mut client = Client::new();
     let stream = client.request();
-    client.take(&frame(HEADERS, END_HEADERS, stream, b"head"));
+    client.take(&frame(HEADERS, END_HEADERS, stream, BLOCK));
     for _ in 0..200_000 {
         client.take(&frame(DATA, 0, stream, &[0; 15]));
         for updated in [0, stream] {
@@ -342,9 +381,9 @@ fn large_bodies_and_large_heads_are_honest() {
         client.send(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0x27, 0x10]));
         let stream = client.next_stream;
         client.next_stream += 2;
-        client.send(&frame(HEADERS, END_STREAM, stream, &[0; 16_384]));
+        client.send(&frame(HEADERS, END_STREAM, stream, &[0x90; 16_384]));
         for end in [0, 0, END_HEADERS] {
-            client.send(&frame(CONTINUATION, end, stream, &[0; 16_384]));
+            client.send(&frame(CONTINUATION, end, stream, &[0x90; 16_384]));
         }
         client.answer(stream, 10);
     }
@@ -380,7 +419,7 @@ proptest! {
                 1 => {
                     let stream = client.request();
                     client.send(&frame(PRIORITY, 0, stream, &[0; 5]));
-                    client.send(&frame(HEADERS, END_HEADERS, stream, b"trailers"));
+                    client.send(&frame(HEADERS, END_HEADERS, stream, TRAILERS));
                     client.answer(stream, 10);
                 }
                 2 => {

@@ -1,0 +1,283 @@
+//! What is wrong with a client's header blocks and is gone when h2 and http have read them.
+//!
+//! Two things that RFC 9113 calls malformed go through both unseen: a fragment in `:path` (8.3.1), which http cuts off, so that the
+//! backend would get another path than was sent; and pseudo-fields in trailers (8.1), which h2 leaves out. So the blocks
+//! are read here as well, as they pass, by HPACK (RFC 7541): names, and of the values only where they end, and whether
+//! there is a `#` in a path.
+//!
+//! - **A fragment** is made one that http refuses: `#` becomes `>`, in place. Both are as long, plain (a byte) and in
+//!   Huffman code (12 bits that differ in the last), so nothing else of the block changes; h2 finds a path that is none, ends
+//!   the stream by PROTOCOL_ERROR, as it should have, and keeps what a later block may refer to in just that form. Others
+//!   on the connection, who may be other people, do not notice.
+//! - **A pseudo-field in trailers** ends the connection. Nobody sends one by mistake.
+//!
+//! h2 does not keep the block of a request that depends on itself (its stream error comes first), after which it and the client
+//! disagree on all indexes. Such a frame ends the connection, too, as does a block that cannot be read; h2 ends it then
+//! in any case.
+//!
+//! Nothing is buffered: a block may come in any pieces, and a change is always in the last byte that has come.
+
+mod front;
+mod huffman;
+mod table;
+
+use front::Front;
+use huffman::Huffman;
+use table::{MAX_SIZE, Name, Table};
+
+use super::frames::Head;
+
+/// The bits in which `#` and what becomes of it differ.
+const FRAGMENT_FLIP: u8 = b'#' ^ b'>';
+/// Bits of a number beyond its first byte: four bytes, as for h2. More might not fit 32 bits.
+const MAX_NUMBER_SHIFT: u32 = 4 * 7;
+
+/// The block is malformed, in a way that ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// A change that has the block refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flip {
+    /// Which of the bytes that were read.
+    pub(super) at: usize,
+    /// The bits of it.
+    pub(super) bits: u8,
+}
+
+/// Reads the header blocks of one connection's client.
+#[derive(Clone, Debug)]
+pub(super) struct HeaderBlocks {
+    table: Table,
+    are_trailers: bool,
+    front: Front,
+    step: Step,
+    field: Field,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Field,
+    /// More of a number.
+    Number {
+        of: Number,
+        so_far: u32,
+        shift: u32,
+    },
+    Length(Text),
+    Text {
+        text: Text,
+        left: u32,
+        is_coded: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Indexed,
+    NameIndex,
+    TableSize,
+    Length { text: Text, is_coded: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Text {
+    Name,
+    Value,
+}
+
+/// The field that is being read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Field {
+    is_kept: bool,
+    name: Name,
+    value_length: u32,
+    huffman: Huffman,
+    is_flipped: bool,
+}
+
+impl HeaderBlocks {
+    pub(super) fn new() -> Self {
+        Self {
+            table: Table::new(),
+            are_trailers: false,
+            front: Front::default(),
+            step: Step::Field,
+            field: Field::default(),
+        }
+    }
+
+    /// A HEADERS frame begins. Whether its block are trailers is for the caller to know.
+    pub(super) fn on_headers(&mut self, head: Head, are_trailers: bool) {
+        self.are_trailers = are_trailers;
+        self.step = Step::Field;
+        self.front = Front::of(head);
+    }
+
+    /// A CONTINUATION frame begins.
+    pub(super) fn on_continuation(&mut self, head: Head) {
+        self.front = Front::of(head);
+    }
+
+    /// The next of such a frame's payload, which stands at `at` of what was read.
+    pub(super) fn on_payload(&mut self, mut payload: &[u8], at: usize, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
+        let length = payload.len();
+        self.front.skip(&mut payload)?;
+        let skipped = length - payload.len();
+        let part = self.front.take(payload);
+        self.read(part, at + skipped, flips)
+    }
+
+    /// The block ends with the frame that does.
+    pub(super) fn on_end(&self) -> Result<(), Malformed> {
+        if matches!(self.step, Step::Field) { Ok(()) } else { Err(Malformed) }
+    }
+
+    fn read(&mut self, part: &[u8], at: usize, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
+        let mut done = 0;
+        while let Some(&byte) = part.get(done) {
+            if let Step::Text { text, left, is_coded } = self.step {
+                let taken = &part[done..][..(left as usize).min(part.len() - done)];
+                self.read_text(text, is_coded, taken, at + done, flips);
+                done += taken.len();
+                self.step = Step::Text { text, left: left - taken.len() as u32, is_coded };
+                if left as usize == taken.len() {
+                    self.on_text(text)?;
+                }
+            } else {
+                self.read_byte(byte)?;
+                done += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_byte(&mut self, byte: u8) -> Result<(), Malformed> {
+        match self.step {
+            Step::Field => {
+                // RFC 7541, 6: what a field begins with.
+                let (of, prefix) = match byte {
+                    0x80.. => (Number::Indexed, 0x7f),
+                    0x40..0x80 => (Number::NameIndex, 0x3f),
+                    0x20..0x40 => (Number::TableSize, 0x1f),
+                    0x00..0x20 => (Number::NameIndex, 0x0f),
+                };
+                self.field = Field { is_kept: byte >= 0x40, ..Field::default() };
+                self.begin_number(of, byte & prefix, prefix)
+            }
+            Step::Length(text) => {
+                self.begin_number(Number::Length { text, is_coded: byte & 0x80 != 0 }, byte & 0x7f, 0x7f)
+            }
+            Step::Number { of, so_far, shift } => {
+                let number = so_far + (u32::from(byte & 0x7f) << shift);
+                let shift = shift + 7;
+                if byte & 0x80 == 0 {
+                    return self.on_number(of, number);
+                }
+                if shift == MAX_NUMBER_SHIFT {
+                    return Err(Malformed);
+                }
+                self.step = Step::Number { of, so_far: number, shift };
+                Ok(())
+            }
+            Step::Text { .. } => unreachable!("texts are not read by the byte"),
+        }
+    }
+
+    /// RFC 7541, 5.1: a number that does not fit what is left of its first byte goes on in others.
+    fn begin_number(&mut self, of: Number, first: u8, most: u8) -> Result<(), Malformed> {
+        let number = u32::from(first);
+        if first < most {
+            return self.on_number(of, number);
+        }
+        self.step = Step::Number { of, so_far: number, shift: 0 };
+        Ok(())
+    }
+
+    fn on_number(&mut self, of: Number, number: u32) -> Result<(), Malformed> {
+        self.step = match of {
+            Number::Indexed => {
+                self.on_name(self.table.name(number).ok_or(Malformed)?)?;
+                Step::Field
+            }
+            Number::NameIndex if number == 0 => Step::Length(Text::Name),
+            Number::NameIndex => {
+                self.on_name(self.table.name(number).ok_or(Malformed)?)?;
+                Step::Length(Text::Value)
+            }
+            Number::TableSize if number > MAX_SIZE => return Err(Malformed),
+            Number::TableSize => {
+                self.table.resize(number);
+                Step::Field
+            }
+            Number::Length { text, .. } if number == 0 => return self.on_text(text),
+            Number::Length { text, is_coded } => {
+                self.field.huffman = Huffman::default();
+                Step::Text { text, left: number, is_coded }
+            }
+        };
+        Ok(())
+    }
+
+    fn on_name(&mut self, name: Name) -> Result<(), Malformed> {
+        self.field.name = name;
+        if self.are_trailers && name.is_pseudo() { Err(Malformed) } else { Ok(()) }
+    }
+
+    /// A text is complete.
+    fn on_text(&mut self, text: Text) -> Result<(), Malformed> {
+        match text {
+            Text::Name => {
+                self.step = Step::Length(Text::Value);
+                self.on_name(self.field.name)
+            }
+            Text::Value => {
+                self.step = Step::Field;
+                if self.field.is_kept {
+                    self.table.insert(self.field.name, self.field.value_length);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn read_text(&mut self, text: Text, is_coded: bool, part: &[u8], at: usize, flips: &mut Vec<Flip>) {
+        let field = &mut self.field;
+        let is_of_interest = text == Text::Name || field.name.is_path();
+        let has_unknown_length = is_coded && field.is_kept;
+        if !is_of_interest && !has_unknown_length {
+            field.value_length += part.len() as u32;
+            return;
+        }
+        for (at, &byte) in (at..).zip(part) {
+            if is_coded {
+                field.huffman.push(byte);
+                while let Some(symbol) = field.huffman.symbol() {
+                    field.on_character(text, symbol.byte, Flip { at, bits: symbol.last_bit }, flips);
+                }
+            } else {
+                field.on_character(text, byte, Flip { at, bits: FRAGMENT_FLIP }, flips);
+            }
+        }
+    }
+}
+
+impl Field {
+    /// The next character of its name or value, and what would make `>` of `#`.
+    fn on_character(&mut self, text: Text, character: u8, flip: Flip, flips: &mut Vec<Flip>) {
+        match text {
+            Text::Name => self.name.push(character),
+            Text::Value => {
+                self.value_length += 1;
+                if character == b'#' && self.name.is_path() && !self.is_flipped {
+                    self.is_flipped = true;
+                    flips.push(flip);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
