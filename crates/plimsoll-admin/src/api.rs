@@ -11,6 +11,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use plimsoll_core::health::Reason;
 use serde::Serialize;
 
 use crate::explain::{Explained, Wanted};
@@ -19,7 +20,7 @@ use crate::host;
 use crate::metrics;
 use crate::snapshot::ClusterSnapshot;
 use crate::throttling::ThrottlingView;
-use crate::view::{BackendView, BatchView, ClusterView};
+use crate::view::{BackendView, BatchView, ClusterView, SwitchedView};
 
 /// The media type of metrics, as the format asks for it.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -219,20 +220,21 @@ async fn explain_one(State(fleet): Shared, Path(id): Path<String>) -> Result<Jso
     if explained.requests.is_empty() { Err(Problem::no_request(&id, &explained)) } else { Ok(Json(explained)) }
 }
 
-async fn drain(State(fleet): Shared, Path(place): Path<(String, String)>) -> Result<Json<BackendView>, Problem> {
-    switch(&*fleet, &place, |cluster, backend| fleet.drain(cluster, backend))
+async fn drain(State(fleet): Shared, Path(place): Path<(String, String)>) -> Result<Json<SwitchedView>, Problem> {
+    switch(&*fleet, &place, Reason::Drained, |cluster, backend| fleet.drain(cluster, backend))
 }
 
-async fn undrain(State(fleet): Shared, Path(place): Path<(String, String)>) -> Result<Json<BackendView>, Problem> {
-    switch(&*fleet, &place, |cluster, backend| fleet.undrain(cluster, backend))
+async fn undrain(State(fleet): Shared, Path(place): Path<(String, String)>) -> Result<Json<SwitchedView>, Problem> {
+    switch(&*fleet, &place, Reason::Undrained, |cluster, backend| fleet.undrain(cluster, backend))
 }
 
 /// Does something with a backend, and shows it as it is then.
 fn switch(
     fleet: &dyn Fleet,
     (name, address): &(String, String),
+    reason: Reason,
     act: impl FnOnce(&str, SocketAddr) -> Result<(), Missing>,
-) -> Result<Json<BackendView>, Problem> {
+) -> Result<Json<SwitchedView>, Problem> {
     let before = find(fleet, name)?;
     let Ok(backend) = address.parse() else { return Err(Problem::no_backend(address, &before)) };
     act(name, backend).map_err(|missing| match missing {
@@ -240,8 +242,12 @@ fn switch(
         Missing::Backend => Problem::no_backend(address, &before),
     })?;
     let after = find(fleet, name)?;
-    let shown = after.backends.iter().find(|candidate| candidate.address == backend);
-    shown.map(|backend| Json(backend.into())).ok_or_else(|| Problem::no_backend(address, &after))
+    match after.backends.iter().find(|candidate| candidate.address == backend) {
+        Some(member) => Ok(Json(SwitchedView::Member(Box::new(member.into())))),
+        None if after.has_outsiders() => Ok(Json(SwitchedView::outside_subset(backend, reason))),
+        // A reload has just removed it.
+        None => Err(Problem::no_backend(address, &after)),
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@
 //! | `POST /api/v1/clusters/{name}/backends/{address}/drain` | no new requests to this backend |
 //! | `POST /api/v1/clusters/{name}/backends/{address}/undrain` | back again, by way of a check |
 //!
+//! What was drained outside the subset that this process uses has no state here: its answer says so, and what follows.
+//!
 //! An error is `{"error": ..., "mend": ...}`. What a web page of another origin made a browser send is
 //! refused: the API listens at loopback, where browsers are too. So is what asks for a name that is not the fleet's
 //! ([`Fleet::is_called`]).
@@ -48,4 +50,4 @@ pub use snapshot::{
     ListenerSnapshot, LocalitySnapshot, PressureSnapshot, Reported, StaleSnapshot, Transition, Transitions,
 };
 pub use throttling::{ClassView, EpisodeView, RateView, ShareView, ThrottlingView, WindowView};
-pub use view::{BackendView, BatchView, ClusterView, LocalityView, SpreadView, StateCounts};
+pub use view::{BackendView, BatchView, ClusterView, LocalityView, SpreadView, StateCounts, SwitchedView};

@@ -108,6 +108,13 @@ pub struct ClusterSnapshot {
     pub inbound: Option<InboundSnapshot>,
 }
 
+impl ClusterSnapshot {
+    /// Whether some of its backends are outside the subset that this process is connected to.
+    pub(crate) fn has_outsiders(&self) -> bool {
+        self.known > self.backends.len()
+    }
+}
+
 /// One locality of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct LocalitySnapshot {

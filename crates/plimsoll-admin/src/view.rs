@@ -4,8 +4,9 @@
 //! backend that reports nothing has `null` there. What this proxy alone sent is in `requests` and `failures`.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
-use plimsoll_core::health::State;
+use plimsoll_core::health::{Reason, State};
 use plimsoll_core::spread;
 use serde::Serialize;
 
@@ -156,6 +157,36 @@ pub struct BackendView {
     pub failures: u64,
     /// Connections open.
     pub connections: u64,
+}
+
+/// A backend that was just drained or undrained.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum SwitchedView {
+    /// The cluster sends to it, or would.
+    Member(Box<BackendView>),
+    /// The cluster knows it, and it is not in the subset that this process uses.
+    OutsideSubset {
+        /// Where it listens.
+        address: String,
+        /// `"outside-subset"`: nothing is known of it here, as nothing is sent to it.
+        state: &'static str,
+        /// `"drained"` or `"undrained"`.
+        reason: &'static str,
+        /// What follows from that.
+        meaning: &'static str,
+    },
+}
+
+impl SwitchedView {
+    /// Of a backend that is not in the subset, and was drained or undrained.
+    pub(crate) fn outside_subset(address: SocketAddr, reason: Reason) -> Self {
+        let meaning = match reason {
+            Reason::Drained => "it is not in the subset of this proxy, and gets no request either should it come in",
+            _ => "it is not in the subset of this proxy, and gets requests should it come in",
+        };
+        Self::OutsideSubset { address: address.to_string(), state: "outside-subset", reason: reason.name(), meaning }
+    }
 }
 
 impl From<&ClusterSnapshot> for ClusterView {

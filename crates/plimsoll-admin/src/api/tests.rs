@@ -132,7 +132,7 @@ pub(crate) fn fleet() -> Still {
         },
         ..FleetSnapshot::default()
     };
-    Still { snapshot: Mutex::new(snapshot), readiness: Readiness::Ready }
+    Still { snapshot: Mutex::new(snapshot), readiness: Readiness::Ready, outside_subset: None }
 }
 
 /// Half a minute in which four requests a second of half a CPU-second come, of which each fourth is turned away.
@@ -158,12 +158,17 @@ fn throttled() -> Summary {
 pub(crate) struct Still {
     snapshot: Mutex<FleetSnapshot>,
     readiness: Readiness,
+    /// A backend that its one cluster knows and is not connected to.
+    outside_subset: Option<SocketAddr>,
 }
 
 impl Still {
     fn set(&self, cluster: &str, address: SocketAddr, state: Health, reason: Reason) -> Result<(), Missing> {
         let mut snapshot = self.snapshot.lock();
         let cluster = snapshot.clusters.iter_mut().find(|known| known.name == cluster).ok_or(Missing::Cluster)?;
+        if self.outside_subset == Some(address) {
+            return Ok(());
+        }
         let backend = cluster.backends.iter_mut().find(|known| known.address == address).ok_or(Missing::Backend)?;
         (backend.state, backend.reason) = (state, reason);
         Ok(())
@@ -306,6 +311,25 @@ async fn drain_and_undrain_answer_with_the_backend_as_it_is_then() {
     }
     let answer = send(&fleet, "POST", "/api/v1/clusters/web/backends/127.0.0.1:1/undrain", &[]).await;
     assert_eq!(answer.json()["reason"], "undrained");
+}
+
+#[tokio::test]
+async fn a_backend_outside_the_subset_is_drained_and_the_answer_says_that_it_is_outside() {
+    let mut still = Still { outside_subset: Some("127.0.0.1:5".parse().unwrap()), ..fleet() };
+    still.snapshot.get_mut().clusters[0].known = 5;
+    let fleet: Arc<dyn Fleet> = Arc::new(still);
+    for (deed, reason, follows) in
+        [("drain", "drained", "gets no request"), ("undrain", "undrained", "gets requests should it")]
+    {
+        let path = format!("/api/v1/clusters/web/backends/127.0.0.1:5/{deed}");
+        let answer = send(&fleet, "POST", &path, &[]).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let json = answer.json();
+        let said = [&json["address"], &json["state"], &json["reason"]];
+        assert_eq!(said, [&json!("127.0.0.1:5"), &json!("outside-subset"), &json!(reason)]);
+        assert!(json["meaning"].as_str().unwrap().contains(follows), "{json}");
+    }
+    assert_eq!(send(&fleet, "POST", "/api/v1/clusters/web/backends/127.0.0.1:9/drain", &[]).await.status, 404);
 }
 
 #[tokio::test]
