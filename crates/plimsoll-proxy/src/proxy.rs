@@ -19,7 +19,7 @@ use plimsoll::client::Cluster;
 
 pub use self::error::Error;
 use self::running::{Running, RunningListener};
-use crate::access_log::AccessLog;
+use crate::access_log::{AccessLog, Unprepared};
 use crate::batch::BatchListenerView;
 use crate::config::Config;
 use crate::degrade::StaleView;
@@ -111,7 +111,8 @@ impl Proxy {
     /// which backends are checked from now on.
     ///
     /// # Errors
-    /// When a name cannot be looked up, an address cannot be listened at, or a thread cannot be started.
+    /// When a name cannot be looked up, an address cannot be listened at, the access log cannot be opened, or a thread cannot be
+    /// started.
     pub async fn start(config: Config) -> Result<Self, Error> {
         Self::start_with(config, &mut Sockets::default()).await
     }
@@ -194,9 +195,9 @@ impl Proxy {
             );
         }
         let bound = self.bind(&config, given)?;
-        let access_log = self.access_log.prepare(config.access_log()).map_err(|cause| {
-            let path = config.access_log().path.as_ref().map(|path| path.as_path().to_owned()).unwrap_or_default();
-            Error::AccessLog { path, cause }
+        let access_log = self.access_log.prepare(config.access_log()).map_err(|unprepared| match unprepared {
+            Unprepared::Output(cause) => Error::Config(config.unusable_access_log(&cause)),
+            Unprepared::Thread(cause) => Error::Thread(cause),
         })?;
 
         // Nothing fails from here on.

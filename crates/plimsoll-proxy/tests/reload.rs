@@ -224,7 +224,10 @@ async fn a_path_of_the_access_log_that_cannot_be_opened_changes_nothing() {
     let proxy = start(&text(&[port], &[backend.address], "")).await;
     let bad = text(&[port, free_port()], &[backend.address], "[access_log]\npath = \"/nonexistent/access.log\"");
     let error = proxy.reload(parse(&bad)).await.unwrap_err();
-    assert!(error.to_string().starts_with("access_log.path \"/nonexistent/access.log\" cannot be opened"), "{error}");
+    let line = bad.lines().position(|line| line.starts_with("path = ")).unwrap() + 1;
+    let told = format!("test:{line}:8: access_log.path: /nonexistent/access.log cannot be opened: No such file");
+    assert!(error.to_string().starts_with(&told), "{error}");
+    assert!(error.to_string().ends_with("\n    mend: let this user write there, or choose another path"), "{error}");
     assert_eq!(proxy.listeners().len(), 1);
     let mut client = Raw::to(at(port)).await;
     assert_eq!(client.ask(GET).await.status, 200);

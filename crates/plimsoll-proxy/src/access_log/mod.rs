@@ -48,6 +48,15 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct Prepared(Option<(config::LogFormat, Ratio, Output)>);
 
+/// Why a setting cannot be put in force.
+#[derive(Debug)]
+pub(crate) enum Unprepared {
+    /// Its file cannot be opened.
+    Output(io::Error),
+    /// The thread that writes cannot be started.
+    Thread(io::Error),
+}
+
 impl AccessLog {
     /// The entry of a request that begins now; `None` when it is not to be logged.
     #[inline]
@@ -72,16 +81,16 @@ impl AccessLog {
     ///
     /// # Errors
     /// When the file cannot be opened, or the thread that writes cannot be started.
-    pub(crate) fn prepare(&self, config: &config::AccessLog) -> io::Result<Prepared> {
+    pub(crate) fn prepare(&self, config: &config::AccessLog) -> Result<Prepared, Unprepared> {
         let Some(destination) = &config.path else { return Ok(Prepared(None)) };
-        let output = Output::open(destination)?;
+        let output = Output::open(destination).map_err(Unprepared::Output)?;
         if !self.0.has_writer.swap(true, Ordering::Relaxed) {
             let shared = Arc::clone(&self.0);
             let started =
                 thread::Builder::new().name("access-log".to_owned()).spawn(move || writer::run(&shared.queue));
             if let Err(error) = started {
                 self.0.has_writer.store(false, Ordering::Relaxed);
-                return Err(error);
+                return Err(Unprepared::Thread(error));
             }
         }
         Ok(Prepared(Some((config.format, config.sample, output))))

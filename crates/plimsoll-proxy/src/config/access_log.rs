@@ -1,9 +1,12 @@
 //! Whether there is a line for each request, where, and in which form.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_config::{Flaw, Table, Visitor, choice, quoted, text, values};
 use plimsoll_core::Ratio;
+
+use super::{Config, ConfigError, Problem};
 
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
@@ -31,6 +34,22 @@ impl Table for AccessLog {
         visitor.switch("path", &mut self.path);
         visitor.value("format", &mut self.format);
         visitor.value("sample", &mut self.sample);
+    }
+}
+
+impl Config {
+    /// That its access log cannot be opened, at the place in the file that names it. Not found by `check`, which must give the same
+    /// answer on a laptop as on the machine that the file is for.
+    pub(crate) fn unusable_access_log(&self, cause: &io::Error) -> ConfigError {
+        let path = "access_log.path".to_owned();
+        let named = self.access_log().path.as_ref().map_or(Path::new(""), LogPath::as_path);
+        let problem = Problem {
+            position: self.places.find(&path),
+            path,
+            reason: format!("{} cannot be opened: {cause}", named.display()),
+            mend: "let this user write there, or choose another path".to_owned(),
+        };
+        ConfigError::new(&self.source_name, vec![problem])
     }
 }
 

@@ -1,7 +1,6 @@
 //! Why the proxy did not start, or did not take a config.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::{fmt, io};
 
 use crate::config::ConfigError;
@@ -9,7 +8,7 @@ use crate::config::ConfigError;
 /// Why the proxy did not start, or did not take a config.
 #[derive(Debug)]
 pub enum Error {
-    /// A backend's name could not be looked up.
+    /// What the config names is not there: a backend's name cannot be looked up, or the access log cannot be opened.
     Config(ConfigError),
     /// An address cannot be listened at.
     Listen {
@@ -17,13 +16,6 @@ pub enum Error {
         listener: String,
         /// The address.
         address: SocketAddr,
-        /// Why not.
-        cause: io::Error,
-    },
-    /// The access log cannot be written where the config says.
-    AccessLog {
-        /// Where that is.
-        path: PathBuf,
         /// Why not.
         cause: io::Error,
     },
@@ -45,12 +37,6 @@ impl fmt::Display for Error {
                     _ => "",
                 };
                 write!(f, "listener {listener:?} cannot listen at {address}: {cause}{mend}")
-            }
-            Self::AccessLog { path, cause } => {
-                write!(
-                    f,
-                    "access_log.path {path:?} cannot be opened: {cause}: choose another path, or let this user write there"
-                )
             }
             Self::Thread(cause) => write!(f, "cannot start a thread: {cause}"),
             Self::Draining => f.write_str("the proxy is draining and takes no new config"),
