@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.fleet import PLIMSOLL, Fleet, Proxy, config
+from harness.fleet import PLIMSOLL, Admin, Fleet, Proxy, config
 from harness.http1 import Connection, Message, answer
 from harness.process import Process, accepts, find_program, free_port, run, wait_until
 
@@ -349,6 +349,27 @@ def test_admin_port_is_widened_by_a_reload_and_narrowed_by_an_upgrade(upgrading:
     assert proxy.admin.get("/readyz")[0] == 200
     os.kill(successor, signal.SIGTERM)
     wait_until("it has drained", lambda: not is_running(successor), 10)
+
+
+def test_admin_port_moves_to_the_port_of_a_listener_that_goes(fleet: Fleet) -> None:
+    backend = fleet.backend(*BACKEND)
+    proxy = fleet.proxy([backend.address])
+    proxy.admin.wait_for_healthy(1)
+    path = fleet.directory / "plimsoll-1.toml"
+    listener_port, admin_port = free_port(), int(proxy.admin.url.rpartition(":")[2])
+    with_two = path.read_text() + f'[[listeners]]\naddress = "127.0.0.1:{listener_port}"\n'
+    path.write_text(with_two)
+    proxy.signal(signal.SIGHUP)
+    wait_until("the second listener is there", lambda: accepts(listener_port))
+    knockers = Knockers(proxy.port, threads=2)
+    path.write_text(config(proxy.port, listener_port, [backend.address]))
+    proxy.signal(signal.SIGHUP)
+    wait_until("the old one is closed", lambda: not accepts(admin_port))
+    # The threads close their sockets in their own time.
+    wait_until("it answers there", lambda: Admin(listener_port).get("/readyz")[1] == "ready\n")
+    knockers.end()
+    assert knockers.failures == []
+    assert "config refused" not in proxy.output()
 
 
 def test_access_log_is_written_moved_away_and_survives_a_full_disk(fleet: Fleet) -> None:

@@ -247,6 +247,15 @@ impl Proxy {
         Ok(bound)
     }
 
+    /// Where it listens, and would not by `next`.
+    #[must_use]
+    pub fn addresses_left_by(&self, next: &Config) -> Vec<SocketAddr> {
+        let stays = |address: SocketAddr| next.listeners().iter().any(|listener| listener.address == address);
+        let running = self.running.lock();
+        let left = running.listeners.iter().filter(|(address, _)| !stays(**address));
+        left.map(|(_, listener)| listener.bound).collect()
+    }
+
     /// Copies of all sockets that it listens at, for a successor.
     ///
     /// # Errors

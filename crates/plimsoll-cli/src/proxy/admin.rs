@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use plimsoll_proxy::Sockets;
-use rustix::net::sockopt::{set_socket_reuseport, socket_reuseport};
-use tokio::net::TcpSocket;
+use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, socket_acceptconn, socket_reuseport};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socket_with};
 use tokio::sync::oneshot;
 
 use super::fleet::ProxyFleet;
 
 /// Connections that may wait: whoever looks at metrics, and their balancers.
-const BACKLOG: u32 = 128;
+const BACKLOG: i32 = 128;
 
 /// The admin port, as far as there is one.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ struct Open {
     _until: oneshot::Sender<()>,
 }
 
-/// A port that is bound and not yet served.
+/// A port that is bound and not yet served, and may not listen yet.
 #[derive(Debug)]
 pub(super) struct Bound {
     address: SocketAddr,
@@ -50,7 +50,7 @@ impl Bound {
         match given.take(address).pop() {
             Some(socket) => Self::with(address, Ok(socket)),
             // The predecessor's, where it was at another address of the same port.
-            None => Self::with(address, bind(address, given.iter())),
+            None => Self::with(address, bind(address, given.iter(), &[])),
         }
     }
 
@@ -63,44 +63,84 @@ impl Bound {
         })?;
         Ok(Self { address, socket })
     }
+
+    /// Listens, if it does not yet; `own` is where the admin port was.
+    fn listen(&self, own: Option<&TcpListener>) -> io::Result<()> {
+        if !socket_acceptconn(&self.socket)? {
+            sharing(&beside(self.address, own.into_iter()), || Ok(listen(&self.socket, BACKLOG)?))?;
+            unshare(&self.socket);
+        }
+        Ok(())
+    }
 }
 
 /// Listens at `address`, although some of `own` may listen at the same port: `0.0.0.0:9900` while `127.0.0.1:9900` is still
 /// served. For that the kernel wants all of them marked as sharing the port (`SO_REUSEPORT`). They are for this moment
 /// only: another process of the same user, started by mistake at the same address, would share it without a word.
-fn bind<'s>(address: SocketAddr, own: impl Iterator<Item = &'s TcpListener>) -> io::Result<TcpListener> {
-    let is_there = |socket: &&TcpListener| socket.local_addr().is_ok_and(|known| known.port() == address.port());
-    // A listener's sockets are marked for good.
-    let beside: Vec<_> = own.filter(is_there).filter(|socket| socket_reuseport(socket) == Ok(false)).collect();
-    if beside.is_empty() {
+///
+/// `left` is where listeners are that go. Their sockets are marked for good; beside them it listens only when they have gone
+/// ([`Bound::listen`]), or it would get a share of their clients.
+fn bind<'s>(
+    address: SocketAddr,
+    own: impl Iterator<Item = &'s TcpListener>,
+    left: &[SocketAddr],
+) -> io::Result<TcpListener> {
+    let beside = beside(address, own);
+    let is_left = left.iter().any(|known| known.port() == address.port());
+    if beside.is_empty() && !is_left {
         return TcpListener::bind(address);
     }
-    let mark = |socket: &TcpListener, shared| set_socket_reuseport(socket, shared);
-    let marked: Result<(), _> = beside.iter().try_for_each(|socket| mark(socket, true));
-    let bound = marked.map_err(io::Error::from).and_then(|()| bind_shared(address));
-    for socket in beside.into_iter().chain(&bound) {
-        // Where it fails the socket is shared, as those of listeners are.
-        let _ = mark(socket, false);
+    let socket = sharing(&beside, || {
+        let socket = bind_shared(address)?;
+        if !is_left {
+            listen(&socket, BACKLOG)?;
+        }
+        Ok(socket)
+    })?;
+    if !is_left {
+        unshare(&socket);
     }
-    bound
+    Ok(socket)
 }
 
+/// Those of `own` at the port of `address` that are not marked as sharing it.
+fn beside<'s>(address: SocketAddr, own: impl Iterator<Item = &'s TcpListener>) -> Vec<&'s TcpListener> {
+    let is_there = |socket: &&TcpListener| socket.local_addr().is_ok_and(|known| known.port() == address.port());
+    own.filter(is_there).filter(|socket| socket_reuseport(socket) == Ok(false)).collect()
+}
+
+/// Does something while these are marked as sharing their port.
+fn sharing<T>(sockets: &[&TcpListener], act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let marked: Result<(), _> = sockets.iter().try_for_each(|socket| set_socket_reuseport(socket, true));
+    let done = marked.map_err(io::Error::from).and_then(|()| act());
+    sockets.iter().for_each(|socket| unshare(socket));
+    done
+}
+
+fn unshare(socket: &TcpListener) {
+    // Where it fails the socket is shared, as those of listeners are.
+    let _ = set_socket_reuseport(socket, false);
+}
+
+/// A socket that shares its port with others that are marked so, and does not listen yet.
 fn bind_shared(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.set_reuseport(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)?.into_std()
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_reuseaddr(&socket, true)?;
+    set_socket_reuseport(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket.into())
 }
 
 impl Admin {
-    /// What it takes to be at `address`: binds the new port and leaves the old one open.
-    pub(super) fn plan(&self, address: Option<SocketAddr>) -> anyhow::Result<Move> {
+    /// What it takes to be at `address`: binds the new port and leaves the old one open. `left` is where listeners are that will
+    /// have gone when the plan is followed.
+    pub(super) fn plan(&self, address: Option<SocketAddr>, left: &[SocketAddr]) -> anyhow::Result<Move> {
         match (address, &self.0) {
             (Some(address), Some(open)) if open.address == address => Ok(Move::Stay),
             (Some(address), open) => {
                 let own = open.iter().map(|open| &open.socket);
-                Bound::with(address, bind(address, own)).map(Move::To)
+                Bound::with(address, bind(address, own, left)).map(Move::To)
             }
             (None, Some(_)) => Ok(Move::Close),
             (None, None) => Ok(Move::Stay),
@@ -112,7 +152,9 @@ impl Admin {
         match plan {
             Move::Stay => {}
             Move::Close => self.close(),
-            Move::To(Bound { address, socket }) => {
+            Move::To(bound) => {
+                bound.listen(self.0.as_ref().map(|open| &open.socket))?;
+                let Bound { address, socket } = bound;
                 let copy = socket.try_clone()?;
                 let listener = tokio::net::TcpListener::from_std(socket)?;
                 tracing::info!(address = %listener.local_addr()?, "admin listening");
@@ -157,6 +199,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn beside_a_listener_that_goes_it_gets_nobody_until_that_has_gone() {
+        let listener = bind_shared(at("127.0.0.1", 0)).unwrap();
+        listen(&listener, BACKLOG).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let closed = Admin(None);
+        assert!(closed.plan(Some(at("127.0.0.1", port)), &[]).is_err(), "one that stays");
+        let Move::To(moved) = closed.plan(Some(at("127.0.0.1", port)), &[at("127.0.0.1", port)]).unwrap() else {
+            panic!("it moves")
+        };
+        for _ in 0..20 {
+            let _client = TcpStream::connect(at("127.0.0.1", port)).await.unwrap();
+            assert!(listener.accept().is_ok());
+        }
+        drop(listener);
+        moved.listen(None).unwrap();
+        let _client = TcpStream::connect(at("127.0.0.1", port)).await.unwrap();
+        assert!(moved.socket.accept().is_ok());
+        assert_eq!(socket_reuseport(&moved.socket), Ok(false), "it is its own");
+    }
+
+    #[tokio::test]
     async fn it_is_widened_and_narrowed_on_its_port_and_stays_its_own() {
         for (from, to) in [("127.0.0.1", "0.0.0.0"), ("0.0.0.0", "127.0.0.1"), ("[::1]", "[::]")] {
             let Ok(socket) = TcpListener::bind(at(from, 0)) else { continue };
@@ -165,7 +229,7 @@ mod tests {
             let _client = TcpStream::connect(at(host, port)).await.unwrap();
             let _accepted = socket.accept().unwrap();
 
-            let reloaded = open(socket.try_clone().unwrap()).plan(Some(at(to, port))).unwrap();
+            let reloaded = open(socket.try_clone().unwrap()).plan(Some(at(to, port)), &[]).unwrap();
             let Move::To(moved) = &reloaded else { panic!("{reloaded:?}") };
             assert_eq!(moved.socket.local_addr().unwrap(), at(to, port));
             assert_eq!((socket_reuseport(&socket), socket_reuseport(&moved.socket)), (Ok(false), Ok(false)));
@@ -175,7 +239,7 @@ mod tests {
             given.add(socket.try_clone().unwrap()).unwrap();
             let successor = Bound::new(at(to, port), &mut given).unwrap();
             drop((socket, given));
-            let error = open(TcpListener::bind(at("127.0.0.1", 0)).unwrap()).plan(Some(at(to, port))).unwrap_err();
+            let error = open(TcpListener::bind(at("127.0.0.1", 0)).unwrap()).plan(Some(at(to, port)), &[]).unwrap_err();
             assert!(error.to_string().starts_with("cannot listen at the admin address"), "{error}");
             let _served = TcpStream::connect(at(host, port)).await.unwrap();
             assert!(successor.socket.accept().is_ok());

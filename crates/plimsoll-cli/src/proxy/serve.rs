@@ -210,7 +210,7 @@ impl Server {
     async fn put_in_force(&self, file: &Path) -> anyhow::Result<Move> {
         let prepared = || -> anyhow::Result<(Config, Move)> {
             let config = Config::load(file)?;
-            let plan = self.admin.plan(config.admin())?;
+            let plan = self.admin.plan(config.admin(), &self.proxy.addresses_left_by(&config))?;
             Ok((config, plan))
         };
         let (config, plan) = prepared().inspect_err(|_| self.proxy.reloads().refuse())?;

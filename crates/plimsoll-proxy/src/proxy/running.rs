@@ -43,7 +43,7 @@ pub(super) struct Running {
 /// A listener, on all threads.
 pub(super) struct RunningListener {
     name: String,
-    bound: SocketAddr,
+    pub(super) bound: SocketAddr,
     pub(super) shared: Arc<Shared>,
     /// What its requests wait at, if they are batch work.
     pub(super) batch: Option<Arc<ListenerBatch>>,
