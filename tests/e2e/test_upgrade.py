@@ -191,7 +191,7 @@ def test_proxy_told_to_end_during_an_upgrade_answers_what_it_has_accepted(upgrad
     health = 'check = "http"\npath = "/health"\ninterval = "100ms"'
     proxy = upgrading.proxy([upgrading.origin(handler)], health=health)
     proxy.signal(signal.SIGUSR2)
-    wait_until("both are there", lambda: proxy.output().count('"message":"listening"') == 2, 20)
+    wait_until("it waits", lambda: "waiting for healthy backends" in proxy.output(), 20)
     clients = [Connection.to(proxy.port) for _ in range(12)]
     for client in clients:
         client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -225,8 +225,10 @@ def test_successor_that_reaches_no_backend_changes_nothing(upgrading: Fleet) -> 
     assert "not taken over: no backend of cluster" in proxy.output()
     (successor,) = successors(proxy)
     wait_until("the successor has ended", lambda: not is_running(successor), 10)
+    assert proxy.output().count('"message":"listening"') == 1, "it never listened"
     path.write_text(good)
     upgrade(proxy, proxy.pid)
+    wait_until("the next one says that it does", lambda: proxy.output().count('"message":"listening"') == 2)
     knockers.end()
     assert knockers.failures == []
 

@@ -55,9 +55,6 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
             }
         };
         let proxy = Arc::new(started.map_err(|error| placed(error, file.as_deref()))?);
-        for listener in proxy.listeners() {
-            tracing::info!(listener = listener.name, address = %listener.address, "listening");
-        }
         // What no listener wants: its predecessor answers those who have connected there.
         drop(given);
         let fleet = Arc::new(ProxyFleet::new(Arc::clone(&proxy)));
@@ -72,7 +69,7 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
                 }
             }
         } else {
-            server.proxy.open().map_err(|error| placed(error, server.file.as_deref()))?;
+            server.open().map_err(|error| placed(error, server.file.as_deref()))?;
         }
         // Not before: while the predecessor answers there too, each request would be told of one process or the other.
         server.serve_admin(bound.map_or(Move::Stay, Move::To));
@@ -135,6 +132,15 @@ struct Server {
 }
 
 impl Server {
+    /// Begins to listen and to accept, and says where.
+    fn open(&self) -> Result<(), plimsoll_proxy::Error> {
+        self.proxy.open()?;
+        for listener in self.proxy.listeners() {
+            tracing::info!(listener = listener.name, address = %listener.address, "listening");
+        }
+        Ok(())
+    }
+
     async fn control(&mut self, signals: &mut Signals) -> Verdict {
         loop {
             // A look-up of names or a successor may take long, and must not keep the end waiting.
@@ -261,6 +267,7 @@ impl Server {
     /// When it reaches no backend of a cluster in which one is healthy for its predecessor.
     async fn take_over(&self, predecessor: &Channel) -> anyhow::Result<()> {
         let healthy = Channel::healthy_before();
+        tracing::info!("waiting for healthy backends before it takes over");
         let until = Instant::now() + HEALTHY_PATIENCE;
         loop {
             let unserved = self.fleet.without_healthy(&healthy);
@@ -278,7 +285,7 @@ impl Server {
             }
             tokio::time::sleep(HEALTHY_LOOK).await;
         }
-        self.proxy.open()?;
+        self.open()?;
         match predecessor.say_serving() {
             Ok(()) => tracing::info!("took over from the predecessor"),
             Err(error) => tracing::warn!(%error, "the predecessor is gone"),
