@@ -164,11 +164,14 @@ impl Proxy {
         Ok(())
     }
 
-    /// Puts another config into force. What it does not change (connections, health, active requests) goes on.
+    /// Puts another config into force, but for its number of threads. What it does not change (connections, health, active
+    /// requests) goes on.
     ///
     /// # Errors
     /// As [`Proxy::start`]; nothing has changed then.
-    pub async fn reload(&self, config: Config) -> Result<(), Error> {
+    pub async fn reload(&self, mut config: Config) -> Result<(), Error> {
+        // The config in force says what runs, so that the next one is compared with that.
+        config.keep_threads(self.running.lock().config.threads());
         let result = self.apply(Arc::new(config), &mut Sockets::default()).await;
         match &result {
             Ok(()) => self.reloads.taken.fetch_add(1, Ordering::Relaxed),

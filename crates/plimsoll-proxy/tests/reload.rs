@@ -218,6 +218,20 @@ async fn a_successor_with_other_threads_takes_over_all_sockets_without_losing_a_
 }
 
 #[tokio::test]
+async fn another_number_of_threads_needs_a_restart_however_often_it_is_reloaded() {
+    let backend = Backend::echo().await;
+    let two = text(&[free_port()], &[backend.address], "");
+    let four = two.replace("threads = 2", "threads = 4");
+    let proxy = start(&two).await;
+    for _ in 0..2 {
+        let changes = parse(&four).changes_since(&proxy.config());
+        assert!(changes.len() == 1 && changes[0].needs_restart, "{changes:?}");
+        proxy.reload(parse(&four)).await.unwrap();
+    }
+    assert_eq!(parse(&two).changes_since(&proxy.config()), [], "two is what runs");
+}
+
+#[tokio::test]
 async fn a_path_of_the_access_log_that_cannot_be_opened_changes_nothing() {
     let backend = Backend::echo().await;
     let port = free_port();

@@ -143,6 +143,11 @@ impl Config {
         self.raw.threads
     }
 
+    /// Has as many threads serve as do already: their number is for a restart to change.
+    pub(crate) fn keep_threads(&mut self, threads: NonZeroUsize) {
+        self.raw.threads = threads;
+    }
+
     /// Where the admin API listens; `None` when it is off.
     #[must_use]
     pub fn admin(&self) -> Option<SocketAddr> {
