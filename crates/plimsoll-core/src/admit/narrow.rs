@@ -13,7 +13,7 @@
 //!
 //! Why threads and not CPU: a process that waits for a database may use any number of CPUs, a whole one as well, while its requests are
 //! given up. But none of its threads runs all the time. The last bound leaves out who has one thread that is always busy beside many that do
-//! the work. Of a control group nobody says what its threads do, so nothing is said of it.
+//! the work.
 
 use core::time::Duration;
 

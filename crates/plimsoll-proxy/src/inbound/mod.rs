@@ -16,6 +16,7 @@
 mod gate;
 mod process;
 mod source;
+mod threads;
 mod watch;
 
 use std::fmt::Display;

@@ -243,6 +243,11 @@ fn parse(schedstat: &str) -> Option<Used> {
     Some(Used { ran: numbers.next()??, waited: numbers.next()?? })
 }
 
+/// For how long a thread ran and waited for a CPU, by its `schedstat`.
+pub(super) fn asked_for(schedstat: &str) -> Option<Duration> {
+    parse(schedstat).map(|used| Duration::from_nanos(used.ran.saturating_add(used.waited)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::Tree as Folders;

@@ -10,6 +10,7 @@ use plimsoll_core::admit::Outside;
 use plimsoll_core::signal::{Readings, Scarce, ScarceConfig};
 
 use super::process::Tree;
+use super::threads::Threads;
 use crate::config::{Inbound, InboundProcess};
 
 /// A process that starts anew writes its file anew; quotas are changed by hand.
@@ -25,7 +26,7 @@ pub(super) struct Look {
     pub(super) cpus: Option<f64>,
     /// What else there may be too little of, if it was looked at.
     pub(super) readings: Option<Readings>,
-    /// Threads that had no rest in a window that is over now, if somebody says ([`Narrow`](plimsoll_core::admit::Narrow)).
+    /// Threads that had no rest, if a window is over now ([`Narrow`](plimsoll_core::admit::Narrow)).
     pub(super) full_threads: Option<u32>,
 }
 
@@ -37,8 +38,8 @@ pub(super) struct Source {
     /// How many CPUs it may use, if the file says.
     cpus: Option<f64>,
     tree: Option<Tree>,
-    /// The group was seen.
-    group: bool,
+    /// Those of the group, while it is seen.
+    threads: Option<Threads>,
     check_at: Instant,
     watched: ScarceConfig,
     /// None while nobody has been seen.
@@ -53,7 +54,7 @@ impl Source {
             process: inbound.process(),
             cpus: inbound.cpus.map(|cpus| cpus.get()),
             tree: None,
-            group: false,
+            threads: None,
             check_at: Instant::now(),
             watched: inbound.scarce,
             scarce: None,
@@ -70,10 +71,12 @@ impl Source {
         match self.process.clone() {
             InboundProcess::Cgroup(folder) => {
                 let seen = group(&folder);
-                let is_first = !std::mem::replace(&mut self.group, seen.is_ok());
+                let is_first = self.threads.is_none();
+                let outside = seen.inspect_err(|_| self.threads = None)?;
+                let full_threads = self.threads.get_or_insert_with(|| Threads::of(&self.proc, &folder)).full();
                 let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(Whose::Group(&folder))));
                 let readings = self.readings(Whose::Group(&folder), is_first);
-                Ok(Look { outside: seen?, is_first, cpus, readings, full_threads: None })
+                Ok(Look { outside, is_first, cpus, readings, full_threads })
             }
             InboundProcess::Pid(pid) => self.look_at(pid.get(), is_due),
             InboundProcess::PidFile(file) => match &self.tree {
@@ -153,7 +156,7 @@ mod tests {
             process,
             cpus: Some(2.0),
             tree: None,
-            group: false,
+            threads: None,
             check_at: now,
             watched,
             scarce: None,
@@ -216,5 +219,16 @@ mod tests {
         );
         folders.write("g/cpu.stat", "nr_periods 0\n");
         assert!(source.look().unwrap_err().contains("has no usage_usec"));
+    }
+
+    #[test]
+    fn a_control_group_is_asked_for_its_full_threads() {
+        let folders = Folders::new(&[("g/cpu.stat", "usage_usec 1\n"), ("g/cgroup.threads", "10\n")]);
+        folders.write("10/schedstat", "5 0 1");
+        let mut source = source(&folders, InboundProcess::Cgroup(folders.0.join("g")));
+        assert_eq!(source.look().unwrap().full_threads, None, "no window is over");
+        source.threads.as_mut().unwrap().end_window();
+        folders.write("10/schedstat", "9500000000 0 1");
+        assert_eq!(source.look().unwrap().full_threads, Some(1));
     }
 }
