@@ -40,7 +40,7 @@ fn hour() -> u64 {
 }
 
 #[tokio::test]
-async fn servers_that_are_as_overloaded_turn_the_same_sessions_away() {
+async fn overloaded_servers_turn_the_same_sessions_away_first() {
     tokio::time::pause();
     let by_header = || builder().cohort_header(HeaderName::from_static("x-session"));
     let by_rule = || builder().cohort_by(|head| Cohort::new(head.headers.get("x-session")?.to_str().ok()?));
@@ -55,6 +55,8 @@ async fn servers_that_are_as_overloaded_turn_the_same_sessions_away() {
     let both = || one.iter().zip(&other);
     let taken = both().filter(|(one, other)| **one > 0.8 && **other > 0.8).count();
     let turned_away = both().filter(|(one, other)| **one < 0.3 && **other < 0.3).count();
-    let contrary = both().filter(|(one, other)| (**one - **other).abs() > 0.6).count();
+    // How overloaded each is depends on what this machine has left for it; whose turn is next does not.
+    let is_contrary = |(a, b): ((&f64, &f64), (&f64, &f64))| a.0 - b.0 > 0.4 && b.1 - a.1 > 0.4;
+    let contrary = both().flat_map(|a| both().map(move |b| (a, b))).filter(|pair| is_contrary(*pair)).count();
     assert!(taken >= 5 && turned_away >= 5 && contrary == 0, "{one:.2?} {other:.2?}");
 }
