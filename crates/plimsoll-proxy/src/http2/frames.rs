@@ -74,6 +74,12 @@ impl Head {
         matches!(self.kind, Kind::Data | Kind::Headers) && self.flags & 0x1 != 0
     }
 
+    /// It has a part of a block of headers that a client may send.
+    #[must_use]
+    pub fn is_of_headers(self) -> bool {
+        matches!(self.kind, Kind::Headers | Kind::Continuation)
+    }
+
     /// The block of headers ends with this frame.
     #[must_use]
     pub fn is_end_of_headers(self) -> bool {

@@ -23,8 +23,8 @@
 //! On a connection that has paid for a few resets lately ([`Guard::is_wary`]) a request is not begun before what came with
 //! it has been looked at: if that takes it back, it has cost neither a choice of backend nor a message to one.
 //!
-//! What breaks the protocol is h2's business, but for two things that it does not see: a client that does not begin with
-//! SETTINGS (RFC 9113, 3.4), and what [`HeaderBlocks`] finds.
+//! What breaks the protocol is h2's business, but for what it does not see: a client that does not begin with SETTINGS (RFC
+//! 9113, 3.4), one that sends PUSH_PROMISE with a malformed block (8.4), and what [`HeaderBlocks`] finds.
 //!
 //! Not here, as h2 has it already: CONTINUATION frames in a row (h2 takes what `max_header_list_size` needs and a quarter
 //! more, but at least 5), size of a header block, updates of zero, settings acknowledged unasked, more streams than
@@ -210,7 +210,9 @@ impl Guard {
         self.reading = Frame::begin(head);
         if !self.has_settings {
             self.has_settings = true;
-            self.judge(if head.kind == Kind::Settings && !head.is_ack() { Ok(()) } else { Err(Malformed) });
+            if head.kind != Kind::Settings || head.is_ack() {
+                self.break_protocol();
+            }
         }
         match head.kind {
             Kind::Headers => {
@@ -238,13 +240,10 @@ impl Guard {
             }
             Kind::Ping if !head.is_ack() => self.pay_control(PING_COST),
             Kind::Settings if !head.is_ack() => self.pay_control(SETTINGS_COST),
-            Kind::Ping
-            | Kind::Settings
-            | Kind::Priority
-            | Kind::PushPromise
-            | Kind::GoAway
-            | Kind::WindowUpdate
-            | Kind::Unknown => self.pay_control(1.0),
+            Kind::PushPromise => self.break_protocol(),
+            Kind::Ping | Kind::Settings | Kind::Priority | Kind::GoAway | Kind::WindowUpdate | Kind::Unknown => {
+                self.pay_control(1.0)
+            }
         }
     }
 
@@ -281,16 +280,22 @@ impl Guard {
     }
 
     fn on_end(&mut self) {
-        if self.reading.head.take().is_some_and(Head::is_end_of_headers) {
+        let Some(head) = self.reading.head.take().filter(|head| head.is_of_headers()) else { return };
+        let is_end = head.is_end_of_headers();
+        if is_end {
             self.headers_since = None;
-            self.judge(self.header_blocks.on_end());
+        }
+        self.judge(self.header_blocks.on_end(is_end));
+    }
+
+    fn judge(&mut self, read: Result<(), Malformed>) {
+        if read.is_err() {
+            self.break_protocol();
         }
     }
 
-    fn judge(&mut self, found: Result<(), Malformed>) {
-        if found.is_err() {
-            self.verdict.get_or_insert(Breach::Protocol);
-        }
+    fn break_protocol(&mut self) {
+        self.verdict.get_or_insert(Breach::Protocol);
     }
 
     fn pay_control(&mut self, cost: f64) {

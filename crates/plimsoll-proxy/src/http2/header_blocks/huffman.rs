@@ -18,7 +18,8 @@ const COMMON: [(u32, &[u8]); 10] = [
     (14, b"^}"),
     (15, b"<`{"),
 ];
-/// How many symbols there are with longer codes, by length. The last is the end of a string, which must not occur.
+/// How many symbols there are with longer codes, by length. The last is the end of a string, which
+/// must not occur; that h2 refuses it is enough.
 const RARE: [(u32, u32); 11] =
     [(19, 3), (20, 8), (21, 13), (22, 26), (23, 29), (24, 12), (25, 4), (26, 15), (27, 19), (28, 29), (30, 4)];
 /// What stands for a symbol with such a code: none of those that matter here.

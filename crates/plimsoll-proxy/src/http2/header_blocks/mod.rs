@@ -1,21 +1,24 @@
 //! What is wrong with a client's header blocks and is gone when h2 and http have read them.
 //!
-//! Two things that RFC 9113 calls malformed go through both unseen: a fragment in `:path` (8.3.1), which http cuts off, so that the
-//! backend would get another path than was sent; and pseudo-fields in trailers (8.1), which h2 leaves out. So the blocks
-//! are read here as well, as they pass, by HPACK (RFC 7541): names, and of the values only where they end, and whether
-//! there is a `#` in a path.
+//! Three things that RFC 9113 calls malformed go through both unseen: a fragment in `:path` (8.3.1), which http cuts off, so
+//! that the backend would get another path than was sent; pseudo-fields in trailers (8.1), which h2 leaves out; and what h2 has
+//! found in a frame that ends within a field, and forgets when the block goes on in the next one. So the blocks are
+//! read here as well, as they pass, by HPACK (RFC 7541): names, and of the values only where they end, and whether there is a
+//! `#` in a path.
 //!
 //! - **A fragment** is made one that http refuses: `#` becomes `>`, in place. Both are as long, plain (a byte) and in
 //!   Huffman code (12 bits that differ in the last), so nothing else of the block changes; h2 finds a path that is none, ends
 //!   the stream by PROTOCOL_ERROR, as it should have, and keeps what a later block may refer to in just that form. Others
 //!   on the connection, who may be other people, do not notice.
-//! - **A pseudo-field in trailers** ends the connection. Nobody sends one by mistake.
+//! - **A pseudo-field in trailers** ends the connection. Nobody sends one by mistake. So does a block that goes on in another
+//!   frame after it was malformed: by a pseudo-field that came twice or behind others, or a field of the connection.
 //!
-//! h2 does not keep the block of a request that depends on itself (its stream error comes first), after which it and the client
-//! disagree on all indexes. Such a frame ends the connection, too, as does a block that cannot be read; h2 ends it then
-//! in any case.
+//! To know the names that a client refers to, one has to stay in step with its table, and h2 with both. It does not where it
+//! skips a field or a block and goes on: a name that is empty, when the frame ends behind it; a request that depends on
+//! itself. (And it reads PUSH_PROMISE, which the guard does not let through.) These end the connection, too, as does a block
+//! that cannot be read; h2 ends it then in any case.
 //!
-//! Nothing is buffered: a block may come in any pieces, and a change is always in the last byte that has come.
+//! No text is copied or kept, and a block may come in any pieces: what is changed is always in the last byte that has come.
 
 mod front;
 mod huffman;
@@ -23,7 +26,7 @@ mod table;
 
 use front::Front;
 use huffman::Huffman;
-use table::{MAX_SIZE, Name, Table};
+use table::{Kind, MAX_SIZE, Name, Spelling, Table};
 
 use super::frames::Head;
 
@@ -49,10 +52,20 @@ pub(super) struct Flip {
 #[derive(Clone, Debug)]
 pub(super) struct HeaderBlocks {
     table: Table,
-    are_trailers: bool,
+    so_far: SoFar,
     front: Front,
     step: Step,
     field: Field,
+}
+
+/// What a block has had.
+#[derive(Clone, Copy, Debug, Default)]
+struct SoFar {
+    is_of_trailers: bool,
+    /// The pseudo-fields, by the bit of their kind.
+    pseudo_fields: u8,
+    has_others: bool,
+    is_malformed: bool,
 }
 
 /// What comes next.
@@ -91,7 +104,9 @@ enum Text {
 #[derive(Clone, Copy, Debug, Default)]
 struct Field {
     is_kept: bool,
-    name: Name,
+    spelling: Spelling,
+    /// Once all of it has come.
+    name: Option<Name>,
     value_length: u32,
     huffman: Huffman,
     is_flipped: bool,
@@ -101,16 +116,16 @@ impl HeaderBlocks {
     pub(super) fn new() -> Self {
         Self {
             table: Table::new(),
-            are_trailers: false,
+            so_far: SoFar::default(),
             front: Front::default(),
             step: Step::Field,
             field: Field::default(),
         }
     }
 
-    /// A HEADERS frame begins. Whether its block are trailers is for the caller to know.
-    pub(super) fn on_headers(&mut self, head: Head, are_trailers: bool) {
-        self.are_trailers = are_trailers;
+    /// A HEADERS frame begins. Whether its block is that of trailers is for the caller to know.
+    pub(super) fn on_headers(&mut self, head: Head, is_of_trailers: bool) {
+        self.so_far = SoFar { is_of_trailers, ..SoFar::default() };
         self.step = Step::Field;
         self.front = Front::of(head);
     }
@@ -129,9 +144,10 @@ impl HeaderBlocks {
         self.read(part, at + skipped, flips)
     }
 
-    /// The block ends with the frame that does.
-    pub(super) fn on_end(&self) -> Result<(), Malformed> {
-        if matches!(self.step, Step::Field) { Ok(()) } else { Err(Malformed) }
+    /// The frame ends, and the block with it or not.
+    pub(super) fn on_end(&self, is_end_of_headers: bool) -> Result<(), Malformed> {
+        let is_lost = if is_end_of_headers { !matches!(self.step, Step::Field) } else { self.so_far.is_malformed };
+        if is_lost { Err(Malformed) } else { Ok(()) }
     }
 
     fn read(&mut self, part: &[u8], at: usize, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
@@ -221,8 +237,9 @@ impl HeaderBlocks {
     }
 
     fn on_name(&mut self, name: Name) -> Result<(), Malformed> {
-        self.field.name = name;
-        if self.are_trailers && name.is_pseudo() { Err(Malformed) } else { Ok(()) }
+        self.field.name = Some(name);
+        self.so_far.on_name(name.kind)?;
+        if name.length == 0 { Err(Malformed) } else { Ok(()) }
     }
 
     /// A text is complete.
@@ -230,12 +247,12 @@ impl HeaderBlocks {
         match text {
             Text::Name => {
                 self.step = Step::Length(Text::Value);
-                self.on_name(self.field.name)
+                self.on_name(self.field.spelling.name())
             }
             Text::Value => {
                 self.step = Step::Field;
-                if self.field.is_kept {
-                    self.table.insert(self.field.name, self.field.value_length);
+                if let Some(name) = self.field.name.filter(|_| self.field.is_kept) {
+                    self.table.insert(name, self.field.value_length);
                 }
                 Ok(())
             }
@@ -244,7 +261,7 @@ impl HeaderBlocks {
 
     fn read_text(&mut self, text: Text, is_coded: bool, part: &[u8], at: usize, flips: &mut Vec<Flip>) {
         let field = &mut self.field;
-        let is_of_interest = text == Text::Name || field.name.is_path();
+        let is_of_interest = text == Text::Name || field.is_path();
         let has_unknown_length = is_coded && field.is_kept;
         if !is_of_interest && !has_unknown_length {
             field.value_length += part.len() as u32;
@@ -263,14 +280,32 @@ impl HeaderBlocks {
     }
 }
 
+impl SoFar {
+    fn on_name(&mut self, kind: Kind) -> Result<(), Malformed> {
+        if !kind.is_pseudo() {
+            self.has_others = true;
+            self.is_malformed |= kind == Kind::Connection;
+            return Ok(());
+        }
+        let bit = 1 << kind as u8;
+        self.is_malformed |= self.has_others || self.pseudo_fields & bit != 0;
+        self.pseudo_fields |= bit;
+        if self.is_of_trailers { Err(Malformed) } else { Ok(()) }
+    }
+}
+
 impl Field {
+    fn is_path(&self) -> bool {
+        self.name.is_some_and(|name| name.kind == Kind::Path)
+    }
+
     /// The next character of its name or value, and what would make `>` of `#`.
     fn on_character(&mut self, text: Text, character: u8, flip: Flip, flips: &mut Vec<Flip>) {
         match text {
-            Text::Name => self.name.push(character),
+            Text::Name => self.spelling.push(character),
             Text::Value => {
                 self.value_length += 1;
-                if character == b'#' && self.name.is_path() && !self.is_flipped {
+                if character == b'#' && self.is_path() && !self.is_flipped {
                     self.is_flipped = true;
                     flips.push(flip);
                 }

@@ -29,42 +29,81 @@ const STATIC_NAMES: [&str; 61] = [
     "proxy-authorization", "range", "referer", "refresh", "retry-after", "server", "set-cookie",
     "strict-transport-security", "transfer-encoding", "user-agent", "vary", "via", "www-authenticate",
 ];
-const PATH: &[u8] = b":path";
+/// What a name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Path,
+    Method,
+    Scheme,
+    Authority,
+    Protocol,
+    /// A pseudo-field of no request.
+    Other,
+    /// What is of a connection, and of none in HTTP/2 (RFC 9113, 8.2.2).
+    Connection,
+    Regular,
+}
 
-/// A field's name, as far as it matters; also one of which a part has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+impl Kind {
+    const fn of(name: &[u8]) -> Self {
+        match name {
+            b":path" => Self::Path,
+            b":method" => Self::Method,
+            b":scheme" => Self::Scheme,
+            b":authority" => Self::Authority,
+            b":protocol" => Self::Protocol,
+            [b':', ..] => Self::Other,
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => Self::Connection,
+            _ => Self::Regular,
+        }
+    }
+
+    pub(super) const fn is_pseudo(self) -> bool {
+        !matches!(self, Self::Connection | Self::Regular)
+    }
+}
+
+/// A field's name, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) length: u32,
-    is_pseudo: bool,
-    /// How many bytes it has in common with [`PATH`] from the first on.
-    like_path: u32,
+    pub(super) kind: Kind,
 }
 
 impl Name {
     const fn of(text: &str) -> Self {
-        let mut name = Self { length: 0, is_pseudo: false, like_path: 0 };
-        while (name.length as usize) < text.len() {
-            name.push(text.as_bytes()[name.length as usize]);
-        }
-        name
+        Self { length: text.len() as u32, kind: Kind::of(text.as_bytes()) }
     }
+}
 
+/// A name that is being read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spelling {
+    /// As much of it as the longest one that matters has.
+    text: [u8; 17],
+    length: u32,
+}
+
+impl Spelling {
     /// Its next byte.
-    pub(super) const fn push(&mut self, byte: u8) {
-        let at = self.length as usize;
-        self.is_pseudo |= at == 0 && byte == b':';
-        if self.like_path == self.length && at < PATH.len() && PATH[at] == byte {
-            self.like_path += 1;
+    pub(super) fn push(&mut self, byte: u8) {
+        if let Some(place) = self.text.get_mut(self.length as usize) {
+            *place = byte;
         }
         self.length += 1;
     }
 
-    pub(super) fn is_pseudo(self) -> bool {
-        self.is_pseudo
-    }
-
-    pub(super) fn is_path(self) -> bool {
-        self.length == PATH.len() as u32 && self.like_path == self.length
+    /// All of it has come.
+    pub(super) fn name(&self) -> Name {
+        let length = self.length as usize;
+        // One that is longer is none of those that matter, but it may be a pseudo-field.
+        let kind = match self.text.get(..length) {
+            Some(text) => Kind::of(text),
+            None if self.text[0] == b':' => Kind::Other,
+            None => Kind::Regular,
+        };
+        Name { length: self.length, kind }
     }
 }
 
@@ -126,19 +165,30 @@ mod tests {
 
     #[test]
     fn a_name_is_told_by_all_of_it() {
-        assert!(Name::of(":path").is_path() && Name::of(":path").is_pseudo());
-        for other in ["", ":", ":pat", ":paths", "path", "x:path", ":Path", ":paht"] {
-            assert!(!Name::of(other).is_path(), "{other}");
+        let kind = |text: &str| {
+            let mut spelling = Spelling::default();
+            text.bytes().for_each(|byte| spelling.push(byte));
+            assert_eq!(spelling.name().length as usize, text.len());
+            spelling.name().kind
+        };
+        assert_eq!(
+            (kind(":path"), kind(":status"), kind("transfer-encoding")),
+            (Kind::Path, Kind::Other, Kind::Connection)
+        );
+        for other in ["", "path", "x:path", "transfer-encodings", "upgrad"] {
+            assert_eq!(kind(other), Kind::Regular, "{other}");
         }
-        assert!(Name::of(":status").is_pseudo() && !Name::of("a:b").is_pseudo());
+        for other in [":", ":pat", ":paths", ":Path", ":paht", ":a-name-that-is-too-long-to-be-kept"] {
+            assert_eq!(kind(other), Kind::Other, "{other}");
+        }
     }
 
     #[test]
     fn the_static_table_stands_where_it_has_to() {
         let table = Table::new();
         let is = |index| table.name(index).unwrap();
-        assert!((1..=14).all(|index| is(index).is_pseudo()) && (15..=61).all(|index| !is(index).is_pseudo()));
-        assert!((1..=61).all(|index| is(index).is_path() == (index == 4 || index == 5)));
+        assert!((1..=14).all(|index| is(index).kind.is_pseudo()) && (15..=61).all(|index| !is(index).kind.is_pseudo()));
+        assert!((1..=61).all(|index| (is(index).kind == Kind::Path) == (index == 4 || index == 5)));
         assert_eq!((table.name(0), table.name(62)), (None, None));
     }
 
