@@ -18,7 +18,7 @@
 //! itself. (And it reads PUSH_PROMISE, which the guard does not let through.) These end the connection, too, as does a block
 //! that cannot be read; h2 ends it then in any case.
 //!
-//! No text is copied or kept, and a block may come in any pieces: what is changed is always in the last byte that has come.
+//! No value is copied, and a block may come in any pieces: what is changed is always in the last byte that has come.
 
 mod front;
 mod huffman;
