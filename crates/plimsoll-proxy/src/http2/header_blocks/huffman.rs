@@ -152,7 +152,7 @@ mod tests {
             (0x7ffe, 15, b'{'),
             (0x7fff0, 19, OTHER),
             (0xfffe6, 20, OTHER),
-            (0x3f_ffff & 0x3f_ffe5, 22, OTHER),
+            (0x3f_ffe5, 22, OTHER),
             (0xfff_fff0, 28, OTHER),
             (0x3fff_fffc, 30, OTHER),
         ];
