@@ -139,7 +139,9 @@ async fn an_http_check_without_a_host_names_the_backend_on_http2() {
 #[tokio::test]
 async fn a_connection_alone_does_not_heal_where_checks_are_active() {
     let server = Server::start(Speaks::Http1, |_| status(404)).await;
-    let cluster = start(checked_by(http_check()), &server);
+    let mut config = checked_by(http_check());
+    config.pool.min_connections = 1;
+    let cluster = start(config, &server);
     let _client = Client::<http_body_util::Empty<bytes::Bytes>>::new(&cluster);
     until(|| view_of(&cluster, server.address).counts.connections_open() > 0).await;
     until(|| view_of(&cluster, server.address).snapshot.reason == Reason::CheckFailed).await;

@@ -752,7 +752,7 @@ async fn connections_idle_for_too_long_are_closed() {
 async fn no_more_connections_are_kept_idle_than_configured() {
     let (gate, server) = gated(Speaks::Http1).await;
     let mut config = plain_config();
-    config.pool.max_idle_connections = NonZeroUsize::MIN;
+    config.pool.max_idle_connections = 1;
     let cluster = running(config, &[&server]).await;
     let client = Plain::new(&cluster);
     let calls: Vec<_> = (0..5)

@@ -91,6 +91,7 @@ async fn a_change_of_tls_ends_idle_connections_at_once_and_others_with_their_req
         .await;
         let mut config = plain_config();
         config.requests.protocol = protocol;
+        config.pool.min_connections = 1;
         let cluster = running(config.clone(), &[&server]).await;
         let client = Plain::new(&cluster);
         let slow = client.clone();
@@ -111,5 +112,53 @@ async fn a_change_of_tls_ends_idle_connections_at_once_and_others_with_their_req
         assert_eq!(slow.await.unwrap().unwrap().to_bytes(), "ok");
         until(|| server.open_connections() == 0).await;
         until(|| view_of(&cluster, server.address).counts.connections_open() == 0).await;
+    }
+}
+
+/// What the server at `address` saw: connections opened and closed, and those that are open.
+fn connections(cluster: &Cluster, server: &Server) -> (u64, u64, u64) {
+    let counts = view_of(cluster, server.address).counts;
+    (counts.connections_opened, counts.connections_closed, counts.connections_open())
+}
+
+#[tokio::test]
+async fn no_connection_is_opened_in_advance_by_default() {
+    let server = Server::plain().await;
+    let cluster = running(plain_config(), &[&server]).await;
+    let client = Plain::new(&cluster);
+    client.send(get("/")).await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(connections(&cluster, &server), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn connection_of_one_request_is_not_replaced_after_an_announced_end() {
+    let server = Server::start(Speaks::Http1, |_| {
+        now(Response::builder().header("connection", "close").body(Body::new(Empty::new())).unwrap())
+    })
+    .await;
+    let mut config = plain_config();
+    // Even where it is asked for: the backend does not keep it.
+    config.pool.min_connections = 1;
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    for _ in 0..10 {
+        client.send(get("/")).await.unwrap().into_body().collect().await.unwrap();
+    }
+    // Those of the requests, and one from before the first response, which a request has used or which is idle still.
+    until(|| connections(&cluster, &server).2 <= 1).await;
+    let (opened, ..) = connections(&cluster, &server);
+    assert!((10..=11).contains(&opened), "{opened}");
+}
+
+#[tokio::test]
+async fn each_connection_carries_one_request_where_none_is_kept_idle() {
+    let server = Server::plain().await;
+    let mut config = plain_config();
+    config.pool.max_idle_connections = 0;
+    let cluster = running(config, &[&server]).await;
+    let client = Plain::new(&cluster);
+    for sent in 1..=5 {
+        client.send(get("/")).await.unwrap().into_body().collect().await.unwrap();
+        until(|| connections(&cluster, &server) == (sent, sent, 0)).await;
     }
 }

@@ -331,18 +331,16 @@ impl Rules<'_> {
                 first.insert(&backend.address, k);
             }
         }
-        if cluster.pool.min_connections > cluster.pool.max_idle_connections.get() {
+        let min_connections = format!("{path}.min_connections");
+        if cluster.pool.min_connections > cluster.pool.max_idle_connections {
             let reason = format!(
                 "{} is more than max_idle_connections ({})",
-                cluster.pool.min_connections,
-                cluster.pool.max_idle_connections.get()
+                cluster.pool.min_connections, cluster.pool.max_idle_connections
             );
-            let path = format!("{path}.min_connections");
-            if self.checker.is_set(&path) {
-                self.report(path, reason, "lower it, or raise max_idle_connections");
-            } else {
-                cluster.pool.min_connections = cluster.pool.max_idle_connections.get();
-            }
+            self.report(min_connections, reason, "lower it, or raise max_idle_connections");
+        } else if cluster.requests.protocol == Protocol::Http2 && !self.checker.is_set(&min_connections) {
+            // All requests of a thread share it, and no server of HTTP/2 serves one connection at a time.
+            cluster.pool.min_connections = 1;
         }
         if cluster.proxy_protocol.is_some() && cluster.requests.protocol != Protocol::Http1 {
             if self.checker.is_set(&format!("{path}.protocol")) {

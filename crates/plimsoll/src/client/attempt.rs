@@ -28,8 +28,8 @@ pub(crate) trait Home: Send + Sync {
     fn give_back(&self, stream: StreamId, in_vain_since: Option<Timestamp>, now: Timestamp);
     /// An HTTP/1 connection may serve again; it is returned if its backend has closed it.
     fn give_back_http1(&self, backend: BackendId, connection: Box<Connection>) -> Result<(), Box<Connection>>;
-    /// An HTTP/1 connection was closed while it was in use, after so many requests.
-    fn closed_http1(self: Arc<Self>, backend: BackendId, requests: u64);
+    /// An HTTP/1 connection was closed while it was in use; `is_news`: its end may say something about the backend.
+    fn closed_http1(self: Arc<Self>, backend: BackendId, is_news: bool);
 }
 
 /// Attempts at two backends for one request, of which the answer of the first to have one counts.
@@ -368,7 +368,7 @@ mod tests {
             Ok(())
         }
 
-        fn closed_http1(self: Arc<Self>, _: BackendId, _: u64) {}
+        fn closed_http1(self: Arc<Self>, _: BackendId, _: bool) {}
     }
 
     fn nowhere() -> Arc<Nowhere> {

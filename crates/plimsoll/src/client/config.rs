@@ -232,10 +232,12 @@ impl Default for RetryPolicy {
 /// Connections kept to each backend. All counts are per client, which in the proxy is one per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Opened at start and when a backend is added, before any request needs them.
+    /// Opened at start and when a backend is added, before any request needs them. A server of one connection per worker
+    /// cannot serve another client meanwhile; with HTTP/2 there is one at most, which requests share.
     pub min_connections: usize,
-    /// Idle HTTP/1 connections beyond which a connection that becomes idle is closed.
-    pub max_idle_connections: NonZeroUsize,
+    /// Idle HTTP/1 connections beyond which a connection that becomes idle is closed. With zero each connection carries
+    /// one request.
+    pub max_idle_connections: usize,
     /// A connection idle for this long is closed.
     pub inactive_after: Duration,
     /// Streams put on one HTTP/2 connection before a further one is opened; the peer's own limit counts
@@ -244,11 +246,12 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// The first request finds a connection, and a backend that is not there is noticed without one.
-    pub const DEFAULT_MIN_CONNECTIONS: usize = 1;
+    /// None: a silent connection occupies a worker of servers that serve one connection at a time, for as long as their
+    /// own timeout. The first request then waits for a connection to open, a round trip.
+    pub const DEFAULT_MIN_CONNECTIONS: usize = 0;
     /// As many as may be in use at once by the default limit of active requests: a steady load at the
     /// limit never has to open one.
-    pub const DEFAULT_MAX_IDLE_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+    pub const DEFAULT_MAX_IDLE_CONNECTIONS: usize = 100;
     /// Below the 60 s to 75 s after which common servers and middleboxes close theirs, because a
     /// connection that both ends close at once may lose a request.
     pub const DEFAULT_INACTIVE_AFTER: Duration = Duration::from_secs(50);

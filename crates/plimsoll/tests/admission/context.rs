@@ -191,7 +191,9 @@ async fn client_of_one_that_shows<const N: usize>(names: [&'static str; N]) -> C
     let lifecycle = Lifecycle::new();
     lifecycle.ready();
     tokio::spawn(plimsoll::server::serve([listener], show, ServerLayer::new(lifecycle), Default::default()));
-    Client::new(&Cluster::new("shown", ClusterConfig::default(), [address]))
+    let cluster = Cluster::new("shown", ClusterConfig::default(), [address]);
+    tokio::spawn(cluster.run());
+    Client::new(&cluster)
 }
 
 async fn asks_onward<S>(layer: &ServerLayer, middle: &S)

@@ -95,9 +95,9 @@ async fn what_an_idle_connection_says_makes_it_useless() {
     let client = Client::new(&cluster);
     assert_eq!(text(client.send(get("/")).await.unwrap()).await, "ok");
     send.send(()).unwrap();
-    // Noticed without a request, and since it was the last, another takes its place.
-    until(|| view_of(&cluster, address).counts.connections_closed == 1).await;
+    // Noticed without a request. As it was the last, another shows that the backend is there, and is closed at once.
     until(|| view_of(&cluster, address).counts.connections_opened == 2).await;
+    until(|| view_of(&cluster, address).counts.connections_closed == 2).await;
     drop(send);
     for _ in 0..3 {
         assert_eq!(text(client.send(get("/")).await.unwrap()).await, "ok");

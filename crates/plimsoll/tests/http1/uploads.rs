@@ -99,7 +99,7 @@ async fn an_upload_stops_with_the_response_that_is_dropped_or_over() {
     send.send(data("not all, and the end")).unwrap();
     assert_eq!(text(response).await, "hello");
     until(|| send.is_closed()).await;
-    until(|| cluster.backends()[0].counts.connections_open() == 1).await;
+    until(|| cluster.backends()[0].counts.connections_open() == 0).await;
     assert_eq!(active(&cluster), 0);
 }
 

@@ -1,9 +1,9 @@
 //! `GET path`: 2xx passes, and so does an answer that says that there is too much to do; 503 says not serving, anything else fails.
 
 use bytes::Bytes;
-use http::header::{HOST, USER_AGENT};
+use http::header::{CONNECTION, HOST, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version as HttpVersion};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -53,12 +53,26 @@ async fn ask(stream: Stream, backend: &Backend, asked: Asked<'_>) -> Option<Resp
         Version::Http1 => {
             form::http1(&mut request, backend, &mut false);
             let (mut sender, connection) = http1::handshake(io).await.ok()?;
-            beside(connection, sender.send_request(request)).await.ok()
+            let response = beside(connection, sender.send_request(request)).await.ok()?;
+            backend.note_keep_alive(leaves_open(&response));
+            Some(response)
         }
         Version::Http2 => {
             form::http2(&mut request, backend, &asked.scheme, &mut false);
             let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.ok()?;
             beside(connection, sender.send_request(request)).await.ok()
         }
+    }
+}
+
+/// Whether the server keeps the connection open after this HTTP/1 response (RFC 9112, 9.3).
+fn leaves_open<B>(response: &Response<B>) -> bool {
+    let says = |option: &str| {
+        let values = response.headers().get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|each| each.trim().eq_ignore_ascii_case(option))
+    };
+    match response.version() {
+        HttpVersion::HTTP_10 => says("keep-alive"),
+        _ => !says("close"),
     }
 }

@@ -1,6 +1,7 @@
-//! What never changes of a backend while it is a member, made once so that no request formats it.
+//! A member of a cluster: its names, formatted once, and whether it keeps connections open.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use http::HeaderValue;
 use http::uri::Authority;
@@ -14,6 +15,25 @@ pub struct Backend {
     authority: Authority,
     host: HeaderValue,
     label: Box<str>,
+    persistence: AtomicU8,
+}
+
+/// Whether a backend keeps a connection open after a response.
+///
+/// One response that leaves its connection open is proof. A later one that closes is none of the contrary: servers
+/// announce the end while they drain, and after a number of requests.
+///
+/// Many servers of one connection per worker close after each response (gunicorn with sync workers, wsgiref). A
+/// connection without a request occupies such a worker until the server's own timeout, and requests wait behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Persistence {
+    /// No response yet.
+    Unknown = 0,
+    /// It serves further requests on the same connection.
+    Keeps = 1,
+    /// It closes after each response.
+    Closes = 2,
 }
 
 impl Backend {
@@ -23,7 +43,28 @@ impl Backend {
             label.parse().expect("a socket address reads as an authority: digits, dots, colons, brackets")
         });
         let host = HeaderValue::from_str(authority.as_str()).expect("an authority is visible ASCII");
-        Self { endpoint, authority, host, label: label.into() }
+        let persistence = AtomicU8::new(Persistence::Unknown as u8);
+        Self { endpoint, authority, host, label: label.into(), persistence }
+    }
+
+    /// Whether it keeps connections open, as far as is known.
+    pub(crate) fn persistence(&self) -> Persistence {
+        match self.persistence.load(Ordering::Relaxed) {
+            kept if kept == Persistence::Keeps as u8 => Persistence::Keeps,
+            closed if closed == Persistence::Closes as u8 => Persistence::Closes,
+            _ => Persistence::Unknown,
+        }
+    }
+
+    /// Records whether a response left its connection open.
+    pub(crate) fn note_keep_alive(&self, keep_alive: bool) {
+        let known = self.persistence();
+        // Written rarely: all threads share the cache line. A race between two threads costs at most a later proof.
+        if keep_alive && known != Persistence::Keeps {
+            self.persistence.store(Persistence::Keeps as u8, Ordering::Relaxed);
+        } else if !keep_alive && known == Persistence::Unknown {
+            self.persistence.store(Persistence::Closes as u8, Ordering::Relaxed);
+        }
     }
 
     /// Where it listens.
@@ -58,6 +99,20 @@ impl Backend {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn persistence_is_proved_by_one_open_connection() {
+        for (responses, want) in [
+            (&[][..], Persistence::Unknown),
+            (&[false, false], Persistence::Closes),
+            (&[false, true], Persistence::Keeps),
+            (&[true, false], Persistence::Keeps),
+        ] {
+            let backend = Backend::new(Endpoint::new(([127, 0, 0, 1], 80).into()));
+            responses.iter().for_each(|keep_alive| backend.note_keep_alive(*keep_alive));
+            assert_eq!(backend.persistence(), want, "{responses:?}");
+        }
+    }
 
     #[test]
     fn any_address_makes_an_authority() {

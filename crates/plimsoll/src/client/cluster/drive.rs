@@ -17,7 +17,7 @@ use plimsoll_core::health::CheckOutcome;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::Shared;
+use super::{Persistence, Shared};
 use crate::client::check::{Finding, check, vigil};
 use crate::client::error::ConnectError;
 
@@ -97,6 +97,10 @@ impl Driver {
                 continue;
             }
             let Some(backend) = shared.backend(id) else { continue };
+            if backend.persistence() == Persistence::Closes {
+                // The silent connection would occupy one of its workers; checks find the successor instead.
+                continue;
+            }
             let config = shared.config();
             let (release, released) = oneshot::channel();
             // A removed backend makes no event of its own: its watch ends at the next occasion.

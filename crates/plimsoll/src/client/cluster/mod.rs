@@ -33,6 +33,7 @@ use tokio::sync::{Notify, watch};
 pub use self::again::Restraint;
 pub(crate) use self::again::{Ask, Denied, Grant, Retry, Since, Unanswered};
 pub use self::backend::Backend;
+pub(crate) use self::backend::Persistence;
 pub(crate) use self::hedge::First;
 pub use self::localities::LocalityView;
 pub use self::machine::{BackendView, Notice};

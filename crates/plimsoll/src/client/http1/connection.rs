@@ -46,6 +46,10 @@ pub(crate) struct Connection {
     pub(crate) serial: u64,
     /// Requests that it was used for.
     pub(crate) requests: u64,
+    /// Reading found its end.
+    is_ended: bool,
+    /// The backend said that it closes after this response.
+    end_is_announced: bool,
     /// It was opened to be there when it is needed.
     pub(crate) is_spare: bool,
     /// It carries one request.
@@ -66,6 +70,8 @@ impl Connection {
             watch: Waker::from(watch),
             serial,
             requests: 0,
+            is_ended: false,
+            end_is_announced: false,
             is_spare: false,
             is_single_use: false,
             idle_since: Timestamp::ZERO,
@@ -150,6 +156,17 @@ impl Connection {
     pub(super) fn begin_body(&mut self, head: &ResponseHead) {
         self.decoder = Decoder::new(head.framing, Origin::Backend);
         self.is_reusable &= head.keep_alive;
+        self.end_is_announced = !head.keep_alive;
+    }
+
+    /// Whether its end, by the backend, says something about that one: it was used, and the end was not announced.
+    pub(crate) fn end_is_news(&self) -> bool {
+        self.requests > 0 && !self.is_single_use && !self.end_is_announced
+    }
+
+    /// Whether the backend has ended it, or the way there has, as far as was read.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
     /// Whether the body of the response is over.
@@ -206,6 +223,7 @@ impl Connection {
         let room = self.input.capacity() - self.input.len();
         let read = pin!(self.stream.read_buf(&mut self.input)).poll(cx);
         match read {
+            Poll::Ready(Ok(0) | Err(_)) => self.is_ended = true,
             Poll::Ready(Ok(read)) if read == room => self.read_size = (due * 2).min(MAX_READ),
             Poll::Pending if self.input.is_empty() => self.leave_input(),
             _ => {}

@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep};
 use super::duplex::Duplex;
 use super::upload::{Failure, Upload};
 use super::{Incoming, Informational, Lease};
+use crate::client::cluster::Backend;
 use crate::client::error::Cause;
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::RequestBody;
@@ -188,6 +189,13 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
     /// The request, as far as it is still there.
     pub(crate) fn request(&self) -> &Request<Outgoing<B>> {
         self.request
+    }
+
+    /// Records on `backend` whether it keeps connections open. A request that asks for the end itself says nothing.
+    pub(crate) fn note_keep_alive(&self, head: &ResponseHead, backend: &Backend) {
+        if !self.upload.is_last() && head.status != StatusCode::SWITCHING_PROTOCOLS {
+            backend.note_keep_alive(head.keep_alive);
+        }
     }
 
     /// The head of an answer has come that is not passed on: what follows it, if the connection is of use after it. Nothing more of

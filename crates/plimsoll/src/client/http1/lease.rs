@@ -49,9 +49,11 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
             let (serial, requests) = (connection.serial, connection.requests);
+            // An end from this side, as of an abandoned request, says nothing.
+            let is_news = connection.is_ended() && connection.end_is_news();
             drop(connection);
             tracing::trace!(backend = %self.backend, serial, requests, "connection to a backend closed");
-            self.home.clone().closed_http1(self.backend, requests);
+            self.home.clone().closed_http1(self.backend, is_news);
         }
     }
 }

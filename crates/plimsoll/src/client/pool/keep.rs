@@ -11,7 +11,7 @@ use plimsoll_core::{BackendId, Timestamp};
 use tokio::sync::watch;
 
 use super::alarm::Alarm;
-use super::{Pool, RequestBody, State, Version, capped};
+use super::{Pool, RequestBody, State, Version, capped, is_single_use};
 use crate::client::config::Protocol;
 use crate::client::http1::Connection;
 use crate::tls::TlsConfig;
@@ -74,9 +74,9 @@ impl<B: RequestBody> Pool<B> {
         for (id, serial) in self.alarm.take() {
             let ended = self.state.lock().existing(id).and_then(|slot| slot.http1.look(serial));
             if let Some(connection) = ended {
-                let requests = connection.requests;
+                let is_news = connection.end_is_news();
                 drop(connection);
-                self.on_closed_http1(id, requests);
+                self.on_closed_http1(id, is_news);
             }
         }
     }
@@ -92,7 +92,7 @@ impl<B: RequestBody> Pool<B> {
         let mut state = self.state.lock();
         state.config = capped(config.pool, self.cap);
         state.scheme = config.scheme();
-        state.is_single_use = config.proxy_protocol.is_some();
+        state.is_single_use = is_single_use(&config);
         let outdated = state.open_by(config.tls.as_ref());
         let is_renewed = outdated.is_some();
         // Nobody knows yet whose the next one will be.

@@ -39,7 +39,7 @@ use self::http2::Http2;
 pub(crate) use self::keep::keep;
 use super::attempt::Home;
 use super::cluster::{Backend, Shared};
-use super::config::PoolConfig;
+use super::config::{ClusterConfig, PoolConfig};
 use super::error::ConnectError;
 use super::form;
 use super::http1::{Connection, Lease};
@@ -94,7 +94,7 @@ struct State<B> {
     scheme: Scheme,
     /// How connections are opened.
     tls: Option<TlsConfig>,
-    /// Connections tell their backend whose they are, so that each carries one request.
+    /// Each connection carries one request: see [`is_single_use`].
     is_single_use: bool,
     serial: u64,
     /// HTTP/1 connections that are being opened; counted where there is a cap.
@@ -144,7 +144,7 @@ impl<B: RequestBody> Pool<B> {
             slots: Vec::new(),
             scheme: config.scheme(),
             tls: config.tls.clone(),
-            is_single_use: config.proxy_protocol.is_some(),
+            is_single_use: is_single_use(&config),
             config: capped(config.pool, cap),
             serial: 0,
             opening: 0,
@@ -251,6 +251,11 @@ impl<B> Drop for Opening<'_, B> {
     }
 }
 
+/// Whether a connection carries one request only: it names its client, or none is kept without a request.
+fn is_single_use(config: &ClusterConfig) -> bool {
+    config.proxy_protocol.is_some() || config.pool.max_idle_connections == 0
+}
+
 /// A connection that is opened before it is needed would be one of few.
 fn capped(config: PoolConfig, cap: Option<NonZeroUsize>) -> PoolConfig {
     if cap.is_some() { PoolConfig { min_connections: 0, ..config } } else { config }
@@ -315,7 +320,7 @@ impl<B: RequestBody> Home for Pool<B> {
 
     fn give_back_http1(&self, backend: BackendId, connection: Box<Connection>) -> Result<(), Box<Connection>> {
         let mut state = self.state.lock();
-        let (looked, max_idle) = (state.looked, state.config.max_idle_connections.get());
+        let (looked, max_idle) = (state.looked, state.config.max_idle_connections);
         let kept = match state.existing(backend) {
             Some(slot) => slot.http1.give_back(connection, looked, max_idle),
             None => Kept::No(connection),
@@ -332,11 +337,11 @@ impl<B: RequestBody> Home for Pool<B> {
         }
     }
 
-    fn closed_http1(self: Arc<Self>, backend: BackendId, requests: u64) {
+    fn closed_http1(self: Arc<Self>, backend: BackendId, is_news: bool) {
         if let Some(slot) = self.state.lock().existing(backend) {
             slot.http1.closed();
         }
-        self.on_closed_http1(backend, requests);
+        self.on_closed_http1(backend, is_news);
     }
 }
 

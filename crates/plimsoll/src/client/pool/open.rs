@@ -14,9 +14,9 @@ use super::greeting::Overheard;
 use super::http1::Kept;
 use super::http2::{Opened, StreamLimit, Tasks};
 use super::silence::Heard;
-use super::{ConnectionId, Pool, RequestBody, Version, windows};
+use super::{ConnectionId, Pool, RequestBody, Version, is_single_use, windows};
 use crate::client::ClientAddress;
-use crate::client::cluster::Backend;
+use crate::client::cluster::{Backend, Persistence};
 use crate::client::config::{ClusterConfig, Protocol};
 use crate::client::error::ConnectError;
 use crate::client::http1::{Connection, Lease};
@@ -31,9 +31,10 @@ impl<B: RequestBody> Pool<B> {
     /// Opens an HTTP/1 connection for a request; `None` when the backend is no member any more.
     /// `client` is who it is for, in a cluster whose backends are told so.
     ///
-    /// It is opened to the end though the request may leave before: that no connection can be had is news of the backend, however
-    /// little time those have who ask for one, and if it can, the next request has it. But a few at a time only, and not where
-    /// connections are counted out: there it ends with its request.
+    /// It is opened to the end though the request may leave before: a failure to connect is news of the backend, however
+    /// short the caller's deadline is. The next request uses the connection, unless the backend closes after each response:
+    /// there a connection without a request occupies a worker. A few at a time only, and not where connections are
+    /// capped: there it ends with its request.
     pub(crate) async fn open_http1(
         self: &Arc<Self>,
         id: BackendId,
@@ -61,6 +62,7 @@ impl<B: RequestBody> Pool<B> {
             drop(orphan);
             if let Err(Ok(Some(mut lease))) = sender.send(opened)
                 && !lease.is_single_use
+                && pool.cluster.backend(id).is_some_and(|backend| backend.persistence() != Persistence::Closes)
             {
                 lease.is_spare = true;
                 lease.end();
@@ -94,16 +96,22 @@ impl<B: RequestBody> Pool<B> {
         Ok(Some(Lease::new(self.clone(), id, connection)))
     }
 
-    /// Opens an HTTP/1 connection to be there when it is needed.
+    /// Opens an HTTP/1 connection that no request waits for. It stays only where `min_connections` asks for it, and never
+    /// to a backend that closes after each response. Elsewhere it is closed at once, and has shown that the backend accepts
+    /// connections.
     async fn open_spare_http1(self: &Arc<Self>, id: BackendId) {
-        // What fails here was told to the cluster; nobody else waits for it.
+        // A failure was told to the cluster; no caller waits for it.
         let Ok(Some(mut connection)) = self.connect_http1(id, None).await else { return };
         connection.is_spare = true;
         let mut state = self.state.lock();
-        let (looked, max_idle) = (state.looked, state.config.max_idle_connections.get());
+        let (looked, config) = (state.looked, state.config);
         let kept = match state.slot(id, &self.cluster) {
-            Some(slot) => slot.http1.put(connection, looked, max_idle),
-            None => Kept::No(connection),
+            Some(slot)
+                if slot.http1.len() < config.min_connections && slot.backend.persistence() != Persistence::Closes =>
+            {
+                slot.http1.put(connection, looked, config.max_idle_connections)
+            }
+            _ => Kept::No(connection),
         };
         drop(state);
         self.settle(id, kept);
@@ -124,7 +132,7 @@ impl<B: RequestBody> Pool<B> {
         self.cluster.connected(id);
         let watch = Watch { alarm: self.alarm.clone(), backend: id, serial };
         let mut connection = Connection::new(stream, serial, Arc::new(watch));
-        connection.is_single_use = config.proxy_protocol.is_some();
+        connection.is_single_use = is_single_use(&config);
         Ok(Some(connection))
     }
 
@@ -137,9 +145,9 @@ impl<B: RequestBody> Pool<B> {
                 self.cluster.connection_closed(id);
             }
             Kept::Closed(connection) => {
-                let requests = connection.requests;
+                let is_news = connection.end_is_news();
                 drop(connection);
-                self.on_closed_http1(id, requests);
+                self.on_closed_http1(id, is_news);
             }
         }
     }
@@ -172,6 +180,7 @@ impl<B: RequestBody> Pool<B> {
             return Ok(());
         };
         let key = slot.http2.insert(send, serial, stream_limit.clone(), heard, now);
+        slot.backend.note_keep_alive(true);
         drop(state);
         let connection_id = ConnectionId { backend: id, key, serial };
         let pool = Arc::downgrade(self);
@@ -221,25 +230,23 @@ impl<B: RequestBody> Pool<B> {
             let mut state = self.state.lock();
             state.existing(id).and_then(|slot| slot.http2.remove(connection.key, connection.serial))
         };
-        self.replace(id, Version::Http2, requests.unwrap_or(0));
+        self.replace(id, Version::Http2, requests.is_some_and(|requests| requests > 0));
     }
 
-    /// An HTTP/1 connection has ended that was used for `requests`, by the backend or before its request was over.
-    pub(super) fn on_closed_http1(self: &Arc<Self>, id: BackendId, requests: u64) {
+    /// An HTTP/1 connection has ended, by the backend or before its request was over; see [`Connection::end_is_news`].
+    pub(super) fn on_closed_http1(self: &Arc<Self>, id: BackendId, is_news: bool) {
         self.cluster.connection_closed(id);
-        self.replace(id, Version::Http1, requests);
+        self.replace(id, Version::Http1, is_news);
     }
 
-    /// A connection has ended. If it was the backend's last and had been of use, one is opened in its
-    /// place: if that is refused, the backend is known to be gone before a request finds out.
-    fn replace(self: &Arc<Self>, id: BackendId, version: Version, requests: u64) {
-        if requests == 0 {
+    /// A connection has ended. If that was the last one to the backend and its end is news, another is opened: a refusal
+    /// shows that the backend is unreachable before a request finds out. An HTTP/2 connection then stays, since requests
+    /// share it; for HTTP/1 see [`Pool::open_spare_http1`].
+    fn replace(self: &Arc<Self>, id: BackendId, version: Version, is_news: bool) {
+        if !is_news {
             return;
         }
         let mut state = self.state.lock();
-        if version == Version::Http1 && state.is_single_use {
-            return;
-        }
         let Some(slot) = state.existing(id) else { return };
         let is_last = slot.http1.len() + slot.http2.len() == 0;
         if !is_last || version == Version::Http2 && !slot.http2.wait_for_opening(None) {

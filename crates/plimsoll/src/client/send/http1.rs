@@ -54,6 +54,7 @@ impl<B: RequestBody> Call<'_, B> {
             });
             let cause = match answer.await {
                 Ok(Ok(mut head)) => {
+                    exchange.note_keep_alive(&head, &backend);
                     if let Some(refused) = self.refusal(head.status, &head.headers) {
                         self.learn(&refused, &mut attempt);
                         match self.after_refusal(id, backend.address(), refused, Repeatable::of(exchange.request())) {
