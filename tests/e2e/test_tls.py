@@ -255,6 +255,29 @@ def test_client_that_never_ends_its_handshake_is_let_go(site: Site, sent: bytes)
     )
 
 
+@pytest.mark.parametrize("name", ["site.example:8443", "not a host\nWARN forged"], ids=["port", "text"])
+def test_server_name_that_is_no_host_is_counted_and_not_logged(site: Site, name: str) -> None:
+    before = site.proxy.admin.metric("plimsoll_failed_handshakes_total", reason="server-name")
+    context = site.authority.client_context()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    # A name without its port is as long, so that the lengths around it stay right.
+    plain = "x" * len(name.encode())
+    handshake = context.wrap_bio(incoming, outgoing, server_hostname=plain)
+    with pytest.raises(ssl.SSLWantReadError):
+        handshake.do_handshake()
+    hello = outgoing.read()
+    assert hello.count(plain.encode()) == 1
+    with Connection.to(site.proxy.port) as client:
+        client.send(hello.replace(plain.encode(), name.encode()))
+        # An alert, and the end.
+        assert client.sock.recv(1 << 16)[:1] == b"\x15"
+    wait_until(
+        "it is counted",
+        lambda: site.proxy.admin.metric("plimsoll_failed_handshakes_total", reason="server-name") == before + 1,
+    )
+    assert name.split(":")[0] not in site.proxy.output() and "rustls" not in site.proxy.output()
+
+
 def test_junk_instead_of_a_handshake_is_refused(site: Site) -> None:
     before = site.proxy.admin.metric("plimsoll_failed_handshakes_total")
     for junk in (bytes(100), b"\x16\x03\x01\xff\xff" + bytes(100), b"SSH-2.0-x\r\n", b"\x80\x2e\x01\x03\x01"):

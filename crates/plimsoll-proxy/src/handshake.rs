@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll::stream::Stream;
 use plimsoll::tls::names;
-use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
+use rustls::{HandshakeKind, InvalidMessage, PeerMisbehaved, ProtocolVersion, ServerConnection};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
@@ -41,6 +41,8 @@ pub(crate) enum Failure {
     PlainHttp,
     /// The client's certificate is missing, or not good.
     ClientCertificate,
+    /// The client asks for a server by what is no host name (RFC 6066, 3).
+    ServerName,
     /// TLS could not be agreed on.
     Tls,
     /// It was not done in time.
@@ -51,11 +53,12 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// All of them, in the order in which they are counted: that of their declaration.
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Untrusted,
         Self::ProxyHeader,
         Self::PlainHttp,
         Self::ClientCertificate,
+        Self::ServerName,
         Self::Tls,
         Self::Timeout,
         Self::Closed,
@@ -68,6 +71,7 @@ impl Failure {
             Self::ProxyHeader => "proxy-header",
             Self::PlainHttp => "plain-http",
             Self::ClientCertificate => "client-certificate",
+            Self::ServerName => "server-name",
             Self::Tls => "tls",
             Self::Timeout => "timeout",
             Self::Closed => "closed",
@@ -179,6 +183,10 @@ fn tls_failed(error: io::Error) -> Failed {
         Some(rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_)) => {
             Failure::ClientCertificate
         }
+        Some(
+            rustls::Error::PeerMisbehaved(PeerMisbehaved::ServerNameMustContainOneHostName)
+            | rustls::Error::InvalidMessage(InvalidMessage::InvalidServerName),
+        ) => Failure::ServerName,
         Some(_) => Failure::Tls,
         None => Failure::Closed,
     };
