@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use libfuzzer_sys::fuzz_target;
 use plimsoll_core::Timestamp;
 use plimsoll_proxy::http2::frames::{Head, Piece, Walker};
-use plimsoll_proxy::http2::{Allowance, Guard};
+use plimsoll_proxy::http2::{Allowance, Breach, Guard};
 
 const FEW: NonZeroU32 = NonZeroU32::new(3).expect("not zero");
 const ALLOWANCE: Allowance =
@@ -19,7 +19,7 @@ fn frames<'b>(mut walker: Walker, pieces: impl Iterator<Item = &'b [u8]>) -> Vec
     for piece in pieces {
         for step in walker.walk(piece) {
             match step {
-                Piece::Head(head) => {
+                Piece::Head { head, .. } => {
                     assert!(!std::mem::replace(&mut is_open, true));
                     found.push((head, 0));
                 }
@@ -39,6 +39,16 @@ fn frames<'b>(mut walker: Walker, pieces: impl Iterator<Item = &'b [u8]>) -> Vec
     found
 }
 
+/// Reads all, also behind heads with `expect`.
+fn read_all(guard: &mut Guard, mut bytes: &mut [u8]) -> Result<(), Breach> {
+    while !bytes.is_empty() {
+        let passed = guard.on_read(Timestamp::ZERO, bytes)?;
+        assert!(passed.length > 0 && (passed.length == bytes.len() || passed.expects.is_some()));
+        bytes = &mut bytes[passed.length..];
+    }
+    Ok(())
+}
+
 fuzz_target!(|data: &[u8]| {
     let Some((&cut, data)) = data.split_first() else { return };
     let (read, written) = data.split_at(data.len() / 2);
@@ -49,12 +59,16 @@ fuzz_target!(|data: &[u8]| {
     }
     let (mut guard, mut other) = (Guard::new(Timestamp::ZERO, ALLOWANCE), Guard::new(Timestamp::ZERO, ALLOWANCE));
     let (mut passed, mut passed_in_pieces) = (read.to_vec(), read.to_vec());
-    let verdict = guard.on_read(Timestamp::ZERO, &mut passed);
+    let verdict = read_all(&mut guard, &mut passed);
     let mut other_verdict = Ok(());
-    passed_in_pieces.chunks_mut(size).for_each(|piece| other_verdict = other.on_read(Timestamp::ZERO, piece));
+    passed_in_pieces.chunks_mut(size).for_each(|piece| other_verdict = read_all(&mut other, piece));
+    if verdict.is_ok() && other_verdict == Err(Breach::Protocol) {
+        // CONNECT with a length, whose flags came in an earlier piece.
+        return;
+    }
     assert_eq!((verdict, passed), (other_verdict, passed_in_pieces));
-    guard.on_written(written);
-    written.chunks(size).for_each(|piece| other.on_written(piece));
+    guard.on_written(Timestamp::ZERO, written);
+    written.chunks(size).for_each(|piece| other.on_written(Timestamp::ZERO, piece));
     assert_eq!(guard.farewell(), other.farewell());
     assert_eq!(guard.headers_since(), other.headers_since());
 });

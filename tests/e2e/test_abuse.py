@@ -170,3 +170,39 @@ def test_honest_http2_client_is_not_taken_for_an_attacker(target: Target) -> Non
         client.send(http2.settings(s4=1 << 20))
         assert client.fetch(stream, http2.request()).status == 200
         assert client.goaway is None
+
+
+# The default of `max_resets_per_second`, and the burst of it: twice `max_streams`.
+RESETS_PER_SECOND = 20
+RESET_BURST = 256
+# Those that are sent in the round in which the connection ends, and in one before that is known.
+RESETS_ON_THE_WAY = 60
+
+FREE = {
+    # 405 and 404 by the proxy.
+    "trace": http2.request(b"TRACE"),
+    "route-answer": [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"nowhere.example"), (b":path", b"/none")],
+}
+
+
+@pytest.mark.parametrize("free", FREE)
+def test_responses_that_cost_nothing_earn_no_resets(fleet: Fleet, free: str) -> None:
+    begun = []
+
+    def slow(connection: Connection, request: Message) -> None:
+        begun.append(request)
+        threading.Event().wait(0.1)
+        answer(connection)
+
+    more = """
+[[routes]]
+host = "nowhere.example"
+answer = { status = 404 }
+"""
+    proxy = fleet.proxy([fleet.origin(slow)], further=more)
+    proxy.admin.wait_for_healthy(1)
+    attacked = attack.late_resets(proxy.port, b"/slow", 4, FREE[free])
+    allowed = RESET_BURST + RESETS_PER_SECOND * attacked.seconds + RESETS_ON_THE_WAY
+    assert attacked.by_peer and attacked.resets <= allowed, attacked
+    assert len(begun) <= attacked.resets
+    assert proxy.admin.metric("plimsoll_ended_connections_total", reason="resets") == 1

@@ -91,11 +91,11 @@ def test_client_that_waits_is_told_to_go_on(proxy: Proxy, backend: Backend, path
 
 
 @pytest.mark.parametrize("path", ["/continue/2", "/silent/2"])
-def test_http2_client_that_waits_goes_on_by_itself(proxy: Proxy, backend: Backend, path: str) -> None:
-    """Over HTTP/2 nobody is told (docs/operating.md); a client waits for a while only, as RFC 9110 has it."""
+def test_http2_client_that_waits_is_told_by_the_proxy(proxy: Proxy, backend: Backend, path: str) -> None:
     with http2.Connection.to(proxy.port) as client:
         client.send(expecting_http2(path))
-        assert not client.reading(lambda: client.answer(1).ended, 0.5)
+        assert client.reading(lambda: client.answer(1).interim == [100])
+        assert path not in backend.heads
         client.send(http2.data(1, b"data"))
         assert client.reading(lambda: client.answer(1).ended), client.answer(1)
         assert (client.answer(1).status, client.answer(1).body) == (200, b"data")
@@ -138,10 +138,10 @@ def test_refusal_comes_instead_of_100(proxy: Proxy, backend: Backend, status: in
         head = client.read_head()
         assert head.status == status
     with http2.Connection.to(proxy.port) as client:
-        # Nobody is told to go on, so that a refusal comes when the first part has.
+        # The proxy has asked for the first part before it asks a backend.
         client.send(expecting_http2(path, MIB) + http2.data(1, bytes(FIRST_PART), end=False))
         assert client.reading(lambda: client.answer(1).ended or client.answer(1).reset is not None)
-        assert (client.answer(1).status, client.answer(1).interim) == (status, [])
+        assert (client.answer(1).status, client.answer(1).interim[1:]) == (status, [])
     assert path not in backend.bodies
 
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
-use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Terms};
+use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, Terms};
 use plimsoll_core::Criticality;
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_wire::metadata::{Metadata, say_criticality};
@@ -40,6 +40,8 @@ pub(crate) struct Target {
     host_rewrite: Option<HostRewrite>,
     /// Backends are told of clients by the PROXY protocol.
     tells_address: bool,
+    /// Backends are spoken to in HTTP/2 only.
+    is_http2: bool,
     /// The route, in words.
     route: Arc<str>,
     /// The name of the cluster.
@@ -84,6 +86,7 @@ impl Target {
             ranks: settings.throttle != ThrottlePolicy::Off || settings.localities.is_some(),
             gate: inbound.map(|inbound| RouteGate { inbound, is_open: route.exempt }),
             tells_address: settings.proxy_protocol.is_some(),
+            is_http2: settings.requests.protocol == Protocol::Http2,
             client,
             batch,
             degrade,
@@ -151,6 +154,11 @@ impl Target {
             let address = client::ClientAddress { source: peer.address, destination: peer.local };
             request.extensions_mut().insert(address);
         }
+    }
+
+    /// Whether backends can be asked for another protocol, which they are on HTTP/1.
+    pub(crate) fn can_upgrade(&self) -> bool {
+        !self.is_http2
     }
 
     /// The name of the cluster.

@@ -119,6 +119,11 @@ async fn by_cluster(
 ) -> ByCluster {
     let Beyond { upgrade, informational } = beyond;
     let asks_to_switch = upgrade.is_some();
+    // On HTTP/1 a request may be served without its upgrade (RFC 9110, 7.8). An extended CONNECT was made a GET, which its client
+    // did not send.
+    if asks_to_switch && request.version() == Version::HTTP_2 && !target.can_upgrade() {
+        return ByCluster::Answer(refuse(connection, Refusal::NoUpgrade, is_grpc, active, case));
+    }
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
     // By the request as it came: nobody hides whose it is by naming that field in `Connection`.
@@ -330,8 +335,8 @@ async fn let_in(
     let Decided { passage, metadata, is_marked, class, said } = target.let_in(request, is_grpc, customer);
     (case.class, case.said) = (class, said);
     active.passage = passage?;
-    // A client that waits to be told to go on sends nothing before the backend was asked. On HTTP/2 nobody is told (`prepare`), and
-    // the field would only be a way round this.
+    // A client that waits to be told to go on sends nothing before the backend was asked. On HTTP/2 the proxy tells it, when it first
+    // asks for the body (`http2::interim`).
     let waits = request.version() != Version::HTTP_2 && request.headers().contains_key(EXPECT);
     if !request.body().is_end_stream() && !waits {
         request.body_mut().first_part().await.map_err(|_| Refusal::SlowBody)?;
@@ -365,7 +370,7 @@ fn prepare(
     mark: Option<Criticality>,
 ) {
     if request.version() == Version::HTTP_2 {
-        // hyper cannot tell an HTTP/2 client to go on, so that it goes on by itself after a while; nobody need be asked.
+        // Its client is told to go on by the proxy (`http2::interim`); the backend need not be asked.
         request.headers_mut().remove(EXPECT);
     }
     connection.marks.request(&connection.limits.forwarding, request);

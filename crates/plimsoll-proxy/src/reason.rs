@@ -34,6 +34,8 @@ pub(crate) enum Refusal {
     RouteAnswer,
     /// The route drops its requests; nothing is said.
     BlackHole,
+    /// An extended CONNECT, and the cluster speaks HTTP/2 only.
+    NoUpgrade,
     /// The gate before the process behind the cluster turned it away.
     Shed(ShedAnswer),
     /// The message is none that could be read in one way.
@@ -45,7 +47,7 @@ type Row = (&'static str, StatusCode, Code, &'static str);
 
 impl Refusal {
     /// Those of the proxy itself, in the order in which they are counted: that of their declaration.
-    const OWN: [Self; 9] = [
+    const OWN: [Self; 10] = [
         Self::NoRoute,
         Self::Connect,
         Self::Trace,
@@ -55,6 +57,7 @@ impl Refusal {
         Self::Memory,
         Self::RouteAnswer,
         Self::BlackHole,
+        Self::NoUpgrade,
     ];
 
     /// All that can be counted.
@@ -77,6 +80,7 @@ impl Refusal {
             Self::Memory => 6,
             Self::RouteAnswer => 7,
             Self::BlackHole => 8,
+            Self::NoUpgrade => 9,
             Self::Shed(ShedAnswer { reason, .. }) => {
                 let place = inbound::REASONS.iter().position(|listed| *listed == reason);
                 Self::OWN.len() + place.expect("a gate has no other reasons")
@@ -131,6 +135,12 @@ impl Refusal {
             Self::BlackHole => {
                 ("black-hole", StatusCode::FORBIDDEN, Code::PermissionDenied, "requests of this route are dropped")
             }
+            Self::NoUpgrade => (
+                "no-upgrade",
+                StatusCode::NOT_IMPLEMENTED,
+                Code::Unimplemented,
+                "the backends of this route speak HTTP/2 only, on which no other protocol can be asked for",
+            ),
             Self::Shed(ShedAnswer { reason, .. }) => {
                 (reason.name(), reason.row().http, reason.row().grpc, reason.row().message)
             }

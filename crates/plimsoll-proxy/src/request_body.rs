@@ -13,8 +13,8 @@ use hyper::body::Incoming;
 use plimsoll_http1::{Fault, strip_forbidden_trailers};
 
 use crate::http1::Reader;
+use crate::http2::{Continue, StreamBody};
 use crate::listener::Limits;
-use crate::silence::Silence;
 
 /// How much of a body is read before a backend is asked for, where its length is known: nearly all forms and API calls whole.
 const FIRST_PART: usize = 16 * 1024;
@@ -38,7 +38,7 @@ enum Source {
     Empty,
     Http1(Reader),
     /// In a box: it is by far the largest, and most requests, which are handed on many times, are not of this kind.
-    Http2(Box<(Incoming, Silence)>),
+    Http2(Box<StreamBody>),
     /// It broke off, which is still to be told.
     Broken(RequestBodyError),
 }
@@ -76,13 +76,13 @@ impl RequestBody {
         Self::new(Source::Http1(reader), limits.max_body)
     }
 
-    /// One that comes over HTTP/2.
-    pub(crate) fn http2(incoming: Incoming, limits: &Limits) -> Self {
+    /// One that comes over HTTP/2. The client is told to `go_on` when the body is first wanted.
+    pub(crate) fn http2(incoming: Incoming, limits: &Limits, go_on: Option<Continue>) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
         }
-        let silence = Silence::new(limits.idle_timeout, limits.min_body_rate);
-        Self::new(Source::Http2(Box::new((incoming, silence))), limits.max_body)
+        let body = StreamBody::new(incoming, limits, go_on);
+        Self::new(Source::Http2(Box::new(body)), limits.max_body)
     }
 
     fn new(source: Source, limit: Option<u64>) -> Self {
@@ -113,7 +113,8 @@ impl RequestBody {
         let wanted = usize::try_from(length).map_or(FIRST_PART, |length| length.min(FIRST_PART));
         // Each piece may hold on to all that was read with it, so what comes in little is put together.
         let mut pieces = BytesMut::new();
-        while pieces.len() < wanted {
+        // A stream of HTTP/2 may announce nothing and not have ended.
+        while pieces.len() < wanted || length == 0 && !self.is_end_stream() {
             match poll_fn(|cx| self.poll_limited(cx)).await.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) if pieces.is_empty() && data.len() >= wanted => {
                     self.first = data;
@@ -121,6 +122,9 @@ impl RequestBody {
                 }
                 Some(Ok(Ok(data))) => pieces.extend_from_slice(&data),
                 Some(Err(RequestBodyError::TooSlow)) => return Err(RequestBodyError::TooSlow),
+                // The head alone would be a whole request for its backend. Its stream was reset, and hyper drops the request
+                // when it next has to wait.
+                Some(Err(_)) if length == 0 => std::future::pending().await,
                 Some(Err(error)) => {
                     self.source = Source::Broken(error);
                     break;
@@ -173,24 +177,7 @@ impl RequestBody {
                 let frame = ready!(Pin::new(reader).poll_frame(cx));
                 Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyError::Malformed)))
             }
-            Source::Http2(stream) => {
-                let (incoming, silence) = &mut **stream;
-                match Pin::new(&mut *incoming).poll_frame(cx) {
-                    Poll::Pending => {
-                        ready!(silence.poll(cx));
-                        Poll::Ready(Some(Err(RequestBodyError::TooSlow)))
-                    }
-                    Poll::Ready(Some(frame)) => {
-                        let data = frame.as_ref().ok().and_then(Frame::data_ref);
-                        silence.on_bytes(data.map_or(0, Bytes::len));
-                        Poll::Ready(Some(frame.map_err(|_| RequestBodyError::CutOff)))
-                    }
-                    // hyper takes a stream that was reset without an error for an ended one. A backend must not see a
-                    // whole request where the client sent half of one.
-                    Poll::Ready(None) if !incoming.is_end_stream() => Poll::Ready(Some(Err(RequestBodyError::CutOff))),
-                    Poll::Ready(None) => Poll::Ready(None),
-                }
-            }
+            Source::Http2(body) => body.poll_frame(cx),
         }
     }
 }
@@ -212,7 +199,7 @@ impl Body for RequestBody {
                 Source::Empty => true,
                 Source::Broken(_) => false,
                 Source::Http1(reader) => reader.is_end_stream(),
-                Source::Http2(stream) => stream.0.is_end_stream(),
+                Source::Http2(body) => body.is_end_stream(),
             }
     }
 
@@ -223,7 +210,7 @@ impl Body for RequestBody {
             // More was announced than came; how much is of no use any more.
             Source::Broken(_) => SizeHint::default(),
             Source::Http1(reader) => reader.size_hint(),
-            Source::Http2(stream) => stream.0.size_hint(),
+            Source::Http2(body) => body.size_hint(),
         };
         match rest.exact() {
             Some(rest) => SizeHint::with_exact(first + rest),

@@ -69,6 +69,11 @@ impl ResponseBody {
         Self { source, hold: None, rest: Bytes::new(), copy: None }
     }
 
+    /// Whether a backend gave the response.
+    pub(crate) fn is_from_backend(&self) -> bool {
+        matches!(self.source, Source::Backend(_) | Source::BackendCall(_))
+    }
+
     /// Shows itself to `copy` as it passes.
     pub(crate) fn copied(mut self, mut copy: Box<BodyCopy>) -> Self {
         if self.is_end_stream() {

@@ -125,6 +125,14 @@ pub(crate) struct Said {
     pub(crate) stream: Stream,
 }
 
+impl Said {
+    /// Has `bytes`, which were read, come once more.
+    pub(crate) fn put_back(&mut self, bytes: &[u8]) {
+        self.first =
+            if self.first.is_empty() { Bytes::copy_from_slice(bytes) } else { [bytes, &self.first].concat().into() };
+    }
+}
+
 impl AsyncRead for Said {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.first.is_empty() {

@@ -205,8 +205,12 @@ fn passed(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut passed = Vec::new();
     for frame in frames {
         let mut frame = frame.clone();
-        if guard.on_read(Timestamp::ZERO, &mut frame).is_err() {
-            break;
+        let mut length = 0;
+        while length < frame.len() {
+            match guard.on_read(Timestamp::ZERO, &mut frame[length..]) {
+                Ok(read) => length += read.length,
+                Err(_) => return passed,
+            }
         }
         passed.extend(frame);
     }

@@ -171,3 +171,40 @@ def stall(port: int, path: bytes, seconds: float) -> Ended:
         except OSError:
             return Ended(streams, time.monotonic() - began, True)
     return Ended(streams, time.monotonic() - began, False)
+
+
+@dataclass
+class LateResets:
+    """Requests that were reset after a while, the seconds that it took, and whether the peer put an end to it."""
+
+    resets: int
+    seconds: float
+    by_peer: bool
+
+
+def late_resets(port: int, path: bytes, seconds: float, free: http2.Fields | None = None) -> LateResets:
+    """Abandons requests for `path` after twice the ten milliseconds that count as haste. `free` is a request that costs nothing,
+    one of which is sent with each."""
+    began = time.monotonic()
+    stream, resets = 1, 0
+    with Connection.to(port, timeout=seconds) as connection:
+        drain = threading.Thread(target=_read_away, args=(connection.sock,), daemon=True)
+        drain.start()
+        try:
+            while time.monotonic() - began < seconds and drain.is_alive():
+                abandoned, sent = [], b""
+                for _ in range(30):
+                    sent += headers(stream, request(path=path))
+                    abandoned.append(stream)
+                    stream += 2
+                    if free is not None:
+                        sent += headers(stream, free)
+                        stream += 2
+                connection.send(sent)
+                time.sleep(0.02)
+                connection.send(b"".join(frame(http2.RST_STREAM, 0, old, struct.pack(">I", 8)) for old in abandoned))
+                resets += len(abandoned)
+        except OSError:
+            pass
+        drain.join(0.2)
+        return LateResets(resets, time.monotonic() - began, not drain.is_alive())

@@ -9,9 +9,9 @@ use crate::http2::Allowance;
 /// What RFC 9113 recommends as the least is 100; nginx has 128, Envoy recommends 100. More would let one client hold more,
 /// and clients that need more open a further connection.
 const DEFAULT_MAX_STREAMS: NonZeroU32 = NonZeroU32::new(128).expect("not zero");
-/// A page that is left, or a deadline that strikes all calls of a process, takes back a hundred requests at once, not
-/// every second. Beyond it half of all requests may be taken back.
-const DEFAULT_MAX_RESETS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
+/// A browser abandons up to a hundred requests when its user leaves a page, and nobody leaves a page every second for long.
+/// Busier clients earn more by the responses that they wait for. Envoy allows no rate beyond such a share.
+const DEFAULT_MAX_RESETS: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 /// An idle client sends a PING every few seconds, a busy one as many frames as requests and responses bring with them, which
 /// do not count. What a hundred cost is a ten-thousandth of a core.
 const DEFAULT_MAX_CONTROL_FRAMES: NonZeroU32 = NonZeroU32::new(100).expect("not zero");

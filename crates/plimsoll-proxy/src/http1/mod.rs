@@ -38,8 +38,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How long, and how much, is read of what a client still sends after its last answer. One that sends when its connection
 /// is closed gets a reset, which may overtake the answer; nginx lingers likewise.
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: usize = 1024 * 1024;
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+pub(crate) const LINGER_BYTES: usize = 1024 * 1024;
 
 /// How the HTTP/1 part of a connection ended.
 pub(crate) enum End {

@@ -22,6 +22,11 @@ impl Budget {
         Self { per_second: f64::from(per_second), burst, left: burst, as_of: now }
     }
 
+    /// The most that it can hold.
+    pub(super) fn burst(&self) -> f64 {
+        self.burst
+    }
+
     /// Spends `cost`; says whether there was as much.
     #[must_use]
     pub(super) fn spend(&mut self, now: Timestamp, cost: f64) -> bool {

@@ -55,12 +55,35 @@ fn check_target<B>(request: &Request<B>, max_uri: usize) -> Result<(), Fault> {
     if is_good { Ok(()) } else { Err(Fault::Target) }
 }
 
+/// The authority of a request lists hosts, so that it names none.
+#[derive(Clone, Copy, Debug)]
+struct NamesNoHost;
+
+/// Makes a request whose authority is a list of addresses one that names no host.
+///
+/// gRPC's C core makes such an authority of a target that lists addresses. To route by one of them would let clients get past
+/// a proxy that decides by the whole of it. So routes for hosts do not match, and the backend is asked for by its own name,
+/// as for a client of HTTP/1.0 that names none. The first must be a host, and there must be no field `host` beside.
+pub(crate) fn drop_host_list<B>(request: &mut Request<B>) {
+    let authority = request.uri().authority().map_or("", |authority| authority.as_str());
+    let Some((first, _)) = authority.split_once(',') else { return };
+    if !is_host(first.as_bytes()) || request.headers().contains_key(HOST) {
+        return;
+    }
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    (parts.scheme, parts.authority) = (None, None);
+    *request.uri_mut() = Uri::from_parts(parts).expect("a path alone is a target");
+    request.extensions_mut().insert(NamesNoHost);
+}
+
 /// Whether it names one host (RFC 9113, 8.3.1).
 fn check_host<B>(request: &Request<B>) -> Result<(), Fault> {
     let authority = request.uri().authority().map(|authority| authority.as_str());
     let mut fields = request.headers().get_all(HOST).iter();
+    let names_none = request.extensions().get::<NamesNoHost>().is_some();
     let is_one = match (authority, fields.next(), fields.next()) {
-        (_, _, Some(_)) | (None, None, None) => false,
+        (None, None, None) => names_none,
+        (_, _, Some(_)) => false,
         (Some(authority), field, None) => {
             let is_same = |field: &HeaderValue| field.as_bytes().eq_ignore_ascii_case(authority.as_bytes());
             is_host(authority.as_bytes()) && field.is_none_or(is_same)
@@ -104,6 +127,24 @@ mod tests {
             *request.uri_mut() = parts.try_into().unwrap();
             request.headers_mut().insert(HOST, HeaderValue::from_static("a"));
             assert_eq!(check(&request, &Limits::from(&config::Listener::default())).err(), fault, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn list_of_addresses_names_no_host() {
+        let listed = |uri: &str, host: Option<&'static str>| {
+            let mut request = Request::new(());
+            *request.uri_mut() = uri.parse().unwrap();
+            host.map(|host| request.headers_mut().insert(HOST, HeaderValue::from_static(host)));
+            drop_host_list(&mut request);
+            let checked = check(&request, &Limits::from(&config::Listener::default()));
+            checked.map(|()| request.uri().to_string())
+        };
+        assert_eq!(listed("http://10.0.0.1:1,10.0.0.2;2/x?y", None), Ok("/x?y".to_owned()));
+        assert_eq!(listed("http://[::1]:1,Z;;1~/", None), Ok("/".to_owned()));
+        assert_eq!(listed("http://a/x", None), Ok("http://a/x".to_owned()));
+        for (uri, host) in [("http://,a/", None), ("http://u@a,b/", None), ("http://a,b/", Some("a"))] {
+            assert_eq!(listed(uri, host), Err(Fault::Host), "{uri}");
         }
     }
 

@@ -10,6 +10,10 @@
 const PREFACE_LENGTH: u8 = 24;
 /// Length of what stands in front of each frame.
 const HEAD_LENGTH: usize = 9;
+/// Where in it the flags stand.
+const FLAGS_OFFSET: usize = 4;
+/// Of HEADERS and DATA: the sender sends nothing more on this stream.
+pub(super) const END_STREAM: u8 = 0x1;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,14 @@ pub struct Head {
 }
 
 impl Head {
+    /// That of a frame of `kind`.
+    #[cfg(test)]
+    pub(super) fn of(kind: u8, flags: u8, stream: u32, length: usize) -> Self {
+        let [_, a, b, c] = u32::try_from(length).unwrap().to_be_bytes();
+        let [s0, s1, s2, s3] = stream.to_be_bytes();
+        Self::parse([a, b, c, kind, flags, s0, s1, s2, s3])
+    }
+
     fn parse(bytes: [u8; HEAD_LENGTH]) -> Self {
         let [a, b, c, kind, flags, s0, s1, s2, s3] = bytes;
         Self {
@@ -71,7 +83,7 @@ impl Head {
     /// The sender sends nothing more on this stream.
     #[must_use]
     pub fn is_end_of_stream(self) -> bool {
-        matches!(self.kind, Kind::Data | Kind::Headers) && self.flags & 0x1 != 0
+        matches!(self.kind, Kind::Data | Kind::Headers) && self.flags & END_STREAM != 0
     }
 
     /// It has a part of a block of headers that a client may send.
@@ -109,7 +121,12 @@ impl Head {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'b> {
     /// A frame begins.
-    Head(Head),
+    Head {
+        /// What stands in front of it.
+        head: Head,
+        /// Where its flags stand in the bytes that are walked over; `None` if they came before those.
+        flags_at: Option<usize>,
+    },
     /// The next bytes of its payload, never empty.
     Payload {
         /// The bytes.
@@ -167,6 +184,11 @@ pub struct Walk<'w, 'b> {
 }
 
 impl<'b> Walk<'_, 'b> {
+    /// Bytes that are not walked over yet.
+    pub(super) fn left(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Up to `most` of the bytes that are left.
     fn take(&mut self, most: usize) -> &'b [u8] {
         let (taken, left) = self.bytes.split_at(most.min(self.bytes.len()));
@@ -208,7 +230,8 @@ impl<'b> Iterator for Walk<'_, 'b> {
                 let head = self.head()?;
                 self.walker.head_length = 0;
                 self.walker.payload_left = Some(head.length);
-                Some(Piece::Head(head))
+                let flags_at = (self.length - self.bytes.len()).checked_sub(HEAD_LENGTH - FLAGS_OFFSET);
+                Some(Piece::Head { head, flags_at })
             }
         }
     }
@@ -217,7 +240,7 @@ impl<'b> Iterator for Walk<'_, 'b> {
 /// The first bytes of a payload, in whatever pieces they come: a number that stands there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Field {
-    bytes: [u8; 6],
+    bytes: [u8; 8],
     length: usize,
 }
 
@@ -255,7 +278,10 @@ pub(super) mod tests {
         for piece in pieces {
             for step in walker.walk(piece) {
                 match step {
-                    Piece::Head(head) => found.push((head, Vec::new(), false)),
+                    Piece::Head { head, flags_at } => {
+                        assert!(flags_at.is_none_or(|at| piece[at] == head.flags));
+                        found.push((head, Vec::new(), false));
+                    }
                     Piece::Payload { bytes, at } => {
                         assert_eq!(bytes, &piece[at..at + bytes.len()]);
                         found.last_mut().unwrap().1.extend(bytes);
@@ -271,7 +297,13 @@ pub(super) mod tests {
     fn a_frame_is_seen_with_all_that_its_head_says() {
         let bytes =
             [PREFACE, &frame(1, 0x2d, 0x8000_0005, b"block"), &frame(6, 1, 0, &[0; 8]), &frame(0x10, 0, 0, &[])];
-        let found = frames(&mut Walker::of_client(), &[&bytes.concat()]);
+        let whole = bytes.concat();
+        let heads: Vec<Option<usize>> = Walker::of_client()
+            .walk(&whole)
+            .filter_map(|piece| if let Piece::Head { flags_at, .. } = piece { Some(flags_at) } else { None })
+            .collect();
+        assert_eq!(heads, [28, 42, 59].map(Some));
+        let found = frames(&mut Walker::of_client(), &[&whole]);
         let [(headers, block, true), (ping, _, true), (other, _, true)] = &found[..] else { panic!("{found:?}") };
         assert_eq!((headers.kind, headers.stream, headers.length, &block[..]), (Kind::Headers, 5, 5, &b"block"[..]));
         assert!(headers.is_end_of_stream() && headers.is_end_of_headers() && headers.is_padded());

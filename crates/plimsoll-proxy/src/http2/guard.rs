@@ -6,19 +6,34 @@
 //! budgets ([`Budget`]), in tokens:
 //!
 //! ```text
-//! resets    gains  max_resets_per_second  + ½ per request + 2 per answer holds 2 · max_streams, or a second's
-//!           pays   1 per RST_STREAM of the client, or of ours for an error of the client; 3 if the request was hasty:
-//!                  not answered yet, and no older than ten milliseconds
+//! resets    gains  max_resets_per_second + min(t / 10 ms, 1) per backend response  holds 2 · max_streams, or a second's
+//!           pays   1 per RST_STREAM of the client for a request without response, or of ours for an error of the client
+//!                  2 if hasty: there is no response yet, and the request is no older than 10 ms
+//!                  ¼ if patient: there is no response yet, and the request is at least a second old
 //! control   gains  max_control_frames_per_second + 2 per request + 4 per DATA frame sent       holds 10 seconds'
 //!           pays   1 per frame that is neither a request nor data; PING 2, SETTINGS 4
 //! ```
 //!
-//! From them follows when an attacker is ended: one that takes back each request at once after 103 by default, one that
-//! waits longer before it does so after 512 and two for each one gained by time, one that floods with PING after 500, with
-//! SETTINGS after 250, with anything else after 1,000. And honest clients are not: who serves its users through one
-//! connection may give up half of all its requests however many they are, and those whose deadlines pass at a backend that
-//! is silent are not hasty; who acknowledges each DATA frame with two window updates and a PING, as some gRPC clients do to
-//! measure the path, pays 4 and has earned 4.
+//! An RST_STREAM behind the head of a response is a control frame: the client waited for its backend, and gained nothing
+//! over one that reads to the end. Go's client sends one for each body that its caller closes early.
+//!
+//! `t` is the time from the last byte of a request to the head of its response. The proxy's own responses earn nothing: a
+//! client gets those for nothing, and could buy a reset of an expensive request with each. Nor do requests. A response that
+//! a backend gives in 0.3 ms, such as a 404, earns 0.03 resets.
+//!
+//! An attacker is therefore ended after 129 requests if it resets each at once, and after 256 if it waits longer. After that
+//! it has `max_resets_per_second`, or four times as many if it leaves each request open for a second, which occupies its
+//! streams as plain requests would. A flood of PING ends after 500 frames, of SETTINGS after 250, of anything else after 1,000.
+//!
+//! Honest clients are not ended. A gateway that serves its users through one connection may abandon half of all its requests,
+//! whatever their number, at backends that take 10 ms. Requests abandoned at their deadline are patient. A client that
+//! acknowledges each DATA frame with two window updates and a PING, as some gRPC clients do to measure the path, pays 4
+//! and has earned 4.
+//!
+//! Others: nghttp2 (Node, Apache) allows 33 resets a second and 1,000 at once. Envoy ends a connection of more than 500
+//! streams once half of them were reset within a second. nginx ends one after 1,000 requests (`keepalive_requests`), and when
+//! a client opens more than twice `http2_max_concurrent_streams` in one turn of its event loop. HAProxy counts an abandoned
+//! stream against the limit of concurrent ones until its end.
 //!
 //! On a connection that has paid for a few resets lately ([`Guard::is_wary`]) a request is not begun before what came with
 //! it has been looked at: if that takes it back, it has cost neither a choice of backend nor a message to one.
@@ -42,17 +57,21 @@ use plimsoll_core::Timestamp;
 use super::budget::Budget;
 use super::frames::{Field, Head, Kind, Piece, Walker};
 use super::header_blocks::{Flip, HeaderBlocks, Malformed};
+use super::interim::continue_frame;
 use super::streams::Streams;
 
-/// A reset is earned by two requests: who hedges each request takes back one of two. Envoy draws the line there, too.
-const RESETS_PER_REQUEST: f64 = 0.5;
-/// With the halves of two requests as much as the hastiest reset costs: who hedges may do so at once.
-const RESETS_PER_ANSWER: f64 = 2.0;
+/// A backend response earns a whole reset if it took this long: a client that hedges each request resets one of two.
+/// Envoy draws the line there, too.
+const EARNING_TIME: Duration = Duration::from_millis(10);
 /// All streams at once, twice: a browser that leaves a page, and the next one.
 const RESET_BURST_STREAMS: u32 = 2;
 /// A person or a program that gives up waits for longer than this; a network that is slow delays both frames.
 const HASTE: Duration = Duration::from_millis(10);
-const HASTY_RESET_COST: f64 = 3.0;
+const HASTY_RESET_COST: f64 = 2.0;
+/// A request this old was abandoned at a deadline. Envoy's `premature_reset_min_stream_lifetime_seconds`. Such resets are
+/// rare by themselves: at most `max_streams` a second.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENT_RESET_COST: f64 = 0.25;
 /// Resets paid for and not gained again, from which on a connection is wary.
 const WARY_RESETS: f64 = 8.0;
 /// What comes with a request: PRIORITY or PRIORITY_UPDATE, trailers, a frame that means nothing (GREASE).
@@ -73,6 +92,9 @@ const FREE_CONTINUATION: u32 = 1024;
 /// After so many idle timeouts without window a stream ends its connection. One is too early: the stream itself is ended
 /// then, where that is still possible, and others go on.
 const STALL_PATIENCE: u32 = 2;
+/// The setting for the table of a client's decoder, and what it is without one (RFC 9113, 6.5.2).
+const SETTINGS_HEADER_TABLE_SIZE: u16 = 1;
+const INITIAL_TABLE_SIZE: u32 = 4096;
 /// The setting for a stream's window (RFC 9113, 6.5.2).
 const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
 /// Codes of RST_STREAM by which we answer an error of the client (RFC 9113, 7): PROTOCOL_ERROR, FLOW_CONTROL_ERROR,
@@ -81,6 +103,7 @@ const CODES_OF_CLIENT_ERRORS: [u32; 4] = [1, 3, 5, 6];
 /// The code by which streams are refused that are more than allowed.
 const REFUSED_STREAM: u32 = 7;
 /// What a connection is ended with (RFC 9113, 7).
+const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
@@ -115,6 +138,15 @@ pub enum Breach {
     Protocol,
 }
 
+/// What may be made use of, of the bytes that were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The first so many. The rest is to be given to the guard again, after these were acted upon.
+    pub length: usize,
+    /// They end with the head of a request that has the field `expect`, on this stream.
+    pub expects: Option<u32>,
+}
+
 /// Looks at the bytes of one HTTP/2 client connection, as they are without TLS.
 #[derive(Clone, Debug)]
 pub struct Guard {
@@ -124,6 +156,8 @@ pub struct Guard {
     written: Walker,
     writing: Frame,
     resets: Budget,
+    /// What backend responses that are not written yet may still earn, in resets.
+    unearned: f64,
     control: Budget,
     streams: Streams,
     /// A block of headers has begun to come and is not complete.
@@ -132,6 +166,12 @@ pub struct Guard {
     as_of: Timestamp,
     has_settings: bool,
     has_greeted: bool,
+    /// The client was told that the connection ends for an error.
+    has_ended: bool,
+    /// A header block was begun and is not written to its end.
+    is_writing_block: bool,
+    /// The client's decoder has a smaller table than to begin with.
+    has_small_table: bool,
     verdict: Option<Breach>,
 }
 
@@ -173,6 +213,7 @@ impl Guard {
             written: Walker::of_server(),
             writing: Frame::default(),
             resets: Budget::new(now, max_resets_per_second.get(), reset_burst),
+            unearned: 0.0,
             control: Budget::new(now, max_control_frames_per_second.get(), control_burst),
             // Twice as many: a stream is refused only after it was opened.
             streams: Streams::new(max_streams.get() as usize * 2),
@@ -180,33 +221,43 @@ impl Guard {
             as_of: now,
             has_settings: false,
             has_greeted: false,
+            has_ended: false,
+            is_writing_block: false,
+            has_small_table: false,
             verdict: None,
         }
     }
 
     /// To be called with all bytes that were read, in their order, before they are made use of. Changes those by which a
-    /// request would be taken for another one, so that h2 refuses it.
+    /// request would be taken for another one, so that h2 refuses it. Goes no further than a head with `expect`.
     ///
     /// # Errors
     /// Why the connection has to end.
-    pub fn on_read(&mut self, now: Timestamp, bytes: &mut [u8]) -> Result<(), Breach> {
+    pub fn on_read(&mut self, now: Timestamp, bytes: &mut [u8]) -> Result<Passed, Breach> {
         self.as_of = now;
+        self.header_blocks.on_read();
         let mut flips = Vec::new();
         // Taken out, so that what the walk finds can be told to all the rest.
         let mut walker = std::mem::replace(&mut self.read, Walker::of_server());
-        for piece in walker.walk(bytes) {
+        let mut walk = walker.walk(bytes);
+        let mut expects = None;
+        for piece in walk.by_ref() {
             match piece {
-                Piece::Head(head) => self.on_head(head),
+                Piece::Head { head, flags_at } => self.on_head(head, flags_at),
                 Piece::Payload { bytes, at } => self.on_payload(bytes, at, &mut flips),
-                Piece::End => self.on_end(),
+                Piece::End => expects = self.on_end(),
+            }
+            if expects.is_some() {
+                break;
             }
         }
+        let left = walk.left();
         self.read = walker;
         flips.into_iter().for_each(|flip: Flip| bytes[flip.at] ^= flip.bits);
-        self.verdict.map_or(Ok(()), Err)
+        self.verdict.map_or(Ok(Passed { length: bytes.len() - left, expects }), Err)
     }
 
-    fn on_head(&mut self, head: Head) {
+    fn on_head(&mut self, head: Head, flags_at: Option<usize>) {
         self.reading = Frame::begin(head);
         if !self.has_settings {
             self.has_settings = true;
@@ -217,20 +268,24 @@ impl Guard {
         match head.kind {
             Kind::Headers => {
                 self.headers_since.get_or_insert(self.as_of);
-                let is_request = self.streams.on_headers(self.as_of, head.stream);
-                self.header_blocks.on_headers(head, !is_request);
+                let is_request = self.streams.on_headers(self.as_of, head.stream, head.is_end_of_stream());
+                self.header_blocks.on_headers(head, flags_at, !is_request);
                 if is_request {
-                    self.resets.earn(RESETS_PER_REQUEST);
                     self.control.earn(CONTROL_PER_REQUEST);
                 } else {
                     self.pay_control(1.0);
                 }
             }
             Kind::Reset => {
-                self.pay_reset(head.stream);
+                if self.streams.unanswered_for(self.as_of, head.stream).is_some() {
+                    self.pay_reset(head.stream);
+                } else {
+                    self.pay_control(1.0);
+                }
                 self.streams.on_end(head.stream);
             }
-            Kind::Data if head.length == 0 && !head.is_end_of_stream() => self.pay_control(1.0),
+            Kind::Data if head.is_end_of_stream() => self.streams.on_request_end(self.as_of, head.stream),
+            Kind::Data if head.length == 0 => self.pay_control(1.0),
             Kind::Data => {}
             Kind::Continuation => {
                 self.header_blocks.on_continuation(head);
@@ -270,8 +325,11 @@ impl Guard {
             }
             Kind::Settings => {
                 while let Some([i0, i1, v0, v1, v2, v3]) = self.reading.field.take(&mut payload) {
-                    if u16::from_be_bytes([i0, i1]) == SETTINGS_INITIAL_WINDOW_SIZE {
-                        self.streams.on_initial_window(u32::from_be_bytes([v0, v1, v2, v3]));
+                    let value = u32::from_be_bytes([v0, v1, v2, v3]);
+                    match u16::from_be_bytes([i0, i1]) {
+                        SETTINGS_HEADER_TABLE_SIZE => self.has_small_table |= value < INITIAL_TABLE_SIZE,
+                        SETTINGS_INITIAL_WINDOW_SIZE => self.streams.on_initial_window(value),
+                        _ => {}
                     }
                 }
             }
@@ -279,13 +337,15 @@ impl Guard {
         }
     }
 
-    fn on_end(&mut self) {
-        let Some(head) = self.reading.head.take().filter(|head| head.is_of_headers()) else { return };
+    /// A frame ends; the stream of the request whose head it completes, if that has `expect`.
+    fn on_end(&mut self) -> Option<u32> {
+        let head = self.reading.head.take().filter(|head| head.is_of_headers())?;
         let is_end = head.is_end_of_headers();
         if is_end {
             self.headers_since = None;
         }
         self.judge(self.header_blocks.on_end(is_end));
+        (is_end && self.header_blocks.expects()).then_some(head.stream)
     }
 
     fn judge(&mut self, read: Result<(), Malformed>) {
@@ -305,8 +365,12 @@ impl Guard {
     }
 
     fn pay_reset(&mut self, stream: u32) {
-        let is_hasty = self.streams.unanswered_for(self.as_of, stream).is_some_and(|age| age <= HASTE);
-        self.pay_for_resets(if is_hasty { HASTY_RESET_COST } else { 1.0 });
+        let cost = match self.streams.unanswered_for(self.as_of, stream) {
+            Some(age) if age <= HASTE => HASTY_RESET_COST,
+            Some(age) if age >= PATIENCE => PATIENT_RESET_COST,
+            _ => 1.0,
+        };
+        self.pay_for_resets(cost);
     }
 
     fn pay_for_resets(&mut self, cost: f64) {
@@ -315,13 +379,18 @@ impl Guard {
         }
     }
 
+    /// To be called for each response of a backend, before its head is written.
+    pub fn on_backend_response(&mut self) {
+        self.unearned = (self.unearned + 1.0).min(self.resets.burst());
+    }
+
     /// To be called with all bytes that were written, in their order.
-    pub fn on_written(&mut self, bytes: &[u8]) {
+    pub fn on_written(&mut self, now: Timestamp, bytes: &[u8]) {
         self.has_greeted |= !bytes.is_empty();
         let mut walker = std::mem::replace(&mut self.written, Walker::of_server());
         for piece in walker.walk(bytes) {
             match piece {
-                Piece::Head(head) => self.on_written_head(head),
+                Piece::Head { head, .. } => self.on_written_head(now, head),
                 Piece::Payload { bytes, .. } => self.on_written_payload(bytes),
                 Piece::End => {}
             }
@@ -330,18 +399,25 @@ impl Guard {
     }
 
     /// The same for a write from several places, of which the first `written` bytes went out.
-    pub fn on_written_vectored(&mut self, slices: &[IoSlice<'_>], mut written: usize) {
+    pub fn on_written_vectored(&mut self, now: Timestamp, slices: &[IoSlice<'_>], mut written: usize) {
         for slice in slices {
             let part = &slice[..written.min(slice.len())];
-            self.on_written(part);
+            self.on_written(now, part);
             written -= part.len();
         }
     }
 
-    fn on_written_head(&mut self, head: Head) {
+    fn on_written_head(&mut self, now: Timestamp, head: Head) {
         self.writing = Frame::begin(head);
+        if head.is_of_headers() {
+            self.is_writing_block = !head.is_end_of_headers();
+        }
         match head.kind {
-            Kind::Headers if self.streams.on_answer(head.stream) => self.resets.earn(RESETS_PER_ANSWER),
+            Kind::Headers => {
+                if let Some(took) = self.streams.on_answer(now, head.stream) {
+                    self.earn_resets(took);
+                }
+            }
             Kind::Data => {
                 self.streams.on_data(head.stream, head.length);
                 if head.length >= LEAST_EARNING_DATA {
@@ -356,7 +432,20 @@ impl Guard {
         }
     }
 
+    /// A response was given `took` after its request. Which responses are a backend's is known by their number only, so
+    /// one of the proxy's own that took long may earn in the place of a backend's; all together earn no more.
+    fn earn_resets(&mut self, took: Duration) {
+        let earned = took.div_duration_f64(EARNING_TIME).min(1.0).min(self.unearned);
+        self.unearned -= earned;
+        self.resets.earn(earned);
+    }
+
     fn on_written_payload(&mut self, payload: &[u8]) {
+        if self.writing.head.is_some_and(|head| head.kind == Kind::GoAway)
+            && let Some([_, _, _, _, code @ ..]) = self.writing.first::<8>(payload)
+        {
+            self.has_ended |= u32::from_be_bytes(code) != NO_ERROR;
+        }
         if let Some(head) = self.writing.head.filter(|head| head.kind == Kind::Reset)
             && let Some(code) = self.writing.first(payload)
         {
@@ -371,10 +460,28 @@ impl Guard {
         }
     }
 
+    /// The frames that tell the clients of `streams` to send their bodies, of those that still wait. To be called only when all
+    /// that is to be written before has been.
+    pub(super) fn continues(&self, streams: &[u32]) -> Vec<u8> {
+        if self.has_small_table || self.is_writing_block || !self.written.is_between_frames() {
+            return Vec::new();
+        }
+        streams
+            .iter()
+            .filter(|stream| self.streams.awaits_body(**stream))
+            .flat_map(|stream| continue_frame(*stream))
+            .collect()
+    }
+
     /// Whether requests have been taken back lately, so that the next one may be, too.
     #[must_use]
     pub fn is_wary(&self) -> bool {
         self.resets.missing(self.as_of) >= WARY_RESETS
+    }
+
+    /// Whether the client was told by h2 that the connection ends for an error.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// Whether there are streams that have not ended.

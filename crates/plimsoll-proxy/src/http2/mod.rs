@@ -11,8 +11,13 @@ mod flow;
 pub mod frames;
 mod guard;
 mod header_blocks;
+mod incoming;
+mod interim;
+mod io;
+mod lingering;
 pub(crate) mod serve;
 mod streams;
+mod watch;
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -20,9 +25,11 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper_util::rt::TokioTimer;
 
-pub(crate) use check::check;
+pub(crate) use check::{check, drop_host_list};
 pub(crate) use flow::{Flow, Stalled, StreamTasks};
-pub use guard::{Abuse, Allowance, Breach, Guard};
+pub use guard::{Abuse, Allowance, Breach, Guard, Passed};
+pub(crate) use incoming::StreamBody;
+pub(crate) use interim::Continue;
 
 /// Bytes of a request's body that may wait for their backend, on one stream and on all of a connection. Bodies are passed
 /// on as they come, so a window is what is in flight between client and proxy: 256 KiB is 5 MB/s at 50 ms. Envoy

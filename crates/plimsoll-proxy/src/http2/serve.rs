@@ -1,29 +1,29 @@
 //! One HTTP/2 connection of a client: hyper speaks the protocol, on this task, and each request has a task of its own.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::header::EXPECT;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
 use plimsoll_core::Timestamp;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Breach, Flow, Guard, Settings, Stalled, StreamTasks};
+use super::interim::Continue;
+use super::io::ClientIo;
+use super::lingering::linger;
+use super::watch::Watch;
+use super::{Flow, Guard, Settings, Stalled, StreamTasks};
 use crate::activity::{ActiveRequest, Connection, Stage};
 use crate::answer;
 use crate::connection::FIRST_REQUEST_GRACE;
 use crate::ended::Ended;
 use crate::forward::{Beyond, Outcome, Switched, forward};
-use crate::listener::Limits;
 use crate::phase::Phase;
 use crate::request_body::RequestBody;
 use crate::response_body::ResponseBody;
@@ -37,8 +37,23 @@ const GOAWAY_GRACE: Duration = Duration::from_secs(1);
 pub(crate) async fn serve(
     said: Said,
     connection: Arc<Connection>,
+    phases: watch::Receiver<Phase>,
+    time_limits: TimeLimits,
+) {
+    let watch = Arc::new(Watch::new(Guard::new(Timestamp::ZERO, connection.limits.http2)));
+    serve_requests(said, connection, phases, time_limits, Arc::clone(&watch)).await;
+    let ended = watch.ended.lock().take();
+    if let Some(said) = ended {
+        linger(said).await;
+    }
+}
+
+async fn serve_requests(
+    said: Said,
+    connection: Arc<Connection>,
     mut phases: watch::Receiver<Phase>,
     mut time_limits: TimeLimits,
+    watch: Arc<Watch>,
 ) {
     let limits = &connection.limits;
     // Its first bytes may have been looked at as those of a head.
@@ -50,19 +65,25 @@ pub(crate) async fn serve(
         idle_timeout: limits.idle_timeout,
         is_lean: connection.listener.shared.pressure.is_lean(),
     };
-    let watch = Arc::new(Watch::new(Guard::new(Timestamp::ZERO, limits.http2)));
-    let io = ClientIo { io: said, connection: Arc::clone(&connection), watch: Arc::clone(&watch) };
-    let service = service_fn(|request| {
+    let io = ClientIo::new(said, Arc::clone(&connection), Arc::clone(&watch));
+    let service = service_fn(|mut request| {
+        super::drop_host_list(&mut request);
         let flow = tasks.begin();
         let active = ActiveRequest::begin(&connection, &request);
-        let (connection, is_wary) = (Arc::clone(&connection), watch.is_wary());
+        let (connection, watch) = (Arc::clone(&connection), Arc::clone(&watch));
+        let is_wary = watch.is_wary();
+        let go_on = go_on(&request, &watch);
         // Boxed, because it is large, and is moved from hyper to tokio in several steps.
         Box::pin(async move {
             if is_wary {
                 // hyper looks whether the request was taken back when its answer is not there at once.
                 tokio::task::yield_now().await;
             }
-            serve_request(connection, request, flow, active).await
+            let response = serve_request(connection, request, go_on, flow, active).await?;
+            if response.body().is_from_backend() {
+                watch.guard.lock().on_backend_response();
+            }
+            Ok::<_, h2::Error>(response)
         })
     });
     let builder = super::builder(settings, tasks.clone());
@@ -76,7 +97,10 @@ pub(crate) async fn serve(
     loop {
         tokio::select! {
             biased;
-            result = serving.as_mut() => {
+            result = poll_fn(|cx| {
+                watch.interim.release();
+                serving.as_mut().poll(cx)
+            }) => {
                 if result.is_err_and(|error| super::is_protocol_error(&error)) {
                     connection.end_for(Ended::Protocol);
                 }
@@ -136,14 +160,21 @@ async fn at(instant: Option<Instant>) {
     }
 }
 
+/// The client of a request that waits to be told to send the body.
+fn go_on(request: &Request<Incoming>, watch: &Watch) -> Option<Continue> {
+    let expected = request.headers().get(EXPECT)?;
+    watch.interim.take().filter(|_| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
 async fn serve_request(
     connection: Arc<Connection>,
     mut request: Request<Incoming>,
+    go_on: Option<Continue>,
     flow: Arc<Flow>,
     active: ActiveRequest,
 ) -> Result<Response<ResponseBody>, h2::Error> {
     let (upgrade, client) = Upgrade::of_http2(&mut request).unzip();
-    let request = request.map(|incoming| RequestBody::http2(incoming, &connection.limits));
+    let request = request.map(|incoming| RequestBody::http2(incoming, &connection.limits, go_on));
     let asks_to_switch = client.is_some();
     let response = match forward(&connection, request, Beyond { upgrade, informational: None }, active).await {
         // To an extended CONNECT any success says that the tunnel is open.
@@ -167,118 +198,4 @@ async fn serve_request(
         }
     };
     Ok(response.map(|body| body.on_stream(flow)))
-}
-
-/// What is looked at in the bytes of a connection.
-struct Watch {
-    begun: Instant,
-    guard: Mutex<Guard>,
-}
-
-impl Watch {
-    fn new(guard: Guard) -> Self {
-        Self { begun: Instant::now(), guard: Mutex::new(guard) }
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::ZERO + self.begun.elapsed()
-    }
-
-    /// Whether there are streams whose answers have not gone out yet.
-    fn has_streams(&self) -> bool {
-        self.guard.lock().has_streams()
-    }
-
-    /// See [`Guard::is_wary`].
-    fn is_wary(&self) -> bool {
-        self.guard.lock().is_wary()
-    }
-
-    /// Whether the client holds up its streams, or a block of headers.
-    fn look(&self, limits: &Limits) -> Result<(), Ended> {
-        let now = self.now();
-        let mut guard = self.guard.lock();
-        guard.look(now, limits.idle_timeout, limits.min_body_rate).map_err(Ended::from)?;
-        let is_slow = guard.headers_since().is_some_and(|since| now.since(since) >= limits.header_read_timeout);
-        if is_slow { Err(Ended::Overdue(Overdue::Head)) } else { Ok(()) }
-    }
-}
-
-/// The connection's bytes, as they are without TLS.
-struct ClientIo {
-    io: Said,
-    connection: Arc<Connection>,
-    watch: Arc<Watch>,
-}
-
-impl ClientIo {
-    /// Ends the connection, and tells the client why if that is possible at once.
-    fn end(&mut self, cx: &mut Context<'_>, breach: Breach) -> io::Error {
-        self.connection.end_for(breach.into());
-        let farewell = self.watch.guard.lock().farewell();
-        if let Some(farewell) = farewell {
-            let _ = Pin::new(&mut self.io).poll_write(cx, &farewell);
-        }
-        io::ErrorKind::ConnectionAborted.into()
-    }
-
-    fn on_write(&self, polled: &Poll<io::Result<usize>>) {
-        self.connection.activity.write_is_blocked(polled.is_pending());
-        if let Poll::Ready(Ok(written)) = polled {
-            self.connection.activity.on_sent(*written);
-        }
-    }
-}
-
-impl AsyncRead for ClientIo {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        let polled = Pin::new(&mut this.io).poll_read(cx, buf);
-        let read = &mut buf.filled_mut()[before..];
-        if read.is_empty() {
-            return polled;
-        }
-        let guarded = this.watch.guard.lock().on_read(this.watch.now(), read);
-        match guarded {
-            Ok(()) => polled,
-            Err(breach) => Poll::Ready(Err(this.end(cx, breach))),
-        }
-    }
-}
-
-impl AsyncWrite for ClientIo {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.io).poll_write(cx, buf);
-        self.on_write(&polled);
-        if let Poll::Ready(Ok(written)) = &polled {
-            self.watch.guard.lock().on_written(&buf[..*written]);
-        }
-        polled
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
-        self.on_write(&polled);
-        if let Poll::Ready(Ok(written)) = &polled {
-            self.watch.guard.lock().on_written_vectored(bufs, *written);
-        }
-        polled
-    }
 }

@@ -36,6 +36,8 @@ struct Open {
     /// Bytes sent since the last look.
     sent: u32,
     since: Timestamp,
+    /// When the client had sent all of the request.
+    requested: Option<Timestamp>,
     /// Bytes that the client lets us send.
     window: i64,
     /// The head of the response went out.
@@ -91,28 +93,43 @@ impl Streams {
         self.highest
     }
 
-    /// Headers came on the stream `id`; says whether they open it.
-    pub(super) fn on_headers(&mut self, now: Timestamp, id: u32) -> bool {
+    /// Headers came on the stream `id`; says whether they open it. With `is_end` they are all of the request.
+    pub(super) fn on_headers(&mut self, now: Timestamp, id: u32, is_end: bool) -> bool {
         // Clients open odd numbers; anything else is an error that the protocol's implementation ends.
         if id <= self.highest || id.is_multiple_of(2) {
             return false;
         }
         self.highest = id;
         if self.open.len() < self.most {
-            let window = self.initial_window;
-            self.open.push_back(Open { id, sent: 0, since: now, window, is_answered: false, held: None });
+            let (window, requested) = (self.initial_window, is_end.then_some(now));
+            self.open.push_back(Open { id, sent: 0, since: now, requested, window, is_answered: false, held: None });
         }
         true
+    }
+
+    /// The last bytes of a request came.
+    pub(super) fn on_request_end(&mut self, now: Timestamp, id: u32) {
+        if let Some(position) = self.position(id) {
+            self.open[position].requested.get_or_insert(now);
+        }
     }
 
     fn position(&self, id: u32) -> Option<usize> {
         self.open.binary_search_by_key(&id, |open| open.id).ok()
     }
 
-    /// For how long a stream is open that was not answered yet; `None` for any other.
+    /// How long a stream has been open whose response has not begun; `None` for any other.
     pub(super) fn unanswered_for(&self, now: Timestamp, id: u32) -> Option<Duration> {
         let open = &self.open[self.position(id)?];
         (!open.is_answered).then(|| now.since(open.since))
+    }
+
+    /// Whether part of a request is still to come, and its response has not begun.
+    pub(super) fn awaits_body(&self, id: u32) -> bool {
+        self.position(id).is_some_and(|position| {
+            let open = &self.open[position];
+            !open.is_answered && open.requested.is_none()
+        })
     }
 
     /// The stream is no more, as far as sending goes.
@@ -141,10 +158,13 @@ impl Streams {
         }
     }
 
-    /// The head of a response was sent, or trailers; says whether it is the first of its stream.
-    pub(super) fn on_answer(&mut self, id: u32) -> bool {
-        let position = self.position(id);
-        position.is_some_and(|position| !std::mem::replace(&mut self.open[position].is_answered, true))
+    /// The head of a response was sent, or trailers. For the first head of a stream: the time since all of the request
+    /// had come, which is zero if part of it is still to come.
+    pub(super) fn on_answer(&mut self, now: Timestamp, id: u32) -> Option<Duration> {
+        let position = self.position(id)?;
+        let open = &mut self.open[position];
+        let is_first = !std::mem::replace(&mut open.is_answered, true);
+        is_first.then(|| open.requested.map_or(Duration::ZERO, |requested| now.since(requested)))
     }
 
     /// So many bytes of a response were sent.
@@ -200,8 +220,8 @@ mod tests {
         let mut streams = Streams::new(100);
         streams.on_initial_window(0);
         for id in (0..count).map(|i| 2 * i + 1) {
-            assert!(streams.on_headers(at(0), id));
-            streams.on_answer(id);
+            assert!(streams.on_headers(at(0), id, true));
+            streams.on_answer(at(0), id);
         }
         streams
     }
@@ -248,8 +268,8 @@ mod tests {
             let mut streams = Streams::new(100);
             streams.on_initial_window(1_000_000_000);
             for id in [1, 3] {
-                streams.on_headers(at(0), id);
-                streams.on_answer(id);
+                streams.on_headers(at(0), id, true);
+                streams.on_answer(at(0), id);
             }
             streams.on_data(3, 65_535);
             let ended = (0..100).any(|second| {
@@ -265,12 +285,12 @@ mod tests {
     #[test]
     fn a_backend_that_is_silent_is_not_held_against_the_client() {
         let mut streams = Streams::new(100);
-        streams.on_headers(at(0), 1);
+        streams.on_headers(at(0), 1, true);
         streams.on_initial_window(0);
         // Not answered yet.
         assert!(!streams.are_held(at(0), PATIENCE, RATE) && !streams.are_held(at(100), PATIENCE, RATE));
         // Answered, with a window that is not used up.
-        streams.on_answer(1);
+        streams.on_answer(at(0), 1);
         streams.on_window_update(1, 5);
         streams.on_data(1, 4);
         assert!(!streams.are_held(at(200), PATIENCE, RATE) && !streams.are_held(at(300), PATIENCE, RATE));
@@ -280,8 +300,8 @@ mod tests {
     fn a_few_forgotten_streams_do_not_cost_the_others() {
         for (forgotten, ends) in [(8, false), (9, true)] {
             let mut streams = held(forgotten);
-            streams.on_headers(at(0), 1001);
-            streams.on_answer(1001);
+            streams.on_headers(at(0), 1001, true);
+            streams.on_answer(at(0), 1001);
             streams.on_window_update(1001, 100);
             assert!(!streams.are_held(at(0), PATIENCE, RATE));
             assert_eq!(streams.are_held(at(10), PATIENCE, RATE), ends, "{forgotten}");
@@ -293,8 +313,8 @@ mod tests {
         let mut streams = Streams::new(100);
         streams.on_initial_window(1_000_000);
         for id in [1, 3] {
-            streams.on_headers(at(0), id);
-            streams.on_answer(id);
+            streams.on_headers(at(0), id, true);
+            streams.on_answer(at(0), id);
         }
         streams.on_data(1, 65_535);
         assert!(!streams.are_held(at(0), PATIENCE, RATE));
@@ -311,9 +331,9 @@ mod tests {
         }
         assert!(
             streams.open.is_empty()
-                && !streams.on_headers(at(0), 5)
-                && !streams.on_headers(at(0), 6)
-                && streams.on_headers(at(0), 9)
+                && !streams.on_headers(at(0), 5, true)
+                && !streams.on_headers(at(0), 6, true)
+                && streams.on_headers(at(0), 9, true)
         );
         assert_eq!(streams.highest(), 9);
     }

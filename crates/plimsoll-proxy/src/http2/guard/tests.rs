@@ -7,7 +7,7 @@ use crate::http2::frames::tests::{PREFACE, frame};
 
 const ALLOWANCE: Allowance = Allowance {
     max_streams: NonZeroU32::new(128).unwrap(),
-    max_resets_per_second: NonZeroU32::new(100).unwrap(),
+    max_resets_per_second: NonZeroU32::new(20).unwrap(),
     max_control_frames_per_second: NonZeroU32::new(100).unwrap(),
 };
 
@@ -39,6 +39,15 @@ struct Client {
     verdict: Result<(), Breach>,
 }
 
+/// Reads all of `bytes`, also behind heads with `expect`.
+fn read(guard: &mut Guard, now: Timestamp, mut bytes: &mut [u8]) -> Result<(), Breach> {
+    while !bytes.is_empty() {
+        let passed = guard.on_read(now, bytes)?;
+        bytes = &mut bytes[passed.length..];
+    }
+    Ok(())
+}
+
 impl Client {
     fn new() -> Self {
         let mut client =
@@ -59,13 +68,14 @@ impl Client {
     }
 
     fn send(&mut self, bytes: &[u8]) {
-        let verdict = self.guard.on_read(self.now(), &mut bytes.to_vec());
+        let now = self.now();
+        let verdict = read(&mut self.guard, now, &mut bytes.to_vec());
         self.verdict = self.verdict.and(verdict);
     }
 
     /// The server writes.
     fn take(&mut self, bytes: &[u8]) {
-        self.guard.on_written(bytes);
+        self.guard.on_written(self.now(), bytes);
     }
 
     fn request(&mut self) -> u32 {
@@ -75,8 +85,14 @@ impl Client {
         stream
     }
 
-    /// The server answers with so many bytes in DATA frames of 16 KiB.
-    fn answer(&mut self, stream: u32, mut length: usize) {
+    /// A backend answers with `length` bytes, in DATA frames of 16 KiB.
+    fn answer(&mut self, stream: u32, length: usize) {
+        self.guard.on_backend_response();
+        self.answer_by_proxy(stream, length);
+    }
+
+    /// The proxy answers by itself.
+    fn answer_by_proxy(&mut self, stream: u32, mut length: usize) {
         self.take(&frame(HEADERS, END_HEADERS, stream, BLOCK));
         while length > 0 {
             let part = length.min(16_384);
@@ -105,25 +121,122 @@ fn rounds_until(abuse: Abuse, mut attack: impl FnMut(&mut Client)) -> u32 {
 }
 
 #[test]
-fn requests_taken_back_at_once_end_the_connection() {
+fn resets_end_the_connection_within_a_known_number() {
     let rapid_reset = |client: &mut Client| {
         let stream = client.request();
         client.reset(stream);
     };
-    assert_eq!(rounds_until(Abuse::Resets, rapid_reset), 103);
-    // What a full budget would gain by opening so many is lost.
-    let patient_reset = |client: &mut Client| {
+    assert_eq!(rounds_until(Abuse::Resets, rapid_reset), 129);
+    let late_reset = |client: &mut Client| {
         let streams: Vec<u32> = (0..128).map(|_| client.request()).collect();
         client.wait(HASTE + Duration::from_millis(1));
         streams.into_iter().for_each(|stream| client.reset(stream));
     };
-    assert_eq!(rounds_until(Abuse::Resets, patient_reset), 4);
+    assert_eq!(rounds_until(Abuse::Resets, late_reset), 3);
     // The server is made to reset by an error of the client's.
     let made_to_reset = |client: &mut Client| {
         let stream = client.request();
         client.take(&frame(RESET, 0, stream, &[0, 0, 0, 1]));
     };
-    assert_eq!(rounds_until(Abuse::Resets, made_to_reset), 104);
+    assert_eq!(rounds_until(Abuse::Resets, made_to_reset), 130);
+}
+
+/// The number of late resets that a client gets through in a minute, at `per_second` at most, and the seconds until it was
+/// ended, if it fetches ten `cheap` responses between two of them.
+fn late_resets_in_a_minute(per_second: u32, cheap: impl Fn(&mut Client)) -> (u32, f64) {
+    let mut client = Client::new();
+    let mut resets = 0;
+    while client.verdict.is_ok() && client.nanos < 60_000_000_000 {
+        let stream = client.request();
+        (0..10).for_each(|_| cheap(&mut client));
+        client.wait(Duration::from_secs(1) / per_second);
+        client.reset(stream);
+        resets += 1;
+    }
+    (resets, client.nanos as f64 / 1e9)
+}
+
+#[test]
+fn responses_that_cost_nothing_earn_no_resets() {
+    // Beyond the burst and what comes by time; one ends the connection.
+    let earned = |(resets, seconds): (u32, f64)| f64::from(resets) - 1.0 - 256.0 - 20.0 * seconds;
+    let nothing = late_resets_in_a_minute(90, |_| ());
+    assert!(earned(nothing) < 1.0, "{nothing:?}");
+    let by_proxy = late_resets_in_a_minute(90, |client| {
+        let stream = client.request();
+        client.answer_by_proxy(stream, 10);
+    });
+    assert_eq!(by_proxy, nothing);
+    // A backend's 404, which takes 50 µs.
+    let by_backend = late_resets_in_a_minute(90, |client| {
+        let stream = client.request();
+        client.wait(Duration::from_micros(50));
+        client.answer(stream, 10);
+    });
+    assert!(earned(by_backend) < 0.06 * f64::from(by_backend.0), "{by_backend:?}");
+    // A response whose request the client completes late costs the backend as little.
+    let slow_upload = late_resets_in_a_minute(90, |client| {
+        let stream = client.next_stream;
+        client.next_stream += 2;
+        client.send(&frame(HEADERS, END_HEADERS, stream, BLOCK));
+        client.wait(Duration::from_millis(1));
+        client.send(&frame(DATA, END_STREAM, stream, &[0]));
+        client.answer(stream, 10);
+    });
+    assert!(earned(slow_upload) < 1.0, "{slow_upload:?}");
+}
+
+#[test]
+fn sustained_resets_are_bounded_by_the_rate() {
+    let forever = |per_second| late_resets_in_a_minute(per_second, |_| ()).0 == 60 * per_second;
+    assert!(forever(20) && !forever(25));
+}
+
+#[test]
+fn proxy_responses_earn_no_more_than_backends_gave() {
+    let mut client = Client::new();
+    let slow_by_proxy = |client: &mut Client| {
+        let stream = client.request();
+        client.wait(EARNING_TIME);
+        client.answer_by_proxy(stream, 0);
+    };
+    let streams: Vec<u32> = (0..100).map(|_| client.request()).collect();
+    client.guard.resets = Budget::new(client.now(), 0, 256);
+    client.wait(HASTE * 2);
+    streams.iter().for_each(|stream| client.reset(*stream));
+    (0..100).for_each(|_| slow_by_proxy(&mut client));
+    assert_eq!(client.guard.resets.missing(client.now()), 100.0);
+    (0..10).for_each(|_| client.guard.on_backend_response());
+    (0..100).for_each(|_| slow_by_proxy(&mut client));
+    assert_eq!(client.guard.resets.missing(client.now()), 90.0);
+}
+
+/// As Go's client, whose caller closes each body early.
+#[test]
+fn resets_behind_a_response_are_honest() {
+    let mut client = Client::new();
+    for _ in 0..50_000 {
+        let stream = client.request();
+        client.take(&frame(HEADERS, END_HEADERS, stream, BLOCK));
+        client.reset(stream);
+    }
+    assert_eq!(client.verdict, Ok(()));
+}
+
+/// A gateway whose calls all expire after a second, at 80 a second.
+#[test]
+fn calls_abandoned_at_their_deadline_are_honest() {
+    let mut client = Client::new();
+    let mut open = std::collections::VecDeque::new();
+    for _ in 0..80 * 60 {
+        open.push_back(client.request());
+        client.wait(Duration::from_secs(1) / 80);
+        if open.len() > 80 {
+            let expired = open.pop_front().unwrap();
+            client.reset(expired);
+        }
+    }
+    assert_eq!(client.verdict, Ok(()));
 }
 
 #[test]
@@ -138,12 +251,12 @@ fn streams_beyond_those_allowed_are_not_held_against_a_client_that_did_not_know(
 fn a_connection_is_wary_after_a_few_resets_and_for_a_while() {
     let mut client = Client::new();
     let streams = [(); 8].map(|()| client.request());
-    client.wait(Duration::from_secs(1));
+    client.wait(Duration::from_millis(500));
     streams[..7].iter().for_each(|stream| client.reset(*stream));
     assert!(!client.guard.is_wary());
     client.reset(streams[7]);
     assert!(client.guard.is_wary());
-    client.wait(Duration::from_millis(10));
+    client.wait(Duration::from_millis(60));
     client.request();
     assert!(!client.guard.is_wary());
 }
@@ -243,7 +356,7 @@ fn who_does_not_begin_with_settings_speaks_another_protocol() {
     ];
     for (first, verdict) in firsts {
         let mut guard = Guard::new(Timestamp::ZERO, ALLOWANCE);
-        assert_eq!(guard.on_read(Timestamp::ZERO, &mut [PREFACE, &first].concat()), verdict, "{first:?}");
+        assert_eq!(read(&mut guard, Timestamp::ZERO, &mut [PREFACE, &first].concat()), verdict, "{first:?}");
     }
 }
 
@@ -251,9 +364,9 @@ fn who_does_not_begin_with_settings_speaks_another_protocol() {
 fn a_path_with_a_fragment_is_made_one_that_is_refused() {
     let mut client = Client::new();
     let sent = frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x82\x04\x04/a#b");
-    let mut read = sent.clone();
-    assert_eq!(client.guard.on_read(client.now(), &mut read), Ok(()));
-    assert_eq!(read, frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x82\x04\x04/a>b"));
+    let mut passed = sent.clone();
+    assert_eq!(client.guard.on_read(client.now(), &mut passed), Ok(Passed { length: sent.len(), expects: None }));
+    assert_eq!(passed, frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x82\x04\x04/a>b"));
 }
 
 #[test]
@@ -274,11 +387,52 @@ fn the_farewell_is_a_frame_of_its_own() {
     guard.on_read(Timestamp::ZERO, &mut frame(SETTINGS, 0, 0, &[])).unwrap();
     guard.on_read(Timestamp::ZERO, &mut frame(HEADERS, 5, 0x0102_0305, BLOCK)).unwrap();
     let settings = frame(SETTINGS, 0, 0, &[0; 6]);
-    guard.on_written_vectored(&[IoSlice::new(&settings[..5]), IoSlice::new(&settings[5..])], 12);
+    guard.on_written_vectored(Timestamp::ZERO, &[IoSlice::new(&settings[..5]), IoSlice::new(&settings[5..])], 12);
     assert_eq!(guard.farewell(), None);
-    guard.on_written(&settings[12..]);
+    guard.on_written(Timestamp::ZERO, &settings[12..]);
     let farewell = guard.farewell().unwrap();
     assert_eq!(&farewell[..], frame(7, 0, 0, &[1, 2, 3, 5, 0, 0, 0, 11]));
+}
+
+#[test]
+fn client_is_told_to_go_on_only_between_blocks_and_before_its_response() {
+    let mut client = Client::new();
+    for (stream, end) in [(1, 0), (3, END_STREAM), (5, 0), (7, 0)] {
+        client.send(&frame(HEADERS, END_HEADERS | end, stream, BLOCK));
+    }
+    client.take(&frame(HEADERS, END_HEADERS, 5, BLOCK));
+    client.reset(7);
+    // One has sent all, one has its response, one is gone, and one never was.
+    assert_eq!(client.guard.continues(&[1, 3, 5, 7, 9]), continue_frame(1));
+    client.take(&frame(HEADERS, 0, 3, BLOCK));
+    assert_eq!(client.guard.continues(&[1]), Vec::<u8>::new());
+    client.take(&frame(CONTINUATION, END_HEADERS, 3, BLOCK));
+    client.take(&frame(DATA, 0, 3, b"whole")[..10]);
+    assert_eq!(client.guard.continues(&[1]), Vec::<u8>::new());
+    client.take(b"hole");
+    assert_eq!(client.guard.continues(&[1]), continue_frame(1));
+    client.send(&frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0x0f, 0xff]));
+    assert_eq!(client.guard.continues(&[1]), Vec::<u8>::new());
+}
+
+#[test]
+fn bytes_behind_a_head_with_expect_are_read_later() {
+    let mut client = Client::new();
+    let first = frame(HEADERS, END_HEADERS, 1, b"\x83\x84\x63\x0c100-continue");
+    let mut both = [&first[..], &frame(HEADERS, END_HEADERS | END_STREAM, 3, BLOCK)].concat();
+    let passed = client.guard.on_read(client.now(), &mut both);
+    assert_eq!(passed, Ok(Passed { length: first.len(), expects: Some(1) }));
+    let passed = client.guard.on_read(client.now(), &mut both[first.len()..]);
+    assert_eq!(passed, Ok(Passed { length: both.len() - first.len(), expects: None }));
+}
+
+#[test]
+fn connection_has_ended_when_its_client_was_told_of_an_error() {
+    for (code, has_ended) in [(0, false), (1, true)] {
+        let mut client = Client::new();
+        client.take(&frame(7, 0, 0, &[0, 0, 0, 1, 0, 0, 0, code]));
+        assert_eq!(client.guard.has_ended(), has_ended);
+    }
 }
 
 /// As `h2load -c1 -m100`, at a million requests per second.
@@ -322,14 +476,15 @@ fn a_client_that_hedges_each_request_is_honest() {
     let mut client = Client::new();
     for _ in 0..50_000 {
         let (lost, won) = (client.request(), client.request());
+        client.wait(EARNING_TIME + Duration::from_micros(1));
         client.answer(won, 50);
         client.reset(lost);
     }
     assert_eq!(client.verdict, Ok(()));
 }
 
-/// Frames of priority at the start, one more with each request, an unknown frame besides, all requests given up when the
-/// page is left, and another page at once.
+/// Frames of priority at the start, one more with each request, an unknown frame besides. Half of the requests are abandoned
+/// when the page is left, and another page is opened at once.
 #[test]
 fn a_browser_that_leaves_pages_is_honest() {
     let mut client = Client::new();
@@ -349,8 +504,12 @@ fn a_browser_that_leaves_pages_is_honest() {
                 .collect();
             // Nobody sees that it is the wrong page sooner.
             client.wait(Duration::from_millis(100));
-            for stream in streams {
-                client.reset(stream);
+            for (i, stream) in streams.into_iter().enumerate() {
+                if i % 2 == 0 {
+                    client.answer(stream, 1000);
+                } else {
+                    client.reset(stream);
+                }
             }
         }
         client.wait(Duration::from_secs(2));
@@ -404,8 +563,8 @@ proptest! {
         prop_assert_eq!(whole.guard.headers_since(), cut_up.guard.headers_since());
     }
 
-    /// Whatever a client does in whatever order: with at most two control frames per request, four per data frame, and
-    /// half of its requests taken back, it stays.
+    /// A client stays, in whatever order it acts: with at most two control frames per request, four per data frame, and half
+    /// of its requests abandoned.
     #[test]
     fn a_client_within_its_means_stays(deeds in prop::collection::vec(0_u8..4, 1..2000)) {
         let mut client = Client::new();
@@ -413,6 +572,7 @@ proptest! {
             match deed {
                 0 => {
                     let (back, stays) = (client.request(), client.request());
+                    client.wait(EARNING_TIME + Duration::from_micros(1));
                     client.reset(back);
                     client.answer(stays, 0);
                 }

@@ -13,6 +13,17 @@
 //! - **A pseudo-field in trailers** ends the connection. Nobody sends one by mistake. So does a block that goes on in another
 //!   frame after it was malformed: by a pseudo-field that came twice or behind others, or a field of the connection.
 //!
+//! - **CONNECT with a length** is made one that h2 refuses: the frame is given the flag END_STREAM, so that h2 finds a length
+//!   where no body can come, and ends the stream. hyper would end the whole connection, without GOAWAY. Where the flags
+//!   came in an earlier read, so that they are with h2 already, the connection ends.
+//!
+//! - **A list of addresses in `:authority`**, as gRPC's C core makes of a target that lists them, is no authority (RFC 3986, 3.2), and
+//!   http refuses it for its second colon. Colons and brackets behind the first comma are made others that http takes. A
+//!   request whose authority has a comma is one that names no host (`check`), so what stands there is of no use to anybody. (A
+//!   bracket in Huffman code is left alone, and refused; the C core does not use that for text.)
+//!
+//! Besides, a request with `expect` is noted ([`HeaderBlocks::expects`]); `interim` is in need of that.
+//!
 //! To know the names that a client refers to, one has to stay in step with its table, and h2 with both. It does not where it
 //! skips a field or a block and goes on: a name that is empty, when the frame ends behind it; a request that depends on
 //! itself. (And it reads PUSH_PROMISE, which the guard does not let through.) These end the connection, too, as does a block
@@ -26,12 +37,12 @@ mod table;
 
 use front::Front;
 use huffman::Huffman;
-use table::{Kind, MAX_SIZE, Name, Spelling, Table};
+use table::{Kind, MAX_SIZE, Name, Spelling, Table, Value};
 
-use super::frames::Head;
+use super::frames::{END_STREAM, Head};
 
-/// The bits in which `#` and what becomes of it differ.
-const FRAGMENT_FLIP: u8 = b'#' ^ b'>';
+/// The method whose requests have no body (RFC 9110, 9.3.6).
+const CONNECT: &[u8] = b"CONNECT";
 /// Bits of a number beyond its first byte: four bytes, as for h2. More might not fit 32 bits.
 const MAX_NUMBER_SHIFT: u32 = 4 * 7;
 
@@ -48,11 +59,27 @@ pub(super) struct Flip {
     pub(super) bits: u8,
 }
 
+/// Where a character of a text ends.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: usize,
+    /// In Huffman code, where in that byte its last bit is.
+    last_bit: Option<u8>,
+}
+
+impl Place {
+    /// The change that makes another character of the one here: by `bits`, or in Huffman code by its last bit.
+    fn becoming(self, bits: u8) -> Flip {
+        Flip { at: self.at, bits: self.last_bit.unwrap_or(bits) }
+    }
+}
+
 /// Reads the header blocks of one connection's client.
 #[derive(Clone, Debug)]
 pub(super) struct HeaderBlocks {
     table: Table,
     so_far: SoFar,
+    end: End,
     front: Front,
     step: Step,
     field: Field,
@@ -66,6 +93,21 @@ struct SoFar {
     pseudo_fields: u8,
     has_others: bool,
     is_malformed: bool,
+    is_connect: bool,
+    /// It announces a body, which is not empty.
+    has_length: bool,
+    expects: bool,
+}
+
+/// Whether the frame that began the block says that its request has no body.
+#[derive(Clone, Copy, Debug, Default)]
+enum End {
+    #[default]
+    Said,
+    /// Not, and the flags stand here in what was read.
+    Open { flags_at: usize },
+    /// Not, and the flags came in an earlier read.
+    Passed,
 }
 
 /// What comes next.
@@ -110,6 +152,10 @@ struct Field {
     value_length: u32,
     huffman: Huffman,
     is_flipped: bool,
+    /// As many characters of the value are those of `CONNECT`; none once one is not.
+    connect_length: usize,
+    has_digit: bool,
+    has_comma: bool,
 }
 
 impl HeaderBlocks {
@@ -117,15 +163,28 @@ impl HeaderBlocks {
         Self {
             table: Table::new(),
             so_far: SoFar::default(),
+            end: End::Said,
             front: Front::default(),
             step: Step::Field,
             field: Field::default(),
         }
     }
 
+    /// Further bytes were read: those before are out of reach.
+    pub(super) fn on_read(&mut self) {
+        if let End::Open { .. } = self.end {
+            self.end = End::Passed;
+        }
+    }
+
     /// A HEADERS frame begins. Whether its block is that of trailers is for the caller to know.
-    pub(super) fn on_headers(&mut self, head: Head, is_of_trailers: bool) {
+    pub(super) fn on_headers(&mut self, head: Head, flags_at: Option<usize>, is_of_trailers: bool) {
         self.so_far = SoFar { is_of_trailers, ..SoFar::default() };
+        self.end = match flags_at {
+            _ if head.is_end_of_stream() => End::Said,
+            Some(flags_at) => End::Open { flags_at },
+            None => End::Passed,
+        };
         self.step = Step::Field;
         self.front = Front::of(head);
     }
@@ -150,6 +209,11 @@ impl HeaderBlocks {
         if is_lost { Err(Malformed) } else { Ok(()) }
     }
 
+    /// The block is that of a request, and had a field `expect`.
+    pub(super) fn expects(&self) -> bool {
+        self.so_far.expects && !self.so_far.is_of_trailers
+    }
+
     fn read(&mut self, part: &[u8], at: usize, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
         let mut done = 0;
         while let Some(&byte) = part.get(done) {
@@ -159,17 +223,17 @@ impl HeaderBlocks {
                 done += taken.len();
                 self.step = Step::Text { text, left: left - taken.len() as u32, is_coded };
                 if left as usize == taken.len() {
-                    self.on_text(text)?;
+                    self.on_text(text, flips)?;
                 }
             } else {
-                self.read_byte(byte)?;
+                self.read_byte(byte, flips)?;
                 done += 1;
             }
         }
         Ok(())
     }
 
-    fn read_byte(&mut self, byte: u8) -> Result<(), Malformed> {
+    fn read_byte(&mut self, byte: u8, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
         match self.step {
             Step::Field => {
                 // RFC 7541, 6: what a field begins with.
@@ -180,16 +244,16 @@ impl HeaderBlocks {
                     0x00..0x20 => (Number::NameIndex, 0x0f),
                 };
                 self.field = Field { is_kept: byte >= 0x40, ..Field::default() };
-                self.begin_number(of, byte & prefix, prefix)
+                self.begin_number(of, byte & prefix, prefix, flips)
             }
             Step::Length(text) => {
-                self.begin_number(Number::Length { text, is_coded: byte & 0x80 != 0 }, byte & 0x7f, 0x7f)
+                self.begin_number(Number::Length { text, is_coded: byte & 0x80 != 0 }, byte & 0x7f, 0x7f, flips)
             }
             Step::Number { of, so_far, shift } => {
                 let number = so_far + (u32::from(byte & 0x7f) << shift);
                 let shift = shift + 7;
                 if byte & 0x80 == 0 {
-                    return self.on_number(of, number);
+                    return self.on_number(of, number, flips);
                 }
                 if shift == MAX_NUMBER_SHIFT {
                     return Err(Malformed);
@@ -202,19 +266,20 @@ impl HeaderBlocks {
     }
 
     /// RFC 7541, 5.1: a number that does not fit what is left of its first byte goes on in others.
-    fn begin_number(&mut self, of: Number, first: u8, most: u8) -> Result<(), Malformed> {
+    fn begin_number(&mut self, of: Number, first: u8, most: u8, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
         let number = u32::from(first);
         if first < most {
-            return self.on_number(of, number);
+            return self.on_number(of, number, flips);
         }
         self.step = Step::Number { of, so_far: number, shift: 0 };
         Ok(())
     }
 
-    fn on_number(&mut self, of: Number, number: u32) -> Result<(), Malformed> {
+    fn on_number(&mut self, of: Number, number: u32, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
         self.step = match of {
             Number::Indexed => {
                 self.on_name(self.table.name(number).ok_or(Malformed)?)?;
+                self.on_value(self.table.value(number), flips)?;
                 Step::Field
             }
             Number::NameIndex if number == 0 => Step::Length(Text::Name),
@@ -227,7 +292,7 @@ impl HeaderBlocks {
                 self.table.resize(number);
                 Step::Field
             }
-            Number::Length { text, .. } if number == 0 => return self.on_text(text),
+            Number::Length { text, .. } if number == 0 => return self.on_text(text, flips),
             Number::Length { text, is_coded } => {
                 self.field.huffman = Huffman::default();
                 Step::Text { text, left: number, is_coded }
@@ -242,8 +307,26 @@ impl HeaderBlocks {
         if name.length == 0 { Err(Malformed) } else { Ok(()) }
     }
 
+    fn on_value(&mut self, value: Value, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
+        let so_far = &mut self.so_far;
+        let was_known = so_far.is_connect && so_far.has_length;
+        so_far.is_connect |= value == Value::Connect;
+        so_far.has_length |= value == Value::Length;
+        if was_known || !(so_far.is_connect && so_far.has_length) {
+            return Ok(());
+        }
+        match self.end {
+            End::Said => Ok(()),
+            End::Open { flags_at } => {
+                flips.push(Flip { at: flags_at, bits: END_STREAM });
+                Ok(())
+            }
+            End::Passed => Err(Malformed),
+        }
+    }
+
     /// A text is complete.
-    fn on_text(&mut self, text: Text) -> Result<(), Malformed> {
+    fn on_text(&mut self, text: Text, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
         match text {
             Text::Name => {
                 self.step = Step::Length(Text::Value);
@@ -251,17 +334,18 @@ impl HeaderBlocks {
             }
             Text::Value => {
                 self.step = Step::Field;
+                let value = self.field.value();
                 if let Some(name) = self.field.name.filter(|_| self.field.is_kept) {
-                    self.table.insert(name, self.field.value_length);
+                    self.table.insert(name, value, self.field.value_length);
                 }
-                Ok(())
+                self.on_value(value, flips)
             }
         }
     }
 
     fn read_text(&mut self, text: Text, is_coded: bool, part: &[u8], at: usize, flips: &mut Vec<Flip>) {
         let field = &mut self.field;
-        let is_of_interest = text == Text::Name || field.is_path();
+        let is_of_interest = text == Text::Name || field.is_of_interest();
         let has_unknown_length = is_coded && field.is_kept;
         if !is_of_interest && !has_unknown_length {
             field.value_length += part.len() as u32;
@@ -271,10 +355,10 @@ impl HeaderBlocks {
             if is_coded {
                 field.huffman.push(byte);
                 while let Some(symbol) = field.huffman.symbol() {
-                    field.on_character(text, symbol.byte, Flip { at, bits: symbol.last_bit }, flips);
+                    field.on_character(text, symbol.byte, Place { at, last_bit: Some(symbol.last_bit) }, flips);
                 }
             } else {
-                field.on_character(text, byte, Flip { at, bits: FRAGMENT_FLIP }, flips);
+                field.on_character(text, byte, Place { at, last_bit: None }, flips);
             }
         }
     }
@@ -285,6 +369,7 @@ impl SoFar {
         if !kind.is_pseudo() {
             self.has_others = true;
             self.is_malformed |= kind == Kind::Connection;
+            self.expects |= kind == Kind::Expect;
             return Ok(());
         }
         let bit = 1 << kind as u8;
@@ -295,20 +380,53 @@ impl SoFar {
 }
 
 impl Field {
-    fn is_path(&self) -> bool {
-        self.name.is_some_and(|name| name.kind == Kind::Path)
+    fn is(&self, kind: Kind) -> bool {
+        self.name.is_some_and(|name| name.kind == kind)
     }
 
-    /// The next character of its name or value, and what would make `>` of `#`.
-    fn on_character(&mut self, text: Text, character: u8, flip: Flip, flips: &mut Vec<Flip>) {
+    /// Something may stand in the value that matters.
+    fn is_of_interest(&self) -> bool {
+        self.name
+            .is_some_and(|name| matches!(name.kind, Kind::Path | Kind::Method | Kind::Authority | Kind::ContentLength))
+    }
+
+    /// What matters of the value, once all of it has come.
+    fn value(&self) -> Value {
+        if self.is(Kind::Method) && self.connect_length == CONNECT.len() {
+            Value::Connect
+        } else if self.has_digit {
+            Value::Length
+        } else {
+            Value::Other
+        }
+    }
+
+    /// The next character of its name or value.
+    fn on_character(&mut self, text: Text, character: u8, at: Place, flips: &mut Vec<Flip>) {
         match text {
             Text::Name => self.spelling.push(character),
             Text::Value => {
+                let place = self.value_length as usize;
                 self.value_length += 1;
-                if character == b'#' && self.is_path() && !self.is_flipped {
+                if character == b'#' && self.is(Kind::Path) && !self.is_flipped {
                     self.is_flipped = true;
-                    flips.push(flip);
+                    flips.push(at.becoming(b'#' ^ b'>'));
                 }
+                if self.is(Kind::Authority) {
+                    self.has_comma |= character == b',';
+                    match character {
+                        // In Huffman code a B.
+                        b':' if self.has_comma => flips.push(at.becoming(b':' ^ b';')),
+                        b']' if self.has_comma => flips.push(at.becoming(b']' ^ b'~')),
+                        b'[' if self.has_comma && at.last_bit.is_none() => flips.push(at.becoming(b'[' ^ b'Z')),
+                        _ => {}
+                    }
+                }
+                if self.is(Kind::Method) {
+                    let is_next = self.connect_length == place && CONNECT.get(place) == Some(&character);
+                    self.connect_length = if is_next { place + 1 } else { 0 };
+                }
+                self.has_digit |= self.is(Kind::ContentLength) && matches!(character, b'1'..=b'9');
             }
         }
     }

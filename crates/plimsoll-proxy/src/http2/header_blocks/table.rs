@@ -42,7 +42,20 @@ pub(super) enum Kind {
     Other,
     /// What is of a connection, and of none in HTTP/2 (RFC 9113, 8.2.2).
     Connection,
+    ContentLength,
+    Expect,
     Regular,
+}
+
+/// What matters of a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Value {
+    /// The method CONNECT.
+    Connect,
+    /// A length that is not zero.
+    Length,
+    #[default]
+    Other,
 }
 
 impl Kind {
@@ -54,13 +67,15 @@ impl Kind {
             b":authority" => Self::Authority,
             b":protocol" => Self::Protocol,
             [b':', ..] => Self::Other,
+            b"content-length" => Self::ContentLength,
+            b"expect" => Self::Expect,
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => Self::Connection,
             _ => Self::Regular,
         }
     }
 
     pub(super) const fn is_pseudo(self) -> bool {
-        !matches!(self, Self::Connection | Self::Regular)
+        !matches!(self, Self::Connection | Self::ContentLength | Self::Expect | Self::Regular)
     }
 }
 
@@ -110,6 +125,7 @@ impl Spelling {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     name: Name,
+    value: Value,
     size: u32,
 }
 
@@ -136,12 +152,18 @@ impl Table {
         }
     }
 
+    /// What matters of the value at `index`. Of those in the static table nothing does.
+    pub(super) fn value(&self, index: u32) -> Value {
+        let place = (index as usize).checked_sub(STATIC.len() + 1);
+        place.and_then(|place| self.entries.get(place)).map_or(Value::Other, |entry| entry.value)
+    }
+
     /// A field is kept. One that is larger than the table empties it.
-    pub(super) fn insert(&mut self, name: Name, value_length: u32) {
+    pub(super) fn insert(&mut self, name: Name, value: Value, value_length: u32) {
         let size = name.length.saturating_add(value_length).saturating_add(ENTRY_OVERHEAD);
         self.shrink_to(self.max_size.saturating_sub(size));
         if size <= self.max_size {
-            self.entries.push_front(Entry { name, size });
+            self.entries.push_front(Entry { name, value, size });
             self.size += size;
         }
     }
@@ -196,14 +218,14 @@ mod tests {
     fn what_finds_no_room_is_forgotten_oldest_first() {
         let mut table = Table::new();
         table.resize(100);
-        table.insert(Name::of(":path"), 13);
-        table.insert(Name::of("x"), 17);
+        table.insert(Name::of(":path"), Value::Other, 13);
+        table.insert(Name::of("x"), Value::Other, 17);
         assert_eq!((table.name(62), table.name(63)), (Some(Name::of("x")), Some(Name::of(":path"))));
-        table.insert(Name::of("y"), 0);
+        table.insert(Name::of("y"), Value::Other, 0);
         assert_eq!((table.name(62), table.name(63), table.name(64)), (Some(Name::of("y")), Some(Name::of("x")), None));
-        table.insert(Name::of("z"), 68);
+        table.insert(Name::of("z"), Value::Other, 68);
         assert_eq!(table.name(62), None);
-        table.insert(Name::of("z"), 67);
+        table.insert(Name::of("z"), Value::Other, 67);
         assert_eq!((table.name(62), table.size), (Some(Name::of("z")), 100));
         table.resize(99);
         assert_eq!((table.name(62), table.size), (None, 0));

@@ -19,12 +19,13 @@ fn passed(sent: &[u8], size: usize) -> Result<Vec<u8>, Malformed> {
     let mut ends = false;
     for piece in passed.chunks_mut(size) {
         let mut flips = Vec::new();
+        blocks.on_read();
         for step in walker.walk(piece) {
             match step {
-                Piece::Head(head) => {
+                Piece::Head { head, flags_at } => {
                     ends = head.is_end_of_headers();
                     match head.kind {
-                        Kind::Headers => blocks.on_headers(head, head.stream == TRAILERS),
+                        Kind::Headers => blocks.on_headers(head, flags_at, head.stream == TRAILERS),
                         _ => blocks.on_continuation(head),
                     }
                 }
@@ -67,6 +68,84 @@ fn a_fragment_in_a_path_is_found_however_it_is_written() {
     // ":path" in Huffman code: 1011100 101011 00011 01001 100111, and three ones.
     let name = b"\x40\x84\xb9\x58\xd3\x3f";
     becomes(&block(1, &[&name[..], b"\x02/#"].concat()), Ok(&block(1, &[&name[..], b"\x02/>"].concat())));
+}
+
+/// CONNECT and lengths, in forms that name and value may have: letters, Huffman code, and an index of a field that is kept.
+const CONNECTS: [&[u8]; 3] = [b"\x42\x07CONNECT", b"\x02\x07CONNECT", b"\x00\x07:method\x07CONNECT"];
+const LENGTHS: [&[u8]; 4] = [b"\x5c\x015", b"\x0f\x0d\x0210", b"\x00\x0econtent-length\x0205", b"\x5c\x82\x08\x3f"];
+
+#[test]
+fn connect_with_a_length_is_given_an_end_of_stream() {
+    for (connect, length) in CONNECTS.into_iter().flat_map(|connect| LENGTHS.map(|length| (connect, length))) {
+        let fields = [connect, b"\x01\x01a", length].concat();
+        let sent = block(1, &fields);
+        assert_eq!(passed(&sent, sent.len()), Ok(frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields)));
+        // The flags are with h2 before the fields have come.
+        assert_eq!(passed(&sent, 5), Err(Malformed));
+        becomes(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields), Ok(&frame(HEADERS, 5, 1, &fields)));
+    }
+}
+
+#[test]
+fn connect_with_a_length_is_found_when_both_are_indices() {
+    let first = block(1, b"\x42\x07CONNECT\x01\x01a");
+    let second = block(3, b"\x83\x84\x01\x01a\x5c\x015");
+    let third = |flags| frame(HEADERS, flags, 5, b"\xbf\x01\x01a\xbe");
+    let sent = [&first[..], &second, &third(END_HEADERS)].concat();
+    let expected = [&first[..], &second, &third(END_HEADERS | END_STREAM)].concat();
+    assert_eq!(passed(&sent, sent.len()), Ok(expected));
+}
+
+#[test]
+fn connect_without_a_length_and_others_with_one_are_left_alone() {
+    for fields in [
+        // A length of nothing, other methods, and what only looks like the one.
+        &b"\x42\x07CONNECT\x01\x01a\x5c\x010"[..],
+        b"\x42\x07CONNECT\x01\x01a\x5c\x00",
+        b"\x83\x5c\x015",
+        b"\x42\x08CONNECTX\x5c\x015",
+        b"\x42\x08XCONNECT\x5c\x015",
+        b"\x42\x06CONNEC\x5c\x015",
+        b"\x42\x07connect\x5c\x015",
+        b"\x42\x03PUT\x00\x0fcontent-lengthy\x015",
+        b"\x42\x07CONNECT\x00\x06length\x015",
+    ] {
+        is_left_alone(&block(1, fields));
+    }
+}
+
+#[test]
+fn list_of_addresses_is_made_one_that_http_takes() {
+    let takes = |authority: &[u8]| http::uri::Authority::try_from(authority).is_ok();
+    for (sent, expected) in [
+        (&b"10.0.0.1:80,10.0.0.2:81"[..], &b"10.0.0.1:80,10.0.0.2;81"[..]),
+        (b"[::1]:80,[::2]:81,[::3]", b"[::1]:80,Z;;2~;81,Z;;3~"),
+        (b"a:1,b:2,c", b"a:1,b;2,c"),
+    ] {
+        assert!(!takes(sent) && takes(expected));
+        for name in [&b"\x41"[..], b"\x01", b"\x40\x0a:authority"] {
+            let field = |value: &[u8]| block(1, &[b"\x82", name, &[value.len() as u8], value].concat());
+            becomes(&field(sent), Ok(&field(expected)));
+        }
+    }
+    is_left_alone(&block(1, b"\x82\x41\x0c[::1]:80,a,b"));
+    is_left_alone(&block(1, b"\x82\x40\x01a\x07a:1,b:2"));
+    // "a,b:" in Huffman code: 00011 11111010 100011 1011100, and ones; the colon becomes a B by its last bit.
+    becomes(&block(1, b"\x41\x84\x1f\xd4\x77\x3f"), Ok(&block(1, b"\x41\x84\x1f\xd4\x77\x7f")));
+}
+
+#[test]
+fn request_with_expect_is_noted_however_it_is_written() {
+    let expects = |fields: &[u8], is_of_trailers| {
+        let mut blocks = HeaderBlocks::new();
+        blocks.on_headers(Head::of(HEADERS, END_HEADERS, 1, fields.len()), None, is_of_trailers);
+        blocks.on_payload(fields, 0, &mut Vec::new()).unwrap();
+        blocks.expects()
+    };
+    for fields in [&b"\x82\x63\x0c100-continue"[..], b"\x82\x0f\x14\x01x", b"\x82\x00\x06expect\x01x", b"\x82\xa3"] {
+        assert!(expects(fields, false), "{fields:?}");
+    }
+    assert!(!expects(b"\x82\x00\x07expects\x01x", false) && !expects(b"\x63\x01x", true));
 }
 
 #[test]

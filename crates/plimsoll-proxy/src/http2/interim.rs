@@ -1,0 +1,143 @@
+//! Tells clients on one HTTP/2 connection to go on with their bodies: 100 (Continue), RFC 9110,
+//! 10.1.1.
+//!
+//! A client that sends `Expect: 100-continue` is told so when its body is first wanted: its request
+//! was admitted by then, and one that is shed gets its response at once, and sends no body. The
+//! proxy answers by itself and does not pass the field on: h2 hands interim responses of backends
+//! to nobody.
+//!
+//! hyper has no way to send an interim response, so the frame is written past it, when h2 has
+//! flushed all of its own: between two frames, and not within a header block. Its one field is a
+//! literal that no table keeps, so h2's encoder and the client's decoder stay in step.
+//!
+//! **Which stream** a request came on hyper does not say either. [`Guard`](super::Guard) knows the
+//! stream of each head with `expect`. Bytes behind such a head are therefore held until hyper has
+//! handed on all requests that it has: the last one with that field is the one on that stream. If
+//! h2 refuses it instead, nobody asks for the stream, and it is forgotten in the next turn of the
+//! connection. A request without the field costs a look at two flags.
+//!
+//! Where it is weak: a client whose decoder has a smaller table than HTTP/2 begins with is not
+//! told, since our block could be the first after that change, and would have to begin with the new
+//! size. Such a client goes on by itself after a while.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Waker};
+
+use parking_lot::Mutex;
+
+/// What stands for no stream.
+const NONE: u32 = 0;
+/// HEADERS with END_HEADERS and one literal field that is not kept: name 8 of the static table,
+/// `100`.
+const CONTINUE: [u8; 14] = [0, 0, 5, 1, 0x4, 0, 0, 0, 0, 0x08, 3, b'1', b'0', b'0'];
+/// Where in it the stream stands.
+const STREAM_OFFSET: usize = 5;
+
+/// The frame that tells the client of `stream` to go on.
+pub(super) fn continue_frame(stream: u32) -> [u8; CONTINUE.len()] {
+    let mut frame = CONTINUE;
+    frame[STREAM_OFFSET..STREAM_OFFSET + 4].copy_from_slice(&stream.to_be_bytes());
+    frame
+}
+
+/// The clients' waits on one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Interim {
+    /// The stream of the last head that h2 was given, if it has `expect` and no request took it.
+    expecting: AtomicU32,
+    is_due: AtomicBool,
+    waits: Mutex<Waits>,
+}
+
+#[derive(Debug, Default)]
+struct Waits {
+    /// Streams whose clients are to be told.
+    due: Vec<u32>,
+    /// The connection's task, which writes.
+    writer: Option<Waker>,
+}
+
+// One thread drives a connection and its streams; relaxed atomics are plain loads and stores.
+impl Interim {
+    /// h2 is given a head with `expect` on `stream`, and no byte behind it for now.
+    pub(super) fn hold(&self, cx: &Context<'_>, stream: u32) {
+        self.expecting.store(stream, Ordering::Relaxed);
+        self.waits.lock().writer = Some(cx.waker().clone());
+    }
+
+    /// Whether bytes behind such a head are held.
+    pub(super) fn is_holding(&self) -> bool {
+        self.expecting.load(Ordering::Relaxed) != NONE
+    }
+
+    /// hyper has handed on all requests that it has.
+    pub(super) fn release(&self) {
+        self.expecting.store(NONE, Ordering::Relaxed);
+    }
+
+    /// A request with `expect` was handed on; its stream, which is held no longer.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Continue> {
+        let stream = self.expecting.swap(NONE, Ordering::Relaxed);
+        (stream != NONE).then(|| Continue { interim: Arc::clone(self), stream })
+    }
+
+    /// The streams whose clients are to be told now.
+    pub(super) fn due(&self) -> Vec<u32> {
+        if !self.is_due.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.waits.lock().due)
+    }
+}
+
+/// A client that waits to be told to send a request's body.
+#[derive(Debug)]
+pub(crate) struct Continue {
+    interim: Arc<Interim>,
+    stream: u32,
+}
+
+impl Continue {
+    /// Tells it, unless its response has begun by then.
+    pub(crate) fn send(self) {
+        let mut waits = self.interim.waits.lock();
+        waits.due.push(self.stream);
+        self.interim.is_due.store(true, Ordering::Relaxed);
+        if let Some(writer) = &waits.writer {
+            writer.wake_by_ref();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_with_expect_takes_the_stream_that_is_held() {
+        let interim = Arc::new(Interim::default());
+        assert!(interim.take().is_none() && !interim.is_holding());
+        interim.hold(&Context::from_waker(Waker::noop()), 5);
+        assert!(interim.is_holding());
+        let waiting = interim.take().unwrap();
+        assert!(interim.take().is_none() && !interim.is_holding() && interim.due().is_empty());
+        waiting.send();
+        assert_eq!((interim.due(), interim.due()), (vec![5], vec![]));
+    }
+
+    #[test]
+    fn stream_of_a_refused_request_is_forgotten() {
+        let interim = Arc::new(Interim::default());
+        interim.hold(&Context::from_waker(Waker::noop()), 5);
+        interim.release();
+        assert!(interim.take().is_none() && !interim.is_holding());
+    }
+
+    #[test]
+    fn frame_is_a_whole_header_block_on_its_stream() {
+        let frame = continue_frame(0x0102_0305);
+        assert_eq!(frame[..9], [0, 0, 5, 1, 4, 1, 2, 3, 5]);
+        assert_eq!(frame.len(), 9 + 5);
+    }
+}

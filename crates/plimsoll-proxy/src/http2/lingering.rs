@@ -1,0 +1,29 @@
+//! Reads what a client still sends after it was told why its connection ends.
+//!
+//! A socket that is closed with bytes unread is reset, and the reset overtakes the GOAWAY: the
+//! client would learn nothing but that the connection broke. The same limits as on HTTP/1.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::http1::{LINGER, LINGER_BYTES};
+use crate::upgrade::Said;
+
+/// Read at once, in bytes.
+const PIECE: usize = 16 * 1024;
+
+/// Closes a connection on which nothing more is written: at its end, or when it lasts too long.
+pub(super) async fn linger(mut io: Said) {
+    let closed = async {
+        if io.shutdown().await.is_err() {
+            return;
+        }
+        let (mut piece, mut left) = (vec![0; PIECE], LINGER_BYTES);
+        while let Ok(read @ 1..) = io.read(&mut piece).await {
+            match left.checked_sub(read) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, closed).await;
+}

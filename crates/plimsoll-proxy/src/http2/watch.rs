@@ -1,0 +1,53 @@
+//! What the tasks of one HTTP/2 connection share: its guard, and what the guard has to do with
+//! them.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use plimsoll_core::Timestamp;
+use tokio::time::Instant;
+
+use super::Guard;
+use super::interim::Interim;
+use crate::ended::Ended;
+use crate::listener::Limits;
+use crate::time_limits::Overdue;
+use crate::upgrade::Said;
+
+/// What is looked at in the bytes of a connection.
+pub(super) struct Watch {
+    begun: Instant,
+    pub(super) guard: Mutex<Guard>,
+    pub(super) interim: Arc<Interim>,
+    /// The connection, once its client was told why it ends.
+    pub(super) ended: Mutex<Option<Said>>,
+}
+
+impl Watch {
+    pub(super) fn new(guard: Guard) -> Self {
+        Self { begun: Instant::now(), guard: Mutex::new(guard), interim: Arc::default(), ended: Mutex::new(None) }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.begun.elapsed()
+    }
+
+    /// Whether there are streams whose answers have not gone out yet.
+    pub(super) fn has_streams(&self) -> bool {
+        self.guard.lock().has_streams()
+    }
+
+    /// See [`Guard::is_wary`].
+    pub(super) fn is_wary(&self) -> bool {
+        self.guard.lock().is_wary()
+    }
+
+    /// Whether the client holds up its streams, or a block of headers.
+    pub(super) fn look(&self, limits: &Limits) -> Result<(), Ended> {
+        let now = self.now();
+        let mut guard = self.guard.lock();
+        guard.look(now, limits.idle_timeout, limits.min_body_rate).map_err(Ended::from)?;
+        let is_slow = guard.headers_since().is_some_and(|since| now.since(since) >= limits.header_read_timeout);
+        if is_slow { Err(Ended::Overdue(Overdue::Head)) } else { Ok(()) }
+    }
+}
