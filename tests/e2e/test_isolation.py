@@ -1,0 +1,96 @@
+"""Attacks that hold what all clients of a cluster share, each with honest users *on the same cluster*, who must not notice.
+
+One row is one attack: who holds what, and who would suffer. The attacker has one address, the honest users have another, and the
+proxy is as it comes: `--from --to --to`, every setting at its default. The holders are those of `bench/abuse --same-cluster`,
+which says how nginx and HAProxy fare.
+"""
+
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from harness import holders
+from harness.fleet import Fleet, Proxy
+from harness.holders import Holders
+from harness.http1 import Connection
+from harness.process import Process, free_port, wait_until
+
+ATTACK_SECONDS = 30.0
+HONEST_REQUESTS = 60
+HONEST_PAUSE_SECONDS = 0.05
+# An honest request takes a few milliseconds. Waiting for what is held takes seconds: 5 s in the queue for a slot.
+P99_SECONDS = 1.0
+TIMEOUT_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One attack: its holder, the resource that it holds, and the clients that would be affected."""
+
+    attack: str
+    holder: str
+    resource: str
+    affected: str
+
+
+ROWS = [
+    Row("slow_head", "200 connections whose request never ends", "connections of the listener", "new clients"),
+    Row("idle_connection", "200 connections idle after a response", "connections of listener and pool", "new clients"),
+]
+
+
+@dataclass
+class Served:
+    """What honest users got."""
+
+    seconds: list[float]
+    failures: list[str]
+
+    @property
+    def p99(self) -> float:
+        return sorted(self.seconds)[int(len(self.seconds) * 0.99)]
+
+
+def honest(port: int) -> Served:
+    """Requests one after the other, each of a new client. The first failure ends them."""
+    served = Served([], [])
+    for _ in range(HONEST_REQUESTS):
+        began = time.monotonic()
+        try:
+            with Connection.to(port, timeout=TIMEOUT_SECONDS) as client:
+                status = client.request("/").status
+        except OSError as error:
+            served.failures.append(f"{error!r} after {time.monotonic() - began:.1f} s")
+            break
+        if status != 200:
+            served.failures.append(f"{status} after {time.monotonic() - began:.1f} s")
+            break
+        served.seconds.append(time.monotonic() - began)
+        time.sleep(HONEST_PAUSE_SECONDS)
+    return served
+
+
+@pytest.fixture
+def target(fleet: Fleet) -> Proxy:
+    """A proxy without a file before two backends."""
+    ports = [free_port(), free_port()]
+    site = Process("open-site", holders.command("open_site", *map(str, ports)), fleet.directory)
+    fleet.processes.append(site)
+    for port in ports:
+        site.wait_for_port(port)
+    proxy = fleet.proxy_to([f"127.0.0.1:{port}" for port in ports])
+    proxy.admin.wait_for_healthy(2)
+    return proxy
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.attack)
+def test_honest_users_are_served_beside(fleet: Fleet, target: Proxy, row: Row) -> None:
+    attack = Holders(row.attack, target.port, ATTACK_SECONDS, fleet.directory)
+    fleet.processes.append(attack)
+    wait_until(f"{row.holder}: everything is held", attack.holds)
+    served = honest(target.port)
+    assert attack.exit_code is None, "the attack lasts longer than the honest load"
+    spared = f"{row.affected} must not notice who holds {row.resource}"
+    assert not served.failures and len(served.seconds) == HONEST_REQUESTS, f"{spared}: {served.failures}"
+    assert served.p99 < P99_SECONDS, f"{spared}: p99 {served.p99:.2f} s"
