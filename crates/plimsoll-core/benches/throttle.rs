@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use plimsoll_core::retry::{Advice, Attempt, Budget, BudgetConfig, Failure, Repeat, RetryConfig, Verdict as Retry};
 use plimsoll_core::throttle::adaptive::DEFAULT_WINDOW;
 use plimsoll_core::throttle::{Multiple, Outcome, Throttle, ThrottlePolicy, Verdict};
-use plimsoll_core::{Criticality, Timestamp};
+use plimsoll_core::{Criticality, Operation, Timestamp};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
@@ -78,7 +78,7 @@ impl Client {
         self.requests += 1;
         let now = Timestamp::from_nanos(number * GAP);
         let criticality = Criticality::ALL[number as usize % 4];
-        self.budget.on_request(now);
+        self.budget.on_request(now, Operation::UNKNOWN);
         for attempt in 1..=3 {
             let Verdict::Send(_) = black_box(self.throttle.ask(now, criticality, &mut self.rng)) else { return };
             let is_accepted = (number * 37 + attempt * 11) % 100 >= self.turned_away;
@@ -92,6 +92,7 @@ impl Client {
                 failure: Failure::TurnedAway(Advice::None),
                 repeat: Repeat::Safe,
                 deadline: Some(now + Duration::from_secs(1)),
+                operation: Operation::UNKNOWN,
                 takes: Duration::from_millis(5),
             };
             let verdict = black_box(self.retry.decide(now, &failed, &mut self.budget, &mut self.rng));

@@ -11,6 +11,7 @@
 //! - [`subset`] decides which of many backends one client connects to.
 //! - [`classify`] decides how critical a request is, [`meter`] what it is expected to cost, [`admit`] whether a server takes it on
 //!   when it cannot take all; [`signal`] is how busy the server is.
+//! - [`Operation`] is the endpoint that a request asks for, by which evidence is kept apart.
 //! - [`throttle`] decides whether a client sends a request at all, [`retry`] whether it sends one again that failed.
 //! - [`throttling`] remembers what was turned away, and says whether that is as it should be.
 //! - [`spill`] decides to which of several localities a request goes.
@@ -46,6 +47,7 @@ pub mod health;
 mod id;
 mod median;
 pub mod meter;
+mod operation;
 pub mod pick;
 pub mod probe;
 pub mod queue;
@@ -68,6 +70,7 @@ pub use balancer::{
 pub use criticality::{Criticality, Schedule};
 pub use event::{Event, Observe};
 pub use id::BackendId;
+pub use operation::Operation;
 pub use ratio::{Ratio, Weight};
 pub use report::LoadReport;
 pub use time::Timestamp;

@@ -37,10 +37,10 @@ pub use config::{BalancerConfig, DEFAULT_MAX_ACTIVE_REQUESTS};
 pub use localities::LocalitySnapshot;
 pub use snapshot::BackendSnapshot;
 
-use crate::health::{Change, CheckOutcome, Reason, State};
+use crate::health::{Change, CheckOutcome, Reason, SharedFaults, State};
 use crate::pick::{AnyPolicy, ProbeAnswer};
 use crate::spill::Spill;
-use crate::{BackendId, Event, LoadReport, Observe, Timestamp, Weight, rng};
+use crate::{BackendId, Event, LoadReport, Observe, Operation, Timestamp, Weight, rng};
 use localities::Group;
 use members::Members;
 use timers::Timers;
@@ -114,6 +114,8 @@ pub struct Balancer {
     /// When weights were last corrected; `None` while they are not in force.
     last_feedback: Option<Timestamp>,
     next_outlier_sweep: Timestamp,
+    /// Operations that failed lately.
+    faults: SharedFaults,
 }
 
 impl Balancer {
@@ -135,6 +137,7 @@ impl Balancer {
             next_update: Timestamp::ZERO,
             last_feedback: None,
             next_outlier_sweep: Timestamp::ZERO,
+            faults: SharedFaults::default(),
         }
     }
 
@@ -238,6 +241,18 @@ impl Balancer {
 
     /// A request that was picked for this backend has ended. To be called once for each pick.
     pub fn finish(&mut self, now: Timestamp, id: BackendId, completion: Completion, observer: &mut impl Observe) {
+        self.finish_for(now, id, Operation::UNKNOWN, completion, observer);
+    }
+
+    /// The same of a request for this operation. A failure that other backends share says nothing about this one.
+    pub fn finish_for(
+        &mut self,
+        now: Timestamp,
+        id: BackendId,
+        operation: Operation,
+        completion: Completion,
+        observer: &mut impl Observe,
+    ) {
         let Some(member) = self.members.get_mut(id) else { return };
         let slot = id.slot() as u32;
         member.active = member.active.saturating_sub(1);
@@ -245,13 +260,16 @@ impl Balancer {
         let was_clean = member.errors.is_clean();
         match completion.outcome {
             Outcome::Success => {
+                self.faults.on_success(operation, id);
                 member.errors.on_success(now);
                 member.outlier.on_success();
             }
             Outcome::Failure => {
                 member.failures += 1;
-                member.errors.on_failure(now);
-                eject = member.outlier.on_failure(&self.config.outlier);
+                if self.faults.on_failure(operation, id) {
+                    member.errors.on_failure(now);
+                    eject = member.outlier.on_failure(&self.config.outlier);
+                }
             }
             Outcome::Overloaded => {
                 member.failures += 1;

@@ -105,6 +105,35 @@ proptest! {
     }
 }
 
+/// One endpoint fails at all backends, at ten times the load of another, which succeeds. A backend that fails the other as well is
+/// found out beside it: of 1,819 such requests, 30 a second at each, it gets a few.
+#[test]
+fn operation_that_fails_everywhere_ejects_nobody() {
+    for is_backend_bad in [false, true] {
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        let mut balancer = Balancer::new(BalancerConfig::default());
+        let ids: Vec<_> = (0..3).map(|_| balancer.add(Timestamp::ZERO, Weight::ONE, &mut ())).collect();
+        for id in &ids {
+            balancer.on_connected(Timestamp::ZERO, *id, &mut ());
+        }
+        let mut failed = 0;
+        for request in 0..20_000_u64 {
+            let now = Timestamp::from_nanos(request * 1_000_000);
+            let Pick::Backend(id) = balancer.pick(now, &mut rng) else { panic!("they have room") };
+            let is_faulty = request % 11 != 0;
+            let operation = Operation::new(u64::from(is_faulty), u64::from(is_faulty));
+            let fails = is_faulty || is_backend_bad && id == ids[0];
+            failed += u32::from(fails && !is_faulty);
+            let outcome = if fails { Outcome::Failure } else { Outcome::Success };
+            let completion = Completion { outcome, latency: Some(Duration::from_millis(1)) };
+            balancer.finish_for(now, id, operation, completion, &mut ());
+        }
+        let states: Vec<_> = balancer.snapshot(Timestamp::ZERO).iter().map(|backend| backend.state).collect();
+        assert!(is_backend_bad || states.iter().all(|state| *state == State::Healthy), "{states:?}");
+        assert_eq!(is_backend_bad, (1..20).contains(&failed), "{failed}");
+    }
+}
+
 #[test]
 fn a_slot_is_used_again_under_another_generation() {
     let mut balancer = Balancer::new(BalancerConfig::default());

@@ -17,6 +17,7 @@
 //! - [`State`], [`Reason`]: the names; `machine.rs` holds the transitions.
 //! - [`CheckConfig`], [`CheckOutcome`]: active checks.
 //! - [`OutlierConfig`]: ejection of backends that fail more than their fellows (gRFC A50).
+//! - `shared_fault.rs`: whether a failure says something about its backend.
 //! - [`SlowStartConfig`]: how much a backend that just came takes.
 //! - [`BackoffConfig`]: when to look again at one that refuses.
 //! - [`Scope`]: the panic rule, who may be chosen when too few are healthy.
@@ -26,6 +27,7 @@ mod checks;
 mod machine;
 mod outlier;
 mod scope;
+mod shared_fault;
 mod slow_start;
 mod state;
 
@@ -39,3 +41,4 @@ pub use state::{Reason, State};
 pub(crate) use machine::{Change, Health};
 pub(crate) use outlier::{Outlier, SuccessRateFloor};
 pub(crate) use scope::eligible;
+pub(crate) use shared_fault::SharedFaults;

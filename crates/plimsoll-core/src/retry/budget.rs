@@ -12,12 +12,20 @@
 //! send. It is above share · requests only below two requests a second (three at its most), so it adds nothing to the load of a client
 //! that could do harm. It is not a rate that is added on top, as in other budgets: then the bound would not be one.
 //!
+//! # By operation
+//!
+//! One endpoint that fails all of its requests would take the whole budget, and leave none for a request that meets a backend
+//! just as it ends. So the same rule holds for each [operation](Operation) by itself: at most a tenth of its own requests. What is
+//! left is a tenth of the others'. An operation whose first retry this is is taken to have made all requests so far, since nothing
+//! was counted for it: of a burst it may have what was saved up in calm, and has its own tenth within seconds.
+//!
 //! Why not a limit on retries in progress (Envoy's `max_retries`, 3)? It says nothing of rates: retries that fail in a millisecond
 //! come 3,000 times a second within it. Why not a token for each success (gRFC A6)? It binds only when more than half fail.
 
 use core::time::Duration;
 
-use crate::{Ratio, Timestamp, decay};
+use crate::operation::Table;
+use crate::{Operation, Ratio, Timestamp, decay};
 
 /// Half of what is counted is forgotten in this time. Long enough to hold two dozen requests of a client of three a second, short enough for
 /// a budget that was saved up in calm to be spent in seconds.
@@ -49,9 +57,17 @@ impl Default for BudgetConfig {
 }
 
 /// Retries and requests of one client to one cluster.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Budget {
     config: BudgetConfig,
+    all: Counts,
+    /// Of the operations that were retried lately.
+    operations: Table<Counts>,
+}
+
+/// Requests and retries, decaying.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
     requests: f64,
     retries: f64,
     at: Timestamp,
@@ -61,48 +77,87 @@ impl Budget {
     /// One that has seen nothing yet.
     #[must_use]
     pub const fn new(now: Timestamp, config: BudgetConfig) -> Self {
-        Self { config, requests: 0.0, retries: 0.0, at: now }
+        Self { config, all: Counts { requests: 0.0, retries: 0.0, at: now }, operations: Table::new() }
     }
 
     /// The same, as if so many requests had just begun. Whoever has just started finds out who is overloaded by its first requests, and
     /// would fail some of them for want of a history.
     #[must_use]
-    pub const fn with_credit(self, requests: u32) -> Self {
-        Self { requests: requests as f64, ..self }
+    pub fn with_credit(mut self, requests: u32) -> Self {
+        self.all.requests = f64::from(requests);
+        self
     }
 
     /// A request begins: once for each, whatever becomes of it and however often it is tried.
-    pub fn on_request(&mut self, now: Timestamp) {
-        self.decay(now);
-        self.requests += 1.0;
+    pub fn on_request(&mut self, now: Timestamp, operation: Operation) {
+        self.all.decay(now);
+        self.all.requests += 1.0;
+        if self.operations.is_empty() {
+            return;
+        }
+        for key in operation.keys() {
+            if let Some(counts) = self.operations.get_mut(key) {
+                counts.decay(now);
+                counts.requests += 1.0;
+            }
+        }
     }
 
     /// Takes one retry, or a hedge, if there is one left.
-    pub fn take(&mut self, now: Timestamp) -> bool {
-        self.decay(now);
-        let is_left = self.retries + 1.0 <= self.limit();
+    pub fn take(&mut self, now: Timestamp, operation: Operation) -> bool {
+        self.all.decay(now);
+        if !self.all.is_left(&self.config) {
+            return false;
+        }
+        let new = Counts { retries: 0.0, ..self.all };
+        let counted = |counts: &Counts| counts.retries * decay::remaining(now, counts.at, HALF_LIFE);
+        let is_left = operation.keys().all(|key| {
+            let counts = self.operations.get_or_insert(key, counted, || new);
+            counts.decay(now);
+            counts.is_left(&self.config)
+        });
         if is_left {
-            self.retries += 1.0;
+            self.all.retries += 1.0;
+            for key in operation.keys() {
+                if let Some(counts) = self.operations.get_mut(key) {
+                    counts.retries += 1.0;
+                }
+            }
         }
         is_left
     }
 
     /// Gives one back that was taken and not sent after all: the throttle held it back, or no backend was to be had.
-    pub fn give_back(&mut self) {
-        self.retries = (self.retries - 1.0).max(0.0);
+    pub fn give_back(&mut self, operation: Operation) {
+        self.all.give_back();
+        for key in operation.keys() {
+            if let Some(counts) = self.operations.get_mut(key) {
+                counts.give_back();
+            }
+        }
     }
 
     /// How much of it is used up. For those who look.
     #[must_use]
     pub fn used(&self, now: Timestamp) -> Ratio {
-        let mut then = *self;
+        let mut then = self.all;
         then.decay(now);
-        let limit = then.limit();
+        let limit = then.limit(&self.config);
         if limit > 0.0 { Ratio::new((then.retries / limit).min(1.0)).unwrap_or(Ratio::ONE) } else { Ratio::ONE }
     }
+}
 
-    fn limit(&self) -> f64 {
-        (self.config.share.as_f64() * self.requests).max(f64::from(self.config.floor))
+impl Counts {
+    fn is_left(&self, config: &BudgetConfig) -> bool {
+        self.retries + 1.0 <= self.limit(config)
+    }
+
+    fn limit(&self, config: &BudgetConfig) -> f64 {
+        (config.share.as_f64() * self.requests).max(f64::from(config.floor))
+    }
+
+    fn give_back(&mut self) {
+        self.retries = (self.retries - 1.0).max(0.0);
     }
 
     fn decay(&mut self, now: Timestamp) {
@@ -131,8 +186,8 @@ mod tests {
         let mut retries = 0;
         for request in 0..requests {
             let now = at(request * 1_000_000 / requests_per_second);
-            budget.on_request(now);
-            retries += (0..2).filter(|_| budget.take(now)).count();
+            budget.on_request(now, Operation::UNKNOWN);
+            retries += (0..2).filter(|_| budget.take(now, Operation::UNKNOWN)).count();
         }
         retries as f64 / requests as f64
     }
@@ -152,8 +207,12 @@ mod tests {
         let mut budget = Budget::new(at(0), BudgetConfig::default());
         for minute in 0..10 {
             let now = at(minute * 60_000_000);
-            budget.on_request(now);
-            assert_eq!([(); 3].map(|()| budget.take(now)), [true, minute == 0, false], "minute {minute}");
+            budget.on_request(now, Operation::UNKNOWN);
+            assert_eq!(
+                [(); 3].map(|()| budget.take(now, Operation::UNKNOWN)),
+                [true, minute == 0, false],
+                "minute {minute}"
+            );
         }
     }
 
@@ -167,7 +226,7 @@ mod tests {
         let new = || Budget::new(at(0), BudgetConfig::default()).with_credit(100);
         let granted = |at: Timestamp| {
             let mut budget = new();
-            (0..100).filter(|_| budget.take(at)).count()
+            (0..100).filter(|_| budget.take(at, Operation::UNKNOWN)).count()
         };
         assert_eq!([0, 5_000_000, 60_000_000].map(|micros| granted(at(micros))), [10, 5, 2]);
     }
@@ -175,9 +234,32 @@ mod tests {
     #[test]
     fn what_was_given_back_can_be_taken_again() {
         let mut budget = Budget::new(at(0), BudgetConfig { share: Ratio::ZERO, floor: 1 });
-        assert!(budget.take(at(0)) && !budget.take(at(0)));
+        assert!(budget.take(at(0), Operation::UNKNOWN) && !budget.take(at(0), Operation::UNKNOWN));
         assert_eq!(budget.used(at(0)), Ratio::ONE);
-        budget.give_back();
-        assert!(budget.take(at(0)));
+        budget.give_back(Operation::UNKNOWN);
+        assert!(budget.take(at(0), Operation::UNKNOWN));
+    }
+
+    /// At ten times the load of the others each of its requests fails, as often as it is tried.
+    #[test]
+    fn operation_that_fails_leaves_the_others_a_tenth_of_their_requests() {
+        let mut budget = Budget::new(at(0), BudgetConfig::default());
+        let group = |number| Operation::new(number, 1);
+        let (mut retries, mut others) = (0, 0);
+        for request in 0..6_600_u64 {
+            let now = at(request * 10_000);
+            let is_other = request % 11 == 0;
+            // Ever new paths of one group are one operation, too.
+            let operation = if is_other { Operation::new(0, 0) } else { group(request % 1_000) };
+            budget.on_request(now, operation);
+            // What was saved up at first is the failing operation's.
+            let is_late = request >= 3_300;
+            match is_other {
+                true => others += u32::from(is_late && request % 110 == 0 && budget.take(now, operation)),
+                false => retries += (0..2).filter(|_| budget.take(now, operation) && is_late).count(),
+            }
+        }
+        assert!((29..=30).contains(&others), "{others} of the 30 that one in ten of the others would need");
+        assert!((270..=300).contains(&retries), "{retries}, of which a tenth of 3,000 are allowed");
     }
 }

@@ -5,8 +5,8 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use super::{Budget, MaxAttempts, jitter};
-use crate::Timestamp;
-use crate::throttle::Ended;
+use crate::throttle::{Ended, Loss, Wait};
+use crate::{Operation, Timestamp};
 
 /// How requests of a cluster are tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,8 @@ pub struct Attempt {
     pub repeat: Repeat,
     /// After this nobody wants the answer.
     pub deadline: Option<Timestamp>,
+    /// What it asks for.
+    pub operation: Operation,
     /// How long an attempt takes: the least that has to be left for another one to be of use, such as the median latency of the
     /// cluster. Zero where that is not known.
     pub takes: Duration,
@@ -208,13 +210,17 @@ impl Failure {
     }
 
     /// How it ended for a [`Throttle`](crate::throttle::Throttle), if an attempt has a time-out of its own and was given all of that.
+    /// Of a connection that broke it is not known here whether anybody else was answered.
     #[must_use]
     pub const fn ended(self) -> Ended {
         match self {
             Self::HeldBack => Ended::HeldBack,
             Self::Failed(_) | Self::Final => Ended::Answered,
             Self::TurnedAway(_) => Ended::TurnedAway,
-            Self::Broken | Self::TimedOut => Ended::Lost,
+            Self::Broken => Ended::Lost(Loss { silence: None, usual: None }),
+            Self::TimedOut => {
+                Ended::Unanswered(Wait { waited: Duration::MAX, usual: None, limit: Duration::MAX, silence: None })
+            }
         }
     }
 
@@ -228,7 +234,7 @@ impl RetryConfig {
     /// Whether a request of which an attempt has failed is tried again; takes it from the budget if so. Ask once for each attempt that failed.
     pub fn decide(&self, now: Timestamp, attempt: &Attempt, budget: &mut Budget, rng: &mut impl Rng) -> Verdict {
         match self.allow(now, attempt, rng) {
-            Ok(again) if budget.take(now) => Verdict::Again(again),
+            Ok(again) if budget.take(now, attempt.operation) => Verdict::Again(again),
             Ok(_) => Verdict::GiveUp(GiveUp::Budget(attempt.failure.tells())),
             Err(why) => Verdict::GiveUp(why),
         }
@@ -236,7 +242,7 @@ impl RetryConfig {
 
     /// All rules but that of the budget.
     fn allow(&self, now: Timestamp, attempt: &Attempt, rng: &mut impl Rng) -> Result<Again, GiveUp> {
-        let Attempt { number, failure, repeat, deadline, takes } = *attempt;
+        let Attempt { number, failure, repeat, deadline, takes, operation: _ } = *attempt;
         let tells = failure.tells();
         let advice = failure.advice();
         match (failure, advice) {
@@ -283,7 +289,14 @@ mod tests {
     }
 
     fn attempt(failure: Failure) -> Attempt {
-        Attempt { number: 1, failure, repeat: Repeat::Safe, deadline: None, takes: Duration::ZERO }
+        Attempt {
+            number: 1,
+            failure,
+            repeat: Repeat::Safe,
+            deadline: None,
+            operation: Operation::UNKNOWN,
+            takes: Duration::ZERO,
+        }
     }
 
     fn decide(attempt: &Attempt, config: BudgetConfig) -> (Verdict, Budget) {

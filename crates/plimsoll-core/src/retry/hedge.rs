@@ -15,7 +15,7 @@
 use core::time::Duration;
 
 use super::{Budget, MaxAttempts, Repeat};
-use crate::{Ratio, Timestamp};
+use crate::{Operation, Ratio, Timestamp};
 
 /// When a request is hedged.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,6 +66,8 @@ pub struct Waiting {
     pub repeat: Repeat,
     /// After this nobody wants the answer.
     pub deadline: Option<Timestamp>,
+    /// What it asks for.
+    pub operation: Operation,
 }
 
 /// Whether a second attempt is sent.
@@ -151,7 +153,7 @@ impl Hedge {
         if waiting.deadline.is_some_and(|deadline| now + takes >= deadline) {
             return Verdict::Wait(Why::Deadline);
         }
-        if budget.take(now) { Verdict::Hedge } else { Verdict::Wait(Why::Budget) }
+        if budget.take(now, waiting.operation) { Verdict::Hedge } else { Verdict::Wait(Why::Budget) }
     }
 }
 
@@ -224,8 +226,13 @@ mod tests {
         let mut hedge = Hedge::new(HedgeConfig::default());
         (0..100).for_each(|_| hedge.on_latency(Duration::from_millis(20)));
         let mut budget = Budget::new(ms(0), BudgetConfig { share: Ratio::ZERO, floor: 1 });
-        let waiting =
-            Waiting { number: 1, max_attempts: MaxAttempts::DEFAULT, repeat: Repeat::Safe, deadline: Some(ms(100)) };
+        let waiting = Waiting {
+            number: 1,
+            max_attempts: MaxAttempts::DEFAULT,
+            repeat: Repeat::Safe,
+            deadline: Some(ms(100)),
+            operation: Operation::UNKNOWN,
+        };
         for (waiting, expected) in [
             (Waiting { repeat: Repeat::Unsafe, ..waiting }, Verdict::Wait(Why::Unsafe)),
             (Waiting { number: 3, ..waiting }, Verdict::Wait(Why::Attempts)),

@@ -25,8 +25,9 @@ use core::time::Duration;
 
 use rand_core::Rng;
 
+use super::draw::Draw;
 use super::{Hold, Multiple, Outcome, Sent, Verdict, ratio};
-use crate::{Ratio, Timestamp, rng};
+use crate::{Ratio, Timestamp};
 
 /// The K of SRE ch. 21.
 pub const DEFAULT_K: f64 = 2.0;
@@ -75,14 +76,24 @@ impl History {
 
     /// Whether a request is sent; counts it.
     pub fn ask(&mut self, now: Timestamp, k: Multiple, rng: &mut impl Rng) -> Verdict {
+        let verdict = match self.judge(now, k, &mut Draw::new(rng)) {
+            Some(sent) => Verdict::Send(sent),
+            None => Verdict::Hold(Hold { share: ratio(self.probability(k)) }),
+        };
+        self.asked();
+        verdict
+    }
+
+    /// Whether the next request would be sent; counts nothing.
+    pub(super) fn judge(&mut self, now: Timestamp, k: Multiple, draw: &mut Draw<impl Rng>) -> Option<Sent> {
         self.slide(now);
         let probability = self.probability(k);
+        (probability == 0.0 || draw.unit() >= probability).then_some(Sent::Ordinary)
+    }
+
+    /// Counts the request that was judged last.
+    pub(super) fn asked(&mut self) {
         self.count(|counts| counts.requests = counts.requests.saturating_add(1));
-        if probability > 0.0 && rng::unit(rng) < probability {
-            Verdict::Hold(Hold { share: ratio(probability) })
-        } else {
-            Verdict::Send(Sent::Ordinary)
-        }
     }
 
     /// What became of one that was sent.

@@ -5,11 +5,26 @@
 //! | was answered, with 500 too: no throttle mends that | accepted |
 //! | was turned away: "overloaded" in any of its forms, or by a lame duck | rejected |
 //! | was held back by the backend from one behind it: the backend has room | accepted |
-//! | found no connection, or one that broke | rejected |
+//! | found no connection, or one that broke, in a long silence | rejected |
+//! | the same, while others were answered: that says nothing of the cluster | unknown |
 //! | found nobody listening: a restart is no overload, and after one nothing is to be held back | unknown |
 //! | was not waited for any longer, and the wait was long | rejected |
 //! | the same, and it was not: that says nothing | unknown |
 //! | was taken back for a reason of this side, or its caller did not send the rest of it in time | unknown |
+//!
+//! # A loss
+//!
+//! A connection that breaks is what a process leaves behind that has crashed, and a network that is down. It is as well what a
+//! firewall leaves of a request that it does not like, and a handler that panics: those do it to every request for one URL,
+//! whatever the load, and others are answered meanwhile. So a loss counts in *silence* only: when nobody was answered since
+//! the first of several losses began, for
+//!
+//! ```text
+//! silence  ≥  max(500 ms, 3 · usual)
+//! ```
+//!
+//! An outage is found out half a second later for it. One backend of several that breaks all of its connections is for outlier
+//! ejection to find, which looks at each by itself.
 //!
 //! # A long wait
 //!
@@ -48,13 +63,23 @@ pub enum Ended {
     /// The backend has room, and held the request back from one behind it that has not.
     HeldBack,
     /// No connection could be made, or it broke.
-    Lost,
+    Lost(Loss),
     /// Nothing listens there.
     Refused,
     /// There was no answer yet when this side stopped waiting: the time was up, or whoever had asked went away.
     Unanswered(Wait),
     /// This side took it back, or could not send it, all of it or the rest.
     TakenBack,
+}
+
+/// What a request was lost in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Time since the first request was sent of those that were lost since the last answer to anybody; `None` if somebody was
+    /// answered since this request was sent.
+    pub silence: Option<Duration>,
+    /// Usual latency of the cluster; `None` if that is not known.
+    pub usual: Option<Duration>,
 }
 
 /// For how long an answer was waited for.
@@ -79,18 +104,32 @@ impl Ended {
             // Were the second a rejection, each layer would hold back from the next, and after an overload a request would have to be a
             // probe in all of them at once.
             Self::Answered | Self::HeldBack => Outcome::Accepted,
-            Self::TurnedAway | Self::Lost => Outcome::Rejected,
+            Self::TurnedAway => Outcome::Rejected,
+            Self::Lost(loss) if loss.is_in_silence() => Outcome::Rejected,
             Self::Unanswered(wait) if wait.is_long() => Outcome::Rejected,
-            Self::Unanswered(_) | Self::Refused | Self::TakenBack => Outcome::Unknown,
+            Self::Lost(_) | Self::Unanswered(_) | Self::Refused | Self::TakenBack => Outcome::Unknown,
         }
     }
+}
+
+impl Loss {
+    /// Whether nobody was answered for so long that the cluster is out of reach, and not one URL.
+    #[must_use]
+    pub fn is_in_silence(&self) -> bool {
+        self.silence.is_some_and(|silence| is_long(silence, self.usual.unwrap_or_default()))
+    }
+}
+
+/// Whether a silence is long where answers usually take so long.
+fn is_long(silence: Duration, usual: Duration) -> bool {
+    silence >= LEAST.max(usual.saturating_mul(TIMES))
 }
 
 impl Wait {
     /// Whether this side waited for so long that it is the other's fault.
     #[must_use]
     pub fn is_long(&self) -> bool {
-        let in_silence = |usual: Duration| self.silence.is_some_and(|so| so >= LEAST.max(usual.saturating_mul(TIMES)));
+        let in_silence = |usual| self.silence.is_some_and(|silence| is_long(silence, usual));
         self.waited >= self.limit / OF_LIMIT || self.usual.is_some_and(in_silence)
     }
 }
@@ -115,6 +154,10 @@ mod tests {
     fn unanswered(waited: u64, usual: Option<u64>, limit: Duration) -> Outcome {
         let silence = Some(ms(waited));
         Ended::Unanswered(Wait { waited: ms(waited), usual: usual.map(ms), limit, silence }).outcome()
+    }
+
+    fn lost(silence: Option<u64>, usual: Option<u64>) -> Ended {
+        Ended::Lost(Loss { silence: silence.map(ms), usual: usual.map(ms) })
     }
 
     #[test]
@@ -156,12 +199,47 @@ mod tests {
             (Ended::Answered, Outcome::Accepted),
             (Ended::HeldBack, Outcome::Accepted),
             (Ended::TurnedAway, Outcome::Rejected),
-            (Ended::Lost, Outcome::Rejected),
+            (lost(None, Some(5)), Outcome::Unknown),
+            (lost(Some(499), Some(5)), Outcome::Unknown),
+            (lost(Some(500), Some(5)), Outcome::Rejected),
+            (lost(Some(2_999), Some(1_000)), Outcome::Unknown),
+            (lost(Some(3_000), Some(1_000)), Outcome::Rejected),
+            // A client that has just started, before a cluster that is down.
+            (lost(Some(500), None), Outcome::Rejected),
             (Ended::Refused, Outcome::Unknown),
             (Ended::TakenBack, Outcome::Unknown),
         ] {
             assert_eq!(ended.outcome(), expected, "{ended:?}");
         }
+    }
+
+    /// Of a hundred requests a second each is lost after a millisecond, and so many others are answered. Requests sent in each second.
+    fn sent_while_losing(answered_every_ms: Option<u64>) -> [u32; 10] {
+        let mut rng = Pcg64Mcg::seed_from_u64(7);
+        let at = |millis| Timestamp::from_origin(ms(millis));
+        let mut throttle = Throttle::new(at(0), ThrottlePolicy::Paced { k: Multiple::DEFAULT });
+        let (mut sent, mut silence) = ([0; 10], Silence::default());
+        for now in (0..10_000).step_by(10) {
+            if answered_every_ms.is_some_and(|every| now % every == 0) {
+                silence.answered(at(now));
+                throttle.on_outcome(at(now), Criticality::Critical, Outcome::Accepted);
+            }
+            if let Verdict::Send(_) = throttle.ask(at(now), Criticality::Critical, &mut rng) {
+                sent[(now / 1_000) as usize] += 1;
+                let loss = Loss { silence: silence.lost(at(now + 1), at(now)), usual: Some(ms(5)) };
+                throttle.on_outcome(at(now + 1), Criticality::Critical, Ended::Lost(loss).outcome());
+            }
+        }
+        sent
+    }
+
+    /// Seed 7. A URL whose requests are dropped, at twenty times the load of the others, holds nothing back; a cluster that drops all
+    /// is found out within three seconds.
+    #[test]
+    fn losses_are_believed_when_nobody_is_answered() {
+        assert_eq!(sent_while_losing(Some(200)), [100; 10]);
+        let sent = sent_while_losing(None);
+        assert!(sent[3..].iter().all(|sent| *sent <= 3), "{sent:?}");
     }
 
     /// Requests sent in each second to a backend that has never answered, a hundred of them asked for, by callers with this patience.

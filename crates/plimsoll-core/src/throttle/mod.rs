@@ -9,24 +9,30 @@
 //! - [`paced`] goes by each outcome, so that an outage is met in seconds, and its end in seconds.
 //!
 //! Each criticality has a history of its own: what is turned away at a busy backend is the sheddable, and the critical must not be
-//! held back for it. One [`Throttle`] is of one client and one cluster.
+//! held back for it. So has each [operation](Operation) that is rejected: one endpoint that fails holds back itself and not the
+//! others ([`operations`]). One [`Throttle`] is of one client and one cluster.
 //!
 //! What counts as accepted: [`Ended`], one table for all who send.
 
 pub mod adaptive;
+mod draw;
 mod ended;
+mod history;
+mod operations;
 pub mod paced;
 mod silence;
 
-use alloc::boxed::Box;
 use core::fmt;
 use core::time::Duration;
 
 use rand_core::Rng;
 
-pub use self::ended::{Ended, Wait};
+use self::draw::Draw;
+pub use self::ended::{Ended, Loss, Wait};
+use self::history::History;
+use self::operations::{Heard, Operations};
 pub use self::silence::Silence;
-use crate::{Criticality, Ratio, Timestamp};
+use crate::{Criticality, Operation, Ratio, Timestamp};
 
 /// K: how many times what is accepted a client sends, when it cannot send everything.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -107,7 +113,7 @@ impl Default for ThrottlePolicy {
 pub enum Outcome {
     /// The backend took it on, whatever it made of it.
     Accepted,
-    /// The backend was overloaded, out of reach, or did not answer for long.
+    /// The backend was overloaded, or nobody was answered for long.
     Rejected,
     /// Nothing is known of it: it was taken back before anything could be, or the backend was just not there.
     Unknown,
@@ -124,7 +130,7 @@ pub enum Verdict {
 }
 
 /// Why a request is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sent {
     /// Nothing is held back now, or this one was drawn to be sent.
     Ordinary,
@@ -143,64 +149,112 @@ pub struct Hold {
 #[derive(Clone, Debug)]
 pub struct Throttle {
     policy: ThrottlePolicy,
-    histories: Histories,
+    /// Of the cluster, by [`Criticality::rank`]; `None` where nothing is held back.
+    cluster: Option<[Cluster; Criticality::ALL.len()]>,
+    operations: Operations,
 }
 
-/// By [`Criticality::rank`].
+/// What the cluster is known to do with requests of one criticality.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "what nearly everybody has stands in place: it is asked for each request"
-)]
-enum Histories {
-    Off,
-    /// Two kilobytes, which nobody should carry who has another policy.
-    Adaptive(Box<[adaptive::History; Criticality::ALL.len()]>),
-    Paced([paced::Pace; Criticality::ALL.len()]),
+struct Cluster {
+    history: History,
+    heard: Heard,
+    /// Requests, and those of them that were held back; counted while operations are in trouble, and just after.
+    asked: Heard,
+    held: Heard,
+}
+
+impl Cluster {
+    fn new(now: Timestamp, history: History) -> Self {
+        let [heard, asked, held] = [Heard::new(now); 3];
+        Self { history, heard, asked, held }
+    }
+
+    /// The share of requests that was held back in the last seconds, for their operations among other reasons.
+    fn held_lately(&self, now: Timestamp) -> Ratio {
+        let asked = self.asked.count(now);
+        ratio(self.held.count(now) / asked.max(1.0))
+    }
 }
 
 impl Throttle {
-    /// One that has seen nothing yet, and holds nothing back. Allocates, once.
+    /// One that has seen nothing yet, and holds nothing back.
     #[must_use]
     pub fn new(now: Timestamp, policy: ThrottlePolicy) -> Self {
-        let histories = match policy {
-            ThrottlePolicy::Off => Histories::Off,
-            ThrottlePolicy::Adaptive { window, .. } => {
-                let history = adaptive::History::new(now, window);
-                Histories::Adaptive(Box::new([history; Criticality::ALL.len()]))
-            }
-            ThrottlePolicy::Paced { k } => Histories::Paced([paced::Pace::new(now, k); Criticality::ALL.len()]),
-        };
-        Self { policy, histories }
+        let cluster = History::new(now, policy).map(|history| Cluster::new(now, history));
+        let cluster = cluster.map(|cluster| [(); Criticality::ALL.len()].map(|()| cluster.clone()));
+        Self { policy, cluster, operations: Operations::default() }
     }
 
     /// Whether a request of this criticality is sent. Ask once for each attempt that is about to be sent, retries and hedges among
     /// them: they are load like any other.
     pub fn ask(&mut self, now: Timestamp, criticality: Criticality, rng: &mut impl Rng) -> Verdict {
-        match (&mut self.histories, self.policy) {
-            (Histories::Adaptive(of), ThrottlePolicy::Adaptive { k, .. }) => of[criticality.rank()].ask(now, k, rng),
-            (Histories::Paced(of), _) => of[criticality.rank()].ask(now, rng),
-            _ => Verdict::Send(Sent::Ordinary),
+        self.ask_for(now, criticality, Operation::UNKNOWN, rng)
+    }
+
+    /// The same of a request for this operation: it is sent if neither the operation nor the cluster has it held back.
+    pub fn ask_for(
+        &mut self,
+        now: Timestamp,
+        criticality: Criticality,
+        operation: Operation,
+        rng: &mut impl Rng,
+    ) -> Verdict {
+        let Some(cluster) = &mut self.cluster else { return Verdict::Send(Sent::Ordinary) };
+        let Cluster { history: cluster, heard, asked, held } = &mut cluster[criticality.rank()];
+        let is_trouble = !self.operations.is_empty() || held.is_recent(now);
+        if is_trouble {
+            asked.add(now);
         }
+        // The ratio of `adaptive` has no headroom: after four rejections and no accept it would hold back four of five.
+        let is_enough = !operation.is_known()
+            || matches!(self.policy, ThrottlePolicy::Paced { .. })
+            || heard.count(now) >= operations::ENOUGH;
+        let (operation, draw) = (operation.of(criticality), &mut Draw::new(rng));
+        if let Some(share) = self.operations.hold_back(now, operation, draw) {
+            held.add(now);
+            return Verdict::Hold(Hold { share });
+        }
+        let sent = match cluster.judge(now, draw) {
+            Some(sent) => sent,
+            None if !is_enough => Sent::Ordinary,
+            None => {
+                cluster.held_back();
+                if is_trouble {
+                    held.add(now);
+                }
+                return Verdict::Hold(Hold { share: cluster.held(now) });
+            }
+        };
+        cluster.sent(now, sent, draw);
+        Verdict::Send(self.operations.send(now, operation, draw).map_or(sent, |other| sent.max(other)))
     }
 
     /// What became of a request that was sent; once for each.
     pub fn on_outcome(&mut self, now: Timestamp, criticality: Criticality, outcome: Outcome) {
-        match (&mut self.histories, self.policy) {
-            (Histories::Adaptive(of), _) => of[criticality.rank()].on_outcome(now, outcome),
-            (Histories::Paced(of), ThrottlePolicy::Paced { k }) => of[criticality.rank()].on_outcome(now, k, outcome),
-            _ => {}
-        }
+        self.on_outcome_of(now, criticality, Operation::UNKNOWN, outcome);
     }
 
-    /// The share of requests of this criticality that is held back now. For those who look; [`Throttle::ask`] decides.
+    /// The same of a request for this operation. The cluster is told as far as the operation is not alone with it.
+    pub fn on_outcome_of(&mut self, now: Timestamp, criticality: Criticality, operation: Operation, outcome: Outcome) {
+        let Some(cluster) = &mut self.cluster else { return };
+        let Cluster { history, heard, .. } = &mut cluster[criticality.rank()];
+        let parent = (heard.count(now), history.is_in_outage(now));
+        let told = self.operations.on_outcome(now, operation.of(criticality), outcome, parent, self.policy);
+        if told != Outcome::Unknown {
+            heard.add(now);
+        }
+        history.on_outcome(now, told);
+    }
+
+    /// The share of requests of this criticality that is held back: now, whatever they ask for, or in the last seconds for their
+    /// operations, whichever is more. For those who look; [`Throttle::ask`] decides.
     #[must_use]
     pub fn held(&self, now: Timestamp, criticality: Criticality) -> Ratio {
-        match (&self.histories, self.policy) {
-            (Histories::Adaptive(of), ThrottlePolicy::Adaptive { k, .. }) => of[criticality.rank()].held(now, k),
-            (Histories::Paced(of), _) => of[criticality.rank()].held(),
-            _ => Ratio::ZERO,
-        }
+        let Some(cluster) = &self.cluster else { return Ratio::ZERO };
+        let cluster = &cluster[criticality.rank()];
+        let (of_all, lately) = (cluster.history.held(now), cluster.held_lately(now));
+        if of_all > lately { of_all } else { lately }
     }
 
     /// What it goes by.

@@ -46,8 +46,9 @@ use core::time::Duration;
 
 use rand_core::Rng;
 
+use super::draw::Draw;
 use super::{Hold, Multiple, Outcome, Sent, Verdict, ratio};
-use crate::{Ratio, Timestamp, decay, rng};
+use crate::{Ratio, Timestamp, decay};
 
 /// Half a second as a time constant: 0.5 s · ln 2. Short beside the seconds in which a recovery should be over, long beside round trips.
 const HALF_LIFE: Duration = Duration::from_millis(347);
@@ -148,22 +149,58 @@ impl Pace {
 
     /// Whether a request is sent.
     pub fn ask(&mut self, now: Timestamp, rng: &mut impl Rng) -> Verdict {
-        self.asked = self.asked.saturating_add(1);
-        if self.share >= 1.0 {
-            return self.send(now, Sent::Ordinary);
+        let mut draw = Draw::new(rng);
+        match self.judge(now, &mut draw) {
+            Some(sent) => {
+                self.sent(now, sent, &mut draw);
+                Verdict::Send(sent)
+            }
+            None => {
+                self.held_back();
+                Verdict::Hold(Hold { share: self.held() })
+            }
         }
-        let draw = rng::unit(rng);
-        if draw < self.share {
-            self.jitter = 0.5 + draw / self.share;
-            return self.send(now, Sent::Ordinary);
+    }
+
+    /// Whether the next request would be sent, and as what. Changes nothing: another history may hold it back.
+    pub(super) fn judge(&self, now: Timestamp, draw: &mut Draw<impl Rng>) -> Option<Sent> {
+        if self.share >= 1.0 || draw.unit() < self.share {
+            return Some(Sent::Ordinary);
         }
         let interval = if self.outage || self.recovering { PROBE_OUTAGE } else { PROBE };
-        if now.nanos_since(self.sent_at) as f64 >= interval.as_nanos() as f64 * self.jitter {
-            self.share = self.share.max(1.0 / f64::from(self.asked));
-            self.jitter = 0.5 + draw;
-            return self.send(now, Sent::Probe);
+        let is_due = now.nanos_since(self.sent_at) as f64 >= interval.as_nanos() as f64 * self.jitter;
+        is_due.then_some(Sent::Probe)
+    }
+
+    /// The request is sent, as [`judge`](Self::judge) said.
+    pub(super) fn sent(&mut self, now: Timestamp, sent: Sent, draw: &mut Draw<impl Rng>) {
+        if self.share < 1.0 {
+            let draw = draw.unit();
+            match sent {
+                Sent::Ordinary => self.jitter = 0.5 + (draw / self.share).min(1.0),
+                Sent::Probe => {
+                    self.share = self.share.max(1.0 / f64::from(self.asked.saturating_add(1)));
+                    self.jitter = 0.5 + draw;
+                }
+            }
         }
-        Verdict::Hold(Hold { share: self.held() })
+        self.sent_at = self.sent_at.max(now);
+        self.asked = 0;
+    }
+
+    /// The request is not sent.
+    pub(super) fn held_back(&mut self) {
+        self.asked = self.asked.saturating_add(1);
+    }
+
+    /// Whether nothing but a new history is left of it.
+    pub(super) fn is_full(&self) -> bool {
+        self.share >= HEADROOM
+    }
+
+    /// Whether an accept is news: nearly nothing is accepted, or was until just now.
+    pub(super) fn is_in_outage(&self) -> bool {
+        self.outage || self.recovering
     }
 
     /// What became of one that was sent.
@@ -210,12 +247,6 @@ impl Pace {
     #[must_use]
     pub fn held(&self) -> Ratio {
         ratio(1.0 - self.share)
-    }
-
-    fn send(&mut self, now: Timestamp, sent: Sent) -> Verdict {
-        self.sent_at = self.sent_at.max(now);
-        self.asked = 0;
-        Verdict::Send(sent)
     }
 
     fn gain(&self, is_certain: bool) -> f64 {

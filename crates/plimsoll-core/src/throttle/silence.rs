@@ -20,6 +20,8 @@ pub struct Silence {
     /// What was waited in vain since, and until when.
     in_vain: Duration,
     until: Option<Timestamp>,
+    /// When the first request was sent of those that were lost since.
+    lost_since: Option<Timestamp>,
 }
 
 impl Silence {
@@ -39,6 +41,17 @@ impl Silence {
         self.in_vain = self.in_vain.saturating_add(now.since(from));
         self.until = Some(now);
         Some(self.in_vain)
+    }
+
+    /// What was sent at `sent` is lost: no connection, or one that broke. For how long requests have been lost and nobody was
+    /// answered; `None` if somebody was answered since `sent`.
+    pub fn lost(&mut self, now: Timestamp, sent: Timestamp) -> Option<Duration> {
+        if self.answered_at.is_some_and(|answered| answered >= sent) {
+            return None;
+        }
+        let since = self.lost_since.map_or(sent, |since| since.min(sent));
+        self.lost_since = Some(since);
+        Some(now.since(since))
     }
 }
 
@@ -69,6 +82,24 @@ mod tests {
         silence.answered(at(3_600_150));
         assert_eq!(silence.unanswered(at(3_600_200), at(3_600_100), ms(5)), None, "it was answered since");
         assert_eq!(silence.unanswered(at(3_600_300), at(3_600_160), ms(5)), Some(ms(140)));
+    }
+
+    #[test]
+    fn losses_last_from_the_first_until_there_is_an_answer() {
+        let mut silence = Silence::default();
+        silence.answered(at(100));
+        for (sent, now, expected) in [
+            (90, 110, None),
+            // Nothing was asked for an hour, which is no silence.
+            (3_600_000, 3_600_001, Some(1)),
+            (3_600_400, 3_600_401, Some(401)),
+            (3_600_200, 3_600_500, Some(500)),
+        ] {
+            assert_eq!(silence.lost(at(now), at(sent)), expected.map(ms), "{sent}");
+        }
+        silence.answered(at(3_600_510));
+        assert_eq!(silence.lost(at(3_600_520), at(3_600_505)), None);
+        assert_eq!(silence.lost(at(3_600_530), at(3_600_520)), Some(ms(10)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_core::retry::{self, Budget, BudgetConfig, MaxAttempts, RetryConfig};
-use plimsoll_core::{Ratio, Timestamp};
+use plimsoll_core::{Operation, Ratio, Timestamp};
 use rand_pcg::Pcg64Mcg;
 
 /// Whether clients send again what has failed.
@@ -50,12 +50,12 @@ impl Retrier {
 
     /// A request begins.
     pub(crate) fn begin(&mut self, now: Timestamp) {
-        self.budget.on_request(now);
+        self.budget.on_request(now, Operation::UNKNOWN);
     }
 
     /// A retry that was granted was not sent.
     pub(crate) fn give_back(&mut self) {
-        self.budget.give_back();
+        self.budget.give_back(Operation::UNKNOWN);
     }
 
     pub(crate) fn decide(&mut self, now: Timestamp, attempt: &retry::Attempt, rng: &mut Pcg64Mcg) -> Next {

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 use plimsoll_core::throttle::{self, Ended, Wait};
-use plimsoll_core::{BackendId, Criticality, LoadReport, Outcome, Timestamp};
+use plimsoll_core::{BackendId, LoadReport, Outcome, Timestamp};
 use tokio::time::Instant;
 
 use super::batch::Place;
-use super::cluster::{Done, Ending, Report, Shared, Since, Taken, Unanswered};
+use super::cluster::{Done, Ending, Kind, Report, Shared, Since, Taken, Unanswered};
 use super::http1::Connection;
 use super::pool::StreamId;
 
@@ -52,7 +52,7 @@ pub(crate) struct Attempt {
     home: Arc<dyn Home>,
     id: BackendId,
     started: Timestamp,
-    criticality: Criticality,
+    kind: Kind,
     /// The most that is waited for the answer, if whoever asked has the time.
     limit: Duration,
     /// From when on there was the connection that it is on; when it began, if one was there.
@@ -81,12 +81,12 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Takes on what [`Shared::pick`] gave.
-    pub(crate) fn new(home: Arc<dyn Home>, id: BackendId, started: Timestamp, criticality: Criticality) -> Self {
+    pub(crate) fn new(home: Arc<dyn Home>, id: BackendId, started: Timestamp, kind: Kind) -> Self {
         Self {
             home,
             id,
             started,
-            criticality,
+            kind,
             limit: Duration::MAX,
             connected_at: started,
             is_told: false,
@@ -208,7 +208,7 @@ impl Attempt {
         let outcome = self.ended.unwrap_or_else(|| self.by_head()).outcome();
         let is_taken = !self.is_told && cluster.throttles() && outcome == throttle::Outcome::Accepted;
         self.is_told |= is_taken;
-        let taken = Taken { criticality: self.criticality, outcome };
+        let taken = Taken { kind: self.kind, outcome };
         cluster.report(cluster.now(), self.id, &report, is_taken.then_some(taken));
     }
 
@@ -226,7 +226,10 @@ impl Attempt {
         let outcome = self.outcome.unwrap_or(outcome);
         match self.status {
             Some(status) => self.end(outcome, Ending::Answered(status), ended_by(outcome)),
-            None => self.end(outcome, Ending::Broken, Ended::Lost),
+            None => {
+                let lost = self.lost();
+                self.end(outcome, Ending::Broken, lost);
+            }
         }
     }
 
@@ -235,7 +238,10 @@ impl Attempt {
         match (ending, self.status) {
             (Ending::Cancelled, None) => self.end(Outcome::Cancelled, ending, Ended::TakenBack),
             (Ending::Cancelled, Some(_)) => self.end(Outcome::Cancelled, ending, Ended::Answered),
-            _ => self.fail_as(ending, Ended::Lost),
+            _ => {
+                let lost = self.lost();
+                self.fail_as(ending, lost);
+            }
         }
     }
 
@@ -284,6 +290,14 @@ impl Attempt {
         self.home.cluster().unanswered(self.id, since, limit)
     }
 
+    /// How it has ended if no connection was to be had, or that broke. One that breaks after the head of a response was answered.
+    fn lost(&self) -> Ended {
+        match self.status {
+            Some(_) => self.by_head(),
+            None => Ended::Lost(self.home.cluster().lost(self.started)),
+        }
+    }
+
     /// How it has ended, as far as there is the head of a response.
     fn by_head(&self) -> Ended {
         self.outcome.map_or(Ended::Answered, ended_by)
@@ -299,17 +313,30 @@ impl Attempt {
             let in_vain_since = self.sent_at.filter(|_| self.status.is_none());
             self.home.give_back(stream, in_vain_since, now);
         }
-        let taken = self.ended.unwrap_or(ended).outcome();
+        let ended = self.ended.unwrap_or(ended);
+        let taken = ended.outcome();
         let mut place = self.place.take();
         if let Some(place) = &mut place {
-            match taken {
-                throttle::Outcome::Rejected => place.rejected(),
-                throttle::Outcome::Accepted => place.accepted(),
-                throttle::Outcome::Unknown => {}
+            match (ended, taken) {
+                // Work that is lost must not come back at once, whoever else was answered.
+                (Ended::Lost(_), _) | (_, throttle::Outcome::Rejected) => place.rejected(),
+                (_, throttle::Outcome::Accepted) => place.accepted(),
+                (_, throttle::Outcome::Unknown) => {}
             }
         }
-        let taken = (!self.is_told).then_some(Taken { criticality: self.criticality, outcome: taken });
-        cluster.finish(now, self.id, &Done { outcome, ending, latency: self.latency, report: self.report, taken });
+        let taken = (!self.is_told).then_some(Taken { kind: self.kind, outcome: taken });
+        cluster.finish(
+            now,
+            self.id,
+            &Done {
+                operation: self.kind.operation,
+                outcome,
+                ending,
+                latency: self.latency,
+                report: self.report,
+                taken,
+            },
+        );
         // Last, so that who gets the place finds the backend free.
         drop(place);
     }
@@ -347,6 +374,7 @@ impl Drop for Attempt {
 mod tests {
     use std::collections::VecDeque;
 
+    use plimsoll_core::Operation;
     use plimsoll_core::throttle::ThrottlePolicy;
 
     use super::*;
@@ -381,9 +409,13 @@ mod tests {
     }
 
     fn attempt(home: &Arc<Nowhere>) -> Option<Attempt> {
+        attempt_of(home, Kind::default())
+    }
+
+    fn attempt_of(home: &Arc<Nowhere>, kind: Kind) -> Option<Attempt> {
         let now = home.cluster().now();
-        match home.cluster().pick(now, Criticality::Critical) {
-            Found::Backend(id, _) => Some(Attempt::new(home.clone(), id, now, Criticality::Critical)),
+        match home.cluster().pick(now, kind) {
+            Found::Backend(id, _) => Some(Attempt::new(home.clone(), id, now, kind)),
             Found::Held(_) => None,
             _ => panic!("the backend is healthy, and has room"),
         }
@@ -423,6 +455,57 @@ mod tests {
             }
         }
         assert!(count <= 20, "{count}");
+    }
+
+    fn of_operation(operation: Operation) -> Kind {
+        Kind { operation, ..Kind::default() }
+    }
+
+    /// What becomes of twenty requests a second for one operation, while those of another, at ten times that, end in a fault. How many of
+    /// the first are sent, of 200.
+    async fn sent_beside(fault: impl Fn(Attempt)) -> u32 {
+        let home = nowhere();
+        let (good, bad) = (of_operation(Operation::new(1, 1)), of_operation(Operation::new(2, 2)));
+        let mut sent = 0;
+        for tick in 0..2_000 {
+            tokio::time::advance(Duration::from_millis(5)).await;
+            if let Some(bad) = attempt_of(&home, bad) {
+                fault(bad);
+            }
+            if tick % 10 == 0
+                && let Some(mut good) = attempt_of(&home, good)
+            {
+                sent += 1;
+                good.answered(StatusCode::OK, Some(Outcome::Success));
+                good.complete(Outcome::Success);
+            }
+        }
+        sent
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operation_that_is_lost_or_overloaded_holds_back_no_other() {
+        let lost = sent_beside(|mut attempt| attempt.fail(Ending::Broken)).await;
+        let overloaded = sent_beside(|mut attempt| {
+            attempt.answered(StatusCode::SERVICE_UNAVAILABLE, Some(Outcome::Overloaded));
+            attempt.complete(Outcome::Success);
+        })
+        .await;
+        assert_eq!((lost, overloaded), (200, 200));
+    }
+
+    /// Half a second, and fourteen losses more; then a probe each half second at most.
+    #[tokio::test(start_paused = true)]
+    async fn losses_are_held_back_for_when_nobody_is_answered() {
+        let (home, mut sent) = (nowhere(), 0);
+        for _ in 0..1_000 {
+            tokio::time::advance(Duration::from_millis(10)).await;
+            if let Some(mut lost) = attempt(&home) {
+                sent += 1;
+                lost.fail(Ending::Broken);
+            }
+        }
+        assert!((64..150).contains(&sent), "{sent}");
     }
 
     /// The second half of a body never comes, or a page is slow and its reader impatient: nobody else is to suffer for it.

@@ -38,7 +38,7 @@ pub enum Error {
         waited: Duration,
     },
     /// The client holds requests of this criticality back, because most of them are being turned away. Nothing was sent.
-    #[error("held back: of {criticality} requests to this cluster {:.0}% are, since most are turned away", held.as_f64() * 100.0)]
+    #[error("held back: {:.0}% of such {criticality} requests to this cluster are, since most are turned away", held.as_f64() * 100.0)]
     Throttled {
         /// Of the request.
         criticality: Criticality,

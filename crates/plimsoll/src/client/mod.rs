@@ -42,6 +42,7 @@ mod form;
 mod http1;
 mod inherit;
 mod localities;
+mod operations;
 mod outgoing;
 mod pool;
 mod refused;

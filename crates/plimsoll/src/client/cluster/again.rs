@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use plimsoll_core::retry::{Again, Attempt, Failure, GiveUp, Repeat, Tells, Verdict, Where};
-use plimsoll_core::throttle::Wait;
-use plimsoll_core::{BackendId, Completion, Criticality, Outcome, Ratio, Timestamp};
+use plimsoll_core::throttle::{Loss, Wait};
+use plimsoll_core::{BackendId, Completion, Criticality, Operation, Outcome, Ratio, Timestamp};
 
 use super::Shared;
-use super::machine::{Found, Machine};
+use super::machine::{Found, Kind, Machine};
 use crate::client::told::GivenUp;
 
 /// A request that a backend may have seen and did not serve.
 pub(crate) struct Ask<'a> {
-    pub(crate) criticality: Criticality,
+    pub(crate) kind: Kind,
     /// Backends by which it was not served.
     pub(crate) tried: &'a [BackendId],
     /// How often it was sent.
@@ -38,6 +38,8 @@ pub(crate) enum Grant {
 /// back what it took.
 pub(crate) struct Retry<'a> {
     cluster: &'a Shared,
+    /// What its request asks for.
+    operation: Operation,
     /// Why it is made.
     reason: &'static str,
     /// What its caller is told if it is not made.
@@ -65,7 +67,7 @@ impl Retry<'_> {
 impl Drop for Retry<'_> {
     fn drop(&mut self) {
         if !self.is_made {
-            self.cluster.machine.lock().budget.give_back();
+            self.cluster.machine.lock().budget.give_back(self.operation);
         }
     }
 }
@@ -118,12 +120,12 @@ impl Shared {
         ask: &Ask<'_>,
     ) -> Result<(Retry<'_>, Grant), Denied> {
         let (tells, grant) = self.machine.lock().again(now, ask)?;
-        Ok((Retry { cluster: self, reason, tells, is_made: false }, grant))
+        Ok((Retry { cluster: self, operation: ask.kind.operation, reason, tells, is_made: false }, grant))
     }
 
     /// A backend for a request that was to wait before it is sent again: preferably none of `tried`, but rather one of them than none.
-    pub(crate) fn pick_again(&self, now: Timestamp, criticality: Criticality, tried: &[BackendId]) -> Found {
-        self.machine.lock().begin(now, criticality, tried)
+    pub(crate) fn pick_again(&self, now: Timestamp, kind: Kind, tried: &[BackendId]) -> Found {
+        self.machine.lock().begin(now, kind, tried)
     }
 
     /// What having waited in vain for an answer of `id` looks like, to who watches it and to who watches all backends. Tell it of each such
@@ -139,9 +141,17 @@ impl Shared {
         Unanswered { of_backend: wait(of_backend), of_all: wait(of_all) }
     }
 
+    /// What the loss of a request that was sent at `sent` looks like to who watches all backends. Tell it of each such request once.
+    #[cold]
+    pub(crate) fn lost(&self, sent: Timestamp) -> Loss {
+        let now = self.now();
+        let mut machine = self.machine.lock();
+        Loss { silence: machine.lost(now, sent), usual: machine.usual.latency() }
+    }
+
     /// A request that was to be sent was not, in the end.
-    pub(crate) fn not_sent(&self, now: Timestamp, criticality: Criticality) {
-        self.machine.lock().not_sent(now, criticality);
+    pub(crate) fn not_sent(&self, now: Timestamp, kind: Kind) {
+        self.machine.lock().not_sent(now, kind);
     }
 
     /// A request that had failed was not tried again.
@@ -170,13 +180,14 @@ impl Machine {
                 (true, false) => Repeat::Unsafe,
             },
             deadline: Some(ask.deadline),
+            operation: ask.kind.operation,
             takes: self.usual.latency().unwrap_or_default(),
         };
         let policy = self.config.retry.attempts;
         match policy.decide(now, &attempt, &mut self.budget, &mut self.rng) {
             Verdict::GiveUp(why) => Err(Denied { why: given_up(why), tells: told(why.tells()) }),
             Verdict::Again(Again { wait: Duration::ZERO, at: Where::Elsewhere }) => self
-                .at_once(now, ask.criticality, ask.tried)
+                .at_once(now, ask.kind, ask.tried)
                 .map(|id| (tells, Grant::At(id)))
                 .map_err(|why| Denied { why, tells }),
             Verdict::Again(Again { wait, .. }) => Ok((tells, Grant::After(wait))),
@@ -191,28 +202,23 @@ impl Machine {
 
     /// A backend that a request was not at, with room for it: what few others would take is not queued for. Without one, what was taken from
     /// the budget goes back.
-    pub(super) fn at_once(
-        &mut self,
-        now: Timestamp,
-        criticality: Criticality,
-        tried: &[BackendId],
-    ) -> Result<BackendId, GivenUp> {
-        let refused = match self.begin(now, criticality, tried) {
+    pub(super) fn at_once(&mut self, now: Timestamp, kind: Kind, tried: &[BackendId]) -> Result<BackendId, GivenUp> {
+        let refused = match self.begin(now, kind, tried) {
             Found::Backend(id, _) if !tried.contains(&id) => return Ok(id),
             Found::Backend(id, _) => {
                 let completion = Completion { outcome: Outcome::Cancelled, latency: None };
                 self.balancer.finish(now, id, completion, &mut ());
-                self.not_sent(now, criticality);
+                self.not_sent(now, kind);
                 GivenUp::NoOther
             }
             Found::Wait(..) => {
-                self.not_sent(now, criticality);
+                self.not_sent(now, kind);
                 GivenUp::NoOther
             }
             Found::NoBackend | Found::NoRoom => GivenUp::NoOther,
             Found::Held(_) => GivenUp::HeldBack,
         };
-        self.budget.give_back();
+        self.budget.give_back(kind.operation);
         Err(refused)
     }
 }

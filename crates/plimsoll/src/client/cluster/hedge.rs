@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use plimsoll_core::retry::Repeat;
 use plimsoll_core::retry::hedge::{Verdict, Waiting, Why};
-use plimsoll_core::{BackendId, Criticality, Timestamp};
+use plimsoll_core::{BackendId, Timestamp};
 
 use super::Shared;
-use super::machine::Machine;
+use super::machine::{Kind, Machine};
 
 /// What is known of the first attempt of a request that could be hedged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +33,8 @@ impl Shared {
     }
 
     /// A backend for a hedge of a request that is at `first`, if it is sent one. There it counts as active.
-    pub(crate) fn hedge(
-        &self,
-        now: Timestamp,
-        criticality: Criticality,
-        first: BackendId,
-        deadline: Timestamp,
-    ) -> Option<BackendId> {
-        self.machine.lock().hedge(now, criticality, first, deadline)
+    pub(crate) fn hedge(&self, now: Timestamp, kind: Kind, first: BackendId, deadline: Timestamp) -> Option<BackendId> {
+        self.machine.lock().hedge(now, kind, first, deadline)
     }
 
     /// A request that could be hedged has ended, by the answer to its hedge if `has_won`.
@@ -57,18 +51,18 @@ impl Shared {
 }
 
 impl Machine {
-    fn hedge(
-        &mut self,
-        now: Timestamp,
-        criticality: Criticality,
-        first: BackendId,
-        deadline: Timestamp,
-    ) -> Option<BackendId> {
+    fn hedge(&mut self, now: Timestamp, kind: Kind, first: BackendId, deadline: Timestamp) -> Option<BackendId> {
         let max_attempts = self.config.retry.attempts.max_attempts;
-        let waiting = Waiting { number: 1, max_attempts, repeat: Repeat::Safe, deadline: Some(deadline) };
+        let waiting = Waiting {
+            number: 1,
+            max_attempts,
+            repeat: Repeat::Safe,
+            deadline: Some(deadline),
+            operation: kind.operation,
+        };
         match self.hedge?.ask(now, &waiting, &mut self.budget) {
             Verdict::Hedge => {
-                let second = self.at_once(now, criticality, &[first]).ok()?;
+                let second = self.at_once(now, kind, &[first]).ok()?;
                 self.counts.hedges.sent += 1;
                 Some(second)
             }

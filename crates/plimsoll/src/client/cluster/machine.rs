@@ -15,7 +15,8 @@ use plimsoll_core::retry::Budget;
 use plimsoll_core::retry::hedge::Hedge;
 use plimsoll_core::throttle::{self, Hold, Silence, Throttle, Verdict};
 use plimsoll_core::{
-    BackendId, BackendSnapshot, Balancer, Completion, Criticality, Event, LoadReport, Outcome, Pick, Timestamp,
+    BackendId, BackendSnapshot, Balancer, Completion, Criticality, Event, LoadReport, Operation, Outcome, Pick,
+    Timestamp,
 };
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -54,9 +55,17 @@ pub struct BackendView {
     pub counts: BackendCounts,
 }
 
+/// By what requests are told apart: what is known of one kind is not held against another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) criticality: Criticality,
+    pub(crate) operation: Operation,
+}
+
 /// How an attempt ended, with what was learnt from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
+    pub(crate) operation: Operation,
     pub(crate) outcome: Outcome,
     pub(crate) ending: Ending,
     pub(crate) latency: Option<Duration>,
@@ -65,10 +74,10 @@ pub(crate) struct Done {
     pub(crate) taken: Option<Taken>,
 }
 
-/// What became of a request of this criticality that was sent, as the throttle has it.
+/// What became of a request of this kind that was sent, as the throttle has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
-    pub(crate) criticality: Criticality,
+    pub(crate) kind: Kind,
     pub(crate) outcome: throttle::Outcome,
 }
 
@@ -155,12 +164,13 @@ impl Machine {
 
     /// A backend for a request that is about to be sent, unless it is held back. With [`Found::Backend`] and [`Found::Wait`] the
     /// throttle must be told what became of it.
-    pub(super) fn begin(&mut self, now: Timestamp, criticality: Criticality, tried: &[BackendId]) -> Found {
-        if let Verdict::Hold(hold) = self.throttle.ask(now, criticality, &mut self.rng) {
+    pub(super) fn begin(&mut self, now: Timestamp, kind: Kind, tried: &[BackendId]) -> Found {
+        let Kind { criticality, operation } = kind;
+        if let Verdict::Hold(hold) = self.throttle.ask_for(now, criticality, operation, &mut self.rng) {
             return Found::Held(hold);
         }
         let Some(at) = self.route(now, criticality) else {
-            self.not_sent(now, criticality);
+            self.not_sent(now, kind);
             return Found::NoRoom;
         };
         if tried.is_empty() && !self.queues[at].is_empty() {
@@ -169,21 +179,22 @@ impl Machine {
         }
         let found = self.pick(now, at, tried);
         if let Found::NoBackend = found {
-            self.not_sent(now, criticality);
+            self.not_sent(now, kind);
         }
         found
     }
 
     /// A request that was to be sent was not, in the end.
-    pub(super) fn not_sent(&mut self, now: Timestamp, criticality: Criticality) {
-        self.taken(now, Taken { criticality, outcome: throttle::Outcome::Unknown });
+    pub(super) fn not_sent(&mut self, now: Timestamp, kind: Kind) {
+        self.taken(now, Taken { kind, outcome: throttle::Outcome::Unknown });
     }
 
     pub(super) fn taken(&mut self, now: Timestamp, taken: Taken) {
         if taken.outcome == throttle::Outcome::Accepted {
             self.silence.answered(now);
         }
-        self.throttle.on_outcome(now, taken.criticality, taken.outcome);
+        let Kind { criticality, operation } = taken.kind;
+        self.throttle.on_outcome_of(now, criticality, operation, taken.outcome);
     }
 
     pub(super) fn pick(&mut self, now: Timestamp, at: usize, tried: &[BackendId]) -> Found {
@@ -230,7 +241,7 @@ impl Machine {
         }
         self.report(now, id, &done.report);
         let (events, completion) = (&mut self.events, Completion { outcome: done.outcome, latency: done.latency });
-        self.balancer.finish(now, id, completion, &mut |at, event| events.push((at, event)));
+        self.balancer.finish_for(now, id, done.operation, completion, &mut |at, event| events.push((at, event)));
         self.news(now)
     }
 
@@ -370,6 +381,11 @@ impl Machine {
         let Some(usual) = self.usual.latency() else { return [None; 2] };
         let of_member = self.member_mut(id).and_then(|member| member.silence.unanswered(now, sent, usual));
         [of_member, self.silence.unanswered(now, sent, usual)]
+    }
+
+    /// What was sent at `sent` is lost. For how long nobody has been answered; `None` if somebody was answered since.
+    pub(super) fn lost(&mut self, now: Timestamp, sent: Timestamp) -> Option<Duration> {
+        self.silence.lost(now, sent)
     }
 
     pub(super) fn view(&self, now: Timestamp) -> Vec<BackendView> {

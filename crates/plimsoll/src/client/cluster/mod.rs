@@ -24,10 +24,11 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
+use http::Request;
 use parking_lot::Mutex;
 use plimsoll_core::health::State;
 use plimsoll_core::throttle::ThrottlePolicy;
-use plimsoll_core::{BackendId, Event, Timestamp};
+use plimsoll_core::{BackendId, Event, Operation, Timestamp};
 use tokio::sync::{Notify, watch};
 
 pub use self::again::Restraint;
@@ -37,12 +38,13 @@ pub(crate) use self::backend::Persistence;
 pub(crate) use self::hedge::First;
 pub use self::localities::LocalityView;
 pub use self::machine::{BackendView, Notice};
-pub(crate) use self::machine::{Done, Found, Report, Taken};
+pub(crate) use self::machine::{Done, Found, Kind, Report, Taken};
 use self::machine::{Machine, News};
 pub use self::tally::{BackendCounts, ClusterCounts, Ending, HedgeCounts, Latencies};
 pub(crate) use self::wait::NoTurn;
 use super::config::ClusterConfig;
 use super::error::ConnectError;
+use super::operations::Operations;
 use crate::clock::Clock;
 use crate::discover::{Discover, Endpoint};
 
@@ -61,6 +63,8 @@ type Hook = Box<dyn Fn(&Notice) + Send + Sync>;
 pub(crate) struct Shared {
     name: Box<str>,
     clock: Clock,
+    /// By which operations are told apart.
+    operations: Operations,
     machine: Mutex<Machine>,
     /// Whether requests may be held back.
     throttles: AtomicBool,
@@ -89,6 +93,7 @@ impl Cluster {
         let clock = Clock::start();
         let cluster = Self(Arc::new(Shared {
             name: name.into(),
+            operations: Operations::default(),
             throttles: AtomicBool::new(config.throttle != ThrottlePolicy::Off),
             retries: AtomicBool::new(config.retry.is_on()),
             hedges: AtomicBool::new(config.retry.hedges()),
@@ -232,6 +237,11 @@ impl Shared {
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// What a request asks for.
+    pub(crate) fn operation<B>(&self, request: &Request<B>) -> Operation {
+        self.operations.of(request)
     }
 
     pub(crate) fn config(&self) -> Arc<ClusterConfig> {

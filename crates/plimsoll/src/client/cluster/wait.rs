@@ -10,14 +10,21 @@ use std::task::{Context, Poll, Waker};
 use plimsoll_core::queue::{Hand, Ticket};
 use plimsoll_core::{BackendId, Criticality, Outcome, Timestamp, throttle};
 
-use super::machine::{Done, Found, Machine, Report, Taken};
+use super::machine::{Done, Found, Kind, Machine, Report, Taken};
 use super::{Ending, Shared};
 use crate::client::config::RequestConfig;
 
-/// How an attempt ends that was never made, of a request of this criticality.
-fn given_back(criticality: Criticality) -> Done {
-    let taken = Some(Taken { criticality, outcome: throttle::Outcome::Unknown });
-    Done { outcome: Outcome::Cancelled, ending: Ending::Cancelled, latency: None, report: Report::None, taken }
+/// How an attempt ends that was never made, of a request of this kind.
+fn given_back(kind: Kind) -> Done {
+    let taken = Some(Taken { kind, outcome: throttle::Outcome::Unknown });
+    Done {
+        operation: kind.operation,
+        outcome: Outcome::Cancelled,
+        ending: Ending::Cancelled,
+        latency: None,
+        report: Report::None,
+        taken,
+    }
 }
 
 /// Why a wait ended without a backend.
@@ -34,10 +41,11 @@ type Turn = Result<(BackendId, RequestConfig), NoTurn>;
 
 impl Shared {
     /// A backend for a request that has just arrived.
-    pub(crate) fn pick(&self, now: Timestamp, criticality: Criticality) -> Found {
+    pub(crate) fn pick(&self, now: Timestamp, kind: Kind) -> Found {
+        let criticality = kind.criticality;
         let mut machine = self.machine.lock();
-        machine.budget.on_request(now);
-        let found = machine.begin(now, criticality, &[]);
+        machine.budget.on_request(now, kind.operation);
+        let found = machine.begin(now, kind, &[]);
         match found {
             Found::Held(_) => machine.counts.throttled[criticality.rank()] += 1,
             Found::NoRoom => machine.counts.no_room[criticality.rank()] += 1,
@@ -56,15 +64,15 @@ impl Shared {
     }
 
     /// A backend for a further attempt after one of which nothing was sent, preferably none of `tried`.
-    pub(crate) fn pick_except(&self, now: Timestamp, criticality: Criticality, tried: &[BackendId]) -> Found {
+    pub(crate) fn pick_except(&self, now: Timestamp, kind: Kind, tried: &[BackendId]) -> Found {
         let mut machine = self.machine.lock();
         machine.counts.further_attempts += 1;
-        machine.begin(now, criticality, tried)
+        machine.begin(now, kind, tried)
     }
 
     /// Waits for a turn in the queue of this locality, for as long as it is polled; the throttle has let the request pass.
-    pub(crate) async fn wait_turn(&self, criticality: Criticality, at: usize, tried: &[BackendId]) -> Turn {
-        let mut wait = Wait { shared: self, criticality, at, tried, ticket: None };
+    pub(crate) async fn wait_turn(&self, kind: Kind, at: usize, tried: &[BackendId]) -> Turn {
+        let mut wait = Wait { shared: self, kind, at, tried, ticket: None };
         std::future::poll_fn(|cx| wait.poll(cx)).await
     }
 
@@ -78,7 +86,7 @@ impl Shared {
 /// No waker is dropped under the lock: that may be the end of a task, with requests of its own.
 struct Wait<'a> {
     shared: &'a Shared,
-    criticality: Criticality,
+    kind: Kind,
     /// The locality to which it was to go.
     at: usize,
     tried: &'a [BackendId],
@@ -109,7 +117,7 @@ impl Wait<'_> {
             }
             (Hand::NoBackend, _) => {
                 self.leave(machine);
-                machine.not_sent(now, self.criticality);
+                machine.not_sent(now, self.kind);
                 Poll::Ready(Err(NoTurn::NoBackend))
             }
         }
@@ -120,7 +128,7 @@ impl Wait<'_> {
         let comes_again = self.ticket.is_some();
         if !comes_again {
             if machine.waiting() >= machine.config.requests.max_pending {
-                machine.not_sent(now, self.criticality);
+                machine.not_sent(now, self.kind);
                 return Poll::Ready(Err(NoTurn::Full));
             }
             machine.counts.waited += 1;
@@ -133,7 +141,7 @@ impl Wait<'_> {
             };
             if let Some(turn) = turn {
                 if turn.is_err() {
-                    machine.not_sent(now, self.criticality);
+                    machine.not_sent(now, self.kind);
                 }
                 self.leave(machine);
                 return Poll::Ready(turn);
@@ -162,12 +170,12 @@ impl Drop for Wait<'_> {
         let left = self.leave(&mut machine);
         let served = if let Some((Hand::Backend(id), _)) = left { Some(id) } else { None };
         if served.is_none() {
-            machine.not_sent(now, self.criticality);
+            machine.not_sent(now, self.kind);
         }
         drop(machine);
         drop(left);
         if let Some(id) = served {
-            self.shared.finish(now, id, &given_back(self.criticality));
+            self.shared.finish(now, id, &given_back(self.kind));
         }
     }
 }

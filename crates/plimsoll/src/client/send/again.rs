@@ -136,7 +136,7 @@ impl<B: RequestBody> Call<'_, B> {
             self.tried.push(id);
         }
         let ask = Ask {
-            criticality: self.criticality,
+            kind: self.kind,
             tried: &self.tried,
             attempts: self.seen,
             failure,

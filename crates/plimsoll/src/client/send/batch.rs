@@ -22,7 +22,7 @@ use crate::client::Terms;
 use crate::client::attempt::{Attempt, Home as _};
 use crate::client::batch::{Batch, Full, Place};
 use crate::client::body::ResponseBody;
-use crate::client::cluster::Found;
+use crate::client::cluster::{Found, Kind};
 use crate::client::error::Error;
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::{Pool, RequestBody};
@@ -69,7 +69,7 @@ pub(super) async fn send<B: RequestBody>(
         informational: terms.informational.as_ref(),
         lent_host: false,
         started,
-        criticality,
+        kind: Kind { criticality, operation: cluster.operation(&request) },
         tried: Vec::new(),
         made: 0,
         seen: 0,
@@ -119,7 +119,7 @@ impl<B: RequestBody> Call<'_, B> {
     ) -> Result<Response<ResponseBody>, Error> {
         let cluster = self.pool.cluster();
         let now = cluster.now();
-        let (failure, error) = match cluster.pick_batch(now, self.criticality) {
+        let (failure, error) = match cluster.pick_batch(now, self.kind.criticality) {
             Found::Backend(id, _) => {
                 let (due, patience) = (now + self.timeout, self.started + self.left);
                 self.deadline = cluster.clock().instant(due.min(patience));

@@ -169,7 +169,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
     fn hedge(&self, first: BackendId) -> Option<BackendId> {
         let cluster = self.pool.cluster();
         let deadline = self.started + self.left.min(self.timeout);
-        cluster.hedge(cluster.now(), self.criticality, first, deadline)
+        cluster.hedge(cluster.now(), self.kind, first, deadline)
     }
 
     async fn send_hedge(&mut self, id: BackendId, mut request: Request<Outgoing<B>>) -> Tried {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
-use plimsoll_core::{BackendId, Criticality, Outcome, Timestamp};
+use plimsoll_core::{BackendId, Outcome, Timestamp};
 use plimsoll_wire::headers::GRPC_STATUS;
 use plimsoll_wire::metadata::{Metadata, say_criticality};
 use plimsoll_wire::shed::ShedReason;
@@ -28,7 +28,7 @@ use super::attempt::{Attempt, Home, Race};
 use super::batch::Place;
 use super::body::{ResponseBody, Source};
 use super::classify;
-use super::cluster::{Backend, Denied, Ending, Found, NoTurn, Retry};
+use super::cluster::{Backend, Denied, Ending, Found, Kind, NoTurn, Retry};
 use super::config::{Protocol, RequestConfig};
 use super::error::{ConnectError, Error};
 use super::http1::Informational;
@@ -92,7 +92,7 @@ struct Call<'a, B> {
     informational: Option<&'a Informational>,
     lent_host: bool,
     started: Timestamp,
-    criticality: Criticality,
+    kind: Kind,
     /// Backends by which it was not served.
     tried: Vec<BackendId>,
     /// Attempts, the present one included.
@@ -145,7 +145,8 @@ pub(super) fn send<B: RequestBody>(
         if left.is_zero() {
             return Err(Error::Timeout { after: left, address: None, attempts: 0 });
         }
-        let (turn, requests) = match cluster.pick(started, criticality) {
+        let kind = Kind { criticality, operation: cluster.operation(&request) };
+        let (turn, requests) = match cluster.pick(started, kind) {
             Found::Backend(id, requests) => (Turn::At(id, started), requests),
             Found::Wait(requests, at) => (Turn::Queue(at), requests),
             Found::NoBackend => return Err(Error::NoBackend),
@@ -169,7 +170,7 @@ pub(super) fn send<B: RequestBody>(
             informational: terms.informational.as_ref(),
             lent_host: false,
             started,
-            criticality,
+            kind,
             tried: Vec::new(),
             made: 0,
             seen: 0,
@@ -250,7 +251,7 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// An attempt at `id`, which was chosen then, begins.
     fn begin(&mut self, id: BackendId, picked_at: Timestamp) -> Attempt {
-        let attempt = Attempt::new(self.pool.clone(), id, picked_at, self.criticality);
+        let attempt = Attempt::new(self.pool.clone(), id, picked_at, self.kind);
         attempt.within(self.limit).in_place(self.place.take()).in_race(self.race.clone())
     }
 
@@ -289,16 +290,16 @@ impl<B: RequestBody> Call<'_, B> {
         if cluster.clock().instant(now) >= self.deadline {
             return Err(GivenUp::TooLate);
         }
-        match cluster.pick_except(now, self.criticality, &self.tried) {
+        match cluster.pick_except(now, self.kind, &self.tried) {
             // Only backends that failed this request already are left: one more round would not help.
             Found::Backend(id, _) if self.tried.contains(&id) => {
-                drop(Attempt::new(self.pool.clone(), id, now, self.criticality));
+                drop(Attempt::new(self.pool.clone(), id, now, self.kind));
                 Err(GivenUp::NoOther)
             }
             Found::Backend(id, _) => Ok(Turn::At(id, now)),
             // A retry does not take the place of a request that waits for its first attempt.
             Found::Wait(..) if self.seen > 0 => {
-                cluster.not_sent(now, self.criticality);
+                cluster.not_sent(now, self.kind);
                 Err(GivenUp::NoOther)
             }
             Found::Wait(_, at) => Ok(Turn::Queue(at)),
@@ -311,7 +312,7 @@ impl<B: RequestBody> Call<'_, B> {
     #[cold]
     fn take_back(&mut self, turn: Turn) -> Denied {
         if let Turn::At(id, at) = turn {
-            drop(Attempt::new(self.pool.clone(), id, at, self.criticality));
+            drop(Attempt::new(self.pool.clone(), id, at, self.kind));
         }
         self.not_made(GivenUp::BodyIsGone)
     }
@@ -338,7 +339,7 @@ impl<B: RequestBody> Call<'_, B> {
             cluster.count_saturated();
             Error::Saturated { waited }
         };
-        match limit.wait(until, cluster.wait_turn(self.criticality, at, &self.tried)).await {
+        match limit.wait(until, cluster.wait_turn(self.kind, at, &self.tried)).await {
             Ok(Ok((id, _))) => Ok((id, cluster.now())),
             Ok(Err(NoTurn::NoBackend)) => Err(Error::NoBackend),
             Ok(Err(NoTurn::Full)) => Err(saturated(Duration::ZERO)),
@@ -361,7 +362,7 @@ impl<B: RequestBody> Call<'_, B> {
         let cluster = self.pool.cluster();
         tokio::time::sleep(wait).await;
         let now = cluster.now();
-        let turn = match cluster.pick_again(now, self.criticality, &self.tried) {
+        let turn = match cluster.pick_again(now, self.kind, &self.tried) {
             Found::Backend(id, _) => Ok((id, now)),
             Found::Wait(_, at) => self.wait_turn(limit, at).await.map_err(|_| GivenUp::NoOther),
             Found::NoBackend | Found::NoRoom => Err(GivenUp::NoOther),

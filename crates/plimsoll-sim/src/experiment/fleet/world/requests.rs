@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_core::retry::{Advice, Attempt, Failure, Repeat};
-use plimsoll_core::{Completion, Outcome, Pick, Timestamp};
+use plimsoll_core::{Completion, Operation, Outcome, Pick, Timestamp};
 
 use super::{Event, World};
 use crate::experiment::fleet::measure::Ending;
@@ -254,6 +254,7 @@ impl World<'_> {
             failure,
             repeat: Repeat::Safe,
             deadline: Some(request.arrived + self.plan.requests.timeout),
+            operation: Operation::UNKNOWN,
             takes: Duration::ZERO,
         };
         let client = &mut self.clients[request.client as usize];

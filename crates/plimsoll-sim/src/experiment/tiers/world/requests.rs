@@ -2,7 +2,7 @@
 
 use plimsoll_core::retry::{self, Advice, Failure, Repeat, Tells};
 use plimsoll_core::throttle::Outcome;
-use plimsoll_core::{Criticality, Timestamp};
+use plimsoll_core::{Criticality, Operation, Timestamp};
 use rand_core::Rng as _;
 
 use super::{Attempt, Event, World};
@@ -186,6 +186,7 @@ impl World<'_> {
             failure,
             repeat: Repeat::Safe,
             deadline: Some(request.deadline),
+            operation: Operation::UNKNOWN,
             takes: self.plan.tiers[request.tier].latency,
         };
         let caller = &mut self.callers[request.tier][request.caller];

@@ -54,7 +54,7 @@ impl Drop for Woken {
 impl<'a> Waiter<'a> {
     fn new(cluster: &'a Cluster, tried: &'a [BackendId]) -> Self {
         let woken = Woken { flag: AtomicBool::new(false), cluster: Arc::downgrade(&cluster.0) };
-        Self { turn: Box::pin(cluster.0.wait_turn(Criticality::Critical, 0, tried)), woken: Arc::new(woken) }
+        Self { turn: Box::pin(cluster.0.wait_turn(Kind::default(), 0, tried)), woken: Arc::new(woken) }
     }
 
     /// One that has begun to wait.
@@ -101,7 +101,7 @@ fn healthy(backends: u16, max_active: u32) -> Cluster {
 fn full(backends: u16, max_active: u32) -> (Cluster, Vec<BackendId>) {
     let cluster = healthy(backends, max_active);
     let mut picked = Vec::new();
-    while let Found::Backend(id, _) = cluster.0.pick(cluster.now(), Criticality::Critical) {
+    while let Found::Backend(id, _) = cluster.0.pick(cluster.now(), Kind::default()) {
         picked.push(id);
     }
     assert_eq!(picked.len(), backends as usize * max_active as usize);
@@ -109,7 +109,7 @@ fn full(backends: u16, max_active: u32) -> (Cluster, Vec<BackendId>) {
 }
 
 fn finish(cluster: &Cluster, id: BackendId) {
-    cluster.0.finish(cluster.now(), id, &given_back(Criticality::Critical));
+    cluster.0.finish(cluster.now(), id, &given_back(Kind::default()));
 }
 
 fn active(cluster: &Cluster) -> u32 {
@@ -126,7 +126,7 @@ async fn a_waiter_that_is_not_run_does_not_hold_up_those_behind_it() {
     assert_eq!(active(&cluster), 2, "the first has its own, to look at whenever it runs");
     // And while it does not, a place that comes free is there for any who come.
     finish(&cluster, picked[0]);
-    assert!(matches!(cluster.0.pick(cluster.now(), Criticality::Critical), Found::Backend(..)));
+    assert!(matches!(cluster.0.pick(cluster.now(), Kind::default()), Found::Backend(..)));
 }
 
 #[tokio::test]
@@ -157,10 +157,7 @@ async fn a_request_that_comes_while_others_wait_goes_behind_them() {
     let (cluster, picked) = full(1, 1);
     let mut first = Waiter::begun(&cluster);
     finish(&cluster, picked[0]);
-    assert!(
-        matches!(cluster.0.pick(cluster.now(), Criticality::Critical), Found::Wait(..)),
-        "the place is the first one's"
-    );
+    assert!(matches!(cluster.0.pick(cluster.now(), Kind::default()), Found::Wait(..)), "the place is the first one's");
     assert!(first.backend().is_some());
 }
 
@@ -237,7 +234,7 @@ async fn no_place_is_lost_or_left_free_whatever_waiters_do() {
             match below(8) {
                 0..3 => {
                     let tried = &ids[..below(backends + 1)];
-                    match cluster.0.pick(cluster.now(), Criticality::Critical) {
+                    match cluster.0.pick(cluster.now(), Kind::default()) {
                         Found::Backend(id, _) => held.push(id),
                         _ => {
                             let mut waiter = Waiter::new(&cluster, tried);
@@ -282,10 +279,10 @@ fn threads_that_share_a_cluster_all_get_their_turns() {
     let cluster = healthy(2, LIMIT);
     let under_way: [AtomicU32; 2] = Default::default();
     let request = async |cluster: &Cluster, number: usize| {
-        let id = match cluster.0.pick(cluster.now(), Criticality::Critical) {
+        let id = match cluster.0.pick(cluster.now(), Kind::default()) {
             Found::Backend(id, _) => id,
             _ => {
-                let mut turn = std::pin::pin!(cluster.0.wait_turn(Criticality::Critical, 0, &[]));
+                let mut turn = std::pin::pin!(cluster.0.wait_turn(Kind::default(), 0, &[]));
                 if number.is_multiple_of(7) {
                     // Goes away after it was run twice at most, often with a backend in its hands.
                     let twice = async { tokio::task::yield_now().await };
@@ -327,12 +324,12 @@ async fn who_waits_for_one_locality_holds_up_nobody_for_another() {
     cluster.0.members().iter().for_each(|(id, _)| cluster.0.connected(*id));
     let ids: Vec<_> = cluster.0.members().iter().map(|(id, _)| *id).collect();
     for id in &ids {
-        let found = cluster.0.pick(cluster.now(), Criticality::Critical);
+        let found = cluster.0.pick(cluster.now(), Kind::default());
         assert!(matches!(found, Found::Backend(picked, _) if picked == *id), "the nearest with a place");
     }
     let waiter = |at| {
         let woken = Woken { flag: AtomicBool::new(false), cluster: Arc::downgrade(&cluster.0) };
-        let turn: Waiting<'_> = Box::pin(cluster.0.wait_turn(Criticality::Critical, at, &[]));
+        let turn: Waiting<'_> = Box::pin(cluster.0.wait_turn(Kind::default(), at, &[]));
         let mut waiter = Waiter { turn, woken: Arc::new(woken) };
         assert!(waiter.poll().is_pending());
         waiter

@@ -1,0 +1,22 @@
+//! One random number for all histories that judge a request.
+
+use rand_core::Rng;
+
+use crate::rng;
+
+/// A number in [0, 1) that is drawn when it is first needed, and is the same from then on. With one number for all histories a
+/// request passes with the smallest of their shares, and not with the product.
+pub(super) struct Draw<'a, R> {
+    rng: &'a mut R,
+    drawn: Option<f64>,
+}
+
+impl<'a, R: Rng> Draw<'a, R> {
+    pub(super) fn new(rng: &'a mut R) -> Self {
+        Self { rng, drawn: None }
+    }
+
+    pub(super) fn unit(&mut self) -> f64 {
+        *self.drawn.get_or_insert_with(|| rng::unit(self.rng))
+    }
+}

@@ -1,0 +1,83 @@
+//! The history of one criticality, or of one operation, under either policy.
+
+use alloc::boxed::Box;
+
+use rand_core::Rng;
+
+use super::draw::Draw;
+use super::{Outcome, Sent, ThrottlePolicy, adaptive, paced, ratio};
+use crate::{Ratio, Timestamp};
+
+/// What is known of how requests end, and whether the next is sent by it.
+#[derive(Clone, Debug)]
+pub(super) enum History {
+    /// Half a kilobyte, in a box so that the common one is small.
+    Adaptive(Box<adaptive::History>, super::Multiple),
+    Paced(paced::Pace, super::Multiple),
+}
+
+impl History {
+    /// One that has seen nothing yet; `None` where nothing is held back.
+    pub(super) fn new(now: Timestamp, policy: ThrottlePolicy) -> Option<Self> {
+        match policy {
+            ThrottlePolicy::Off => None,
+            ThrottlePolicy::Adaptive { k, window } => {
+                Some(Self::Adaptive(Box::new(adaptive::History::new(now, window)), k))
+            }
+            ThrottlePolicy::Paced { k } => Some(Self::Paced(paced::Pace::new(now, k), k)),
+        }
+    }
+
+    /// Whether the next request would be sent. [`History::sent`] or [`History::held_back`] follows if that is what becomes of it.
+    pub(super) fn judge(&mut self, now: Timestamp, draw: &mut Draw<'_, impl Rng>) -> Option<Sent> {
+        match self {
+            Self::Adaptive(history, k) => history.judge(now, *k, draw),
+            Self::Paced(pace, _) => pace.judge(now, draw),
+        }
+    }
+
+    pub(super) fn sent(&mut self, now: Timestamp, sent: Sent, draw: &mut Draw<'_, impl Rng>) {
+        match self {
+            Self::Adaptive(history, _) => history.asked(),
+            Self::Paced(pace, _) => pace.sent(now, sent, draw),
+        }
+    }
+
+    pub(super) fn held_back(&mut self) {
+        match self {
+            Self::Adaptive(history, _) => history.asked(),
+            Self::Paced(pace, _) => pace.held_back(),
+        }
+    }
+
+    pub(super) fn on_outcome(&mut self, now: Timestamp, outcome: Outcome) {
+        match self {
+            Self::Adaptive(history, _) => history.on_outcome(now, outcome),
+            Self::Paced(pace, k) => pace.on_outcome(now, *k, outcome),
+        }
+    }
+
+    pub(super) fn held(&self, now: Timestamp) -> Ratio {
+        match self {
+            Self::Adaptive(history, k) => history.held(now, *k),
+            Self::Paced(pace, _) => pace.held(),
+        }
+    }
+
+    /// Whether a new history would decide alike.
+    pub(super) fn is_full(&self) -> bool {
+        match self {
+            // It is told apart from a new one by what its window holds; it is dropped when another needs its place.
+            Self::Adaptive(..) => false,
+            Self::Paced(pace, _) => pace.is_full(),
+        }
+    }
+
+    /// Whether an accept is news.
+    pub(super) fn is_in_outage(&self, now: Timestamp) -> bool {
+        match self {
+            Self::Adaptive(history, k) => history.held(now, *k) > ratio(0.5),
+            Self::Paced(pace, _) => pace.is_in_outage(),
+        }
+    }
+}

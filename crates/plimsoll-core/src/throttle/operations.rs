@@ -1,0 +1,202 @@
+//! Evidence by operation: an endpoint that fails holds back its own requests, and not those for others.
+//!
+//! Each operation that was rejected lately has a history of its own, under the same policy as the cluster's. A request is sent if the
+//! histories of its endpoint, of its group and of the cluster would all send it. What is sent of one operation is thus at most K
+//! times what is accepted of it, and so is the sum.
+//!
+//! # What the cluster hears
+//!
+//! The cluster's history is for what operations cannot know each by itself: that many endpoints of few requests each are rejected.
+//! So it hears of outcomes, but of none from one operation alone. An outcome is passed on to the level above while
+//!
+//! ```text
+//! passed on + 1  ≤  max(4, (heard + 1) ÷ 8)          both sums decay by half every five seconds
+//! ```
+//!
+//! *passed on* by this operation, and *heard* by the level above from all of its operations. One endpoint is at most an
+//! eighth of what the cluster goes by, and three of them are less than the half that K = 2 needs. Where the whole cluster is
+//! overloaded, either many endpoints are, and each is within its eighth; or a few are, and each learns by itself as quickly as
+//! the cluster would. Accepts are passed on beyond that while the level above is in an outage: its end is news.
+//!
+//! Operations that were not rejected have no entry, and pass on everything. So one honest endpoint is enough to outweigh a
+//! failing one.
+//!
+//! # Alternatives
+//!
+//! - *By route.* The configuration that a proxy has without a file is one route.
+//! - *By backend.* An endpoint that fails does so at all of them.
+//! - *Histories for all operations and none for the cluster.* A thousand endpoints of a request a minute would never learn, nor would
+//!   those beyond the memory.
+//! - *The median of the operations.* It needs all of them, and two endpoints have none.
+//!
+//! # Where it is weak
+//!
+//! Four operations that begin to fail in one instant, before any other is accepted, are heard as an outage of the cluster
+//! (14 rejections in a row); it ends with the first accepts. A caller who can have rejected whatever path it asks for, under ever
+//! new first segments, is heard as many operations: each is new, and passes on its first. In the same way requests that share an
+//! operation are not told apart: of one URL that is rejected for its query or its body alone, all requests are held back.
+
+use core::time::Duration;
+
+use rand_core::Rng;
+
+use super::draw::Draw;
+use super::history::History;
+use super::{Outcome, Sent, ThrottlePolicy};
+use crate::operation::Table;
+use crate::{Operation, Ratio, Timestamp, decay};
+
+/// Long beside the half second in which shares move, so that what is passed on in a burst counts until others were heard.
+const HALF_LIFE: Duration = Duration::from_secs(5);
+/// Twelve half-lives: of a thousand outcomes less than one is left.
+const RECENT: Duration = Duration::from_secs(60);
+/// Outcomes that any operation may pass on. Three operations that fail together are below the 14 rejections in a row that make
+/// an outage.
+const FREE: f64 = 4.0;
+/// The part of what a level hears that may come from one operation.
+const SHARE: f64 = 1.0 / 8.0;
+/// When a level has heard so many, none of its operations is above its share.
+pub(super) const ENOUGH: f64 = FREE / SHARE;
+
+/// A number of outcomes, decaying.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    sum: f64,
+    at: Timestamp,
+}
+
+impl Heard {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { sum: 0.0, at: now }
+    }
+
+    pub(super) fn count(&self, now: Timestamp) -> f64 {
+        self.sum * decay::remaining(now, self.at, HALF_LIFE)
+    }
+
+    /// Whether anything of it is left to see.
+    pub(super) fn is_recent(&self, now: Timestamp) -> bool {
+        self.sum > 0.0 && now.nanos_since(self.at) < RECENT.as_nanos() as u64
+    }
+
+    pub(super) fn add(&mut self, now: Timestamp) {
+        (self.sum, self.at) = (self.count(now) + 1.0, self.at.max(now));
+    }
+}
+
+/// One level of an operation.
+#[derive(Clone, Debug)]
+struct Entry {
+    history: History,
+    /// What this level heard from the one below, and what of it was passed on.
+    heard: Heard,
+    passed_on: Heard,
+}
+
+impl Entry {
+    /// Whether an outcome is passed on to a level that has heard so much.
+    fn passes_on(&self, now: Timestamp, outcome: Outcome, (heard, is_in_outage): (f64, bool)) -> bool {
+        let most = FREE.max((heard + 1.0) * SHARE);
+        self.passed_on.count(now) + 1.0 <= most || is_in_outage && outcome == Outcome::Accepted
+    }
+}
+
+/// The operations that were rejected lately.
+#[derive(Clone, Debug)]
+pub(super) struct Operations(Table<Entry>);
+
+impl Default for Operations {
+    fn default() -> Self {
+        Self(Table::new())
+    }
+}
+
+impl Operations {
+    /// Whether no operation was rejected lately.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Holds a request back if one of its operation's levels would: the share that is.
+    pub(super) fn hold_back(
+        &mut self,
+        now: Timestamp,
+        operation: Operation,
+        draw: &mut Draw<'_, impl Rng>,
+    ) -> Option<Ratio> {
+        if self.is_empty() {
+            return None;
+        }
+        operation.keys().find_map(|key| {
+            let history = &mut self.0.get_mut(key)?.history;
+            if history.judge(now, draw).is_some() {
+                return None;
+            }
+            history.held_back();
+            Some(history.held(now))
+        })
+    }
+
+    /// A request is sent that was not held back. As what, if an operation decided that.
+    pub(super) fn send(&mut self, now: Timestamp, operation: Operation, draw: &mut Draw<'_, impl Rng>) -> Option<Sent> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut sent_as = None;
+        for key in operation.keys() {
+            let Some(Entry { history, .. }) = self.0.get_mut(key) else { continue };
+            let sent = history.judge(now, draw).unwrap_or(Sent::Ordinary);
+            history.sent(now, sent, draw);
+            sent_as = sent_as.max(Some(sent));
+        }
+        sent_as
+    }
+
+    /// Takes in an outcome, and returns what the cluster is told, which has heard so much and may be in an outage.
+    pub(super) fn on_outcome(
+        &mut self,
+        now: Timestamp,
+        operation: Operation,
+        outcome: Outcome,
+        cluster: (f64, bool),
+        policy: ThrottlePolicy,
+    ) -> Outcome {
+        if self.0.is_empty() && outcome != Outcome::Rejected {
+            return outcome;
+        }
+        let mut told = outcome;
+        let mut levels = operation.keys().peekable();
+        while let Some(key) = levels.next() {
+            let above = levels.peek().and_then(|key| self.0.get_mut(*key));
+            let above = match (above, levels.peek()) {
+                (Some(entry), _) => (entry.heard.count(now), entry.history.is_in_outage(now)),
+                // The group has not been rejected lately.
+                (None, Some(_)) => (0.0, false),
+                (None, None) => cluster,
+            };
+            let entry = match told {
+                Outcome::Rejected => {
+                    let Some(history) = History::new(now, policy) else { return told };
+                    let new = || Entry { history, heard: Heard::new(now), passed_on: Heard::new(now) };
+                    Some(self.0.get_or_insert(key, |entry| entry.heard.count(now), new))
+                }
+                _ => self.0.get_mut(key),
+            };
+            let Some(entry) = entry else { continue };
+            entry.history.on_outcome(now, told);
+            if told == Outcome::Unknown {
+                continue;
+            }
+            entry.heard.add(now);
+            if entry.passes_on(now, told, above) {
+                entry.passed_on.add(now);
+            } else {
+                told = Outcome::Unknown;
+            }
+            if outcome == Outcome::Accepted && entry.history.is_full() {
+                self.0.remove(key);
+            }
+        }
+        told
+    }
+}
