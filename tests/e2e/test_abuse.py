@@ -175,8 +175,8 @@ def test_honest_http2_client_is_not_taken_for_an_attacker(target: Target) -> Non
 # The default of `max_resets_per_second`, and the burst of it: twice `max_streams`.
 RESETS_PER_SECOND = 20
 RESET_BURST = 256
-# Those that are sent in the round in which the connection ends, and in one before that is known.
-RESETS_ON_THE_WAY = 60
+# Those of the round in which the connection ends.
+RESETS_ON_THE_WAY = 30
 
 FREE = {
     # 405 and 404 by the proxy.

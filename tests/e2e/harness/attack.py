@@ -183,15 +183,13 @@ class LateResets:
 
 
 def late_resets(port: int, path: bytes, seconds: float, free: http2.Fields | None = None) -> LateResets:
-    """Abandons requests for `path` after twice the ten milliseconds that count as haste. `free` is a request that costs nothing,
-    one of which is sent with each."""
+    """Abandons requests for `path` after twice the ten milliseconds that count as haste, 30 in a round. `free` is a request that
+    costs nothing, one of which is sent with each. Each round waits until the one before was read."""
     began = time.monotonic()
     stream, resets = 1, 0
     with Connection.to(port, timeout=seconds) as connection:
-        drain = threading.Thread(target=_read_away, args=(connection.sock,), daemon=True)
-        drain.start()
         try:
-            while time.monotonic() - began < seconds and drain.is_alive():
+            while time.monotonic() - began < seconds and connection.goaway is None and not connection.closed:
                 abandoned, sent = [], b""
                 for _ in range(30):
                     sent += headers(stream, request(path=path))
@@ -202,9 +200,11 @@ def late_resets(port: int, path: bytes, seconds: float, free: http2.Fields | Non
                         stream += 2
                 connection.send(sent)
                 time.sleep(0.02)
-                connection.send(b"".join(frame(http2.RST_STREAM, 0, old, struct.pack(">I", 8)) for old in abandoned))
+                reset = b"".join(frame(http2.RST_STREAM, 0, old, struct.pack(">I", 8)) for old in abandoned)
+                rounds = len(connection.pongs)
+                connection.send(reset + frame(http2.PING, 0, 0, b"all read"))
                 resets += len(abandoned)
+                connection.reading(lambda rounds=rounds: len(connection.pongs) > rounds, seconds)
         except OSError:
-            pass
-        drain.join(0.2)
-        return LateResets(resets, time.monotonic() - began, not drain.is_alive())
+            return LateResets(resets, time.monotonic() - began, True)
+        return LateResets(resets, time.monotonic() - began, connection.goaway is not None or connection.closed)
