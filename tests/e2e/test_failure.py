@@ -6,6 +6,7 @@ import time
 import pytest
 
 from harness.fleet import Fleet
+from harness.http1 import Connection
 from harness.process import wait_until
 
 POLICIES = ("random", "round-robin", "least-loaded", "weighted", "p2c", "peak-ewma")
@@ -82,3 +83,21 @@ def test_fast_failing_backend_gets_no_more_than_its_share(fleet: Fleet, policy: 
     allowed = requests / 4 + 4 * math.sqrt(requests * 0.25 * 0.75)
     assert got <= allowed, f"{got} of {requests} went to the backend that fails at once; fair is {requests // 4}"
     assert counted.failed <= got
+
+
+def test_slow_upload_does_not_make_its_backend_look_slow(fleet: Fleet) -> None:
+    backends = [fleet.backend("--cost", "fixed:100us", "--wait", "fixed:40ms") for _ in range(3)]
+    proxy = fleet.proxy([backend.address for backend in backends], cluster='policy = "peak-ewma"')
+    proxy.admin.wait_for_healthy(3)
+    with Connection.to(proxy.port) as client:
+        # Longer than what is read before a backend is chosen. The pauses are the client's.
+        client.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 40004\r\n\r\n" + bytes(40_000))
+        for _ in range(4):
+            time.sleep(0.5)
+            client.send(b"x")
+        assert client.read_response("POST").status == 200
+    (slow,) = [address for address, row in proxy.admin.backends().items() if row["requests"] == 1]
+    fleet.load_now(proxy.url, "--concurrency", "12", "--requests", "300")
+    got = proxy.admin.backends()[slow]["requests"] - 1
+    # A third is fair. A latency of two seconds beside 40 ms would leave it nothing.
+    assert got >= 30, f"{got} of 300 requests went to the backend that had a slow upload"

@@ -100,7 +100,7 @@ pub struct ClusterSnapshot {
     pub retry_budget_used: f64,
     /// Times that too few backends were healthy.
     pub panics: u64,
-    /// Time from choosing a backend to the head of its response.
+    /// Time from all of a request to the head of its response.
     pub latency: Histogram,
     /// Changes of state of its backends.
     pub transitions: Vec<Transition>,
@@ -170,7 +170,7 @@ pub struct BackendSnapshot {
     pub in_flight: u32,
     /// Share of the requests that the policy means it to get, relative to the mean (1).
     pub weight: f64,
-    /// Recent peak of the time to the head of a response, fading.
+    /// Recent peak of the time from all of a request to the head of its response, fading.
     pub latency: Option<Duration>,
     /// Share of failures among its recent requests, in \[0, 1\].
     pub error_share: f64,

@@ -147,7 +147,7 @@ pub struct BackendView {
     pub utilization: Option<f64>,
     /// Age of the report that the three come from, in seconds.
     pub report_age_s: Option<f64>,
-    /// Recent peak of the time to the head of a response, fading by half in 7 s, in milliseconds.
+    /// Recent peak of the time from all of a request to the head of its response, fading by half in 7 s, in milliseconds.
     pub latency_ms: Option<f64>,
     /// Share of failures among its recent requests.
     pub error_share: f64,

@@ -617,3 +617,57 @@ fn further_attempts_are_spread_over_the_others() {
         assert!(most < 8_000, "{policy}: {counts:?}");
     }
 }
+
+/// Of ten thousand requests, eight at a time, each is rate limited with this probability, whichever backend has it. How many
+/// each of four backends gets, and by how many active requests the most loaded is ahead of the least, on average.
+fn spread_when_limited(policy: PolicyKind, percent: u32) -> (Vec<u64>, f64) {
+    let mut table = Table::equal(policy, 4);
+    let mut customers = seeded(9);
+    let (mut counts, mut active, mut ahead) = (vec![0; 4], Vec::new(), 0);
+    for _ in 0..10_000 {
+        table.pass(5);
+        let index = table.pick();
+        counts[index] += 1;
+        active.push(index);
+        if active.len() > 8 {
+            let index = active.remove(customers.next_u32() as usize % active.len());
+            let is_limited = customers.next_u32() % 100 < percent;
+            let outcome = if is_limited { Outcome::RateLimited } else { Outcome::Success };
+            table.finish_as(index, outcome, 40);
+        }
+        let of = |index| active.iter().filter(|at| **at == index).count();
+        let loads: Vec<usize> = (0..4).map(of).collect();
+        ahead += loads.iter().max().expect("four") - loads.iter().min().expect("four");
+    }
+    (counts, ahead as f64 / 10_000.0)
+}
+
+/// Seed 9 for the customers. A quarter each, within 2%: seven standard deviations of a random choice.
+#[test]
+fn customer_that_is_limited_everywhere_moves_no_traffic() {
+    for policy in PolicyKind::ALL {
+        let (_, usual) = spread_when_limited(policy, 0);
+        for percent in [2, 50, 95] {
+            let (counts, ahead) = spread_when_limited(policy, percent);
+            assert!(counts.iter().all(|count| count.abs_diff(2_500) < 320), "{policy}, {percent}%: {counts:?}");
+            assert!(ahead < usual * 1.1 + 0.1, "{policy}, {percent}%: ahead by {ahead}, usually {usual}");
+        }
+    }
+}
+
+#[test]
+fn limited_backend_is_neither_ejected_nor_starved() {
+    for policy in PolicyKind::ALL {
+        let mut table = Table::equal(policy, 3);
+        let mut counts = [0; 3];
+        for _ in 0..6_000 {
+            table.pass(2);
+            let index = table.pick();
+            counts[index] += 1;
+            table.finish_as(index, if index == 0 { Outcome::RateLimited } else { Outcome::Success }, 1);
+        }
+        assert!(counts[0] > 0 && counts[0] < 1_000, "{policy}: {counts:?}");
+        let states = table.balancer.snapshot(table.now).iter().map(|backend| backend.state).collect::<Vec<_>>();
+        assert_eq!(states, [plimsoll_core::health::State::Healthy; 3], "{policy}");
+    }
+}

@@ -41,6 +41,7 @@ fn facts() -> impl Strategy<Value = Vec<Fact>> {
         5 => Just(Outcome::Success),
         5 => Just(Outcome::Failure),
         1 => Just(Outcome::Overloaded),
+        1 => Just(Outcome::RateLimited),
         1 => Just(Outcome::Cancelled),
     ];
     let checked = prop_oneof![

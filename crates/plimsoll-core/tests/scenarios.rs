@@ -57,7 +57,7 @@ fn assert_no_sinkhole(load: impl Fn(usize) -> Load) {
     let mut faults = Vec::new();
     for policy in PolicyKind::ALL {
         for (bad, n) in [(1, 10), (2, 20)] {
-            for outcome in [Outcome::Failure, Outcome::Overloaded] {
+            for outcome in [Outcome::Failure, Outcome::Overloaded, Outcome::RateLimited] {
                 for reports in [Reports::None, Reports::Honest, Reports::HidesFailures] {
                     faults.extend(sinkhole(policy, bad, n, load(n), outcome, reports));
                 }

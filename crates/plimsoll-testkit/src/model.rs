@@ -83,7 +83,7 @@ impl Model {
         let Some(backend) = self.backends.get_mut(&id) else { return };
         backend.active -= 1;
         match outcome {
-            Outcome::Success => backend.failures_in_a_row = 0,
+            Outcome::Success | Outcome::RateLimited => backend.failures_in_a_row = 0,
             Outcome::Failure => backend.failures_in_a_row += 1,
             Outcome::Overloaded | Outcome::Cancelled => return,
         }

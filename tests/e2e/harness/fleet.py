@@ -8,6 +8,7 @@ import signal
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -249,6 +250,13 @@ class Fleet:
         port, admin_port = free_port(), free_port()
         path = self.directory / f"{self._name('plimsoll')}.toml"
         path.write_text(config(port, admin_port, addresses, **settings))
+        return self._ready(Proxy(self._name("proxy"), ["-c", str(path)], port, admin_port, self.directory))
+
+    def proxy_of(self, text: Callable[[int, int], str]) -> Proxy:
+        """A proxy with the file that `text` makes of its port and that of its admin."""
+        port, admin_port = free_port(), free_port()
+        path = self.directory / f"{self._name('plimsoll')}.toml"
+        path.write_text(text(port, admin_port))
         return self._ready(Proxy(self._name("proxy"), ["-c", str(path)], port, admin_port, self.directory))
 
     def _ready(self, proxy: Proxy) -> Proxy:

@@ -382,7 +382,7 @@ pub(super) static CLUSTERS: [Metric; 54] = [
         name: "latency_seconds",
         kind: MetricType::Histogram,
         labels: CLUSTER,
-        help: "Time from choosing a backend to the head of its response",
+        help: "Time from all of a request (its last piece so far, on an open connection) to the head of its response",
         fill: |s, out| clusters(s, |c| out.histogram(&[&c.name], &c.latency)),
     },
     Metric {
@@ -457,7 +457,7 @@ pub(super) static CLUSTERS: [Metric; 54] = [
         name: "backend_latency_seconds",
         kind: MetricType::Gauge,
         labels: BACKEND,
-        help: "Recent peak of the time to the head of a response, fading by half in 7 s, as `peak-ewma` sees it",
+        help: "Recent peak of the time from all of a request to the head of its response, fading by half in 7 s, as `peak-ewma` sees it",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.latency.map(|latency| latency.as_secs_f64()))),
     },
     Metric {

@@ -10,7 +10,8 @@ use super::BalancerConfig;
 use super::warming::Warming;
 use crate::health::{Census, Health, Outlier, Scope, State};
 use crate::pick::capability::{Capability, Known};
-use crate::pick::errors::ErrorShare;
+use crate::pick::errors::{ErrorShare, penalty};
+use crate::pick::rate_limits::{LimitedShare, LimitedShares};
 use crate::pick::{Candidate, View, WeightedConfig, feedback};
 use crate::{BackendId, LoadReport, Timestamp, Weight};
 
@@ -23,6 +24,7 @@ pub(super) struct Member {
     /// Where it is: its place among localities, nearest first.
     pub(super) locality: u32,
     pub(super) errors: ErrorShare,
+    pub(super) limited: LimitedShare,
     /// How far it is in slow start.
     pub(super) warming: Warming,
     pub(super) requests: u64,
@@ -46,6 +48,7 @@ impl Member {
             active: 0,
             locality: 0,
             errors: ErrorShare::default(),
+            limited: LimitedShare::default(),
             warming: Warming::over(),
             requests: 0,
             failures: 0,
@@ -61,12 +64,22 @@ impl Member {
         }
     }
 
+    /// Whether nothing of late speaks against it.
+    pub(super) fn is_clean(&self) -> bool {
+        self.errors.is_clean() && self.limited.is_clean()
+    }
+
+    /// The share of recent requests that count as failures for the choice of a backend, in [0, 1].
+    pub(super) fn failing(&self, now: Timestamp, limited: &LimitedShares) -> f32 {
+        (self.errors.share(now) + self.limited.excess(now, limited)).min(1.0)
+    }
+
     /// Active requests, and recent failures counted as some more: so many for each `unit` of their penalty.
-    pub(super) fn load(&self, now: Timestamp, unit: u32) -> u32 {
-        if self.errors.is_clean() {
+    pub(super) fn load(&self, now: Timestamp, unit: u32, limited: &LimitedShares) -> u32 {
+        if self.is_clean() {
             self.active
         } else {
-            self.active.saturating_add(self.errors.penalty(now).saturating_mul(unit))
+            self.active.saturating_add(penalty(self.failing(now, limited)).saturating_mul(unit))
         }
     }
 }
@@ -83,6 +96,8 @@ pub(super) struct Members {
     /// Who may be chosen; follows the census.
     pub(super) scope: Scope,
     least_inverse_weight: f32,
+    /// How often all of them are rate limited, to compare one with the others.
+    pub(super) limited: LimitedShares,
 }
 
 impl Default for Members {
@@ -95,6 +110,7 @@ impl Default for Members {
             census: Census::default(),
             scope: Scope::Healthy,
             least_inverse_weight: f32::INFINITY,
+            limited: LimitedShares::default(),
         }
     }
 }
@@ -137,6 +153,7 @@ impl Members {
     pub(super) fn remove(&mut self, id: BackendId) {
         let member = &mut self.slots[id.slot()];
         member.occupied = false;
+        self.limited = self.limited.without(&member.limited);
         let (state, unreachable) = member.counted;
         *self.census.count_of(state, unreachable) -= 1;
         self.free.push(id.slot() as u32);
@@ -174,6 +191,23 @@ impl Members {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Member> {
         self.slots.iter_mut().filter(|member| member.occupied)
+    }
+
+    /// A backend has answered.
+    pub(super) fn answered(&mut self, now: Timestamp, slot: u32, is_limited: bool) {
+        let limited = &mut self.slots[slot as usize].limited;
+        let others = self.limited.without(limited);
+        limited.on_answer(now, is_limited);
+        self.limited = others.with(limited);
+    }
+
+    /// Forgives a backend what has faded; says whether nothing is left.
+    pub(super) fn forgive(&mut self, now: Timestamp, slot: u32) -> bool {
+        let member = &mut self.slots[slot as usize];
+        let others = self.limited.without(&member.limited);
+        let (errors, limited) = (member.errors.forgive(now), member.limited.forgive(now));
+        self.limited = others.with(&member.limited);
+        errors && limited
     }
 
     /// Slots ever in use.

@@ -59,6 +59,9 @@ pub enum Outcome {
     Failure,
     /// The backend answered that it has too much to do.
     Overloaded,
+    /// The backend refused the request because of a rate limit, most often of the sender (429, RESOURCE_EXHAUSTED). It counts for the
+    /// choice of a backend as far as the others answer so less often, and never for ejection.
+    RateLimited,
     /// The client went away before the answer was complete: says nothing of the backend.
     Cancelled,
 }
@@ -68,7 +71,7 @@ pub enum Outcome {
 pub struct Completion {
     /// How it ended.
     pub outcome: Outcome,
-    /// From the pick to the head of the response; `None` when there was no response.
+    /// From when all of the request was sent to the head of the response; `None` when there was no response.
     pub latency: Option<Duration>,
 }
 
@@ -107,7 +110,7 @@ pub struct Balancer {
     panicking: bool,
     /// When the first backend of the cluster became healthy.
     first_healthy: Option<Timestamp>,
-    /// Backends whose failures are being forgiven, by slot, and whose turn it is to be looked at.
+    /// Backends whose failures and rate limits are being forgiven, by slot, and whose turn it is to be looked at.
     penalised: Vec<u32>,
     penalised_next: usize,
     next_update: Timestamp,
@@ -257,10 +260,14 @@ impl Balancer {
         let slot = id.slot() as u32;
         member.active = member.active.saturating_sub(1);
         let mut eject = false;
-        let was_clean = member.errors.is_clean();
+        let was_clean = member.is_clean();
         match completion.outcome {
             Outcome::Success => {
                 self.faults.on_success(operation, id);
+                member.errors.on_success(now);
+                member.outlier.on_success();
+            }
+            Outcome::RateLimited => {
                 member.errors.on_success(now);
                 member.outlier.on_success();
             }
@@ -277,14 +284,17 @@ impl Balancer {
             }
             Outcome::Cancelled => {}
         }
-        if was_clean && !member.errors.is_clean() {
+        if completion.outcome != Outcome::Cancelled {
+            self.members.answered(now, slot, completion.outcome == Outcome::RateLimited);
+        }
+        if was_clean && !self.members.at(slot).is_clean() {
             self.penalised.push(slot);
         }
         if let Some(latency) = completion.latency {
             let estimate = &mut self.members.candidates[slot as usize].latency;
             match completion.outcome {
                 Outcome::Success => estimate.on_answer(now, latency),
-                Outcome::Failure | Outcome::Overloaded => estimate.on_failure(now, latency),
+                Outcome::Failure | Outcome::Overloaded | Outcome::RateLimited => estimate.on_failure(now, latency),
                 Outcome::Cancelled => {}
             }
         }
@@ -296,8 +306,9 @@ impl Balancer {
 
     /// A load report of this backend arrived, with a response, a check or by itself.
     pub fn on_report(&mut self, now: Timestamp, id: BackendId, report: &LoadReport, observer: &mut impl Observe) {
+        let limited = self.members.limited;
         let Some(member) = self.members.get_mut(id) else { return };
-        let failing = f64::from(member.errors.share(now));
+        let failing = f64::from(member.failing(now, &limited));
         member.capability.on_report(now, report, failing, &self.config.weighted);
         member.report = Some((now, *report));
         if report.lame_duck {

@@ -10,6 +10,7 @@ use rand_pcg::Pcg64Mcg;
 use super::*;
 use crate::health::Census;
 use crate::pick::PolicyKind;
+use crate::pick::rate_limits::LimitedShares;
 use crate::spill::SpillConfig;
 
 /// Holds every table of `balancer` against what it is computed from.
@@ -31,11 +32,13 @@ fn check_tables(balancer: &Balancer) {
         assert_eq!(members.is_usable(slot), wanted, "{id}: its place in the table");
         usable += usize::from(wanted);
         let penalised = balancer.penalised.iter().filter(|penalised| **penalised == slot).count();
-        assert_eq!(penalised, usize::from(!member.errors.is_clean()), "{id}: to be forgiven");
+        assert_eq!(penalised, usize::from(!member.is_clean()), "{id}: to be forgiven");
         if let Some(at) = member.health.wake_at() {
             assert!(balancer.timers.next().is_some_and(|next| next <= at), "{id}: nobody will wake it");
         }
     }
+    let limited = members.iter().fold(LimitedShares::default(), |all, (_, member)| all.with(&member.limited));
+    assert!(members.limited.is_near(&limited), "{:?}, not {limited:?}", members.limited);
     assert_eq!(members.census, census);
     assert_eq!(members.usable.iter().map(Vec::len).sum::<usize>(), usable, "nobody twice, nobody that is gone");
     assert_eq!(members.scope, census.scope(balancer.config.panic_threshold));
@@ -82,9 +85,13 @@ proptest! {
                         balancer.on_check(now, id, CheckOutcome::Passed, &mut rng, &mut ());
                     }
                 }
-                9 | 10 if !outstanding.is_empty() => {
+                9 | 10 | 12 if !outstanding.is_empty() => {
                     let id = outstanding.swap_remove(which % outstanding.len());
-                    let outcome = if what == 9 { Outcome::Success } else { Outcome::Failure };
+                    let outcome = match what {
+                        9 => Outcome::Success,
+                        10 => Outcome::Failure,
+                        _ => Outcome::RateLimited,
+                    };
                     balancer.finish(now, id, completion(outcome), &mut ());
                 }
                 11 => balancer.on_connected(now, id, &mut ()),

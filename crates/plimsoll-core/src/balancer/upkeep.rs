@@ -9,7 +9,7 @@ use crate::pick::AnyPolicy;
 use crate::{BackendId, Observe, Timestamp};
 
 impl Balancer {
-    /// Looks at one of the backends with recent failures, so that their penalty fades though nothing happens to
+    /// Looks at one of the backends with recent failures or rate limits, so that their penalty fades though nothing happens to
     /// them. One per pick keeps a pick at constant time.
     pub(super) fn forgive_one(&mut self, now: Timestamp) {
         if self.penalised.is_empty() {
@@ -19,7 +19,7 @@ impl Balancer {
             self.penalised_next = 0;
         }
         let slot = self.penalised[self.penalised_next];
-        if self.members.at_mut(slot).errors.forgive(now) {
+        if self.members.forgive(now, slot) {
             self.penalised.swap_remove(self.penalised_next);
         } else {
             self.penalised_next += 1;

@@ -32,7 +32,7 @@ impl Balancer {
     pub(super) fn on_load(&mut self, now: Timestamp, slot: u32) {
         let member = self.members.at(slot);
         let policy = &mut self.groups[member.locality as usize].policy;
-        let (active, load) = (member.active, member.load(now, policy.penalty_unit()));
+        let (active, load) = (member.active, member.load(now, policy.penalty_unit(), &self.members.limited));
         self.members.candidates[slot as usize].load = load;
         let wanted = self.members.is_in_scope(slot) && active < self.config.max_active_requests.get();
         if wanted != self.members.is_usable(slot) {

@@ -1,7 +1,7 @@
 //! Whether a policy's choice stands, or yields to a backend that is better off.
 //!
-//! Two things can speak against a choice: it is in slow start ([`SlowStartConfig`]), or it failed lately
-//! ([`errors`](crate::pick)). Its *standing* is the product of the shares that these leave it, and counts
+//! Two things can speak against a choice: it is in slow start ([`SlowStartConfig`]), or it failed lately or was rate limited more
+//! often than the others ([`errors`](crate::pick)). Its *standing* is the product of the shares that these leave it, and counts
 //! only relative to others: a backend that is no worse off than its fellows has nothing to yield.
 //!
 //! The one that takes over is the emptier of two others, drawn at random. Why not ask the policy again: one that looks
@@ -13,6 +13,7 @@ use rand_core::Rng;
 use super::Balancer;
 use super::members::Member;
 use crate::health::SlowStartConfig;
+use crate::pick::rate_limits::LimitedShares;
 use crate::pick::{Policy, p2c};
 use crate::{Timestamp, rng};
 
@@ -28,13 +29,14 @@ const ALIKE: f64 = 0.9;
 struct Standing {
     /// By slow start.
     warmth: f64,
-    /// By its recent failures.
+    /// By its recent failures and rate limits.
     success: f64,
 }
 
 impl Standing {
-    fn of(member: &Member, now: Timestamp, slow_start: &SlowStartConfig) -> Self {
-        Self { warmth: member.warming.share(now, slow_start), success: 1.0 - f64::from(member.errors.share(now)) }
+    fn of(member: &Member, now: Timestamp, slow_start: &SlowStartConfig, limited: &LimitedShares) -> Self {
+        let success = 1.0 - f64::from(member.failing(now, limited));
+        Self { warmth: member.warming.share(now, slow_start), success }
     }
 
     /// The two as parts of another's.
@@ -48,24 +50,26 @@ impl Standing {
 }
 
 /// Whether nothing speaks against choosing this backend: the quick way for nearly all picks.
-fn is_settled(member: &Member, now: Timestamp, slow_start: &SlowStartConfig) -> bool {
-    member.errors.at_most() <= 1.0 - ALIKE as f32 && member.warming.share(now, slow_start) >= 1.0
+fn is_settled(member: &Member, now: Timestamp, slow_start: &SlowStartConfig, limited: &LimitedShares) -> bool {
+    let at_most = member.errors.at_most() + member.limited.excess(now, limited);
+    at_most <= 1.0 - ALIKE as f32 && member.warming.share(now, slow_start) >= 1.0
 }
 
 impl Balancer {
     /// The slot of the backend of a locality that gets the next request; somebody there is usable.
     pub(super) fn choose(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize) -> u32 {
         let view = self.members.view(now, locality);
-        let slow_start = &self.config.slow_start;
+        let (slow_start, limited) = (&self.config.slow_start, &self.members.limited);
         let chosen = self.groups[locality].policy.choose(&view, rng);
         let member = self.members.at(chosen);
-        if is_settled(member, now, slow_start) {
+        if is_settled(member, now, slow_start, limited) {
             return chosen;
         }
-        let standing = Standing::of(member, now, slow_start);
+        let standing = Standing::of(member, now, slow_start, limited);
         for _ in 0..DRAWS {
             let other = p2c::other_than(chosen, &view, rng);
-            let relative = standing.relative_to(&Standing::of(self.members.at(other), now, slow_start));
+            let other_standing = Standing::of(self.members.at(other), now, slow_start, limited);
+            let relative = standing.relative_to(&other_standing);
             if relative.is_alike() {
                 continue;
             }

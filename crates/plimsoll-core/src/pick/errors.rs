@@ -80,13 +80,6 @@ impl ErrorShare {
         forgiven
     }
 
-    /// The penalty, in active requests.
-    pub(crate) fn penalty(&self, now: Timestamp) -> u32 {
-        let share = self.share(now);
-        // Rounded to the nearest; `f32::round` is not in core.
-        (MAX_PENALTY * share * share + 0.5) as u32
-    }
-
     fn set(&mut self, now: Timestamp, share: f32) {
         // However long ago, what happened is forgotten by `forgive` only, so that whoever keeps a list of those to forgive
         // has each in it once.
@@ -94,9 +87,21 @@ impl ErrorShare {
     }
 }
 
+/// The penalty for a share of failures, in active requests.
+pub(crate) fn penalty(share: f32) -> u32 {
+    // Rounded to the nearest; `f32::round` is not in core.
+    (MAX_PENALTY * share * share + 0.5) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl ErrorShare {
+        fn penalty(&self, now: Timestamp) -> u32 {
+            penalty(self.share(now))
+        }
+    }
 
     fn secs(secs: u64) -> Timestamp {
         Timestamp::from_origin(Duration::from_secs(secs))

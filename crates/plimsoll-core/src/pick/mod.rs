@@ -14,7 +14,8 @@
 //! | `prequal` | of those probed lately and not full, the least latency | tail latency on shared machines |
 //!
 //! Failures are a penalty in each: policies read a load that counts them in, not the bare count of active
-//! requests, and the balancer, which keeps a failing backend with a probability below one.
+//! requests, and the balancer, which keeps a failing backend with a probability below one. Rate-limited answers are one as well,
+//! as far as a backend gives them more often than the others ([`rate_limits`]).
 
 use core::fmt;
 use core::str::FromStr;
@@ -32,6 +33,7 @@ pub(crate) mod p2c;
 pub(crate) mod peak_ewma;
 pub(crate) mod prequal;
 pub(crate) mod random;
+pub(crate) mod rate_limits;
 pub(crate) mod round_robin;
 pub(crate) mod stride;
 pub(crate) mod weighted;
@@ -116,7 +118,7 @@ pub(crate) struct Candidate {
     pub(crate) load: u32,
     /// 1 / configured weight.
     pub(crate) inverse_weight: f32,
-    /// Latency to the head of the response.
+    /// Latency from all of the request to the head of the response.
     pub(crate) latency: latency::PeakEwma,
 }
 

@@ -30,6 +30,7 @@ impl RefusalLog {
             route = route.as_deref(),
             criticality = criticality.map(|criticality| criticality.level.name()),
             customer = customer.as_ref().map(tracing::field::display),
+            backend = end.backend.map(tracing::field::display),
             attempts = explanation.failed.len(),
             left_out,
             "request not served"

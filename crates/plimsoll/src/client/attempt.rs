@@ -61,6 +61,8 @@ pub(crate) struct Attempt {
     is_told: bool,
     /// When all of the request was on its way.
     sent_at: Option<Timestamp>,
+    /// When the backend had the last of what there was of the request: latency is measured from here.
+    asked_at: Timestamp,
     /// The caller owes more of the request, and the backend has what there is.
     awaits_caller: bool,
     /// How it ended, where the status and the like do not say.
@@ -89,6 +91,7 @@ impl Attempt {
             kind,
             limit: Duration::MAX,
             connected_at: started,
+            asked_at: started,
             is_told: false,
             sent_at: None,
             awaits_caller: false,
@@ -144,6 +147,7 @@ impl Attempt {
     /// What was before says nothing of how long it takes: it had to wait for a connection, or begins anew on another.
     pub(crate) fn connected(&mut self) {
         self.connected_at = self.home.cluster().now();
+        self.asked_at = self.connected_at;
         self.sent_at = None;
     }
 
@@ -158,7 +162,8 @@ impl Attempt {
     /// Whether all of the request is on its way, the last of which was there at `moved`; `None` if all was from the start.
     pub(crate) fn set_sent(&mut self, is_sent: bool, moved: Option<Instant>) {
         let from = self.connected_at;
-        self.sent_at = is_sent.then(|| moved.map_or(from, |moved| self.home.cluster().clock().at(moved).max(from)));
+        self.asked_at = moved.map_or(from, |moved| self.home.cluster().clock().at(moved).max(from));
+        self.sent_at = is_sent.then_some(self.asked_at);
     }
 
     /// Whether it is the caller who is waited for, and not the backend.
@@ -168,10 +173,9 @@ impl Attempt {
 
     /// The head of the response has come; `outcome` as far as it decides one.
     pub(crate) fn answered(&mut self, status: StatusCode, outcome: Option<Outcome>) {
-        let now = self.home.cluster().now();
         self.status = Some(status);
         self.outcome = outcome;
-        self.latency = Some(now.since(self.started));
+        self.latency = Some(self.waited());
     }
 
     /// The backend held the request back from one behind it. It is as fast as a failure, so that to the balancer it stays one that would
@@ -281,8 +285,10 @@ impl Attempt {
         self.end(Outcome::Failure, ending, ended);
     }
 
+    /// How long the backend has had the request, as far as it has come. The time that its caller took to send it, and that a
+    /// connection took to open, is not the backend's.
     fn waited(&self) -> Duration {
-        self.home.cluster().now().since(self.started)
+        self.home.cluster().now().since(self.asked_at)
     }
 
     fn unanswered(&self, limit: Duration) -> Unanswered {
@@ -639,6 +645,27 @@ mod tests {
                 (failures, 3),
                 "{left:?} {others_are_answered}"
             );
+        }
+    }
+
+    /// Latency is the backend's: neither the caller's upload is part of it nor the wait for a connection.
+    #[tokio::test(start_paused = true)]
+    async fn latency_begins_when_the_backend_has_the_whole_request() {
+        const SLOW: Duration = Duration::from_secs(3);
+        const OWN: Duration = Duration::from_millis(20);
+        for (connects, uploads, is_whole) in [(true, false, true), (false, true, true), (false, true, false)] {
+            let home = nowhere();
+            let mut slow = attempt(&home).expect("nothing is held back");
+            tokio::time::advance(SLOW).await;
+            if connects {
+                slow.connected();
+            }
+            slow.set_sent(is_whole, uploads.then(Instant::now));
+            tokio::time::advance(OWN).await;
+            slow.answered(StatusCode::OK, Some(Outcome::Success));
+            slow.complete(Outcome::Success);
+            let latency = home.0.backends()[0].snapshot.latency.expect("it has answered");
+            assert!(latency.abs_diff(OWN) < Duration::from_millis(1), "{connects} {uploads} {is_whole}: {latency:?}");
         }
     }
 

@@ -1,16 +1,19 @@
-//! What a response says of its backend: success, failure, or overload.
+//! What a response says of its backend: success, failure, overload, or a rate limit.
 //!
 //! | response | outcome |
 //! |---|---|
-//! | HTTP below 500 | success: the request may be wrong, the backend is not |
+//! | HTTP 429, gRPC RESOURCE_EXHAUSTED | rate limited |
+//! | other HTTP below 500 | success: the request may be wrong, the backend is not |
 //! | HTTP 503 with `x-plimsoll-shed`, `retry-after` or Envoy's mark | overloaded |
 //! | HTTP 504 of who turned it away for its deadline | overloaded |
 //! | other HTTP from 500 | failure |
-//! | gRPC RESOURCE_EXHAUSTED of a customer over its quota | success: so is HTTP 429 |
 //! | gRPC UNAVAILABLE with `x-plimsoll-shed` or pushback | overloaded |
 //! | gRPC DEADLINE_EXCEEDED of who turned it away for its deadline | overloaded |
 //! | other gRPC code that blames the server | failure |
 //! | gRPC without a code | failure |
+//!
+//! A rate limit is no failure: mostly it concerns the sender, and the other backends answer the same. What it says of the backend,
+//! [`plimsoll_core`] decides by how often the others answer so.
 //!
 //! A gRPC call tells how it ended in its trailers, so its head usually decides nothing.
 //!
@@ -30,7 +33,9 @@ pub(super) fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Op
     if is_grpc && status == StatusCode::OK {
         return Code::read(headers).map(|code| grpc(code, headers));
     }
-    Some(if status.as_u16() < 500 {
+    Some(if status == StatusCode::TOO_MANY_REQUESTS {
+        Outcome::RateLimited
+    } else if status.as_u16() < 500 {
         Outcome::Success
     } else if status == StatusCode::SERVICE_UNAVAILABLE
         && (is_shed(headers) || headers.contains_key(RETRY_AFTER) || headers.contains_key(X_ENVOY_OVERLOADED))
@@ -57,7 +62,9 @@ pub(super) fn bare_end(is_grpc: bool) -> Outcome {
 }
 
 fn grpc(code: Code, headers: &HeaderMap) -> Outcome {
-    if !code.is_failure() || code == Code::ResourceExhausted && reason(headers) == Some(ShedReason::Quota) {
+    if code == Code::ResourceExhausted {
+        Outcome::RateLimited
+    } else if !code.is_failure() {
         Outcome::Success
     } else if code == Code::Unavailable && is_shed(headers) || code == Code::DeadlineExceeded && is_too_late(headers) {
         Outcome::Overloaded
@@ -93,7 +100,8 @@ mod tests {
     fn plain_responses_are_judged_by_their_status() {
         let head = |status, pairs| head(StatusCode::from_u16(status).unwrap(), &headers(pairs), false);
         assert_eq!(head(200, &[]), Some(Outcome::Success));
-        assert_eq!(head(429, &[("retry-after", "1")]), Some(Outcome::Success));
+        assert_eq!(head(429, &[]), Some(Outcome::RateLimited));
+        assert_eq!(head(429, &[("retry-after", "1")]), Some(Outcome::RateLimited));
         assert_eq!(head(500, &[("x-plimsoll-shed", "reason=overloaded")]), Some(Outcome::Failure));
         assert_eq!(head(503, &[]), Some(Outcome::Failure));
         assert_eq!(head(503, &[("retry-after", "1")]), Some(Outcome::Overloaded));
@@ -107,7 +115,7 @@ mod tests {
                 let answer = row.reason.head(grpc, None);
                 assert_eq!(reason(answer.headers()), Some(row.reason), "{}", row.name);
                 let is_customers = row.reason == ShedReason::Quota;
-                let expected = if is_customers { Outcome::Success } else { Outcome::Overloaded };
+                let expected = if is_customers { Outcome::RateLimited } else { Outcome::Overloaded };
                 assert_eq!(head(answer.status(), answer.headers(), grpc), Some(expected), "{}", row.name);
             }
         }
@@ -128,9 +136,9 @@ mod tests {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[("grpc-status", "5")]), Some(Outcome::Success));
         assert_eq!(of(&[("grpc-status", "13")]), Some(Outcome::Failure));
-        assert_eq!(of(&[("grpc-status", "8")]), Some(Outcome::Failure));
+        assert_eq!(of(&[("grpc-status", "8")]), Some(Outcome::RateLimited));
         let quota = [("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1"), ("x-plimsoll-shed", "reason=quota")];
-        assert_eq!(of(&quota), Some(Outcome::Success));
+        assert_eq!(of(&quota), Some(Outcome::RateLimited));
         assert_eq!(of(&[("grpc-status", "14"), ("grpc-retry-pushback-ms", "0")]), Some(Outcome::Overloaded));
         let broken = [("grpc-status", "14"), ("grpc-retry-pushback-ms", "-1"), ("x-plimsoll-shed", "retry=never")];
         assert_eq!(of(&broken), Some(Outcome::Failure));

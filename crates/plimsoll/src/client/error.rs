@@ -205,6 +205,11 @@ impl Cause {
         matches!(self.0, Kind::Io(_))
     }
 
+    /// Whether the backend broke the protocol of a connection that other requests share.
+    pub(crate) fn is_of_shared_connection(&self) -> bool {
+        matches!(&self.0, Kind::Hyper(error) if h2_error(error).is_some_and(|error| !error.is_reset()))
+    }
+
     /// Whether the peer said that it did not look at the request.
     pub(crate) fn was_refused(&self) -> bool {
         matches!(&self.0, Kind::Hyper(error) if refused(error))
@@ -428,16 +433,12 @@ impl Error {
 
     /// Sorts an error of hyper's, met on a connection to `address`.
     pub(crate) fn from_hyper(address: SocketAddr, cause: hyper::Error) -> Self {
-        let is_bad = cause.is_parse();
-        // A failed request body shows as a stream that this side reset.
-        let is_own = cause.is_user() || h2_error(&cause).is_some_and(|e| e.is_reset() && !e.is_remote());
+        let origin = Origin::of(&cause);
         let cause = Cause(Kind::Hyper(Arc::new(cause)));
-        if is_own {
-            Self::RequestBody(cause)
-        } else if is_bad {
-            Self::BadResponse { address, cause, attempts: 1 }
-        } else {
-            Self::Closed { address, cause, attempts: 1, tells: Tells::Answer }
+        match origin {
+            Origin::RequestBody => Self::RequestBody(cause),
+            Origin::Malformed => Self::BadResponse { address, cause, attempts: 1 },
+            Origin::Connection => Self::Closed { address, cause, attempts: 1, tells: Tells::Answer },
         }
     }
 
@@ -451,6 +452,50 @@ impl Error {
             Kind::Fault(_) | Kind::OutOfTurn(_) => Self::BadResponse { address, cause, attempts: 1 },
         }
     }
+}
+
+/// Where an error of hyper's comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The request's own body failed.
+    RequestBody,
+    /// The backend broke the protocol.
+    Malformed,
+    /// The connection ended, or the backend ended the stream.
+    Connection,
+}
+
+impl Origin {
+    /// A stream that *hyper* reset had a request body that failed: hyper resets no other whose response is awaited. A stream or
+    /// connection that *h2* ended was malformed, since h2 checks what it is sent: fields, lengths, and the order of frames.
+    fn of(cause: &hyper::Error) -> Self {
+        let Some(error) = h2_error(cause) else {
+            return match (cause.is_user(), cause.is_parse()) {
+                (true, _) => Self::RequestBody,
+                (false, true) => Self::Malformed,
+                (false, false) => Self::Connection,
+            };
+        };
+        // h2 says CANCEL of a stream that this side left, and NO_ERROR of a connection that it closed.
+        let is_fault = !matches!(error.reason(), Some(h2::Reason::NO_ERROR | h2::Reason::CANCEL));
+        if error.is_library() && is_fault || error.get_io().is_some_and(is_protocol_error) {
+            Self::Malformed
+        } else if cause.is_user() || error.is_reset() && !error.is_remote() && !error.is_library() {
+            Self::RequestBody
+        } else {
+            Self::Connection
+        }
+    }
+}
+
+/// Whether a layer below h2 read bytes that break its protocol: a TLS record, or the frames that the pool watches.
+fn is_protocol_error(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData
+}
+
+/// Whether the backend broke the protocol, so that it would do so again.
+pub(crate) fn is_malformed(cause: &hyper::Error) -> bool {
+    Origin::of(cause) == Origin::Malformed
 }
 
 /// Whether the peer said that it did not look at the request, so that it may be sent again whatever

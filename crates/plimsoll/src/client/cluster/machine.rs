@@ -226,7 +226,8 @@ impl Machine {
         if let Some(latency) = done.latency {
             self.counts.latency.record(bucket, latency);
             // Refusals are quick, and what was too late would have taken who knows how long.
-            if done.ending != Ending::TimedOut && done.outcome != Outcome::Overloaded {
+            let is_refusal = matches!(done.outcome, Outcome::Overloaded | Outcome::RateLimited);
+            if done.ending != Ending::TimedOut && !is_refusal {
                 self.usual.record(bucket);
             }
         }

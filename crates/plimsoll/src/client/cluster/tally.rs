@@ -103,7 +103,7 @@ pub struct ClusterCounts {
     pub panics: u64,
     /// Changes of state of its backends: into which, why, and how often.
     pub transitions: Vec<(State, Reason, u64)>,
-    /// Time from picking a backend to the head of its response.
+    /// Time from when a backend had all of a request to the head of its response.
     pub latency: Latencies,
 }
 

@@ -88,6 +88,10 @@ impl<B: RequestBody> Call<'_, B> {
                 self.decide(id, retry::Failure::TurnedAway(Advice::Elsewhere), error.clone(), request)
             }
             Error::Closed { .. } => self.decide(id, retry::Failure::Broken, error.clone(), request),
+            // Another request's response may have been the malformed one.
+            Error::BadResponse { cause, .. } if cause.is_of_shared_connection() => {
+                self.decide(id, retry::Failure::Broken, error.clone(), request)
+            }
             // It would come again: an answer that is not HTTP, or the caller's own body.
             _ => self.decide(id, retry::Failure::Final, error.clone(), request),
         };

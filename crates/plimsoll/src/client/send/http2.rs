@@ -13,7 +13,7 @@ use super::{Call, MAX_CLOSED, Tried, connect_error, gone};
 use crate::client::attempt::{Attempt, Home as _};
 use crate::client::body::Source;
 use crate::client::cluster::{Backend, Ending};
-use crate::client::error::{Cause, ConnectError, Error, refused, was_reset};
+use crate::client::error::{Cause, ConnectError, Error, is_malformed, refused, was_reset};
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::{RequestBody, Sending};
 use crate::client::replay::Copy;
@@ -202,6 +202,6 @@ impl<B: RequestBody> Call<'_, B> {
 /// Whether the connection may just have been closed as an idle one, or the peer did not look.
 fn may_replay<B: RequestBody>(copy: &Copy<B>, failure: &TrySendError<Request<Outgoing<B>>>) -> bool {
     let error = failure.error();
-    refused(error)
-        || !(copy.only_if_refused() || error.is_user() || error.is_parse() || error.is_timeout() || was_reset(error))
+    let says_why = error.is_user() || error.is_timeout() || was_reset(error) || is_malformed(error);
+    refused(error) || !(copy.only_if_refused() || says_why)
 }
