@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from harness.faulty import FAULTS, Fault, faulty_backends
+from harness import http1, http2
+from harness.faulty import FAULTS, OK, Fault, answers, faulty_backends
 from harness.fleet import Fleet
 
 POLICIES = ("random", "round-robin", "least-loaded", "weighted", "p2c", "peak-ewma", "prequal")
@@ -142,6 +143,30 @@ body_idle_timeout = "300ms"
 policy = "off"
 """
     return text
+
+
+ODD_ANSWERS_TO_HEAD = {
+    "body": Fault("http2", answers(body=b"abc"), ""),
+    "length": Fault("http2", answers((b"content-length", b"5")), ""),
+    "open-stream": Fault("http2", lambda stream: http2.headers(stream, [OK], end=False), ""),
+    "body-http1": Fault("http1", b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc", ""),
+    "no-length-http1": Fault("http1", b"HTTP/1.1 200 OK\r\n\r\n", ""),
+}
+
+
+@pytest.mark.parametrize("kind", ODD_ANSWERS_TO_HEAD)
+def test_answer_to_head_ends_with_its_head(fleet: Fleet, kind: str) -> None:
+    fault = ODD_ANSWERS_TO_HEAD[kind]
+    with faulty_backends() as backends:
+        proxy = fleet.proxy([backends.start(fault).address], cluster=f'protocol = "{fault.protocol}"')
+        proxy.admin.wait_for_healthy(1)
+        with http1.Connection.to(proxy.port, timeout=5) as client:
+            for _ in range(3):
+                assert client.request("/", method="HEAD").status == 200
+        with http2.Connection.to(proxy.port) as client:
+            for stream in (1, 3, 5):
+                answer = client.fetch(stream, http2.request(b"HEAD"), seconds=5)
+                assert (answer.status, answer.body, answer.ended, answer.reset) == (200, b"", True, None), answer
 
 
 def log_entries(path: pathlib.Path) -> list[dict]:

@@ -15,7 +15,6 @@ from .http2 import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PUSH_PROMISE,
 
 Fields = http2.Fields
 PROTOCOL_ERROR, INTERNAL_ERROR, REFUSED_STREAM = 0x1, 0x2, 0x7
-MAX_CONCURRENT_STREAMS = "s3"
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Fault:
     closes: bool = False
     """The connection is closed after it."""
     greeting: bytes = http2.settings()
-    """What a backend begins an HTTP/2 connection with."""
+    """What a backend begins an HTTP/2 connection with; `s3` is MAX_CONCURRENT_STREAMS."""
 
 
 def h1(said: bytes | None, reason: str, **more: bool) -> Fault:
@@ -117,6 +116,10 @@ FAULTS: dict[str, Fault] = {
         lambda stream: headers(stream, [OK], end=False) + headers(stream, [(b"x-a", b"1")], end=False), "incomplete"
     ),
     # HTTP/2: frames and streams.
+    "endless-interim-h2": h2(
+        lambda stream: headers(stream, [(b":status", b"103")], end=False) * 20, "bad-response", endless=True
+    ),
+    "no-streams": h2(answers(), "timeout", greeting=http2.settings(s3=0)),
     "data-first": h2(lambda stream: http2.data(stream, b"abc"), "bad-response"),
     "push": h2(
         lambda stream: frame(PUSH_PROMISE, END_HEADERS, stream, b"\0\0\0\2" + http2.block(http2.request())), "bad-response"

@@ -207,7 +207,7 @@ impl Cause {
 
     /// Whether the backend broke the protocol of a connection that other requests share.
     pub(crate) fn is_of_shared_connection(&self) -> bool {
-        matches!(&self.0, Kind::Hyper(error) if h2_error(error).is_some_and(|error| !error.is_reset()))
+        matches!(&self.0, Kind::Hyper(error) if h2_error(error).is_none_or(|error| !error.is_reset()))
     }
 
     /// Whether the peer said that it did not look at the request.
@@ -470,7 +470,8 @@ impl Origin {
     /// connection that *h2* ended was malformed, since h2 checks what it is sent: fields, lengths, and the order of frames.
     fn of(cause: &hyper::Error) -> Self {
         let Some(error) = h2_error(cause) else {
-            return match (cause.is_user(), cause.is_parse()) {
+            let io = std::error::Error::source(cause).and_then(|source| source.downcast_ref());
+            return match (cause.is_user(), cause.is_parse() || io.is_some_and(is_protocol_error)) {
                 (true, _) => Self::RequestBody,
                 (false, true) => Self::Malformed,
                 (false, false) => Self::Connection,

@@ -27,7 +27,7 @@ use crate::client::timer::TooLate;
 pub(super) const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
 /// Interim responses to one request. One or two are usual; a server that sends them without end sends no response.
-const MAX_INTERIM: u8 = 16;
+pub(crate) const MAX_INTERIM: u8 = 16;
 
 /// A request on a connection. What becomes of the request is decided by the caller, who keeps it.
 pub(crate) struct Exchange<'r, B: RequestBody> {

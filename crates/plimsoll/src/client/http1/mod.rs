@@ -21,7 +21,7 @@ mod upgraded;
 mod upload;
 
 pub(crate) use self::connection::Connection;
-pub(crate) use self::exchange::{After, Exchange, Fate};
+pub(crate) use self::exchange::{After, Exchange, Fate, MAX_INTERIM};
 pub(crate) use self::incoming::Incoming;
 pub use self::informational::Informational;
 pub(crate) use self::lease::Lease;

@@ -13,23 +13,26 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
+use super::interim::Interim;
 use super::silence::Heard;
 use crate::stream::Stream;
 
 /// The first byte of a SETTINGS frame of less than 65,536 bytes.
 const SETTINGS: u8 = 0;
 
-/// A connection whose first byte is told to who waits for it, and on which it is counted how often something comes.
+/// A connection whose first byte is told to who waits for it, and on which it is counted how often something comes, and how many
+/// interim responses.
 pub(super) struct Overheard {
     stream: Stream,
     tells: Option<oneshot::Sender<u8>>,
     heard: Heard,
+    interim: Interim,
 }
 
 impl Overheard {
     pub(super) fn new(stream: Stream) -> (Self, Greeting) {
         let (tells, first) = oneshot::channel();
-        (Self { stream, tells: Some(tells), heard: Heard::default() }, Greeting(first))
+        (Self { stream, tells: Some(tells), heard: Heard::default(), interim: Interim::default() }, Greeting(first))
     }
 
     pub(super) fn heard(&self) -> &Heard {
@@ -67,6 +70,7 @@ impl AsyncRead for Overheard {
             // Nobody waits where HTTP/2 is not a guess.
             let _ = tells.send(*first);
         }
+        this.interim.read(&buf.filled()[before..])?;
         read
     }
 }

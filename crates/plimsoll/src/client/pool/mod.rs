@@ -14,6 +14,7 @@ mod connect;
 mod greeting;
 mod http1;
 mod http2;
+mod interim;
 mod keep;
 mod open;
 mod silence;

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
@@ -47,6 +47,7 @@ impl<B: RequestBody> Call<'_, B> {
         request: &mut Request<Outgoing<B>>,
     ) -> Tried {
         let mut attempt = self.begin(id, picked_at);
+        let is_head = *request.method() == Method::HEAD;
         let mut closed = 0;
         let mut openings = 0;
         loop {
@@ -86,6 +87,7 @@ impl<B: RequestBody> Call<'_, B> {
             let mut failure = match answer {
                 Ok(Ok(response)) => {
                     let upload = body.follow();
+                    let response = response.map(|incoming| source(is_head, incoming));
                     let mut tried = self.answered_http2(id, attempt, response, &backend, copy, request);
                     if let Tried::Answered(response) = &mut tried {
                         response.body_mut().set_upload(upload);
@@ -155,12 +157,12 @@ impl<B: RequestBody> Call<'_, B> {
         &mut self,
         id: BackendId,
         mut attempt: Attempt,
-        response: Response<Incoming>,
+        response: Response<Source>,
         backend: &Backend,
         copy: Option<Copy<B>>,
         request: &mut Request<Outgoing<B>>,
     ) -> Tried {
-        let (mut head, incoming) = response.into_parts();
+        let (mut head, source) = response.into_parts();
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             // HTTP/2 has no such response (RFC 9113, 8.6).
             let cause = Cause::out_of_turn("it switches protocols unasked");
@@ -173,7 +175,7 @@ impl<B: RequestBody> Call<'_, B> {
         if let Some(refused) = &refused {
             self.learn(refused, &mut attempt);
         }
-        let body = self.body(attempt, Source::Http2(incoming), backend);
+        let body = self.body(attempt, source, backend);
         if let Some(refused) = refused {
             match self.after_refusal(id, backend.address(), refused, Repeatable::of_copy(copy.as_ref())) {
                 Ok(turn) => match copy.and_then(Copy::into_request) {
@@ -197,6 +199,11 @@ impl<B: RequestBody> Call<'_, B> {
         }
         Tried::Answered(Response::from_parts(head, body))
     }
+}
+
+/// The body of a response. One to HEAD has none, even if its backend sends one or leaves the stream open.
+fn source(is_head: bool, incoming: Incoming) -> Source {
+    if is_head { Source::Empty } else { Source::Http2(incoming) }
 }
 
 /// Whether the connection may just have been closed as an idle one, or the peer did not look.
