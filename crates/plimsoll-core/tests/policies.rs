@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use plimsoll_core::health::{OutlierConfig, SlowStartConfig};
 use plimsoll_core::pick::{PolicyKind, WeightedConfig};
-use plimsoll_core::{BackendId, Balancer, BalancerConfig, Completion, LoadReport, Outcome, Pick, Timestamp, Weight};
+use plimsoll_core::{
+    BackendId, Balancer, BalancerConfig, Completion, LoadReport, Operation, Outcome, Pick, Timestamp, Weight,
+};
 use plimsoll_testkit::seeded;
 use plimsoll_testkit::stats::assert_share;
 use proptest::prelude::*;
@@ -670,4 +672,17 @@ fn limited_backend_is_neither_ejected_nor_starved() {
         let states = table.balancer.snapshot(table.now).iter().map(|backend| backend.state).collect::<Vec<_>>();
         assert_eq!(states, [plimsoll_core::health::State::Healthy; 3], "{policy}");
     }
+}
+
+/// One time-out at a good backend must not hide the failures of a bad one from the choice.
+#[test]
+fn failures_count_for_the_choice_though_another_backend_shares_them() {
+    let mut table = Table::equal(PolicyKind::LeastLoaded, 3);
+    let operation = Operation::new(1, 1);
+    for index in [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] {
+        let completion = Completion { outcome: Outcome::Failure, latency: None };
+        table.balancer.finish_for(table.now, table.ids[index], operation, completion, &mut ());
+    }
+    let shares: Vec<f64> = table.balancer.snapshot(table.now).iter().map(|backend| backend.error_share).collect();
+    assert!(shares[0] > 0.6 && shares[1] < 0.2 && shares[2] == 0.0, "{shares:?}");
 }

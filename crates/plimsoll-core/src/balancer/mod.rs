@@ -247,7 +247,7 @@ impl Balancer {
         self.finish_for(now, id, Operation::UNKNOWN, completion, observer);
     }
 
-    /// The same of a request for this operation. A failure that other backends share says nothing about this one.
+    /// The same of a request for this operation. A failure that other backends share does not eject this one.
     pub fn finish_for(
         &mut self,
         now: Timestamp,
@@ -273,8 +273,10 @@ impl Balancer {
             }
             Outcome::Failure => {
                 member.failures += 1;
+                // For the choice each failure counts, since backends are compared there: else one that fails at once would draw all
+                // requests as soon as another has failed the operation once.
+                member.errors.on_failure(now);
                 if self.faults.on_failure(operation, id) {
-                    member.errors.on_failure(now);
                     eject = member.outlier.on_failure(&self.config.outlier);
                 }
             }
