@@ -104,7 +104,7 @@ def test_limit_too_low_for_the_configuration_is_said_at_start(fleet: Fleet) -> N
 
 def test_backend_that_refuses_is_left_out(fleet: Fleet) -> None:
     gone = f"127.0.0.1:{free_port()}"
-    proxy = fleet.proxy([fleet.nginx(), gone])
+    proxy = fleet.proxy([fleet.nginx(), gone], cluster="min_connections = 1")
     proxy.admin.wait_for_state(gone, "refusing")
     assert wrk(proxy.url, 1).errors == ""
     assert proxy.admin.metric("plimsoll_backend_connections_failed_total", backend=gone) > 0

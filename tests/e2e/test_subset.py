@@ -76,7 +76,9 @@ def known_backends(proxy: Proxy) -> int:
 
 def proxies(fleet: Fleet, addresses: list[str], algorithm: str, size: int, count: int) -> list[Proxy]:
     def start(index: int) -> Proxy:
-        return fleet.proxy(addresses, cluster='policy = "round-robin"', further=subset(algorithm, size, index, count))
+        # One connection each from the start, so that members can be told by connections.
+        cluster = 'policy = "round-robin"\nmin_connections = 1'
+        return fleet.proxy(addresses, cluster=cluster, further=subset(algorithm, size, index, count))
 
     started = [start(index) for index in range(count)]
     for proxy in started:
