@@ -10,7 +10,7 @@
 //!
 //! Each criticality has a history of its own: what is turned away at a busy backend is the sheddable, and the critical must not be
 //! held back for it. So has each [operation](Operation) that is rejected: one endpoint that fails holds back itself and not the
-//! others ([`operations`]). One [`Throttle`] is of one client and one cluster.
+//! others (`operations.rs`). One [`Throttle`] is of one client and one cluster.
 //!
 //! What counts as accepted: [`Ended`], one table for all who send.
 
