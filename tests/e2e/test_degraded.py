@@ -162,7 +162,7 @@ def test_a_page_of_a_while_ago_stands_in_for_an_overloaded_backend(fleet: Fleet)
     assert logged == [(200, "overloaded")] * 2
 
 
-@pytest.mark.parametrize("fields", ["cache-control: private\r\n", "cache-control: no-store\r\n", "set-cookie: a=b\r\n", "vary: *\r\n"])
+@pytest.mark.parametrize("fields", ["cache-control: private\r\n", "cache-control: no-store\r\n", "set-cookie: a=b\r\n", "vary: *\r\n", "cache-control: private, x=é\r\n", "vary: x-user, é\r\n"])
 def test_what_is_meant_for_one_client_is_never_given_again(fleet: Fleet, fields: str) -> None:
     shop = Shop(fleet)
     shop.fields = fields

@@ -16,7 +16,8 @@
 //! ```
 //!
 //! What a request says of the age that it would take (`no-cache`, `max-age`) is a wish to see a backend asked, which was done; it is
-//! no wish for an error. `Expires` is not looked at: where it would count, it could only shorten what `must-revalidate` leaves,
+//! no wish for an error. A `Cache-Control` or `Vary` that cannot be read forbids keeping: its unread part may be the `private` that
+//! protects one user from another. `Expires` is not looked at: where it would count, it could only shorten what `must-revalidate` leaves,
 //! and that is nothing without `max-age`.
 
 use std::time::Duration;
@@ -37,10 +38,8 @@ pub(super) struct Life {
 /// That of the answer to a GET without Authorization; `None` if it may not be kept.
 pub(super) fn life(request: &HeaderMap, status: StatusCode, answer: &HeaderMap, max_stale: Duration) -> Option<Life> {
     let is_own = answer.contains_key(SET_COOKIE) || answer.contains_key(X_PLIMSOLL_DEGRADED);
-    if status != StatusCode::OK || is_own || Directives::read(request).no_store {
-        return None;
-    }
-    if answer.contains_key(VARY) && values(answer, VARY).any(|name| name == "*") {
+    let is_readable = is_text(request, CACHE_CONTROL) && is_text(answer, CACHE_CONTROL) && names_fields(answer);
+    if status != StatusCode::OK || is_own || !is_readable || Directives::read(request).no_store {
         return None;
     }
     let said = Directives::read(answer);
@@ -53,6 +52,17 @@ pub(super) fn life(request: &HeaderMap, status: StatusCode, answer: &HeaderMap, 
     let age = values(answer, AGE).next().and_then(seconds).unwrap_or(Duration::ZERO);
     let left = said.limit().min(max_stale).saturating_sub(age);
     (left > Duration::ZERO).then_some(Life { age, left })
+}
+
+/// Whether all values of these fields are visible ASCII, blanks and tabs.
+fn is_text(headers: &HeaderMap, name: HeaderName) -> bool {
+    headers.get_all(name).iter().all(|value| value.to_str().is_ok())
+}
+
+/// Whether `Vary` is absent or a list of field names; `*` is none.
+fn names_fields(answer: &HeaderMap) -> bool {
+    let is_name = |member: &str| member != "*" && member.parse::<HeaderName>().is_ok();
+    is_text(answer, VARY) && values(answer, VARY).all(is_name)
 }
 
 /// The fields of requests by which `answer` says that it differs.
@@ -160,6 +170,30 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(life(&HeaderMap::new(), status, &HeaderMap::new(), MAX_STALE), None, "{status}");
         }
+    }
+
+    #[test]
+    fn response_is_not_kept_when_a_rule_about_it_cannot_be_read() {
+        let with = |name: HeaderName, bytes: &[u8]| {
+            let mut map = headers("cache-control: max-age=60\nvary: accept");
+            map.append(name, HeaderValue::from_bytes(bytes).unwrap());
+            map
+        };
+        let kept = |request: &HeaderMap, answer: &HeaderMap| life(request, StatusCode::OK, answer, MAX_STALE).is_some();
+        let (none, plain) = (HeaderMap::new(), headers("vary: accept"));
+        for bytes in [&b"private, x=\"\xe9\""[..], b"private;\x80", b"\xff"] {
+            assert!(!kept(&none, &with(CACHE_CONTROL, bytes)), "{}", bytes.escape_ascii());
+            assert!(!kept(&with(CACHE_CONTROL, bytes), &plain), "{}", bytes.escape_ascii());
+            assert!(!kept(&none, &with(VARY, bytes)), "{}", bytes.escape_ascii());
+        }
+        for name in [&b"x-user\xe9"[..], b"x user", b"x-user;", b"@"] {
+            assert!(!kept(&none, &with(VARY, name)), "{}", name.escape_ascii());
+        }
+        assert!(
+            kept(&none, &with(CACHE_CONTROL, b"public\t")) && kept(&none, &with(VARY, b"x-user,")),
+            "all can be read"
+        );
+        assert!(kept(&none, &with(AGE, b"\xe9")), "an age only shortens the time");
     }
 
     #[test]
