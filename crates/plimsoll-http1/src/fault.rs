@@ -12,6 +12,8 @@ pub enum Fault {
     Version,
     /// The method is longer than [`MAX_METHOD`](crate::MAX_METHOD).
     MethodTooLong,
+    /// The method is a known one in another case.
+    MethodCase,
     /// The target is no URI, or of a form that the method does not go with (RFC 9112, 3.2).
     Target,
     /// The target is longer than allowed.
@@ -46,10 +48,11 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::StartLine,
         Self::Version,
         Self::MethodTooLong,
+        Self::MethodCase,
         Self::Target,
         Self::TargetTooLong,
         Self::BareLineFeed,
@@ -87,6 +90,7 @@ impl Fault {
             Self::StartLine => "start-line",
             Self::Version => "version",
             Self::MethodTooLong => "method-too-long",
+            Self::MethodCase => "method-case",
             Self::Target => "target",
             Self::TargetTooLong => "target-too-long",
             Self::BareLineFeed => "bare-line-feed",
@@ -112,6 +116,7 @@ impl Fault {
             Self::StartLine => "the first line is not that of an HTTP/1 message",
             Self::Version => "only HTTP/1.0, HTTP/1.1 and HTTP/2 are spoken here",
             Self::MethodTooLong => "the method of the request is longer than any that is known",
+            Self::MethodCase => "the method is a known one in another case: methods are case-sensitive",
             Self::Target => "the target of the request is no path, or not one for its method",
             Self::TargetTooLong => "the target of the request is longer than this listener allows",
             Self::BareLineFeed => "a line ends with a line feed that has no carriage return before it",

@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::{EXPECT, HeaderMap};
 use http::{Method, Uri, Version};
 
+use crate::method::is_miscased;
 use crate::scan::{Limits, Scan};
 use crate::{Fault, Framing, Origin, fields, target};
 
@@ -63,6 +64,9 @@ impl RequestHead {
             return Err(Fault::TargetTooLong);
         }
         let method = Method::from_bytes(method).map_err(|_| Fault::StartLine)?;
+        if is_miscased(&method) {
+            return Err(Fault::MethodCase);
+        }
         let uri = target::read(head.slice(first + 1..last), &method)?;
         let (mut headers, present) = fields::read(head, line_len + 1, limits.max_fields)?;
         target::check_host(&headers, version)?;

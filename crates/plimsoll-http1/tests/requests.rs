@@ -104,10 +104,12 @@ fn empty_line_that_comes_in_two_reads_is_passed_over() {
 }
 
 #[test]
-fn any_token_is_a_method() {
+fn any_token_is_a_method_but_a_known_one_in_another_case() {
     for (method, is_taken) in [
         ("GET", true),
-        ("get", true),
+        ("get", false),
+        ("Post", false),
+        ("brew", true),
         ("QUERY", true),
         ("VERSION-CONTROL", true),
         ("M-SEARCH", true),

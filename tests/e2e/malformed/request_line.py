@@ -31,7 +31,9 @@ ROWS = (
     row("tls-hello-to-a-plain-port", b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03\r\n\r\n", "9112 2.2", refused()),
     row("utf-16", "GET / HTTP/1.1\r\nHost: a\r\n\r\n".encode("utf-16-le") + b"\r\n\r\n", "9112 2.2", refused()),
     # Methods.
-    row("method-in-lower-case-is-another", line(b"get / HTTP/1.1"), "9110 9.1", passed("get")),
+    row("method-in-lower-case", line(b"post / HTTP/1.1"), "9110 9.1", refused()),
+    row("method-in-mixed-case", line(b"propFind / HTTP/1.1"), "9110 9.1", refused()),
+    row("unknown-method-in-lower-case", line(b"brew / HTTP/1.1"), "9110 9.1", passed("brew")),
     row("unknown-method", line(b"BREW / HTTP/1.1"), "9110 9.1", passed("BREW")),
     row("method-of-all-token-characters", line(b"!#$%&'*+-.^_`|~09 / HTTP/1.1"), "9110 5.6.2", passed("!#$%&'*+-.^_`|~09")),
     row("long-method", line(b"M" * 64 + b" / HTTP/1.1"), "9112 3", passed("M" * 64), refused(501, 400)),

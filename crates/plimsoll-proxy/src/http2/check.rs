@@ -6,7 +6,7 @@
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Uri};
-use plimsoll_http1::{Fault, MAX_METHOD, is_host, is_length};
+use plimsoll_http1::{Fault, MAX_METHOD, is_host, is_length, is_miscased};
 
 use crate::listener::Limits;
 
@@ -14,6 +14,9 @@ use crate::listener::Limits;
 pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), Fault> {
     if request.method().as_str().len() > MAX_METHOD {
         return Err(Fault::MethodTooLong);
+    }
+    if is_miscased(request.method()) {
+        return Err(Fault::MethodCase);
     }
     check_target(request, limits.max_uri)?;
     check_host(request)?;
@@ -115,6 +118,16 @@ mod tests {
             *request.uri_mut() = "http://a/".parse().unwrap();
             *request.method_mut() = Method::from_bytes(&b"M".repeat(len)).unwrap();
             assert_eq!(check(&request, &Limits::from(&config::Listener::default())).err(), fault, "{len}");
+        }
+    }
+
+    #[test]
+    fn known_method_is_refused_when_written_in_another_case() {
+        for (method, fault) in [("post", Some(Fault::MethodCase)), ("POST", None), ("brew", None)] {
+            let mut request = Request::new(());
+            *request.uri_mut() = "http://a/".parse().unwrap();
+            *request.method_mut() = Method::from_bytes(method.as_bytes()).unwrap();
+            assert_eq!(check(&request, &Limits::from(&config::Listener::default())).err(), fault, "{method}");
         }
     }
 
