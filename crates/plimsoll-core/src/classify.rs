@@ -6,10 +6,9 @@
 use crate::Criticality;
 
 /// How far claims of criticality are believed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Whatever is claimed.
-    #[default]
     Full,
     /// Claims up to this level; those above it count as this level.
     UpTo(Criticality),
@@ -31,7 +30,9 @@ pub enum Source {
 }
 
 /// Decides how critical requests are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// By default senders are strangers: they may lower the criticality of their requests, and not raise it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classifier {
     /// How far claims are believed.
     pub trust: Trust,
@@ -39,7 +40,31 @@ pub struct Classifier {
     pub otherwise: Criticality,
 }
 
+impl Default for Classifier {
+    fn default() -> Self {
+        let otherwise = Criticality::default();
+        Self { trust: Trust::UpTo(otherwise), otherwise }
+    }
+}
+
 impl Classifier {
+    /// Whether senders may raise their requests above those that claim nothing. Only such senders are trusted with other claims
+    /// that can harm others: which attempt a request is.
+    #[must_use]
+    pub fn lets_raise(&self) -> bool {
+        match self.trust {
+            Trust::Full => true,
+            Trust::UpTo(most) => most > self.otherwise,
+            Trust::None => false,
+        }
+    }
+
+    /// Whether every claim is believed as it is.
+    #[must_use]
+    pub fn believes_all(&self) -> bool {
+        matches!(self.trust, Trust::Full | Trust::UpTo(Criticality::CriticalPlus))
+    }
+
     /// How critical a request is that claims to be so critical.
     #[must_use]
     pub fn criticality(&self, claimed: Option<Criticality>) -> Criticality {
@@ -63,6 +88,24 @@ mod tests {
     use Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};
 
     use super::*;
+
+    #[test]
+    fn senders_are_strangers_unless_told_otherwise() {
+        let strangers = Classifier::default();
+        assert_eq!(strangers.criticality(Some(CriticalPlus)), Critical);
+        assert_eq!(strangers.criticality(Some(Sheddable)), Sheddable);
+        for (trust, otherwise, lets_raise, believes_all) in [
+            (strangers.trust, strangers.otherwise, false, false),
+            (Trust::UpTo(CriticalPlus), Critical, true, true),
+            (Trust::UpTo(Critical), SheddablePlus, true, false),
+            (Trust::UpTo(Sheddable), Critical, false, false),
+            (Trust::Full, CriticalPlus, true, true),
+            (Trust::None, Sheddable, false, false),
+        ] {
+            let classifier = Classifier { trust, otherwise };
+            assert_eq!((classifier.lets_raise(), classifier.believes_all()), (lets_raise, believes_all), "{trust:?}");
+        }
+    }
 
     #[test]
     fn claims_are_believed_as_far_as_their_senders_are() {

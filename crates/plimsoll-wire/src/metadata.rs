@@ -59,17 +59,12 @@ impl Metadata {
 /// pass on that know nothing of the other.
 pub fn say_criticality(headers: &mut HeaderMap, criticality: Criticality) {
     headers.insert(X_CRITICALITY, HeaderValue::from_static(criticality.name()));
-    let is_it = |member: &[u8]| {
-        let key = member.split(|byte| *byte == b'=').next().unwrap_or(member);
-        key.trim_ascii() == b"criticality"
-    };
-    let members = |list: &HeaderValue| list.as_bytes().split(|byte| *byte == b',').any(is_it);
-    if !headers.get_all(BAGGAGE).iter().any(members) {
+    if !has_member(headers) {
         return;
     }
     let lists = headers.get_all(BAGGAGE).iter().flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
     let mut baggage = Vec::new();
-    for member in lists.filter(|member| !is_it(member) && !member.trim_ascii().is_empty()) {
+    for member in lists.filter(|member| !is_criticality(member) && !member.trim_ascii().is_empty()) {
         baggage.extend_from_slice(member.trim_ascii());
         baggage.push(b',');
     }
@@ -77,6 +72,23 @@ pub fn say_criticality(headers: &mut HeaderMap, criticality: Criticality) {
     baggage.extend_from_slice(criticality.name().as_bytes());
     let baggage = HeaderValue::from_bytes(&baggage).expect("each piece was part of a value, and so is what joins them");
     headers.insert(BAGGAGE, baggage);
+}
+
+/// Whether a request has a header or a member of `baggage` for its criticality, readable or not.
+#[must_use]
+pub fn claims_criticality(headers: &HeaderMap) -> bool {
+    headers.contains_key(X_CRITICALITY) || has_member(headers)
+}
+
+fn has_member(headers: &HeaderMap) -> bool {
+    let has_one = |list: &HeaderValue| list.as_bytes().split(|byte| *byte == b',').any(is_criticality);
+    headers.get_all(BAGGAGE).iter().any(has_one)
+}
+
+/// Whether a member of `baggage` is the one for criticality.
+fn is_criticality(member: &[u8]) -> bool {
+    let key = member.split(|byte| *byte == b'=').next().unwrap_or(member);
+    key.trim_ascii() == b"criticality"
 }
 
 /// The value of `grpc-timeout` for this time, rounded up to what eight digits can say.
@@ -296,6 +308,21 @@ mod tests {
             said(&["criticality = critical-plus;ttl=3,user=7", "a=b,,criticality=x"]),
             ["x-criticality: sheddable", "baggage: user=7,a=b,criticality=sheddable"]
         );
+    }
+
+    #[test]
+    fn claim_is_noticed_wherever_it_stands_and_however_it_reads() {
+        for (pairs, claims) in [
+            (&[][..], false),
+            (&[("x-criticality", &b"\xff"[..])], true),
+            (&[("baggage", b"a=b"), ("baggage", b"c=d, criticality = urgent")], true),
+            (&[("baggage", b"xcriticality=sheddable,criticality2=a,b=criticality")], false),
+        ] {
+            let headers = pairs
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap()));
+            assert_eq!(claims_criticality(&headers.collect()), claims, "{pairs:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use axum::routing::get;
 use http::HeaderName;
-use plimsoll::server::{Lifecycle, Pressure, ServeConfig, ServerLayer, current, pressure, serve, spawn_blocking};
+use plimsoll::server::{
+    Lifecycle, Pressure, ServeConfig, ServerLayer, Trust, current, pressure, serve, spawn_blocking,
+};
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
@@ -16,6 +18,8 @@ async fn main() -> std::io::Result<()> {
     let lifecycle = Lifecycle::new();
     lifecycle.on_sigterm()?;
     let layer = ServerLayer::builder(lifecycle.clone())
+        // All callers are services of our own, or a proxy that caps what strangers claim.
+        .trust(Trust::Full)
         .readiness_path("/readyz")
         .customer_header(HeaderName::from_static("x-customer"))
         .build();

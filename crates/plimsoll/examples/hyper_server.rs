@@ -13,8 +13,8 @@ use plimsoll::server::{Classifier, Lifecycle, ServeConfig, ServerLayer, Trust, s
 async fn main() -> std::io::Result<()> {
     let lifecycle = Lifecycle::new();
     lifecycle.on_sigterm()?;
-    // Strangers may say that their requests are less important than others, and not that they are more so.
-    let classifier = Classifier { trust: Trust::UpTo(Criticality::Critical), otherwise: Criticality::Critical };
+    // Requests that claim nothing are sheddable. Callers may raise theirs up to critical.
+    let classifier = Classifier { trust: Trust::UpTo(Criticality::Critical), otherwise: Criticality::Sheddable };
     let layer = ServerLayer::builder(lifecycle.clone()).criticality(classifier).build();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8082").await?;
     lifecycle.ready();

@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use futures_util::future::BoxFuture;
 use http::{HeaderName, Request};
 use hyper::body::Incoming;
-use plimsoll::server::{Lifecycle, Quota, ServeConfig, ServerLayer, current, serve};
+use plimsoll::server::{Lifecycle, Quota, ServeConfig, ServerLayer, Trust, current, serve};
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Response, Status};
 use tonic_prost::ProstCodec;
@@ -24,6 +24,8 @@ async fn main() -> std::io::Result<()> {
     lifecycle.on_sigterm()?;
     let crawler = Quota::hard(0.1);
     let layer = ServerLayer::builder(lifecycle.clone())
+        // All callers are services of our own, or a proxy that caps what strangers claim.
+        .trust(Trust::Full)
         .customer_header(HeaderName::from_static("x-customer"))
         .quota_by(move |customer| if customer.name() == b"crawler" { crawler } else { None })
         .build();

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
 use parking_lot::Mutex;
-use plimsoll::server::{Lifecycle, Mode, Phase, QueueConfig, ServerBody, ServerLayer};
+use plimsoll::server::{Lifecycle, Mode, Phase, QueueConfig, ServerBody, ServerLayer, Trust};
 use plimsoll_core::Criticality;
 use plimsoll_wire::shed::{Shed, ShedReason};
 use tokio::sync::Semaphore;
@@ -32,7 +32,8 @@ impl Server {
     fn new(limit: QueueConfig, mode: impl Into<Option<Mode>>) -> Self {
         let lifecycle = Lifecycle::new();
         lifecycle.ready();
-        let layer = ServerLayer::builder(lifecycle.clone()).admission(mode).concurrency_limit(limit).build();
+        let layer =
+            ServerLayer::builder(lifecycle.clone()).trust(Trust::Full).admission(mode).concurrency_limit(limit).build();
         Self { layer, lifecycle, may_end: Arc::new(Semaphore::new(0)), begun: Arc::default() }
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::HeaderName;
-use plimsoll::server::{DrainEnd, Lifecycle, Mode, ServeConfig, ServerLayer, coalescing, serve};
+use plimsoll::server::{DrainEnd, Lifecycle, Mode, ServeConfig, ServerLayer, Trust, coalescing, serve};
 use tokio::net::TcpListener;
 
 use crate::exit::{Outcome, Verdict};
@@ -132,6 +132,8 @@ async fn run_server(args: Args) -> Outcome {
     let reporting = Arc::clone(&backend);
     let reports = ServerLayer::builder(lifecycle.clone())
         .cpus(cpus)
+        // For trying and testing: each client may say what it likes.
+        .trust(Trust::Full)
         .source(move |measured| reporting.report().instead_of(measured))
         .readiness_path(READINESS_PATH)
         .admission(args.protect.then_some(Mode::Protect))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderName;
 use plimsoll_core::Ratio;
 use plimsoll_core::admit::{Mode, Outlook, QueueConfig, Quota};
-use plimsoll_core::classify::Classifier;
+use plimsoll_core::classify::{Classifier, Trust};
 use plimsoll_core::report::DEFAULT_WINDOW;
 use plimsoll_core::signal::ScarceConfig;
 
@@ -100,14 +100,31 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// How far senders are believed that say how critical their requests are, and what requests are otherwise: by default they are
-    /// believed, and [`Criticality::Critical`](plimsoll_core::Criticality::Critical).
+    /// How far callers are believed. By default they are strangers: they may make their requests less critical than
+    /// [`Criticality::Critical`](plimsoll_core::Criticality::Critical) and not more, and which attempt a request is, is not
+    /// read (unless they are trusted with a [`customer_header`](Self::customer_header)). With [`Trust::Full`] they are believed in both. Only where all callers are services of your own, or a proxy of your own that caps
+    /// what strangers claim: one caller that is believed can have the requests of all others turned away.
+    ///
+    /// A claim that is not believed is replaced in the headers of the request, so that the service does not pass it on. Deadlines are
+    /// believed of everybody: a short one harms its sender alone.
+    ///
+    /// ```
+    /// use plimsoll::server::{Lifecycle, ServerLayer, Trust};
+    ///
+    /// let layer = ServerLayer::builder(Lifecycle::new()).trust(Trust::Full).build();
+    /// ```
+    pub fn trust(mut self, trust: Trust) -> Self {
+        self.rules.classifier.trust = trust;
+        self
+    }
+
+    /// The same, and what requests are whose senders claim nothing, or are not believed.
     pub fn criticality(mut self, classifier: Classifier) -> Self {
         self.rules.classifier = classifier;
         self
     }
 
-    /// The customer of a request is named by this header. Only where those who send it are trusted to: customers that take others'
+    /// The customer of a request is named by this header, once: a request that names two has none. Only where those who send it are trusted to: customers that take others'
     /// names take their shares. By default all requests are of one customer.
     pub fn customer_header(mut self, header: HeaderName) -> Self {
         self.rules.customer_header = Some(header);

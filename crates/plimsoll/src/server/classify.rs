@@ -7,7 +7,7 @@ use http::{HeaderName, Request};
 use plimsoll_core::admit::Quota;
 use plimsoll_core::classify::Classifier;
 use plimsoll_core::meter::Kind;
-use plimsoll_wire::metadata::Metadata;
+use plimsoll_wire::metadata::{Metadata, claims_criticality, say_criticality};
 use tokio::time::Instant;
 
 use super::context::{Cohort, Customer, RequestContext, RequestHead};
@@ -61,7 +61,22 @@ impl Classified {
 }
 
 impl Rules {
-    pub(super) fn classify<B>(&self, request: &Request<B>) -> Classified {
+    /// What the rules make of a request. A claim of its sender that is not believed as it is, is replaced in its headers: what the service
+    /// passes on of them reaches servers that believe this one.
+    pub(super) fn classify<B>(&self, request: &mut Request<B>) -> Classified {
+        let classified = self.read(request);
+        if !self.classifier.believes_all() && claims_criticality(request.headers()) {
+            say_criticality(request.headers_mut(), classified.context.criticality);
+        }
+        classified
+    }
+
+    /// Whether callers are trusted with something else that could harm others.
+    fn believes_attempts(&self) -> bool {
+        self.classifier.lets_raise() || self.customer_header.is_some()
+    }
+
+    fn read<B>(&self, request: &Request<B>) -> Classified {
         let head = RequestHead { method: request.method(), uri: request.uri(), headers: request.headers() };
         let Metadata { criticality, timeout, attempt, malformed, .. } = Metadata::read(head.headers);
         let by_header = || Customer::read(head.headers, self.customer_header.as_ref()?);
@@ -90,7 +105,7 @@ impl Rules {
             customer,
             cohort,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
-            attempt: attempt.unwrap_or(1),
+            attempt: attempt.filter(|_| self.believes_attempts()).unwrap_or(1),
             kind,
         };
         let exempt = self.exempt.as_ref().is_some_and(|exempt| exempt(head));

@@ -53,8 +53,10 @@ impl Customer {
     }
 
     pub(super) fn read(headers: &HeaderMap, header: &HeaderName) -> Option<Self> {
-        let name = headers.get(header)?.clone();
-        Some(Self { name, header: Some(header.clone()) })
+        let mut names = headers.get_all(header).iter();
+        let name = names.next()?.clone();
+        // Two names are none: another server may read the other one.
+        names.next().is_none().then(|| Self { name, header: Some(header.clone()) })
     }
 
     /// Its name, as bytes: what came from outside need not be text.

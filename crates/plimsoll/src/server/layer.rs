@@ -148,11 +148,11 @@ where
 
 impl<S> ServerService<S> {
     /// Lets a request begin, or wait for its place, or turns it away.
-    fn enter<B>(&mut self, request: Request<B>) -> FutureKind<S, B>
+    fn enter<B>(&mut self, mut request: Request<B>) -> FutureKind<S, B>
     where
         S: Service<Request<B>> + Clone,
     {
-        let classified = self.layer.rules.classify(&request);
+        let classified = self.layer.rules.classify(&mut request);
         let Some(places) = self.layer.places.as_ref().filter(|_| !classified.exempt) else {
             return self.ask(request, classified, None);
         };

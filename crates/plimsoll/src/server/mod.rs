@@ -13,7 +13,7 @@
 //! With axum, or anything else that is a `tower` service:
 //!
 //! ```no_run
-//! use plimsoll::server::{Lifecycle, ServerLayer, ServeConfig, serve};
+//! use plimsoll::server::{Lifecycle, ServerLayer, ServeConfig, Trust, serve};
 //!
 //! # async fn warm_up() {}
 //! # #[tokio::main]
@@ -22,7 +22,11 @@
 //!
 //! let lifecycle = Lifecycle::new();
 //! lifecycle.on_sigterm()?;
-//! let reports = ServerLayer::builder(lifecycle.clone()).readiness_path("/readyz").build();
+//! let reports = ServerLayer::builder(lifecycle.clone())
+//!     // All callers are services of our own. Without this line they are strangers, whose claims to be critical are capped.
+//!     .trust(Trust::Full)
+//!     .readiness_path("/readyz")
+//!     .build();
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
 //! let server = tokio::spawn(serve([listener], app, reports, ServeConfig::default()));
 //! warm_up().await;

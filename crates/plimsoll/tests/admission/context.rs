@@ -190,7 +190,8 @@ async fn client_of_one_that_shows<const N: usize>(names: [&'static str; N]) -> C
     });
     let lifecycle = Lifecycle::new();
     lifecycle.ready();
-    tokio::spawn(plimsoll::server::serve([listener], show, ServerLayer::new(lifecycle), Default::default()));
+    let layer = ServerLayer::builder(lifecycle).trust(Trust::Full).build();
+    tokio::spawn(plimsoll::server::serve([listener], show, layer, Default::default()));
     let cluster = Cluster::new("shown", ClusterConfig::default(), [address]);
     tokio::spawn(cluster.run());
     Client::new(&cluster)

@@ -7,6 +7,7 @@ mod cost;
 mod decisions;
 mod limits;
 mod load_average;
+mod trust;
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -46,7 +47,8 @@ fn tiny() -> ServerLayerBuilder {
 fn builder() -> ServerLayerBuilder {
     let lifecycle = Lifecycle::new();
     lifecycle.ready();
-    ServerLayer::builder(lifecycle).readiness_path("/readyz").customer_header(HeaderName::from_static("x-customer"))
+    let builder = ServerLayer::builder(lifecycle).trust(Trust::Full).readiness_path("/readyz");
+    builder.customer_header(HeaderName::from_static("x-customer"))
 }
 
 fn get(path: &str) -> Request<Empty<Bytes>> {
