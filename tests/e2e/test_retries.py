@@ -238,7 +238,7 @@ def test_less_time_is_left_for_a_further_attempt_and_its_number_goes_on(fleet: F
         [full.address, well.address],
         health=CHECK,
         cluster='policy = "round-robin"',
-        listener='trust_criticality = "critical"',
+        listener='trust_criticality = "critical-plus"',
     )
     fields = "x-envoy-expected-rq-timeout-ms: 5000\r\nx-envoy-attempt-count: 3\r\n"
     for _ in range(2):

@@ -6,12 +6,15 @@ mod fleet;
 mod handover;
 mod notify;
 mod serve;
+mod shared_ports;
 mod upgrade;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use plimsoll::client::Protocol;
+use plimsoll_core::Criticality;
+use plimsoll_core::classify::Trust;
 use plimsoll_core::pick::PolicyKind;
 use plimsoll_proxy::config::{Config, Simple};
 
@@ -35,10 +38,10 @@ when it serves. SIGTERM drains: requests in flight are answered, then the proces
 (LISTEN_FDS) are used for the listeners at their addresses.")]
 pub(crate) struct Args {
     /// The config; instead of all other options
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["file", "from", "to", "policy", "protocol", "admin", "threads"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["file", "from", "to", "policy", "protocol", "admin", "threads", "trust_criticality", "share_port"])]
     config: Option<PathBuf>,
     /// The config, as with -c
-    #[arg(value_name = "FILE", conflicts_with_all = ["from", "to", "policy", "protocol", "admin", "threads"])]
+    #[arg(value_name = "FILE", conflicts_with_all = ["from", "to", "policy", "protocol", "admin", "threads", "trust_criticality", "share_port"])]
     file: Option<PathBuf>,
     /// Where to listen, as IP:PORT or :PORT; may be repeated
     #[arg(long, value_name = "ADDR")]
@@ -55,6 +58,12 @@ pub(crate) struct Args {
     /// Where the admin API and the metrics listen, or `off` [default: 127.0.0.1:9900]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
+    /// How far clients are believed that name a criticality: a level, or `off` [default: critical]
+    #[arg(long, value_name = "LEVEL", value_parser = trusts())]
+    trust_criticality: Option<Trust>,
+    /// Listen although another process does at the same address, and share its connections
+    #[arg(long)]
+    share_port: bool,
     /// Threads that serve [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
@@ -64,6 +73,16 @@ fn policies() -> impl clap::builder::TypedValueParser<Value = PolicyKind> {
     use clap::builder::TypedValueParser as _;
     let names = PolicyKind::ALL.map(PolicyKind::name);
     clap::builder::PossibleValuesParser::new(names).try_map(|name| name.parse::<PolicyKind>())
+}
+
+fn trusts() -> impl clap::builder::TypedValueParser<Value = Trust> {
+    use clap::builder::TypedValueParser as _;
+    let levels = Criticality::ALL.map(|level| (level.name(), Trust::UpTo(level)));
+    let all: Vec<_> = levels.into_iter().chain([("off", Trust::None)]).collect();
+    clap::builder::PossibleValuesParser::new(all.iter().map(|(name, _)| *name)).map(move |name| {
+        let named = all.iter().find(|(known, _)| *known == name);
+        named.expect("only names of levels are possible values").1
+    })
 }
 
 fn protocols() -> impl clap::builder::TypedValueParser<Value = Protocol> {
@@ -87,8 +106,8 @@ pub(crate) fn run(args: Args) -> Outcome {
             ));
         }
         None => {
-            let Args { from, to, policy, protocol, admin, threads, .. } = args.clone();
-            Config::simple(&Simple { from, to, policy, protocol, admin, threads })
+            let Args { from, to, policy, protocol, admin, trust_criticality, share_port, threads, .. } = args.clone();
+            Config::simple(&Simple { from, to, policy, protocol, admin, trust_criticality, share_port, threads })
                 .map_err(|error| Problem::Usage(error.to_string()))?
         }
     };

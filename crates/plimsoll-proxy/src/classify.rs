@@ -3,12 +3,14 @@
 //! In this order: what the route says; what the sender claims, as far as it is believed; what the listener says. The decision is
 //! written on the request that goes on, so that a claim that is not believed ends here and does not reach those behind who
 //! believe this proxy: in `x-criticality`, and in the member of `baggage` if there is one, which services pass on that know
-//! nothing of the other. Where the file says nothing of all this, nothing is read and nothing is written.
+//! nothing of the other. Where the file says nothing of all this, requests that claim
+//! nothing go on as they are, and a claim is capped: clients of such a listener are strangers.
 //!
-//! Whether a request was sent before is heard only of senders that are trusted with something else that could harm others: with the names
-//! of customers, or to say how critical requests are. Where one in ten requests says so of itself each gate that sheds tells everybody
+//! Which attempt a request is, is believed only of senders that are trusted with something else that could harm others: with the names
+//! of customers, or to raise the criticality of their requests. Where one in ten requests says so of itself each gate that sheds tells everybody
 //! not to try again, and any client could have it so. What others say of it goes no further. How long they wait is believed: who says
-//! too little harms itself.
+//! too little harms itself, and who says too much is bound by `request_timeout`. A field that names the customer or cohort on another
+//! listener of the file is removed: backends believe it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,10 +19,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::{self, Arrival};
-use plimsoll_core::classify::{Classifier, Source, Trust};
+use plimsoll_core::classify::{Classifier, Source};
 use plimsoll_core::meter::Kind;
 use plimsoll_wire::headers::{GRPC_PREVIOUS_RPC_ATTEMPTS, X_ENVOY_ATTEMPT_COUNT};
-use plimsoll_wire::metadata::{Claim, Metadata};
+use plimsoll_wire::metadata::{Claim, Metadata, claims_criticality, say_criticality};
 
 use crate::config;
 use crate::inbound::Inbound;
@@ -36,17 +38,21 @@ pub(crate) struct Claims {
     counts_attempts: bool,
     customer_header: Option<HeaderName>,
     cohort_header: Option<HeaderName>,
+    /// Fields with which senders are trusted at other listeners, and not here.
+    foreign: Arc<[HeaderName]>,
     quotas: Arc<Quotas>,
 }
 
 impl Claims {
-    /// Those of `listener`, whose customers may use so much.
-    pub(crate) fn new(listener: &config::Listener, quotas: &Arc<Quotas>) -> Self {
-        let is_believed = listener.trust_criticality.is_some_and(|believed| believed.0 != Trust::None);
+    /// Those of `listener`, one of `all`, whose customers may use so much.
+    pub(crate) fn new(listener: &config::Listener, all: &[config::Listener], quotas: &Arc<Quotas>) -> Self {
+        let classifier = listener.classifier();
+        let is_own = |name: &&HeaderName| named(listener).any(|own| own == *name);
         Self {
             quotas: Arc::clone(quotas),
-            counts_attempts: is_believed || listener.customer_header.is_some(),
-            classifier: listener.classifier(),
+            counts_attempts: classifier.lets_raise() || listener.customer_header.is_some(),
+            classifier,
+            foreign: all.iter().flat_map(named).filter(|name| !is_own(name)).cloned().collect(),
             is_set: listener.criticality.is_some() || listener.trust_criticality.is_some() || listener.batch.is_some(),
             customer_header: listener.customer_header.as_ref().map(|name| name.0.clone()),
             cohort_header: listener.cohort_header.as_ref().map(|name| name.0.clone()),
@@ -57,6 +63,11 @@ impl Claims {
     pub(crate) fn customer_header(&self) -> Option<&HeaderName> {
         self.customer_header.as_ref()
     }
+}
+
+/// The fields with which senders are trusted at this listener.
+fn named(listener: &config::Listener) -> impl Iterator<Item = &HeaderName> {
+    listener.customer_header.iter().chain(&listener.cohort_header).map(|name| &name.0)
 }
 
 /// How the requests of one listener and route are told apart.
@@ -138,8 +149,15 @@ impl Rules {
         self.claims.is_set || self.fixed.is_some()
     }
 
-    /// Takes off what a sender says of attempts, unless it is believed.
+    /// Takes off what a sender says and is not believed, and caps its criticality. Where [`Self::marks`], that is written anew instead.
     pub(crate) fn strip(&self, headers: &mut HeaderMap) {
+        for name in &*self.claims.foreign {
+            headers.remove(name);
+        }
+        if !self.marks() && claims_criticality(headers) {
+            let criticality = self.criticality(&Metadata::read(headers));
+            say_criticality(headers, criticality);
+        }
         if !self.claims.counts_attempts {
             headers.remove(X_ENVOY_ATTEMPT_COUNT);
             headers.remove(GRPC_PREVIOUS_RPC_ATTEMPTS);

@@ -30,6 +30,16 @@ pub(crate) enum Destination {
     BlackHole,
 }
 
+impl Destination {
+    /// Whether a path may lead here that servers read in different ways; where no backend gets it, it may.
+    pub(crate) fn takes_ambiguous_paths(&self) -> bool {
+        match self {
+            Self::Cluster(target) => target.takes_ambiguous_paths,
+            Self::Answer(_) | Self::BlackHole => true,
+        }
+    }
+}
+
 /// What requests are remembered under that name no customer.
 const NO_CUSTOMER: &[u8] = b"(none)";
 
@@ -55,6 +65,8 @@ pub(crate) struct Target {
     gate: Option<RouteGate>,
     /// What its requests wait at, if they are batch work.
     batch: Option<Batch>,
+    /// Its backends get paths that servers read in different ways.
+    takes_ambiguous_paths: bool,
     /// What is given in place of errors.
     pub(crate) degrade: Option<Degrade>,
 }
@@ -89,6 +101,7 @@ impl Target {
             is_http2: settings.requests.protocol == Protocol::Http2,
             client,
             batch,
+            takes_ambiguous_paths: route.ambiguous_paths,
             degrade,
             request_timeout: route.request_timeout,
             host_rewrite: route.host_rewrite.as_ref().map(|host| HostRewrite::new(&host.0)),

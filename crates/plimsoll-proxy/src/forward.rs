@@ -312,9 +312,12 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
     if request.version() == Version::HTTP_2 {
         http2::check(request, &connection.limits).map_err(Refusal::Malformed)?;
     }
+    if connection.limits.forwarding.is_loop(request.headers()) {
+        return Err(Refusal::Loop);
+    }
     let host = host(request).ok_or(Refusal::Malformed(Fault::Host))?;
     let client_names = connection.peer.client_names();
-    connection.listener.routes.load().find(request, host, client_names).ok_or(Refusal::NoRoute)
+    connection.listener.routes.load().find(request, host, client_names)
 }
 
 /// Whether the process behind the route's cluster can take the request on, before anything of its body is read, and then whether

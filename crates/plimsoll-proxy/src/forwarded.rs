@@ -24,6 +24,7 @@ use plimsoll_wire::hop::Claim;
 
 use crate::config;
 use crate::peer::Peer;
+use crate::via;
 
 const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -43,6 +44,7 @@ pub(crate) struct Rules {
 /// The field for each version that a message came in.
 #[derive(Clone, Debug, PartialEq)]
 struct Via {
+    name: Box<str>,
     http10: HeaderValue,
     http11: HeaderValue,
     http2: HeaderValue,
@@ -53,7 +55,7 @@ impl Via {
         let of = |version| {
             HeaderValue::from_str(&format!("{version} {name}")).expect("a pseudonym is a token, and a token is a value")
         };
-        Self { http10: of("1.0"), http11: of("1.1"), http2: of("2.0") }
+        Self { name: name.into(), http10: of("1.0"), http11: of("1.1"), http2: of("2.0") }
     }
 
     fn add(&self, headers: &mut HeaderMap, version: Version) {
@@ -82,6 +84,11 @@ impl Rules {
     /// Whether the word of whoever has this address is taken.
     pub(crate) fn trusts(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(&address))
+    }
+
+    /// Whether a request with these fields has passed proxies of this name too often.
+    pub(crate) fn is_loop(&self, headers: &HeaderMap) -> bool {
+        headers.contains_key(VIA) && self.via.as_ref().is_some_and(|via| via::is_loop(headers, &via.name))
     }
 
     /// Marks a response, which came from its backend in `version`.

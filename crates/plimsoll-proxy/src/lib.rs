@@ -45,6 +45,8 @@ mod http1;
 pub mod http2;
 mod inbound;
 mod listener;
+mod neighbours;
+mod path;
 mod peer;
 mod phase;
 mod pressure;
@@ -64,6 +66,7 @@ mod tls;
 mod turned_away;
 mod turns;
 mod upgrade;
+mod via;
 mod worker;
 
 pub use batch::BatchListenerView;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use http::{HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 
 use crate::access_log::AccessLog;
 use crate::classify::Claims;
@@ -19,9 +19,10 @@ use crate::explain::Recorder;
 use crate::forwarded;
 use crate::handshake::Handshakes;
 use crate::http2::{Allowance, Stalled};
+use crate::path::normalise;
 use crate::phase::Life;
 use crate::pressure::Pressure;
-use crate::reason::Refusals;
+use crate::reason::{Refusal, Refusals};
 use crate::route::{Asked, RouteTable};
 use crate::seats::Seats;
 use crate::tls::ServerTls;
@@ -74,33 +75,50 @@ impl From<&config::Listener> for Limits {
 /// The routes of a listener, and by what in a request they tell customers apart.
 pub(crate) struct Routes {
     table: RouteTable<Arc<Destination>>,
-    /// `None` where no route asks.
+    /// `None` where senders are not trusted with it.
     customer_header: Option<HeaderName>,
 }
 
 impl Routes {
     /// `claims` are those of the listener.
     pub(crate) fn new(table: RouteTable<Arc<Destination>>, claims: &Claims) -> Self {
-        let customer_header = claims.customer_header().filter(|_| table.asks_for_customers()).cloned();
-        Self { table, customer_header }
+        Self { table, customer_header: claims.customer_header().cloned() }
     }
 
     /// Where a request for `host` leads, that comes from a client with these names.
+    ///
+    /// The path is compared in its normal form, and goes on as it was sent. So a cluster gets no path that could be read in another way,
+    /// unless its route says that it may, or no route looks at paths.
     pub(crate) fn find<B>(
         &self,
         request: &Request<B>,
         host: &str,
         client_names: &[Box<str>],
-    ) -> Option<Arc<Destination>> {
-        let customer = self.customer_header.as_ref().and_then(|name| request.headers().get(name));
-        let asked = Asked {
-            host,
-            path: request.uri().path(),
-            method: request.method(),
-            client_names,
-            customer: customer.map(HeaderValue::as_bytes),
-        };
-        self.table.find(&asked).cloned()
+    ) -> Result<Arc<Destination>, Refusal> {
+        let customer = self.customer(request.headers())?;
+        let find =
+            |path: &str| self.table.find(&Asked { host, path, method: request.method(), client_names, customer });
+        if !self.table.asks_for_paths() {
+            return find(request.uri().path()).cloned().ok_or(Refusal::NoRoute);
+        }
+        let path = normalise(request.uri().path());
+        let found = find(&path.text).ok_or(Refusal::NoRoute)?;
+        let is_found_by = |path: &str| find(path).is_some_and(|other| Arc::ptr_eq(other, found));
+        let has_one_reading = !path.is_ambiguous && path.unresolved.as_deref().is_none_or(is_found_by);
+        if has_one_reading || found.takes_ambiguous_paths() {
+            Ok(Arc::clone(found))
+        } else {
+            Err(Refusal::AmbiguousPath)
+        }
+    }
+
+    /// The name of the customer; none where senders are not trusted with it.
+    fn customer<'r>(&self, headers: &'r HeaderMap) -> Result<Option<&'r [u8]>, Refusal> {
+        let Some(name) = &self.customer_header else { return Ok(None) };
+        let mut names = headers.get_all(name).iter();
+        let first = names.next();
+        // Backends may take the last one.
+        if names.next().is_some() { Err(Refusal::Customers) } else { Ok(first.map(HeaderValue::as_bytes)) }
     }
 }
 

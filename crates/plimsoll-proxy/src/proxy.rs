@@ -25,9 +25,10 @@ use crate::config::Config;
 use crate::degrade::StaleView;
 use crate::explain::{Explain, Explanation};
 use crate::inbound::{Inbound, InboundView};
+use crate::neighbours;
 use crate::phase::{Life, Phase};
 use crate::pressure::{Pressure, PressureView, descriptors};
-use crate::sockets::{self, Bound, Sockets};
+use crate::sockets::{self, Bound, Sharing, Sockets};
 use crate::worker::{Order, Worker};
 
 /// A running proxy.
@@ -232,8 +233,19 @@ impl Proxy {
     fn bind(&self, config: &Config, given: &mut Sockets) -> Result<HashMap<SocketAddr, Bound>, Error> {
         let known: Vec<SocketAddr> = self.running.lock().listeners.keys().copied().collect();
         let mut bound = HashMap::new();
+        let given_ports: Vec<u16> = given.addresses().map(|address| address.port()).collect();
         for listener in config.listeners().iter().filter(|listener| !known.contains(&listener.address)) {
-            let opened = sockets::open(listener.address, given.take(listener.address), self.workers.len());
+            let port = listener.address.port();
+            let mut own_ports =
+                known.iter().chain(bound.keys()).map(SocketAddr::port).chain(given_ports.iter().copied());
+            let sharing = match listener.share_port {
+                true => Sharing::Wanted,
+                // Another form of an address that is its own: the wildcard address, say.
+                false if own_ports.any(|own| own == port) => Sharing::Own,
+                false => Sharing::Refused,
+            };
+            let given = given.take(listener.address);
+            let opened = sockets::open(listener.address, given, self.workers.len(), sharing);
             let opened = opened.and_then(|bound| {
                 if self.is_open.load(Ordering::Relaxed) {
                     sockets::listen(&bound.sockets)?;
@@ -266,6 +278,15 @@ impl Proxy {
     pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
         let running = self.running.lock();
         running.listeners.values().flat_map(|listener| &listener.sockets).map(TcpListener::try_clone).collect()
+    }
+
+    /// The listeners, by name, at whose addresses sockets of other processes listen as well, and get a part of the connections.
+    #[must_use]
+    pub fn shared_listeners(&self) -> Vec<(String, SocketAddr)> {
+        let running = self.running.lock();
+        let shared = neighbours::shared(running.listeners.values().flat_map(|listener| &listener.sockets));
+        let listeners = running.listeners.values().filter(|listener| shared.contains(&listener.bound));
+        listeners.map(|listener| (listener.name.clone(), listener.bound)).collect()
     }
 
     /// Opens the file of the access log again, which may have been moved away.

@@ -36,6 +36,12 @@ pub(crate) enum Refusal {
     BlackHole,
     /// An extended CONNECT, and the cluster speaks HTTP/2 only.
     NoUpgrade,
+    /// Servers read the path in different ways, and routes depend on it.
+    AmbiguousPath,
+    /// The customer is named more than once.
+    Customers,
+    /// It has passed this proxy before, again and again.
+    Loop,
     /// The gate before the process behind the cluster turned it away.
     Shed(ShedAnswer),
     /// The message is none that could be read in one way.
@@ -47,7 +53,7 @@ type Row = (&'static str, StatusCode, Code, &'static str);
 
 impl Refusal {
     /// Those of the proxy itself, in the order in which they are counted: that of their declaration.
-    const OWN: [Self; 10] = [
+    const OWN: [Self; 13] = [
         Self::NoRoute,
         Self::Connect,
         Self::Trace,
@@ -58,6 +64,9 @@ impl Refusal {
         Self::RouteAnswer,
         Self::BlackHole,
         Self::NoUpgrade,
+        Self::AmbiguousPath,
+        Self::Customers,
+        Self::Loop,
     ];
 
     /// All that can be counted.
@@ -81,6 +90,9 @@ impl Refusal {
             Self::RouteAnswer => 7,
             Self::BlackHole => 8,
             Self::NoUpgrade => 9,
+            Self::AmbiguousPath => 10,
+            Self::Customers => 11,
+            Self::Loop => 12,
             Self::Shed(ShedAnswer { reason, .. }) => {
                 let place = inbound::REASONS.iter().position(|listed| *listed == reason);
                 Self::OWN.len() + place.expect("a gate has no other reasons")
@@ -140,6 +152,21 @@ impl Refusal {
                 StatusCode::NOT_IMPLEMENTED,
                 Code::Unimplemented,
                 "the backends of this route speak HTTP/2 only, on which no other protocol can be asked for",
+            ),
+            Self::AmbiguousPath => (
+                "ambiguous-path",
+                StatusCode::BAD_REQUEST,
+                Code::InvalidArgument,
+                "servers read this path in different ways, which lead to different routes",
+            ),
+            Self::Customers => {
+                ("customers", StatusCode::BAD_REQUEST, Code::InvalidArgument, "a request names its customer once")
+            }
+            Self::Loop => (
+                "loop",
+                StatusCode::LOOP_DETECTED,
+                Code::Internal,
+                "the request has passed this proxy too often: a backend leads back to it",
             ),
             Self::Shed(ShedAnswer { reason, .. }) => {
                 (reason.name(), reason.row().http, reason.row().grpc, reason.row().message)

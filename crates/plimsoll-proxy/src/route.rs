@@ -21,8 +21,8 @@
 //!
 //! Hosts are compared without regard to case, port and a dot at the end; `*.example.com` stands for any depth
 //! below, not for `example.com`. A prefix ends where a segment ends: `/api` is for `/api` and `/api/x`, not for
-//! `/apis`. Paths are compared as sent, percent-encoding and dot segments included: decoding them here and
-//! not at the backend would let the two disagree on what was asked for.
+//! `/apis`. Paths are compared byte for byte; the listener brings them into their normal form first
+//! (`path.rs`).
 //!
 //! A lookup allocates nothing. It costs one hash of the host per label and one of the path per segment, but
 //! never of more bytes than the longest prefix of the table has, so that a long path cannot make it slow.
@@ -53,10 +53,10 @@ impl<T> RouteTable<T> {
         table
     }
 
-    /// Whether it has to be told the customer of a request.
+    /// Whether any route is for some paths only.
     #[must_use]
-    pub fn asks_for_customers(&self) -> bool {
-        self.of_customers.is_some()
+    pub fn asks_for_paths(&self) -> bool {
+        self.others.has_prefixes() || self.of_customers.as_deref().is_some_and(Hosts::has_prefixes)
     }
 
     /// Where a request goes; `None` when no route matches.
@@ -73,6 +73,13 @@ struct Hosts<T> {
     exact: HashMap<Box<str>, Paths<T>>,
     below: HashMap<Box<str>, Paths<T>>,
     any: Paths<T>,
+}
+
+impl<T> Hosts<T> {
+    fn has_prefixes(&self) -> bool {
+        let mut all = self.exact.values().chain(self.below.values()).chain([&self.any]);
+        all.any(|paths| !paths.prefixes.is_empty())
+    }
 }
 
 impl<T> Default for Hosts<T> {

@@ -2,7 +2,8 @@
 //!
 //! Each thread has sockets of its own at the same address (`SO_REUSEPORT`), and each socket a queue of connections
 //! that nobody has accepted yet. Whoever closes a socket loses its queue, so a successor takes over every one of its
-//! predecessor's sockets, however many threads either has: a thread may accept from several. What systemd passes is
+//! predecessor's sockets, however many threads either has: a thread may accept from several. A process that was handed nothing is refused
+//! an address at which another listens, unless the file asks for it. What systemd passes is
 //! one socket for an address, as a rule without `SO_REUSEPORT`; then the threads share its one queue.
 
 use std::collections::HashMap;
@@ -58,6 +59,29 @@ pub(crate) struct Bound {
     pub(crate) copies: Vec<TcpListener>,
 }
 
+/// What becomes of an address at which a socket of another process listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// It is refused.
+    Refused,
+    /// The processes share its connections: the file asks for it.
+    Wanted,
+    /// It is not looked at: this process has sockets at the same port itself.
+    Own,
+}
+
+/// Why an address is refused at which another process listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken;
+
+impl std::fmt::Display for Taken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("another process listens there, and would get a part of the connections")
+    }
+}
+
+impl std::error::Error for Taken {}
+
 /// Listens at those of `sockets` that do not yet: from then on the kernel gives each its share of those who connect.
 pub(crate) fn listen(sockets: &[TcpListener]) -> io::Result<()> {
     for socket in sockets.iter().map(SockRef::from) {
@@ -69,8 +93,16 @@ pub(crate) fn listen(sockets: &[TcpListener]) -> io::Result<()> {
 }
 
 /// Sockets for `threads` threads at `address`: those `given`, and as many more as it takes, which do not listen yet.
-pub(crate) fn open(address: SocketAddr, mut given: Vec<TcpListener>, threads: usize) -> io::Result<Bound> {
+pub(crate) fn open(
+    address: SocketAddr,
+    mut given: Vec<TcpListener>,
+    threads: usize,
+    sharing: Sharing,
+) -> io::Result<Bound> {
     if given.is_empty() {
+        if sharing == Sharing::Refused && is_taken(address)? {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, Taken));
+        }
         given.push(bind(address)?);
     }
     // The first decides the port where the config leaves it open.
@@ -110,6 +142,18 @@ const MAX_PROBES: u32 = 5;
 #[cfg(target_os = "linux")]
 const MAX_UNSENT: u32 = 128 * 1024;
 
+/// Whether a socket listens at `address`: then one that does not share its port cannot be bound there. Connections that an
+/// ended process left behind do not count.
+fn is_taken(address: SocketAddr) -> io::Result<bool> {
+    if address.port() == 0 {
+        return Ok(false);
+    }
+    let probe = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    probe.set_reuse_address(true)?;
+    // What else is wrong with the address is told when it is bound.
+    Ok(probe.bind(&address.into()).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse))
+}
+
 /// A socket for `address`, at which several threads, and a successor of this process, may listen as
 /// well: the kernel spreads connections over them.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -131,7 +175,7 @@ mod tests {
 
     #[test]
     fn each_thread_has_a_socket_at_the_one_port_that_was_free() {
-        let bound = open(ANY, Vec::new(), 3).unwrap();
+        let bound = open(ANY, Vec::new(), 3, Sharing::Refused).unwrap();
         let ports: Vec<_> = bound.sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
         assert_eq!((ports.len(), bound.copies.len()), (3, 3));
         assert!(ports.iter().all(|port| *port == ports[0] && *port != 0), "{ports:?}");
@@ -143,7 +187,7 @@ mod tests {
         let address = alone.local_addr().unwrap();
         let mut sockets = Sockets::default();
         sockets.add(alone).unwrap();
-        let bound = open(address, sockets.take(address), 2).unwrap();
+        let bound = open(address, sockets.take(address), 2, Sharing::Refused).unwrap();
         assert_eq!(bound.sockets.len(), 2);
         let _client = TcpStream::connect(address).unwrap();
         let accepted = || bound.sockets.iter().rev().find_map(|socket| socket.accept().ok());
@@ -153,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_is_accepted_sends_at_once_and_notices_that_its_peer_is_gone() {
-        let bound = open(ANY, vec![TcpListener::bind(ANY).unwrap()], 1).unwrap();
+        let bound = open(ANY, vec![TcpListener::bind(ANY).unwrap()], 1, Sharing::Refused).unwrap();
         let _client = TcpStream::connect(bound.sockets[0].local_addr().unwrap()).unwrap();
         let accepted = bound.sockets[0].accept().unwrap().0;
         assert!(accepted.nodelay().unwrap());
@@ -163,10 +207,10 @@ mod tests {
     /// Else it would get a share of those who connect before anybody accepts from it.
     #[test]
     fn a_socket_that_is_bound_beside_others_gets_nobody_until_it_listens() {
-        let before = open(ANY, Vec::new(), 1).unwrap();
+        let before = open(ANY, Vec::new(), 1, Sharing::Refused).unwrap();
         listen(&before.sockets).unwrap();
         let address = before.sockets[0].local_addr().unwrap();
-        let after = open(address, before.copies, 3).unwrap();
+        let after = open(address, before.copies, 3, Sharing::Refused).unwrap();
         let _clients: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
         let accepted = |socket: &TcpListener| std::iter::from_fn(|| socket.accept().ok()).count();
         assert_eq!(after.sockets.iter().map(accepted).sum::<usize>(), 20, "with the one that listened");
@@ -176,10 +220,27 @@ mod tests {
     }
 
     #[test]
+    fn address_is_refused_when_another_socket_listens_there() {
+        let first = open(ANY, Vec::new(), 2, Sharing::Refused).unwrap();
+        let address = first.sockets[0].local_addr().unwrap();
+        listen(&first.sockets).unwrap();
+        let refused = open(address, Vec::new(), 1, Sharing::Refused).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        assert!(refused.get_ref().unwrap().is::<Taken>());
+        for sharing in [Sharing::Wanted, Sharing::Own] {
+            assert!(open(address, Vec::new(), 1, sharing).is_ok(), "{sharing:?}");
+        }
+        let _client = TcpStream::connect(address).unwrap();
+        let _served: Vec<_> = first.sockets.iter().filter_map(|socket| socket.accept().ok()).collect();
+        drop(first);
+        assert!(open(address, Vec::new(), 1, Sharing::Refused).is_ok(), "open connections do not count");
+    }
+
+    #[test]
     fn more_sockets_than_threads_are_all_kept() {
-        let first = open(ANY, Vec::new(), 4).unwrap();
+        let first = open(ANY, Vec::new(), 4, Sharing::Refused).unwrap();
         listen(&first.sockets).unwrap();
         let address = first.sockets[0].local_addr().unwrap();
-        assert_eq!(open(address, first.copies, 2).unwrap().sockets.len(), 4);
+        assert_eq!(open(address, first.copies, 2, Sharing::Refused).unwrap().sockets.len(), 4);
     }
 }

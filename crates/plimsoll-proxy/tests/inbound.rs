@@ -66,12 +66,29 @@ async fn claims_that_are_not_believed_do_not_reach_the_backend() {
 }
 
 #[tokio::test]
-async fn a_listener_that_says_nothing_of_criticality_passes_on_what_comes() {
+async fn listener_that_says_nothing_of_criticality_caps_claims() {
     let backend = Backend::echo().await;
     let routes = route("/batch", "criticality = \"sheddable\"");
     let proxy = start(&text(backend.address, "", &routes, "")).await;
     assert_eq!(seen(&proxy, "/", "").await, Vec::<String>::new());
-    assert_eq!(seen(&proxy, "/", "x-criticality: urgent\r\n").await, ["x-criticality: urgent"]);
+    for (fields, goes_on) in [
+        ("x-criticality: critical-plus\r\n", &["x-criticality: critical"][..]),
+        ("x-criticality: sheddable\r\n", &["x-criticality: sheddable"]),
+        ("x-criticality: urgent\r\n", &["x-criticality: critical"]),
+        ("x-criticality: urgent\r\nx-criticality: critical-plus\r\n", &["x-criticality: critical"]),
+        (
+            "baggage: a=b,criticality=critical-plus\r\n",
+            &["baggage: a=b,criticality=critical", "x-criticality: critical"],
+        ),
+        (
+            "x-criticality: sheddable\r\nbaggage: criticality=critical-plus\r\n",
+            &["baggage: criticality=sheddable", "x-criticality: sheddable"],
+        ),
+    ] {
+        let mut lines = seen(&proxy, "/", fields).await;
+        lines.sort();
+        assert_eq!(lines, goes_on, "{fields:?}");
+    }
     assert_eq!(seen(&proxy, "/batch", "").await, ["x-criticality: sheddable"]);
 }
 
@@ -245,7 +262,8 @@ async fn only_who_is_trusted_says_that_a_request_was_sent_before() {
     for (listener, retried) in [
         ("", 0),
         ("trust_criticality = \"off\"", 0),
-        ("trust_criticality = \"critical\"", 1),
+        ("trust_criticality = \"critical\"", 0),
+        ("trust_criticality = \"critical-plus\"", 1),
         ("customer_header = \"x-customer\"", 1),
     ] {
         let proxy = start(&text(backend.address, listener, "", &inbound)).await;

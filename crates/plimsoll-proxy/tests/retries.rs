@@ -150,7 +150,10 @@ async fn a_stranger_does_not_say_that_it_has_tried_before() {
         ("", false),
         ("criticality = \"critical-plus\"", false),
         ("trust_criticality = \"off\"", false),
-        ("trust_criticality = \"sheddable\"", true),
+        ("trust_criticality = \"sheddable\"", false),
+        ("trust_criticality = \"critical\"", false),
+        ("trust_criticality = \"critical-plus\"", true),
+        ("criticality = \"sheddable\"\ntrust_criticality = \"critical\"", true),
     ] {
         let proxy = start(&text(&[backend.address], listener, "")).await;
         let fields = "x-envoy-attempt-count: 2\r\nx-envoy-attempt-count: 3\r\ngrpc-previous-rpc-attempts: 1\r\n\

@@ -22,6 +22,7 @@ use super::admin::{self, Admin, Move};
 use super::fleet::ProxyFleet;
 use super::handover::Channel;
 use super::notify;
+use super::shared_ports::SharedPorts;
 use super::upgrade::Program;
 use crate::exit::Verdict;
 
@@ -142,6 +143,7 @@ impl Server {
     }
 
     async fn control(&mut self, signals: &mut Signals) -> Verdict {
+        let mut ports = SharedPorts::new();
         loop {
             // A look-up of names or a successor may take long, and must not keep the end waiting.
             tokio::select! {
@@ -149,6 +151,7 @@ impl Server {
                     () = self.reload() => {}
                     _ = signals.end.next() => break,
                 },
+                () = ports.tick() => ports.look(&self.proxy),
                 _ = signals.reopen.recv() => {
                     tracing::info!("opening the access log again");
                     self.proxy.reopen_access_log();

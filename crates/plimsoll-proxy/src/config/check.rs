@@ -15,6 +15,7 @@ use super::cluster::Cluster;
 use super::customer::{CustomerLimits, CustomerName};
 use super::health::Kind;
 use super::listener::{LEAST_MAX_HEADER_SIZE, Listener};
+use super::named::{cohort_header_matters, customer_header_matters};
 use super::raw::RawConfig;
 use super::route::{Leads, Route};
 use super::subset::Identity;
@@ -161,20 +162,11 @@ impl Rules<'_> {
                 let mend = "add trusted_proxies = [\"10.0.0.0/8\"], with the addresses of the balancers in front";
                 self.report(format!("{path}.proxy_protocol"), reason, mend);
             }
-            let leads_to_gate = |route: &Route| match route.leads() {
-                Leads::Cluster(name) => raw.clusters.get(name).is_none_or(|cluster| cluster.inbound.is_some()),
-                _ => false,
-            };
-            let asks_for_customer = |route: &Route| {
-                let is_stale = route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
-                leads_to_gate(route) || is_stale || !route.customers.is_empty()
-            };
-            let mut routes = raw.routes.iter().filter(|route| route.applies_to(&listener.name));
-            if listener.cohort_header.is_some() && !routes.clone().any(leads_to_gate) {
+            if listener.cohort_header.is_some() && !cohort_header_matters(raw, listener) {
                 let reason = "is not looked at: none of the clusters that its routes lead to has a gate";
                 self.report(format!("{path}.cohort_header"), reason, INBOUND_MEND);
             }
-            if listener.customer_header.is_some() && !routes.any(asks_for_customer) {
+            if listener.customer_header.is_some() && !customer_header_matters(raw, listener) {
                 let reason = "is not looked at: none of its routes lists customers or keeps answers, and none of their clusters has a gate";
                 self.report(format!("{path}.customer_header"), reason, CUSTOMERS_MEND);
             }
@@ -289,6 +281,7 @@ impl Rules<'_> {
                     ("host_rewrite", route.host_rewrite.is_some()),
                     ("criticality", route.criticality.is_some()),
                     ("exempt", route.exempt),
+                    ("ambiguous_paths", route.ambiguous_paths),
                     ("degraded", route.degraded.is_some()),
                 ];
                 for (key, _) in of_clusters.into_iter().filter(|(_, is_there)| *is_there && !named.is_empty()) {

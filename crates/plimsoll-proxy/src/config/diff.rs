@@ -123,6 +123,7 @@ fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     parts(changes, "listener", by_address(old), by_address(new), [added, removed], |changes, part, old, new| {
         settings(changes, part, old, new, |path| match path {
             "name" => ("routes and metrics call it so", false),
+            "share_port" => ("when the address is bound next, at a start", false),
             "max_connections" | "max_connections_per_client" => ("open connections stay", false),
             "criticality" | "trust_criticality" | "customer_header" | "cohort_header" => {
                 ("from the next request on", false)
@@ -135,8 +136,17 @@ fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
 }
 
 /// What a route does, rather than which requests it takes.
-const DEEDS: [&str; 8] =
-    ["cluster", "answer", "black_hole", "request_timeout", "host_rewrite", "criticality", "exempt", "degraded"];
+const DEEDS: [&str; 9] = [
+    "cluster",
+    "answer",
+    "black_hole",
+    "request_timeout",
+    "host_rewrite",
+    "criticality",
+    "exempt",
+    "ambiguous_paths",
+    "degraded",
+];
 
 /// The setting of a table, or the table within it, that `path` is or lies in.
 fn first_part(path: &str) -> &str {

@@ -54,6 +54,8 @@ pub struct Listener {
     pub name: String,
     /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
+    /// Other processes may listen at the address, and share its connections.
+    pub share_port: bool,
     /// Time for the whole head of a request.
     pub header_read_timeout: Duration,
     /// Time after which a connection without requests is closed.
@@ -103,6 +105,7 @@ impl Listener {
         Self {
             name: String::new(),
             address,
+            share_port: false,
             header_read_timeout: DEFAULT_HEADER_READ_TIMEOUT,
             idle_timeout: DEFAULT_IDLE_TIMEOUT,
             max_headers: DEFAULT_MAX_HEADERS,
@@ -150,6 +153,7 @@ impl Table for Listener {
         let mut name = (!self.name.is_empty()).then(|| self.name.clone());
         visitor.optional("name", &mut name);
         self.name = name.unwrap_or_else(|| self.address.to_string());
+        visitor.value("share_port", &mut self.share_port);
         visitor.value("header_read_timeout", &mut self.header_read_timeout);
         visitor.value("idle_timeout", &mut self.idle_timeout);
         visitor.value("max_headers", &mut self.max_headers);

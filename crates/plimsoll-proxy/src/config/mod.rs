@@ -29,6 +29,7 @@ mod health;
 mod http2;
 mod inbound;
 mod listener;
+mod named;
 mod pressure;
 mod raw;
 mod resolve;

@@ -15,6 +15,7 @@ use super::criticality::Level;
 use super::customer::CustomerName;
 use super::degraded::Degraded;
 use super::value::methods;
+use crate::path::normalise;
 
 /// The hosts that a route is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -85,8 +86,9 @@ impl PathPrefix {
     pub(crate) fn parse_text(path: &str) -> Option<Self> {
         let good = path.starts_with('/')
             && path.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'*'))
-            && !path.contains("//");
-        good.then(|| Self(path.trim_end_matches('/').to_owned()))
+            && !path.contains("//")
+            && has_one_reading(path);
+        good.then(|| Self(normalise(path).text.trim_end_matches('/').to_owned()))
     }
 
     fn parse(path: &str) -> Result<Self, Flaw> {
@@ -94,10 +96,20 @@ impl PathPrefix {
             _ if !path.starts_with('/') => format!("write \"/{path}\""),
             _ if path.contains(['?', '#']) => "leave out the query: routes look at the path only".to_owned(),
             _ if path.contains('*') => "leave out the \"*\": a prefix is for all paths below it".to_owned(),
+            _ if !has_one_reading(path) => {
+                "write the path without dot segments, parameters (\";\") and encoded slashes: requests are compared in that form"
+                    .to_owned()
+            }
             _ => "write a path such as \"/api\", other characters percent-encoded".to_owned(),
         };
         Self::parse_text(path).ok_or_else(|| Flaw::new(format!("\"{path}\" is not a path prefix"), mend))
     }
+}
+
+/// Whether a prefix is one that a path in normal form can begin with.
+fn has_one_reading(path: &str) -> bool {
+    let has_dots = path.split('/').any(|segment| matches!(segment, "." | ".."));
+    !has_dots && !path.contains(';') && !normalise(path).is_ambiguous
 }
 
 /// As it is written in the file.
@@ -157,6 +169,8 @@ pub struct Route {
     pub criticality: Option<Level>,
     /// Its requests are never turned away by the gate of its cluster.
     pub exempt: bool,
+    /// Its cluster gets paths that servers read in different ways, too.
+    pub ambiguous_paths: bool,
     /// Listeners whose requests are looked at, by name; empty for all. They exist.
     pub listeners: Vec<String>,
     /// What is given in place of an error.
@@ -187,6 +201,7 @@ impl Table for Route {
         visitor.optional("host_rewrite", &mut self.host_rewrite);
         visitor.optional("criticality", &mut self.criticality);
         visitor.value("exempt", &mut self.exempt);
+        visitor.value("ambiguous_paths", &mut self.ambiguous_paths);
         visitor.value("listeners", &mut self.listeners);
         visitor.optional_table("answer", &mut self.answer);
         visitor.optional_table("degraded", &mut self.degraded);
@@ -258,6 +273,17 @@ mod tests {
         assert_eq!(PathPrefix::parse("/").unwrap(), PathPrefix::default());
         for junk in ["", "api", "/a?b", "/a*", "/a b", "//"] {
             assert!(PathPrefix::parse(junk).is_err(), "{junk}");
+        }
+    }
+
+    #[test]
+    fn prefix_is_kept_in_normal_form_and_refused_when_none_exists() {
+        for (written, kept) in [("/%61pi", "/api"), ("/caf%c3%a9/", "/caf%C3%A9"), ("/a%20b", "/a%20b")] {
+            assert_eq!(PathPrefix::parse(written).unwrap().as_str(), kept);
+        }
+        for junk in ["/a/../b", "/./a", "/a;b", "/a%2fb", "/a\\b", "/a%00", "/a%", "/%2e%2e"] {
+            let flaw = PathPrefix::parse(junk).unwrap_err();
+            assert!(flaw.mend.contains("without dot segments"), "{junk}: {}", flaw.mend);
         }
     }
 }

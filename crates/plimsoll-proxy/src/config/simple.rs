@@ -6,11 +6,13 @@ use std::path::Path;
 
 use plimsoll::client::Protocol;
 use plimsoll_config::{Flaw, OFF, Places, Read};
+use plimsoll_core::classify::Trust;
 use plimsoll_core::pick::PolicyKind;
 
 use super::address::{Backend, BackendAddress};
 use super::check::at_arguments;
 use super::cluster::Cluster;
+use super::criticality::Believed;
 use super::listener::Listener;
 use super::raw::RawConfig;
 use super::route::Route;
@@ -33,6 +35,10 @@ pub struct Simple {
     pub protocol: Option<Protocol>,
     /// Where the admin API listens, if given: an address, or `off`.
     pub admin: Option<String>,
+    /// How far clients are believed that say how critical their requests are, if given.
+    pub trust_criticality: Option<Trust>,
+    /// Other processes may listen at the addresses.
+    pub share_port: bool,
     /// Threads, if given.
     pub threads: Option<NonZeroUsize>,
 }
@@ -51,6 +57,8 @@ impl Config {
             raw.listeners.extend(address.map(|address: SocketAddr| {
                 let mut listener = Listener::new(address);
                 listener.name = address.to_string();
+                listener.trust_criticality = simple.trust_criticality.map(Believed);
+                listener.share_port = simple.share_port;
                 listener
             }));
         }

@@ -41,6 +41,8 @@ struct Upload {
     decoder: Decoder,
     /// The client waits to be told to go on.
     expects_continue: bool,
+    /// It is malformed: where it ends is not known.
+    is_malformed: bool,
 }
 
 /// The answer did not come to its end at the client.
@@ -104,7 +106,10 @@ impl Http1 {
         } else {
             let (pipe, reader) = pipe::pipe(framing);
             let decoder = Decoder::new(framing, Origin::Client);
-            (Some(Upload { pipe, decoder, expects_continue }), RequestBody::http1(reader, &self.connection.limits))
+            (
+                Some(Upload { pipe, decoder, expects_continue, is_malformed: false }),
+                RequestBody::http1(reader, &self.connection.limits),
+            )
         };
         let mut request = Request::new(body);
         (*request.method_mut(), *request.uri_mut(), *request.version_mut(), *request.headers_mut()) =
@@ -174,6 +179,7 @@ impl Http1 {
         let is_held_back = upload.as_mut().is_some_and(|upload| upload.is_held_back(self.output.buffer()));
         let stays = keep_alive
             && !is_held_back
+            && !upload.as_ref().is_some_and(|upload| upload.is_malformed)
             && framing != Framing::UntilClose
             && !self.connection.activity.is_closing()
             && !self.connection.listener.life.is_leaving()
@@ -353,6 +359,7 @@ impl Http1 {
         loop {
             match way.decoder.decode(self.input.bytes()) {
                 Err(fault) => {
+                    way.is_malformed = true;
                     way.pipe.break_off(fault, cx);
                     return Moved::Yes;
                 }

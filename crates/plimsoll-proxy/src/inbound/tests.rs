@@ -275,7 +275,10 @@ fn rules(settings: &str) -> Rules {
          \"a\"\n[clusters.a]\nbackends = [\"10.0.0.1:80\"]\n[clusters.a.inbound]\npid = 1\n[other_customers]\nhard_limit = 0.2\n"
     );
     let config = Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}"));
-    Rules::new(&Claims::new(&config.listeners()[0], &Arc::new(Quotas::from(&config))), &config.routes()[0])
+    Rules::new(
+        &Claims::new(&config.listeners()[0], config.listeners(), &Arc::new(Quotas::from(&config))),
+        &config.routes()[0],
+    )
 }
 
 /// What a gate is told of a request with these values of `x-session`.

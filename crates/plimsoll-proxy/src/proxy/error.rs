@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::{fmt, io};
 
 use crate::config::ConfigError;
+use crate::sockets::Taken;
 
 /// Why the proxy did not start, or did not take a config.
 #[derive(Debug)]
@@ -30,7 +31,12 @@ impl fmt::Display for Error {
         match self {
             Self::Config(error) => error.fmt(f),
             Self::Listen { listener, address, cause } => {
+                let is_shared = cause.get_ref().is_some_and(|cause| cause.is::<Taken>());
                 let mend = match cause.kind() {
+                    io::ErrorKind::AddrInUse if is_shared => {
+                        "; help: end that process, or replace it by SIGUSR2, or choose another port; to share the port, set \
+                         share_port = true in its listener (without a config: --share-port)"
+                    }
                     io::ErrorKind::AddrInUse => ": end the program that listens there, or choose another port",
                     io::ErrorKind::PermissionDenied => ": ports below 1024 need root or CAP_NET_BIND_SERVICE",
                     io::ErrorKind::AddrNotAvailable => ": this machine has no such address",

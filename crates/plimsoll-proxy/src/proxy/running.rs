@@ -42,7 +42,7 @@ pub(super) struct Running {
 
 /// A listener, on all threads.
 pub(super) struct RunningListener {
-    name: String,
+    pub(super) name: String,
     pub(super) bound: SocketAddr,
     pub(super) shared: Arc<Shared>,
     /// What its requests wait at, if they are batch work.
@@ -197,7 +197,7 @@ impl Running {
                 name: listener.name.clone(),
                 address: listener.address,
                 limits: Limits::from(listener),
-                claims: Claims::new(listener, &quotas),
+                claims: Claims::new(listener, self.config.listeners(), &quotas),
                 shared: Arc::clone(&self.listeners[&listener.address].shared),
                 batch: self.listeners[&listener.address].batch.clone(),
                 sockets,

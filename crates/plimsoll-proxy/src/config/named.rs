@@ -1,0 +1,36 @@
+//! Whether it matters that a listener names the fields of customers and cohorts.
+//!
+//! It matters where a gate, a route or a kept answer of the listener depends on the field, and where one of another listener does: such a
+//! field is removed from requests of every listener that does not name it.
+
+use super::listener::Listener;
+use super::raw::RawConfig;
+use super::route::{Leads, Route};
+
+/// Whether the customer header of `listener` has an effect.
+pub(super) fn customer_header_matters(raw: &RawConfig, listener: &Listener) -> bool {
+    let is_same = |other: &&Listener| other.customer_header == listener.customer_header;
+    raw.listeners.iter().filter(is_same).any(|listener| {
+        raw.routes.iter().filter(|route| route.applies_to(&listener.name)).any(|route| {
+            let is_stale = route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
+            leads_to_gate(raw, route) || is_stale || !route.customers.is_empty()
+        })
+    })
+}
+
+/// Whether the cohort header of `listener` has an effect.
+pub(super) fn cohort_header_matters(raw: &RawConfig, listener: &Listener) -> bool {
+    let is_same = |other: &&Listener| other.cohort_header == listener.cohort_header;
+    raw.listeners
+        .iter()
+        .filter(is_same)
+        .any(|listener| raw.routes.iter().any(|route| route.applies_to(&listener.name) && leads_to_gate(raw, route)))
+}
+
+/// A cluster that does not exist is reported elsewhere.
+fn leads_to_gate(raw: &RawConfig, route: &Route) -> bool {
+    match route.leads() {
+        Leads::Cluster(name) => raw.clusters.get(name).is_none_or(|cluster| cluster.inbound.is_some()),
+        Leads::Answer(_) | Leads::BlackHole => false,
+    }
+}
