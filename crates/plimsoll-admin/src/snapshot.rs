@@ -76,6 +76,8 @@ pub struct ClusterSnapshot {
     pub waited: u64,
     /// Requests that failed because all backends were at their limit.
     pub saturated: u64,
+    /// Requests that ended because their clients were slow while others waited.
+    pub preempted: u64,
     /// Requests that found no usable backend.
     pub no_backend: u64,
     /// Attempts at another backend after one of which nothing was sent.

@@ -56,6 +56,7 @@ pub mod report;
 pub mod retry;
 mod rng;
 pub mod signal;
+pub mod slots;
 pub mod spill;
 pub mod spread;
 pub mod subset;

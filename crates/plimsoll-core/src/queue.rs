@@ -1,21 +1,33 @@
-//! The requests that wait for a place at a backend, and who of them gets the next one.
+//! The requests that wait for a slot at a backend, and which of them gets the next one.
 //!
-//! First come, first served; a request that arrives while others wait goes to the end, because otherwise those who wait
-//! could starve. A place that comes free is handed at that moment to who waits longest. It is not left free for the
-//! waiter to fetch: the task behind a waiter runs when its thread gets to it, which on a busy machine is late, and until
-//! then the place would stand empty and the waiter hold up all behind it. A late task holds up nobody but itself like this.
+//! Requests of one holder are served first come, first served; the lines of different holders take turns. With a single
+//! line, a client that sends ten thousand requests would have everybody else wait behind them. A request that arrives
+//! while others of its line wait goes to the end. A free slot is handed over at once, and not left for the waiter to
+//! fetch: the task behind a waiter runs when its thread gets to it, which on a busy machine is late, and until then the
+//! slot would stay empty and the waiter hold up all behind it.
 //!
-//! Whoever has tried some backends already gets one of them again rather than none, as a further attempt does that need
-//! not wait ([`Balancer::pick_except`](crate::Balancer::pick_except)): so any place is good for who is first, and nobody is passed over or
-//! in the way. Where this is not so, each locality has a queue of its own.
+//! Lines are chosen by the hash of the holders ([`LINES`] of them: *stochastic fairness queueing*, McKenney, INFOCOM 1990),
+//! so memory does not grow with the number of clients. When the queue is full, a newcomer displaces the last request of
+//! the longest line, if that is longer than its own would be (as in FQ-CoDel, RFC 8290, 4.1.3).
 //!
-//! Call [`Queue::serve`] until it returns `None` after all that may free a place: a request finished, a backend was added
-//! or changed state, the configuration changed. Then nobody waits while there is a place. Each step takes constant time,
-//! and the only memory is one seat for each request that waits or was served and has not looked yet.
+//! A holder that has its share of slots ([`Shares`](crate::slots::Shares)) is passed over until one of its requests ends.
+//!
+//! A request that has tried some backends already gets one of them again rather than none, as a further attempt does that need
+//! not wait ([`Balancer::pick_except`](crate::Balancer::pick_except)): so any slot is good for the first in line. Where this
+//! is not so, each locality has a queue of its own.
+//!
+//! Call [`Queue::serve`] until it returns `None` after all that may free a slot: a request finished, a backend was added
+//! or changed state, the configuration changed. Then nobody waits who could have a slot. Each step takes time in
+//! proportion to the lines in which somebody waits, at most [`LINES`].
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::slots::Holders;
 use crate::{BackendId, Pick};
+
+/// Lines of a queue. Two of 16 busy clients share one with a chance of 38%; then they wait together.
+const LINES: usize = 256;
 
 /// In place of a seat's number: there is none.
 const NONE: u32 = u32::MAX;
@@ -25,10 +37,12 @@ const NONE: u32 = u32::MAX;
 pub enum Hand {
     /// Nothing yet.
     Empty,
-    /// A place at this backend, where it counts as active: [`Balancer::finish`](crate::Balancer::finish) must follow.
+    /// A slot at this backend, where it counts as active: [`Balancer::finish`](crate::Balancer::finish) must follow.
     Backend(BackendId),
     /// Nothing, for no backend is usable any more.
     NoBackend,
+    /// Nothing, for a request of a shorter line has its place in the queue.
+    Displaced,
 }
 
 /// A waiter's claim to its seat, until [`Queue::leave`].
@@ -36,15 +50,35 @@ pub enum Hand {
 #[must_use]
 pub struct Ticket(u32);
 
-/// Requests that wait, in order; `C` is how each is called when its turn has come.
+/// A waiter whose turn has come.
+#[derive(Debug)]
+pub struct Served<C> {
+    /// How it is called.
+    pub call: C,
+    /// What it got.
+    pub hand: Hand,
+    /// Whose slot it is.
+    pub holders: Holders,
+}
+
+/// Requests that wait, in lines; `C` is how each is called when its turn has come.
 #[derive(Debug)]
 pub struct Queue<C> {
     seats: Vec<Seat<C>>,
     /// The first of the seats that nobody has; they are linked by `next`.
     vacant: u32,
+    /// Empty until somebody waits for the first time.
+    lines: Vec<Line>,
+    /// The lines in which somebody waits, the one whose turn is next first.
+    turns: VecDeque<u16>,
+    waiting: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
     first: u32,
     last: u32,
-    waiting: usize,
+    len: u32,
 }
 
 #[derive(Debug)]
@@ -52,14 +86,21 @@ struct Seat<C> {
     hand: Hand,
     call: Option<C>,
     tried: Vec<BackendId>,
+    holders: Holders,
     previous: u32,
     next: u32,
 }
 
 impl<C> Default for Queue<C> {
     fn default() -> Self {
-        Self { seats: Vec::new(), vacant: NONE, first: NONE, last: NONE, waiting: 0 }
+        Self { seats: Vec::new(), vacant: NONE, lines: Vec::new(), turns: VecDeque::new(), waiting: 0 }
     }
+}
+
+/// The line of these holders.
+fn line_of(holders: Holders) -> usize {
+    let mixed = holders.client.hash() ^ holders.work.hash().rotate_left(17);
+    (mixed >> 24) as usize % LINES
 }
 
 impl<C> Queue<C> {
@@ -75,9 +116,26 @@ impl<C> Queue<C> {
         self.waiting == 0
     }
 
-    /// Takes a seat at the end for a request that found no place, preferably for none of `tried`.
-    pub fn join(&mut self, tried: Vec<BackendId>, call: C) -> Ticket {
-        let seat = Seat { hand: Hand::Empty, call: Some(call), tried, previous: NONE, next: NONE };
+    /// Whether a request waits before one of these holders.
+    #[must_use]
+    pub fn has_line(&self, holders: Holders) -> bool {
+        self.lines.get(line_of(holders)).is_some_and(|line| line.len > 0)
+    }
+
+    /// The holders of the first request of each line, the next to be served first, and how many wait behind them.
+    pub fn heads(&self) -> impl Iterator<Item = (Holders, u32)> {
+        self.turns.iter().map(|line| {
+            let line = self.lines[usize::from(*line)];
+            (self.seats[line.first as usize].holders, line.len)
+        })
+    }
+
+    /// Takes a seat at the end of its line for a request that found no slot, preferably for none of `tried`.
+    pub fn join(&mut self, holders: Holders, tried: Vec<BackendId>, call: C) -> Ticket {
+        if self.lines.is_empty() {
+            self.lines = alloc::vec![Line { first: NONE, last: NONE, len: 0 }; LINES];
+        }
+        let seat = Seat { hand: Hand::Empty, call: Some(call), tried, holders, previous: NONE, next: NONE };
         let number = self.vacant;
         let number = match self.seats.get_mut(number as usize) {
             Some(free) => {
@@ -90,24 +148,51 @@ impl<C> Queue<C> {
                 self.seats.len() as u32 - 1
             }
         };
-        self.insert(self.last, number);
+        self.insert_last(number);
         Ticket(number)
     }
 
-    /// Hands a place to who is first, and returns how to call it. `None`: nobody waits, or there is no place. `pick` chooses one,
+    /// Makes room for a request of these holders in a full queue: the last request of the longest line goes, and this returns
+    /// how it is called. `None`: no line is longer than that of the newcomer would be.
+    pub fn displace(&mut self, holders: Holders) -> Option<C> {
+        let own = self.lines.get(line_of(holders)).map_or(0, |line| line.len);
+        let longest = self.turns.iter().map(|line| self.lines[usize::from(*line)]).max_by_key(|line| line.len)?;
+        if longest.len <= own + 1 {
+            return None;
+        }
+        let number = longest.last;
+        self.unlink(number);
+        let seat = &mut self.seats[number as usize];
+        seat.hand = Hand::Displaced;
+        seat.call.take()
+    }
+
+    /// Hands a slot to the first request of the line whose turn it is, and returns how to call it. `None`: nobody waits who
+    /// may have one, or there is no slot. Lines whose holders `may_take` denies are passed over. `pick` chooses a slot,
     /// preferably none of those that are tried; it is not asked where nobody waits.
     ///
     /// When no backend is usable any more there is nothing to wait for, and all are told, one with each call.
-    pub fn serve(&mut self, pick: impl FnOnce(&[BackendId]) -> Pick) -> Option<(C, Hand)> {
-        let number = self.first;
-        let seat = self.seats.get_mut(number as usize)?;
+    pub fn serve(
+        &mut self,
+        mut may_take: impl FnMut(Holders) -> bool,
+        pick: impl FnOnce(&[BackendId]) -> Pick,
+    ) -> Option<Served<C>> {
+        let head = |line: &u16| self.lines[usize::from(*line)].first;
+        let turn = self.turns.iter().position(|line| may_take(self.seats[head(line) as usize].holders))?;
+        let line = self.turns[turn];
+        let number = head(&line);
+        let seat = &mut self.seats[number as usize];
         seat.hand = match pick(&seat.tried) {
             Pick::Backend(id) => Hand::Backend(id),
             Pick::NoBackend => Hand::NoBackend,
             Pick::Wait(_) => return None,
         };
-        let served = seat.call.take().map(|call| (call, seat.hand));
+        let served = seat.call.take().map(|call| Served { call, hand: seat.hand, holders: seat.holders });
         self.unlink(number);
+        if self.lines[usize::from(line)].len > 0 {
+            self.turns.remove(turn);
+            self.turns.push_back(line);
+        }
         served
     }
 
@@ -117,7 +202,7 @@ impl<C> Queue<C> {
         (seat.hand, seat.call.as_mut())
     }
 
-    /// Gives the seat of `ticket` back. What was in the hands of who had it is the caller's to use or to finish.
+    /// Gives the seat of `ticket` back. What was in its hands is the caller's to use or to finish.
     pub fn leave(&mut self, ticket: Ticket) -> (Hand, Option<C>) {
         let number = ticket.0;
         if self.seats[number as usize].hand == Hand::Empty {
@@ -129,42 +214,61 @@ impl<C> Queue<C> {
         (seat.hand, seat.call.take())
     }
 
-    /// Puts the holder of `ticket` back in front of all others: what it got is of no use, since that backend was removed
-    /// before it looked.
+    /// Puts the holder of `ticket` back in front of its line, and that first in turn: what it got is of no use, since that
+    /// backend was removed before it looked.
     pub fn rejoin(&mut self, ticket: &Ticket, call: C) {
-        let seat = &mut self.seats[ticket.0 as usize];
+        let number = ticket.0;
+        let seat = &mut self.seats[number as usize];
         if seat.hand == Hand::Empty {
             return;
         }
         (seat.hand, seat.call) = (Hand::Empty, Some(call));
-        self.insert(NONE, ticket.0);
+        let at = line_of(seat.holders);
+        let line = &mut self.lines[at];
+        (seat.previous, seat.next) = (NONE, line.first);
+        match line.first {
+            NONE => line.last = number,
+            first => self.seats[first as usize].previous = number,
+        }
+        line.first = number;
+        line.len += 1;
+        self.waiting += 1;
+        self.turns.retain(|turn| usize::from(*turn) != at);
+        self.turns.push_front(at as u16);
     }
 
-    /// Links the seat `number` in behind `previous`, or in front of all.
-    fn insert(&mut self, previous: u32, number: u32) {
-        let next = match self.seats.get_mut(previous as usize) {
-            Some(seat) => core::mem::replace(&mut seat.next, number),
-            None => core::mem::replace(&mut self.first, number),
-        };
-        match self.seats.get_mut(next as usize) {
-            Some(seat) => seat.previous = number,
-            None => self.last = number,
+    fn insert_last(&mut self, number: u32) {
+        let at = line_of(self.seats[number as usize].holders);
+        let line = &mut self.lines[at];
+        let last = core::mem::replace(&mut line.last, number);
+        line.len += 1;
+        match last {
+            NONE => {
+                line.first = number;
+                self.turns.push_back(at as u16);
+            }
+            last => self.seats[last as usize].next = number,
         }
         let seat = &mut self.seats[number as usize];
-        (seat.previous, seat.next) = (previous, next);
+        (seat.previous, seat.next) = (last, NONE);
         self.waiting += 1;
     }
 
     fn unlink(&mut self, number: u32) {
-        let Seat { previous, next, .. } = self.seats[number as usize];
+        let Seat { previous, next, holders, .. } = self.seats[number as usize];
+        let at = line_of(holders);
         match self.seats.get_mut(previous as usize) {
             Some(seat) => seat.next = next,
-            None => self.first = next,
+            None => self.lines[at].first = next,
         }
         match self.seats.get_mut(next as usize) {
             Some(seat) => seat.previous = previous,
-            None => self.last = previous,
+            None => self.lines[at].last = previous,
         }
+        self.lines[at].len -= 1;
         self.waiting -= 1;
+        if self.lines[at].len == 0 {
+            self.turns.retain(|turn| usize::from(*turn) != at);
+        }
     }
 }

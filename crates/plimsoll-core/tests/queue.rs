@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
-use plimsoll_core::queue::{Hand, Queue, Ticket};
+use plimsoll_core::queue::{Hand, Queue, Served, Ticket};
+use plimsoll_core::slots::{Holder, Holders};
 use plimsoll_core::{BackendId, Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
 use plimsoll_testkit::seeded;
 use proptest::prelude::*;
@@ -145,7 +146,7 @@ impl World {
             }
         }
         self.arrivals += 1;
-        self.seats.insert(self.arrivals, self.queue.join(tried, self.arrivals));
+        self.seats.insert(self.arrivals, self.queue.join(Holders::default(), tried, self.arrivals));
         self.waiting.push_back(self.arrivals);
     }
 
@@ -163,7 +164,7 @@ impl World {
             Hand::Backend(id) if goes => self.finish(id),
             Hand::Backend(id) => self.held.push(id),
             Hand::Empty if !goes => return,
-            Hand::Empty | Hand::NoBackend => {}
+            Hand::Empty | Hand::NoBackend | Hand::Displaced => {}
         }
         let ticket = self.seats.remove(&who).expect("it was looked up");
         assert_eq!(self.queue.leave(ticket), (hand, (hand == Hand::Empty).then_some(who)));
@@ -173,7 +174,9 @@ impl World {
 
     fn serve(&mut self) {
         let before: BTreeMap<_, _> = self.balancer.snapshot(NOW).iter().map(|it| (it.id, it.active)).collect();
-        while let Some((who, hand)) = self.queue.serve(|tried| self.balancer.pick_except(NOW, &mut self.rng, tried)) {
+        while let Some(Served { call: who, hand, .. }) =
+            self.queue.serve(|_| true, |tried| self.balancer.pick_except(NOW, &mut self.rng, tried))
+        {
             assert_eq!(self.waiting.pop_front(), Some(who), "first come, first served");
             self.called.insert(who, hand);
         }
@@ -259,10 +262,63 @@ fn a_waiter_gets_a_backend_that_it_has_not_tried_where_two_are_free() {
 fn seats_are_used_again() {
     let mut queue = Queue::default();
     for _ in 0..1000 {
-        let tickets = [queue.join(Vec::new(), ()), queue.join(Vec::new(), ())];
+        let tickets = [queue.join(Holders::default(), Vec::new(), ()), queue.join(Holders::default(), Vec::new(), ())];
         for ticket in tickets {
             assert!(["Ticket(0)", "Ticket(1)"].contains(&format!("{ticket:?}").as_str()));
             let _ = queue.leave(ticket);
         }
     }
+}
+
+fn client(number: u64) -> Holders {
+    // Its line is given by bits 24 to 31.
+    Holders { client: Holder::new(number << 24), ..Holders::default() }
+}
+
+/// Serves one request after another, and returns the order of those that are called.
+fn order(queue: &mut Queue<u64>, denied: Option<Holders>) -> Vec<u64> {
+    let id = World::new().backends[0];
+    let mut order = Vec::new();
+    while let Some(served) = queue.serve(|holders| Some(holders) != denied, |_| Pick::Backend(id)) {
+        order.push(served.call);
+    }
+    order
+}
+
+/// A queue in which clients 1, 2 and 3 wait with so many requests, numbered by client and order; and their tickets.
+fn lines(counts: [u64; 3]) -> (Queue<u64>, Vec<Ticket>) {
+    let (mut queue, mut tickets) = (Queue::default(), Vec::new());
+    for (number, count) in (1..).zip(counts) {
+        tickets.extend((1..=count).map(|at| queue.join(client(number), Vec::new(), 100 * number + at)));
+    }
+    (queue, tickets)
+}
+
+#[test]
+fn lines_of_clients_take_turns_however_long_they_are() {
+    let (mut queue, _tickets) = lines([4, 1, 2]);
+    assert_eq!(order(&mut queue, None), [101, 201, 301, 102, 302, 103, 104]);
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn client_that_has_its_share_holds_up_nobody_else() {
+    let (mut queue, _tickets) = lines([3, 0, 2]);
+    assert_eq!(order(&mut queue, Some(client(1))), [301, 302]);
+    assert_eq!((queue.len(), queue.has_line(client(1)), queue.has_line(client(3))), (3, true, false));
+    assert_eq!(order(&mut queue, None), [101, 102, 103]);
+}
+
+#[test]
+fn newcomer_displaces_the_last_of_the_longest_line_only() {
+    let (mut queue, tickets) = lines([4, 2, 0]);
+    assert_eq!(queue.displace(client(3)), Some(104));
+    assert_eq!(queue.look(&tickets[3]), (Hand::Displaced, None));
+    assert_eq!(queue.displace(client(2)), None, "its line would be as long");
+    assert_eq!(queue.displace(client(3)), Some(103));
+    assert_eq!(queue.displace(client(1)), None);
+    for ticket in tickets {
+        let _ = queue.leave(ticket);
+    }
+    assert!(queue.is_empty() && queue.heads().next().is_none());
 }

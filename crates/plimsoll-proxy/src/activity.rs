@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use http::Request;
+use plimsoll_core::slots::Holder;
 use tokio::time::Instant;
 
 use crate::access_log::Entry;
 use crate::ended::Ended;
 use crate::forwarded::Marks;
+use crate::holders;
 use crate::inbound::Passage;
 use crate::listener::{Limits, ListenerState};
 use crate::peer::Peer;
@@ -20,6 +22,8 @@ pub(crate) struct Connection {
     /// As they were when it came.
     pub(crate) limits: Arc<Limits>,
     pub(crate) peer: Peer,
+    /// Who takes slots with its requests, unless they name a customer.
+    pub(crate) holder: Holder,
     /// What backends are told of it.
     pub(crate) marks: Marks,
     pub(crate) activity: Activity,
@@ -146,7 +150,8 @@ impl Connection {
     pub(crate) fn new(listener: Arc<ListenerState>, peer: Peer) -> Self {
         let limits = listener.limits.load_full();
         let marks = Marks::new(&peer, &limits.forwarding);
-        Self { listener, since: Instant::now(), limits, peer, marks, activity: Activity::default() }
+        let holder = holders::of_peer(&peer);
+        Self { listener, since: Instant::now(), limits, peer, holder, marks, activity: Activity::default() }
     }
 
     /// Ends for a reason that is not its own; counted, and said once.

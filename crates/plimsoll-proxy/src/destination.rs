@@ -6,15 +6,18 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response};
 use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, Terms};
 use plimsoll_core::Criticality;
+use plimsoll_core::slots::Holder;
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_wire::metadata::{Metadata, say_criticality};
 use plimsoll_wire::shed::ShedReason;
 
+use crate::activity::Connection;
 use crate::classify::{self, Claims, Class};
 use crate::config;
 use crate::degrade::Degrade;
 use crate::fixed::FixedAnswer;
 use crate::forwarded::HostRewrite;
+use crate::holders;
 use crate::inbound::{Inbound, Names, Passage, Said};
 use crate::peer::Peer;
 use crate::reason::Refusal;
@@ -149,6 +152,17 @@ impl Target {
         self.rules.customer(headers).filter(|_| self.is_classified)
     }
 
+    /// On whose behalf a request takes a slot: to be asked before fields are taken off it.
+    pub(crate) fn holder(&self, connection: &Connection, headers: &HeaderMap) -> Holder {
+        match self.rules.customer(headers) {
+            Some(name) => holders::of_customer(name),
+            None => match connection.marks.client(&connection.limits.forwarding, headers) {
+                Some(address) => holders::of_address(address),
+                None => connection.holder,
+            },
+        }
+    }
+
     /// The route, in words.
     pub(crate) fn route(&self) -> &Arc<str> {
         &self.route
@@ -184,11 +198,13 @@ impl Target {
         request: Request<RequestBody>,
         informational: Option<Informational>,
         metadata: Option<Metadata>,
+        client: Holder,
         failed: &mut Vec<FailedAttempt>,
     ) -> Result<Response<client::ResponseBody>, client::Error> {
         let mut terms = Terms::default();
         (terms.timeout, terms.informational, terms.metadata) = (self.request_timeout, informational, metadata);
         terms.batch.clone_from(&self.batch);
+        terms.client = client;
         self.client.send_telling(request, terms, failed).await
     }
 }

@@ -126,6 +126,7 @@ async fn by_cluster(
     }
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
+    let client = target.holder(connection, request.headers());
     // By the request as it came: nobody hides whose it is by naming that field in `Connection`.
     let decided = let_in(target, &mut request, is_grpc, active, case).await;
     // By the request as a backend gets to see it: on nothing else does its answer depend.
@@ -153,7 +154,7 @@ async fn by_cluster(
     if let Some(passage) = &mut active.passage {
         passage.sent();
     }
-    let answer = match target.send(request, informational, metadata, &mut case.failed).await {
+    let answer = match target.send(request, informational, metadata, client, &mut case.failed).await {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
             if let Some(entry) = &mut active.entry {
                 log_head(entry, &response);

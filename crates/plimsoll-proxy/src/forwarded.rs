@@ -134,6 +134,17 @@ impl Marks {
         }
     }
 
+    /// The client of a request that a trusted proxy has passed on, as far as it says so: the last address in its list that is not
+    /// of a trusted proxy itself.
+    pub(crate) fn client(&self, rules: &Rules, headers: &HeaderMap) -> Option<IpAddr> {
+        if !self.trusted {
+            return None;
+        }
+        let lines = headers.get_all(FOR).iter().rev().filter_map(|line| line.to_str().ok());
+        let addresses = lines.flat_map(|line| line.rsplit(',')).map(|text| text.trim().parse().ok());
+        addresses.map_while(|address| address).find(|address| !rules.trusts(*address))
+    }
+
     /// Marks a request on its way to a backend. To be called after what concerns only the client's connection was taken off,
     /// and before the host is rewritten.
     pub(crate) fn request<B>(&self, rules: &Rules, request: &mut Request<B>) {

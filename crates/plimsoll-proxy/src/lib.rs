@@ -41,6 +41,7 @@ mod fixed;
 mod forward;
 mod forwarded;
 mod handshake;
+mod holders;
 mod http1;
 pub mod http2;
 mod inbound;

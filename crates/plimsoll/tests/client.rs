@@ -205,9 +205,12 @@ async fn a_request_waits_while_all_backends_are_at_their_limit_and_the_queue_is_
 async fn a_request_that_arrives_later_does_not_overtake_those_who_wait() {
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let told = order.clone();
+    let (_unfinished, body) = by_hand();
+    let body = std::sync::Mutex::new(Some(body));
     let server = Server::start(Speaks::Http1, move |request| {
         told.lock().unwrap().push(request.uri().path().to_owned());
-        text("ok")
+        // The first response goes on until its reader leaves.
+        body.lock().unwrap().take().map_or_else(|| text("ok"), |body| now(Response::new(body)))
     })
     .await;
     let mut config = plain_config();

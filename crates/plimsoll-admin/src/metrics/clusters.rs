@@ -54,7 +54,7 @@ fn accounts(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot, &Summa
 }
 
 /// The table.
-pub(super) static CLUSTERS: [Metric; 54] = [
+pub(super) static CLUSTERS: [Metric; 55] = [
     Metric {
         name: "admission_requests_total",
         kind: MetricType::Counter,
@@ -208,6 +208,13 @@ pub(super) static CLUSTERS: [Metric; 54] = [
                 out.count(&[&c.name, "no-backend"], c.no_backend);
             });
         },
+    },
+    Metric {
+        name: "preempted_requests_total",
+        kind: MetricType::Counter,
+        labels: CLUSTER,
+        help: "Requests that ended because their client was slow while other requests waited for a backend",
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.preempted)),
     },
     Metric {
         name: "throttled_requests_total",

@@ -176,6 +176,7 @@ fn cluster(cluster: &Cluster, inbound: Option<InboundView>) -> ClusterSnapshot {
         localities,
         waited: counts.waited,
         saturated: counts.saturated,
+        preempted: counts.preempted,
         no_backend: counts.no_backend,
         further_attempts: counts.further_attempts,
         replayed: counts.replayed,

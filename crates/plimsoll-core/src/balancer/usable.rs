@@ -11,15 +11,25 @@ use crate::pick::Policy;
 use crate::{Event, Observe, Timestamp};
 
 impl Balancer {
-    pub(super) fn why_none(&self) -> Pick {
+    /// Requests that the backends which may be chosen now take together; those of all localities count.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        let backends = u32::try_from(self.in_scope()).unwrap_or(u32::MAX);
+        backends.saturating_mul(self.config.max_active_requests.get())
+    }
+
+    fn in_scope(&self) -> usize {
         let census = self.members.census;
-        let scope = census.scope(self.config.panic_threshold);
-        let in_scope = match scope {
+        match census.scope(self.config.panic_threshold) {
             Scope::Healthy => census.healthy,
             Scope::Suspects => census.healthy + census.ejected + census.failing,
             Scope::Unreachable => census.candidates(),
-        };
-        if in_scope > 0 {
+        }
+    }
+
+    pub(super) fn why_none(&self) -> Pick {
+        let census = self.members.census;
+        if self.in_scope() > 0 {
             Pick::Wait(WaitReason::Saturated)
         } else if census.connecting > 0 {
             Pick::Wait(WaitReason::Starting)

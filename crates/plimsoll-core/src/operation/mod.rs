@@ -43,6 +43,12 @@ impl Operation {
         self.endpoint.is_some()
     }
 
+    /// The hash of the endpoint; zero for an unknown operation.
+    #[must_use]
+    pub fn hash(self) -> u64 {
+        self.endpoint.map_or(0, NonZeroU64::get)
+    }
+
     /// The keys of both levels, the endpoint first; none for an unknown operation.
     pub(crate) fn keys(self) -> impl Iterator<Item = u64> + Clone {
         [self.endpoint, self.group].into_iter().flatten().map(NonZeroU64::get)

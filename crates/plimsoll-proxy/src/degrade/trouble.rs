@@ -67,7 +67,7 @@ impl Trouble {
     /// That of a request without a response; `None` if it is the client's own.
     pub(crate) fn of_error(error: &client::Error) -> Option<Self> {
         match error {
-            client::Error::RequestBody(_) => None,
+            client::Error::RequestBody(_) | client::Error::Preempted => None,
             error => Some(error.shed_reason().map_or(Self::Failed, Self::of_shed)),
         }
     }

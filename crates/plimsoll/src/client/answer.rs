@@ -62,6 +62,11 @@ impl Error {
             Self::RequestBody(_) => {
                 (StatusCode::BAD_REQUEST, Code::Cancelled, "request-body: the body of the request ended too early")
             }
+            Self::Preempted => (
+                StatusCode::REQUEST_TIMEOUT,
+                Code::Unavailable,
+                "preempted: the client was slow while other requests waited for a backend",
+            ),
             Self::BadResponse { .. } => {
                 (StatusCode::BAD_GATEWAY, Code::Internal, "bad-response: the backend's answer broke the protocol")
             }

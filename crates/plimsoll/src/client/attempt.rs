@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Context;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -14,10 +15,12 @@ use plimsoll_core::throttle::{self, Ended, Wait};
 use plimsoll_core::{BackendId, LoadReport, Outcome, Timestamp};
 use tokio::time::Instant;
 
+use super::abandoned::Abandoned;
 use super::batch::Place;
 use super::cluster::{Done, Ending, Kind, Report, Shared, Since, Taken, Unanswered};
 use super::http1::Connection;
 use super::pool::StreamId;
+use super::preemption::Preemption;
 
 /// Where a connection goes when its request is over: its client's pool.
 ///
@@ -53,6 +56,8 @@ pub(crate) struct Attempt {
     id: BackendId,
     started: Timestamp,
     kind: Kind,
+    /// How the cluster ends it early, and under which key, once it may have to.
+    preemption: Option<(Arc<Preemption>, usize)>,
     /// The most that is waited for the answer, if whoever asked has the time.
     limit: Duration,
     /// From when on there was the connection that it is on; when it began, if one was there.
@@ -89,6 +94,7 @@ impl Attempt {
             id,
             started,
             kind,
+            preemption: None,
             limit: Duration::MAX,
             connected_at: started,
             asked_at: started,
@@ -130,6 +136,36 @@ impl Attempt {
 
     pub(crate) fn id(&self) -> BackendId {
         self.id
+    }
+
+    /// How the cluster ends it early: from now on it may, when the request waits for its client.
+    pub(crate) fn preemption(&mut self) -> &Arc<Preemption> {
+        let Self { home, kind, .. } = self;
+        let (preemption, _) = self.preemption.get_or_insert_with(|| {
+            let cluster = home.cluster();
+            let preemption = Preemption::new(*cluster.clock());
+            let key = cluster.register(preemption.clone(), kind.holders());
+            (preemption, key)
+        });
+        preemption
+    }
+
+    /// Whether it has not ended yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Whether the cluster may end it early.
+    pub(crate) fn has_preemption(&self) -> bool {
+        self.preemption.is_some()
+    }
+
+    /// Whether it was ended early. Has the task of `cx` woken when that happens.
+    pub(crate) fn is_preempted(&self, cx: &Context<'_>) -> bool {
+        self.preemption.as_ref().is_some_and(|(preemption, _)| {
+            preemption.watch(cx.waker());
+            preemption.is_ended()
+        })
     }
 
     /// The request was refused, and comes back if it is batch work.
@@ -304,6 +340,49 @@ impl Attempt {
         }
     }
 
+    /// Its caller has left before it was answered. What that says is told now; the slot stays taken for as long as the
+    /// returned value lives. `None` if it has ended, was answered, or nothing of it was sent.
+    pub(crate) fn abandon(&mut self) -> Option<Abandoned> {
+        if !self.open || self.status.is_some() || self.ends_by_drop {
+            return None;
+        }
+        self.open = false;
+        let home = self.home.clone();
+        let cluster = home.cluster();
+        let ended = match &self.race {
+            Some(race) if race.is_over() => Ended::TakenBack,
+            _ => Ended::Unanswered(self.unanswered(self.limit).of_all),
+        };
+        let now = cluster.now();
+        self.leave_stream(now);
+        if !self.is_told {
+            cluster.taken(now, Taken { kind: self.kind, outcome: ended.outcome() });
+        }
+        let mut place = self.place.take();
+        if let (Some(place), throttle::Outcome::Rejected) = (&mut place, ended.outcome()) {
+            place.rejected();
+        }
+        let done = Done {
+            kind: self.kind,
+            outcome: Outcome::Cancelled,
+            ending: Ending::Cancelled,
+            latency: None,
+            report: self.report,
+            taken: None,
+            preemptible: self.preemption.take().map(|(_, key)| key),
+        };
+        let (id, started, limit) = (self.id, self.started, self.limit);
+        Some(Abandoned { home, id, started, done, limit, place })
+    }
+
+    /// Gives the stream back, if it is on one.
+    fn leave_stream(&mut self, now: Timestamp) {
+        if let Some(stream) = self.stream.take() {
+            let in_vain_since = self.sent_at.filter(|_| self.status.is_none());
+            self.home.give_back(stream, in_vain_since, now);
+        }
+    }
+
     /// How it has ended, as far as there is the head of a response.
     fn by_head(&self) -> Ended {
         self.outcome.map_or(Ended::Answered, ended_by)
@@ -313,12 +392,9 @@ impl Attempt {
         if !std::mem::replace(&mut self.open, false) {
             return;
         }
+        let now = self.home.cluster().now();
+        self.leave_stream(now);
         let cluster = self.home.cluster();
-        let now = cluster.now();
-        if let Some(stream) = self.stream.take() {
-            let in_vain_since = self.sent_at.filter(|_| self.status.is_none());
-            self.home.give_back(stream, in_vain_since, now);
-        }
         let ended = self.ended.unwrap_or(ended);
         let taken = ended.outcome();
         let mut place = self.place.take();
@@ -331,18 +407,9 @@ impl Attempt {
             }
         }
         let taken = (!self.is_told).then_some(Taken { kind: self.kind, outcome: taken });
-        cluster.finish(
-            now,
-            self.id,
-            &Done {
-                operation: self.kind.operation,
-                outcome,
-                ending,
-                latency: self.latency,
-                report: self.report,
-                taken,
-            },
-        );
+        let preemptible = self.preemption.take().map(|(_, key)| key);
+        let (kind, latency, report) = (self.kind, self.latency, self.report);
+        cluster.finish(now, self.id, &Done { kind, outcome, ending, latency, report, taken, preemptible });
         // Last, so that who gets the place finds the backend free.
         drop(place);
     }
@@ -364,6 +431,11 @@ impl Drop for Attempt {
                     self.end(outcome, Ending::Answered(status), ended_by(outcome));
                 }
                 (_, Some(_)) => self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Answered),
+                (_, None) if self.stream.is_some() => {
+                    if let Some(abandoned) = self.abandon() {
+                        abandoned.for_usual_time();
+                    }
+                }
                 (_, None) if self.race.as_ref().is_some_and(Race::is_over) => {
                     self.end(Outcome::Cancelled, Ending::Cancelled, Ended::TakenBack);
                 }

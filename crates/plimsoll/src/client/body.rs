@@ -7,7 +7,8 @@
 use std::future::Future as _;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,6 +24,10 @@ use super::cluster::Ending;
 use super::error::Error;
 use super::http1;
 use super::outgoing::Progress;
+use super::preemption::Preemption;
+
+/// Frames that are read before the reader asks: the message and the trailers of a short gRPC response.
+const MAX_AHEAD: usize = 2;
 
 /// The body of a response. Reading it to its end, or dropping it, ends the request.
 ///
@@ -43,6 +48,26 @@ struct Inner {
     idle: Idle,
     /// How far the request's body is, if it was not over when the answer began.
     upload: Option<Progress>,
+    /// Bytes that the reader has still to get, where the length was announced. Kept here, since a source that broke off has none left.
+    left: Option<u64>,
+    /// What came together with the head.
+    ahead: [Option<Result<Frame<Bytes>, Error>>; MAX_AHEAD],
+    /// Where source and attempt are while the reader has a piece; see [`preemption`](super::preemption).
+    parked: Option<Away>,
+}
+
+/// What is known of a body while it is parked.
+struct Away {
+    preemption: Arc<Preemption>,
+    /// Bytes of the piece that the reader has.
+    given: u64,
+}
+
+/// A body and its attempt, while the reader has a piece.
+struct Parked {
+    // Before the attempt, as in [`Inner`].
+    source: Source,
+    attempt: Attempt,
 }
 
 /// Where its bytes come from.
@@ -100,15 +125,15 @@ impl ResponseBody {
         idle_limit: Duration,
     ) -> Self {
         let idle = Idle { limit: idle_limit, last: None, timer: None };
-        let (attempt, upload) = (Some(attempt), None);
-        Self(Box::new(Inner { source, attempt, address, made_before: 0, is_grpc, cut_off: false, idle, upload }))
+        let mut inner = Box::new(Inner::new(source, Some(attempt), address));
+        (inner.idle, inner.is_grpc) = (idle, is_grpc);
+        inner.read_ahead();
+        Self(inner)
     }
 
     /// One without anything in it, whose end is not that of its request.
     pub(super) fn empty(address: SocketAddr) -> Self {
-        let idle = Idle { limit: Duration::MAX, last: None, timer: None };
-        let (source, attempt, upload) = (Source::Empty, None, None);
-        Self(Box::new(Inner { source, attempt, address, made_before: 0, is_grpc: false, cut_off: false, idle, upload }))
+        Self(Box::new(Inner::new(Source::Empty, None, address)))
     }
 
     /// The backend that the response comes from.
@@ -138,17 +163,83 @@ impl ResponseBody {
 }
 
 impl Inner {
+    fn new(source: Source, attempt: Option<Attempt>, address: SocketAddr) -> Self {
+        Self {
+            source,
+            attempt,
+            address,
+            made_before: 0,
+            is_grpc: false,
+            cut_off: false,
+            idle: Idle { limit: Duration::MAX, last: None, timer: None },
+            upload: None,
+            left: None,
+            ahead: [None, None],
+            parked: None,
+        }
+    }
+
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = match self.source.poll_frame(cx, self.address) {
-            Poll::Ready(frame) => frame,
+        if let Some(frame) = self.take_ahead() {
+            return Poll::Ready(Some(frame));
+        }
+        if !self.unpark() || self.attempt.as_ref().is_some_and(|attempt| attempt.is_preempted(cx)) {
+            self.end_for_others();
+            return Poll::Ready(Some(Err(Error::Preempted)));
+        }
+        let frame = self.poll_source(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.park(frame.data_ref().map_or(0, Bytes::len));
+        }
+        frame
+    }
+
+    /// Leaves source and attempt where the cluster can end them, for as long as the reader has a piece of `given` bytes.
+    fn park(&mut self, given: usize) {
+        if self.source.is_end_stream() {
+            return;
+        }
+        let Some(mut attempt) = self.attempt.take_if(|attempt| attempt.is_open()) else { return };
+        let preemption = attempt.preemption().clone();
+        let source = std::mem::replace(&mut self.source, Source::Empty);
+        // One that has ended meanwhile is dropped, and found missing at the next look.
+        drop(preemption.park(Box::new(Parked { source, attempt })));
+        self.parked = Some(Away { preemption, given: given as u64 });
+    }
+
+    /// Takes back what was parked; says whether it was there.
+    fn unpark(&mut self) -> bool {
+        let Some(away) = self.parked.take() else { return true };
+        let parked = away.preemption.unpark(away.given).and_then(|parked| parked.downcast::<Parked>().ok());
+        let Some(parked) = parked else { return false };
+        (self.source, self.attempt) = (parked.source, Some(parked.attempt));
+        true
+    }
+
+    #[cold]
+    fn end_for_others(&mut self) {
+        self.source = Source::Empty;
+        if let Some(attempt) = &mut self.attempt {
+            attempt.fail_without_blame(Ending::Cancelled);
+        }
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match self.source.poll_frame(cx, self.address) {
+            Poll::Ready(frame) => Poll::Ready(self.take(frame)),
             Poll::Pending => {
+                self.await_upload();
                 ready!(self.idle.poll(cx, self.upload.as_ref().and_then(Progress::moved)));
                 self.fail_idle();
-                return Poll::Ready(Some(Err(Error::BodyIdle { after: self.idle.limit })));
+                Poll::Ready(Some(Err(Error::BodyIdle { after: self.idle.limit })))
             }
-        };
+        }
+    }
+
+    /// Takes in what the source gave.
+    fn take(&mut self, frame: Option<Result<Frame<Bytes>, Error>>) -> Option<Result<Frame<Bytes>, Error>> {
         self.idle.progress();
-        Poll::Ready(match frame {
+        match frame {
             Some(Ok(frame)) => {
                 if let Some(trailers) = frame.trailers_ref() {
                     if let Some(attempt) = &mut self.attempt {
@@ -176,7 +267,31 @@ impl Inner {
                 self.complete(classify::bare_end(self.is_grpc));
                 None
             }
-        })
+        }
+    }
+
+    /// Takes what came together with the head, so that a short response gives its slot back before its reader has looked at it.
+    /// Of a longer one the rest is parked: a client may never ask for it.
+    fn read_ahead(&mut self) {
+        self.left = self.source.size_hint().exact();
+        let mut cx = Context::from_waker(Waker::noop());
+        for at in 0..self.ahead.len() {
+            if self.attempt.as_ref().is_none_or(|attempt| !attempt.is_open()) {
+                return;
+            }
+            let Poll::Ready(frame) = self.source.poll_frame(&mut cx, self.address) else { break };
+            self.ahead[at] = self.take(frame);
+        }
+        self.park(0);
+    }
+
+    /// What was read ahead, in order.
+    fn take_ahead(&mut self) -> Option<Result<Frame<Bytes>, Error>> {
+        let frame = self.ahead.iter_mut().find_map(Option::take)?;
+        if let (Some(away), Ok(frame)) = (&mut self.parked, &frame) {
+            away.given += frame.data_ref().map_or(0, Bytes::len) as u64;
+        }
+        Some(frame)
     }
 
     /// Only a backend that has announced what it owes, and has all of the request, is late with it. On others there may be nothing
@@ -187,6 +302,15 @@ impl Inner {
             self.fail(Ending::TimedOut);
         } else if let Some(attempt) = &mut self.attempt {
             attempt.fail_without_blame(Ending::TimedOut);
+        }
+    }
+
+    /// Nothing comes from the backend, and more of the request would have to come: its caller is waited for.
+    fn await_upload(&mut self) {
+        if self.upload.as_ref().is_some_and(Progress::is_awaited)
+            && let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.is_open())
+        {
+            attempt.preemption().wait();
         }
     }
 
@@ -233,15 +357,30 @@ impl Body for ResponseBody {
     type Error = Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        self.0.poll_frame(cx)
+        let frame = self.0.poll_frame(cx);
+        if let (Some(left), Poll::Ready(Some(Ok(frame)))) = (&mut self.0.left, &frame) {
+            *left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.source.is_end_stream()
+        let inner = &self.0;
+        inner.ahead.iter().all(Option::is_none) && inner.parked.is_none() && inner.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.source.size_hint()
+        match self.0.left {
+            Some(left) => SizeHint::with_exact(left),
+            None if self.is_end_stream() => SizeHint::with_exact(0),
+            None => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.unpark();
     }
 }
 

@@ -104,6 +104,10 @@ pub enum Error {
         /// The limit.
         after: Duration,
     },
+    /// The request waited for its caller while others waited for a slot, and was ended for them
+    /// ([`preempt`](plimsoll_core::slots::preempt)).
+    #[error("ended for other requests: its caller was slower than 8 KiB a second")]
+    Preempted,
     /// The request's own body failed while it was being sent: the caller's side, not the backend's.
     #[error("the request's body failed")]
     RequestBody(#[source] Cause),
@@ -326,7 +330,7 @@ impl Error {
             | Self::Timeout { attempts, .. }
             | Self::Closed { attempts, .. }
             | Self::BadResponse { attempts, .. } => *attempts,
-            Self::BodyIdle { .. } | Self::RequestBody(_) | Self::CutOff { .. } => 1,
+            Self::BodyIdle { .. } | Self::RequestBody(_) | Self::CutOff { .. } | Self::Preempted => 1,
         }
     }
 
@@ -378,6 +382,7 @@ impl Error {
             Self::Timeout { .. } => "timeout",
             Self::BodyIdle { .. } => "body-idle",
             Self::RequestBody(_) => "request-body",
+            Self::Preempted => "preempted",
             Self::Closed { .. } | Self::CutOff { .. } => "closed",
             Self::BadResponse { .. } => "bad-response",
         }
@@ -424,7 +429,7 @@ impl Error {
     /// How an attempt that ended like this is counted.
     pub(crate) fn ending(&self) -> Ending {
         match self {
-            Self::RequestBody(_) => Ending::Cancelled,
+            Self::RequestBody(_) | Self::Preempted => Ending::Cancelled,
             Self::Connect { .. } => Ending::ConnectFailed,
             Self::Timeout { .. } | Self::BodyIdle { .. } => Ending::TimedOut,
             _ => Ending::Broken,

@@ -29,6 +29,7 @@
 //! # }
 //! ```
 
+mod abandoned;
 mod answer;
 mod attempt;
 mod batch;
@@ -45,6 +46,7 @@ mod localities;
 mod operations;
 mod outgoing;
 mod pool;
+mod preemption;
 mod refused;
 mod replay;
 mod send;
@@ -63,6 +65,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use plimsoll_core::Criticality;
+use plimsoll_core::slots::Holder;
 use plimsoll_wire::metadata::Metadata;
 use tokio::runtime::Handle;
 use tower_service::Service;
@@ -106,6 +109,8 @@ pub struct Terms {
     pub metadata: Option<Metadata>,
     /// The gate that it goes through, if it is batch work; `None` if not.
     pub batch: Option<Batch>,
+    /// On whose behalf it is sent: no client takes all slots from others. Requests that name none count as those of one client.
+    pub client: Holder,
 }
 
 /// Says, among the extensions of a request, that carrying it out twice is the same as once, whatever its method: so it may be sent again
@@ -141,6 +146,13 @@ impl Terms {
     #[must_use]
     pub fn through(mut self, batch: Batch) -> Self {
         self.batch = Some(batch);
+        self
+    }
+
+    /// On behalf of this client, which leaves some slots for others.
+    #[must_use]
+    pub fn on_behalf_of(mut self, client: Holder) -> Self {
+        self.client = client;
         self
     }
 

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::pool::{BoxError, RequestBody};
+use super::preemption::Preemption;
 
 /// A piece shorter than this is copied: what it was read into may be much larger, and would be kept with it.
 const COPIED: usize = 4096;
@@ -70,15 +71,28 @@ struct Record<B> {
     loan: u32,
     /// Who borrows it and waits for more.
     waiting: Option<Waker>,
+    /// Who is told when the caller is waited for, if anybody is.
+    preemption: Option<Arc<Preemption>>,
 }
 
 /// How far a body is, for who reads an answer that has begun before the body was over.
-pub(crate) struct Progress(Arc<Mutex<Option<Instant>>>);
+pub(crate) struct Progress(Arc<Mutex<State>>);
+
+#[derive(Clone, Copy)]
+struct State {
+    moved: Option<Instant>,
+    is_awaited: bool,
+}
 
 impl Progress {
     /// When some of it last came; `None` if only what was there from the start.
     pub(crate) fn moved(&self) -> Option<Instant> {
-        *self.0.lock()
+        self.0.lock().moved
+    }
+
+    /// Whether the caller owes more of it now.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_open() && self.0.lock().is_awaited
     }
 
     /// Whether more of it is to come: then the body itself holds the other side of this.
@@ -114,6 +128,7 @@ impl<B: RequestBody> Outgoing<B> {
             progress: None,
             loan: 0,
             waiting: None,
+            preemption: None,
         }))
     }
 
@@ -130,6 +145,16 @@ impl<B: RequestBody> Outgoing<B> {
             record.room = most;
             record.most_pieces = (most / MEAN_PIECE).max(FEW_PIECES);
         }
+    }
+
+    /// Tells `preemption` from now on when the caller is waited for.
+    pub(crate) fn set_preemption(&mut self, preemption: &Arc<Preemption>) {
+        self.with(|record| {
+            if record.is_awaited {
+                preemption.wait();
+            }
+            record.preemption = Some(preemption.clone());
+        });
     }
 
     /// Keeps nothing any more: it will not be sent again.
@@ -233,7 +258,11 @@ impl<B: RequestBody> Record<B> {
             return Poll::Ready(again);
         }
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        self.note(polled.is_pending());
+        self.note(match &polled {
+            Poll::Pending => None,
+            Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, Buf::remaining)),
+            Poll::Ready(_) => Some(0),
+        });
         let frame = match ready!(polled) {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
@@ -264,15 +293,21 @@ impl<B: RequestBody> Record<B> {
         })
     }
 
-    /// Notes what came of asking the caller's body. What it has when it is first asked costs no look at the clock: most have no more.
-    fn note(&mut self, is_pending: bool) {
+    /// Notes how many bytes came of asking the caller's body, or that it has none yet. What it has when it is first asked costs no look at the clock: most have no more.
+    fn note(&mut self, bytes: Option<usize>) {
+        let is_pending = bytes.is_none();
+        match (&self.preemption, bytes) {
+            (Some(preemption), None) => preemption.wait(),
+            (Some(preemption), Some(bytes)) => preemption.moved(bytes as u64),
+            (None, _) => {}
+        }
         if self.was_asked && !is_pending {
             self.moved = Some(Instant::now());
-            if let Some(progress) = &self.progress {
-                *progress.0.lock() = self.moved;
-            }
         }
         (self.was_asked, self.is_awaited) = (true, is_pending);
+        if let Some(progress) = &self.progress {
+            *progress.0.lock() = State { moved: self.moved, is_awaited: is_pending };
+        }
     }
 
     fn end(&mut self) {
@@ -284,9 +319,9 @@ impl<B: RequestBody> Record<B> {
         if self.is_end_stream() {
             return None;
         }
-        let moved = Arc::new(Mutex::new(self.moved));
-        self.progress = Some(Progress(moved.clone()));
-        Some(Progress(moved))
+        let state = Arc::new(Mutex::new(State { moved: self.moved, is_awaited: self.is_awaited }));
+        self.progress = Some(Progress(state.clone()));
+        Some(Progress(state))
     }
 
     /// Remembers a piece that passes, if it can.

@@ -207,6 +207,7 @@ impl Machine {
             Found::Backend(id, _) if !tried.contains(&id) => return Ok(id),
             Found::Backend(id, _) => {
                 let completion = Completion { outcome: Outcome::Cancelled, latency: None };
+                self.slots.give_back(kind.holders());
                 self.balancer.finish(now, id, completion, &mut ());
                 self.not_sent(now, kind);
                 GivenUp::NoOther

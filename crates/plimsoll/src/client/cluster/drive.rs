@@ -29,6 +29,9 @@ const MAX_CHECKS: usize = 256;
 /// need not pay for a wake-up; this bounds how late the change is noticed.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
+/// How often it is looked for requests to end while others wait.
+const COMPARE_INTERVAL: Duration = Duration::from_millis(20);
+
 type Job = Pin<Box<dyn Future<Output = Result> + Send>>;
 
 enum Result {
@@ -73,7 +76,11 @@ impl Driver {
         while let Some(id) = machine.balancer.poll_check() {
             self.queue.push_back(id);
         }
-        let wake_at = machine.balancer.poll_timeout();
+        let mut wake_at = machine.balancer.poll_timeout();
+        if machine.waiting() > 0 {
+            // Clients fall behind as time passes.
+            wake_at = Some(wake_at.map_or(now + COMPARE_INTERVAL, |at| at.min(now + COMPARE_INTERVAL)));
+        }
         drop(machine);
         shared.publish(news);
         self.start_vigils(shared);

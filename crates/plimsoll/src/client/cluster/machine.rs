@@ -10,9 +10,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use plimsoll_core::health::State;
-use plimsoll_core::queue::{Hand, Queue};
+use plimsoll_core::queue::{Hand, Queue, Served};
 use plimsoll_core::retry::Budget;
 use plimsoll_core::retry::hedge::Hedge;
+use plimsoll_core::slots::{Holder, Holders, Slots};
 use plimsoll_core::throttle::{self, Hold, Silence, Throttle, Verdict};
 use plimsoll_core::{
     BackendId, BackendSnapshot, Balancer, Completion, Criticality, Event, LoadReport, Operation, Outcome, Pick,
@@ -23,8 +24,10 @@ use rand_pcg::Pcg64Mcg;
 
 use super::backend::Backend;
 use super::membership::Membership;
+use super::preempt::Preemptibles;
 use super::tally::{BackendCounts, ClusterCounts, Ending, Latencies, Usual};
 use crate::client::config::{ClusterConfig, RequestConfig};
+use crate::client::preemption::Preemption;
 use crate::discover::Endpoint;
 
 /// Requests that a new cluster counts as made, for its first retries: ten of them, with the default budget. It takes about five refusals for
@@ -60,18 +63,29 @@ pub struct BackendView {
 pub(crate) struct Kind {
     pub(crate) criticality: Criticality,
     pub(crate) operation: Operation,
+    /// On whose behalf it is sent.
+    pub(crate) client: Holder,
+}
+
+impl Kind {
+    /// By whom a slot is held for it.
+    pub(crate) fn holders(self) -> Holders {
+        Holders { client: self.client, work: Holder::new(self.operation.hash()) }
+    }
 }
 
 /// How an attempt ended, with what was learnt from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
-    pub(crate) operation: Operation,
+    pub(crate) kind: Kind,
     pub(crate) outcome: Outcome,
     pub(crate) ending: Ending,
     pub(crate) latency: Option<Duration>,
     pub(crate) report: Report,
     /// What the throttle learns by it; `None` if it was told before.
     pub(crate) taken: Option<Taken>,
+    /// Under which key it is among those that may have to end early.
+    pub(crate) preemptible: Option<usize>,
 }
 
 /// What became of a request of this kind that was sent, as the throttle has it.
@@ -109,6 +123,8 @@ pub(super) struct News {
     pub(super) members_changed: bool,
     /// Requests whose turn has come. One at most as a rule, for which nothing need be allocated.
     pub(super) served: (Option<Waker>, Vec<Waker>),
+    /// Requests that end for others.
+    pub(super) preempted: Vec<Arc<Preemption>>,
 }
 
 struct Member {
@@ -128,6 +144,10 @@ pub(super) struct Machine {
     pub(super) counts: ClusterCounts,
     /// Who waits, by locality; one queue without any.
     pub(super) queues: Vec<Queue<Waker>>,
+    /// Who holds the slots.
+    pub(super) slots: Slots,
+    /// Requests that may have to end early.
+    pub(super) preemptibles: Preemptibles,
     pub(super) throttle: Throttle,
     pub(super) budget: Budget,
     /// When requests are hedged, if they are.
@@ -155,6 +175,8 @@ impl Machine {
             config: Arc::new(config),
             counts: ClusterCounts::default(),
             queues: vec![Queue::default()],
+            slots: Slots::default(),
+            preemptibles: Preemptibles::default(),
             usual: Usual::default(),
             silence: Silence::default(),
         };
@@ -165,7 +187,9 @@ impl Machine {
     /// A backend for a request that is about to be sent, unless it is held back. With [`Found::Backend`] and [`Found::Wait`] the
     /// throttle must be told what became of it.
     pub(super) fn begin(&mut self, now: Timestamp, kind: Kind, tried: &[BackendId]) -> Found {
-        let Kind { criticality, operation } = kind;
+        let holders = kind.holders();
+        self.slots.on_arrival(now, holders);
+        let Kind { criticality, operation, .. } = kind;
         if let Verdict::Hold(hold) = self.throttle.ask_for(now, criticality, operation, &mut self.rng) {
             return Found::Held(hold);
         }
@@ -173,11 +197,11 @@ impl Machine {
             self.not_sent(now, kind);
             return Found::NoRoom;
         };
-        if tried.is_empty() && !self.queues[at].is_empty() {
-            // Were there a place, who waits would have it.
+        if tried.is_empty() && self.queues[at].has_line(holders) {
+            // Were there a slot for it, those in front would have it.
             return Found::Wait(self.config.requests, at);
         }
-        let found = self.pick(now, at, tried);
+        let found = self.pick(now, at, holders, tried);
         if let Found::NoBackend = found {
             self.not_sent(now, kind);
         }
@@ -193,13 +217,19 @@ impl Machine {
         if taken.outcome == throttle::Outcome::Accepted {
             self.silence.answered(now);
         }
-        let Kind { criticality, operation } = taken.kind;
+        let Kind { criticality, operation, .. } = taken.kind;
         self.throttle.on_outcome_of(now, criticality, operation, taken.outcome);
     }
 
-    pub(super) fn pick(&mut self, now: Timestamp, at: usize, tried: &[BackendId]) -> Found {
+    pub(super) fn pick(&mut self, now: Timestamp, at: usize, holders: Holders, tried: &[BackendId]) -> Found {
+        if !self.slots.may_take(now, holders, self.balancer.capacity()) {
+            return Found::Wait(self.config.requests, at);
+        }
         match self.balancer.pick_at(now, &mut self.rng, at, tried) {
-            Pick::Backend(id) => Found::Backend(id, self.config.requests),
+            Pick::Backend(id) => {
+                self.slots.take(holders);
+                Found::Backend(id, self.config.requests)
+            }
             Pick::Wait(_) => Found::Wait(self.config.requests, at),
             Pick::NoBackend => {
                 self.counts.no_backend += 1;
@@ -241,8 +271,12 @@ impl Machine {
             self.taken(now, taken);
         }
         self.report(now, id, &done.report);
+        self.slots.give_back(done.kind.holders());
+        if let Some(key) = done.preemptible {
+            self.preemptibles.remove(key);
+        }
         let (events, completion) = (&mut self.events, Completion { outcome: done.outcome, latency: done.latency });
-        self.balancer.finish_for(now, id, done.operation, completion, &mut |at, event| events.push((at, event)));
+        self.balancer.finish_for(now, id, done.kind.operation, completion, &mut |at, event| events.push((at, event)));
         self.news(now)
     }
 
@@ -424,17 +458,23 @@ impl Machine {
             }
         }
         for (at, queue) in self.queues.iter_mut().enumerate() {
-            let (balancer, rng) = (&mut self.balancer, &mut self.rng);
-            while let Some((waker, hand)) = queue.serve(|tried| balancer.pick_at(now, rng, at, tried)) {
-                if hand == Hand::NoBackend {
-                    self.counts.no_backend += 1;
+            let (balancer, rng, slots) = (&mut self.balancer, &mut self.rng, &mut self.slots);
+            let capacity = balancer.capacity();
+            while let Some(Served { call, hand, holders }) = queue
+                .serve(|holders| slots.may_take(now, holders, capacity), |tried| balancer.pick_at(now, rng, at, tried))
+            {
+                match hand {
+                    Hand::Backend(_) => slots.take(holders),
+                    Hand::NoBackend => self.counts.no_backend += 1,
+                    Hand::Empty | Hand::Displaced => {}
                 }
                 match &mut news.served {
-                    (first @ None, _) => *first = Some(waker),
-                    (_, others) => others.push(waker),
+                    (first @ None, _) => *first = Some(call),
+                    (_, others) => others.push(call),
                 }
             }
         }
+        self.preempt(now, &mut news);
         news
     }
 

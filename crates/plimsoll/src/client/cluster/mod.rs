@@ -12,6 +12,7 @@ mod hedge;
 mod localities;
 mod machine;
 mod membership;
+mod preempt;
 mod tally;
 mod wait;
 
@@ -27,6 +28,7 @@ use std::time::Duration;
 use http::Request;
 use parking_lot::Mutex;
 use plimsoll_core::health::State;
+use plimsoll_core::slots::Holders;
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_core::{BackendId, Event, Operation, Timestamp};
 use tokio::sync::{Notify, watch};
@@ -45,6 +47,7 @@ pub(crate) use self::wait::NoTurn;
 use super::config::ClusterConfig;
 use super::error::ConnectError;
 use super::operations::Operations;
+use super::preemption::Preemption;
 use crate::clock::Clock;
 use crate::discover::{Discover, Endpoint};
 
@@ -342,6 +345,21 @@ impl Shared {
         }
     }
 
+    /// A request of these holders may have to end early from now on: its key among those, for [`Done`].
+    pub(crate) fn register(&self, preemption: Arc<Preemption>, holders: Holders) -> usize {
+        self.machine.lock().preemptibles.insert(preemption, holders)
+    }
+
+    /// The throttle learns how a request ended whose slot comes free later.
+    pub(crate) fn taken(&self, now: Timestamp, taken: Taken) {
+        self.machine.lock().taken(now, taken);
+    }
+
+    /// How long answers usually take; `None` while too few are known.
+    pub(crate) fn usual_latency(&self) -> Option<Duration> {
+        self.machine.lock().usual.latency()
+    }
+
     pub(crate) fn count_replay(&self) {
         self.machine.lock().counts.replayed += 1;
     }
@@ -362,6 +380,7 @@ impl Shared {
     fn publish(&self, news: News) {
         let (first, others) = news.served;
         first.into_iter().chain(others).for_each(Waker::wake);
+        news.preempted.iter().for_each(|preemption| preemption.end());
         if news.members_changed {
             self.changed.send_modify(|count| *count += 1);
         } else if news.notices.is_empty() {

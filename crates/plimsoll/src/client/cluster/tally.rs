@@ -83,6 +83,8 @@ pub struct ClusterCounts {
     pub waited: u64,
     /// Requests that failed because all backends were at their limit.
     pub saturated: u64,
+    /// Requests that ended because they waited for their clients while others waited for a slot.
+    pub preempted: u64,
     /// Requests that found no usable backend at all.
     pub no_backend: u64,
     /// Further attempts, after one of which nothing was sent.

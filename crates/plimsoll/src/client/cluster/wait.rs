@@ -8,23 +8,17 @@
 use std::task::{Context, Poll, Waker};
 
 use plimsoll_core::queue::{Hand, Ticket};
-use plimsoll_core::{BackendId, Criticality, Outcome, Timestamp, throttle};
+use plimsoll_core::{BackendId, Outcome, Timestamp, throttle};
 
-use super::machine::{Done, Found, Kind, Machine, Report, Taken};
+use super::machine::{Done, Found, Kind, Machine, News, Report, Taken};
 use super::{Ending, Shared};
 use crate::client::config::RequestConfig;
 
 /// How an attempt ends that was never made, of a request of this kind.
 fn given_back(kind: Kind) -> Done {
     let taken = Some(Taken { kind, outcome: throttle::Outcome::Unknown });
-    Done {
-        operation: kind.operation,
-        outcome: Outcome::Cancelled,
-        ending: Ending::Cancelled,
-        latency: None,
-        report: Report::None,
-        taken,
-    }
+    let (outcome, ending) = (Outcome::Cancelled, Ending::Cancelled);
+    Done { kind, outcome, ending, latency: None, report: Report::None, taken, preemptible: None }
 }
 
 /// Why a wait ended without a backend.
@@ -55,10 +49,11 @@ impl Shared {
     }
 
     /// A backend for a request that goes by credit: the throttle is not asked, nor does it count for the retries of others.
-    pub(crate) fn pick_batch(&self, now: Timestamp, criticality: Criticality) -> Found {
+    pub(crate) fn pick_batch(&self, now: Timestamp, kind: Kind) -> Found {
         let mut machine = self.machine.lock();
-        match machine.route(now, criticality) {
-            Some(at) => machine.pick(now, at, &[]),
+        machine.slots.on_arrival(now, kind.holders());
+        match machine.route(now, kind.criticality) {
+            Some(at) => machine.pick(now, at, kind.holders(), &[]),
             None => Found::NoRoom,
         }
     }
@@ -98,7 +93,18 @@ impl Wait<'_> {
         let now = self.shared.now();
         let mut guard = self.shared.machine.lock();
         let machine = &mut *guard;
-        let Some(ticket) = &self.ticket else { return self.begin(machine, now, cx) };
+        let Some(ticket) = &self.ticket else {
+            let mut news = News::default();
+            let turn = self.begin(machine, now, cx, &mut news);
+            let is_first = turn.is_pending() && machine.waiting() == 1;
+            drop(guard);
+            self.shared.publish(news);
+            if is_first {
+                // From now on it has to look for requests to end.
+                self.shared.driver.notify_one();
+            }
+            return turn;
+        };
         match machine.queues[self.at].look(ticket) {
             (Hand::Empty, Some(waker)) if !waker.will_wake(cx.waker()) => {
                 let former = std::mem::replace(waker, cx.waker().clone());
@@ -109,7 +115,8 @@ impl Wait<'_> {
             (Hand::Empty, _) => Poll::Pending,
             (Hand::Backend(id), _) if !machine.balancer.contains(id) => {
                 // It was removed before this task ran: that is nobody's fault, and no reason to lose one's turn.
-                self.begin(machine, now, cx)
+                machine.slots.give_back(self.kind.holders());
+                self.begin(machine, now, cx, &mut News::default())
             }
             (Hand::Backend(id), _) => {
                 self.leave(machine);
@@ -120,21 +127,29 @@ impl Wait<'_> {
                 machine.not_sent(now, self.kind);
                 Poll::Ready(Err(NoTurn::NoBackend))
             }
+            (Hand::Displaced, _) => {
+                self.leave(machine);
+                machine.not_sent(now, self.kind);
+                Poll::Ready(Err(NoTurn::Full))
+            }
         }
     }
 
     /// Takes a seat, unless there is a place by now and nobody to have it first.
-    fn begin(&mut self, machine: &mut Machine, now: Timestamp, cx: &Context<'_>) -> Poll<Turn> {
+    fn begin(&mut self, machine: &mut Machine, now: Timestamp, cx: &Context<'_>, news: &mut News) -> Poll<Turn> {
         let comes_again = self.ticket.is_some();
         if !comes_again {
+            if machine.waiting() >= machine.config.requests.max_pending {
+                news.served.0 = machine.queues[self.at].displace(self.kind.holders());
+            }
             if machine.waiting() >= machine.config.requests.max_pending {
                 machine.not_sent(now, self.kind);
                 return Poll::Ready(Err(NoTurn::Full));
             }
             machine.counts.waited += 1;
         }
-        if comes_again || machine.queues[self.at].is_empty() {
-            let turn = match machine.pick(now, self.at, self.tried) {
+        if comes_again || !machine.queues[self.at].has_line(self.kind.holders()) {
+            let turn = match machine.pick(now, self.at, self.kind.holders(), self.tried) {
                 Found::Backend(id, requests) => Some(Ok((id, requests))),
                 Found::NoBackend => Some(Err(NoTurn::NoBackend)),
                 Found::Wait(..) | Found::Held(_) | Found::NoRoom => None,
@@ -149,8 +164,12 @@ impl Wait<'_> {
         }
         match &self.ticket {
             Some(ticket) => machine.queues[self.at].rejoin(ticket, cx.waker().clone()),
-            None => self.ticket = Some(machine.queues[self.at].join(self.tried.to_vec(), cx.waker().clone())),
+            None => {
+                let (holders, call) = (self.kind.holders(), cx.waker().clone());
+                self.ticket = Some(machine.queues[self.at].join(holders, self.tried.to_vec(), call));
+            }
         }
+        machine.preempt(now, news);
         Poll::Pending
     }
 

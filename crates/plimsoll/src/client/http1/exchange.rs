@@ -5,6 +5,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::client::cluster::Backend;
 use crate::client::error::Cause;
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::RequestBody;
+use crate::client::preemption::Preemption;
 use crate::client::replay::is_idempotent;
 use crate::client::timer::TooLate;
 
@@ -181,9 +183,20 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
         self.upload.is_complete()
     }
 
+    /// The caller has left: the connection, if the backend has all of the request. One that has a part of it can only wait for the
+    /// rest, and does no work.
+    pub(crate) fn abandon(self) -> Option<Lease> {
+        self.is_sent().then_some(self.lease)
+    }
+
     /// Whether more of the request's body is waited for, and not the backend.
     pub(crate) fn awaits_body(&self) -> bool {
         self.upload.awaits_body()
+    }
+
+    /// Tells `preemption` when more of the request's body is waited for.
+    pub(crate) fn set_preemption(&mut self, preemption: &Arc<Preemption>) {
+        self.request.body_mut().set_preemption(preemption);
     }
 
     /// The request, as far as it is still there.

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use plimsoll_core::BackendId;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Connection;
 use crate::client::attempt::Home;
@@ -27,6 +28,23 @@ impl Lease {
             let kept =
                 if connection.end() { self.home.give_back_http1(self.backend, connection) } else { Err(connection) };
             self.connection = kept.err();
+        }
+    }
+}
+
+impl Lease {
+    /// Sends no more on the connection, and reads until the backend closes it or has sent `max_read` bytes.
+    pub(crate) async fn until_closed(mut self, max_read: usize) {
+        let stream = &mut self.stream;
+        let (mut buffer, mut read) = ([0; 4096], 0);
+        if stream.shutdown().await.is_err() {
+            return;
+        }
+        while let Ok(some @ 1..) = stream.read(&mut buffer).await {
+            read += some;
+            if read > max_read {
+                return;
+            }
         }
     }
 }

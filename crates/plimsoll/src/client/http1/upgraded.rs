@@ -13,14 +13,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Lease;
 use crate::client::attempt::Attempt;
+use crate::client::error::Error;
+use crate::client::preemption::Preemption;
 
 /// The connection to the backend after its answer `101 Switching Protocols`: bytes, in both directions. The request counts as
-/// active at its backend until this is dropped, which closes the connection.
+/// active at its backend until this is dropped, which closes the connection. While others wait for a slot, an idle one may end with
+/// [`Error::Preempted`].
 pub struct Upgraded {
     /// Read together with the head.
     early: BytesMut,
     lease: Lease,
     _attempt: Attempt,
+    preemption: Arc<Preemption>,
 }
 
 /// Where it lies in the response until it is taken: an extension must be one that can be cloned.
@@ -31,11 +35,26 @@ impl Upgraded {
     pub(crate) fn new(mut lease: Lease, mut attempt: Attempt) -> Self {
         attempt.upgraded();
         lease.is_reusable = false;
-        Self { early: lease.take_input(), lease, _attempt: attempt }
+        let preemption = attempt.preemption().clone();
+        Self { early: lease.take_input(), lease, _attempt: attempt, preemption }
     }
 
     pub(crate) fn put_into<T>(self, response: &mut Response<T>) {
         response.extensions_mut().insert(Deposit(Arc::new(Mutex::new(Some(self)))));
+    }
+
+    /// An error once it was ended for other requests.
+    fn check(&self, cx: &Context<'_>) -> io::Result<()> {
+        self.preemption.watch(cx.waker());
+        if self.preemption.is_ended() { Err(io::Error::other(Error::Preempted)) } else { Ok(()) }
+    }
+
+    /// Bytes that went to the backend keep the tunnel from being ended.
+    fn note(&self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.preemption.moved(*bytes as u64);
+            self.preemption.wait();
+        }
     }
 
     /// Takes it out of the response that made the switch. `None`: there was no switch, or it was taken before. Dropping the
@@ -49,7 +68,15 @@ impl AsyncRead for Upgraded {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.early.is_empty() {
-            return Pin::new(&mut this.lease.stream).poll_read(cx, buf);
+            this.check(cx)?;
+            let before = buf.filled().len();
+            let read = Pin::new(&mut this.lease.stream).poll_read(cx, buf);
+            match read {
+                // Neither side has anything to say.
+                Poll::Pending => this.preemption.wait(),
+                Poll::Ready(_) => this.preemption.moved((buf.filled().len() - before) as u64),
+            }
+            return read;
         }
         let len = this.early.len().min(buf.remaining());
         buf.put_slice(&this.early[..len]);
@@ -64,7 +91,10 @@ impl AsyncRead for Upgraded {
 
 impl AsyncWrite for Upgraded {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().lease.stream).poll_write(cx, buf)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.lease.stream).poll_write(cx, buf);
+        this.note(&written);
+        written
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -80,7 +110,10 @@ impl AsyncWrite for Upgraded {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().lease.stream).poll_write_vectored(cx, bufs)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.lease.stream).poll_write_vectored(cx, bufs);
+        this.note(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

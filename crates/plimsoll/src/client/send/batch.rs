@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
+use plimsoll_core::BackendId;
 use plimsoll_core::batch::{self, Failed, GiveUp, History, Reason};
 use plimsoll_core::retry::Repeat;
-use plimsoll_core::{BackendId, Criticality};
 use plimsoll_wire::grpc;
 use plimsoll_wire::shed::{Retry, ShedReason};
 
@@ -44,7 +44,7 @@ pub(super) async fn send<B: RequestBody>(
     batch: &Batch,
     mut request: Request<Outgoing<B>>,
     terms: &Terms,
-    criticality: Criticality,
+    kind: Kind,
     left: Duration,
     told: Option<&mut Vec<FailedAttempt>>,
 ) -> Result<Response<ResponseBody>, Error> {
@@ -56,7 +56,7 @@ pub(super) async fn send<B: RequestBody>(
     let limit = requests.request_timeout;
     let until = cluster.clock().instant(started + batch.config().queue_timeout.min(left));
     request.body_mut().keep(config.retry.max_body.map_or(0, NonZeroUsize::get));
-    let mut waiting = Waiting { batch: batch.clone(), history: History::new(criticality), pause: Duration::ZERO };
+    let mut waiting = Waiting { batch: batch.clone(), history: History::new(kind.criticality), pause: Duration::ZERO };
     let mut call = Call {
         pool,
         is_grpc,
@@ -69,7 +69,7 @@ pub(super) async fn send<B: RequestBody>(
         informational: terms.informational.as_ref(),
         lent_host: false,
         started,
-        kind: Kind { criticality, operation: cluster.operation(&request) },
+        kind,
         tried: Vec::new(),
         made: 0,
         seen: 0,
@@ -119,7 +119,7 @@ impl<B: RequestBody> Call<'_, B> {
     ) -> Result<Response<ResponseBody>, Error> {
         let cluster = self.pool.cluster();
         let now = cluster.now();
-        let (failure, error) = match cluster.pick_batch(now, self.kind.criticality) {
+        let (failure, error) = match cluster.pick_batch(now, self.kind) {
             Found::Backend(id, _) => {
                 let (due, patience) = (now + self.timeout, self.started + self.left);
                 self.deadline = cluster.clock().instant(due.min(patience));

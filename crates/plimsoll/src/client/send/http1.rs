@@ -22,6 +22,35 @@ use crate::client::outgoing::Outgoing;
 use crate::client::pool::{RequestBody, Taken};
 use crate::client::timer::{Limit, TooLate};
 
+/// A request that is at its backend. Dropped, it was abandoned there.
+struct Flight<'a, 'r, B: RequestBody> {
+    exchange: Option<Exchange<'r, B>>,
+    attempt: &'a mut Attempt,
+}
+
+impl<'r, B: RequestBody> Flight<'_, 'r, B> {
+    /// It is not waited for any longer, and its caller is still there.
+    fn land(mut self) -> Exchange<'r, B> {
+        self.exchange.take().expect("it lands once")
+    }
+}
+
+impl<B: RequestBody> Drop for Flight<'_, '_, B> {
+    fn drop(&mut self) {
+        // None if it landed.
+        let Some(lease) = self.exchange.take().and_then(Exchange::abandon) else { return };
+        if let Some(abandoned) = self.attempt.abandon() {
+            abandoned.until_closed(lease);
+        }
+    }
+}
+
+/// Why an answer is not waited for any longer.
+enum Early {
+    TooLate(TooLate),
+    Preempted,
+}
+
 impl<B: RequestBody> Call<'_, B> {
     /// Offers the request to the backend `id`, which was chosen at `picked_at`.
     pub(super) async fn over_http1(
@@ -41,18 +70,30 @@ impl<B: RequestBody> Call<'_, B> {
                     Err(error) => return Tried::NotSent(error),
                 };
             form::http1(request, &backend, &mut self.lent_host);
-            let mut exchange = Exchange::new(lease, request, self.informational);
+            let exchange = Exchange::new(lease, request, self.informational);
+            let mut flight = Flight { exchange: Some(exchange), attempt: &mut attempt };
             let answer = std::future::poll_fn(|cx| {
+                let Flight { exchange, attempt } = &mut flight;
+                let exchange = exchange.as_mut().expect("it lands below");
                 loop {
-                    let polled = exchange.poll_answer(cx, self.deadline);
+                    if attempt.is_preempted(cx) {
+                        return Poll::Ready(Err(Early::Preempted));
+                    }
+                    let polled = exchange.poll_answer(cx, self.deadline).map(|answer| answer.map_err(Early::TooLate));
                     attempt.set_sent(exchange.is_sent(), exchange.request().body().moved());
-                    let is_late = matches!(polled, Poll::Ready(Err(TooLate)));
+                    if polled.is_pending() && exchange.awaits_body() && !attempt.has_preemption() {
+                        exchange.set_preemption(attempt.preemption());
+                        continue;
+                    }
+                    let is_late = matches!(polled, Poll::Ready(Err(Early::TooLate(TooLate))));
                     if !is_late || !self.goes_on(exchange.request().body()) {
                         return polled;
                     }
                 }
             });
-            let cause = match answer.await {
+            let answer = answer.await;
+            let mut exchange = flight.land();
+            let cause = match answer {
                 Ok(Ok(mut head)) => {
                     exchange.note_keep_alive(&head, &backend);
                     if let Some(refused) = self.refusal(head.status, &head.headers) {
@@ -66,11 +107,18 @@ impl<B: RequestBody> Call<'_, B> {
                             Err(given_up) => self.pass_on(&refused, given_up, &mut head.headers),
                         }
                     }
+                    if !exchange.is_sent() {
+                        exchange.set_preemption(attempt.preemption());
+                    }
                     let after = exchange.answered(&head);
                     return Tried::Answered(self.answered_http1(attempt, head, after, &backend));
                 }
                 Ok(Err(cause)) => cause,
-                Err(TooLate) => {
+                Err(Early::Preempted) => {
+                    drop(exchange);
+                    return self.preempted(&mut attempt);
+                }
+                Err(Early::TooLate(TooLate)) => {
                     attempt.set_awaits_caller(exchange.awaits_body());
                     drop(exchange);
                     let error = self.too_late(&mut attempt, self.limit);

@@ -1,6 +1,8 @@
 //! A request at one backend over HTTP/2.
 
+use std::future::Future;
 use std::pin::Pin;
+use std::task::Poll;
 
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
@@ -16,6 +18,7 @@ use crate::client::cluster::{Backend, Ending};
 use crate::client::error::{Cause, ConnectError, Error, is_malformed, refused, was_reset};
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::{RequestBody, Sending};
+use crate::client::preemption::Preemption;
 use crate::client::replay::Copy;
 use crate::client::timer::{Limit, TooLate};
 
@@ -37,6 +40,26 @@ impl<B: RequestBody> Drop for Uploading<'_, B> {
     }
 }
 
+/// The request was ended for others.
+struct Preempted;
+
+/// What `answer` comes to, unless the request is ended early.
+async fn unless_preempted<F: Future + Unpin>(
+    preemption: Option<&Preemption>,
+    mut answer: F,
+) -> Result<F::Output, Preempted> {
+    std::future::poll_fn(|cx| {
+        if let Some(preemption) = preemption {
+            preemption.watch(cx.waker());
+            if preemption.is_ended() {
+                return Poll::Ready(Err(Preempted));
+            }
+        }
+        Pin::new(&mut answer).poll(cx).map(Ok)
+    })
+    .await
+}
+
 impl<B: RequestBody> Call<'_, B> {
     /// Offers the request to the backend `id`, which was chosen at `picked_at`.
     pub(super) async fn over_http2(
@@ -54,9 +77,14 @@ impl<B: RequestBody> Call<'_, B> {
             let (answer, backend, mut body, copy) = match self.pool.send_http2(id, request, &mut self.lent_host) {
                 Sending::Sent(mut answer, stream, backend, mut body, copy) => {
                     attempt.sent_on(stream);
+                    let preemption = (!body.is_end_stream()).then(|| attempt.preemption().clone());
+                    if let Some(preemption) = &preemption {
+                        body.set_preemption(preemption);
+                    }
                     let uploading = Uploading { attempt: &mut attempt, body: &mut body };
                     let answer = loop {
-                        let answer = limit.as_mut().wait(self.deadline, answer.as_mut()).await;
+                        let answer = unless_preempted(preemption.as_deref(), answer.as_mut());
+                        let answer = limit.as_mut().wait(self.deadline, answer).await;
                         if answer.is_ok() || !self.goes_on(uploading.body) {
                             break answer;
                         }
@@ -85,7 +113,8 @@ impl<B: RequestBody> Call<'_, B> {
                 Sending::Gone => return Tried::NotSent(gone(&mut attempt)),
             };
             let mut failure = match answer {
-                Ok(Ok(response)) => {
+                Ok(Err(Preempted)) => return self.preempted(&mut attempt),
+                Ok(Ok(Ok(response))) => {
                     let upload = body.follow();
                     let response = response.map(|incoming| source(is_head, incoming));
                     let mut tried = self.answered_http2(id, attempt, response, &backend, copy, request);
@@ -94,7 +123,7 @@ impl<B: RequestBody> Call<'_, B> {
                     }
                     return tried;
                 }
-                Ok(Err(failure)) => failure,
+                Ok(Ok(Err(failure))) => failure,
                 Err(TooLate) => {
                     attempt.set_awaits_caller(body.is_awaited());
                     let error = self.too_late(&mut attempt, self.limit);

@@ -137,15 +137,15 @@ pub(super) fn send<B: RequestBody>(
         let is_grpc = grpc::is_grpc(request.headers());
         let said = terms.metadata.unwrap_or_else(|| Metadata::read(request.headers()));
         let criticality = terms.criticality.or(said.criticality).unwrap_or_default();
+        let kind = Kind { criticality, operation: cluster.operation(&request), client: terms.client };
         let left = said.timeout.map_or(left, |timeout| timeout.min(left));
         if let Some(batch) = &terms.batch {
             // Boxed, because few are, and it would make the future of every request larger.
-            return Box::pin(batch::send(pool, batch, request, &terms, criticality, left, told)).await;
+            return Box::pin(batch::send(pool, batch, request, &terms, kind, left, told)).await;
         }
         if left.is_zero() {
             return Err(Error::Timeout { after: left, address: None, attempts: 0 });
         }
-        let kind = Kind { criticality, operation: cluster.operation(&request) };
         let (turn, requests) = match cluster.pick(started, kind) {
             Found::Backend(id, requests) => (Turn::At(id, started), requests),
             Found::Wait(requests, at) => (Turn::Queue(at), requests),
@@ -396,6 +396,16 @@ impl<B: RequestBody> Call<'_, B> {
         let address = self.pool.cluster().backend(attempt.id()).map(|backend| backend.address());
         attempt.fail_late(Ending::TimedOut, limit);
         Error::Timeout { after: self.timeout, address, attempts: 1 }
+    }
+
+    /// The request ends for others, having waited for its caller.
+    #[cold]
+    fn preempted(&mut self, attempt: &mut Attempt) -> Tried {
+        attempt.fail_without_blame(Ending::Cancelled);
+        self.retried("failed");
+        let error = Error::Preempted;
+        self.tell(attempt.id(), Failure::Error(error.clone()), Next::GivenUp(GivenUp::Final));
+        Tried::Failed(Box::new(error))
     }
 
     /// Takes in what the head of a response says.

@@ -1,0 +1,84 @@
+//! On whose behalf a request takes a slot at a backend, so that the core can share the slots out
+//! ([`plimsoll_core::slots`]).
+//!
+//! The client is the customer where the listener says how that is known, else the name in the certificate, else
+//! the address; behind a trusted proxy, the one that the proxy gives in
+//! `X-Forwarded-For`. Of an IPv6 address the first 64 bits count: the rest is the client's to choose (RFC 6177).
+//!
+//! The hash has a key of this process, so nobody can choose an address that is counted together with another's.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use plimsoll_core::slots::Holder;
+
+use crate::peer::Peer;
+
+static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// Kinds of holders, so that a customer is never counted with a certificate of the same name.
+#[derive(Hash)]
+enum Key<'a> {
+    Address(IpAddr),
+    Certificate(&'a str),
+    Customer(&'a [u8]),
+}
+
+fn holder(key: &Key<'_>) -> Holder {
+    Holder::new(KEY.hash_one(key))
+}
+
+/// The client of a connection.
+pub(crate) fn of_peer(peer: &Peer) -> Holder {
+    match peer.client_names().first() {
+        Some(name) => holder(&Key::Certificate(name)),
+        None => of_address(peer.address.ip()),
+    }
+}
+
+/// An address.
+pub(crate) fn of_address(address: IpAddr) -> Holder {
+    holder(&Key::Address(network(address)))
+}
+
+/// A customer.
+pub(crate) fn of_customer(name: &[u8]) -> Holder {
+    holder(&Key::Customer(name))
+}
+
+/// The part of an address that a client cannot choose.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(address: &str) -> Holder {
+        let peer = Peer {
+            address: format!("{address}:9").parse().unwrap(),
+            local: "127.0.0.1:80".parse().unwrap(),
+            tls: None,
+            is_unnamed: false,
+        };
+        of_peer(&peer)
+    }
+
+    #[test]
+    fn client_is_its_address_whatever_its_port_and_interface() {
+        assert_eq!(of("192.0.2.1"), of("[::ffff:192.0.2.1]"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("[2001:db8::1]"), of("[2001:db8::2:3:4:5]"));
+        assert_ne!(of("[2001:db8::1]"), of("[2001:db8:0:1::1]"));
+    }
+
+    #[test]
+    fn holders_of_different_kinds_differ_when_their_names_are_equal() {
+        assert_ne!(of_customer(b"web"), holder(&Key::Certificate("web")));
+    }
+}

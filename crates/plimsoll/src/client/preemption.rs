@@ -1,0 +1,111 @@
+//! A request at a backend that ends early if it waits for its client while others wait for a slot.
+//!
+//! The cluster must be able to end it at any time, from another thread, and most of all while nobody polls it: a
+//! response whose client does not read is not looked at by its task. So what such a request holds at its backend
+//! (connection or stream, and the slot) is *parked* here between two pieces of its body. Whoever ends the request
+//! takes it out and drops it. A request that is being polled is woken instead, and finds out by itself.
+//!
+//! Only a request that is not over at once has one: most responses are whole when their head is passed on.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use plimsoll_core::Timestamp;
+use plimsoll_core::slots::preempt::ClientDebt;
+
+use crate::clock::Clock;
+
+/// What a request has at its backend.
+type Parked = Box<dyn Any + Send>;
+
+/// A request that may have to end early.
+pub(crate) struct Preemption {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    debt: ClientDebt,
+    is_ended: bool,
+    /// The task that has the request.
+    task: Option<Waker>,
+    parked: Option<Parked>,
+}
+
+impl Preemption {
+    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self { clock, state: Mutex::default() })
+    }
+
+    /// The client is waited for from now on.
+    pub(crate) fn wait(&self) {
+        self.state.lock().debt.begin_wait(self.clock.now());
+    }
+
+    /// The client has sent or taken `bytes`.
+    pub(crate) fn moved(&self, bytes: u64) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        state.debt.on_bytes(now, bytes);
+        if state.parked.is_some() {
+            // In the other direction it is still waited for.
+            state.debt.begin_wait(now);
+        }
+    }
+
+    /// Has the task woken should the request end.
+    pub(crate) fn watch(&self, task: &Waker) {
+        let mut state = self.state.lock();
+        match &mut state.task {
+            Some(known) => known.clone_from(task),
+            none => *none = Some(task.clone()),
+        }
+    }
+
+    /// Keeps what the request has at its backend until [`Preemption::unpark`], while its client is waited for. It comes back at once
+    /// if the request has ended.
+    pub(crate) fn park(&self, parked: Parked) -> Result<(), Parked> {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        if state.is_ended {
+            return Err(parked);
+        }
+        state.parked = Some(parked);
+        state.debt.begin_wait(now);
+        Ok(())
+    }
+
+    /// Takes back what was parked; the client has taken `bytes` meanwhile. `None` if the request has ended.
+    pub(crate) fn unpark(&self, bytes: u64) -> Option<Parked> {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        state.debt.on_bytes(now, bytes);
+        state.parked.take()
+    }
+
+    /// What the client owes; `None` while it is not waited for.
+    pub(crate) fn debt(&self, now: Timestamp) -> Option<Duration> {
+        self.state.lock().debt.at(now)
+    }
+
+    /// Whether the request was ended.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.state.lock().is_ended
+    }
+
+    /// Ends the request. Not under the cluster's lock, which the end of an attempt takes.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.lock();
+        state.is_ended = true;
+        let (parked, task) = (state.parked.take(), state.task.take());
+        drop(state);
+        drop(parked);
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
