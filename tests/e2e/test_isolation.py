@@ -35,6 +35,12 @@ class Row:
 
 
 ROWS = [
+    Row("silent_streams", "200 HTTP/2 streams, each silent after a byte", "slots at backends", "everyone else"),
+    Row("trickling_streams", "200 HTTP/2 streams just above min_body_rate", "slots at backends", "everyone else"),
+    Row("endless_chunks", "200 connections, each silent after a chunk", "slots at backends", "everyone else"),
+    Row("unfinished_body", "200 connections, each silent after 16 KiB", "slots at backends", "everyone else"),
+    Row("slow_reader", "200 connections that read 600 bytes a second", "slots at backends", "everyone else"),
+    Row("idle_websocket", "200 idle WebSockets", "slots at backends", "everyone else"),
     Row("slow_head", "200 connections whose request never ends", "connections of the listener", "new clients"),
     Row("idle_connection", "200 connections idle after a response", "connections of listener and pool", "new clients"),
 ]
