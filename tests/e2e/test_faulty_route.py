@@ -4,6 +4,8 @@ Both endpoints are on the same backends. The faulty one fails on all of them, so
 nothing about the capacity of the cluster.
 """
 
+import time
+
 import pytest
 
 from harness.fleet import Fleet, Proxy
@@ -13,6 +15,8 @@ from harness.process import wait_until
 FAULTY, HONEST = "/report/build", "/account"
 HONEST_RATE = 20
 SECONDS = 5
+# Long enough for ten times the honest load to hold each slot of two backends (200) within the first seconds.
+SLOW_S = 3.0
 OVERLOADED = "x-plimsoll-shed: reason=overloaded, retry=elsewhere\r\n"
 TWO_ROUTES = f"""
 [[routes]]
@@ -36,6 +40,18 @@ def overloaded(connection: Connection, request: Message) -> None:
     answer(connection, status="503 Service Unavailable", fields=OVERLOADED)
 
 
+def hang(connection: Connection, request: Message) -> None:
+    del request
+    # Until the other side closes.
+    connection.sock.recv(1)
+    connection.close()
+
+
+def slow(connection: Connection, request: Message) -> None:
+    time.sleep(SLOW_S)
+    answer(connection)
+
+
 def garbage(connection: Connection, request: Message) -> None:
     del request
     connection.send(b"\x00\x01 this is no response\r\n\r\n")
@@ -46,6 +62,8 @@ FAULTS: dict[str, Handler] = {
     "drop": drop,
     "error": error,
     "overloaded": overloaded,
+    "hang": hang,
+    "slow": slow,
     "garbage": garbage,
 }
 
