@@ -6,11 +6,12 @@
 //! fetch: the task behind a waiter runs when its thread gets to it, which on a busy machine is late, and until then the
 //! slot would stay empty and the waiter hold up all behind it.
 //!
-//! Lines are chosen by the hash of the holders ([`LINES`] of them: *stochastic fairness queueing*, McKenney, INFOCOM 1990),
+//! Lines are chosen by the hash of the client ([`LINES`] of them: *stochastic fairness queueing*, McKenney, INFOCOM 1990),
 //! so memory does not grow with the number of clients. When the queue is full, a newcomer displaces the last request of
 //! the longest line, if that is longer than its own would be (as in FQ-CoDel, RFC 8290, 4.1.3).
 //!
-//! A holder that has its share of slots ([`Shares`](crate::slots::Shares)) is passed over until one of its requests ends.
+//! A request whose holder has its share of slots ([`Shares`](crate::slots::Shares)) is passed over, and others behind it are
+//! looked at, up to [`MAX_LOOK`] in a line.
 //!
 //! A request that has tried some backends already gets one of them again rather than none, as a further attempt does that need
 //! not wait ([`Balancer::pick_except`](crate::Balancer::pick_except)): so any slot is good for the first in line. Where this
@@ -28,6 +29,9 @@ use crate::{BackendId, Pick};
 
 /// Lines of a queue. Two of 16 busy clients share one with a chance of 38%; then they wait together.
 const LINES: usize = 256;
+
+/// Requests of one line that are looked at for one that may have a slot.
+const MAX_LOOK: usize = 64;
 
 /// In place of a seat's number: there is none.
 const NONE: u32 = u32::MAX;
@@ -97,10 +101,9 @@ impl<C> Default for Queue<C> {
     }
 }
 
-/// The line of these holders.
+/// The line of these holders: by client alone, since what it asks for is the client's to choose.
 fn line_of(holders: Holders) -> usize {
-    let mixed = holders.client.hash() ^ holders.work.hash().rotate_left(17);
-    (mixed >> 24) as usize % LINES
+    (holders.client.hash() >> 24) as usize % LINES
 }
 
 impl<C> Queue<C> {
@@ -116,10 +119,11 @@ impl<C> Queue<C> {
         self.waiting == 0
     }
 
-    /// Whether a request waits before one of these holders.
+    /// The holders of the first request in the line of these holders; `None` if nobody waits there.
     #[must_use]
-    pub fn has_line(&self, holders: Holders) -> bool {
-        self.lines.get(line_of(holders)).is_some_and(|line| line.len > 0)
+    pub fn first_before(&self, holders: Holders) -> Option<Holders> {
+        let line = self.lines.get(line_of(holders)).filter(|line| line.len > 0)?;
+        Some(self.seats[line.first as usize].holders)
     }
 
     /// The holders of the first request of each line, the next to be served first, and how many wait behind them.
@@ -167,8 +171,8 @@ impl<C> Queue<C> {
         seat.call.take()
     }
 
-    /// Hands a slot to the first request of the line whose turn it is, and returns how to call it. `None`: nobody waits who
-    /// may have one, or there is no slot. Lines whose holders `may_take` denies are passed over. `pick` chooses a slot,
+    /// Hands a slot to the first request that may have one, of the line whose turn it is, and returns how to call it. `None`: nobody waits who
+    /// may have one, or there is no slot. Requests whose holders `may_take` denies are passed over. `pick` chooses a slot,
     /// preferably none of those that are tried; it is not asked where nobody waits.
     ///
     /// When no backend is usable any more there is nothing to wait for, and all are told, one with each call.
@@ -177,10 +181,14 @@ impl<C> Queue<C> {
         mut may_take: impl FnMut(Holders) -> bool,
         pick: impl FnOnce(&[BackendId]) -> Pick,
     ) -> Option<Served<C>> {
-        let head = |line: &u16| self.lines[usize::from(*line)].first;
-        let turn = self.turns.iter().position(|line| may_take(self.seats[head(line) as usize].holders))?;
+        let (turn, number) = self.turns.iter().enumerate().find_map(|(turn, line)| {
+            let first = self.lines[usize::from(*line)].first;
+            let next = |number: &u32| Some(self.seats[*number as usize].next).filter(|next| *next != NONE);
+            let mut seats = core::iter::successors(Some(first), next).take(MAX_LOOK);
+            let number = seats.find(|number| may_take(self.seats[*number as usize].holders))?;
+            Some((turn, number))
+        })?;
         let line = self.turns[turn];
-        let number = head(&line);
         let seat = &mut self.seats[number as usize];
         seat.hand = match pick(&seat.tried) {
             Pick::Backend(id) => Hand::Backend(id),

@@ -305,7 +305,7 @@ fn lines_of_clients_take_turns_however_long_they_are() {
 fn client_that_has_its_share_holds_up_nobody_else() {
     let (mut queue, _tickets) = lines([3, 0, 2]);
     assert_eq!(order(&mut queue, Some(client(1))), [301, 302]);
-    assert_eq!((queue.len(), queue.has_line(client(1)), queue.has_line(client(3))), (3, true, false));
+    assert_eq!((queue.len(), queue.first_before(client(1)), queue.first_before(client(3))), (3, Some(client(1)), None));
     assert_eq!(order(&mut queue, None), [101, 102, 103]);
 }
 
@@ -321,4 +321,20 @@ fn newcomer_displaces_the_last_of_the_longest_line_only() {
         let _ = queue.leave(ticket);
     }
     assert!(queue.is_empty() && queue.heads().next().is_none());
+}
+
+#[test]
+fn client_is_in_one_line_whatever_it_asks_for() {
+    let (mut queue, mut tickets) = (Queue::default(), Vec::new());
+    for number in 1..=100 {
+        let holders = Holders { work: Holder::new(number << 24), ..client(1) };
+        tickets.push(queue.join(holders, Vec::new(), number));
+    }
+    tickets.push(queue.join(client(2), Vec::new(), 200));
+    assert_eq!(queue.heads().count(), 2);
+    assert_eq!(queue.displace(client(2)), Some(100));
+    // What is denied in front holds up nobody of the same line.
+    let id = World::new().backends[0];
+    let second = Holders { work: Holder::new(2 << 24), ..client(1) };
+    assert_eq!(queue.serve(|holders| holders == second, |_| Pick::Backend(id)).map(|served| served.call), Some(2));
 }

@@ -38,7 +38,8 @@ pub(crate) async fn serve(stream: Stream, peer: Peer, listener: Arc<ListenerStat
         End::Http2(said) => http2(said, connection, phases, time_limits).await,
         End::Upgraded(client, switched) => {
             let idle_timeout = connection.limits.upgrade_idle_timeout;
-            upgrade::tunnel(client, switched.backend, idle_timeout, phases).await;
+            let preempted = switched.backend.preempted();
+            upgrade::tunnel(client, switched.backend, preempted, idle_timeout, phases).await;
             drop(switched.active);
         }
     }

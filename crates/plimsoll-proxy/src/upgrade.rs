@@ -94,9 +94,14 @@ pub(crate) fn http2_answer<B>(mut response: Response<B>) -> Response<B> {
     response
 }
 
-/// Passes bytes both ways until either side is done, the tunnel is idle for too long, or the listener closes.
-pub(crate) async fn tunnel<C, B>(client: C, mut backend: B, idle_timeout: Duration, mut phases: watch::Receiver<Phase>)
-where
+/// Passes bytes both ways until either side is done, the tunnel is idle for too long, it is preempted, or the listener closes.
+pub(crate) async fn tunnel<C, B>(
+    client: C,
+    mut backend: B,
+    preempted: impl Future<Output = ()>,
+    idle_timeout: Duration,
+    mut phases: watch::Receiver<Phase>,
+) where
     C: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
@@ -115,6 +120,7 @@ where
     tokio::select! {
         _ = copy_bidirectional(&mut client, &mut backend) => {}
         () = idle => {}
+        () = preempted => {}
         () = phase::reached(&mut phases, Phase::Closing) => {}
     }
 }
@@ -239,7 +245,7 @@ mod tests {
         let idle = Duration::from_secs(10);
         let ((mut ours, client), (backend, mut theirs)) = (duplex(64), duplex(64));
         let life = Life::new();
-        let tunnel = tokio::spawn(tunnel(client, backend, idle, life.watch()));
+        let tunnel = tokio::spawn(tunnel(client, backend, std::future::pending(), idle, life.watch()));
         let mut byte = [0];
         for _ in 0..5 {
             tokio::time::sleep(idle * 9 / 10).await;
@@ -256,7 +262,8 @@ mod tests {
     async fn tunnel_ends_when_its_listener_closes() {
         let ((_ours, client), (backend, _theirs)) = (duplex(64), duplex(64));
         let life = Life::new();
-        let tunnel = tokio::spawn(tunnel(client, backend, Duration::from_secs(3600), life.watch()));
+        let tunnel =
+            tokio::spawn(tunnel(client, backend, std::future::pending(), Duration::from_secs(3600), life.watch()));
         life.advance(Phase::LameDuck);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!tunnel.is_finished());

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
-use plimsoll::client::{Client, Cluster, Error, Protocol, ResponseBody, Terms};
+use plimsoll::client::{Client, Cluster, Error, Protocol, ResponseBody, Terms, Upgraded};
 use plimsoll_core::slots::Holder;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -221,4 +221,87 @@ async fn request_of_a_client_that_left_keeps_its_slot_until_the_backend_is_done(
     assert_eq!((active(&cluster), cluster.waiting()), (1, 0), "the next one has its slot");
     done.notify_one();
     assert_eq!(next.await.unwrap().unwrap().status(), StatusCode::OK);
+}
+
+/// What a drained backend still has is no reason to refuse what another could take.
+#[tokio::test]
+async fn slots_of_a_drained_backend_are_not_counted_against_the_others() {
+    let release = Arc::new(Semaphore::new(0));
+    let gate = release.clone();
+    let slow = Server::start(Speaks::Http1, move |_| {
+        let gate = gate.clone();
+        Box::pin(async move {
+            gate.acquire().await.unwrap().forget();
+            text("ok").await
+        })
+    })
+    .await;
+    let quick = Server::start(Speaks::Http1, echo).await;
+    let mut config = plain_config();
+    config.balancer.max_active_requests = NonZeroU32::new(20).unwrap();
+    let cluster = running(config, &[&slow]).await;
+    let client = Client::new(&cluster);
+    let held: Vec<_> = (0..20).map(|number| send(&client, client_number(1 + number % 2), request("/"))).collect();
+    until(|| active(&cluster) + cluster.waiting() as u32 == 20).await;
+    let endpoints = [&slow, &quick].map(|server| plimsoll::discover::Endpoint::new(server.address)).to_vec();
+    cluster.update(endpoints);
+    until(|| state_of(&cluster, quick.address) == plimsoll_core::health::State::Healthy).await;
+    assert!(cluster.drain(slow.address));
+    // Both clients hold nearly as many slots as there are at the backend that is left.
+    for number in 1..=2 {
+        let answer =
+            timeout(NEVER, client.send_with(request("/"), client_number(number))).await.expect("a slot is free");
+        assert_eq!(answer.unwrap().status(), StatusCode::OK);
+    }
+    release.add_permits(held.len());
+    for request in held {
+        request.await.unwrap().unwrap();
+    }
+}
+
+/// A tunnel whose client does not read is busy with that, and must not be looked for by reading from its backend.
+#[tokio::test]
+async fn tunnel_whose_client_reads_nothing_ends_for_a_waiting_request() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut head = [0; 1024];
+                while let Ok(read @ 1..) = stream.read(&mut head).await {
+                    if !String::from_utf8_lossy(&head[..read]).contains("upgrade") {
+                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                        continue;
+                    }
+                    let switch = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: a\r\n\r\n";
+                    stream.write_all(switch).await.unwrap();
+                    while stream.write_all(&[0; 1024]).await.is_ok() {}
+                }
+            });
+        }
+    });
+    let mut config = plain_config();
+    config.balancer.max_active_requests = NonZeroU32::MIN;
+    let cluster = Cluster::new("test", config, [server]);
+    tokio::spawn(cluster.run());
+    until(|| state_of(&cluster, server) == plimsoll_core::health::State::Healthy).await;
+    let client = Client::new(&cluster);
+    let mut asks = request("/");
+    asks.headers_mut().insert("connection", "upgrade".parse().unwrap());
+    asks.headers_mut().insert("upgrade", "a".parse().unwrap());
+    let mut switched = client.send_with(asks, client_number(1)).await.unwrap();
+    let mut tunnel = Upgraded::take(&mut switched).expect("it switched");
+    let preempted = tunnel.preempted();
+    let mut some = [0; 64];
+    assert!(tunnel.read(&mut some).await.unwrap() > 0);
+    // From here on nothing is read, as while a client takes nothing.
+    let answer = timeout(NEVER, async {
+        let (answer, ()) = tokio::join!(client.send_with(request("/"), client_number(2)), async {
+            preempted.await;
+            drop(tunnel);
+        });
+        answer
+    });
+    assert_eq!(answer.await.expect("it has its turn").unwrap().status(), StatusCode::OK);
 }

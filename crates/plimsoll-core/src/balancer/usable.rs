@@ -18,6 +18,16 @@ impl Balancer {
         backends.saturating_mul(self.config.max_active_requests.get())
     }
 
+    /// Requests that these backends could take now. O(n) in the number of backends.
+    #[must_use]
+    pub fn free_slots(&self) -> u32 {
+        let limit = self.config.max_active_requests.get();
+        (0..self.members.slots() as u32)
+            .filter(|slot| self.members.is_in_scope(*slot))
+            .filter_map(|slot| self.members.occupant(slot))
+            .fold(0, |free: u32, member| free.saturating_add(limit.saturating_sub(member.active)))
+    }
+
     fn in_scope(&self) -> usize {
         let census = self.members.census;
         match census.scope(self.config.panic_threshold) {

@@ -12,7 +12,7 @@
 pub mod preempt;
 mod shares;
 
-pub use shares::{RESERVE, Shares};
+pub use shares::Shares;
 
 use crate::Timestamp;
 
@@ -45,11 +45,25 @@ pub struct Holders {
     pub work: Holder,
 }
 
+/// How many times the free slots one client may hold: a ninth of the slots stays free of a single greedy client, 22 of the
+/// 200 of two backends with default limits.
+pub const CLIENT_RESERVE: u32 = 8;
+
+/// The same of one kind of work. It is higher, since the work that one greedy client asks for must stay open to others.
+pub const WORK_RESERVE: u32 = 32;
+
 /// The slots of a cluster by each kind of holder. A request takes one only if each of its holders may.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Slots {
     clients: Shares,
     works: Shares,
+    in_use: u32,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self { clients: Shares::new(CLIENT_RESERVE), works: Shares::new(WORK_RESERVE), in_use: 0 }
+    }
 }
 
 impl Slots {
@@ -59,20 +73,28 @@ impl Slots {
         self.works.on_arrival(now, holders.work);
     }
 
-    /// Whether a request of these holders may take one of `capacity` slots.
+    /// Whether a request of these holders may take a slot when this many are free.
     #[must_use]
-    pub fn may_take(&self, now: Timestamp, holders: Holders, capacity: u32) -> bool {
-        self.clients.may_take(now, holders.client, capacity) && self.works.may_take(now, holders.work, capacity)
+    pub fn may_take(&self, now: Timestamp, holders: Holders, free: u32) -> bool {
+        self.clients.may_take(now, holders.client, free) && self.works.may_take(now, holders.work, free)
+    }
+
+    /// Slots in use, those at backends that get no new requests among them.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        self.in_use
     }
 
     /// A request of these holders has taken a slot. [`Slots::give_back`] must follow.
     pub fn take(&mut self, holders: Holders) {
+        self.in_use += 1;
         self.clients.take(holders.client);
         self.works.take(holders.work);
     }
 
     /// A request of these holders has given its slot back.
     pub fn give_back(&mut self, holders: Holders) {
+        self.in_use = self.in_use.saturating_sub(1);
         self.clients.give_back(holders.client);
         self.works.give_back(holders.work);
     }
@@ -81,5 +103,25 @@ impl Slots {
     #[must_use]
     pub fn held_by_client(&self, holders: Holders) -> u32 {
         self.clients.held(holders.client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_of_a_greedy_client_stays_open_to_others() {
+        let (now, mut slots) = (Timestamp::ZERO, Slots::default());
+        let of = |client: u64| Holders { client: Holder::new(client << 32 | client), work: Holder::new(7) };
+        (1..=2).for_each(|client| slots.on_arrival(now, of(client)));
+        slots.on_arrival(now, Holders { work: Holder::new(8), ..of(1) });
+        let mut free = 200;
+        while slots.may_take(now, of(1), free) {
+            slots.take(of(1));
+            free -= 1;
+        }
+        assert_eq!((free, slots.in_use()), (22, 178));
+        assert!(slots.may_take(now, of(2), free));
     }
 }

@@ -5,12 +5,13 @@
 //! 1998; made for the shared memory of switches) does neither. A holder may take one more slot while
 //!
 //! ```text
-//! held < RESERVE · free          free = capacity − slots in use
+//! held < reserve · free          or held = 0
 //! ```
 //!
-//! One greedy holder stops at `RESERVE / (RESERVE + 1)` of the capacity, `n` of them at
-//! `n · RESERVE / (n · RESERVE + 1)` together: the rest stays free for holders with few slots, who get
-//! theirs without waiting. With a capacity of [`RESERVE`] slots or fewer nothing is kept free.
+//! where *free* are the slots that a request could have now: those of backends that are being drained or are
+//! unhealthy do not count. One greedy holder stops at `reserve / (reserve + 1)` of the slots, `n` of them at
+//! `n · reserve / (n · reserve + 1)` together: the rest stays free for holders with few slots, who get
+//! theirs without waiting. Of `reserve` slots or fewer nothing is kept free.
 //!
 //! Where only one holder was seen for [`MEMORY`] there is nobody to keep slots for, and it may take them all:
 //! a service behind one load balancer loses nothing.
@@ -25,10 +26,6 @@ use core::time::Duration;
 use super::Holder;
 use crate::Timestamp;
 
-/// How many times the free slots one holder may hold. Eight keeps a ninth of the slots free from a single greedy
-/// holder: 22 of the 200 of two backends with default limits.
-pub const RESERVE: u32 = 8;
-
 /// How long a second holder is remembered.
 const MEMORY: Duration = Duration::from_secs(300);
 
@@ -39,15 +36,10 @@ const COLUMNS: usize = 2048;
 #[derive(Clone, Debug)]
 pub struct Shares {
     rows: Box<[[u32; COLUMNS]; 2]>,
-    in_use: u32,
+    /// How many times the free slots one holder may hold.
+    reserve: u32,
     latest: Option<Holder>,
     shared_until: Timestamp,
-}
-
-impl Default for Shares {
-    fn default() -> Self {
-        Self { rows: Box::new([[0; COLUMNS]; 2]), in_use: 0, latest: None, shared_until: Timestamp::ZERO }
-    }
 }
 
 /// The column of a holder in each row.
@@ -57,6 +49,12 @@ fn columns(holder: Holder) -> [usize; 2] {
 }
 
 impl Shares {
+    /// None in use. A holder may hold `reserve` times the free slots.
+    #[must_use]
+    pub fn new(reserve: u32) -> Self {
+        Self { rows: Box::new([[0; COLUMNS]; 2]), reserve, latest: None, shared_until: Timestamp::ZERO }
+    }
+
     /// A request of `holder` has arrived. Call it for each, whether it then takes a slot or not.
     pub fn on_arrival(&mut self, now: Timestamp, holder: Holder) {
         if self.latest.replace(holder).is_some_and(|latest| latest != holder) {
@@ -64,12 +62,11 @@ impl Shares {
         }
     }
 
-    /// Whether `holder` may take one more of `capacity` slots. Of no capacity anybody may: that is for the
-    /// balancer to refuse.
+    /// Whether `holder` may take one more slot when this many are free.
     #[must_use]
-    pub fn may_take(&self, now: Timestamp, holder: Holder, capacity: u32) -> bool {
-        let free = capacity.saturating_sub(self.in_use);
-        capacity == 0 || now >= self.shared_until || self.held(holder) < free.saturating_mul(RESERVE)
+    pub fn may_take(&self, now: Timestamp, holder: Holder, free: u32) -> bool {
+        let held = self.held(holder);
+        held == 0 || held < free.saturating_mul(self.reserve) || now >= self.shared_until
     }
 
     /// Slots that `holder` has, or a few more.
@@ -81,7 +78,6 @@ impl Shares {
 
     /// `holder` has taken a slot. [`Shares::give_back`] must follow.
     pub fn take(&mut self, holder: Holder) {
-        self.in_use += 1;
         for (row, column) in self.rows.iter_mut().zip(columns(holder)) {
             row[column] += 1;
         }
@@ -89,7 +85,6 @@ impl Shares {
 
     /// `holder` has given a slot back.
     pub fn give_back(&mut self, holder: Holder) {
-        self.in_use = self.in_use.saturating_sub(1);
         for (row, column) in self.rows.iter_mut().zip(columns(holder)) {
             row[column] = row[column].saturating_sub(1);
         }
@@ -107,18 +102,21 @@ mod tests {
         Holder::new(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
+    const RESERVE: u32 = 8;
+
     /// How many of `capacity` slots each of `count` greedy holders gets, taking turns.
     fn greedy(count: u64, capacity: u32) -> Vec<u32> {
-        let (now, mut shares) = (Timestamp::ZERO, Shares::default());
+        let (now, mut shares, mut free) = (Timestamp::ZERO, Shares::new(RESERVE), capacity);
         (0..=count).for_each(|number| shares.on_arrival(now, holder(number)));
         loop {
-            let before = shares.in_use;
+            let before = free;
             for number in 0..count {
-                if shares.may_take(now, holder(number), capacity) && shares.in_use < capacity {
+                if free > 0 && shares.may_take(now, holder(number), free) {
                     shares.take(holder(number));
+                    free -= 1;
                 }
             }
-            if shares.in_use == before {
+            if free == before {
                 return (0..count).map(|number| shares.held(holder(number))).collect();
             }
         }
@@ -142,23 +140,22 @@ mod tests {
 
     #[test]
     fn single_holder_takes_every_slot_until_another_arrives() {
-        let (mut now, mut shares) = (Timestamp::ZERO, Shares::default());
+        let (mut now, mut shares) = (Timestamp::ZERO, Shares::new(RESERVE));
         shares.on_arrival(now, holder(1));
-        for _ in 0..10 {
-            assert!(shares.may_take(now, holder(1), 10));
+        for free in (1..=10).rev() {
+            assert!(shares.may_take(now, holder(1), free));
             shares.take(holder(1));
         }
         shares.on_arrival(now, holder(2));
-        assert!(!shares.may_take(now, holder(1), 10) && !shares.may_take(now, holder(2), 10));
-        shares.give_back(holder(1));
-        assert!(shares.may_take(now, holder(2), 10) && !shares.may_take(now, holder(1), 10));
+        assert!(!shares.may_take(now, holder(1), 1));
+        assert!(shares.may_take(now, holder(2), 1), "a holder of none is refused by no share");
         now = now + MEMORY;
-        assert!(shares.may_take(now, holder(1), 10));
+        assert!(shares.may_take(now, holder(1), 1));
     }
 
     #[test]
     fn holder_counts_exactly_when_it_shares_one_counter_only() {
-        let mut shares = Shares::default();
+        let mut shares = Shares::new(RESERVE);
         let (mine, other) = (Holder::new(7), Holder::new(7 | 1 << 32));
         (0..5).for_each(|_| shares.take(other));
         shares.take(mine);

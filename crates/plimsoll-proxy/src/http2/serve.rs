@@ -189,7 +189,8 @@ async fn serve_request(
             if let Some(client) = client {
                 tokio::spawn(async move {
                     if let Ok(client) = client.await {
-                        upgrade::tunnel(TokioIo::new(client), backend, idle_timeout, phases).await;
+                        let preempted = backend.preempted();
+                        upgrade::tunnel(TokioIo::new(client), backend, preempted, idle_timeout, phases).await;
                     }
                     drop(active);
                 });

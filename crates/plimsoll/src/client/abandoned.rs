@@ -24,6 +24,7 @@ use super::attempt::Home;
 use super::batch::Place;
 use super::cluster::Done;
 use super::http1::Lease;
+use super::preemption::Preemption;
 
 /// Longest that a slot is kept for a request that nobody waits for.
 pub(crate) const MAX_KEPT: Duration = Duration::from_secs(60);
@@ -40,6 +41,8 @@ pub(crate) struct Abandoned {
     /// Longest that the caller would have waited.
     pub(super) limit: Duration,
     pub(super) place: Option<Box<Place>>,
+    /// Kept until the cluster knows of the end: the last handle drops the waker of a task.
+    pub(super) preemption: Option<(Arc<Preemption>, usize)>,
 }
 
 impl Abandoned {
@@ -75,6 +78,7 @@ impl Drop for Abandoned {
         cluster.finish(cluster.now(), self.id, &self.done);
         // Last, so that the next request in line finds the backend free.
         drop(self.place.take());
+        drop(self.preemption.take());
     }
 }
 

@@ -369,10 +369,11 @@ impl Attempt {
             latency: None,
             report: self.report,
             taken: None,
-            preemptible: self.preemption.take().map(|(_, key)| key),
+            preemptible: self.preemption.as_ref().map(|(_, key)| *key),
         };
         let (id, started, limit) = (self.id, self.started, self.limit);
-        Some(Abandoned { home, id, started, done, limit, place })
+        let preemption = self.preemption.take();
+        Some(Abandoned { home, id, started, done, limit, place, preemption })
     }
 
     /// Gives the stream back, if it is on one.
@@ -407,7 +408,9 @@ impl Attempt {
             }
         }
         let taken = (!self.is_told).then_some(Taken { kind: self.kind, outcome: taken });
-        let preemptible = self.preemption.take().map(|(_, key)| key);
+        // Kept until the cluster's lock is released: the last handle drops the waker of a task.
+        let preemption = self.preemption.take();
+        let preemptible = preemption.as_ref().map(|(_, key)| *key);
         let (kind, latency, report) = (self.kind, self.latency, self.report);
         cluster.finish(now, self.id, &Done { kind, outcome, ending, latency, report, taken, preemptible });
         // Last, so that who gets the place finds the backend free.

@@ -154,6 +154,7 @@ impl ResponseBody {
 
     /// The request is over, as far as the head of the response says how, though the body may be of use yet.
     pub(super) fn settle(&mut self) {
+        self.0.unpark();
         self.0.complete(classify::bare_end(self.0.is_grpc));
     }
 

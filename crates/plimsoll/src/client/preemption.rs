@@ -9,7 +9,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,6 +17,9 @@ use plimsoll_core::Timestamp;
 use plimsoll_core::slots::preempt::ClientDebt;
 
 use crate::clock::Clock;
+
+/// How long a request that was told to end counts as one that soon will.
+const MAX_ENDING: Duration = Duration::from_secs(1);
 
 /// What a request has at its backend.
 type Parked = Box<dyn Any + Send>;
@@ -30,7 +33,7 @@ pub(crate) struct Preemption {
 #[derive(Default)]
 struct State {
     debt: ClientDebt,
-    is_ended: bool,
+    ended_at: Option<Timestamp>,
     /// The task that has the request.
     task: Option<Waker>,
     parked: Option<Parked>,
@@ -60,10 +63,13 @@ impl Preemption {
     /// Has the task woken should the request end.
     pub(crate) fn watch(&self, task: &Waker) {
         let mut state = self.state.lock();
-        match &mut state.task {
-            Some(known) => known.clone_from(task),
-            none => *none = Some(task.clone()),
+        if state.task.as_ref().is_some_and(|known| known.will_wake(task)) {
+            return;
         }
+        let former = state.task.replace(task.clone());
+        // Not under the lock: the last waker of a task may drop it.
+        drop(state);
+        drop(former);
     }
 
     /// Keeps what the request has at its backend until [`Preemption::unpark`], while its client is waited for. It comes back at once
@@ -71,7 +77,7 @@ impl Preemption {
     pub(crate) fn park(&self, parked: Parked) -> Result<(), Parked> {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        if state.is_ended {
+        if state.ended_at.is_some() {
             return Err(parked);
         }
         state.parked = Some(parked);
@@ -87,6 +93,15 @@ impl Preemption {
         state.parked.take()
     }
 
+    /// Ready when the request was ended.
+    pub(crate) async fn ended(self: Arc<Self>) {
+        std::future::poll_fn(|cx| {
+            self.watch(cx.waker());
+            if self.is_ended() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
     /// What the client owes; `None` while it is not waited for.
     pub(crate) fn debt(&self, now: Timestamp) -> Option<Duration> {
         self.state.lock().debt.at(now)
@@ -94,13 +109,18 @@ impl Preemption {
 
     /// Whether the request was ended.
     pub(crate) fn is_ended(&self) -> bool {
-        self.state.lock().is_ended
+        self.state.lock().ended_at.is_some()
+    }
+
+    /// Whether it was ended so lately that its slot may come free any moment.
+    pub(crate) fn is_ending(&self, now: Timestamp) -> bool {
+        self.state.lock().ended_at.is_some_and(|at| now.since(at) < MAX_ENDING)
     }
 
     /// Ends the request. Not under the cluster's lock, which the end of an attempt takes.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
-        state.is_ended = true;
+        state.ended_at = Some(self.clock.now());
         let (parked, task) = (state.parked.take(), state.task.take());
         drop(state);
         drop(parked);

@@ -197,8 +197,7 @@ impl Machine {
             self.not_sent(now, kind);
             return Found::NoRoom;
         };
-        if tried.is_empty() && self.queues[at].has_line(holders) {
-            // Were there a slot for it, those in front would have it.
+        if tried.is_empty() && self.is_behind(now, at, holders) {
             return Found::Wait(self.config.requests, at);
         }
         let found = self.pick(now, at, holders, tried);
@@ -222,7 +221,7 @@ impl Machine {
     }
 
     pub(super) fn pick(&mut self, now: Timestamp, at: usize, holders: Holders, tried: &[BackendId]) -> Found {
-        if !self.slots.may_take(now, holders, self.balancer.capacity()) {
+        if !self.may_take(now, holders) {
             return Found::Wait(self.config.requests, at);
         }
         match self.balancer.pick_at(now, &mut self.rng, at, tried) {
@@ -236,6 +235,23 @@ impl Machine {
                 Found::NoBackend
             }
         }
+    }
+
+    /// Whether a request of these holders may have a slot, if one is free. The first look takes slots at backends without new
+    /// requests for slots in use, and so is never too kind; only where it denies one are all backends looked at.
+    fn may_take(&self, now: Timestamp, holders: Holders) -> bool {
+        let at_least = self.balancer.capacity().saturating_sub(self.slots.in_use());
+        self.slots.may_take(now, holders, at_least) || self.slots.may_take(now, holders, self.free_slots())
+    }
+
+    /// Slots that are free now. Without a backend that could be chosen any number: to say so is the balancer's part.
+    fn free_slots(&self) -> u32 {
+        if self.balancer.capacity() == 0 { u32::MAX } else { self.balancer.free_slots() }
+    }
+
+    /// Whether a request of these holders has to wait behind another of its client, which would have any slot that is free.
+    pub(super) fn is_behind(&self, now: Timestamp, at: usize, holders: Holders) -> bool {
+        self.queues[at].first_before(holders).is_some_and(|first| self.may_take(now, first))
     }
 
     /// Tells the machine what happened, and returns what that changed.
@@ -457,14 +473,15 @@ impl Machine {
                 news.notices.push(Notice { at, backend, event });
             }
         }
-        for (at, queue) in self.queues.iter_mut().enumerate() {
-            let (balancer, rng, slots) = (&mut self.balancer, &mut self.rng, &mut self.slots);
-            let capacity = balancer.capacity();
-            while let Some(Served { call, hand, holders }) = queue
-                .serve(|holders| slots.may_take(now, holders, capacity), |tried| balancer.pick_at(now, rng, at, tried))
-            {
+        for at in 0..self.queues.len() {
+            while !self.queues[at].is_empty() {
+                let free = self.free_slots();
+                let (balancer, rng, slots) = (&mut self.balancer, &mut self.rng, &self.slots);
+                let served = self.queues[at]
+                    .serve(|holders| slots.may_take(now, holders, free), |tried| balancer.pick_at(now, rng, at, tried));
+                let Some(Served { call, hand, holders }) = served else { break };
                 match hand {
-                    Hand::Backend(_) => slots.take(holders),
+                    Hand::Backend(_) => self.slots.take(holders),
                     Hand::NoBackend => self.counts.no_backend += 1,
                     Hand::Empty | Hand::Displaced => {}
                 }

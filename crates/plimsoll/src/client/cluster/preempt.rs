@@ -47,7 +47,7 @@ impl Machine {
         let mut ending = 0;
         for (key, (preemption, holders)) in &self.preemptibles.held {
             if preemption.is_ended() {
-                ending += 1;
+                ending += usize::from(preemption.is_ending(now));
             } else if let Some(debt) = preemption.debt(now) {
                 candidates.push(Candidate { key, held: self.slots.held_by_client(*holders), debt });
             }

@@ -116,7 +116,12 @@ impl Wait<'_> {
             (Hand::Backend(id), _) if !machine.balancer.contains(id) => {
                 // It was removed before this task ran: that is nobody's fault, and no reason to lose one's turn.
                 machine.slots.give_back(self.kind.holders());
-                self.begin(machine, now, cx, &mut News::default())
+                let mut news = machine.news(now);
+                let turn = self.begin(machine, now, cx, &mut news);
+                drop(guard);
+                self.shared.publish(news);
+                self.shared.driver.notify_one();
+                turn
             }
             (Hand::Backend(id), _) => {
                 self.leave(machine);
@@ -148,7 +153,7 @@ impl Wait<'_> {
             }
             machine.counts.waited += 1;
         }
-        if comes_again || !machine.queues[self.at].has_line(self.kind.holders()) {
+        if comes_again || !machine.is_behind(now, self.at, self.kind.holders()) {
             let turn = match machine.pick(now, self.at, self.kind.holders(), self.tried) {
                 Found::Backend(id, requests) => Some(Ok((id, requests))),
                 Found::NoBackend => Some(Err(NoTurn::NoBackend)),

@@ -36,11 +36,19 @@ impl Upgraded {
         attempt.upgraded();
         lease.is_reusable = false;
         let preemption = attempt.preemption().clone();
+        // Until its client has read, it is waited for.
+        preemption.wait();
         Self { early: lease.take_input(), lease, _attempt: attempt, preemption }
     }
 
     pub(crate) fn put_into<T>(self, response: &mut Response<T>) {
         response.extensions_mut().insert(Deposit(Arc::new(Mutex::new(Some(self)))));
+    }
+
+    /// Ready when the tunnel was ended for other requests. For a task that may be busy writing to its client, and so would not
+    /// find out by reading.
+    pub fn preempted(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.preemption.clone().ended()
     }
 
     /// An error once it was ended for other requests.
@@ -74,7 +82,11 @@ impl AsyncRead for Upgraded {
             match read {
                 // Neither side has anything to say.
                 Poll::Pending => this.preemption.wait(),
-                Poll::Ready(_) => this.preemption.moved((buf.filled().len() - before) as u64),
+                Poll::Ready(_) => {
+                    this.preemption.moved((buf.filled().len() - before) as u64);
+                    // A client that takes nothing of it is waited for as well.
+                    this.preemption.wait();
+                }
             }
             return read;
         }
