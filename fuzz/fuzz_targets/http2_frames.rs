@@ -63,7 +63,7 @@ fuzz_target!(|data: &[u8]| {
     let mut other_verdict = Ok(());
     passed_in_pieces.chunks_mut(size).for_each(|piece| other_verdict = read_all(&mut other, piece));
     if verdict.is_ok() && other_verdict == Err(Breach::Protocol) {
-        // CONNECT with a length, whose flags came in an earlier piece.
+        // CONNECT with a length and flags that came in an earlier piece.
         return;
     }
     assert_eq!((verdict, passed), (other_verdict, passed_in_pieces));

@@ -13,8 +13,9 @@ use tracing_subscriber::EnvFilter;
 
 use self::queue::{Lines, Queue};
 
-/// Shown when `RUST_LOG` is not set: what an operator wants to read, without a line per request. rustls warns of what clients
-/// do, a line for each handshake, and quotes them; failed handshakes are counted by reason instead.
+/// Shown when `RUST_LOG` is not set: the events of interest to an operator, without a line per
+/// request. rustls warns of client errors, a line for each handshake, and quotes them. Failed
+/// handshakes are counted by reason instead.
 const DEFAULT_FILTER: &str = "info,rustls=error";
 
 /// The log of this process. Dropped, it waits until the last lines are written, if they can be.

@@ -11,7 +11,7 @@
 //! - [`subset`] decides which of many backends one client connects to.
 //! - [`classify`] decides how critical a request is, [`meter`] what it is expected to cost, [`admit`] whether a server takes it on
 //!   when it cannot take all; [`signal`] is how busy the server is.
-//! - [`Operation`] is the endpoint that a request asks for, by which evidence is kept apart.
+//! - [`Operation`] is the endpoint of a request: evidence is kept per operation.
 //! - [`throttle`] decides whether a client sends a request at all, [`retry`] whether it sends one again that failed.
 //! - [`throttling`] remembers what was turned away, and says whether that is as it should be.
 //! - [`spill`] decides to which of several localities a request goes.

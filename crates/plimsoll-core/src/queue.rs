@@ -1,10 +1,11 @@
 //! The requests that wait for a slot at a backend, and which of them gets the next one.
 //!
-//! Requests of one holder are served first come, first served; the lines of different holders take turns. With a single
-//! line, a client that sends ten thousand requests would have everybody else wait behind them. A request that arrives
-//! while others of its line wait goes to the end. A free slot is handed over at once, and not left for the waiter to
-//! fetch: the task behind a waiter runs when its thread gets to it, which on a busy machine is late, and until then the
-//! slot would stay empty and the waiter hold up all behind it.
+//! Requests of one holder are served first come, first served; the lines of different holders take
+//! turns. With a single line, a client that sends ten thousand requests would have everybody else
+//! wait behind them. A request that arrives while others of its line wait goes to the end. A free
+//! slot is handed over at once, and not left for the waiter to fetch. The task behind a waiter runs
+//! when its thread gets to it, which is late on a busy machine. Until then the slot would stay
+//! empty, and the waiter would hold up all behind it.
 //!
 //! Lines are chosen by the hash of the client ([`LINES`] of them: *stochastic fairness queueing*, McKenney, INFOCOM 1990),
 //! so memory does not grow with the number of clients. When the queue is full, a newcomer displaces the last request of
@@ -13,13 +14,14 @@
 //! A request whose holder has its share of slots ([`Shares`](crate::slots::Shares)) is passed over, and others behind it are
 //! looked at, up to [`MAX_LOOK`] in a line.
 //!
-//! A request that has tried some backends already gets one of them again rather than none, as a further attempt does that need
-//! not wait ([`Balancer::pick_except`](crate::Balancer::pick_except)): so any slot is good for the first in line. Where this
-//! is not so, each locality has a queue of its own.
+//! A request that has tried some backends already gets one of them again rather than none. So does
+//! a further attempt that need not wait ([`Balancer::pick_except`](crate::Balancer::pick_except)).
+//! So any slot is good for the first in line. Where this is not so, each locality has a queue of
+//! its own.
 //!
 //! Call [`Queue::serve`] until it returns `None` after all that may free a slot: a request finished, a backend was added
-//! or changed state, the configuration changed. Then nobody waits who could have a slot. Each step takes time in
-//! proportion to the lines in which somebody waits, at most [`LINES`].
+//! or changed state, the configuration changed. Then no request waits that could have a slot. Each
+//! step takes time in proportion to the lines that have waiters, at most [`LINES`].
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -54,14 +56,14 @@ pub enum Hand {
 #[must_use]
 pub struct Ticket(u32);
 
-/// A waiter whose turn has come.
+/// A waiter that has been served.
 #[derive(Debug)]
 pub struct Served<C> {
     /// How it is called.
     pub call: C,
-    /// What it got.
+    /// The slot or message it got.
     pub hand: Hand,
-    /// Whose slot it is.
+    /// The holders of the slot.
     pub holders: Holders,
 }
 
@@ -73,7 +75,7 @@ pub struct Queue<C> {
     vacant: u32,
     /// Empty until somebody waits for the first time.
     lines: Vec<Line>,
-    /// The lines in which somebody waits, the one whose turn is next first.
+    /// The lines that have waiters, the next one first.
     turns: VecDeque<u16>,
     waiting: usize,
 }
@@ -171,8 +173,9 @@ impl<C> Queue<C> {
         seat.call.take()
     }
 
-    /// Hands a slot to the first request that may have one, of the line whose turn it is, and returns how to call it. `None`: nobody waits who
-    /// may have one, or there is no slot. Requests whose holders `may_take` denies are passed over. `pick` chooses a slot,
+    /// Hands a slot to the first request of the next line that may have one, and returns how to call
+    /// it. `None`: no waiter may have one, or there is no slot. Requests are passed over if `may_take`
+    /// denies their holders. `pick` chooses a slot,
     /// preferably none of those that are tried; it is not asked where nobody waits.
     ///
     /// When no backend is usable any more there is nothing to wait for, and all are told, one with each call.
@@ -210,7 +213,7 @@ impl<C> Queue<C> {
         (seat.hand, seat.call.as_mut())
     }
 
-    /// Gives the seat of `ticket` back. What was in its hands is the caller's to use or to finish.
+    /// Gives the seat of `ticket` back. The caller uses or finishes the returned hand.
     pub fn leave(&mut self, ticket: Ticket) -> (Hand, Option<C>) {
         let number = ticket.0;
         if self.seats[number as usize].hand == Hand::Empty {
@@ -222,8 +225,8 @@ impl<C> Queue<C> {
         (seat.hand, seat.call.take())
     }
 
-    /// Puts the holder of `ticket` back in front of its line, and that first in turn: what it got is of no use, since that
-    /// backend was removed before it looked.
+    /// Puts the holder of `ticket` back in front of its line, and that line first in turn. Its slot
+    /// is of no use, since that backend was removed before it looked.
     pub fn rejoin(&mut self, ticket: &Ticket, call: C) {
         let number = ticket.0;
         let seat = &mut self.seats[number as usize];

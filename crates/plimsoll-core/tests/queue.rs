@@ -285,7 +285,8 @@ fn order(queue: &mut Queue<u64>, denied: Option<Holders>) -> Vec<u64> {
     order
 }
 
-/// A queue in which clients 1, 2 and 3 wait with so many requests, numbered by client and order; and their tickets.
+/// A queue where clients 1, 2 and 3 wait with `counts` requests each, numbered by client and order;
+/// and their tickets.
 fn lines(counts: [u64; 3]) -> (Queue<u64>, Vec<Ticket>) {
     let (mut queue, mut tickets) = (Queue::default(), Vec::new());
     for (number, count) in (1..).zip(counts) {

@@ -1,5 +1,5 @@
-//! What the throttle promises for a cluster of many operations, in virtual time: one that fails holds back itself alone, and a cluster
-//! that is overloaded is held back as if it had no operations.
+//! The throttle's promises for a cluster of many operations, in virtual time. A failing operation
+//! throttles itself alone, and an overloaded cluster is throttled as if it had no operations.
 //!
 //! Seeds are fixed, so nothing fails by chance.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
@@ -18,7 +18,7 @@ use rand_pcg::Pcg64Mcg;
 const ADAPTIVE: ThrottlePolicy = ThrottlePolicy::Adaptive { k: Multiple::DEFAULT, window: DEFAULT_WINDOW };
 const PACED: ThrottlePolicy = ThrottlePolicy::Paced { k: Multiple::DEFAULT };
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// From a request to what becomes of it.
+/// From a request to its outcome.
 const LATENCY: u64 = 5_000_000;
 
 /// How the URLs of a service are spread over operations.
@@ -28,11 +28,12 @@ enum Paths {
     One,
     /// Each request asks for a path of its own, in one group.
     Group,
-    /// So many endpoints, each of a group of its own.
+    /// A number of endpoints, each of a group of its own.
     Endpoints(u64),
 }
 
-/// Requests a second of which each is accepted, or none, or at most so many of all that are limited.
+/// Answers to a load: all requests are accepted, or none, or limited. All limited loads together
+/// share a number of accepted requests a second.
 #[derive(Clone, Copy, Debug)]
 enum Answers {
     Accepts,
@@ -47,7 +48,7 @@ struct Load {
     answers: Answers,
 }
 
-/// What became of one load in one second.
+/// The outcomes of one load in one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     asked: u64,
@@ -55,7 +56,8 @@ struct Second {
     accepted: u64,
 }
 
-/// What happens to a load at a time: an arrival, or the outcome of a request for this endpoint and group.
+/// An event of a load at a time: an arrival, or the outcome of a request for this endpoint and
+/// group.
 type Event = (u64, usize, Option<(u64, u64, bool)>);
 
 struct World {
@@ -161,7 +163,8 @@ fn operation_that_is_rejected_holds_back_no_other() {
                         let served = sent(&found[1]);
                         let case = format!("{} {times} {faulty:?} {honest:?}, seed {seed}", policy.name());
                         assert!(served >= 0.995, "{case}: {served}");
-                        // The bound that the throttle keeps: of what is never accepted, probes alone.
+                        // The throttle's bound: a load that is never accepted is sent as probes
+                        // alone.
                         let probes = sum(&found[0][10..], |second| second.sent) / 50.0;
                         assert!(policy == ADAPTIVE || probes < 6.0, "{case}: {probes} a second");
                     }
@@ -171,7 +174,7 @@ fn operation_that_is_rejected_holds_back_no_other() {
     }
 }
 
-/// What is shown is the share of requests that was held back, and nothing half a minute after the end.
+/// The shown value is the throttled share of requests, and nothing half a minute after the end.
 #[test]
 fn held_share_counts_what_operations_hold_back() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
@@ -196,7 +199,8 @@ fn held_share_counts_what_operations_hold_back() {
     assert!((0.3..=0.34).contains(&shown[1]) && shown[5] < 0.01, "{shown:?}");
 }
 
-/// A limit within one handler: that endpoint is sent twice what it accepts, and the others everything.
+/// A limit within one handler: that endpoint is sent twice its accepted requests, and the others
+/// everything.
 #[test]
 fn operation_with_a_limit_of_its_own_is_sent_k_times_that() {
     for seed in SEEDS {
@@ -209,7 +213,8 @@ fn operation_with_a_limit_of_its_own_is_sent_k_times_that() {
     }
 }
 
-/// As without operations: what is sent is at most K times what is accepted, and the capacity is used.
+/// As without operations: requests sent are at most K times those accepted, and the capacity is
+/// used.
 #[test]
 fn overloaded_cluster_is_sent_k_times_what_it_accepts_whatever_the_paths() {
     for paths in [Paths::One, Paths::Endpoints(3), Paths::Endpoints(30), Paths::Endpoints(1_000), Paths::Group] {
@@ -225,7 +230,8 @@ fn overloaded_cluster_is_sent_k_times_what_it_accepts_whatever_the_paths() {
     }
 }
 
-/// One endpoint has half of the load: the others must not be sent more for what it is accepted.
+/// One endpoint has half of the load: the others must not be sent more because of its accepted
+/// requests.
 #[test]
 fn overloaded_cluster_with_one_large_operation_is_sent_k_times_what_it_accepts() {
     for seed in SEEDS {

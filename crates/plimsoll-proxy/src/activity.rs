@@ -22,7 +22,7 @@ pub(crate) struct Connection {
     /// As they were when it came.
     pub(crate) limits: Arc<Limits>,
     pub(crate) peer: Peer,
-    /// Who takes slots with its requests, unless they name a customer.
+    /// The holder of its requests' slots, unless they name a customer.
     pub(crate) holder: Holder,
     /// What backends are told of it.
     pub(crate) marks: Marks,

@@ -6,11 +6,12 @@
 //! nothing of the other. Where the file says nothing of all this, requests that claim
 //! nothing go on as they are, and a claim is capped: clients of such a listener are strangers.
 //!
-//! Which attempt a request is, is believed only of senders that are trusted with something else that could harm others: with the names
-//! of customers, or to raise the criticality of their requests. Where one in ten requests says so of itself each gate that sheds tells everybody
-//! not to try again, and any client could have it so. What others say of it goes no further. How long they wait is believed: who says
-//! too little harms itself, and who says too much is bound by `request_timeout`. A field that names the customer or cohort on another
-//! listener of the file is removed: backends believe it.
+//! The attempt count of a request is believed only of senders that are trusted with another harmful
+//! claim: the names of customers, or a raised criticality. Where one in ten requests claims to be a
+//! retry, each shedding gate tells everybody not to retry, and any client could bring that about.
+//! The counts of other senders go no further. Deadlines are believed of all: a short one harms its
+//! sender alone, and `request_timeout` bounds a long one. A field that names the customer or cohort
+//! on another listener of the file is removed: backends believe it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,13 +39,13 @@ pub(crate) struct Claims {
     counts_attempts: bool,
     customer_header: Option<HeaderName>,
     cohort_header: Option<HeaderName>,
-    /// Fields with which senders are trusted at other listeners, and not here.
+    /// Fields that are trusted at other listeners, and not here.
     foreign: Arc<[HeaderName]>,
     quotas: Arc<Quotas>,
 }
 
 impl Claims {
-    /// Those of `listener`, one of `all`, whose customers may use so much.
+    /// The claims accepted at `listener`, one of `all`, with the quotas of its customers.
     pub(crate) fn new(listener: &config::Listener, all: &[config::Listener], quotas: &Arc<Quotas>) -> Self {
         let classifier = listener.classifier();
         let is_own = |name: &&HeaderName| named(listener).any(|own| own == *name);
@@ -65,7 +66,7 @@ impl Claims {
     }
 }
 
-/// The fields with which senders are trusted at this listener.
+/// The fields that are trusted at this listener.
 fn named(listener: &config::Listener) -> impl Iterator<Item = &HeaderName> {
     listener.customer_header.iter().chain(&listener.cohort_header).map(|name| &name.0)
 }
@@ -149,7 +150,8 @@ impl Rules {
         self.claims.is_set || self.fixed.is_some()
     }
 
-    /// Takes off what a sender says and is not believed, and caps its criticality. Where [`Self::marks`], that is written anew instead.
+    /// Removes claims that are not believed, and caps the criticality. Where [`Self::marks`], that
+    /// is written anew instead.
     pub(crate) fn strip(&self, headers: &mut HeaderMap) {
         for name in &*self.claims.foreign {
             headers.remove(name);

@@ -152,7 +152,7 @@ impl Target {
         self.rules.customer(headers).filter(|_| self.is_classified)
     }
 
-    /// On whose behalf a request takes a slot: to be asked before fields are taken off it.
+    /// The holder of a request's slot. Call it before fields are removed from the request.
     pub(crate) fn holder(&self, connection: &Connection, headers: &HeaderMap) -> Holder {
         match self.rules.customer(headers) {
             Some(name) => holders::of_customer(name),

@@ -41,7 +41,7 @@ pub(crate) enum Failure {
     PlainHttp,
     /// The client's certificate is missing, or not good.
     ClientCertificate,
-    /// The client asks for a server by what is no host name (RFC 6066, 3).
+    /// The client asks for a server by a name that is no host name (RFC 6066, 3).
     ServerName,
     /// TLS could not be agreed on.
     Tls,

@@ -1,9 +1,10 @@
-//! On whose behalf a request takes a slot at a backend, so that the core can share the slots out
+//! The holder of a request's slot at a backend, so that the core can share the slots out
 //! ([`plimsoll_core::slots`]).
 //!
-//! The client is the customer where the listener says how that is known, else the name in the certificate, else
-//! the address; behind a trusted proxy, the one that the proxy gives in
-//! `X-Forwarded-For`. Of an IPv6 address the first 64 bits count: the rest is the client's to choose (RFC 6177).
+//! The client is the customer where the listener says how that is known, else the name in the
+//! certificate, else the address. Behind a trusted proxy the address is the one in
+//! `X-Forwarded-For`. Of an IPv6 address the first 64 bits count: the rest is the client's to
+//! choose (RFC 6177).
 //!
 //! The hash has a key of this process, so nobody can choose an address that is counted together with another's.
 

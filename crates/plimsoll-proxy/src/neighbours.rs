@@ -19,7 +19,7 @@ const LISTS: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 /// The state `LISTEN` in these lists.
 const LISTEN: &str = "0A";
 
-/// The addresses of `own` at which sockets of other processes listen as well.
+/// The addresses of `own` that sockets of other processes share.
 pub(crate) fn shared<'s>(own: impl Iterator<Item = &'s TcpListener>) -> HashSet<SocketAddr> {
     let own: Vec<(SocketAddr, u64)> =
         own.filter_map(|socket| Some((socket.local_addr().ok()?, inode(socket)?))).collect();

@@ -1,4 +1,4 @@
-//! The normal form of a path, by which routes are chosen.
+//! The normal form of a path, used to choose routes.
 //!
 //! Servers take `/admin`, `//admin`, `/./admin`, `/%61dmin` and `/admin;a` for one path, so a route on `/admin` has to apply to all of
 //! them. The normal form is that of RFC 3986 (6.2.2), and two habits of servers beyond it:
@@ -15,8 +15,9 @@
 //! - It has `..`, which some servers leave in place: `/admin/../x` is below `/admin` to them. That is harmless where both readings take
 //!   the same route, so the second reading is given beside the normal form.
 //!
-//! What to do about either is decided by [`Routes`](crate::listener::Routes). Rewriting the path for the backend, as Envoy does, is the
-//! alternative. It breaks signatures over paths and servers with empty segments in names (object stores).
+//! [`Routes`](crate::listener::Routes) decides both cases. Rewriting the path for the backend, as
+//! Envoy does, is the alternative. It breaks signatures over paths and servers with empty segments
+//! in names (object stores).
 //!
 //! A path that is normal already costs one pass and no allocation.
 
@@ -113,7 +114,7 @@ fn is_normal(path: &[u8]) -> bool {
     })
 }
 
-/// Decodes the unreserved characters of a segment; whether servers agree on what its other escapes mean.
+/// Decodes the unreserved characters of a segment; whether servers agree on its other escapes.
 fn decode(segment: &str) -> (Cow<'_, str>, bool) {
     let Some(first) = segment.find('%') else { return (Cow::Borrowed(segment), true) };
     let mut text = String::with_capacity(segment.len());
@@ -134,7 +135,7 @@ fn decode(segment: &str) -> (Cow<'_, str>, bool) {
             }
             None => {
                 is_clear = false;
-                // As an escape, so that it makes none with what follows.
+                // As an escape, so that it makes none with the next characters.
                 text.push_str("%25");
                 rest = &rest[at + 1..];
             }

@@ -280,7 +280,8 @@ impl Proxy {
         running.listeners.values().flat_map(|listener| &listener.sockets).map(TcpListener::try_clone).collect()
     }
 
-    /// The listeners, by name, at whose addresses sockets of other processes listen as well, and get a part of the connections.
+    /// The listeners, by name, that share their address, and so their connections, with sockets of
+    /// other processes.
     #[must_use]
     pub fn shared_listeners(&self) -> Vec<(String, SocketAddr)> {
         let running = self.running.lock();

@@ -2,9 +2,10 @@
 //!
 //! Each thread has sockets of its own at the same address (`SO_REUSEPORT`), and each socket a queue of connections
 //! that nobody has accepted yet. Whoever closes a socket loses its queue, so a successor takes over every one of its
-//! predecessor's sockets, however many threads either has: a thread may accept from several. A process that was handed nothing is refused
-//! an address at which another listens, unless the file asks for it. What systemd passes is
-//! one socket for an address, as a rule without `SO_REUSEPORT`; then the threads share its one queue.
+//! predecessor's sockets, however many threads either has: a thread may accept from several. A
+//! process that was handed nothing is refused an address in use by another, unless the file asks
+//! for it. systemd passes one socket for an address, as a rule without `SO_REUSEPORT`; then the
+//! threads share its one queue.
 
 use std::collections::HashMap;
 use std::io;
@@ -59,18 +60,18 @@ pub(crate) struct Bound {
     pub(crate) copies: Vec<TcpListener>,
 }
 
-/// What becomes of an address at which a socket of another process listens.
+/// Treatment of an address that a socket of another process listens at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// It is refused.
     Refused,
     /// The processes share its connections: the file asks for it.
     Wanted,
-    /// It is not looked at: this process has sockets at the same port itself.
+    /// It is not checked: this process has sockets at the same port itself.
     Own,
 }
 
-/// Why an address is refused at which another process listens.
+/// The refusal of an address that another process listens at.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken;
 
@@ -150,7 +151,7 @@ fn is_taken(address: SocketAddr) -> io::Result<bool> {
     }
     let probe = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     probe.set_reuse_address(true)?;
-    // What else is wrong with the address is told when it is bound.
+    // Other errors of the address appear when it is bound.
     Ok(probe.bind(&address.into()).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse))
 }
 

@@ -3,9 +3,10 @@
 //! A backend that leads back to the proxy makes a loop: one request of a client becomes requests without end, each with a connection and
 //! a slot. Each pass adds the proxy's name to `Via`, so the number of passes is known.
 //!
-//! One earlier pass is no loop yet. All tiers of a fleet have the same name unless told otherwise, an edge and two sidecars say, and
-//! a backend may pass a request on to another host of the same proxy. So [`MAX_PASSES`] are allowed, and a loop costs no more than that.
-//! A name that is unique to the process would find a loop sooner, and take a legitimate second pass for one.
+//! One earlier pass is no loop yet. All tiers of a fleet, an edge and two sidecars say, have the
+//! same name unless told otherwise. A backend may pass a request on to another host of the same
+//! proxy. So [`MAX_PASSES`] are allowed, and a loop costs no more than that. A name that is unique
+//! to the process would find a loop sooner, and take a legitimate second pass for one.
 //!
 //! Weak where a proxy in the loop drops `Via`, or this one sends none (`via = "off"`).
 

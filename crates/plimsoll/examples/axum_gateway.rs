@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let app = axum::Router::new().fallback(ask).with_state(Client::new(&cluster));
     let lifecycle = Lifecycle::new();
     lifecycle.on_sigterm()?;
-    // Its clients are strangers: what they claim of their requests is capped before it goes on.
+    // Its clients are strangers: their claims are capped before they go on.
     let layer = ServerLayer::builder(lifecycle.clone()).readiness_path("/readyz").build();
     let listener = tokio::net::TcpListener::bind(&listen).await?;
     lifecycle.ready();

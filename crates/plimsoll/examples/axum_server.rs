@@ -18,7 +18,7 @@ async fn main() -> std::io::Result<()> {
     let lifecycle = Lifecycle::new();
     lifecycle.on_sigterm()?;
     let layer = ServerLayer::builder(lifecycle.clone())
-        // All callers are services of our own, or a proxy that caps what strangers claim.
+        // All callers are services of our own, or a proxy that caps strangers' claims.
         .trust(Trust::Full)
         .readiness_path("/readyz")
         .customer_header(HeaderName::from_static("x-customer"))

@@ -24,7 +24,7 @@ async fn main() -> std::io::Result<()> {
     lifecycle.on_sigterm()?;
     let crawler = Quota::hard(0.1);
     let layer = ServerLayer::builder(lifecycle.clone())
-        // All callers are services of our own, or a proxy that caps what strangers claim.
+        // All callers are services of our own, or a proxy that caps strangers' claims.
         .trust(Trust::Full)
         .customer_header(HeaderName::from_static("x-customer"))
         .quota_by(move |customer| if customer.name() == b"crawler" { crawler } else { None })

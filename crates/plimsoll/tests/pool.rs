@@ -115,7 +115,7 @@ async fn a_change_of_tls_ends_idle_connections_at_once_and_others_with_their_req
     }
 }
 
-/// What the server at `address` saw: connections opened and closed, and those that are open.
+/// Connections of the server at `address`: opened, closed, and open now.
 fn connections(cluster: &Cluster, server: &Server) -> (u64, u64, u64) {
     let counts = view_of(cluster, server.address).counts;
     (counts.connections_opened, counts.connections_closed, counts.connections_open())

@@ -1,4 +1,4 @@
-//! Slots at backends: whose they are, who loses one, and how long one is kept.
+//! Slots at backends: their holders, their preemption, and how long one is kept.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 mod support;

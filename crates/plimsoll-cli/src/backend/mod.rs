@@ -132,7 +132,7 @@ async fn run_server(args: Args) -> Outcome {
     let reporting = Arc::clone(&backend);
     let reports = ServerLayer::builder(lifecycle.clone())
         .cpus(cpus)
-        // For trying and testing: each client may say what it likes.
+        // For trying and testing: all claims of clients are believed.
         .trust(Trust::Full)
         .source(move |measured| reporting.report().instead_of(measured))
         .readiness_path(READINESS_PATH)

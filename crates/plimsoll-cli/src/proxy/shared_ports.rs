@@ -9,7 +9,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 /// How often it looks. A look reads the list of listening sockets, which takes some microseconds.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The listeners whose addresses are shared with other processes.
+/// The listeners that share their addresses with other processes.
 pub(super) struct SharedPorts {
     known: Vec<(String, SocketAddr)>,
     ticks: Interval,
@@ -28,7 +28,7 @@ impl SharedPorts {
         self.ticks.tick().await;
     }
 
-    /// Logs what has changed since the last look.
+    /// Logs changes since the last look.
     pub(super) fn look(&mut self, proxy: &Proxy) {
         let shared = proxy.shared_listeners();
         for (listener, address) in shared.iter().filter(|listener| !self.known.contains(listener)) {

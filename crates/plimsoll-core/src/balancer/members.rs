@@ -201,7 +201,7 @@ impl Members {
         self.limited = others.with(limited);
     }
 
-    /// Forgives a backend what has faded; says whether nothing is left.
+    /// Forgives a backend its faded penalties. True if none is left.
     pub(super) fn forgive(&mut self, now: Timestamp, slot: u32) -> bool {
         let member = &mut self.slots[slot as usize];
         let others = self.limited.without(&member.limited);

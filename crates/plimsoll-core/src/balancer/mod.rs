@@ -110,7 +110,8 @@ pub struct Balancer {
     panicking: bool,
     /// When the first backend of the cluster became healthy.
     first_healthy: Option<Timestamp>,
-    /// Backends whose failures and rate limits are being forgiven, by slot, and whose turn it is to be looked at.
+    /// Backends with failures and rate limits that fade, by slot, and the index of the next one to
+    /// check.
     penalised: Vec<u32>,
     penalised_next: usize,
     next_update: Timestamp,
@@ -273,8 +274,9 @@ impl Balancer {
             }
             Outcome::Failure => {
                 member.failures += 1;
-                // For the choice each failure counts, since backends are compared there: else one that fails at once would draw all
-                // requests as soon as another has failed the operation once.
+                // For the choice each failure counts, since backends are compared there. Else one
+                // that fails at once would draw all requests as soon as another has failed the
+                // operation once.
                 member.errors.on_failure(now);
                 if self.faults.on_failure(operation, id) {
                     eject = member.outlier.on_failure(&self.config.outlier);

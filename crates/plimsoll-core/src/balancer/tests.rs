@@ -112,8 +112,9 @@ proptest! {
     }
 }
 
-/// One endpoint fails at all backends, at ten times the load of another, which succeeds. A backend that fails the other as well is
-/// found out beside it: of 1,819 such requests, 30 a second at each, it gets a few.
+/// One endpoint fails at all backends, at ten times the load of another, which succeeds. A backend
+/// that fails the other as well is detected beside it: of 1,819 such requests, 30 a second at each,
+/// it gets a few.
 #[test]
 fn operation_that_fails_everywhere_ejects_nobody() {
     for is_backend_bad in [false, true] {

@@ -8,9 +8,10 @@
 //! a failure counts against its backend  ⇔  the same operation last succeeded at another backend
 //! ```
 //!
-//! or the operation is unknown, or fails for the first time. Why the last outcome, and not shares over a time? One backend that fails everything is told
-//! by it from its fellows after a single answer of one of them, at any rate of requests; shares would have to be kept for each
-//! pair of operation and backend.
+//! or the operation is unknown, or fails for the first time. Why the last outcome, and not shares
+//! over a time? It tells a backend that fails everything from the others after a single answer of
+//! one of them, at any rate of requests. Shares would have to be kept for each pair of operation
+//! and backend.
 //!
 //! Where the endpoint is not known to have been anywhere else, its group decides: of a thousand paths below `/reports` none may be asked
 //! for twice.
@@ -24,12 +25,12 @@
 use crate::operation::Table;
 use crate::{BackendId, Operation};
 
-/// What became of requests for one operation.
+/// Outcomes of requests for one operation.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     /// Its last outcomes at two different backends, the latest first.
     last: [Option<Seen>; 2],
-    /// Failures so far, for what is forgotten first.
+    /// Failures so far: the entry with the fewest is forgotten first.
     failures: f64,
 }
 

@@ -5,8 +5,9 @@
 //! outlier ejection each note which operation an outcome belongs to.
 //!
 //! An operation has two levels, because the paths below one endpoint may be without number (`/posts/a`, `/posts/b`): the
-//! endpoint, and the group that it belongs to. Each level is a hash that the caller makes, with a secret key if strangers
-//! choose what is hashed. Two operations with one hash share their evidence, which is the cost of a bounded memory.
+//! endpoint, and the group that it belongs to. Each level is a hash that the caller makes, with a
+//! secret key if strangers choose the hashed text. Two operations with one hash share their
+//! evidence, which is the cost of a bounded memory.
 
 mod table;
 

@@ -1,8 +1,9 @@
 //! A bounded memory of operations.
 //!
 //! Sixty-four keys at most, so that no caller can make a client remember more by asking for ever new paths. The memory is empty
-//! while nothing goes wrong, and then costs nothing: a key is added by trouble only. When it is full, the lightest entry makes
-//! room for a new one, so that what fails once does not displace what fails all the time.
+//! while nothing goes wrong, and then costs nothing: a key is added by trouble only. When it is
+//! full, the lightest entry makes room for a new one, so that a single failure does not displace a
+//! constant one.
 //!
 //! Keys are searched one after another, in eight cache lines. A hash map would be slower at this size, and would need a hasher.
 
@@ -12,7 +13,7 @@ use alloc::vec::Vec;
 /// cluster.
 const MAX_KEYS: usize = 64;
 
-/// What is remembered of operations, by key.
+/// State of operations, by key.
 #[derive(Clone, Debug)]
 pub(crate) struct Table<T> {
     keys: Vec<u64>,
@@ -73,7 +74,8 @@ mod tests {
             table.get_or_insert(key, |value| *value, || key as f64 + 1.0);
         }
         *table.get_mut(0).expect("it was added") = 100.0;
-        // The first weighed 1 and now weighs 100; the second weighed 2, and goes for what comes first.
+        // The first weighed 1 and now weighs 100; the second weighed 2, and makes room for the
+        // first newcomer.
         for key in 1_000..2_000 {
             table.get_or_insert(key, |value| *value, || 1.5);
         }

@@ -17,9 +17,10 @@
 //! 1% of the time. The first says that one answer is no news. The excess fades with a half-life, and
 //! policies and the balancer take it as a share of failures ([`errors`](super::errors)).
 //!
-//! Why not count such answers as failures: ten of them in a row, all for one customer, would make a backend look full while the
-//! others, that the customer has not reached yet, look empty. Why not the greatest of the others instead of their mean: two
-//! limited backends of three would excuse each other.
+//! Why not count such answers as failures? Ten of them in a row, all for one customer, would make a
+//! backend look full. The others, which the customer has not reached yet, would look empty. Why not
+//! the greatest of the others instead of their mean: two limited backends of three would excuse
+//! each other.
 //!
 //! It is weak where most backends are limited and few are not: then the mean excuses them. The few get their usual part.
 
@@ -141,7 +142,8 @@ mod tests {
         }
     }
 
-    /// Each backend answers once a millisecond, limited so often of a hundred; the excess of each after so many rounds.
+    /// Each backend answers once a millisecond, `percent` of the answers limited. Returns the
+    /// excess of each after `rounds`.
     fn excess_of<const N: usize>(percent: [u32; N], rounds: u64, seed: u64) -> [f32; N] {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let mut shares = [LimitedShare::default(); N];
@@ -169,8 +171,9 @@ mod tests {
         assert!(excess[0] > 0.4 && excess[1] > 0.4 && excess[2] == 0.0, "{excess:?}");
     }
 
-    /// Seeds 0 to 1,999, ten thousand samples a row. Shares of about ten answers are skewed, so about 1% are beyond three deviations;
-    /// 3% would be false by chance in far fewer than one of a million cases.
+    /// Seeds 0 to 1,999, ten thousand samples a row. Shares of about ten answers are skewed, so
+    /// about 1% are beyond three deviations. 3% would be false by chance in far fewer than one of a
+    /// million cases.
     #[test]
     fn backends_that_limit_alike_have_no_excess_but_by_chance() {
         for percent in [0, 1, 10, 50, 90, 100] {

@@ -14,10 +14,12 @@
 //!
 //! # By operation
 //!
-//! One endpoint that fails all of its requests would take the whole budget, and leave none for a request that meets a backend
-//! just as it ends. So the same rule holds for each [operation](Operation) by itself: at most a tenth of its own requests. What is
-//! left is a tenth of the others'. An operation whose first retry this is is taken to have made all requests so far, since nothing
-//! was counted for it: of a burst it may have what was saved up in calm, and has its own tenth within seconds.
+//! One endpoint that fails all of its requests would take the whole budget. None would be left for
+//! a request that meets a backend just as it ends. So the same rule holds for each
+//! [operation](Operation) by itself: at most a tenth of its own requests. The remaining budget is a
+//! tenth of the others' requests. At its first retry an operation is taken to have made all
+//! requests so far, since nothing was counted for it. In a burst it may thus spend the deposits of
+//! calm times, and it has its own tenth within seconds.
 //!
 //! Why not a limit on retries in progress (Envoy's `max_retries`, 3)? It says nothing of rates: retries that fail in a millisecond
 //! come 3,000 times a second within it. Why not a token for each success (gRFC A6)? It binds only when more than half fail.
@@ -252,7 +254,7 @@ mod tests {
             // Ever new paths of one group are one operation, too.
             let operation = if is_other { Operation::new(0, 0) } else { group(request % 1_000) };
             budget.on_request(now, operation);
-            // What was saved up at first is the failing operation's.
+            // The failing operation may spend the first deposits.
             let is_late = request >= 3_300;
             match is_other {
                 true => others += u32::from(is_late && request % 110 == 0 && budget.take(now, operation)),

@@ -91,7 +91,7 @@ pub struct Attempt {
     pub repeat: Repeat,
     /// After this nobody wants the answer.
     pub deadline: Option<Timestamp>,
-    /// What it asks for.
+    /// The operation it asks for.
     pub operation: Operation,
     /// How long an attempt takes: the least that has to be left for another one to be of use, such as the median latency of the
     /// cluster. Zero where that is not known.

@@ -66,7 +66,7 @@ pub struct Waiting {
     pub repeat: Repeat,
     /// After this nobody wants the answer.
     pub deadline: Option<Timestamp>,
-    /// What it asks for.
+    /// The operation it asks for.
     pub operation: Operation,
 }
 

@@ -1,4 +1,5 @@
-//! Who holds the slots of a cluster, so that one client or one route cannot take them from all others.
+//! Fair shares of a cluster's slots, so that one client or one route cannot take them from all
+//! others.
 //!
 //! A slot is the right of one request to be at a backend: `max_active_requests` of them at each
 //! ([`Balancer`](crate::Balancer)). Three decisions share them out:
@@ -16,9 +17,11 @@ pub use shares::Shares;
 
 use crate::Timestamp;
 
-/// Somebody who holds slots: a client address, a customer, a route. Equal values are the same holder.
+/// A party that holds slots: a client address, a customer, a route. Equal values are the same
+/// holder.
 ///
-/// The value is a hash with a key of the process, so that no client can choose with whom it shares a counter.
+/// The value is a hash with a key of the process, so that no client can choose to share another's
+/// counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holder(u64);
 
@@ -39,7 +42,7 @@ impl Holder {
 /// The holders of one request. Each is bounded on its own; unknown ones are all the same holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Holders {
-    /// On whose behalf the request is made: an address, a certificate or a customer.
+    /// The client that the request is made for: an address, a certificate or a customer.
     pub client: Holder,
     /// Which work it asks for: a route or an endpoint.
     pub work: Holder,

@@ -1,14 +1,14 @@
 //! Which request ends early when another waits for a slot: one that only waits for its client.
 //!
-//! A request that waits for its client (for more of its body, for the client to read the response, for a
-//! message on an idle tunnel) keeps a backend from other work. While slots are free that harms nobody. When
-//! a request waits for a slot, ending the other one is the cheapest help: its backend loses no work.
-//! A time limit alone would not do: to protect a slot that somebody wants within milliseconds it would have to be
-//! so short that it breaks honest slow clients on a quiet day.
+//! A request that waits for its client (for more of its body, for the client to read the response,
+//! for a message on an idle tunnel) keeps a backend from other work. While slots are free that
+//! harms nobody. When a request waits for a slot, ending the other one is the cheapest help: its
+//! backend loses no work. A time limit alone would not do. A limit that protects a slot wanted
+//! within milliseconds is so short that it breaks honest slow clients on a quiet day.
 //!
-//! How far a client is behind is its *debt* ([`ClientDebt`]): the time for which it was waited for, less the time
-//! that its bytes are worth at [`RATE`]. A client that keeps up with that rate never has any; one that sends a
-//! few bytes now and then, to look alive, gains as little as they are worth.
+//! The delay of a client is its *debt* ([`ClientDebt`]): the time spent waiting for it, less the
+//! time that its bytes are worth at [`RATE`]. A client that keeps up with that rate never has any.
+//! One that sends a few bytes now and then, to look alive, gains as little as they are worth.
 //!
 //! A request may be ended for another where
 //!
@@ -24,9 +24,10 @@ use core::time::Duration;
 
 use crate::Timestamp;
 
-/// Bytes a second at which a client is not behind. A poor mobile connection has several times as much.
+/// Bytes a second that keep a client free of debt. A poor mobile connection has several times as
+/// much.
 pub const RATE: u64 = 8 * 1024;
-/// The debt that ends a request whose client holds more than its share: a round trip on a mobile network.
+/// The debt that ends a request of a client above its share: a round trip on a mobile network.
 pub const GRACE: Duration = Duration::from_millis(100);
 /// The debt that ends any other: a lost packet is sent again within it.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -52,7 +53,7 @@ impl ClientDebt {
         self.debt = if debt.is_zero() { debt } else { debt.saturating_sub(worth(bytes)) };
     }
 
-    /// What it owes now; `None` while it is not waited for.
+    /// The debt now; `None` while it is not waited for.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Option<Duration> {
         self.since.map(|since| self.debt.saturating_add(now.since(since)))
@@ -72,11 +73,12 @@ pub struct Candidate<K> {
     pub key: K,
     /// Slots of its client.
     pub held: u32,
-    /// What its client owes.
+    /// The debt of its client.
     pub debt: Duration,
 }
 
-/// The request to end for one that waits, whose client has `held` slots; `None` if none may be.
+/// The request to end for a waiting one, if the waiter's client has `held` slots; `None` if none
+/// may be.
 pub fn victim<K>(held: u32, candidates: impl IntoIterator<Item = Candidate<K>>) -> Option<Candidate<K>> {
     let may_end = |candidate: &Candidate<K>| {
         candidate.held > held.saturating_add(1) && candidate.debt >= GRACE

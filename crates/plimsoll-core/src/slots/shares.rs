@@ -8,17 +8,17 @@
 //! held < reserve · free          or held = 0
 //! ```
 //!
-//! where *free* are the slots that a request could have now: those of backends that are being drained or are
-//! unhealthy do not count. One greedy holder stops at `reserve / (reserve + 1)` of the slots, `n` of them at
-//! `n · reserve / (n · reserve + 1)` together: the rest stays free for holders with few slots, who get
-//! theirs without waiting. Of `reserve` slots or fewer nothing is kept free.
+//! where *free* are the slots that a request could have now. Slots of backends that drain or are
+//! unhealthy do not count. One greedy holder stops at `reserve / (reserve + 1)` of the slots, `n` of
+//! them at `n · reserve / (n · reserve + 1)` together. The rest stays free for holders with few
+//! slots, which get theirs without waiting. Of `reserve` slots or fewer nothing is kept free.
 //!
-//! Where only one holder was seen for [`MEMORY`] there is nobody to keep slots for, and it may take them all:
-//! a service behind one load balancer loses nothing.
+//! Where only one holder was seen for [`MEMORY`] there is nobody to keep slots for, and it may take
+//! them all. So a service behind one load balancer loses nothing.
 //!
-//! Memory is constant. Holders are counted in two rows of counters by different bits of their hash, and the
-//! lower of the two counts: an estimate that is never too low. It is too high only for a holder that shares
-//! both counters with others, which nobody can bring about who does not know the key of the hash.
+//! Memory is constant. Holders are counted in two rows of counters by different bits of their hash.
+//! The estimate is the lower of the two, and never too low. It is too high only for a holder that
+//! shares both counters with others. Nobody can bring that about without the key of the hash.
 
 use alloc::boxed::Box;
 use core::time::Duration;

@@ -14,10 +14,10 @@
 //!
 //! # A loss
 //!
-//! A connection that breaks is what a process leaves behind that has crashed, and a network that is down. It is as well what a
-//! firewall leaves of a request that it does not like, and a handler that panics: those do it to every request for one URL,
-//! whatever the load, and others are answered meanwhile. So a loss counts in *silence* only: when nobody was answered since
-//! the first of several losses began, for
+//! A crashed process and a broken network leave broken connections behind. So do a firewall that
+//! dislikes a request, and a handler that panics. Those break every request for one URL, at any
+//! load, and others are answered meanwhile. So a loss counts in *silence* only: when no request was
+//! answered since the first of several losses began, for
 //!
 //! ```text
 //! silence  ≥  max(500 ms, 3 · usual)
@@ -72,11 +72,11 @@ pub enum Ended {
     TakenBack,
 }
 
-/// What a request was lost in.
+/// The circumstances of a lost request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Time since the first request was sent of those that were lost since the last answer to anybody; `None` if somebody was
-    /// answered since this request was sent.
+    /// Age of the first request lost since the last answer, counted from its sending. `None` if any
+    /// request was answered since this request was sent.
     pub silence: Option<Duration>,
     /// Usual latency of the cluster; `None` if that is not known.
     pub usual: Option<Duration>,
@@ -113,14 +113,14 @@ impl Ended {
 }
 
 impl Loss {
-    /// Whether nobody was answered for so long that the cluster is out of reach, and not one URL.
+    /// Whether the silence is long enough to mean that the cluster is unreachable, and not one URL.
     #[must_use]
     pub fn is_in_silence(&self) -> bool {
         self.silence.is_some_and(|silence| is_long(silence, self.usual.unwrap_or_default()))
     }
 }
 
-/// Whether a silence is long where answers usually take so long.
+/// Whether a silence is long, given the usual latency.
 fn is_long(silence: Duration, usual: Duration) -> bool {
     silence >= LEAST.max(usual.saturating_mul(TIMES))
 }
@@ -213,7 +213,8 @@ mod tests {
         }
     }
 
-    /// Of a hundred requests a second each is lost after a millisecond, and so many others are answered. Requests sent in each second.
+    /// A hundred requests a second are each lost after a millisecond, while others are answered at
+    /// the given interval. Requests sent in each second.
     fn sent_while_losing(answered_every_ms: Option<u64>) -> [u32; 10] {
         let mut rng = Pcg64Mcg::seed_from_u64(7);
         let at = |millis| Timestamp::from_origin(ms(millis));
@@ -233,8 +234,8 @@ mod tests {
         sent
     }
 
-    /// Seed 7. A URL whose requests are dropped, at twenty times the load of the others, holds nothing back; a cluster that drops all
-    /// is found out within three seconds.
+    /// Seed 7. A URL with dropped requests, at twenty times the load of the others, causes no
+    /// throttling. A cluster that drops all is detected within three seconds.
     #[test]
     fn losses_are_believed_when_nobody_is_answered() {
         assert_eq!(sent_while_losing(Some(200)), [100; 10]);

@@ -8,7 +8,7 @@ use super::draw::Draw;
 use super::{Outcome, Sent, ThrottlePolicy, adaptive, paced, ratio};
 use crate::{Ratio, Timestamp};
 
-/// What is known of how requests end, and whether the next is sent by it.
+/// The outcomes of requests so far, and the decision on the next one.
 #[derive(Clone, Debug)]
 pub(super) enum History {
     /// Half a kilobyte, in a box so that the common one is small.
@@ -17,7 +17,7 @@ pub(super) enum History {
 }
 
 impl History {
-    /// One that has seen nothing yet; `None` where nothing is held back.
+    /// A history without outcomes; `None` where throttling is off.
     pub(super) fn new(now: Timestamp, policy: ThrottlePolicy) -> Option<Self> {
         match policy {
             ThrottlePolicy::Off => None,
@@ -28,7 +28,8 @@ impl History {
         }
     }
 
-    /// Whether the next request would be sent. [`History::sent`] or [`History::held_back`] follows if that is what becomes of it.
+    /// Whether the next request would be sent. If the decision stands, [`History::sent`] or
+    /// [`History::held_back`] follows.
     pub(super) fn judge(&mut self, now: Timestamp, draw: &mut Draw<'_, impl Rng>) -> Option<Sent> {
         match self {
             Self::Adaptive(history, k) => history.judge(now, *k, draw),
@@ -67,7 +68,7 @@ impl History {
     /// Whether a new history would decide alike.
     pub(super) fn is_full(&self) -> bool {
         match self {
-            // It is told apart from a new one by what its window holds; it is dropped when another needs its place.
+            // Its window tells it apart from a new one; it is dropped when another needs its place.
             Self::Adaptive(..) => false,
             Self::Paced(pace, _) => pace.is_full(),
         }

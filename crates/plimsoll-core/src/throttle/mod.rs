@@ -8,11 +8,12 @@
 //! - [`adaptive`] is the book's: a probability from what two minutes held.
 //! - [`paced`] goes by each outcome, so that an outage is met in seconds, and its end in seconds.
 //!
-//! Each criticality has a history of its own: what is turned away at a busy backend is the sheddable, and the critical must not be
-//! held back for it. So has each [operation](Operation) that is rejected: one endpoint that fails holds back itself and not the
-//! others (`operations.rs`). One [`Throttle`] is of one client and one cluster.
+//! Each criticality has a history of its own: a busy backend sheds sheddable requests, and critical
+//! ones must not be throttled for it. Each rejected [operation](Operation) has a history too: a
+//! failing endpoint throttles itself and not the others (`operations.rs`). One [`Throttle`] is of
+//! one client and one cluster.
 //!
-//! What counts as accepted: [`Ended`], one table for all who send.
+//! [`Ended`] defines the accepted outcomes, in one table for all senders.
 
 pub mod adaptive;
 mod draw;
@@ -149,17 +150,18 @@ pub struct Hold {
 #[derive(Clone, Debug)]
 pub struct Throttle {
     policy: ThrottlePolicy,
-    /// Of the cluster, by [`Criticality::rank`]; `None` where nothing is held back.
+    /// Of the cluster, by [`Criticality::rank`]; `None` where throttling is off.
     cluster: Option<[Cluster; Criticality::ALL.len()]>,
     operations: Operations,
 }
 
-/// What the cluster is known to do with requests of one criticality.
+/// The cluster's behaviour towards requests of one criticality.
 #[derive(Clone, Debug)]
 struct Cluster {
     history: History,
     heard: Heard,
-    /// Requests, and those of them that were held back; counted while operations are in trouble, and just after.
+    /// Requests, and the throttled ones among them; counted while operations are in trouble, and
+    /// just after.
     asked: Heard,
     held: Heard,
 }
@@ -170,7 +172,8 @@ impl Cluster {
         Self { history, heard, asked, held }
     }
 
-    /// The share of requests that was held back in the last seconds, for their operations among other reasons.
+    /// The share of requests throttled in the last seconds, for their operations among other
+    /// reasons.
     fn held_lately(&self, now: Timestamp) -> Ratio {
         let asked = self.asked.count(now);
         ratio(self.held.count(now) / asked.max(1.0))
@@ -192,7 +195,8 @@ impl Throttle {
         self.ask_for(now, criticality, Operation::UNKNOWN, rng)
     }
 
-    /// The same of a request for this operation: it is sent if neither the operation nor the cluster has it held back.
+    /// The same for a request for this operation: it is sent if neither the operation nor the
+    /// cluster throttles it.
     pub fn ask_for(
         &mut self,
         now: Timestamp,
@@ -247,8 +251,9 @@ impl Throttle {
         history.on_outcome(now, told);
     }
 
-    /// The share of requests of this criticality that is held back: now, whatever they ask for, or in the last seconds for their
-    /// operations, whichever is more. For those who look; [`Throttle::ask`] decides.
+    /// The throttled share of requests of this criticality. It is the cluster's share now or the
+    /// operations' share in the last seconds, whichever is more. For display; [`Throttle::ask`]
+    /// decides.
     #[must_use]
     pub fn held(&self, now: Timestamp, criticality: Criticality) -> Ratio {
         let Some(cluster) = &self.cluster else { return Ratio::ZERO };

@@ -1,22 +1,24 @@
-//! Evidence by operation: an endpoint that fails holds back its own requests, and not those for others.
+//! Evidence by operation: a failing endpoint throttles its own requests, and not those for others.
 //!
 //! Each operation that was rejected lately has a history of its own, under the same policy as the cluster's. A request is sent if the
-//! histories of its endpoint, of its group and of the cluster would all send it. What is sent of one operation is thus at most K
-//! times what is accepted of it, and so is the sum.
+//! histories of its endpoint, of its group and of the cluster would all send it. The requests sent
+//! for one operation are thus at most K times its accepted ones, and so is the sum.
 //!
-//! # What the cluster hears
+//! # Evidence of the cluster
 //!
-//! The cluster's history is for what operations cannot know each by itself: that many endpoints of few requests each are rejected.
-//! So it hears of outcomes, but of none from one operation alone. An outcome is passed on to the level above while
+//! The cluster's history is for the case that no operation can see by itself: many endpoints of few
+//! requests each are rejected. So it hears of outcomes, but of none from one operation alone. An
+//! outcome is passed on to the level above while
 //!
 //! ```text
 //! passed on + 1  ≤  max(4, (heard + 1) ÷ 8)          both sums decay by half every five seconds
 //! ```
 //!
-//! *passed on* by this operation, and *heard* by the level above from all of its operations. One endpoint is at most an
-//! eighth of what the cluster goes by, and three of them are less than the half that K = 2 needs. Where the whole cluster is
-//! overloaded, either many endpoints are, and each is within its eighth; or a few are, and each learns by itself as quickly as
-//! the cluster would. Accepts are passed on beyond that while the level above is in an outage: its end is news.
+//! *passed on* by this operation, and *heard* by the level above from all of its operations. One
+//! endpoint is at most an eighth of the cluster's evidence, and three of them are less than the
+//! half that K = 2 needs. Where the whole cluster is overloaded, either many endpoints are, and
+//! each is within its eighth; or a few are, and each learns by itself as quickly as the cluster
+//! would. Accepts are passed on beyond that while the level above is in an outage: its end is news.
 //!
 //! Operations that were not rejected have no entry, and pass on everything. So one honest endpoint is enough to outweigh a
 //! failing one.
@@ -31,10 +33,12 @@
 //!
 //! # Where it is weak
 //!
-//! Four operations that begin to fail in one instant, before any other is accepted, are heard as an outage of the cluster
-//! (14 rejections in a row); it ends with the first accepts. A caller who can have rejected whatever path it asks for, under ever
-//! new first segments, is heard as many operations: each is new, and passes on its first. In the same way requests that share an
-//! operation are not told apart: of one URL that is rejected for its query or its body alone, all requests are held back.
+//! Four operations may begin to fail in one instant, before any other is accepted. They are heard
+//! as an outage of the cluster (14 rejections in a row); it ends with the first accepts. A caller
+//! that can provoke rejections under ever new first segments is heard as many operations: each is
+//! new, and passes on its first outcomes. In the same way requests that share an operation are not
+//! told apart. If one URL is rejected for its query or its body alone, all its requests are
+//! throttled.
 
 use core::time::Duration;
 
@@ -46,16 +50,17 @@ use super::{Outcome, Sent, ThrottlePolicy};
 use crate::operation::Table;
 use crate::{Operation, Ratio, Timestamp, decay};
 
-/// Long beside the half second in which shares move, so that what is passed on in a burst counts until others were heard.
+/// Long beside the half second in which shares move, so that a burst of outcomes counts until
+/// others were heard.
 const HALF_LIFE: Duration = Duration::from_secs(5);
 /// Twelve half-lives: of a thousand outcomes less than one is left.
 const RECENT: Duration = Duration::from_secs(60);
 /// Outcomes that any operation may pass on. Three operations that fail together are below the 14 rejections in a row that make
 /// an outage.
 const FREE: f64 = 4.0;
-/// The part of what a level hears that may come from one operation.
+/// The part of a level's evidence that may come from one operation.
 const SHARE: f64 = 1.0 / 8.0;
-/// When a level has heard so many, none of its operations is above its share.
+/// From this number of outcomes on, no operation of a level is above its share.
 pub(super) const ENOUGH: f64 = FREE / SHARE;
 
 /// A number of outcomes, decaying.
@@ -88,13 +93,13 @@ impl Heard {
 #[derive(Clone, Debug)]
 struct Entry {
     history: History,
-    /// What this level heard from the one below, and what of it was passed on.
+    /// The outcomes that this level heard from the one below, and the ones it passed on.
     heard: Heard,
     passed_on: Heard,
 }
 
 impl Entry {
-    /// Whether an outcome is passed on to a level that has heard so much.
+    /// Whether an outcome is passed on to a level that has heard `heard` outcomes.
     fn passes_on(&self, now: Timestamp, outcome: Outcome, (heard, is_in_outage): (f64, bool)) -> bool {
         let most = FREE.max((heard + 1.0) * SHARE);
         self.passed_on.count(now) + 1.0 <= most || is_in_outage && outcome == Outcome::Accepted
@@ -137,7 +142,7 @@ impl Operations {
         })
     }
 
-    /// A request is sent that was not held back. As what, if an operation decided that.
+    /// Notes that an unthrottled request is sent. Returns its kind, if an operation decided that.
     pub(super) fn send(&mut self, now: Timestamp, operation: Operation, draw: &mut Draw<'_, impl Rng>) -> Option<Sent> {
         if self.0.is_empty() {
             return None;
@@ -152,7 +157,8 @@ impl Operations {
         sent_as
     }
 
-    /// Takes in an outcome, and returns what the cluster is told, which has heard so much and may be in an outage.
+    /// Takes in an outcome, and returns the outcome to report to the cluster. `cluster` is its
+    /// number of outcomes heard, and whether it may be in an outage.
     pub(super) fn on_outcome(
         &mut self,
         now: Timestamp,

@@ -162,7 +162,8 @@ impl Pace {
         }
     }
 
-    /// Whether the next request would be sent, and as what. Changes nothing: another history may hold it back.
+    /// Decides whether the next request would be sent, and its kind. Changes nothing: another
+    /// history may throttle it.
     pub(super) fn judge(&self, now: Timestamp, draw: &mut Draw<impl Rng>) -> Option<Sent> {
         if self.share >= 1.0 || draw.unit() < self.share {
             return Some(Sent::Ordinary);

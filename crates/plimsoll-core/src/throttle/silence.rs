@@ -43,8 +43,8 @@ impl Silence {
         Some(self.in_vain)
     }
 
-    /// What was sent at `sent` is lost: no connection, or one that broke. For how long requests have been lost and nobody was
-    /// answered; `None` if somebody was answered since `sent`.
+    /// The request sent at `sent` is lost: no connection, or one that broke. Returns the duration
+    /// of losses without an answer; `None` if any request was answered since `sent`.
     pub fn lost(&mut self, now: Timestamp, sent: Timestamp) -> Option<Duration> {
         if self.answered_at.is_some_and(|answered| answered >= sent) {
             return None;

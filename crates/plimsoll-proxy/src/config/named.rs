@@ -1,7 +1,8 @@
 //! Whether it matters that a listener names the fields of customers and cohorts.
 //!
-//! It matters where a gate, a route or a kept answer of the listener depends on the field, and where one of another listener does: such a
-//! field is removed from requests of every listener that does not name it.
+//! It matters where a gate, a route or a kept answer of the listener depends on the field. It also
+//! matters where one of another listener does: such a field is removed from requests of every
+//! listener that does not name it.
 
 use super::listener::Listener;
 use super::raw::RawConfig;

@@ -17,8 +17,8 @@
 //!
 //! What a request says of the age that it would take (`no-cache`, `max-age`) is a wish to see a backend asked, which was done; it is
 //! no wish for an error. A `Cache-Control` or `Vary` that cannot be read forbids keeping: its unread part may be the `private` that
-//! protects one user from another. `Expires` is not looked at: where it would count, it could only shorten what `must-revalidate` leaves,
-//! and that is nothing without `max-age`.
+//! protects one user from another. `Expires` has no effect: where it would count, it could only
+//! shorten the time left by `must-revalidate`, and that is nothing without `max-age`.
 
 use std::time::Duration;
 

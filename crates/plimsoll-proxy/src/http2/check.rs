@@ -62,7 +62,7 @@ fn check_target<B>(request: &Request<B>, max_uri: usize) -> Result<(), Fault> {
 #[derive(Clone, Copy, Debug)]
 struct NamesNoHost;
 
-/// Makes a request whose authority is a list of addresses one that names no host.
+/// Removes the host of a request if its authority is a list of addresses.
 ///
 /// gRPC's C core makes such an authority of a target that lists addresses. To route by one of them would let clients get past
 /// a proxy that decides by the whole of it. So routes for hosts do not match, and the backend is asked for by its own name,

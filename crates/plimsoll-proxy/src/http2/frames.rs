@@ -122,7 +122,7 @@ impl Head {
 pub enum Piece<'b> {
     /// A frame begins.
     Head {
-        /// What stands in front of it.
+        /// The head of the frame.
         head: Head,
         /// Where its flags stand in the bytes that are walked over; `None` if they came before those.
         flags_at: Option<usize>,

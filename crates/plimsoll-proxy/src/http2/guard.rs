@@ -25,15 +25,16 @@
 //! it has `max_resets_per_second`, or four times as many if it leaves each request open for a second, which occupies its
 //! streams as plain requests would. A flood of PING ends after 500 frames, of SETTINGS after 250, of anything else after 1,000.
 //!
-//! Honest clients are not ended. A gateway that serves its users through one connection may abandon half of all its requests,
-//! whatever their number, at backends that take 10 ms. Requests abandoned at their deadline are patient. A client that
-//! acknowledges each DATA frame with two window updates and a PING, as some gRPC clients do to measure the path, pays 4
-//! and has earned 4.
+//! Honest clients are not ended. A gateway that serves its users through one connection may abandon
+//! half of all its requests, however many, at backends that take 10 ms. Requests abandoned at their
+//! deadline are patient. A client that acknowledges each DATA frame with two window updates and a
+//! PING, as some gRPC clients do to measure the path, pays 4 and has earned 4.
 //!
-//! Others: nghttp2 (Node, Apache) allows 33 resets a second and 1,000 at once. Envoy ends a connection of more than 500
-//! streams once half of them were reset within a second. nginx ends one after 1,000 requests (`keepalive_requests`), and when
-//! a client opens more than twice `http2_max_concurrent_streams` in one turn of its event loop. HAProxy counts an abandoned
-//! stream against the limit of concurrent ones until its end.
+//! Others: nghttp2 (Node, Apache) allows 33 resets a second and 1,000 at once. Envoy ends a
+//! connection of more than 500 streams once half of them were reset within a second. nginx ends one
+//! after 1,000 requests (`keepalive_requests`). It also ends one if a client opens more than twice
+//! `http2_max_concurrent_streams` in one turn of its event loop. HAProxy counts an abandoned stream
+//! against the limit of concurrent ones until its end.
 //!
 //! On a connection that has paid for a few resets lately ([`Guard::is_wary`]) a request is not begun before what came with
 //! it has been looked at: if that takes it back, it has cost neither a choice of backend nor a message to one.
@@ -92,7 +93,7 @@ const FREE_CONTINUATION: u32 = 1024;
 /// After so many idle timeouts without window a stream ends its connection. One is too early: the stream itself is ended
 /// then, where that is still possible, and others go on.
 const STALL_PATIENCE: u32 = 2;
-/// The setting for the table of a client's decoder, and what it is without one (RFC 9113, 6.5.2).
+/// The setting for the table of a client's decoder, and its initial value (RFC 9113, 6.5.2).
 const SETTINGS_HEADER_TABLE_SIZE: u16 = 1;
 const INITIAL_TABLE_SIZE: u32 = 4096;
 /// The setting for a stream's window (RFC 9113, 6.5.2).
@@ -138,10 +139,10 @@ pub enum Breach {
     Protocol,
 }
 
-/// What may be made use of, of the bytes that were read.
+/// The part of the read bytes that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// The first so many. The rest is to be given to the guard again, after these were acted upon.
+    /// Length of the usable start. Give the rest to the guard again, after acting on this part.
     pub length: usize,
     /// They end with the head of a request that has the field `expect`, on this stream.
     pub expects: Option<u32>,
@@ -156,7 +157,7 @@ pub struct Guard {
     written: Walker,
     writing: Frame,
     resets: Budget,
-    /// What backend responses that are not written yet may still earn, in resets.
+    /// The resets that unwritten backend responses may still earn.
     unearned: f64,
     control: Budget,
     streams: Streams,
@@ -337,7 +338,8 @@ impl Guard {
         }
     }
 
-    /// A frame ends; the stream of the request whose head it completes, if that has `expect`.
+    /// A frame ends. Returns the stream of the request head that it completes, if that has
+    /// `expect`.
     fn on_end(&mut self) -> Option<u32> {
         let head = self.reading.head.take().filter(|head| head.is_of_headers())?;
         let is_end = head.is_end_of_headers();
@@ -432,8 +434,9 @@ impl Guard {
         }
     }
 
-    /// A response was given `took` after its request. Which responses are a backend's is known by their number only, so
-    /// one of the proxy's own that took long may earn in the place of a backend's; all together earn no more.
+    /// A response was given `took` after its request. Only the number of a backend's responses is
+    /// known. So a slow response of the proxy's own may earn in the place of a backend's; all
+    /// together earn no more.
     fn earn_resets(&mut self, took: Duration) {
         let earned = took.div_duration_f64(EARNING_TIME).min(1.0).min(self.unearned);
         self.unearned -= earned;

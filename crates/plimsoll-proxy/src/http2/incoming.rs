@@ -4,8 +4,8 @@
 //! A stream may still turn out malformed after the last byte that its `content-length` announces:
 //! by more data, or by pseudo-fields in its trailers (RFC 9113, 8.1.1). A backend on HTTP/1 counts
 //! bytes, and would have executed the request by then. So the piece that completes a body of known
-//! length is held back until the stream has ended. Clients mostly end it in the same frame, and
-//! then nothing is held.
+//! length is withheld until the stream has ended. Clients mostly end it in the same frame, and then
+//! nothing is held.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -28,7 +28,7 @@ pub(crate) struct StreamBody {
     on_first_poll: Option<Continue>,
     /// The last piece, until the end of the stream.
     last: Option<Bytes>,
-    /// What came behind the last piece.
+    /// The trailers behind the last piece.
     trailers: Option<HeaderMap>,
 }
 

@@ -1,14 +1,14 @@
 //! Tells clients on one HTTP/2 connection to go on with their bodies: 100 (Continue), RFC 9110,
 //! 10.1.1.
 //!
-//! A client that sends `Expect: 100-continue` is told so when its body is first wanted: its request
-//! was admitted by then, and one that is shed gets its response at once, and sends no body. The
-//! proxy answers by itself and does not pass the field on: h2 hands interim responses of backends
-//! to nobody.
+//! A client that sends `Expect: 100-continue` is told so when its body is first wanted. Its request
+//! was admitted by then. A client with a shed request gets its response at once, and sends no body.
+//! The proxy answers by itself and does not pass the field on: h2 hands interim responses of
+//! backends to nobody.
 //!
-//! hyper has no way to send an interim response, so the frame is written past it, when h2 has
-//! flushed all of its own: between two frames, and not within a header block. Its one field is a
-//! literal that no table keeps, so h2's encoder and the client's decoder stay in step.
+//! hyper has no way to send an interim response, so the frame is written past it. That is done when
+//! h2 has flushed all of its own: between two frames, and not within a header block. Its one field
+//! is a literal that no table keeps, so h2's encoder and the client's decoder stay in step.
 //!
 //! **Which stream** a request came on hyper does not say either. [`Guard`](super::Guard) knows the
 //! stream of each head with `expect`. Bytes behind such a head are therefore held until hyper has
@@ -16,9 +16,9 @@
 //! h2 refuses it instead, nobody asks for the stream, and it is forgotten in the next turn of the
 //! connection. A request without the field costs a look at two flags.
 //!
-//! Where it is weak: a client whose decoder has a smaller table than HTTP/2 begins with is not
-//! told, since our block could be the first after that change, and would have to begin with the new
-//! size. Such a client goes on by itself after a while.
+//! Where it is weak: a client with a decoder table below the initial size of HTTP/2 is not told.
+//! Our block could be the first after that change, and would have to begin with the new size. Such
+//! a client goes on by itself after a while.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,7 +26,7 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex;
 
-/// What stands for no stream.
+/// Stands for no stream.
 const NONE: u32 = 0;
 /// HEADERS with END_HEADERS and one literal field that is not kept: name 8 of the static table,
 /// `100`.
@@ -52,7 +52,7 @@ pub(crate) struct Interim {
 
 #[derive(Debug, Default)]
 struct Waits {
-    /// Streams whose clients are to be told.
+    /// Streams of clients that are to be told.
     due: Vec<u32>,
     /// The connection's task, which writes.
     writer: Option<Waker>,
@@ -82,7 +82,7 @@ impl Interim {
         (stream != NONE).then(|| Continue { interim: Arc::clone(self), stream })
     }
 
-    /// The streams whose clients are to be told now.
+    /// The streams of clients that are to be told now.
     pub(super) fn due(&self) -> Vec<u32> {
         if !self.is_due.swap(false, Ordering::Relaxed) {
             return Vec::new();

@@ -55,7 +55,7 @@ impl ClientIo {
         }
     }
 
-    /// Writes what was begun of interim responses.
+    /// Writes the rest of begun interim responses.
     fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.interim.is_empty() {
             let interim = self.interim.clone();

@@ -1,4 +1,4 @@
-//! Reads what a client still sends after it was told why its connection ends.
+//! Reads the remaining bytes of a client after it was told why its connection ends.
 //!
 //! A socket that is closed with bytes unread is reset, and the reset overtakes the GOAWAY: the
 //! client would learn nothing but that the connection broke. The same limits as on HTTP/1.
@@ -11,7 +11,7 @@ use crate::upgrade::Said;
 /// Read at once, in bytes.
 const PIECE: usize = 16 * 1024;
 
-/// Closes a connection on which nothing more is written: at its end, or when it lasts too long.
+/// Closes a connection after the last write: at its end, or when it lasts too long.
 pub(super) async fn linger(mut io: Said) {
     let closed = async {
         if io.shutdown().await.is_err() {

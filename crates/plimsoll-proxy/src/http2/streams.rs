@@ -118,7 +118,7 @@ impl Streams {
         self.open.binary_search_by_key(&id, |open| open.id).ok()
     }
 
-    /// How long a stream has been open whose response has not begun; `None` for any other.
+    /// Time that a stream has been open without the begin of a response; `None` for any other.
     pub(super) fn unanswered_for(&self, now: Timestamp, id: u32) -> Option<Duration> {
         let open = &self.open[self.position(id)?];
         (!open.is_answered).then(|| now.since(open.since))

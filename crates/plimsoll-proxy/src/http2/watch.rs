@@ -1,4 +1,4 @@
-//! What the tasks of one HTTP/2 connection share: its guard, and what the guard has to do with
+//! State shared by the tasks of one HTTP/2 connection: its guard, and the guard's dealings with
 //! them.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::listener::Limits;
 use crate::time_limits::Overdue;
 use crate::upgrade::Said;
 
-/// What is looked at in the bytes of a connection.
+/// Watches the bytes of a connection.
 pub(super) struct Watch {
     begun: Instant,
     pub(super) guard: Mutex<Guard>,
@@ -32,7 +32,7 @@ impl Watch {
         Timestamp::ZERO + self.begun.elapsed()
     }
 
-    /// Whether there are streams whose answers have not gone out yet.
+    /// Whether there are streams with answers that have not gone out yet.
     pub(super) fn has_streams(&self) -> bool {
         self.guard.lock().has_streams()
     }

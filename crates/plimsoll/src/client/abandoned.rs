@@ -1,15 +1,18 @@
-//! A request whose caller has left before it was answered: its slot stays taken until the backend is done with it.
+//! A request abandoned before it was answered: its slot stays taken until the backend is done with
+//! it.
 //!
-//! Flow control limits the work that runs *at a backend*. Were the slot free as soon as the caller leaves, a client
-//! that sends requests and takes each back at once would have any number of them carried out at a time.
+//! Flow control limits the work that runs *at a backend*. Suppose that the slot were free as soon
+//! as the caller leaves. Then a client that abandons each request at once would have any number of
+//! them running at a time.
 //!
-//! The backend is told that nobody waits, as always, so that it can stop. Over HTTP/1 this side of the connection is closed,
-//! and not more: a server that watches its connections stops and closes the other side, and one that does not closes it when
-//! its answer is out. Either way its end says that the work is done. Over HTTP/2 the stream is reset, after which the
-//! backend says nothing: the slot is kept for as long as answers usually take.
+//! The backend is told that nobody waits, as always, so that it can stop. Over HTTP/1 this side of
+//! the connection is closed, and not more. A server that watches its connections stops and closes
+//! the other side. One that does not closes it when its answer is out. Either way its end says that
+//! the work is done. Over HTTP/2 the stream is reset, after which the backend says nothing: the
+//! slot is kept for the usual latency.
 //!
 //! ```text
-//! HTTP/1   until the connection ends, at most MAX_KEPT and what the request's own limit leaves
+//! HTTP/1   until the connection ends, at most MAX_KEPT and the rest of the request's own limit
 //! HTTP/2   until started + usual latency
 //! ```
 

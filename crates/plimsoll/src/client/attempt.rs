@@ -66,7 +66,7 @@ pub(crate) struct Attempt {
     is_told: bool,
     /// When all of the request was on its way.
     sent_at: Option<Timestamp>,
-    /// When the backend had the last of what there was of the request: latency is measured from here.
+    /// When the backend had the last piece of the request so far: latency is measured from here.
     asked_at: Timestamp,
     /// The caller owes more of the request, and the backend has what there is.
     awaits_caller: bool,
@@ -340,8 +340,9 @@ impl Attempt {
         }
     }
 
-    /// Its caller has left before it was answered. What that says is told now; the slot stays taken for as long as the
-    /// returned value lives. `None` if it has ended, was answered, or nothing of it was sent.
+    /// Its caller has left before it was answered. The outcome is reported now; the slot stays
+    /// taken as long as the returned value lives. `None` if it has ended, was answered, or nothing
+    /// of it was sent.
     pub(crate) fn abandon(&mut self) -> Option<Abandoned> {
         if !self.open || self.status.is_some() || self.ends_by_drop {
             return None;
@@ -401,7 +402,7 @@ impl Attempt {
         let mut place = self.place.take();
         if let Some(place) = &mut place {
             match (ended, taken) {
-                // Work that is lost must not come back at once, whoever else was answered.
+                // Lost work must not come back at once, even if others were answered.
                 (Ended::Lost(_), _) | (_, throttle::Outcome::Rejected) => place.rejected(),
                 (_, throttle::Outcome::Accepted) => place.accepted(),
                 (_, throttle::Outcome::Unknown) => {}
@@ -542,8 +543,8 @@ mod tests {
         Kind { operation, ..Kind::default() }
     }
 
-    /// What becomes of twenty requests a second for one operation, while those of another, at ten times that, end in a fault. How many of
-    /// the first are sent, of 200.
+    /// Sends twenty requests a second for one operation, while those of another, at ten times that
+    /// rate, end in a fault. Returns the number of the first that are sent, of 200.
     async fn sent_beside(fault: impl Fn(Attempt)) -> u32 {
         let home = nowhere();
         let (good, bad) = (of_operation(Operation::new(1, 1)), of_operation(Operation::new(2, 2)));

@@ -50,13 +50,13 @@ struct Inner {
     upload: Option<Progress>,
     /// Bytes that the reader has still to get, where the length was announced. Kept here, since a source that broke off has none left.
     left: Option<u64>,
-    /// What came together with the head.
+    /// The frames that came together with the head.
     ahead: [Option<Result<Frame<Bytes>, Error>>; MAX_AHEAD],
     /// Where source and attempt are while the reader has a piece; see [`preemption`](super::preemption).
     parked: Option<Away>,
 }
 
-/// What is known of a body while it is parked.
+/// State of a body while it is parked.
 struct Away {
     preemption: Arc<Preemption>,
     /// Bytes of the piece that the reader has.
@@ -208,7 +208,7 @@ impl Inner {
         self.parked = Some(Away { preemption, given: given as u64 });
     }
 
-    /// Takes back what was parked; says whether it was there.
+    /// Takes the parked part back; says whether it was there.
     fn unpark(&mut self) -> bool {
         let Some(away) = self.parked.take() else { return true };
         let parked = away.preemption.unpark(away.given).and_then(|parked| parked.downcast::<Parked>().ok());
@@ -237,7 +237,7 @@ impl Inner {
         }
     }
 
-    /// Takes in what the source gave.
+    /// Takes in a frame of the source.
     fn take(&mut self, frame: Option<Result<Frame<Bytes>, Error>>) -> Option<Result<Frame<Bytes>, Error>> {
         self.idle.progress();
         match frame {
@@ -271,8 +271,9 @@ impl Inner {
         }
     }
 
-    /// Takes what came together with the head, so that a short response gives its slot back before its reader has looked at it.
-    /// Of a longer one the rest is parked: a client may never ask for it.
+    /// Takes the frames that came together with the head, so that a short response gives its slot
+    /// back before its reader has looked at it. Of a longer one the rest is parked: a client may
+    /// never ask for it.
     fn read_ahead(&mut self) {
         self.left = self.source.size_hint().exact();
         let mut cx = Context::from_waker(Waker::noop());
@@ -286,7 +287,7 @@ impl Inner {
         self.park(0);
     }
 
-    /// What was read ahead, in order.
+    /// The frames read ahead, in order.
     fn take_ahead(&mut self) -> Option<Result<Frame<Bytes>, Error>> {
         let frame = self.ahead.iter_mut().find_map(Option::take)?;
         if let (Some(away), Ok(frame)) = (&mut self.parked, &frame) {

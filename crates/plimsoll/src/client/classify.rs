@@ -1,4 +1,4 @@
-//! What a response says of its backend: success, failure, overload, or a rate limit.
+//! Classifies a response as success, failure, overload or rate limit of its backend.
 //!
 //! | response | outcome |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | other gRPC code that blames the server | failure |
 //! | gRPC without a code | failure |
 //!
-//! A rate limit is no failure: mostly it concerns the sender, and the other backends answer the same. What it says of the backend,
-//! [`plimsoll_core`] decides by how often the others answer so.
+//! A rate limit is no failure: mostly it concerns the sender, and the other backends answer the
+//! same. [`plimsoll_core`] weighs it against the backend by the rate of such answers at the others.
 //!
 //! A gRPC call tells how it ended in its trailers, so its head usually decides nothing.
 //!

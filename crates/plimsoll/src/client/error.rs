@@ -471,8 +471,9 @@ enum Origin {
 }
 
 impl Origin {
-    /// A stream that *hyper* reset had a request body that failed: hyper resets no other whose response is awaited. A stream or
-    /// connection that *h2* ended was malformed, since h2 checks what it is sent: fields, lengths, and the order of frames.
+    /// A stream that *hyper* reset had a request body that failed: hyper resets no other that
+    /// awaits its response. A stream or connection that *h2* ended was malformed, since h2 checks
+    /// its input: fields, lengths, and the order of frames.
     fn of(cause: &hyper::Error) -> Self {
         let Some(error) = h2_error(cause) else {
             let io = std::error::Error::source(cause).and_then(|source| source.downcast_ref());

@@ -109,7 +109,8 @@ pub struct Terms {
     pub metadata: Option<Metadata>,
     /// The gate that it goes through, if it is batch work; `None` if not.
     pub batch: Option<Batch>,
-    /// On whose behalf it is sent: no client takes all slots from others. Requests that name none count as those of one client.
+    /// The client that it is sent for: no client takes all slots from others. Requests that name
+    /// none count as those of one client.
     pub client: Holder,
 }
 

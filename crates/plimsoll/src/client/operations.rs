@@ -6,8 +6,8 @@
 //! | `POST /search.Search/Find`, gRPC | `POST search.Search Find` | `search.Search` |
 //!
 //! A segment names one thing if a quarter of its characters or more are digits, as in numbers, UUIDs and hashes; `v2` is no such
-//! segment. Names in words cannot be told from endpoints: those are endpoints of their own, in one group. The query does not
-//! count, and what is below the fourth segment does not either.
+//! segment. Names in words cannot be told from endpoints: those are endpoints of their own, in one
+//! group. The query and segments after the fourth do not count.
 //!
 //! The hash has a key of this process, so that no stranger can make a path that is taken for another. Why no configured list of
 //! routes? The route `/` is the one that most have. Why not the template that a server's router knows? It is on the other side.
@@ -20,7 +20,7 @@ use plimsoll_core::Operation;
 
 /// Segments of a path that are looked at. Deeper endpoints are one.
 const MAX_SEGMENTS: usize = 4;
-/// What stands for a segment that names one thing. No segment has it, since it is not printable.
+/// Stands for a segment that names one thing. No segment has it, since it is not printable.
 const ANY: &[u8] = b"\0";
 
 /// Tells operations apart, by hashes that only this process knows.
@@ -43,7 +43,7 @@ impl Operations {
     }
 }
 
-/// What a segment is told from others by.
+/// The distinguishing part of a segment.
 fn kind_of(segment: &[u8]) -> &[u8] {
     let is_version = segment.len() <= 3 && segment.first() == Some(&b'v');
     let digits = segment.iter().filter(|byte| byte.is_ascii_digit()).count();

@@ -71,7 +71,7 @@ struct Record<B> {
     loan: u32,
     /// Who borrows it and waits for more.
     waiting: Option<Waker>,
-    /// Who is told when the caller is waited for, if anybody is.
+    /// Told when the caller is waited for, if set.
     preemption: Option<Arc<Preemption>>,
 }
 
@@ -293,7 +293,8 @@ impl<B: RequestBody> Record<B> {
         })
     }
 
-    /// Notes how many bytes came of asking the caller's body, or that it has none yet. What it has when it is first asked costs no look at the clock: most have no more.
+    /// Notes how many bytes a poll of the caller's body gave, or that it has none yet. The first
+    /// piece costs no look at the clock: most bodies have no more.
     fn note(&mut self, bytes: Option<usize>) {
         let is_pending = bytes.is_none();
         match (&self.preemption, bytes) {

@@ -1,9 +1,10 @@
 //! A request at a backend that ends early if it waits for its client while others wait for a slot.
 //!
-//! The cluster must be able to end it at any time, from another thread, and most of all while nobody polls it: a
-//! response whose client does not read is not looked at by its task. So what such a request holds at its backend
-//! (connection or stream, and the slot) is *parked* here between two pieces of its body. Whoever ends the request
-//! takes it out and drops it. A request that is being polled is woken instead, and finds out by itself.
+//! The cluster must be able to end it at any time, from another thread, and most of all while
+//! nobody polls it. The task of a response does not poll it while its client does not read. So the
+//! backend side of such a request (connection or stream, and the slot) is *parked* here between two
+//! pieces of its body. The preempting thread takes it out and drops it. A request that is being
+//! polled is woken instead, and finds out by itself.
 //!
 //! Only a request that is not over at once has one: most responses are whole when their head is passed on.
 
@@ -18,10 +19,10 @@ use plimsoll_core::slots::preempt::ClientDebt;
 
 use crate::clock::Clock;
 
-/// How long a request that was told to end counts as one that soon will.
+/// How long an ended request counts as one whose slot comes free any moment.
 const MAX_ENDING: Duration = Duration::from_secs(1);
 
-/// What a request has at its backend.
+/// The backend side of a request.
 type Parked = Box<dyn Any + Send>;
 
 /// A request that may have to end early.
@@ -72,8 +73,8 @@ impl Preemption {
         drop(former);
     }
 
-    /// Keeps what the request has at its backend until [`Preemption::unpark`], while its client is waited for. It comes back at once
-    /// if the request has ended.
+    /// Keeps the backend side of the request until [`Preemption::unpark`], while its client is
+    /// waited for. It comes back at once if the request has ended.
     pub(crate) fn park(&self, parked: Parked) -> Result<(), Parked> {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -85,7 +86,8 @@ impl Preemption {
         Ok(())
     }
 
-    /// Takes back what was parked; the client has taken `bytes` meanwhile. `None` if the request has ended.
+    /// Takes the parked part back; the client has taken `bytes` meanwhile. `None` if the request
+    /// has ended.
     pub(crate) fn unpark(&self, bytes: u64) -> Option<Parked> {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -102,7 +104,7 @@ impl Preemption {
         .await;
     }
 
-    /// What the client owes; `None` while it is not waited for.
+    /// The client's debt; `None` while it is not waited for.
     pub(crate) fn debt(&self, now: Timestamp) -> Option<Duration> {
         self.state.lock().debt.at(now)
     }

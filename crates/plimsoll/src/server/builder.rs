@@ -100,10 +100,12 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// How far callers are believed. By default they are strangers: they may make their requests less critical than
-    /// [`Criticality::Critical`](plimsoll_core::Criticality::Critical) and not more, and which attempt a request is, is not
-    /// read (unless they are trusted with a [`customer_header`](Self::customer_header)). With [`Trust::Full`] they are believed in both. Only where all callers are services of your own, or a proxy of your own that caps
-    /// what strangers claim: one caller that is believed can have the requests of all others turned away.
+    /// How far callers are believed. By default they are strangers: they may make their requests
+    /// less critical than [`Criticality::Critical`](plimsoll_core::Criticality::Critical) and not
+    /// more. Their attempt counts are not read (unless they are trusted with a
+    /// [`customer_header`](Self::customer_header)). With [`Trust::Full`] both claims are believed.
+    /// Use it only where all callers are services of your own, or a proxy of your own that caps
+    /// strangers' claims. One believed caller can have the requests of all others shed.
     ///
     /// A claim that is not believed is replaced in the headers of the request, so that the service does not pass it on. Deadlines are
     /// believed of everybody: a short one harms its sender alone.
@@ -118,14 +120,16 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// The same, and what requests are whose senders claim nothing, or are not believed.
+    /// Sets the same, and the criticality of requests without a claim, or with one that is not
+    /// believed.
     pub fn criticality(mut self, classifier: Classifier) -> Self {
         self.rules.classifier = classifier;
         self
     }
 
-    /// The customer of a request is named by this header, once: a request that names two has none. Only where those who send it are trusted to: customers that take others'
-    /// names take their shares. By default all requests are of one customer.
+    /// The customer of a request is named by this header, once: a request that names two has none.
+    /// Set it only where its senders are trusted: customers that take others' names take their
+    /// shares. By default all requests are of one customer.
     pub fn customer_header(mut self, header: HeaderName) -> Self {
         self.rules.customer_header = Some(header);
         self

@@ -61,8 +61,8 @@ impl Classified {
 }
 
 impl Rules {
-    /// What the rules make of a request. A claim of its sender that is not believed as it is, is replaced in its headers: what the service
-    /// passes on of them reaches servers that believe this one.
+    /// Classifies a request by the rules. A claim that is not believed as it stands is replaced in
+    /// the headers: the service may pass it on to servers that believe this one.
     pub(super) fn classify<B>(&self, request: &mut Request<B>) -> Classified {
         let classified = self.read(request);
         if !self.classifier.believes_all() && claims_criticality(request.headers()) {

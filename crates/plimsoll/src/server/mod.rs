@@ -23,7 +23,8 @@
 //! let lifecycle = Lifecycle::new();
 //! lifecycle.on_sigterm()?;
 //! let reports = ServerLayer::builder(lifecycle.clone())
-//!     // All callers are services of our own. Without this line they are strangers, whose claims to be critical are capped.
+//!     // All callers are services of our own. Without this line they are strangers, and their
+//!     // claims to be critical are capped.
 //!     .trust(Trust::Full)
 //!     .readiness_path("/readyz")
 //!     .build();

@@ -1,8 +1,8 @@
-//! What a caller is believed, by default and by a word of the owner: a row per field of the table in `docs/trust.md`.
+//! Trust in callers, by default and by a setting: a row per field of the table in `docs/trust.md`.
 
 use super::*;
 
-/// What the service is told of a request with these headers, and the headers that it gets.
+/// The context that the service gets for a request with these headers, and the headers.
 async fn told(builder: ServerLayerBuilder, headers: &[(&'static str, &str)]) -> String {
     let echo = service(|request: Request<_>| async move {
         let context = current().unwrap();

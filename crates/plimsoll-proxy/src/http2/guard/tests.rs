@@ -141,8 +141,8 @@ fn resets_end_the_connection_within_a_known_number() {
     assert_eq!(rounds_until(Abuse::Resets, made_to_reset), 130);
 }
 
-/// The number of late resets that a client gets through in a minute, at `per_second` at most, and the seconds until it was
-/// ended, if it fetches ten `cheap` responses between two of them.
+/// The number of late resets that a client gets through in a minute, and the seconds until it was
+/// ended. It resets at `per_second` at most, and fetches ten `cheap` responses between two resets.
 fn late_resets_in_a_minute(per_second: u32, cheap: impl Fn(&mut Client)) -> (u32, f64) {
     let mut client = Client::new();
     let mut resets = 0;
@@ -158,7 +158,7 @@ fn late_resets_in_a_minute(per_second: u32, cheap: impl Fn(&mut Client)) -> (u32
 
 #[test]
 fn responses_that_cost_nothing_earn_no_resets() {
-    // Beyond the burst and what comes by time; one ends the connection.
+    // Beyond the burst and the resets earned by time; one ends the connection.
     let earned = |(resets, seconds): (u32, f64)| f64::from(resets) - 1.0 - 256.0 - 20.0 * seconds;
     let nothing = late_resets_in_a_minute(90, |_| ());
     assert!(earned(nothing) < 1.0, "{nothing:?}");
@@ -174,7 +174,7 @@ fn responses_that_cost_nothing_earn_no_resets() {
         client.answer(stream, 10);
     });
     assert!(earned(by_backend) < 0.06 * f64::from(by_backend.0), "{by_backend:?}");
-    // A response whose request the client completes late costs the backend as little.
+    // A response to a request that the client completes late costs the backend as little.
     let slow_upload = late_resets_in_a_minute(90, |client| {
         let stream = client.next_stream;
         client.next_stream += 2;
@@ -211,7 +211,7 @@ fn proxy_responses_earn_no_more_than_backends_gave() {
     assert_eq!(client.guard.resets.missing(client.now()), 90.0);
 }
 
-/// As Go's client, whose caller closes each body early.
+/// Like Go's client with a caller that closes each body early.
 #[test]
 fn resets_behind_a_response_are_honest() {
     let mut client = Client::new();
@@ -223,7 +223,7 @@ fn resets_behind_a_response_are_honest() {
     assert_eq!(client.verdict, Ok(()));
 }
 
-/// A gateway whose calls all expire after a second, at 80 a second.
+/// A gateway with 80 calls a second that all expire after a second.
 #[test]
 fn calls_abandoned_at_their_deadline_are_honest() {
     let mut client = Client::new();
@@ -563,8 +563,8 @@ proptest! {
         prop_assert_eq!(whole.guard.headers_since(), cut_up.guard.headers_since());
     }
 
-    /// A client stays, in whatever order it acts: with at most two control frames per request, four per data frame, and half
-    /// of its requests abandoned.
+    /// A client stays, in any order of its actions: with at most two control frames per request,
+    /// four per data frame, and half of its requests abandoned.
     #[test]
     fn a_client_within_its_means_stays(deeds in prop::collection::vec(0_u8..4, 1..2000)) {
         let mut client = Client::new();

@@ -13,14 +13,16 @@
 //! - **A pseudo-field in trailers** ends the connection. Nobody sends one by mistake. So does a block that goes on in another
 //!   frame after it was malformed: by a pseudo-field that came twice or behind others, or a field of the connection.
 //!
-//! - **CONNECT with a length** is made one that h2 refuses: the frame is given the flag END_STREAM, so that h2 finds a length
-//!   where no body can come, and ends the stream. hyper would end the whole connection, without GOAWAY. Where the flags
-//!   came in an earlier read, so that they are with h2 already, the connection ends.
+//! - **CONNECT with a length** is made one that h2 refuses. The frame is given the flag END_STREAM,
+//!   so that h2 finds a length where no body can come, and ends the stream. hyper would end the
+//!   whole connection, without GOAWAY. Where the flags came in an earlier read, so that they are
+//!   with h2 already, the connection ends.
 //!
 //! - **A list of addresses in `:authority`**, as gRPC's C core makes of a target that lists them, is no authority (RFC 3986, 3.2), and
-//!   http refuses it for its second colon. Colons and brackets behind the first comma are made others that http takes. A
-//!   request whose authority has a comma is one that names no host (`check`), so what stands there is of no use to anybody. (A
-//!   bracket in Huffman code is left alone, and refused; the C core does not use that for text.)
+//!   http refuses it for its second colon. Colons and brackets behind the first comma are replaced
+//!   by characters that http takes. A request with a comma in its authority names no host
+//!   (`check`), so the replaced text is of no use to anybody. (A bracket in Huffman code is left
+//!   alone, and refused; the C core does not use that for text.)
 //!
 //! Besides, a request with `expect` is noted ([`HeaderBlocks::expects`]); `interim` is in need of that.
 //!
@@ -41,7 +43,7 @@ use table::{Kind, MAX_SIZE, Name, Spelling, Table, Value};
 
 use super::frames::{END_STREAM, Head};
 
-/// The method whose requests have no body (RFC 9110, 9.3.6).
+/// The method without request bodies (RFC 9110, 9.3.6).
 const CONNECT: &[u8] = b"CONNECT";
 /// Bits of a number beyond its first byte: four bytes, as for h2. More might not fit 32 bits.
 const MAX_NUMBER_SHIFT: u32 = 4 * 7;
@@ -104,7 +106,7 @@ struct SoFar {
 enum End {
     #[default]
     Said,
-    /// Not, and the flags stand here in what was read.
+    /// Not, and the flags stand at this index of the read bytes.
     Open { flags_at: usize },
     /// Not, and the flags came in an earlier read.
     Passed,
@@ -390,7 +392,7 @@ impl Field {
             .is_some_and(|name| matches!(name.kind, Kind::Path | Kind::Method | Kind::Authority | Kind::ContentLength))
     }
 
-    /// What matters of the value, once all of it has come.
+    /// The relevant part of the value, once all of it has come.
     fn value(&self) -> Value {
         if self.is(Kind::Method) && self.connect_length == CONNECT.len() {
             Value::Connect

@@ -47,7 +47,7 @@ pub(super) enum Kind {
     Regular,
 }
 
-/// What matters of a value.
+/// The relevant part of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Value {
     /// The method CONNECT.
@@ -152,7 +152,7 @@ impl Table {
         }
     }
 
-    /// What matters of the value at `index`. Of those in the static table nothing does.
+    /// The relevant part of the value at `index`. Values in the static table have none.
     pub(super) fn value(&self, index: u32) -> Value {
         let place = (index as usize).checked_sub(STATIC.len() + 1);
         place.and_then(|place| self.entries.get(place)).map_or(Value::Other, |entry| entry.value)

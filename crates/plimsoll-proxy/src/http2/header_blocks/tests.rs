@@ -99,7 +99,7 @@ fn connect_with_a_length_is_found_when_both_are_indices() {
 #[test]
 fn connect_without_a_length_and_others_with_one_are_left_alone() {
     for fields in [
-        // A length of nothing, other methods, and what only looks like the one.
+        // A length of nothing, other methods, and look-alikes of CONNECT.
         &b"\x42\x07CONNECT\x01\x01a\x5c\x010"[..],
         b"\x42\x07CONNECT\x01\x01a\x5c\x00",
         b"\x83\x5c\x015",

@@ -38,7 +38,7 @@ pub(crate) enum Grant {
 /// back what it took.
 pub(crate) struct Retry<'a> {
     cluster: &'a Shared,
-    /// What its request asks for.
+    /// The operation of its request.
     operation: Operation,
     /// Why it is made.
     reason: &'static str,
@@ -141,7 +141,8 @@ impl Shared {
         Unanswered { of_backend: wait(of_backend), of_all: wait(of_all) }
     }
 
-    /// What the loss of a request that was sent at `sent` looks like to who watches all backends. Tell it of each such request once.
+    /// The loss of a request sent at `sent`, as seen across all backends. Call it once per lost
+    /// request.
     #[cold]
     pub(crate) fn lost(&self, sent: Timestamp) -> Loss {
         let now = self.now();

@@ -58,17 +58,17 @@ pub struct BackendView {
     pub counts: BackendCounts,
 }
 
-/// By what requests are told apart: what is known of one kind is not held against another.
+/// The kind of a request: evidence about one kind is not held against another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) criticality: Criticality,
     pub(crate) operation: Operation,
-    /// On whose behalf it is sent.
+    /// The client that it is sent for.
     pub(crate) client: Holder,
 }
 
 impl Kind {
-    /// By whom a slot is held for it.
+    /// The holders of its slot.
     pub(crate) fn holders(self) -> Holders {
         Holders { client: self.client, work: Holder::new(self.operation.hash()) }
     }
@@ -88,7 +88,7 @@ pub(crate) struct Done {
     pub(crate) preemptible: Option<usize>,
 }
 
-/// What became of a request of this kind that was sent, as the throttle has it.
+/// The outcome of a sent request of this kind, for the throttle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) kind: Kind,
@@ -144,7 +144,7 @@ pub(super) struct Machine {
     pub(super) counts: ClusterCounts,
     /// Who waits, by locality; one queue without any.
     pub(super) queues: Vec<Queue<Waker>>,
-    /// Who holds the slots.
+    /// The holders of the slots.
     pub(super) slots: Slots,
     /// Requests that may have to end early.
     pub(super) preemptibles: Preemptibles,
@@ -434,7 +434,8 @@ impl Machine {
         [of_member, self.silence.unanswered(now, sent, usual)]
     }
 
-    /// What was sent at `sent` is lost. For how long nobody has been answered; `None` if somebody was answered since.
+    /// The request sent at `sent` is lost. Returns the duration of losses without an answer; `None`
+    /// if any request was answered since `sent`.
     pub(super) fn lost(&mut self, now: Timestamp, sent: Timestamp) -> Option<Duration> {
         self.silence.lost(now, sent)
     }

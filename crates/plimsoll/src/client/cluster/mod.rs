@@ -66,7 +66,7 @@ type Hook = Box<dyn Fn(&Notice) + Send + Sync>;
 pub(crate) struct Shared {
     name: Box<str>,
     clock: Clock,
-    /// By which operations are told apart.
+    /// Tells operations apart.
     operations: Operations,
     machine: Mutex<Machine>,
     /// Whether requests may be held back.
@@ -242,7 +242,7 @@ impl Shared {
         &self.clock
     }
 
-    /// What a request asks for.
+    /// The operation of a request.
     pub(crate) fn operation<B>(&self, request: &Request<B>) -> Operation {
         self.operations.of(request)
     }
@@ -350,7 +350,7 @@ impl Shared {
         self.machine.lock().preemptibles.insert(preemption, holders)
     }
 
-    /// The throttle learns how a request ended whose slot comes free later.
+    /// Tells the throttle the outcome of a request that keeps its slot for now.
     pub(crate) fn taken(&self, now: Timestamp, taken: Taken) {
         self.machine.lock().taken(now, taken);
     }

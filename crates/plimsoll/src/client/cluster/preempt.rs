@@ -1,7 +1,7 @@
 //! Ends requests that only wait for their clients, when others wait for a slot.
 //!
-//! Which of them, [`plimsoll_core::slots::preempt`] decides; here are the requests that may have to end, and when they are
-//! compared: as a request begins to wait, and every [`INTERVAL`] while any waits.
+//! [`plimsoll_core::slots::preempt`] decides which of them. Here are the requests that may have to
+//! end. They are compared as a request begins to wait, and every [`INTERVAL`] while any waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use slab::Slab;
 use super::machine::{Machine, News};
 use crate::client::preemption::Preemption;
 
-/// Shortest time between two comparisons: each looks at every request that waits for its client, at most a tenth
-/// of a millisecond for a thousand, and a fair request waits this much longer at most.
+/// Shortest time between two comparisons. Each looks at every request that waits for its client,
+/// which takes at most a tenth of a millisecond for a thousand. A fair request waits this much
+/// longer at most.
 pub(super) const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Requests that may have to end early, by key, and when they were last compared.

@@ -20,8 +20,8 @@ use crate::stream::Stream;
 /// The first byte of a SETTINGS frame of less than 65,536 bytes.
 const SETTINGS: u8 = 0;
 
-/// A connection whose first byte is told to who waits for it, and on which it is counted how often something comes, and how many
-/// interim responses.
+/// A connection that tells its first byte to a waiter, and counts its reads and its interim
+/// responses.
 pub(super) struct Overheard {
     stream: Stream,
     tells: Option<oneshot::Sender<u8>>,

@@ -1,9 +1,11 @@
 //! A bound on the interim responses (1xx) to one request over HTTP/2.
 //!
-//! h2 passes over interim responses without a word, and hyper does not count them: a backend that sends them without end keeps its request
-//! waiting, and the thread that reads them busy. Over HTTP/1 the exchange counts them; here the frames are counted as they are read.
-//! No header block is decoded for that. A HEADERS frame without END_STREAM is an interim head or the final one, since trailers end
-//! their stream. So more of them on one stream than interim responses are allowed, and one, are too many.
+//! h2 passes over interim responses without a word, and hyper does not count them. A backend that
+//! sends them without end keeps its request waiting, and the thread that reads them busy. Over
+//! HTTP/1 the exchange counts them; here the frames are counted as they are read. No header block
+//! is decoded for that. A HEADERS frame without END_STREAM is an interim head or the final one,
+//! since trailers end their stream. So more of them on one stream than interim responses are
+//! allowed, and one, are too many.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,7 +31,7 @@ pub(super) struct Interim {
 }
 
 impl Interim {
-    /// Takes in what was read next; an error if a stream has too many heads.
+    /// Takes in the bytes read next; an error if a stream has too many heads.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             if self.payload > 0 {
@@ -103,7 +105,7 @@ mod tests {
         for end in [frame(DATA, END_STREAM, 1, &[9; 30]), frame(HEADERS, 5, 1, &[]), frame(RST_STREAM, 0, 1, &[0; 4])] {
             assert!(passes(&[head(1), end].concat().repeat(3 * most)));
         }
-        // What looks like frames in a payload is none.
+        // Bytes in a payload that look like frames are none.
         assert!(passes(&frame(DATA, 0, 1, &head(1).repeat(10)).repeat(9)));
     }
 

@@ -31,10 +31,11 @@ impl<B: RequestBody> Pool<B> {
     /// Opens an HTTP/1 connection for a request; `None` when the backend is no member any more.
     /// `client` is who it is for, in a cluster whose backends are told so.
     ///
-    /// It is opened to the end though the request may leave before: a failure to connect is news of the backend, however
-    /// short the caller's deadline is. The next request uses the connection, unless the backend closes after each response:
-    /// there a connection without a request occupies a worker. A few at a time only, and not where connections are
-    /// capped: there it ends with its request.
+    /// It is opened to the end though the request may leave before. A failure to connect is news of
+    /// the backend, however short the caller's deadline is. The next request uses the connection,
+    /// unless the backend closes after each response: there a connection without a request occupies
+    /// a worker. A few at a time only, and not where connections are capped: there it ends with its
+    /// request.
     pub(crate) async fn open_http1(
         self: &Arc<Self>,
         id: BackendId,
@@ -239,9 +240,10 @@ impl<B: RequestBody> Pool<B> {
         self.replace(id, Version::Http1, is_news);
     }
 
-    /// A connection has ended. If that was the last one to the backend and its end is news, another is opened: a refusal
-    /// shows that the backend is unreachable before a request finds out. An HTTP/2 connection then stays, since requests
-    /// share it; for HTTP/1 see [`Pool::open_spare_http1`].
+    /// A connection has ended. If that was the last one to the backend and its end is news, another
+    /// is opened. A refusal shows that the backend is unreachable before a request finds out. An
+    /// HTTP/2 connection then stays, since requests share it; for HTTP/1 see
+    /// [`Pool::open_spare_http1`].
     fn replace(self: &Arc<Self>, id: BackendId, version: Version, is_news: bool) {
         if !is_news {
             return;

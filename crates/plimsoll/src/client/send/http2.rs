@@ -43,7 +43,7 @@ impl<B: RequestBody> Drop for Uploading<'_, B> {
 /// The request was ended for others.
 struct Preempted;
 
-/// What `answer` comes to, unless the request is ended early.
+/// The result of `answer`, unless the request is ended early.
 async fn unless_preempted<F: Future + Unpin>(
     preemption: Option<&Preemption>,
     mut answer: F,
