@@ -153,6 +153,16 @@ pub fn strip_forbidden_trailers(trailers: &mut HeaderMap) {
     }
 }
 
+/// Whether fields that came over HTTP/2 are valid: h2 accepts a quote in a name, and blanks around a value. HTTP/1 has no such fields,
+/// and a strict peer takes a message with them for malformed (RFC 9113, 8.2.1).
+#[must_use]
+pub fn are_valid(fields: &HeaderMap) -> bool {
+    let is_valid = |(name, value): (&HeaderName, &HeaderValue)| {
+        !name.as_str().contains('"') && value.as_bytes().trim_ascii().len() == value.len()
+    };
+    fields.iter().all(is_valid)
+}
+
 /// Leaves one line of a field that says the same in all of them.
 pub(crate) fn keep_first(headers: &mut HeaderMap, name: &HeaderName) {
     if let Some(first) = headers.get(name).cloned() {

@@ -118,9 +118,15 @@ fn length(headers: &HeaderMap, origin: Origin) -> Result<u64, Fault> {
 const MAX_LENGTH: u64 = i64::MAX as u64;
 
 /// Whether a value of `Content-Length` is one number that is believed in, in whatever version of HTTP it came.
-#[must_use]
-pub fn is_length(value: &HeaderValue) -> bool {
+fn is_length(value: &HeaderValue) -> bool {
     number(value).is_ok()
+}
+
+/// Whether a message says its length once, as a number, or not at all.
+#[must_use]
+pub fn has_valid_length(headers: &HeaderMap) -> bool {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    lengths.next().is_none_or(is_length) && lengths.next().is_none()
 }
 
 /// Digits and nothing else; `str::parse` would take a sign.

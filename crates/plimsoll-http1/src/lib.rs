@@ -30,8 +30,8 @@ pub mod write;
 
 pub use body::{Decoder, Piece};
 pub use fault::Fault;
-pub use fields::strip_forbidden_trailers;
-pub use framing::{Framing, is_length};
+pub use fields::{are_valid, strip_forbidden_trailers};
+pub use framing::{Framing, has_valid_length};
 pub use method::is_miscased;
 pub use request::{MAX_METHOD, RequestHead};
 pub use response::ResponseHead;

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use plimsoll_http1::{Fault, strip_forbidden_trailers};
+use plimsoll_http1::{Fault, are_valid, strip_forbidden_trailers};
 
 use crate::http1::Reader;
 use crate::http2::{Continue, StreamBody};
@@ -156,6 +156,9 @@ impl RequestBody {
             }
         } else if let Some(trailers) = frame.trailers_mut() {
             strip_forbidden_trailers(trailers);
+            if !are_valid(trailers) {
+                return Poll::Ready(Some(Err(self.fail(RequestBodyError::Malformed(Fault::Trailers)))));
+            }
         }
         Poll::Ready(Some(Ok(frame)))
     }

@@ -4,9 +4,10 @@
 //! and two clients that ask for the same in two protocols must not get two answers. Some of it could not even be said on
 //! HTTP/1, where a blank ends a word; so it is how one would smuggle a request through a proxy that translates.
 
-use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::{COOKIE, HOST, HeaderMap, HeaderValue};
+use http::uri::Scheme;
 use http::{Method, Request, Uri};
-use plimsoll_http1::{Fault, MAX_METHOD, is_host, is_length, is_miscased};
+use plimsoll_http1::{Fault, MAX_METHOD, are_valid, has_valid_length, is_host, is_miscased};
 
 use crate::listener::Limits;
 
@@ -25,15 +26,10 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), Faul
     }
     // h2 reads the first and passes all on; a backend that speaks it might take the request for malformed. An empty one it takes for
     // zero, and any 19 digits for a number.
-    let mut lengths = request.headers().get_all(CONTENT_LENGTH).iter();
-    if lengths.next().is_some_and(|length| !is_length(length)) || lengths.next().is_some() {
+    if !has_valid_length(request.headers()) {
         return Err(Fault::ContentLength);
     }
-    let is_good = |(name, value): (&HeaderName, &HeaderValue)| {
-        // The type for names takes a quote on HTTP/2.
-        !name.as_str().contains('"') && value.as_bytes().trim_ascii().len() == value.len()
-    };
-    if request.headers().iter().all(is_good) { Ok(()) } else { Err(Fault::Field) }
+    if are_valid(request.headers()) { Ok(()) } else { Err(Fault::Field) }
 }
 
 /// Whether there are more fields. The pieces of a cookie, which HTTP/2 may send one by one, go on as one field, and count as one.
@@ -53,8 +49,12 @@ fn check_target<B>(request: &Request<B>, max_uri: usize) -> Result<(), Fault> {
     // Without `:path` and `:authority` h2 makes an empty target, which the type shows as a slash.
     let has_none = |uri: &Uri| uri.authority().is_none() && uri.clone().into_parts().path_and_query.is_none();
     let is_missing = target == "/" && has_none(request.uri());
-    let is_good =
-        (is_path || is_asterisk || is_absent) && !is_missing && target.bytes().all(|byte| byte.is_ascii_graphic());
+    // h2 accepts any scheme, an empty one too.
+    let is_web = request.uri().scheme().is_none_or(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+    let is_good = (is_path || is_asterisk || is_absent)
+        && is_web
+        && !is_missing
+        && target.bytes().all(|byte| byte.is_ascii_graphic());
     if is_good { Ok(()) } else { Err(Fault::Target) }
 }
 
@@ -179,6 +179,8 @@ mod tests {
             ("http://a/\u{e4}", &[], Some(Fault::Target)),
             ("http://a/x", &[("x", " y")], Some(Fault::Field)),
             ("http://a/x", &[("x", "y ")], Some(Fault::Field)),
+            ("ftp://a/x", &[], Some(Fault::Target)),
+            ("HTTPS://a/x", &[], None),
             ("http://a/x", &[("content-length", "5")], None),
             ("http://a/x", &[("content-length", "5"), ("content-length", "5")], Some(Fault::ContentLength)),
             ("http://a/x", &[("content-length", "9223372036854775807")], None),

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use plimsoll_core::Outcome;
 use plimsoll_wire::orca;
 use tokio::time::{Instant, Sleep};
@@ -23,6 +22,7 @@ use super::classify;
 use super::cluster::Ending;
 use super::error::Error;
 use super::http1;
+use super::http2_body::Http2Body;
 use super::outgoing::Progress;
 use super::preemption::Preemption;
 
@@ -75,7 +75,7 @@ pub(super) enum Source {
     /// Nowhere.
     Empty,
     Http1(http1::Incoming),
-    Http2(Incoming),
+    Http2(Http2Body),
 }
 
 impl Source {
@@ -85,10 +85,7 @@ impl Source {
             Self::Http1(incoming) => {
                 incoming.poll_frame(cx).map(|frame| frame.map(|f| f.map_err(|cause| Error::from_http1(address, cause))))
             }
-            Self::Http2(incoming) => {
-                let frame = Pin::new(incoming).poll_frame(cx);
-                frame.map(|frame| frame.map(|f| f.map_err(|cause| Error::from_hyper(address, cause))))
-            }
+            Self::Http2(incoming) => incoming.poll_frame(cx, address),
         }
     }
 

@@ -41,6 +41,7 @@ mod config;
 mod error;
 mod form;
 mod http1;
+mod http2_body;
 mod inherit;
 mod localities;
 mod operations;

@@ -16,6 +16,7 @@ use crate::client::attempt::{Attempt, Home as _};
 use crate::client::body::Source;
 use crate::client::cluster::{Backend, Ending};
 use crate::client::error::{Cause, ConnectError, Error, is_malformed, refused, was_reset};
+use crate::client::http2_body::Http2Body;
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::{RequestBody, Sending};
 use crate::client::preemption::Preemption;
@@ -116,7 +117,8 @@ impl<B: RequestBody> Call<'_, B> {
                 Ok(Err(Preempted)) => return self.preempted(&mut attempt),
                 Ok(Ok(Ok(response))) => {
                     let upload = body.follow();
-                    let response = response.map(|incoming| source(is_head, incoming));
+                    let status = response.status();
+                    let response = response.map(|incoming| source(is_head, status, incoming));
                     let mut tried = self.answered_http2(id, attempt, response, &backend, copy, request);
                     if let Tried::Answered(response) = &mut tried {
                         response.body_mut().set_upload(upload);
@@ -192,9 +194,8 @@ impl<B: RequestBody> Call<'_, B> {
         request: &mut Request<Outgoing<B>>,
     ) -> Tried {
         let (mut head, source) = response.into_parts();
-        if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            // HTTP/2 has no such response (RFC 9113, 8.6).
-            let cause = Cause::out_of_turn("it switches protocols unasked");
+        if let Some(fault) = fault_of(&head) {
+            let cause = Cause::out_of_turn(fault);
             let error = Error::BadResponse { address: backend.address(), cause, attempts: 1 };
             attempt.fail(error.ending());
             return self.failed_http2(id, error, copy, request);
@@ -231,8 +232,21 @@ impl<B: RequestBody> Call<'_, B> {
 }
 
 /// The body of a response. One to HEAD has none, even if its backend sends one or leaves the stream open.
-fn source(is_head: bool, incoming: Incoming) -> Source {
-    if is_head { Source::Empty } else { Source::Http2(incoming) }
+fn source(is_head: bool, status: StatusCode, incoming: Incoming) -> Source {
+    if is_head { Source::Empty } else { Source::Http2(Http2Body::new(incoming, status)) }
+}
+
+/// Why the head of a response is malformed although h2 accepts it. Over HTTP/1 it would be refused, and a client would take it for
+/// something else than its backend, or for nothing.
+fn fault_of(head: &http::response::Parts) -> Option<&'static str> {
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        // HTTP/2 has no such response (RFC 9113, 8.6).
+        return Some("it switches protocols unasked");
+    }
+    if !plimsoll_http1::has_valid_length(&head.headers) {
+        return Some("its content-length is not one number");
+    }
+    (!plimsoll_http1::are_valid(&head.headers)).then_some("a field in its head is malformed")
 }
 
 /// Whether the connection may just have been closed as an idle one, or the peer did not look.
