@@ -51,6 +51,10 @@ bench-batch *ARGS: build
 bench-pick *ARGS:
     bench/pick {{ARGS}}
 
+# Mutated messages through the proxy, and all targets in fuzz/: just fuzz --minutes 30
+fuzz *ARGS: build
+    scripts/fuzz {{ARGS}}
+
 # Licences, advisories and bans of every dependency (needs cargo-deny)
 deny:
     cargo deny check

@@ -248,8 +248,12 @@ class Fleet:
     def proxy(self, addresses: list[str], **settings: str) -> Proxy:
         """A proxy with a file of one cluster named `main`; see `config` for the settings."""
         port, admin_port = free_port(), free_port()
+        return self.proxy_with(config(port, admin_port, addresses, **settings), port, admin_port)
+
+    def proxy_with(self, text: str, port: int, admin_port: int) -> Proxy:
+        """A proxy with this file, which listens on these ports."""
         path = self.directory / f"{self._name('plimsoll')}.toml"
-        path.write_text(config(port, admin_port, addresses, **settings))
+        path.write_text(text)
         return self._ready(Proxy(self._name("proxy"), ["-c", str(path)], port, admin_port, self.directory))
 
     def proxy_of(self, text: Callable[[int, int], str]) -> Proxy:
