@@ -193,19 +193,20 @@ impl Target {
         &self.cluster
     }
 
-    pub(crate) async fn send(
-        &self,
+    /// Not `async` itself: the future would hold the request twice, and each idle connection has its memory.
+    pub(crate) fn send<'a>(
+        &'a self,
         request: Request<RequestBody>,
         informational: Option<Informational>,
         metadata: Option<Metadata>,
         client: Holder,
-        failed: &mut Vec<FailedAttempt>,
-    ) -> Result<Response<client::ResponseBody>, client::Error> {
+        failed: &'a mut Vec<FailedAttempt>,
+    ) -> impl Future<Output = Result<Response<client::ResponseBody>, client::Error>> + Send + 'a {
         let mut terms = Terms::default();
         (terms.timeout, terms.informational, terms.metadata) = (self.request_timeout, informational, metadata);
         terms.batch.clone_from(&self.batch);
         terms.client = client;
-        self.client.send_telling(request, terms, failed).await
+        self.client.send_telling(request, terms, failed)
     }
 }
 

@@ -111,20 +111,22 @@ impl Http1 {
                 RequestBody::http1(reader, &self.connection.limits),
             )
         };
-        let mut request = Request::new(body);
-        (*request.method_mut(), *request.uri_mut(), *request.version_mut(), *request.headers_mut()) =
-            (method, uri, version, headers);
-        let active = ActiveRequest::begin(&self.connection, &request);
-        let beyond = Beyond {
-            // With a body it is passed over (RFC 9110, 7.8): where the other protocol begins would be known at its end only,
-            // and a backend that agreed before would have failed.
-            upgrade: if wants_upgrade && framing.is_empty() { Upgrade::of_http1(request.headers()) } else { None },
-            informational: (version == Version::HTTP_11).then(|| self.interim.informational()),
-        };
-
         let response = {
             let connection = Arc::clone(&self.connection);
-            let mut answer = pin!(forward(&connection, request, beyond, active));
+            let informational = (version == Version::HTTP_11).then(|| self.interim.informational());
+            let forwarded = {
+                // In a block, for what was lent stays in the future, and each idle connection has its memory.
+                let mut request = Request::new(body);
+                (*request.method_mut(), *request.uri_mut(), *request.version_mut(), *request.headers_mut()) =
+                    (method, uri, version, headers);
+                let active = ActiveRequest::begin(&self.connection, &request);
+                // With a body it is passed over (RFC 9110, 7.8): where the other protocol begins would be known at its end
+                // only, and a backend that agreed before would have failed.
+                let may_upgrade = wants_upgrade && framing.is_empty();
+                let upgrade = if may_upgrade { Upgrade::of_http1(request.headers()) } else { None };
+                forward(&connection, request, Beyond { upgrade, informational }, active)
+            };
+            let mut answer = pin!(forwarded);
             poll_fn(|cx| {
                 loop {
                     let polled = answer.as_mut().poll(cx);
