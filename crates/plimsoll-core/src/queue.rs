@@ -7,12 +7,12 @@
 //! when its thread gets to it, which is late on a busy machine. Until then the slot would stay
 //! empty, and the waiter would hold up all behind it.
 //!
-//! Lines are chosen by the hash of the client ([`LINES`] of them: *stochastic fairness queueing*, McKenney, INFOCOM 1990),
+//! Lines are chosen by the hash of the client (`LINES` of them: *stochastic fairness queueing*, McKenney, INFOCOM 1990),
 //! so memory does not grow with the number of clients. When the queue is full, a newcomer displaces the last request of
 //! the longest line, if that is longer than its own would be (as in FQ-CoDel, RFC 8290, 4.1.3).
 //!
 //! A request whose holder has its share of slots ([`Shares`](crate::slots::Shares)) is passed over, and others behind it are
-//! looked at, up to [`MAX_LOOK`] in a line.
+//! looked at, up to `MAX_LOOK` in a line.
 //!
 //! A request that has tried some backends already gets one of them again rather than none. So does
 //! a further attempt that need not wait ([`Balancer::pick_except`](crate::Balancer::pick_except)).
@@ -21,7 +21,7 @@
 //!
 //! Call [`Queue::serve`] until it returns `None` after all that may free a slot: a request finished, a backend was added
 //! or changed state, the configuration changed. Then no request waits that could have a slot. Each
-//! step takes time in proportion to the lines that have waiters, at most [`LINES`].
+//! step takes time in proportion to the lines that have waiters, at most `LINES`.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

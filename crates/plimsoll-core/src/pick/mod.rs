@@ -15,7 +15,7 @@
 //!
 //! Failures are a penalty in each: policies read a load that counts them in, not the bare count of active
 //! requests, and the balancer, which keeps a failing backend with a probability below one. Rate-limited answers are one as well,
-//! as far as a backend gives them more often than the others ([`rate_limits`]).
+//! as far as a backend gives them more often than the others (`rate_limits`).
 
 use core::fmt;
 use core::str::FromStr;
