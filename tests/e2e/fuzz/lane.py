@@ -118,11 +118,13 @@ class Lane:
         self._asked = 0
         self._bystanders: dict[int, list[Bystander]] = {}
         self._round_trips: dict[str, Bystander] = {}
+        # Probes that were reported as unanswered, and may reach a backend yet.
+        self._late: list[Request] = []
 
     async def open(self) -> None:
         self.servers = {
-            "http1": backends.Server(backends.Http1, lambda: self._round_trip("http1")),
-            "http2": backends.Server(backends.Http2, lambda: self._round_trip("http2")),
+            "http1": backends.Server(backends.Http1, lambda: self._round_trip("http2")),
+            "http2": backends.Server(backends.Http2, lambda: self._round_trip("http1")),
         }
         for server in self.servers.values():
             await server.listen(free_port())
@@ -404,7 +406,8 @@ class Lane:
     # Bystanders.
 
     async def _round_trip(self, backend: str) -> None:
-        """One request through the proxy, whatever its answer is."""
+        """One request through the proxy, whatever its answer is: to the other backend, since one to the backend that holds a
+        connection could wait on just that connection."""
         loop = asyncio.get_running_loop()
         if backend not in self._round_trips or self._round_trips[backend].closed:
             _, self._round_trips[backend] = await loop.create_connection(Bystander, "127.0.0.1", self.ports[backend])
@@ -419,19 +422,22 @@ class Lane:
             mine.append(bystander)
         self._bystanders[port] = mine
         asked = []
+        batch.sent += [(None, probe) for probe in self._late]
         for bystander in mine[: len(batch.indices)]:
             self._asked += 1
             probe = _get(b"/o/%d" % self._asked)
             batch.sent.append((None, probe))
-            asked.append((probe, bystander.ask(_raw(probe))))
-        await asyncio.wait([answer for _, answer in asked], timeout=self.patience)
+            asked.append((probe, bystander, bystander.ask(_raw(probe))))
+        await asyncio.wait([answer for _, _, answer in asked], timeout=self.patience)
         if batch.direction.endswith("responses"):
             # What the backend sent on which stream is known then.
             batch.server.take()
-        for probe, answer in asked:
+        for probe, bystander, answer in asked:
             if answer.done():
                 self._check_probe(batch, None, probe, answer.result(), [])
             else:
+                bystander.transport.abort()
+                self._late.append(probe)
                 batch.find("unanswered", None, f"the probe {probe.target!r} of a bystander")
 
 
