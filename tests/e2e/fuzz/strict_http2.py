@@ -97,7 +97,10 @@ def read_request_head(fields: Fields) -> Request:
         if set(pseudo) != {b":method", b":authority"}:
             raise Malformed("CONNECT")
         return Request(method, names[0], host, rest, length=_length(rest))
-    if pseudo.get(b":scheme", b"").lower() not in (b"http", b"https"):
+    # RFC 9113, 8.3.1 allows any scheme, and the proxy refuses all but two. It sees none where a request names no host, since
+    # h2 drops it; nor does the backend, which gets the scheme of the proxy's own connection.
+    is_web = pseudo.get(b":scheme", b"").lower() in (b"http", b"https")
+    if not is_web and not (lists and b":scheme" in pseudo):
         raise Malformed("scheme")
     if not _PATH.fullmatch(path) and not (path == b"*" and method == b"OPTIONS"):
         raise Malformed("path")
