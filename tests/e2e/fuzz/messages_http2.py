@@ -77,7 +77,8 @@ def _fields(rng: random.Random, fields: Fields, tricks: int) -> Fields:
         elif kind == 3:
             fields = [*fields, rng.choice(_FRAMING)]
         else:
-            fields = [*fields, rng.choice(fields)]
+            # Earlier tricks may have taken the last field away.
+            fields = [*fields, rng.choice(fields or _FRAMING)]
     return fields
 
 
