@@ -222,7 +222,7 @@ def test_proxies_hand_over_a_port_without_loss(fleet: Fleet) -> None:
     load: RunningLoad = fleet.load(old.url, "--rate", "200", "--duration", "8s", "--connections", "8")
     admin_port = free_port()
     path = fleet.directory / "successor.toml"
-    path.write_text(config(old.port, admin_port, addresses))
+    path.write_text(config(old.port, admin_port, addresses, listener="share_port = true"))
     new = Proxy("successor", ["-c", str(path)], old.port, admin_port, fleet.directory)
     fleet.processes.append(new)
     wait_until("the successor is ready", lambda: accepts(admin_port) and new.admin.get("/readyz")[0] == 200, 5)

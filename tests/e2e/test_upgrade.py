@@ -324,7 +324,8 @@ def test_difference_is_told_before_a_reload_and_logged_after(fleet: Fleet) -> No
     proxy.signal(signal.SIGHUP)
     wait_until("the admin port has moved", lambda: accepts(admin_port))
     wait_until("the old one is closed", lambda: not accepts(int(proxy.admin.url.rpartition(":")[2])))
-    assert "max_connections 10000 -> 500" in proxy.output()
+    # The log is written by a thread of its own.
+    wait_until("it is logged", lambda: "max_connections 10000 -> 500" in proxy.output())
 
     path.write_text("threads = 7\n" + new)
     done = run([PLIMSOLL, "check", "-c", str(path), "--diff", str(old), "--json"])
