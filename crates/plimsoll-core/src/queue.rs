@@ -103,7 +103,7 @@ impl<C> Default for Queue<C> {
     }
 }
 
-/// The line of these holders: by client alone, since what it asks for is the client's to choose.
+/// The line of these holders: by client alone, since a client can ask for any number of endpoints.
 fn line_of(holders: Holders) -> usize {
     (holders.client.hash() >> 24) as usize % LINES
 }

@@ -223,7 +223,7 @@ async fn request_of_a_client_that_left_keeps_its_slot_until_the_backend_is_done(
     assert_eq!(next.await.unwrap().unwrap().status(), StatusCode::OK);
 }
 
-/// What a drained backend still has is no reason to refuse what another could take.
+/// Requests that a drained backend still has do not keep others from a second backend.
 #[tokio::test]
 async fn slots_of_a_drained_backend_are_not_counted_against_the_others() {
     let release = Arc::new(Semaphore::new(0));
