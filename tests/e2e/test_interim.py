@@ -227,7 +227,7 @@ def test_early_hints_reach_clients_that_know_them(proxy: Proxy) -> None:
         assert (hints.status, hints.get("link")) == (103, "</a.css>; rel=preload")
         assert client.read_response().status == 200
     with http2.Connection.to(proxy.port) as client:
-        # Over HTTP/2 they are dropped (docs/operating.md).
+        # Over HTTP/2 they are dropped (docs/edge.md).
         answered = client.fetch(1, http2.request(path=b"/hints/2"))
         assert (answered.status, answered.interim) == (200, [])
 
