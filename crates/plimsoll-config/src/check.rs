@@ -38,11 +38,11 @@ impl<'p> Checker<'p> {
     }
 
     /// Reports a problem of the setting at `path`, unless that could not even be read.
-    pub fn report(&mut self, path: impl Into<String>, reason: impl Into<String>, mend: impl Into<String>) {
+    pub fn report(&mut self, path: impl Into<String>, reason: impl Into<String>, help: impl Into<String>) {
         let path = path.into();
         let position = self.places.find(&path);
         if self.is_readable(&path) && !self.places.is_guess(position) {
-            self.problems.push(Problem { path, position, reason: reason.into(), mend: mend.into() });
+            self.problems.push(Problem { path, position, reason: reason.into(), help: help.into() });
         }
     }
 

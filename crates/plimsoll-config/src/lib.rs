@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The proxy's configuration and the simulator's scenarios are different files for the same person, who is owed the
-//! same care by both: each problem with its path, line and column, its reason and its mend; the effective file with
+//! same care by both: each problem with its path, line and column, its reason and its help; the effective file with
 //! every default; documentation that cannot drift. So the reader is a crate of its own, which knows no setting of
 //! either. A file's owner describes its tables ([`Table`]) and the values that only it has ([`values!`]), and states
 //! the rules over several settings with a [`Checker`].
@@ -30,7 +30,7 @@ pub use balancer::{check_balancer, span_or_off};
 pub use check::Checker;
 pub use flat::flat;
 pub use print::{Setting, inline, print, settings};
-pub use problem::{ConfigError, Flaw, Position, Problem, did_you_mean, mend_name};
+pub use problem::{ConfigError, Flaw, Position, Problem, did_you_mean, help_for_name};
 pub use read::{OFF, Places, Read, Reading, kind, load, read};
 pub use table::{Table, Value, Visitor};
 pub use toml::Spanned;

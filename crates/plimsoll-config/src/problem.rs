@@ -1,6 +1,6 @@
-//! What is wrong with a configuration: where, why, and how to mend it.
+//! What is wrong with a configuration: where, why, and how to fix it.
 //!
-//! A user who gets one problem per run mends a file of ten mistakes in ten runs, so a check never
+//! A user who gets one problem per run fixes a file of ten mistakes in ten runs, so a check never
 //! stops at the first: everything that can be said about a file is said at once, in the order of
 //! the file. Each problem names its place twice: by path (`clusters.web.backends[2].address`), which
 //! survives reformatting, and by line and column, which an editor can jump to.
@@ -41,7 +41,7 @@ pub struct Problem {
     /// What is wrong.
     pub reason: String,
     /// What to do about it.
-    pub mend: String,
+    pub help: String,
 }
 
 /// `line:column: path: reason`, with what to do on a second line.
@@ -53,7 +53,7 @@ impl fmt::Display for Problem {
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
-        write!(f, "{}\n    mend: {}", self.reason, self.mend)
+        write!(f, "{}\n    mend: {}", self.reason, self.help)
     }
 }
 
@@ -63,13 +63,13 @@ pub struct Flaw {
     /// What is wrong.
     pub reason: String,
     /// What to do about it.
-    pub mend: String,
+    pub help: String,
 }
 
 impl Flaw {
     /// What is wrong, and what to do about it.
-    pub fn new(reason: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { reason: reason.into(), mend: mend.into() }
+    pub fn new(reason: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { reason: reason.into(), help: help.into() }
     }
 }
 
@@ -130,9 +130,9 @@ pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// The mend for a name that is none of `known`: the likely one, and the whole list if it is short.
+/// The help for a name that is none of `known`: the likely one, and the whole list if it is short.
 #[must_use]
-pub fn mend_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+pub fn help_for_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(meant) = did_you_mean(name, known.clone()) {
         return format!("did you mean \"{meant}\"?");
     }

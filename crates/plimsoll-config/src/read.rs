@@ -68,8 +68,8 @@ pub struct Read<T> {
 /// That it cannot be read.
 pub fn load(file: &Path) -> Result<String, ConfigError> {
     fs::read_to_string(file).map_err(|error| {
-        let mend = "name a TOML file in UTF-8 that this user may read".to_owned();
-        let problem = Problem { path: String::new(), position: None, reason: format!("cannot be read: {error}"), mend };
+        let help = "name a TOML file in UTF-8 that this user may read".to_owned();
+        let problem = Problem { path: String::new(), position: None, reason: format!("cannot be read: {error}"), help };
         ConfigError::new(&file.display().to_string(), vec![problem])
     })
 }
@@ -81,11 +81,11 @@ pub fn read<T: Table + Default>(text: &str) -> Read<T> {
     let mut reading = Reading::new(text, tables_with::<T>);
     for error in &syntax_errors {
         reading.span = error.span().unwrap_or(0..0);
-        let mend = match error.message() {
+        let help = match error.message() {
             "duplicate key" => "remove one of the two",
             _ => "correct the TOML here (strings need quotes, tables a [header])",
         };
-        reading.problem(error.message(), mend);
+        reading.problem(error.message(), help);
     }
     let syntax_problems = reading.problems.len();
     let mut root = T::default();
@@ -127,12 +127,12 @@ impl<'t> Reading<'t> {
 
 impl Reading<'_> {
     /// Reports a problem at the present place.
-    pub fn problem(&mut self, reason: impl Into<String>, mend: impl Into<String>) {
+    pub fn problem(&mut self, reason: impl Into<String>, help: impl Into<String>) {
         self.problems.push(Problem {
             path: self.path.clone(),
             position: Some(Position::of(self.text, self.span.start)),
             reason: reason.into(),
-            mend: mend.into(),
+            help: help.into(),
         });
     }
 
@@ -143,7 +143,7 @@ impl Reading<'_> {
 
     /// The value, or the report of its flaw.
     pub fn take<T>(&mut self, value: Result<T, Flaw>) -> Option<T> {
-        value.map_err(|flaw| self.problem(flaw.reason, flaw.mend)).ok()
+        value.map_err(|flaw| self.problem(flaw.reason, flaw.help)).ok()
     }
 
     /// Does `read` with `segment` (`.key` or `[index]`) as the present place.
@@ -164,8 +164,8 @@ impl Reading<'_> {
         let known = reader.known;
         for (key, _) in table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
             self.within(&format!(".{}", key.get_ref()), key.span(), |reading| {
-                let mend = unknown::mend(key.get_ref(), &known, reading.tables_with);
-                reading.problem("there is no such setting", mend);
+                let help = unknown::help(key.get_ref(), &known, reading.tables_with);
+                reading.problem("there is no such setting", help);
             });
         }
     }
@@ -185,7 +185,7 @@ impl Reading<'_> {
 pub(crate) fn how_to_write<T: Value>() -> Option<String> {
     let mut reading = Reading::new("", |_| Vec::new());
     let _ = T::read(&Spanned::new(0..0, DeValue::Boolean(false)), &mut reading);
-    reading.problems.into_iter().next().map(|problem| problem.mend)
+    reading.problems.into_iter().next().map(|problem| problem.help)
 }
 
 /// What a value is, in the words of TOML's users.
@@ -244,7 +244,7 @@ impl Visitor for Reader<'_, '_, '_> {
                     path,
                     position: Some(position),
                     reason: MISSING.to_owned(),
-                    mend: match how_to_write::<T>() {
+                    help: match how_to_write::<T>() {
                         Some(how) => format!("add {key} = ...; {how}"),
                         None => format!("add {key} = ..."),
                     },
@@ -288,8 +288,8 @@ impl Visitor for Reader<'_, '_, '_> {
     fn tables<T: Table + Default>(&mut self, key: &'static str, tables: &mut Vec<T>) {
         self.at(key, |reading, found| {
             let DeValue::Array(items) = found.get_ref() else {
-                let mend = format!("write [[{key}]], with two brackets: there can be several");
-                return reading.problem(format!("expected a list of tables, found {}", kind(found.get_ref())), mend);
+                let help = format!("write [[{key}]], with two brackets: there can be several");
+                return reading.problem(format!("expected a list of tables, found {}", kind(found.get_ref())), help);
             };
             for (i, item) in items.iter().enumerate() {
                 let mut table = T::default();
@@ -302,8 +302,8 @@ impl Visitor for Reader<'_, '_, '_> {
     fn named<T: Table + Default>(&mut self, key: &'static str, tables: &mut BTreeMap<String, T>) {
         self.at(key, |reading, found| {
             let DeValue::Table(items) = found.get_ref() else {
-                let mend = format!("write [{key}.NAME], with a name of your choice");
-                return reading.problem(format!("expected named tables, found {}", kind(found.get_ref())), mend);
+                let help = format!("write [{key}.NAME], with a name of your choice");
+                return reading.problem(format!("expected named tables, found {}", kind(found.get_ref())), help);
             };
             for (name, item) in items.iter() {
                 let mut table = T::default();

@@ -7,7 +7,7 @@
 use crate::problem::{did_you_mean, normal};
 
 /// Words of other programs, and what is meant by them where there is a setting of that name. They decide on nothing but the
-/// text of a mend.
+/// text of a help.
 const OTHERS_WORDS: [(&[&str], &str); 10] = [
     (&["listen", "bind", "port"], "address"),
     (&["address", "bind", "port"], "listen"),
@@ -24,8 +24,8 @@ const OTHERS_WORDS: [(&[&str], &str); 10] = [
 /// More settings than this share a word by chance.
 const MOST_MEANT: usize = 4;
 
-/// How to mend that `key` is none of `known`, the settings of its table. `tables_with` names the tables that have it.
-pub(crate) fn mend(key: &str, known: &[&'static str], tables_with: fn(&str) -> Vec<String>) -> String {
+/// Help where `key` is none of `known`, the settings of its table. `tables_with` names the tables that have it.
+pub(crate) fn help(key: &str, known: &[&'static str], tables_with: fn(&str) -> Vec<String>) -> String {
     let meant = meant(key, known);
     if !meant.is_empty() {
         let quoted: Vec<String> = meant.iter().map(|name| format!("\"{name}\"")).collect();
@@ -116,24 +116,24 @@ mod tests {
             ("port", &["address", "name"], "did you mean \"address\"?"),
             ("key", &["certificates", "client_ca"], "did you mean \"certificates\"?"),
         ] {
-            assert_eq!(mend(key, known, nowhere), expected, "{key}");
+            assert_eq!(help(key, known, nowhere), expected, "{key}");
         }
     }
 
     #[test]
     fn the_most_of_something_is_never_taken_for_the_least() {
-        assert_eq!(mend("max_connection", &["min_connections"], nowhere), "remove it; settings here: min_connections");
+        assert_eq!(help("max_connection", &["min_connections"], nowhere), "remove it; settings here: min_connections");
     }
 
     #[test]
     fn a_word_that_many_settings_share_names_none() {
         let known = ["max_a", "max_b", "max_c", "max_d", "max_e"];
-        assert!(mend("max", &known, nowhere).starts_with("remove it"));
+        assert!(help("max", &known, nowhere).starts_with("remove it"));
     }
 
     #[test]
     fn what_is_nowhere_here_is_named_where_it_is() {
         let tables = |_: &str| ["[drain]", "[[arms]]", "[log]"].map(str::to_owned).to_vec();
-        assert_eq!(mend("zzz", &CLUSTER, tables), "it is a setting of [drain], [[arms]] and [log]");
+        assert_eq!(help("zzz", &CLUSTER, tables), "it is a setting of [drain], [[arms]] and [log]");
     }
 }

@@ -13,7 +13,7 @@ use plimsoll_core::{Ratio, Weight};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::problem::{Flaw, mend_name};
+use crate::problem::{Flaw, help_for_name};
 use crate::read::{Reading, how_to_write, kind};
 use crate::table::Value;
 
@@ -80,15 +80,15 @@ pub fn choice<T: Copy>(value: &DeValue<'_>, what: &str, choices: &[(&'static str
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, choice)| *choice)
-        .ok_or_else(|| Flaw::new(format!("\"{name}\" is not {what}"), mend_name(name, names)))
+        .ok_or_else(|| Flaw::new(format!("\"{name}\" is not {what}"), help_for_name(name, names)))
 }
 
 fn duration(text: &str) -> Result<Duration, Flaw> {
-    let mend = "write a number above zero with a unit, such as \"250ms\", \"10s\" or \"5m\"";
+    let help = "write a number above zero with a unit, such as \"250ms\", \"10s\" or \"5m\"";
     match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err(Flaw::new("must be longer than zero", mend)),
+        Ok(Duration::ZERO) => Err(Flaw::new("must be longer than zero", help)),
         Ok(duration) => Ok(duration),
-        Err(_) => Err(Flaw::new(format!("\"{text}\" is not a duration"), mend)),
+        Err(_) => Err(Flaw::new(format!("\"{text}\" is not a duration"), help)),
     }
 }
 
@@ -126,16 +126,16 @@ fn ratio(value: &DeValue<'_>) -> Result<Ratio, Flaw> {
         }
         other => number(other),
     };
-    let mend = "write a share such as \"10%\" or 0.1, from 0 to 1";
-    let share = share.ok_or_else(|| Flaw::new(format!("expected a share, found {}", kind(value)), mend))?;
-    Ratio::new(share).ok_or_else(|| Flaw::new(format!("{} is not a share of a whole", kind(value)), mend))
+    let help = "write a share such as \"10%\" or 0.1, from 0 to 1";
+    let share = share.ok_or_else(|| Flaw::new(format!("expected a share, found {}", kind(value)), help))?;
+    Ratio::new(share).ok_or_else(|| Flaw::new(format!("{} is not a share of a whole", kind(value)), help))
 }
 
 fn weight(value: &DeValue<'_>) -> Result<Weight, Flaw> {
     let range = Weight::RANGE;
-    let mend = format!("write a number from {} to {}; 1 is ordinary, 2 is twice as much", range.start(), range.end());
-    let number = number(value).ok_or_else(|| Flaw::new(format!("expected a weight, found {}", kind(value)), &mend))?;
-    Weight::new(number).ok_or_else(|| Flaw::new(format!("{number} is not a weight"), mend))
+    let help = format!("write a number from {} to {}; 1 is ordinary, 2 is twice as much", range.start(), range.end());
+    let number = number(value).ok_or_else(|| Flaw::new(format!("expected a weight, found {}", kind(value)), &help))?;
+    Weight::new(number).ok_or_else(|| Flaw::new(format!("{number} is not a weight"), help))
 }
 
 /// A whole number of at least `least`, which fits `T`.
@@ -143,15 +143,15 @@ fn weight(value: &DeValue<'_>) -> Result<Weight, Flaw> {
 /// # Errors
 /// That it is not a whole number, or too small or too large.
 pub fn whole<T: TryFrom<i64>>(value: &DeValue<'_>, least: i64) -> Result<T, Flaw> {
-    let mend = format!("write a whole number of at least {least}, without quotes");
+    let help = format!("write a whole number of at least {least}, without quotes");
     let DeValue::Integer(number) = value else {
-        return Err(Flaw::new(format!("expected a whole number, found {}", kind(value)), mend));
+        return Err(Flaw::new(format!("expected a whole number, found {}", kind(value)), help));
     };
     i64::from_str_radix(number.as_str(), number.radix())
         .ok()
         .filter(|number| *number >= least)
         .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| Flaw::new(format!("{number} is out of range"), mend))
+        .ok_or_else(|| Flaw::new(format!("{number} is out of range"), help))
 }
 
 /// Implements [`Value`] for types of the crate that calls it, each by a function from the TOML value to a result, and
@@ -205,9 +205,9 @@ values! {
 impl<T: Value> Value for Vec<T> {
     fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
         let DeValue::Array(items) = value.get_ref() else {
-            let mut mend = "write it in brackets: [..., ...]".to_owned();
-            mend.extend(how_to_write::<T>().map(|how| format!("; for each, {how}")));
-            reading.problem(format!("expected a list, found {}", kind(value.get_ref())), mend);
+            let mut help = "write it in brackets: [..., ...]".to_owned();
+            help.extend(how_to_write::<T>().map(|how| format!("; for each, {how}")));
+            reading.problem(format!("expected a list, found {}", kind(value.get_ref())), help);
             return None;
         };
         let mut list = Self::new();

@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::print::{Setting, inline, list};
-use crate::problem::{Flaw, mend_name};
+use crate::problem::{Flaw, help_for_name};
 use crate::read::{Reading, kind};
 use crate::table::{Table, Value, Visitor};
 use crate::value::quoted;
@@ -36,7 +36,7 @@ pub trait Variants: Sized + Clone {
     /// What is wrong with its settings together.
     ///
     /// # Errors
-    /// That, with the mend.
+    /// That, with the help.
     fn check(&self) -> Result<(), Flaw> {
         Ok(())
     }
@@ -67,7 +67,7 @@ fn named<T: Variants>(name: &str) -> Result<T, Flaw> {
     let all = T::all();
     let names: Vec<&str> = all.iter().map(|(known, _)| *known).collect();
     let found = all.iter().find(|(known, _)| *known == name).map(|(_, variant)| variant.clone());
-    found.ok_or_else(|| Flaw::new(format!("\"{name}\" is not {}", T::WHAT), mend_name(name, names)))
+    found.ok_or_else(|| Flaw::new(format!("\"{name}\" is not {}", T::WHAT), help_for_name(name, names)))
 }
 
 /// Reads the settings of `variant` from `table`.
@@ -193,7 +193,7 @@ mod tests {
 
     fn problems(text: &str) -> Vec<String> {
         let problems = read::<File>(text).problems;
-        problems.iter().map(|problem| format!("{}: {} ({})", problem.path, problem.reason, problem.mend)).collect()
+        problems.iter().map(|problem| format!("{}: {} ({})", problem.path, problem.reason, problem.help)).collect()
     }
 
     #[test]
@@ -215,12 +215,12 @@ mod tests {
 
     #[test]
     fn what_belongs_to_another_variant_or_is_missing_is_told() {
-        let mend = "(write { kind = ..., ... }, with kind one of \"flat\", \"ramp\")";
+        let help = "(write { kind = ..., ... }, with kind one of \"flat\", \"ramp\")";
         for (text, problem) in [
             ("course = \"rampp\"", "course: \"rampp\" is not a course (did you mean \"ramp\"?)".to_owned()),
             ("course = \"ramp\"", "course.over: is missing (add over = ...; write it as a number with a unit, in quotes, such as \"10s\" or \"250ms\")".to_owned()),
-            ("course = 3", format!("course: expected a course, found the number 3 {mend}")),
-            ("course = {}", format!("course: does not say which it is: kind is missing {mend}")),
+            ("course = 3", format!("course: expected a course, found the number 3 {help}")),
+            ("course = {}", format!("course: does not say which it is: kind is missing {help}")),
             (
                 "course = { kind = \"flat\", steps = 2 }",
                 "course.steps: there is no such setting (remove it; settings here: kind)".to_owned(),

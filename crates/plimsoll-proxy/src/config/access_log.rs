@@ -47,7 +47,7 @@ impl Config {
             position: self.places.find(&path),
             path,
             reason: format!("{} cannot be opened: {cause}", named.display()),
-            mend: "let this user write there, or choose another path".to_owned(),
+            help: "let this user write there, or choose another path".to_owned(),
         };
         ConfigError::new(&self.source_name, vec![problem])
     }

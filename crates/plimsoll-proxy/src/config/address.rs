@@ -156,8 +156,8 @@ impl Value for Backend {
                 Some(backend)
             }
             other => {
-                let mend = "write \"10.0.0.1:8080\" or { address = \"10.0.0.1:8080\", weight = 2 }";
-                reading.problem(format!("expected a backend, found {}", kind(other)), mend);
+                let help = "write \"10.0.0.1:8080\" or { address = \"10.0.0.1:8080\", weight = 2 }";
+                reading.problem(format!("expected a backend, found {}", kind(other)), help);
                 None
             }
         }

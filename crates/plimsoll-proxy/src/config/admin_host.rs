@@ -20,8 +20,8 @@ impl AdminHost {
     }
 
     fn parse(host: &str) -> Result<Self, Flaw> {
-        let mend = "write a name without a port, such as \"proxy.internal\" or \"*.proxy.internal\"";
-        HostPattern::parse(host).map(Self).map_err(|flaw| Flaw::new(flaw.reason, mend))
+        let help = "write a name without a port, such as \"proxy.internal\" or \"*.proxy.internal\"";
+        HostPattern::parse(host).map(Self).map_err(|flaw| Flaw::new(flaw.reason, help))
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use plimsoll::client::Protocol;
-use plimsoll_config::{Checker, Places, check_balancer, mend_name};
+use plimsoll_config::{Checker, Places, check_balancer, help_for_name};
 use plimsoll_core::subset::{Algorithm, SubsetConfig};
 
 use super::Problem;
@@ -21,18 +21,18 @@ use super::route::{Leads, Route};
 use super::subset::Identity;
 use super::tls::ClientCertificate;
 
-/// How to mend a name.
-const NAME_MEND: &str = "use letters, digits, \"-\", \"_\" and \".\": the name stands in URLs and metrics";
+/// Help for a bad name.
+const NAME_HELP: &str = "use letters, digits, \"-\", \"_\" and \".\": the name stands in URLs and metrics";
 
-/// How to mend what only a gate looks at.
-const INBOUND_MEND: &str = "add [clusters.NAME.inbound] with pid_file = \"/run/app.pid\", or remove it";
+/// Help for a setting that only a gate uses.
+const INBOUND_HELP: &str = "add [clusters.NAME.inbound] with pid_file = \"/run/app.pid\", or remove it";
 
-/// How to mend that nobody says who a customer is.
-const CUSTOMER_HEADER_MEND: &str =
+/// Help where no listener names the header of customers.
+const CUSTOMER_HEADER_HELP: &str =
     "add customer_header = \"x-customer\" to a listener whose senders are trusted with it";
 
-/// How to mend that nobody asks for customers.
-const CUSTOMERS_MEND: &str =
+/// Help where no gate or route uses customers.
+const CUSTOMERS_HELP: &str =
     "add [clusters.NAME.inbound] with pid_file = \"/run/app.pid\", or a route with customers = [\"...\"], or remove it";
 
 /// Whether `name` has only characters that a name may have.
@@ -71,8 +71,8 @@ struct Rules<'p> {
 }
 
 impl Rules<'_> {
-    fn report(&mut self, path: impl Into<String>, reason: impl Into<String>, mend: impl Into<String>) {
-        self.checker.report(path, reason, mend);
+    fn report(&mut self, path: impl Into<String>, reason: impl Into<String>, help: impl Into<String>) {
+        self.checker.report(path, reason, help);
     }
 
     /// Reports backends that are the very listener whose requests they are to answer: each would come in again, for ever.
@@ -107,13 +107,13 @@ impl Rules<'_> {
         for (path, limits) in named.chain(others) {
             limits.check(&path, &mut self.checker);
             if let Some(Err(flaw)) = path.strip_prefix("customers.").map(CustomerName::parse) {
-                self.report(&path, flaw.reason, flaw.mend);
+                self.report(&path, flaw.reason, flaw.help);
             }
             if !has_gate {
-                self.report(path, "is not looked at: no cluster has a gate, which is who keeps limits", INBOUND_MEND);
+                self.report(path, "is not looked at: no cluster has a gate, which is who keeps limits", INBOUND_HELP);
             } else if !are_named {
                 let reason = "is not looked at: no listener is told how requests name their customer";
-                self.report(path, reason, CUSTOMER_HEADER_MEND);
+                self.report(path, reason, CUSTOMER_HEADER_HELP);
             }
         }
     }
@@ -151,7 +151,7 @@ impl Rules<'_> {
             }
             if listener.name != listener.address.to_string() && !is_name(&listener.name) {
                 let reason = format!("\"{}\" is not a name for a listener", listener.name);
-                self.report(format!("{path}.name"), reason, NAME_MEND);
+                self.report(format!("{path}.name"), reason, NAME_HELP);
             }
             if raw.admin.listen.is_some_and(|admin| overlap(listener.address, admin)) {
                 let reason = format!("{} is the address of the admin API", listener.address);
@@ -159,16 +159,16 @@ impl Rules<'_> {
             }
             if listener.proxy_protocol.is_some() && listener.trusted_proxies.is_empty() {
                 let reason = "nobody is trusted to say who a client is, so every connection would be closed";
-                let mend = "add trusted_proxies = [\"10.0.0.0/8\"], with the addresses of the balancers in front";
-                self.report(format!("{path}.proxy_protocol"), reason, mend);
+                let help = "add trusted_proxies = [\"10.0.0.0/8\"], with the addresses of the balancers in front";
+                self.report(format!("{path}.proxy_protocol"), reason, help);
             }
             if listener.cohort_header.is_some() && !cohort_header_matters(raw, listener) {
                 let reason = "is not looked at: none of the clusters that its routes lead to has a gate";
-                self.report(format!("{path}.cohort_header"), reason, INBOUND_MEND);
+                self.report(format!("{path}.cohort_header"), reason, INBOUND_HELP);
             }
             if listener.customer_header.is_some() && !customer_header_matters(raw, listener) {
                 let reason = "is not looked at: none of its routes lists customers or keeps answers, and none of their clusters has a gate";
-                self.report(format!("{path}.customer_header"), reason, CUSTOMERS_MEND);
+                self.report(format!("{path}.customer_header"), reason, CUSTOMERS_HELP);
             }
             if listener.batch.is_some()
                 && let Some(cluster) =
@@ -180,8 +180,8 @@ impl Rules<'_> {
                 let reason = format!(
                     "the gate of cluster \"{cluster}\" (inbound) would turn requests away before they could wait"
                 );
-                let mend = "route its requests to a cluster without inbound, or remove it";
-                self.report(format!("{path}.batch"), reason, mend);
+                let help = "route its requests to a cluster without inbound, or remove it";
+                self.report(format!("{path}.batch"), reason, help);
             }
             if listener.max_header_size < LEAST_MAX_HEADER_SIZE {
                 let reason = "is too small for the heads of ordinary requests";
@@ -202,8 +202,8 @@ impl Rules<'_> {
         self.leads(raw, &path, route);
         for (k, name) in route.listeners.iter().enumerate() {
             if !raw.listeners.iter().any(|listener| listener.name == *name) {
-                let mend = mend_name(name, raw.listeners.iter().map(|listener| listener.name.as_str()));
-                self.report(format!("{path}.listeners[{k}]"), format!("there is no listener \"{name}\""), mend);
+                let help = help_for_name(name, raw.listeners.iter().map(|listener| listener.name.as_str()));
+                self.report(format!("{path}.listeners[{k}]"), format!("there is no listener \"{name}\""), help);
             }
         }
         for (k, method) in route.methods.iter().enumerate() {
@@ -220,7 +220,7 @@ impl Rules<'_> {
             && raw.clusters.get(name).is_some_and(|cluster| cluster.inbound.is_none())
         {
             let reason = format!("cluster \"{name}\" turns nobody away from whom this could be exempt");
-            self.report(format!("{path}.exempt"), reason, INBOUND_MEND);
+            self.report(format!("{path}.exempt"), reason, INBOUND_HELP);
         }
         for (k, customer) in route.customers.iter().enumerate() {
             if route.customers[..k].contains(customer) {
@@ -231,7 +231,7 @@ impl Rules<'_> {
         let mut listeners = raw.listeners.iter().filter(|listener| route.applies_to(&listener.name));
         if !route.customers.is_empty() && !listeners.any(|listener| listener.customer_header.is_some()) {
             let reason = "no listener of this route is told how requests name their customer";
-            self.report(format!("{path}.customers"), reason, CUSTOMER_HEADER_MEND);
+            self.report(format!("{path}.customers"), reason, CUSTOMER_HEADER_HELP);
         }
         let asks = |listener: &&Listener| {
             route.applies_to(&listener.name)
@@ -239,8 +239,8 @@ impl Rules<'_> {
         };
         if !route.client_names.is_empty() && raw.listeners.iter().find(asks).is_none() {
             let reason = "no listener of this route asks clients for certificates";
-            let mend = "add client_ca and client_certificate = \"required\" to the [listeners.tls] of one";
-            self.report(format!("{path}.client_names"), reason, mend);
+            let help = "add client_ca and client_certificate = \"required\" to the [listeners.tls] of one";
+            self.report(format!("{path}.client_names"), reason, help);
         }
         if let Some(j) = shadowing(raw, i, route) {
             let reason = format!("no request gets here: routes[{j}] takes all for {route}");
@@ -260,8 +260,8 @@ impl Rules<'_> {
             // What cannot be read, as a part or as a whole, was told as such.
             [] if *route == Route::default() && !self.checker.is_readable(path) => {}
             [] if places.iter().all(|(key, _)| self.checker.is_readable(&format!("{path}.{key}"))) => {
-                let mend = "add cluster = \"...\", answer = { status = 403 } or black_hole = true";
-                self.report(format!("{path}.cluster"), "is missing: the route leads nowhere", mend);
+                let help = "add cluster = \"...\", answer = { status = 403 } or black_hole = true";
+                self.report(format!("{path}.cluster"), "is missing: the route leads nowhere", help);
             }
             [first, second, ..] => {
                 let reason = format!("the route leads to its {first} already");
@@ -271,8 +271,8 @@ impl Rules<'_> {
         }
         match route.leads() {
             Leads::Cluster(name) if !raw.clusters.contains_key(name) && !raw.clusters.is_empty() => {
-                let mend = mend_name(name, raw.clusters.keys().map(String::as_str));
-                self.report(format!("{path}.cluster"), format!("there is no cluster \"{name}\""), mend);
+                let help = help_for_name(name, raw.clusters.keys().map(String::as_str));
+                self.report(format!("{path}.cluster"), format!("there is no cluster \"{name}\""), help);
             }
             Leads::Cluster(_) => {}
             Leads::Answer(_) | Leads::BlackHole => {
@@ -302,7 +302,7 @@ impl Rules<'_> {
         let path = format!("clusters.{name}");
         if !is_name(name) {
             let reason = format!("\"{name}\" is not a name for a cluster");
-            self.report(&path, reason, NAME_MEND);
+            self.report(&path, reason, NAME_HELP);
         }
         if cluster.backends.is_empty() {
             self.report(
@@ -314,11 +314,11 @@ impl Rules<'_> {
         let mut first: BTreeMap<_, usize> = BTreeMap::new();
         for (k, backend) in cluster.backends.iter().enumerate().filter(|(_, backend)| backend.address.port() > 0) {
             if let Some(j) = first.get(&backend.address) {
-                let mend = format!("remove it; for a larger share give backends[{j}] a weight");
+                let help = format!("remove it; for a larger share give backends[{j}] a weight");
                 self.report(
                     format!("{path}.backends[{k}]"),
                     format!("{} is backends[{j}] already", backend.address),
-                    mend,
+                    help,
                 );
             } else {
                 first.insert(&backend.address, k);
@@ -338,8 +338,8 @@ impl Rules<'_> {
         if cluster.proxy_protocol.is_some() && cluster.requests.protocol != Protocol::Http1 {
             if self.checker.is_set(&format!("{path}.protocol")) {
                 let reason = "a connection that names its client cannot be shared, as those of HTTP/2 are";
-                let mend = "write protocol = \"http1\" in the cluster, or remove this";
-                self.report(format!("{path}.proxy_protocol"), reason, mend);
+                let help = "write protocol = \"http1\" in the cluster, or remove this";
+                self.report(format!("{path}.proxy_protocol"), reason, help);
             } else {
                 cluster.requests.protocol = Protocol::Http1;
             }
@@ -367,21 +367,21 @@ impl Rules<'_> {
         let path = format!("clusters.{name}.subset");
         let Some(size) = cluster.subset.size else {
             if cluster.subset.algorithm.is_some() && !self.checker.is_set(&format!("{path}.size")) {
-                let mend = format!("add size = {}, or remove it", SubsetConfig::DEFAULT_SIZE);
-                self.report(format!("{path}.algorithm"), "is not looked at while there is no size", mend);
+                let help = format!("add size = {}, or remove it", SubsetConfig::DEFAULT_SIZE);
+                self.report(format!("{path}.algorithm"), "is not looked at while there is no size", help);
             }
             return;
         };
         let algorithm = cluster.subset.algorithm(identity);
         if algorithm == Algorithm::Ledger {
             let reason = "needs a coordinator that assigns backends, and there is none to name yet";
-            let mend = "write \"rocksteadier\", or \"deterministic\" where balance matters more than churn";
-            self.report(format!("{path}.algorithm"), reason, mend);
+            let help = "write \"rocksteadier\", or \"deterministic\" where balance matters more than churn";
+            self.report(format!("{path}.algorithm"), reason, help);
         } else if algorithm.needs_client_index() && identity.index.is_none() && self.checker.is_readable("client") {
             let reason = format!("{algorithm} needs this proxy's number among all that send to the cluster");
-            let mend =
+            let help =
                 "add [client] with index = 0 in the first proxy's file, 1 in the next, ..., or write \"rendezvous\"";
-            self.report(format!("{path}.algorithm"), reason, mend);
+            self.report(format!("{path}.algorithm"), reason, help);
         }
         // Names may stand for several backends: what is listed is the least that there are.
         let backends = cluster.backends.len() as u64;
@@ -407,11 +407,11 @@ impl Rules<'_> {
         let health = &cluster.health;
         if health.kind == Kind::Grpc && cluster.requests.protocol == Protocol::Http1 {
             let reason = "gRPC needs HTTP/2, which this cluster does not speak";
-            let mend = match cluster.proxy_protocol {
+            let help = match cluster.proxy_protocol {
                 Some(_) => "remove proxy_protocol, which goes with HTTP/1 only, or write another check",
                 None => "write protocol = \"auto\" or \"http2\" in the cluster, or another check",
             };
-            self.report(format!("{path}.check"), reason, mend);
+            self.report(format!("{path}.check"), reason, help);
         }
         if !self.checker.is_readable(&format!("{path}.check")) {
             return;
@@ -469,7 +469,7 @@ fn takes_all_of<T: PartialEq>(condition: &[T], other: &[T]) -> bool {
     condition.is_empty() == other.is_empty() && other.iter().all(|one| condition.contains(one))
 }
 
-/// What a file's settings are called as arguments, in reasons and mends. Longer texts come before those that are in them.
+/// What a file's settings are called as arguments, in reasons and help texts. Longer texts come before those that are in them.
 const AS_ARGUMENTS: [(&str, &str); 7] = [
     ("add [[listeners]] with address = \"0.0.0.0:8080\"", "add --from :8080"),
     ("list at least one, such as \"10.0.0.1:8080\"", "add --to 10.0.0.1:8080"),
@@ -480,7 +480,7 @@ const AS_ARGUMENTS: [(&str, &str); 7] = [
     ("admin.listen", "--admin"),
 ];
 
-/// Puts the problems that the command line's arguments cause at the arguments, with mends for these.
+/// Puts the problems that the command line's arguments cause at the arguments, with help for these.
 #[must_use]
 pub fn at_arguments(problem: Problem) -> Problem {
     let path = problem
@@ -489,7 +489,7 @@ pub fn at_arguments(problem: Problem) -> Problem {
         .replace("listeners", "--from")
         .replace(".address", "");
     let named = |text: String| AS_ARGUMENTS.iter().fold(text, |text, (setting, words)| text.replace(setting, words));
-    Problem { path, reason: named(problem.reason), mend: named(problem.mend), ..problem }
+    Problem { path, reason: named(problem.reason), help: named(problem.help), ..problem }
 }
 
 #[cfg(test)]

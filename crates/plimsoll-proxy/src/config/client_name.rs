@@ -21,9 +21,9 @@ pub enum ClientName {
 
 impl ClientName {
     fn parse(name: &str) -> Result<Self, Flaw> {
-        let mend = "write a name of a certificate, such as \"spiffe://example.com/web\", \"spiffe://example.com/web/*\", \
+        let help = "write a name of a certificate, such as \"spiffe://example.com/web\", \"spiffe://example.com/web/*\", \
                     \"web.example.com\" or \"*.example.com\"";
-        let flaw = || Flaw::new(format!("\"{name}\" is not the name of a client"), mend);
+        let flaw = || Flaw::new(format!("\"{name}\" is not the name of a client"), help);
         if let Some((scheme, rest)) = name.split_once("://") {
             let good = !scheme.is_empty() && !rest.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
             return match name.strip_suffix("/*") {

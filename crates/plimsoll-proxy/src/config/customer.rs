@@ -12,12 +12,12 @@ pub struct CustomerName(String);
 
 impl CustomerName {
     pub(crate) fn parse(name: &str) -> Result<Self, Flaw> {
-        let mend = "write it as it stands in the customer_header, such as \"acme\"";
+        let help = "write it as it stands in the customer_header, such as \"acme\"";
         // The codecs take blanks around a value for no part of it.
         let is_value = !name.is_empty() && name.trim() == name && HeaderValue::from_str(name).is_ok();
         is_value
             .then(|| Self(name.to_owned()))
-            .ok_or_else(|| Flaw::new(format!("\"{name}\" is not the name of a customer"), mend))
+            .ok_or_else(|| Flaw::new(format!("\"{name}\" is not the name of a customer"), help))
     }
 
     /// The name.
@@ -68,8 +68,8 @@ impl Table for CustomerLimits {
 
 values! {
     SoftLimit: |v| {
-        let mend = format!("write a number from {} to {}, without quotes, such as 2 or 0.5", Weight::RANGE.start(), Weight::RANGE.end());
-        number(v).and_then(Weight::new).map(Self).ok_or_else(|| Flaw::new("is not a number of CPUs", mend))
+        let help = format!("write a number from {} to {}, without quotes, such as 2 or 0.5", Weight::RANGE.start(), Weight::RANGE.end());
+        number(v).and_then(Weight::new).map(Self).ok_or_else(|| Flaw::new("is not a number of CPUs", help))
     }, |limit| format!("{:?}", limit.0.as_f64());
     CustomerName: |v| CustomerName::parse(text(v, "the name of a customer", "a name in quotes, such as \"acme\"")?), |name| quoted(name);
 }

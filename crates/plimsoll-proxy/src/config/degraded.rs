@@ -43,12 +43,12 @@ impl Degraded {
     /// Reports what its settings, those at `path`, cannot be together.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
         if self.max_stale.is_none() && self.answer.is_none() && checker.is_readable(path) {
-            let mend = "add max_stale = \"10m\", or answer = { body = \"...\" }";
-            checker.report(path, "has nothing to give in place of an error", mend);
+            let help = "add max_stale = \"10m\", or answer = { body = \"...\" }";
+            checker.report(path, "has nothing to give in place of an error", help);
         }
         if self.on.is_empty() {
-            let mend = "name at least one, such as \"overloaded\", or leave it out";
-            checker.report(format!("{path}.on"), "names no error", mend);
+            let help = "name at least one, such as \"overloaded\", or leave it out";
+            checker.report(format!("{path}.on"), "names no error", help);
         }
         for (k, trouble) in self.on.iter().enumerate() {
             if self.on[..k].contains(trouble) {
@@ -107,8 +107,8 @@ impl StaleAnswers {
             return;
         }
         if checker.is_set("stale_answers.max_entry") {
-            let mend = "lower it, or raise max_size";
-            checker.report("stale_answers.max_entry", "is more than max_size, so that none could be kept", mend);
+            let help = "lower it, or raise max_size";
+            checker.report("stale_answers.max_entry", "is more than max_size, so that none could be kept", help);
         } else {
             self.max_entry = self.max_size;
         }

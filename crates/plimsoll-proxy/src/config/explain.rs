@@ -48,7 +48,7 @@ impl Entries {
 
 values! {
     Entries: |v| {
-        let mend = "write a whole number from 1 to 100000, or \"off\"";
-        number(v).and_then(Self::new).ok_or_else(|| Flaw::new("is not a number of requests to remember", mend))
+        let help = "write a whole number from 1 to 100000, or \"off\"";
+        number(v).and_then(Self::new).ok_or_else(|| Flaw::new("is not a number of requests to remember", help))
     }, |entries| entries.0.to_string();
 }

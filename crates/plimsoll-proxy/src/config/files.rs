@@ -72,8 +72,8 @@ struct Reader<'p> {
 impl Reader<'_> {
     fn listener(&mut self, path: &str, tls: &ListenerTls) -> Option<ServerTls> {
         if tls.certificates.is_empty() {
-            let mend = "list at least one, such as { certificate = \"a.pem\", key = \"a.key\" }";
-            self.checker.report(format!("{path}.certificates"), "there is no certificate", mend);
+            let help = "list at least one, such as { certificate = \"a.pem\", key = \"a.key\" }";
+            self.checker.report(format!("{path}.certificates"), "there is no certificate", help);
         }
         let identities: Vec<Option<Identity>> = tls
             .certificates
@@ -99,16 +99,16 @@ impl Reader<'_> {
         match (tls.client_certificate, &tls.client_ca) {
             (ClientCertificate::Off, None) => Some(ClientAuth::None),
             (ClientCertificate::Off, Some(_)) => {
-                let mend = "write client_certificate = \"required\" or \"optional\", or remove it";
-                self.checker.report(setting, "is not looked at while client_certificate is \"off\"", mend);
+                let help = "write client_certificate = \"required\" or \"optional\", or remove it";
+                self.checker.report(setting, "is not looked at while client_certificate is \"off\"", help);
                 None
             }
             (_, None) => {
-                let mend = "add client_ca = \"...\", a file with the certificates of the authorities that sign clients";
+                let help = "add client_ca = \"...\", a file with the certificates of the authorities that sign clients";
                 self.checker.report(
                     format!("{path}.client_certificate"),
                     "needs to know by whom clients are vouched for",
-                    mend,
+                    help,
                 );
                 None
             }
@@ -134,8 +134,8 @@ impl Reader<'_> {
                 None
             }
             (None, Some(_)) => {
-                let mend = "add certificate = \"...\"";
-                self.checker.report(format!("{path}.key"), "has no certificate beside it", mend);
+                let help = "add certificate = \"...\"";
+                self.checker.report(format!("{path}.key"), "has no certificate beside it", help);
                 None
             }
         };
@@ -148,8 +148,8 @@ impl Reader<'_> {
         let setting = format!("{path}.ca");
         match &tls.ca {
             Some(_) if tls.insecure_accept_any_certificate => {
-                let mend = "remove insecure_accept_any_certificate, or this";
-                self.checker.report(setting, "is not looked at while any certificate is accepted", mend);
+                let help = "remove insecure_accept_any_certificate, or this";
+                self.checker.report(setting, "is not looked at while any certificate is accepted", help);
                 None
             }
             Some(ca) => self.authorities(setting, ca).map(|roots| Trust::Authorities(Arc::new(roots))),
@@ -158,8 +158,8 @@ impl Reader<'_> {
                 Some(Trust::Anybody)
             }
             None => {
-                let mend = "add ca = \"...\", a file with the certificate of the authority that signs backends";
-                Trust::system().map_err(|error| self.checker.report(setting, error.to_string(), mend)).ok()
+                let help = "add ca = \"...\", a file with the certificate of the authority that signs backends";
+                Trust::system().map_err(|error| self.checker.report(setting, error.to_string(), help)).ok()
             }
         }
     }
@@ -180,8 +180,8 @@ impl Reader<'_> {
                 self.checker.report(setting, reason, "make it shorter, or have a backend serve it");
             }
             Err(error) => {
-                let mend = "name a file that this user may read; a path is as seen from the folder of this file";
-                self.checker.report(setting, format!("{} cannot be read: {error}", at.display()), mend);
+                let help = "name a file that this user may read; a path is as seen from the folder of this file";
+                self.checker.report(setting, format!("{} cannot be read: {error}", at.display()), help);
             }
         }
         None
@@ -214,20 +214,20 @@ impl Reader<'_> {
                 None
             }
             Err(error @ IdentityError::BadKey(_)) => {
-                let mend = "use an ECDSA key of P-256 or P-384, an RSA key of 2048 to 4096 bits, or an Ed25519 key";
-                self.checker.report(key_setting, format!("{} {error}", key.display()), mend);
+                let help = "use an ECDSA key of P-256 or P-384, an RSA key of 2048 to 4096 bits, or an Ed25519 key";
+                self.checker.report(key_setting, format!("{} {error}", key.display()), help);
                 None
             }
             Err(error) => {
-                let mend = "use an X.509 certificate of version 3";
-                self.checker.report(certificate_setting, format!("{} {error}", certificate.display()), mend);
+                let help = "use an X.509 certificate of version 3";
+                self.checker.report(certificate_setting, format!("{} {error}", certificate.display()), help);
                 None
             }
         }
     }
 
     fn report(&mut self, setting: String, path: &Path, error: &file::FileError) {
-        let mend = match error {
+        let help = match error {
             file::FileError::Unreadable(_) => {
                 "name a file that this user may read; a path is as seen from the folder of this file"
             }
@@ -236,7 +236,7 @@ impl Reader<'_> {
             file::FileError::NoCertificate => "name the file that has -----BEGIN CERTIFICATE-----",
             _ => "name a file in PEM",
         };
-        self.checker.report(setting, format!("{} {error}", path.display()), mend);
+        self.checker.report(setting, format!("{} {error}", path.display()), help);
     }
 }
 

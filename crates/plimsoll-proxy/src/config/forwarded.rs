@@ -60,8 +60,8 @@ impl Pseudonym {
         // A token (RFC 9110, 5.6.2), with which a pseudonym may be written.
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if name.is_empty() || !name.bytes().all(is_token) {
-            let mend = "write letters, digits, \"-\", \"_\" and \".\", such as \"edge-1\"; \"off\" for no Via";
-            return Err(Flaw::new(format!("\"{name}\" is not a name for Via"), mend));
+            let help = "write letters, digits, \"-\", \"_\" and \".\", such as \"edge-1\"; \"off\" for no Via";
+            return Err(Flaw::new(format!("\"{name}\" is not a name for Via"), help));
         }
         Ok(Self(name.to_owned()))
     }
@@ -79,8 +79,8 @@ impl Network {
     }
 
     fn parse(text: &str) -> Result<Self, Flaw> {
-        let mend = "write an IP address, or one with the length of its prefix, such as \"10.0.0.0/8\" or \"fd00::/8\"";
-        let flaw = || Flaw::new(format!("\"{text}\" is no network"), mend);
+        let help = "write an IP address, or one with the length of its prefix, such as \"10.0.0.0/8\" or \"fd00::/8\"";
+        let flaw = || Flaw::new(format!("\"{text}\" is no network"), help);
         let network = match text.parse::<IpAddr>() {
             Ok(address) => IpNet::from(address),
             Err(_) => text.parse::<IpNet>().map_err(|_| flaw())?,
@@ -126,7 +126,7 @@ mod tests {
             assert!(Network::parse(junk).is_err(), "{junk}");
         }
         assert_eq!(
-            Network::parse("10.0.0.1/8").unwrap_err().mend,
+            Network::parse("10.0.0.1/8").unwrap_err().help,
             "write \"10.0.0.0/8\", or \"10.0.0.1\" for the one address"
         );
         assert_eq!(Value::print(&Pseudonym::of_product()), "\"plimsoll\"");

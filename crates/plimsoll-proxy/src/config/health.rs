@@ -26,9 +26,9 @@ impl Kind {
 }
 
 fn path(path: &str) -> Result<PathAndQuery, Flaw> {
-    let mend = "write a path that begins with \"/\", such as \"/healthz\"";
+    let help = "write a path that begins with \"/\", such as \"/healthz\"";
     let parsed = path.parse().ok().filter(|_| path.starts_with('/') && !path.contains('#'));
-    parsed.ok_or_else(|| Flaw::new(format!("\"{path}\" is not a path"), mend))
+    parsed.ok_or_else(|| Flaw::new(format!("\"{path}\" is not a path"), help))
 }
 
 fn host(host: &str) -> Result<Authority, Flaw> {

@@ -46,8 +46,8 @@ impl Inbound {
         let ScarceConfig { cpu_pressure, memory_pressure, .. } = self.scarce;
         for (name, most) in [("cpu_pressure", cpu_pressure), ("memory_pressure", memory_pressure)] {
             if most == Some(Ratio::ZERO) {
-                let mend = "write a share above 0 such as \"20%\", or \"off\"";
-                checker.report(format!("{path}.{name}"), "nobody ever waits for so little", mend);
+                let help = "write a share above 0 such as \"20%\", or \"off\"";
+                checker.report(format!("{path}.{name}"), "nobody ever waits for so little", help);
             }
         }
         let settings =
@@ -56,8 +56,8 @@ impl Inbound {
         match named[..] {
             // One that cannot be read was told as such.
             [] if checker.is_readable(path) => {
-                let mend = "add pid_file = \"/run/app.pid\", or cgroup or pid, which name it too";
-                checker.report(path, "names no process", mend);
+                let help = "add pid_file = \"/run/app.pid\", or cgroup or pid, which name it too";
+                checker.report(path, "names no process", help);
             }
             [] | [_] => {}
             [first, second, ..] => {
@@ -144,7 +144,7 @@ impl Cpus {
 values! {
     AbsolutePath: |v| Self::parse(text(v, "a path", "a path in quotes, such as \"/run/app.pid\"")?), |path| quoted(path.0.display());
     Cpus: |v| {
-        let mend = "write a number of at least 0.01, without quotes, such as 2 or 0.5";
-        number(v).and_then(Self::new).ok_or_else(|| Flaw::new("is not a number of CPUs", mend))
+        let help = "write a number of at least 0.01, without quotes, such as 2 or 0.5";
+        number(v).and_then(Self::new).ok_or_else(|| Flaw::new("is not a number of CPUs", help))
     }, |cpus| format!("{:?}", cpus.0);
 }

@@ -7,7 +7,7 @@
 //!
 //! A [`Config`] can only be had by [`Config::parse`] (or [`Config::load`], [`Config::simple`]), so whoever holds one
 //! may rely on it: routes name clusters that exist, times fit each other, no two listeners share an address.
-//! Whatever is wrong with a file is reported at once, each problem with its path, place, reason and mend. The parts
+//! Whatever is wrong with a file is reported at once, each problem with its path, place, reason and help. The parts
 //! of a config have public fields to be read; they cannot be put back into a config.
 
 mod access_log;

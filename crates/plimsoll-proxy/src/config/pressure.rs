@@ -45,8 +45,8 @@ impl Value for MemoryLimit {
             (Self::Size(size), size >= LEAST_MAX_MEMORY)
         };
         if !is_enough {
-            let mend = format!("write at least {}, a share such as \"80%\", or \"off\"", LEAST_MAX_MEMORY.print());
-            reading.problem("is less than the proxy needs to do anything", mend);
+            let help = format!("write at least {}, a share such as \"80%\", or \"off\"", LEAST_MAX_MEMORY.print());
+            reading.problem("is less than the proxy needs to do anything", help);
         }
         is_enough.then_some(limit)
     }

@@ -69,8 +69,8 @@ impl Config {
             for (i, backend) in cluster.backends.iter().enumerate() {
                 if let Some(reason) = unknown.get(backend.address.host()) {
                     let path = format!("clusters.{name}.backends[{i}]");
-                    let mend = "correct the name, or write the backend's IP address".to_owned();
-                    problems.push(Problem { position: self.places.find(&path), path, reason: reason.clone(), mend });
+                    let help = "correct the name, or write the backend's IP address".to_owned();
+                    problems.push(Problem { position: self.places.find(&path), path, reason: reason.clone(), help });
                 }
             }
         }

@@ -64,12 +64,12 @@ impl Retry {
         checker.order(path, ("backoff_base", &mut self.backoff_base), ("backoff_max", self.backoff_max));
         let Some(Hedge(HedgeConfig { quantile, .. })) = self.hedge else { return };
         if self.max_attempts.0 == MaxAttempts::ONE {
-            let mend = "raise max_attempts, or remove it";
-            checker.report(format!("{path}.hedge"), "is not looked at: a hedge is a second attempt", mend);
+            let help = "raise max_attempts, or remove it";
+            checker.report(format!("{path}.hedge"), "is not looked at: a hedge is a second attempt", help);
         } else if quantile == Ratio::ZERO || quantile == Ratio::ONE {
             let reason = if quantile == Ratio::ONE { "no request takes longer" } else { "every request takes longer" };
-            let mend = "write a share above 0 and below 1, such as \"95%\"";
-            checker.report(format!("{path}.hedge.quantile"), reason, mend);
+            let help = "write a share above 0 and below 1, such as \"95%\"";
+            checker.report(format!("{path}.hedge.quantile"), reason, help);
         }
     }
 }
@@ -95,8 +95,8 @@ impl Table for Hedge {
 
 values! {
     Attempts: |v| {
-        let mend = format!("write a whole number from 1, for no retry, to {}", MaxAttempts::MOST);
-        let attempts = whole::<u8>(v, 1).map_err(|flaw| Flaw::new(flaw.reason, mend.as_str()))?;
-        MaxAttempts::new(attempts).map(Self).ok_or_else(|| Flaw::new(format!("{attempts} is out of range"), mend))
+        let help = format!("write a whole number from 1, for no retry, to {}", MaxAttempts::MOST);
+        let attempts = whole::<u8>(v, 1).map_err(|flaw| Flaw::new(flaw.reason, help.as_str()))?;
+        MaxAttempts::new(attempts).map(Self).ok_or_else(|| Flaw::new(format!("{attempts} is out of range"), help))
     }, |attempts| attempts.0.get().to_string();
 }

@@ -28,8 +28,8 @@ pub enum HostPattern {
 
 impl HostPattern {
     pub(super) fn parse(host: &str) -> Result<Self, Flaw> {
-        let mend = "write a name without a port, such as \"example.com\" or \"*.example.com\"; leave host out for any";
-        let flaw = |reason: &str| Flaw::new(format!("\"{host}\" {reason}"), mend);
+        let help = "write a name without a port, such as \"example.com\" or \"*.example.com\"; leave host out for any";
+        let flaw = |reason: &str| Flaw::new(format!("\"{host}\" {reason}"), help);
         if host == "*" {
             return Err(Flaw::new("\"*\" is not a host pattern", "leave host out: the route is then for any host"));
         }
@@ -92,7 +92,7 @@ impl PathPrefix {
     }
 
     fn parse(path: &str) -> Result<Self, Flaw> {
-        let mend = match path {
+        let help = match path {
             _ if !path.starts_with('/') => format!("write \"/{path}\""),
             _ if path.contains(['?', '#']) => "leave out the query: routes look at the path only".to_owned(),
             _ if path.contains('*') => "leave out the \"*\": a prefix is for all paths below it".to_owned(),
@@ -102,7 +102,7 @@ impl PathPrefix {
             }
             _ => "write a path such as \"/api\", other characters percent-encoded".to_owned(),
         };
-        Self::parse_text(path).ok_or_else(|| Flaw::new(format!("\"{path}\" is not a path prefix"), mend))
+        Self::parse_text(path).ok_or_else(|| Flaw::new(format!("\"{path}\" is not a path prefix"), help))
     }
 }
 
@@ -283,7 +283,7 @@ mod tests {
         }
         for junk in ["/a/../b", "/./a", "/a;b", "/a%2fb", "/a\\b", "/a%00", "/a%", "/%2e%2e"] {
             let flaw = PathPrefix::parse(junk).unwrap_err();
-            assert!(flaw.mend.contains("without dot segments"), "{junk}: {}", flaw.mend);
+            assert!(flaw.help.contains("without dot segments"), "{junk}: {}", flaw.help);
         }
     }
 }

@@ -86,7 +86,7 @@ impl Config {
 
 /// The value, or its flaw as a problem at `path`.
 fn take<T>(problems: &mut Vec<Problem>, path: String, value: Result<T, Flaw>) -> Option<T> {
-    value.map_err(|Flaw { reason, mend }| problems.push(Problem { path, position: None, reason, mend })).ok()
+    value.map_err(|Flaw { reason, help }| problems.push(Problem { path, position: None, reason, help })).ok()
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn mends_are_told_in_arguments() {
+    fn help_names_arguments() {
         for (from, to, expected) in [
             (&[][..], &["10.0.0.1:80"][..], "mend: add --from :8080"),
             (&[":80"], &[], "mend: add --to 10.0.0.1:8080"),

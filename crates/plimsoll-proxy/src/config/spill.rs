@@ -1,7 +1,7 @@
 //! The localities of a cluster, nearest first, and how full each gets before requests go on to the next.
 
 use plimsoll::client::Localities;
-use plimsoll_config::{Checker, Table, Visitor, mend_name};
+use plimsoll_config::{Checker, Table, Visitor, help_for_name};
 use plimsoll_core::spill::SpillConfig;
 
 use super::address::Backend;
@@ -32,8 +32,8 @@ impl Cluster {
         for (k, name) in self.localities.iter().enumerate() {
             let at = format!("{path}.localities[{k}]");
             if !is_name(name) {
-                let mend = "use letters, digits, \"-\", \"_\" and \".\": the name stands in metrics";
-                checker.report(at, format!("\"{name}\" is not a name for a locality"), mend);
+                let help = "use letters, digits, \"-\", \"_\" and \".\": the name stands in metrics";
+                checker.report(at, format!("\"{name}\" is not a name for a locality"), help);
             } else if self.localities[..k].contains(name) {
                 checker.report(at, format!("\"{name}\" is in the list twice"), "remove one of them");
             }
@@ -45,11 +45,11 @@ impl Cluster {
         }
         let table = format!("{path}.spill");
         if self.localities.is_empty() && self.spill != SpillConfig::default() {
-            let mend = "add localities = [\"near\", \"far\"] to the cluster, nearest first, or remove it";
-            checker.report(table, "is not looked at: the cluster has no localities", mend);
+            let help = "add localities = [\"near\", \"far\"] to the cluster, nearest first, or remove it";
+            checker.report(table, "is not looked at: the cluster has no localities", help);
         } else if self.spill.target.as_f64() <= 0.0 {
-            let mend = "write a share above 0, such as \"80%\"";
-            checker.report(format!("{table}.target"), "nothing would be sent anywhere", mend);
+            let help = "write a share above 0, such as \"80%\"";
+            checker.report(format!("{table}.target"), "nothing would be sent anywhere", help);
         }
     }
 
@@ -58,15 +58,15 @@ impl Cluster {
         match (&backend.locality, self.localities.first()) {
             (Some(name), Some(_)) if !self.localities.contains(name) => {
                 let reason = format!("the cluster has no locality \"{name}\"");
-                checker.report(format!("{path}.locality"), reason, mend_name(name, known()));
+                checker.report(format!("{path}.locality"), reason, help_for_name(name, known()));
             }
             (None, Some(first)) => {
-                let mend = format!("write {{ address = \"{}\", locality = \"{first}\" }}", backend.address);
-                checker.report(path, "is in no locality, and the cluster has some", mend);
+                let help = format!("write {{ address = \"{}\", locality = \"{first}\" }}", backend.address);
+                checker.report(path, "is in no locality, and the cluster has some", help);
             }
             (Some(name), None) => {
-                let mend = format!("add localities = [\"{name}\"] to the cluster, nearest first, or remove it");
-                checker.report(format!("{path}.locality"), "is not looked at: the cluster has no localities", mend);
+                let help = format!("add localities = [\"{name}\"] to the cluster, nearest first, or remove it");
+                checker.report(format!("{path}.locality"), "is not looked at: the cluster has no localities", help);
             }
             _ => {}
         }

@@ -52,7 +52,7 @@ fn one_example_shows_every_setting() {
 }
 
 /// Each file has one kind of mistake, or a few, and beside it the problems that are to be found: one per
-/// line as `line:column: path: reason`, with its mend indented below. UPDATE_EXPECT=1 writes what is found now.
+/// line as `line:column: path: reason`, with its help indented below. UPDATE_EXPECT=1 writes what is found now.
 #[test]
 fn every_bad_file_is_told_all_its_problems() {
     let files = toml_files("tests/bad-configs");
@@ -163,7 +163,7 @@ fn a_problem_has_no_echo() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_a_problem_with_a_mend() {
+fn a_file_that_is_not_there_is_a_problem_with_help() {
     let error = Config::load(Path::new("/nonexistent/plimsoll.toml")).unwrap_err();
     assert!(error.to_string().starts_with("/nonexistent/plimsoll.toml: cannot be read: "), "{error}");
 }

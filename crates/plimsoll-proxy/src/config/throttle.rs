@@ -68,8 +68,8 @@ impl Throttle {
     /// Reports a window that nobody looks at.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
         if self.window.is_some() && self.policy != ThrottleKind::Adaptive {
-            let mend = "add policy = \"adaptive\", or remove it";
-            checker.report(format!("{path}.window"), "is not looked at: only the policy \"adaptive\" has one", mend);
+            let help = "add policy = \"adaptive\", or remove it";
+            checker.report(format!("{path}.window"), "is not looked at: only the policy \"adaptive\" has one", help);
         }
     }
 }
@@ -88,7 +88,7 @@ values! {
     };
     K: |v| {
         let range = Multiple::RANGE;
-        let mend = format!("write a number from {} to {}, without quotes, such as 2", range.start(), range.end());
-        number(v).and_then(Multiple::new).map(Self).ok_or_else(|| Flaw::new("is no multiple of what is accepted", mend))
+        let help = format!("write a number from {} to {}, without quotes, such as 2", range.start(), range.end());
+        number(v).and_then(Multiple::new).map(Self).ok_or_else(|| Flaw::new("is no multiple of what is accepted", help))
     }, |k| format!("{:?}", k.0.as_f64());
 }

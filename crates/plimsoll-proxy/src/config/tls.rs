@@ -68,9 +68,9 @@ fn file_path(text: &str) -> Result<FilePath, Flaw> {
 pub struct ServerNameText(pub(super) ServerName<'static>);
 
 fn server_name(text: &str) -> Result<ServerNameText, Flaw> {
-    let mend = "write a host name without a port, such as \"web.internal\", or an IP address";
+    let help = "write a host name without a port, such as \"web.internal\", or an IP address";
     let parsed = ServerName::try_from(text.to_owned());
-    parsed.map(ServerNameText).map_err(|_| Flaw::new(format!("\"{text}\" is not the name of a server"), mend))
+    parsed.map(ServerNameText).map_err(|_| Flaw::new(format!("\"{text}\" is not the name of a server"), help))
 }
 
 values! {

@@ -9,12 +9,12 @@ use plimsoll_config::{Flaw, Visitor, quoted, text, values};
 
 /// An address to listen at. `:8080` is short for all addresses of IPv4.
 pub(super) fn listen_address(text: &str) -> Result<SocketAddr, Flaw> {
-    let mend = "write an IP address and a port, such as \"127.0.0.1:8080\", \"0.0.0.0:8080\" for all addresses, or \"[::1]:8080\"";
+    let help = "write an IP address and a port, such as \"127.0.0.1:8080\", \"0.0.0.0:8080\" for all addresses, or \"[::1]:8080\"";
     let parsed = match text.strip_prefix(':') {
         Some(port) => port.parse().ok().map(|port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
         None => text.replacen("localhost:", "127.0.0.1:", 1).parse().ok(),
     };
-    parsed.ok_or_else(|| Flaw::new(format!("\"{text}\" is not an address to listen at"), mend))
+    parsed.ok_or_else(|| Flaw::new(format!("\"{text}\" is not an address to listen at"), help))
 }
 
 fn method(text: &str) -> Result<Method, Flaw> {

@@ -32,7 +32,7 @@ impl fmt::Display for Error {
             Self::Config(error) => error.fmt(f),
             Self::Listen { listener, address, cause } => {
                 let is_shared = cause.get_ref().is_some_and(|cause| cause.is::<Taken>());
-                let mend = match cause.kind() {
+                let help = match cause.kind() {
                     io::ErrorKind::AddrInUse if is_shared => {
                         "; help: end that process, or replace it by SIGUSR2, or choose another port; to share the port, set \
                          share_port = true in its listener (without a config: --share-port)"
@@ -42,7 +42,7 @@ impl fmt::Display for Error {
                     io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
                     _ => "",
                 };
-                write!(f, "listener {listener:?} cannot listen at {address}: {cause}{mend}")
+                write!(f, "listener {listener:?} cannot listen at {address}: {cause}{help}")
             }
             Self::Thread(cause) => write!(f, "cannot start a thread: {cause}"),
             Self::Draining => f.write_str("the proxy is draining and takes no new config"),

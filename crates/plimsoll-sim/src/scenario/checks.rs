@@ -3,7 +3,7 @@
 //! A range says why it is what it is: from what was published, from a formula, or from how far runs differ by chance. One
 //! without a reason would be widened by the first who finds it too narrow.
 
-use plimsoll_config::{Checker, Table, Visitor, mend_name};
+use plimsoll_config::{Checker, Table, Visitor, help_for_name};
 
 /// A range that a metric is expected to lie in, its ends included.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -107,11 +107,11 @@ fn unknown(name: &str, metrics: &[String]) -> String {
     let names = metrics.iter().map(String::as_str);
     // Names that begin alike are near in letters whatever they end with, so those that end right come first.
     let last = name.rsplit('.').next().unwrap_or_default();
-    let mend = mend_name(name, names.clone().filter(|metric| metric.ends_with(last) && !last.is_empty()));
+    let mend = help_for_name(name, names.clone().filter(|metric| metric.ends_with(last) && !last.is_empty()));
     if mend.starts_with("did you mean") {
         return mend;
     }
-    let mend = mend_name(name, names.clone());
+    let mend = help_for_name(name, names.clone());
     if mend.starts_with("did you mean") || metrics.len() <= LISTED {
         return mend;
     }

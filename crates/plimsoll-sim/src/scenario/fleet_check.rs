@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_config::{Checker, check_balancer, mend_name};
+use plimsoll_config::{Checker, check_balancer, help_for_name};
 use plimsoll_core::Ratio;
 
 use super::budget::{self, MOST_CLIENTS, MOST_EVENTS, MOST_PAIRS, MOST_PARTIES, MOST_POWER, budget};
@@ -80,7 +80,7 @@ pub(super) fn text(duration: Duration) -> String {
 fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     let duration = plan.duration;
     if let Err(flaw) = within_reason("the run", duration) {
-        checker.report("duration", flaw.reason, flaw.mend);
+        checker.report("duration", flaw.reason, flaw.help);
     }
     // Defaults give way in the proportion that they have to the default duration.
     gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
@@ -338,7 +338,7 @@ fn selection(selection: &Selection, known: &[&BackendGroup], path: &str, checker
         None => total(known.iter().copied()),
         Some(name) => {
             if !known.iter().any(|group| group.name == *name) {
-                let mend = mend_name(name, known.iter().map(|group| group.name.as_str()));
+                let mend = help_for_name(name, known.iter().map(|group| group.name.as_str()));
                 checker.report(format!("{path}.group"), format!("there is no group \"{name}\" then"), mend);
                 return;
             }

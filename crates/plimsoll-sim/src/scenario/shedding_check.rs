@@ -45,7 +45,7 @@ impl Settings for SheddingFile {
 fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     let duration = plan.duration;
     if let Err(flaw) = within_reason("the run", duration) {
-        checker.report("duration", flaw.reason, flaw.mend);
+        checker.report("duration", flaw.reason, flaw.help);
     }
     gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
     gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
@@ -58,7 +58,7 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
 /// Reports a span that is longer than any run.
 fn span(checker: &mut Checker<'_>, path: &str, what: &str, span: Duration) {
     if let Err(flaw) = within_reason(what, span) {
-        checker.report(path, flaw.reason, flaw.mend);
+        checker.report(path, flaw.reason, flaw.help);
     }
 }
 

@@ -43,7 +43,7 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     let duration = plan.duration;
     for (key, span) in [("duration", duration), ("timeout", plan.timeout), ("patience", plan.patience)] {
         if let Err(flaw) = within_reason(key, span) {
-            checker.report(key, flaw.reason, flaw.mend);
+            checker.report(key, flaw.reason, flaw.help);
         }
     }
     gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
