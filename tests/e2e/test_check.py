@@ -39,7 +39,7 @@ def test_bad_config_exits_1_and_names_the_place(file: pathlib.Path) -> None:
     said = done.stdout + done.stderr
     assert done.returncode == 1, f"{done.returncode}: {said}"
     assert file.name in said, said
-    assert "mend: " in said, said
+    assert "help: " in said, said
     assert "panicked" not in said, said
 
 

@@ -113,7 +113,7 @@ def test_bad_scenario_exits_1_and_names_the_place(file: pathlib.Path) -> None:
     for command in ("check", "run"):
         code, out, err = sim(command, str(file))
         assert (code, out) == (1, ""), err
-        assert file.name in err and "mend: " in err, err
+        assert file.name in err and "help: " in err, err
 
 
 def test_good_scenario_passes_the_check() -> None:
@@ -319,6 +319,6 @@ def test_bad_scenario_is_told_all_at_once_as_written_down(file: pathlib.Path) ->
     expected = file.with_suffix(".expect").read_text().strip()
     got = err.replace(str(file), file.name)
     assert expected in got, err
-    problems = expected.count("mend: ")
+    problems = expected.count("help: ")
     assert f"{problems} problem{'' if problems == 1 else 's'}" in got, err
-    assert all(re.match(rf"{re.escape(file.name)}:(\d+:\d+:)? |    mend: ", line) for line in expected.splitlines()), expected
+    assert all(re.match(rf"{re.escape(file.name)}:(\d+:\d+:)? |    help: ", line) for line in expected.splitlines()), expected

@@ -53,7 +53,7 @@ impl fmt::Display for Problem {
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
-        write!(f, "{}\n    mend: {}", self.reason, self.help)
+        write!(f, "{}\n    help: {}", self.reason, self.help)
     }
 }
 

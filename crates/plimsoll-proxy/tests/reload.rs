@@ -241,7 +241,7 @@ async fn a_path_of_the_access_log_that_cannot_be_opened_changes_nothing() {
     let line = bad.lines().position(|line| line.starts_with("path = ")).unwrap() + 1;
     let told = format!("test:{line}:8: access_log.path: /nonexistent/access.log cannot be opened: No such file");
     assert!(error.to_string().starts_with(&told), "{error}");
-    assert!(error.to_string().ends_with("\n    mend: let this user write there, or choose another path"), "{error}");
+    assert!(error.to_string().ends_with("\n    help: let this user write there, or choose another path"), "{error}");
     assert_eq!(proxy.listeners().len(), 1);
     let mut client = Raw::to(at(port)).await;
     assert_eq!(client.ask(GET).await.status, 200);
