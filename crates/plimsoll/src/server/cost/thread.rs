@@ -21,19 +21,15 @@ const EXACT_EVERY: u64 = 500_000;
 #[derive(Debug)]
 pub(super) struct ThreadClock {
     cheap: Clock,
-    /// The last look at the exact clock: when it was, in ticks, and what it said.
+    /// When the exact clock was last read, in ticks.
     looked: u64,
-    cpu: u64,
-    /// Charged since.
-    charged: u64,
-    /// Charged too much before, because interruptions were too short to be seen: the next sections are charged less.
-    owed: u64,
+    account: Account,
 }
 
 impl ThreadClock {
     pub(super) fn new() -> Self {
         let cheap = Clock::new();
-        Self { looked: cheap.raw(), cheap, cpu: thread_cpu(), charged: 0, owed: 0 }
+        Self { looked: cheap.raw(), cheap, account: Account::new(thread_cpu()) }
     }
 
     /// The cheap clock. Only nanoseconds between two readings mean something ([`ThreadClock::since`]).
@@ -44,39 +40,68 @@ impl ThreadClock {
     /// A section begins.
     pub(super) fn begin(&mut self, now: u64) {
         if self.since(self.looked, now) >= EXACT_EVERY {
-            let used = self.look(now);
-            self.owed += self.charged.saturating_sub(used);
-            self.charged = 0;
+            self.looked = now;
+            self.account.settle(thread_cpu());
         }
     }
 
-    /// A section that began at `begun` ends. Returns what it used.
+    /// A section that began at `begun` ends. Returns the CPU time charged to it.
     pub(super) fn end(&mut self, begun: u64, now: u64) -> u64 {
         let wall = self.since(begun, now);
         if self.since(self.looked, now) < EXACT_EVERY {
-            let paid = self.owed.min(wall);
-            self.owed -= paid;
-            self.charged += wall - paid;
-            return wall - paid;
+            return self.account.charge(wall);
         }
-        let used = self.look(now);
-        let charged = std::mem::take(&mut self.charged);
-        self.owed += charged.saturating_sub(used);
-        let section = used.saturating_sub(charged).min(wall);
-        let paid = self.owed.min(section);
-        self.owed -= paid;
-        section - paid
+        self.looked = now;
+        self.account.charge_exactly(wall, thread_cpu())
     }
 
     fn since(&self, begun: u64, now: u64) -> u64 {
         self.cheap.delta_as_nanos(begun, now)
     }
+}
 
-    /// Looks at the exact clock. Returns what was used since the last look.
-    fn look(&mut self, now: u64) -> u64 {
-        let cpu = thread_cpu();
-        self.looked = now;
-        cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu))
+/// The account of one thread: the CPU time that it used and the part charged to sections. Nanoseconds.
+///
+/// Whenever the exact clock is read, all charges less [`Account::owed`] are at most the CPU time used.
+#[derive(Debug)]
+struct Account {
+    /// The last reading of the exact clock.
+    cpu: u64,
+    /// Time of sections since that reading, the part that repaid a debt included.
+    counted: u64,
+    /// Overcharged before, because interruptions were too short to be seen. Later sections repay it.
+    owed: u64,
+}
+
+impl Account {
+    fn new(cpu: u64) -> Self {
+        Self { cpu, counted: 0, owed: 0 }
+    }
+
+    /// A section of this length ended. Returns its charge.
+    fn charge(&mut self, wall: u64) -> u64 {
+        self.counted += wall;
+        self.repay(wall)
+    }
+
+    /// Compares the time counted with the exact clock's reading. Returns the CPU time used beyond it.
+    fn settle(&mut self, cpu: u64) -> u64 {
+        let used = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
+        let counted = std::mem::take(&mut self.counted);
+        self.owed += counted.saturating_sub(used);
+        used.saturating_sub(counted)
+    }
+
+    /// A section of this length ended with a reading of the exact clock. Returns its charge.
+    fn charge_exactly(&mut self, wall: u64, cpu: u64) -> u64 {
+        let section = self.settle(cpu).min(wall);
+        self.repay(section)
+    }
+
+    fn repay(&mut self, section: u64) -> u64 {
+        let paid = self.owed.min(section);
+        self.owed -= paid;
+        section - paid
     }
 }
 
@@ -118,7 +143,7 @@ mod tests {
     #[test]
     fn many_short_sections_add_up() {
         let mut clock = ThreadClock::new();
-        let (cpu, begun) = (thread_cpu(), Instant::now());
+        let (cpu, begun) = (clock.account.cpu, Instant::now());
         let mut charged = 0;
         while begun.elapsed() < Duration::from_millis(50) {
             let begun = clock.ticks();
@@ -127,8 +152,51 @@ mod tests {
             charged += clock.end(begun, clock.ticks());
         }
         let used = thread_cpu() - cpu;
-        // Whoever shares the core may have had it since the last look.
-        let (least, most) = (used / 10 * 9, used + EXACT_EVERY);
-        assert!((least..=most).contains(&(charged - clock.owed)), "{charged} less {} of {used} ns", clock.owed);
+        let owed = clock.account.owed;
+        // Interruptions since the last reading of the exact clock are still charged.
+        let bounds = used / 10 * 9..=used + EXACT_EVERY;
+        assert!(bounds.contains(&(charged - owed)), "{charged} less {owed} of {used} ns");
+    }
+
+    #[test]
+    fn repaid_debt_is_not_charged_again() {
+        let mut account = Account::new(0);
+        // Of 400 us, another thread had the core for all but 100.
+        assert_eq!(account.charge(400), 400);
+        account.settle(100);
+        assert_eq!(account.owed, 300);
+        // The next section repays the debt with the CPU time that it used.
+        assert_eq!(account.charge(300), 0);
+        // A section that used 50 and was interrupted for long.
+        assert_eq!(account.charge_exactly(5_000, 450), 50);
+        assert_eq!(account.owed, 0, "charged 450 of the 450 used");
+    }
+
+    #[test]
+    fn charges_less_debts_never_exceed_the_time_used() {
+        let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut draw = |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % below
+        };
+        for _ in 0..2_000 {
+            let (mut account, mut cpu, mut charged) = (Account::new(0), 0, 0);
+            for _ in 0..50 {
+                let used = draw(100);
+                let interrupted = if draw(3) == 0 { draw(1_000) } else { 0 };
+                let wall = used + interrupted;
+                cpu += used;
+                if draw(4) > 0 {
+                    charged += account.charge(wall);
+                    continue;
+                }
+                charged += account.charge_exactly(wall, cpu);
+                assert!(charged - account.owed <= cpu, "{charged} less {} of {cpu}", account.owed);
+                // Sections are all that ran: nothing is lost either.
+                assert_eq!(charged - account.owed, cpu);
+            }
+        }
     }
 }
