@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Empty};
 use plimsoll_proxy::Proxy;
+use plimsoll_testkit::ports::free_port;
 use support::*;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -33,11 +34,6 @@ async fn echoing(listener: &str) -> (Backend, Arc<Proxy>) {
     let backend = Backend::echo().await;
     let proxy = start(&config(backend.address, listener, "")).await;
     (backend, proxy)
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use plimsoll::client::BackendView;
 use plimsoll_core::health::State;
 use plimsoll_proxy::{Proxy, Sockets};
+use plimsoll_testkit::ports::free_port;
 use support::*;
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -29,10 +30,6 @@ fn text(ports: &[u16], backends: &[SocketAddr], further: &str) -> String {
         "threads = 2\n{listeners}[[routes]]\ncluster = \"c\"\n[clusters.c]\nbackends = [{}]\n{further}\n",
         backends.join(", ")
     )
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn backend_of(proxy: &Proxy, address: SocketAddr) -> BackendView {

@@ -4,10 +4,12 @@
 //! - [`model`]: the state rules again, as plainly as they can be put, to compare a balancer with.
 //! - [`stats`]: asserts on counts that came from a random source, with the chance of a false alarm stated.
 //! - [`events`]: an observer that remembers and checks what it saw.
+//! - [`ports`]: ports that no other test gets.
 
 pub mod events;
 pub mod fleet;
 pub mod model;
+pub mod ports;
 pub mod stats;
 
 /// A generator whose stream never changes between versions, so that a seed in a test's output replays it.

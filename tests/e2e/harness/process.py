@@ -13,26 +13,40 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-# Below the range that the kernel takes for outgoing connections: a port that a restarted backend must get back could
-# otherwise be taken, for a moment, by any client on the machine.
+# Below the range from which the kernel takes ports for outgoing connections: a client elsewhere on
+# the machine could otherwise get the port of a backend that is being restarted.
 PORTS = range(20_000, 32_000)
-_taken: set[int] = set()
+# A lock for each port given out, held to the end of this process. The Rust tests take the same
+# locks (plimsoll-testkit, `ports`), so that no two tests of the machine share a port.
+_locks: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on, never given out twice in one run."""
+    """A loopback port on which nothing listens. No other test gets it while this process lives."""
     for port in random.sample(PORTS, len(PORTS)):
-        if port in _taken:
+        if (lock := _lock(port)) is None:
             continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
+                lock.close()
                 continue
-        _taken.add(port)
+        _locks.append(lock)
         return port
     raise RuntimeError("no free port between 20000 and 32000")
+
+
+def _lock(port: int) -> socket.socket | None:
+    """The lock of a port: a Unix socket with an abstract name, which ends with its process."""
+    lock = socket.socket(socket.AF_UNIX)
+    try:
+        lock.bind(f"\0plimsoll-test-port-{port}")
+    except OSError:
+        lock.close()
+        return None
+    return lock
 
 
 def find_program(name: str) -> str:
