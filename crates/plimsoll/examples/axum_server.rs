@@ -1,21 +1,19 @@
-//! A service that protects itself, with axum: `cargo run -p plimsoll --example axum_server`
+//! An axum service that protects itself, with its customers and its work on other threads.
+//! `cargo run -p plimsoll --example axum_server`
 //!
-//! Ask for more than it can do, and see who is turned away:
+//! Send more than it can serve, and see which requests are shed:
 //! `plimsoll load http://127.0.0.1:8081/report --rate 2000 --criticality critical=1,sheddable=9`
 
 use std::time::{Duration, Instant};
 
-use axum::routing::get;
+use axum::routing::{get, post};
 use http::HeaderName;
-use plimsoll::server::{
-    Lifecycle, Pressure, ServeConfig, ServerLayer, Trust, current, pressure, serve, spawn_blocking,
-};
+use plimsoll::server::{DrainConfig, Lifecycle, Pressure, ServerLayer, Trust, current, pressure, spawn_blocking};
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
-    let app = axum::Router::new().route("/", get(|| async { "hello" })).route("/report", get(report));
-
-    let lifecycle = Lifecycle::new();
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8081".to_owned());
+    let lifecycle = Lifecycle::serving();
     lifecycle.on_sigterm()?;
     let layer = ServerLayer::builder(lifecycle.clone())
         // All callers are services of our own, or a proxy that caps strangers' claims.
@@ -23,17 +21,28 @@ async fn main() -> std::io::Result<()> {
         .readiness_path("/readyz")
         .customer_header(HeaderName::from_static("x-customer"))
         .build();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:8081").await?;
-    lifecycle.ready();
-    serve([listener], app, layer.clone(), ServeConfig::default()).await;
+    let app = axum::Router::new()
+        .route("/", get(|| async { "hello" }))
+        .route("/report", get(report))
+        .route("/echo", post(|body: String| async { body }))
+        .layer(layer.clone());
+
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    println!("listening on {}", listener.local_addr()?);
+    let drain = DrainConfig::default();
+    tokio::select! {
+        ended = axum::serve(listener, app).with_graceful_shutdown(lifecycle.shutdown(drain)) => ended?,
+        // axum waits for every connection, a stream without end included. This bounds the wait.
+        () = lifecycle.hard_stop(drain) => {}
+    }
     println!("{:#?}", layer.admission());
     Ok(())
 }
 
-/// Costs some milliseconds of CPU, less when there is little left.
+/// Costs some milliseconds of CPU, and fewer when the server is nearly overloaded.
 async fn report() -> String {
     let effort = if pressure() == Pressure::None { 5 } else { 1 };
-    // What the closure uses is charged to this request, as if it ran here.
+    // The CPU time of the closure is charged to this request, as if it ran here.
     let pages = spawn_blocking(move || work(Duration::from_millis(effort))).await.unwrap_or_default();
     let criticality = current().map(|request| request.criticality).unwrap_or_default();
     format!("{pages} pages for a {criticality} request\n")

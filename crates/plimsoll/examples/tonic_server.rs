@@ -1,39 +1,68 @@
-//! A gRPC service that protects itself, with tonic: `cargo run -p plimsoll --example tonic_server`
+//! A gRPC service that protects itself, with tonic's own server.
+//! `cargo run -p plimsoll --example tonic_server`
 //!
-//! A generated service takes the place of `greeter`: `GreeterServer::new(MyGreeter)`. Messages are those of
-//! `google.protobuf.StringValue` here, so that no `.proto` is needed. What is turned away is told so as gRPC has it: UNAVAILABLE with
-//! pushback, or RESOURCE_EXHAUSTED for customers above their limits.
+//! A generated service takes the place of `Greeter`: `GreeterServer::new(MyGreeter)`. Its messages
+//! are `google.protobuf.StringValue` here, so that no `.proto` is needed. Clients see a shed request
+//! as gRPC defines it: UNAVAILABLE with pushback, or RESOURCE_EXHAUSTED above a customer's quota.
 
 use std::convert::Infallible;
+use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use http::{HeaderName, Request};
-use hyper::body::Incoming;
-use plimsoll::server::{Lifecycle, Quota, ServeConfig, ServerLayer, Trust, current, serve};
-use tonic::server::{Grpc, UnaryService};
+use http::HeaderName;
+use plimsoll::server::{DrainConfig, Lifecycle, Quota, ServerLayer, Trust, current};
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::transport::Server;
 use tonic::{Response, Status};
 use tonic_prost::ProstCodec;
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
-    let greeter = tower::service_fn(|request: Request<Incoming>| async {
-        Ok::<_, Infallible>(Grpc::new(ProstCodec::<String, String>::default()).unary(Hello, request).await)
-    });
-
-    let lifecycle = Lifecycle::new();
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:50051".to_owned());
+    let lifecycle = Lifecycle::serving();
     lifecycle.on_sigterm()?;
-    let crawler = Quota::hard(0.1);
+    let crawler = Quota::hard(0.1).ok_or("a quota is a finite number of CPUs, at least 0")?;
     let layer = ServerLayer::builder(lifecycle.clone())
         // All callers are services of our own, or a proxy that caps strangers' claims.
         .trust(Trust::Full)
         .customer_header(HeaderName::from_static("x-customer"))
-        .quota_by(move |customer| if customer.name() == b"crawler" { crawler } else { None })
+        .quota_by(move |customer| (customer.name() == b"crawler").then_some(crawler))
         .build();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:50051").await?;
-    lifecycle.ready();
-    serve([listener], greeter, layer.clone(), ServeConfig::default()).await;
+
+    let listener = tonic::transport::server::TcpIncoming::bind(address.parse()?)?;
+    println!("listening on {}", listener.local_addr()?);
+    let drain = DrainConfig::default();
+    let server = Server::builder().layer(layer.clone()).add_service(Greeter);
+    tokio::select! {
+        ended = server.serve_with_incoming_shutdown(listener, lifecycle.shutdown(drain)) => ended?,
+        // tonic waits for every stream. This bounds the wait.
+        () = lifecycle.hard_stop(drain) => {}
+    }
     println!("{:#?}", layer.throttling());
     Ok(())
+}
+
+/// A service of one call, as `tonic-prost-build` would generate it.
+#[derive(Clone)]
+struct Greeter;
+
+impl NamedService for Greeter {
+    const NAME: &'static str = "example.Greeter";
+}
+
+impl tower::Service<http::Request<Body>> for Greeter {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(async { Ok(Grpc::new(ProstCodec::<String, String>::default()).unary(Hello, request).await) })
+    }
 }
 
 struct Hello;

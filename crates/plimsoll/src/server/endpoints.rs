@@ -106,7 +106,7 @@ fn check(reporter: &Arc<Reporter>) -> Response<OwnBody> {
 
 /// Says the status now and at every change, until the server ends.
 fn watch(reporter: &Arc<Reporter>) -> Response<OwnBody> {
-    let phases = reporter.lifecycle.watch();
+    let phases = reporter.lifecycle.subscribe();
     let reporter = Arc::clone(reporter);
     let mut said = None;
     streaming(until_drained(phases, reporter, None, move |phase, _| {
@@ -118,7 +118,7 @@ fn watch(reporter: &Arc<Reporter>) -> Response<OwnBody> {
 /// Sends a report now, at the interval asked for, and at every change of phase, until the server ends.
 fn load_reports(asked: &OrcaLoadReportRequest, reporter: &Arc<Reporter>) -> Response<OwnBody> {
     let interval = asked.interval().unwrap_or_default().max(MIN_REPORT_INTERVAL);
-    let phases = reporter.lifecycle.watch();
+    let phases = reporter.lifecycle.subscribe();
     streaming(until_drained(phases, Arc::clone(reporter), Some(interval), |_, reporter| {
         Some(grpc::frame(&reporter.report()))
     }))

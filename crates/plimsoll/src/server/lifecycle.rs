@@ -14,16 +14,22 @@
 //! they would keep a lame duck alive for ever.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::{Stream, StreamExt as _, stream};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use self::neglect::Neglect;
 #[cfg(unix)]
 use super::signals::EndSignals;
 use crate::clock;
+
+mod neglect;
+mod shutdown;
 
 /// Where a server stands. The order is that of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +121,7 @@ struct Inner {
     /// Told at each end of a request while a lame duck.
     idle: Notify,
     cut_short: AtomicBool,
+    neglect: Neglect,
 }
 
 impl Default for Lifecycle {
@@ -124,16 +131,27 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
-    /// A server that is starting.
+    /// A server that is starting: it asks clients to send elsewhere until [`ready`](Self::ready).
     #[must_use]
     pub fn new() -> Self {
+        Self::at(Phase::Starting)
+    }
+
+    /// A server that is ready at once, for services with no warm-up.
+    #[must_use]
+    pub fn serving() -> Self {
+        Self::at(Phase::Serving)
+    }
+
+    fn at(phase: Phase) -> Self {
         Self(Arc::new(Inner {
-            phase: watch::Sender::new(Phase::Starting),
-            phase_now: AtomicU8::new(Phase::Starting as u8),
+            phase: watch::Sender::new(phase),
+            phase_now: AtomicU8::new(phase as u8),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             idle: Notify::new(),
             cut_short: AtomicBool::new(false),
+            neglect: Neglect::default(),
         }))
     }
 
@@ -157,7 +175,7 @@ impl Lifecycle {
 
     /// Waits until it ends whatever is in flight.
     pub(super) async fn cut_short(&self) {
-        let _ = self.watch().wait_for(|_| self.0.cut_short.load(Ordering::SeqCst)).await;
+        let _ = self.subscribe().wait_for(|_| self.0.cut_short.load(Ordering::SeqCst)).await;
     }
 
     pub(super) fn end(&self) {
@@ -189,13 +207,32 @@ impl Lifecycle {
     /// Told of each change of phase.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Phase> {
+        self.note_awaited();
+        self.subscribe()
+    }
+
+    /// The same, for a task that does not end the process.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Phase> {
         self.0.phase.subscribe()
+    }
+
+    /// Waits until the server is at `phase` or further.
+    async fn reached(&self, phase: Phase) {
+        self.subscribe().wait_for(|at| *at >= phase).await.expect("the sender lives as long as self");
+    }
+
+    /// A task awaits the end of the server.
+    pub(super) fn note_awaited(&self) {
+        self.0.neglect.on_awaited();
     }
 
     /// Counts a request as in flight until the guard is dropped.
     #[must_use]
     pub fn begin(&self) -> InFlight {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
+        if self.phase() == Phase::Starting {
+            self.0.neglect.on_request_while_starting(Instant::now());
+        }
         InFlight(self.clone())
     }
 
@@ -216,16 +253,33 @@ impl Lifecycle {
     /// When the signals cannot be caught.
     #[cfg(unix)]
     pub fn on_sigterm(&self) -> io::Result<()> {
-        let mut signals = EndSignals::new()?;
+        let signals = EndSignals::new()?;
         let lifecycle = self.clone();
         tokio::spawn(async move {
-            for act in [Self::lame_duck, Self::end_now] {
-                let name = signals.next().await;
-                act(&lifecycle);
-                tracing::info!(signal = name, phase = lifecycle.phase().name(), "asked to end");
-            }
+            let signals = stream::unfold(signals, async |mut signals| Some((signals.next().await, signals)));
+            lifecycle.obey(signals).await;
         });
         Ok(())
+    }
+
+    /// Obeys the first two of `signals`.
+    async fn obey(&self, signals: impl Stream<Item = &'static str>) {
+        let mut signals = pin!(signals);
+        let Some(signal) = signals.next().await else { return };
+        self.lame_duck();
+        tracing::info!(signal, "signal received, draining");
+        let second = tokio::time::timeout(neglect::AWAITED_WITHIN, signals.next()).await;
+        let second = match second {
+            Ok(second) => second,
+            Err(_) => {
+                self.0.neglect.on_end_due();
+                signals.next().await
+            }
+        };
+        let Some(signal) = second else { return };
+        self.end_now();
+        tracing::info!(signal, "second signal received, ending at once");
+        self.0.neglect.on_end_due();
     }
 
     /// Waits until the server may end: it became a lame duck, and then any of the conditions in
@@ -236,14 +290,12 @@ impl Lifecycle {
     /// `config.drain` for it: a request is over when its server has taken the last of its response, which may
     /// be long before a slow client has.
     pub async fn drained(&self, config: &DrainConfig) -> DrainEnd {
-        let mut phase = self.watch();
-        let reached = |least| move |phase: &Phase| *phase >= least;
-        let lives = "the sender lives as long as self";
-        phase.wait_for(reached(Phase::LameDuck)).await.expect(lives);
+        self.note_awaited();
+        self.reached(Phase::LameDuck).await;
         let began = Instant::now();
         let end = tokio::select! {
             biased;
-            _ = phase.wait_for(reached(Phase::Drained)) => self.ended_by_another(),
+            () = self.reached(Phase::Drained) => self.ended_by_another(),
             () = self.quiet(config.quiet, clock::after(began, config.announce)) => DrainEnd::Quiet,
             () = tokio::time::sleep_until(clock::after(began, config.drain)) => {
                 DrainEnd::Overdue { unfinished: self.active_requests() }

@@ -1,43 +1,53 @@
-//! What a backend does for itself and its clients: turns away what it cannot do, reports its load, says whether it is well, and
-//! leaves in time.
+//! The server side: overload protection, load reports, health and an orderly end.
 //!
-//! - [`ServerLayer`] wraps any `http` service. It measures what CPU each request uses, turns the least important away before there is
-//!   more to do than can be done, attaches an ORCA load report to every response, and answers gRPC health, load reports
-//!   out of band, and readiness checks.
-//! - [`current`] is the request that the calling code serves, [`pressure`] whether to serve it at less cost, and [`spawn`],
-//!   [`spawn_blocking`] and [`bind`] start work that belongs to it.
-//! - [`Lifecycle`] is where the server stands: starting, serving, lame duck, drained.
-//! - [`coalescing`] has a runtime turn requests away several at a time.
-//! - [`serve`] is an accept loop that puts both together, and ends without failing a request.
+//! - [`ServerLayer`] wraps any `http` service. It measures the CPU cost of each request and sheds
+//!   the least important ones before the server is overloaded. It attaches an ORCA load report to
+//!   every response, and answers gRPC health checks, out-of-band load reports and readiness checks.
+//! - [`current`] is the request that the calling code serves, and [`pressure`] says whether to serve
+//!   it at less cost. [`spawn`], [`spawn_blocking`] and [`bind`] start work on its account.
+//! - [`Lifecycle`] holds the phase of the server: starting, serving, lame duck, drained.
+//! - [`Lifecycle::shutdown`] ends axum's or tonic's own server without failing a request. [`serve`]
+//!   is an accept loop that does so by itself.
+//! - [`coalescing`] makes a runtime shed requests in batches.
 //!
-//! With axum, or anything else that is a `tower` service:
+//! With axum:
 //!
 //! ```no_run
-//! use plimsoll::server::{Lifecycle, ServerLayer, ServeConfig, Trust, serve};
+//! use axum::{Router, routing::get};
+//! use plimsoll::server::{DrainConfig, Lifecycle, ServerLayer};
 //!
-//! # async fn warm_up() {}
+//! #[tokio::main]
+//! async fn main() -> std::io::Result<()> {
+//!     let lifecycle = Lifecycle::serving(); // after a warm-up: Lifecycle::new(), then ready()
+//!     lifecycle.on_sigterm()?;
+//!     let layer = ServerLayer::builder(lifecycle.clone()).readiness_path("/readyz").build();
+//!     let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+//!
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:8081").await?;
+//!     let shutdown = lifecycle.shutdown(DrainConfig::default()); // completes after the drain
+//!     axum::serve(listener, app).with_graceful_shutdown(shutdown).await
+//! }
+//! ```
+//!
+//! With tonic, where `GreeterServer::new(MyGreeter)` is a generated service:
+//!
+//! ```no_run
+//! # use plimsoll::server::{DrainConfig, Lifecycle, ServerLayer};
 //! # #[tokio::main]
-//! # async fn main() -> std::io::Result<()> {
-//! let app = axum::Router::new().route("/", axum::routing::get(|| async { "hello" }));
-//!
-//! let lifecycle = Lifecycle::new();
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let greeter = tonic::service::Routes::default();
+//! let lifecycle = Lifecycle::serving();
 //! lifecycle.on_sigterm()?;
-//! let reports = ServerLayer::builder(lifecycle.clone())
-//!     // All callers are services of our own. Without this line they are strangers, and their
-//!     // claims to be critical are capped.
-//!     .trust(Trust::Full)
-//!     .readiness_path("/readyz")
-//!     .build();
-//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! let server = tokio::spawn(serve([listener], app, reports, ServeConfig::default()));
-//! warm_up().await;
-//! lifecycle.ready();
-//! server.await?;
+//! tonic::transport::Server::builder()
+//!     .layer(ServerLayer::new(lifecycle.clone()))
+//!     .add_routes(greeter) // or .add_service(GreeterServer::new(MyGreeter))
+//!     .serve_with_shutdown("127.0.0.1:50051".parse()?, lifecycle.shutdown(DrainConfig::default()))
+//!     .await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! With plain hyper, and a function as the service:
+//! With plain hyper, a function as the service, and a warm-up:
 //!
 //! ```no_run
 //! use std::convert::Infallible;
@@ -46,27 +56,30 @@
 //! use http::{Request, Response};
 //! use http_body_util::Full;
 //! use hyper::body::Incoming;
-//! use plimsoll::server::{Lifecycle, ServerLayer, ServeConfig, serve};
+//! use plimsoll::server::{Lifecycle, ServeConfig, ServerLayer, serve};
 //!
 //! async fn hello(_request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
 //!     Ok(Response::new(Full::from("hello")))
 //! }
 //!
+//! # async fn warm_up() {}
 //! # #[tokio::main]
-//! # async fn main() -> std::io::Result<()> {
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let lifecycle = Lifecycle::new();
 //! lifecycle.on_sigterm()?;
-//! lifecycle.ready();
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! let end = serve([listener], tower::service_fn(hello), ServerLayer::new(lifecycle), ServeConfig::default()).await;
-//! println!("{end:?}");
+//! let layer = ServerLayer::new(lifecycle.clone());
+//! // Clients connect from now on, but send no requests yet.
+//! let server = tokio::spawn(serve([listener], tower::service_fn(hello), layer, ServeConfig::default()));
+//! warm_up().await;
+//! lifecycle.ready();
+//! println!("{:?}", server.await?);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Under a server of your own, wrap the service in the layer, and end in the order of [`serve`]:
-//! wait for [`Lifecycle::drained`], close the listener, then end the connections in good order, which takes as long as
-//! their clients take to read what was answered; only what is left of [`DrainConfig::drain`] bounds it.
+//! Callers are strangers by default, and their claims to be critical are capped. Where all callers
+//! are services of your own, add [`.trust(Trust::Full)`](ServerLayerBuilder::trust).
 
 mod admission;
 mod available;

@@ -134,7 +134,8 @@ where
     drop(alive);
 
     let lifecycle = reports.lifecycle();
-    reached(&mut lifecycle.watch(), Phase::LameDuck).await;
+    lifecycle.note_awaited();
+    reached(&mut lifecycle.subscribe(), Phase::LameDuck).await;
     let until = clock::after(Instant::now(), config.drain.drain);
     stage.send_replace(Stage::LameDuck);
     let end = lifecycle.drained(&config.drain).await;

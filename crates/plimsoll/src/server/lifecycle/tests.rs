@@ -92,3 +92,176 @@ async fn end_now_waits_for_nothing() {
     };
     assert_eq!(drain(&lifecycle, script).await, (DrainEnd::CutShort { unfinished: 1 }, 100));
 }
+
+#[test]
+fn serving_is_ready_at_once_and_drains_as_any_other() {
+    let lifecycle = Lifecycle::serving();
+    assert!(lifecycle.phase().is_serving() && lifecycle.watch().borrow().is_serving());
+    lifecycle.lame_duck();
+    assert_eq!(lifecycle.phase(), Phase::LameDuck);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_completes_when_the_lame_duck_has_served() {
+    let lifecycle = Lifecycle::serving();
+    let origin = Instant::now();
+    // As servers take it: a future of its own, that outlives the handle it came from.
+    let shutdown = tokio::spawn(lifecycle.clone().shutdown(CONFIG));
+    at(origin, 60_000).await;
+    assert!(!shutdown.is_finished(), "nobody asked it to end");
+    let request = lifecycle.begin();
+    lifecycle.lame_duck();
+    at(origin, 63_000).await;
+    assert!(!shutdown.is_finished(), "a request is in flight");
+    drop(request);
+    shutdown.await.unwrap();
+    let millis = origin.elapsed().as_millis();
+    assert!((63_500..=63_501).contains(&millis), "quiet for half a second after 63000: {millis}");
+    assert_eq!(lifecycle.phase(), Phase::Drained);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hard_stop_completes_after_the_drain_time_or_a_second_signal() {
+    for (end_now_at, expected) in [(None, 30_100), (Some(2_000), 2_000)] {
+        let lifecycle = Lifecycle::serving();
+        let _endless = lifecycle.begin();
+        let origin = Instant::now();
+        let hard_stop = tokio::spawn(lifecycle.hard_stop(CONFIG));
+        lifecycle.lame_duck();
+        if let Some(millis) = end_now_at {
+            at(origin, millis).await;
+            lifecycle.end_now();
+        }
+        hard_stop.await.unwrap();
+        assert_eq!(origin.elapsed().as_millis(), expected);
+    }
+}
+
+const NEVER_READY: &str = "was never ready";
+const UNAWAITED: &str = "process will not end";
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_half_a_minute_without_ready_are_logged_once() {
+    let (log, _guard) = Log::capture();
+    let lifecycle = Lifecycle::new();
+    let origin = Instant::now();
+    at(origin, 60_000).await;
+    for seconds in 0..30 {
+        at(origin, 60_000 + seconds * 1_000).await;
+        drop(lifecycle.begin());
+    }
+    assert_eq!(log.count(NEVER_READY), 0, "{log:?}");
+    for seconds in 30..40 {
+        at(origin, 60_000 + seconds * 1_000).await;
+        drop(lifecycle.begin());
+    }
+    assert_eq!(log.count(NEVER_READY), 1, "{log:?}");
+    assert_eq!(log.count("Lifecycle::serving"), 1, "the line names the fix: {log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_ready_in_time_logs_nothing() {
+    let (log, _guard) = Log::capture();
+    let late = Lifecycle::new();
+    for lifecycle in [Lifecycle::serving(), late] {
+        drop(lifecycle.begin());
+        tokio::time::advance(Duration::from_millis(29_999)).await;
+        drop(lifecycle.begin());
+        lifecycle.ready();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        drop(lifecycle.begin());
+    }
+    assert_eq!(log.count(NEVER_READY), 0, "{log:?}");
+}
+
+/// A signal to a lifecycle, and another at `again_at` if that is some; returns the log.
+async fn signalled(lifecycle: &Lifecycle, again_at: Option<u64>) -> Log {
+    let (log, guard) = Log::capture();
+    let origin = Instant::now();
+    let second = stream::once(async {
+        match again_at {
+            Some(millis) => at(origin, millis).await,
+            None => std::future::pending().await,
+        }
+        "SIGTERM"
+    });
+    let signals = stream::iter(["SIGTERM"]).chain(second);
+    let _ = tokio::time::timeout(Duration::from_secs(600), lifecycle.obey(signals)).await;
+    drop(guard);
+    log
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_no_task_awaits_is_logged_once() {
+    for again_at in [None, Some(3_000), Some(100_000)] {
+        let log = signalled(&Lifecycle::serving(), again_at).await;
+        assert_eq!(log.count(UNAWAITED), 1, "{log:?}");
+        assert_eq!(log.count("with_graceful_shutdown"), 1, "the line names the fix: {log:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_a_task_awaits_logs_no_neglect() {
+    type Awaits = fn(&Lifecycle) -> tokio::task::JoinHandle<()>;
+    let awaits: [Awaits; 4] = [
+        |lifecycle| tokio::spawn(lifecycle.shutdown(CONFIG)),
+        |lifecycle| tokio::spawn(lifecycle.hard_stop(CONFIG)),
+        |lifecycle| {
+            let lifecycle = lifecycle.clone();
+            tokio::spawn(async move {
+                lifecycle.drained(&CONFIG).await;
+            })
+        },
+        // A service with a way of its own.
+        |lifecycle| {
+            let mut phase = lifecycle.watch();
+            tokio::spawn(async move {
+                let _ = phase.wait_for(|phase| *phase >= Phase::LameDuck).await;
+            })
+        },
+    ];
+    for task in awaits {
+        for again_at in [None, Some(100_000)] {
+            let lifecycle = Lifecycle::serving();
+            let task = task(&lifecycle);
+            tokio::task::yield_now().await;
+            let log = signalled(&lifecycle, again_at).await;
+            assert_eq!(log.count(UNAWAITED), 0, "{log:?}");
+            task.await.unwrap();
+        }
+    }
+}
+
+/// The lines that this thread logged.
+#[derive(Clone, Default)]
+struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+impl Log {
+    fn capture() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn count(&self, text: &str) -> usize {
+        String::from_utf8_lossy(&self.0.lock()).lines().filter(|line| line.contains(text)).count()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0.lock()))
+    }
+}
