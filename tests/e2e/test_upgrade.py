@@ -232,6 +232,65 @@ def test_successor_that_reaches_no_backend_changes_nothing(upgrading: Fleet) -> 
     knockers.end()
     assert knockers.failures == []
 
+def slow_accept(directory: pathlib.Path, port: int) -> tuple[str, pathlib.Path, pathlib.Path]:
+    """A library whose `accept4` keeps a connection at `port` to itself: its thread gets no CPU, as on a busy machine.
+
+    Returns the library and two files. `accepted` appears when a thread holds a connection, and names the process. The
+    thread goes on when `released` exists. One connection is held; later ones are not.
+    """
+    source, library = directory / "accept.c", directory / "accept.so"
+    accepted, released = directory / "accepted", directory / "released"
+    source.write_text(f'''
+        #define _GNU_SOURCE
+        #include <arpa/inet.h>
+        #include <dlfcn.h>
+        #include <fcntl.h>
+        #include <netinet/in.h>
+        #include <sys/socket.h>
+        #include <unistd.h>
+        typedef int accepting(int, struct sockaddr *, socklen_t *, int);
+        int accept4(int listener, struct sockaddr *address, socklen_t *size, int flags) {{
+            int connection = ((accepting *)dlsym(RTLD_NEXT, "accept4"))(listener, address, size, flags);
+            struct sockaddr_in own = {{0}};
+            socklen_t length = sizeof own;
+            if (connection < 0 || getsockname(listener, (struct sockaddr *)&own, &length) != 0) return connection;
+            if (ntohs(own.sin_port) != {port} || open("{accepted}", O_CREAT | O_EXCL | O_WRONLY, 0600) < 0) return connection;
+            while (access("{released}", F_OK) != 0) usleep(1000);
+            return connection;
+        }}
+    ''')
+    done = run([find_program("cc"), "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"])
+    assert done.returncode == 0, done.stderr
+    return str(library), accepted, released
+
+
+def test_connection_that_a_slow_thread_accepted_survives_an_upgrade(
+    upgrading: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old process counts no connection: its thread has accepted one, and got no CPU since."""
+    port, admin_port = free_port(), free_port()
+    library, accepted, released = slow_accept(upgrading.directory, port)
+    text = "threads = 1\n" + config(port, admin_port, [upgrading.backend(*BACKEND).address])
+    monkeypatch.setenv("LD_PRELOAD", library)
+    path = upgrading.directory / "slow.toml"
+    path.write_text(text)
+    proxy = Proxy("slow", ["-c", str(path)], port, admin_port, upgrading.directory)
+    upgrading.processes.append(proxy)
+    wait_until("it listens", lambda: '"message":"listening"' in proxy.output())
+    proxy.admin.wait_for_healthy(1)
+    client = Connection.to(port, timeout=30)
+    client.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+    wait_until("the thread holds the connection", accepted.exists)
+    upgrade(proxy, proxy.pid)
+    for _ in range(50):
+        with Connection.to(port) as another:
+            assert another.request("/", fields="connection: close\r\n").status == 200
+    assert proxy.exit_code is None, "it left while a thread held a connection"
+    released.touch()
+    assert client.read_response().status == 200
+    client.close()
+    assert proxy.wait(10) == 0
+
 
 def test_sockets_that_systemd_passes_are_used(upgrading: Fleet) -> None:
     """One socket without SO_REUSEPORT, as systemd makes them, for all threads; what waits in its queue is served."""

@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use plimsoll::client::{Client, Cluster};
 use plimsoll::server::coalescing;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 use crate::accept::{self, Door};
 use crate::access_log::AccessLog;
@@ -64,8 +65,8 @@ pub(crate) enum Order {
     Advance(Phase),
     /// Begin to accept.
     OpenDoors,
-    /// Accept what has connected so far, and no more.
-    CloseDoors,
+    /// Accept the connections that are in the queues, and no more. Answered when all of them are counted.
+    CloseDoors(oneshot::Sender<()>),
 }
 
 /// The control thread's end of a worker. The worker closes when this is dropped.
@@ -84,6 +85,13 @@ impl Worker {
             runtime.block_on(Serving::default().run(inbox));
         })?;
         Ok(Self { orders })
+    }
+
+    /// A worker without a thread: the test obeys its orders.
+    #[cfg(test)]
+    pub(crate) fn by_hand() -> (Self, mpsc::UnboundedReceiver<Order>) {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        (Self { orders }, inbox)
     }
 
     /// Gives an order. A worker that is gone needs none.
@@ -121,6 +129,8 @@ struct Common<'p> {
 struct Listening {
     state: Arc<ListenerState>,
     door: Option<Door>,
+    /// The loops that accept, one for each socket.
+    accepting: Vec<JoinHandle<()>>,
 }
 
 impl Serving {
@@ -133,8 +143,21 @@ impl Serving {
                     self.is_open = true;
                     self.listeners.values().filter_map(|listening| listening.door.as_ref()).for_each(Door::open);
                 }
-                Order::CloseDoors => self.listeners.values_mut().for_each(|listening| listening.door = None),
+                Order::CloseDoors(done) => {
+                    self.close_doors().await;
+                    let _ = done.send(());
+                }
             }
+        }
+    }
+
+    /// Ends the loops that accept. A connection that one of them accepted is counted when this returns.
+    async fn close_doors(&mut self) {
+        for listening in self.listeners.values_mut() {
+            listening.door = None;
+        }
+        for accepting in self.listeners.values_mut().flat_map(|listening| listening.accepting.drain(..)) {
+            let _ = accepting.await;
         }
     }
 
@@ -190,10 +213,9 @@ impl Serving {
             recorder: common.explain.recorder(),
         });
         let door = Door::new(self.is_open);
-        for socket in plan.sockets {
-            tokio::spawn(accept::accept(socket, Arc::clone(&state), door.watch()));
-        }
-        self.listeners.insert(plan.address, Listening { state, door: Some(door) });
+        let accept = |socket| tokio::spawn(accept::accept(socket, Arc::clone(&state), door.watch()));
+        let accepting = plan.sockets.into_iter().map(accept).collect();
+        self.listeners.insert(plan.address, Listening { state, door: Some(door), accepting });
     }
 
     fn routes(&self, common: &Common<'_>, listener: &ListenerPlan) -> Routes {
@@ -228,7 +250,7 @@ impl Serving {
 /// Ends a listener that was removed: it accepts no more, its clients are told to go with their next answer, and those who
 /// are still there after `patience` are closed: at once where nothing is in flight, else a little later.
 async fn leave(removed: Listening, patience: Duration) {
-    let Listening { state, door } = removed;
+    let Listening { state, door, .. } = removed;
     drop(door);
     state.life.advance(Phase::LameDuck);
     let _ = tokio::time::timeout(patience, emptied(&state.shared)).await;

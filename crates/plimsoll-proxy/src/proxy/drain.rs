@@ -7,11 +7,12 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 use super::Proxy;
 use crate::phase::{CLOSE_GRACE, Phase};
-use crate::worker::Order;
+use crate::worker::{Order, Worker};
 
 /// How often a draining proxy looks whether it is idle.
 pub(super) const DRAIN_LOOK: Duration = Duration::from_millis(50);
@@ -51,18 +52,21 @@ impl Proxy {
     pub async fn leave_to_successor(&self) {
         self.life.advance(Phase::LameDuck);
         let _no_reload = self.changing.lock().await;
-        self.close_doors();
-        self.advance(Phase::LameDuck);
         let until = Instant::now() + self.config().drain().timeout;
+        let closed = self.close_doors();
+        self.advance(Phase::LameDuck);
+        let _ = timeout_at(until, closed).await;
         self.wait_for_clients(until).await;
         self.close(until).await;
     }
 
     /// Closes listeners, then connections as soon as each has nothing to answer, all that are left `until` or a little later.
     async fn close(&self, until: Instant) {
-        self.close_doors();
+        let until = until.max(Instant::now() + CLOSE_GRACE);
+        let closed = self.close_doors();
         self.advance(Phase::Closing);
-        self.wait_for_clients(until.max(Instant::now() + CLOSE_GRACE)).await;
+        let _ = timeout_at(until, closed).await;
+        self.wait_for_clients(until).await;
         self.advance(Phase::Closed);
         self.wait_for_clients(Instant::now() + CUT_OFF_GRACE).await;
         self.access_log.flush(FLUSH_GRACE).await;
@@ -74,14 +78,27 @@ impl Proxy {
         }
     }
 
-    /// Has the threads accept what has connected so far, and no more.
-    fn close_doors(&self) {
+    /// Has the threads accept the connections in their queues, and no more. The future ends when all threads have.
+    ///
+    /// Until then a thread may hold connections that nobody counts: it accepted them, or takes them from its queue
+    /// next. A thread that gets no CPU for a while takes long. Whoever ends the process at a count of zero loses these
+    /// connections.
+    fn close_doors(&self) -> impl Future<Output = ()> + use<> {
         // While these copies are open the queues of the sockets would go on growing.
         for listener in self.running.lock().listeners.values_mut() {
             listener.sockets.clear();
         }
-        for worker in &self.workers {
-            worker.order(Order::CloseDoors);
+        let close = |worker: &Worker| {
+            let (done, closed) = oneshot::channel();
+            worker.order(Order::CloseDoors(done));
+            closed
+        };
+        let all: Vec<_> = self.workers.iter().map(close).collect();
+        async {
+            for closed in all {
+                // An error means that the thread has ended, and its sockets with it.
+                let _ = closed.await;
+            }
         }
     }
 
@@ -90,5 +107,49 @@ impl Proxy {
         for worker in &self.workers {
             worker.order(Order::Advance(phase));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::config::Config;
+
+    const FILE: &str = "
+        threads = 1
+        listeners = [{ address = '127.0.0.1:0' }]
+        routes = [{ cluster = 'web' }]
+        [clusters.web]
+        backends = ['127.0.0.1:9']
+    ";
+
+    /// A busy machine gave a thread of the old process no CPU. The process found no connection and ended, and the
+    /// thread's queue with it.
+    #[tokio::test]
+    async fn process_leaves_only_when_every_thread_has_emptied_its_queues() {
+        let mut proxy = Proxy::start(Config::parse("test", FILE).unwrap()).await.unwrap();
+        let (slow, mut orders) = Worker::by_hand();
+        proxy.workers.push(slow);
+        let mut leaving = pin!(proxy.leave_to_successor());
+        let closes = async {
+            loop {
+                if let Order::CloseDoors(done) = orders.recv().await.unwrap() {
+                    break done;
+                }
+            }
+        };
+        let done = tokio::select! {
+            biased;
+            () = &mut leaving => panic!("it left before the slow thread had the order"),
+            done = closes => done,
+        };
+        let left = leaving.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(left.is_pending(), "it left before the slow thread had emptied its queues");
+        done.send(()).unwrap();
+        drop(orders);
+        leaving.await;
     }
 }
