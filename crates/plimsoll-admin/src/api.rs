@@ -1,12 +1,14 @@
 //! The requests that the admin API answers.
 
+mod process;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -24,6 +26,9 @@ use crate::view::{BackendView, BatchView, ClusterView, SwitchedView};
 
 /// The media type of metrics, as the format asks for it.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Whether a page made the browser send the request, and whose (Fetch Metadata).
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 type Shared = State<Arc<dyn Fleet>>;
 
@@ -43,9 +48,10 @@ pub fn router(fleet: Arc<dyn Fleet>) -> Router {
         .route("/api/v1/explain/{id}", get(explain_one))
         .route(&format!("{backend}/drain"), post(drain))
         .route(&format!("{backend}/undrain"), post(undrain))
+        .merge(process::routes())
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such page", PAGES))
         .method_not_allowed_fallback(async || {
-            let mend = "GET everything, POST drain and undrain; see the header allow";
+            let mend = "GET to read, POST for commands (drain, undrain, reload, upgrade); see the header allow";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not take this method", mend)
         })
         .layer(middleware::from_fn_with_state(Arc::clone(&fleet), no_foreign_page))
@@ -53,7 +59,7 @@ pub fn router(fleet: Arc<dyn Fleet>) -> Router {
 }
 
 const PAGES: &str = "ask for /metrics, /healthz, /readyz, /api/v1/clusters, /api/v1/clusters/{name}, \
-     /api/v1/clusters/{name}/backends, /api/v1/batch, /api/v1/throttling, /api/v1/explain, /api/v1/explain/{id}, or POST /api/v1/clusters/{name}/backends/{address}/drain or .../undrain";
+     /api/v1/clusters/{name}/backends, /api/v1/batch, /api/v1/throttling, /api/v1/explain, /api/v1/explain/{id}, /api/v1/process, or POST /api/v1/process/reload, .../upgrade, .../drain, /api/v1/clusters/{name}/backends/{address}/drain or .../undrain";
 
 /// An answer that is not what was asked for.
 #[derive(Debug, Serialize)]
@@ -127,6 +133,10 @@ async fn no_foreign_page(State(fleet): Shared, request: Request, next: Next) -> 
 /// Whether a browser says that a page of another origin sent this.
 fn is_foreign(request: &Request) -> bool {
     let header = |name| request.headers().get(name).map(HeaderValue::as_bytes);
+    // Newer browsers say it even where they send no origin. `none` is a page that a person opened by its address.
+    if header(SEC_FETCH_SITE).is_some_and(|site| site != b"same-origin" && site != b"none") {
+        return true;
+    }
     let Some(origin) = header(ORIGIN) else { return false };
     let [http, https] = ["http://", "https://"].map(|scheme| origin.strip_prefix(scheme.as_bytes()));
     http.or(https) != header(HOST)

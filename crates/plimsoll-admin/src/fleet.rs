@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use crate::control::Control;
 use crate::explain::{Explained, Wanted};
 use crate::snapshot::FleetSnapshot;
 
@@ -33,6 +34,11 @@ pub trait Fleet: Send + Sync + 'static {
     /// # Errors
     /// When there is no such cluster or backend.
     fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing>;
+
+    /// The process, if it takes commands.
+    fn control(&self) -> Option<&dyn Control> {
+        None
+    }
 }
 
 /// Whether new requests are welcome.

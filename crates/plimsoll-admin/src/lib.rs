@@ -16,6 +16,10 @@
 //! | `GET /api/v1/throttling` | what the gates of clusters turn away, and what that means |
 //! | `GET /api/v1/explain` | what became of the latest requests, and why |
 //! | `GET /api/v1/explain/{id}` | what became of the requests with this id |
+//! | `GET /api/v1/process` | the process: version, uptime, state, listeners, clusters, the latest reload |
+//! | `POST /api/v1/process/reload` | reads the config again; 200 when it is in force, 422 with the problems when not |
+//! | `POST /api/v1/process/upgrade` | hands over to a successor; 200 when it serves, 422 with the reason when not |
+//! | `POST /api/v1/process/drain` | begins to drain, 202 |
 //! | `POST /api/v1/clusters/{name}/backends/{address}/drain` | no new requests to this backend |
 //! | `POST /api/v1/clusters/{name}/backends/{address}/undrain` | back again, by way of a check |
 //!
@@ -23,11 +27,12 @@
 //!
 //! An error is `{"error": ..., "mend": ...}`. What a web page of another origin made a browser send is
 //! refused: the API listens at loopback, where browsers are too. So is what asks for a name that is not the fleet's
-//! ([`Fleet::is_called`]).
+//! ([`Fleet::is_called`]). Commands to the process are taken from its own machine only.
 
 #![forbid(unsafe_code)]
 
 mod api;
+mod control;
 mod explain;
 mod fleet;
 mod host;
@@ -39,6 +44,10 @@ mod throttling;
 mod view;
 
 pub use api::router;
+pub use control::{
+    ClusterStatus, Control, Declined, LastFailedUpgrade, LastReload, ListenerStatus, Pending, ProblemView, ProcessView,
+    ReloadView, UpgradeView,
+};
 pub use explain::{
     AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, Remembered, Wanted,
 };

@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::Arc;
@@ -48,16 +49,20 @@ pub async fn serve(listener: TcpListener, fleet: Arc<dyn Fleet>, until: impl Fut
     let mut until = pin!(until);
     let mut next: u64 = 0;
     loop {
-        let stream = tokio::select! {
-            stream = accept(&listener) => stream,
+        let (stream, peer) = tokio::select! {
+            accepted = accept(&listener) => accepted,
             Some(_) = tasks.join_next() => continue,
             () = &mut until => break,
         };
         let number = next;
         next += 1;
+        let is_from_here = is_of_this_machine(peer, stream.local_addr());
         let service = {
             let (router, connections) = (router.clone(), Arc::clone(&connections));
-            service_fn(move |request: Request<_>| {
+            service_fn(move |mut request: Request<_>| {
+                if is_from_here {
+                    request.extensions_mut().insert(FromThisMachine);
+                }
                 connections.lock().promote(&number);
                 router.clone().oneshot(request)
             })
@@ -84,11 +89,21 @@ pub async fn serve(listener: TcpListener, fleet: Arc<dyn Fleet>, until: impl Fut
     let _ = timeout(END_TIMEOUT, graceful.shutdown()).await;
 }
 
+/// Marks a request from a client on this machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromThisMachine;
+
+/// Whether the client is on this machine: at a loopback address, or at the address that it connected to.
+fn is_of_this_machine(peer: SocketAddr, own: io::Result<SocketAddr>) -> bool {
+    let peer = peer.ip().to_canonical();
+    peer.is_loopback() || own.is_ok_and(|own| own.ip().to_canonical() == peer)
+}
+
 /// The next connection.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) if is_of_one_connection(&error) => {}
             Err(_) => sleep(ACCEPT_PAUSE).await,
         }
@@ -107,8 +122,6 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::sync::oneshot;
     use tokio::task::JoinHandle;
@@ -161,6 +174,28 @@ mod tests {
             let closed = timeout(4 * HEAD_TIMEOUT, stream.read_to_end(&mut answer)).await;
             assert!(closed.is_ok(), "{} s", begun.elapsed().as_secs());
         }
+    }
+
+    #[test]
+    fn client_is_local_at_loopback_and_at_the_address_it_connected_to() {
+        let at = |address: &str| -> SocketAddr { address.parse().unwrap() };
+        let is_local = |peer, own| is_of_this_machine(at(peer), Ok(at(own)));
+        for (peer, own) in [
+            ("127.0.0.1:5", "127.0.0.1:9900"),
+            ("127.9.9.9:5", "127.0.0.1:9900"),
+            ("[::1]:5", "[::1]:9900"),
+            ("[::ffff:127.0.0.1]:5", "[::ffff:127.0.0.1]:9900"),
+            ("10.0.0.5:5", "10.0.0.5:9900"),
+            ("[::ffff:10.0.0.5]:5", "10.0.0.5:9900"),
+        ] {
+            assert!(is_local(peer, own), "{peer} to {own}");
+        }
+        for (peer, own) in
+            [("10.0.0.6:5", "10.0.0.5:9900"), ("172.17.0.1:5", "172.17.0.2:9900"), ("[fe80::1]:5", "[fe80::2]:1")]
+        {
+            assert!(!is_local(peer, own), "{peer} to {own}");
+        }
+        assert!(!is_of_this_machine(at("10.0.0.6:5"), Err(ErrorKind::NotConnected.into())));
     }
 
     #[tokio::test]

@@ -422,6 +422,9 @@ async fn a_page_of_another_origin_cannot_drain() {
     let foreign = send(&fleet, "POST", path, &[host, ("origin", "https://evil.example")]).await;
     assert_eq!(foreign.status, 403);
     assert_eq!(send(&fleet, "POST", path, &[host, ("origin", "null")]).await.status, 403);
+    for site in ["cross-site", "same-site"] {
+        assert_eq!(send(&fleet, "POST", path, &[host, ("sec-fetch-site", site)]).await.status, 403, "{site}");
+    }
     assert_eq!(fleet.snapshot().clusters[0].backends[0].state, Health::Healthy);
     assert_eq!(send(&fleet, "POST", path, &[host, ("origin", "http://127.0.0.1:9900")]).await.status, 200);
 }

@@ -1,0 +1,198 @@
+//! Requests about the process: its status, and the commands reload, upgrade and drain.
+
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Serialize;
+
+use super::{Problem, Shared};
+use crate::control::{Control, Declined, ProcessView};
+use crate::fleet::Fleet;
+use crate::serve::FromThisMachine;
+
+type Here = Option<Extension<FromThisMachine>>;
+
+/// The routes.
+pub(super) fn routes() -> Router<std::sync::Arc<dyn Fleet>> {
+    Router::new()
+        .route("/api/v1/process", get(status))
+        .route("/api/v1/process/reload", post(reload))
+        .route("/api/v1/process/upgrade", post(upgrade))
+        .route("/api/v1/process/drain", post(drain))
+}
+
+async fn status(State(fleet): Shared) -> Result<Json<ProcessView>, Problem> {
+    Ok(Json(find(&*fleet)?.status()))
+}
+
+async fn reload(State(fleet): Shared, here: Here) -> Result<Response, Problem> {
+    let done = commanded(&*fleet, here.as_deref())?.reload().await.map_err(declined)?;
+    Ok(outcome(done.error.is_none(), done))
+}
+
+async fn upgrade(State(fleet): Shared, here: Here) -> Result<Response, Problem> {
+    let done = commanded(&*fleet, here.as_deref())?.upgrade().await.map_err(declined)?;
+    Ok(outcome(done.error.is_none(), done))
+}
+
+async fn drain(State(fleet): Shared, here: Here) -> Result<Response, Problem> {
+    let process = commanded(&*fleet, here.as_deref())?;
+    process.drain();
+    Ok((StatusCode::ACCEPTED, Json(process.status())).into_response())
+}
+
+fn outcome(is_good: bool, done: impl Serialize) -> Response {
+    let status = if is_good { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+    (status, Json(done)).into_response()
+}
+
+fn find(fleet: &dyn Fleet) -> Result<&dyn Control, Problem> {
+    let missing = || Problem::new(StatusCode::NOT_FOUND, "this program takes no commands", "ask for /api/v1/clusters");
+    fleet.control().ok_or_else(missing)
+}
+
+/// The process, for a client that may command it.
+fn commanded<'f>(fleet: &'f dyn Fleet, here: Option<&FromThisMachine>) -> Result<&'f dyn Control, Problem> {
+    if here.is_none() {
+        let help = "run `plimsoll reload`, `upgrade` or `drain` on the machine of the proxy, or in its container";
+        let error = "the process takes commands from its own machine only";
+        return Err(Problem::new(StatusCode::FORBIDDEN, error, help));
+    }
+    find(fleet)
+}
+
+fn declined(declined: Declined) -> Problem {
+    Problem::new(StatusCode::CONFLICT, declined.error, declined.help)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use axum::body::Body;
+    use axum::http::Request;
+    use http_body_util::BodyExt as _;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::api::router;
+    use crate::api::tests::{Still, fleet};
+    use crate::control::{Pending, ReloadView, UpgradeView};
+    use crate::explain::{Explained, Wanted};
+    use crate::fleet::{Missing, Readiness};
+    use crate::snapshot::FleetSnapshot;
+
+    /// A fleet in a process that notes its commands: it refuses each reload, and has a successor at once.
+    struct Commanded {
+        fleet: Still,
+        commands: Mutex<Vec<&'static str>>,
+    }
+
+    impl Fleet for Commanded {
+        fn is_called(&self, name: &str) -> bool {
+            self.fleet.is_called(name)
+        }
+        fn readiness(&self) -> Readiness {
+            self.fleet.readiness()
+        }
+        fn snapshot(&self) -> FleetSnapshot {
+            self.fleet.snapshot()
+        }
+        fn explain(&self, wanted: &Wanted) -> Explained {
+            self.fleet.explain(wanted)
+        }
+        fn drain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
+            self.fleet.drain(cluster, backend)
+        }
+        fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
+            self.fleet.undrain(cluster, backend)
+        }
+        fn control(&self) -> Option<&dyn Control> {
+            Some(self)
+        }
+    }
+
+    impl Control for Commanded {
+        fn status(&self) -> ProcessView {
+            ProcessView {
+                version: "1.2.3",
+                pid: 7,
+                started_at: 1.0,
+                uptime_s: 2.0,
+                config_file: None,
+                state: "ready",
+                draining_for_s: None,
+                drain_timeout_s: 30.0,
+                requests_in_flight: 0,
+                connections: 0,
+                listeners: Vec::new(),
+                clusters: Vec::new(),
+                last_reload: None,
+                last_failed_upgrade: None,
+            }
+        }
+        fn reload(&self) -> Pending<ReloadView> {
+            self.commands.lock().push("reload");
+            let error = Some("a.toml: bad".to_owned());
+            Box::pin(async { Ok(ReloadView { result: "refused", error, ..ReloadView::default() }) })
+        }
+        fn upgrade(&self) -> Pending<UpgradeView> {
+            self.commands.lock().push("upgrade");
+            Box::pin(async { Ok(UpgradeView { result: "serving", pid: Some(8), error: None }) })
+        }
+        fn drain(&self) {
+            self.commands.lock().push("drain");
+        }
+    }
+
+    async fn send(commanded: &Arc<Commanded>, method: &str, path: &str, is_from_here: bool) -> (u16, Value) {
+        let mut request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        if is_from_here {
+            request.extensions_mut().insert(FromThisMachine);
+        }
+        let fleet: Arc<dyn Fleet> = Arc::<Commanded>::clone(commanded);
+        let response = router(fleet).oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test]
+    async fn commands_are_taken_from_this_machine_only() {
+        let commanded = Arc::new(Commanded { fleet: fleet(), commands: Mutex::default() });
+        for command in ["reload", "upgrade", "drain"] {
+            let path = format!("/api/v1/process/{command}");
+            let (status, refusal) = send(&commanded, "POST", &path, false).await;
+            assert_eq!(status, 403, "{refusal}");
+            assert!(refusal["error"].as_str().unwrap().contains("its own machine only"), "{refusal}");
+        }
+        assert_eq!(*commanded.commands.lock(), [""; 0]);
+        assert_eq!(send(&commanded, "GET", "/api/v1/process", false).await.0, 200, "anybody may read");
+    }
+
+    #[tokio::test]
+    async fn command_is_answered_with_its_outcome() {
+        let commanded = Arc::new(Commanded { fleet: fleet(), commands: Mutex::default() });
+        let (status, refused) = send(&commanded, "POST", "/api/v1/process/reload", true).await;
+        assert_eq!((status, &refused["error"]), (422, &json!("a.toml: bad")));
+        let (status, upgraded) = send(&commanded, "POST", "/api/v1/process/upgrade", true).await;
+        assert_eq!((status, upgraded), (200, json!({ "result": "serving", "pid": 8, "error": null })));
+        let (status, draining) = send(&commanded, "POST", "/api/v1/process/drain", true).await;
+        assert_eq!((status, &draining["pid"]), (202, &json!(7)));
+        assert_eq!(*commanded.commands.lock(), ["reload", "upgrade", "drain"]);
+    }
+
+    #[tokio::test]
+    async fn commands_are_posts() {
+        let commanded = Arc::new(Commanded { fleet: fleet(), commands: Mutex::default() });
+        for command in ["reload", "upgrade", "drain"] {
+            assert_eq!(send(&commanded, "GET", &format!("/api/v1/process/{command}"), true).await.0, 405);
+        }
+        assert_eq!(*commanded.commands.lock(), [""; 0]);
+    }
+}
