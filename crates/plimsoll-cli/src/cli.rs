@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::exit::Outcome;
-use crate::{backend, check, completions, demo, explain, load, proxy, sim};
+use crate::{backend, check, completions, control, demo, explain, load, proxy, sim};
 
 /// Load balancing and overload protection as a proxy, a library, and the tools to try them.
 #[derive(Debug, Parser)]
@@ -16,10 +16,12 @@ use crate::{backend, check, completions, demo, explain, load, proxy, sim};
   plimsoll proxy --from :8080 --to 127.0.0.1:8081 --to 127.0.0.1:8082
   plimsoll proxy -c plimsoll.toml
   plimsoll check -c plimsoll.toml
+  plimsoll reload
+  plimsoll status
   plimsoll explain
   plimsoll sim list
 
-Exit codes: 0 ok, 1 the thing asked about is bad, 2 usage.
+Exit codes: 0 ok, 1 the checked item is bad or the command failed, 2 usage or no such proxy.
 Logs go to stderr; RUST_LOG sets what is shown (default: info)."
 )]
 pub(crate) struct Cli {
@@ -35,6 +37,14 @@ enum Command {
     Proxy(proxy::Args),
     /// All problems of a config at once, each with its place and a hint
     Check(check::Args),
+    /// Have a running proxy read its config again, and report the outcome
+    Reload(control::ReloadArgs),
+    /// Replace the binary of a running proxy without losing a connection
+    Upgrade(control::UpgradeArgs),
+    /// Have a running proxy finish its requests and end
+    Drain(control::DrainArgs),
+    /// Status of a running proxy: version, listeners, clusters, last reload
+    Status(control::StatusArgs),
     /// Why a request was turned away, failed, was tried again, or went where it went
     Explain(explain::Args),
     /// A synthetic HTTP/1, HTTP/2 and gRPC server with a settable cost, for trying and testing
@@ -52,12 +62,24 @@ pub(crate) fn parse() -> Cli {
     Cli::parse()
 }
 
+/// The arguments of `plimsoll proxy` in a whole command line; `None` if it is another command, or of another version.
+pub(crate) fn proxy_arguments(line: &[String]) -> Option<proxy::Args> {
+    match Cli::try_parse_from(line.iter().filter(|part| !part.is_empty())).ok()?.command {
+        Command::Proxy(args) => Some(args),
+        _ => None,
+    }
+}
+
 /// Runs the command that was asked for.
 pub(crate) fn run(cli: Cli) -> Outcome {
     match cli.command {
         Command::Demo(args) => demo::run(args),
-        Command::Proxy(args) => proxy::run(args),
+        Command::Proxy(args) => proxy::run(&args),
         Command::Check(args) => check::run(args),
+        Command::Reload(args) => control::reload(&args),
+        Command::Upgrade(args) => control::upgrade(&args),
+        Command::Drain(args) => control::drain(&args),
+        Command::Status(args) => control::status(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Backend(args) => backend::run(args),
         Command::Load(args) => load::run(args),

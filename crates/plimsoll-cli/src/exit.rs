@@ -1,15 +1,16 @@
-//! Decides the exit code of every command: 0 ok, 1 the thing asked about is bad, 2 usage.
+//! Decides the exit code of every command: 0 ok, 1 the checked item is bad, 2 usage, or no proxy to command.
 //!
 //! Scripts branch on these three, so they are given out in this file only. clap's own errors leave
 //! before this file is reached, with the same 2 for usage (and 0 for `--help` and `--version`).
 
+use std::fmt;
 use std::process::ExitCode;
 
 use crate::output::errln;
 
 /// The code of a command that could not do its work, or found the thing asked about to be bad.
 const BAD: u8 = 1;
-/// The code of a command line that makes no sense.
+/// The code of a command line that makes no sense, or that addresses no running proxy.
 const USAGE: u8 = 2;
 
 /// What a command that ran to its end says about the thing it was asked about.
@@ -26,8 +27,21 @@ pub(crate) enum Verdict {
 pub(crate) enum Problem {
     /// The arguments contradict each other; the text names the argument and the mend.
     Usage(String),
+    /// There is no proxy to tell or to ask; the text says where it was looked for, and the help.
+    NoProxy(String),
     /// Something outside the command line failed.
     Failed(anyhow::Error),
+}
+
+/// Without the word `error`, and with the causes.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) | Self::NoProxy(text) => f.write_str(text),
+            // `{:#}` joins the chain of causes on one line, outermost first.
+            Self::Failed(error) => write!(f, "{error:#}"),
+        }
+    }
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Problem {
@@ -48,17 +62,18 @@ pub(crate) type Outcome = Result<Verdict, Problem>;
 
 /// Says on stderr what stopped the command, and gives the exit code.
 pub(crate) fn code(outcome: Outcome) -> ExitCode {
-    match outcome {
-        Ok(Verdict::Good) => ExitCode::SUCCESS,
-        Ok(Verdict::Bad) => ExitCode::from(BAD),
-        Err(Problem::Usage(text)) => {
-            errln!("error: {text}\n\nFor more information, try '--help'.");
+    let problem = match outcome {
+        Ok(Verdict::Good) => return ExitCode::SUCCESS,
+        Ok(Verdict::Bad) => return ExitCode::from(BAD),
+        Err(problem) => problem,
+    };
+    errln!("error: {problem}");
+    match problem {
+        Problem::Usage(_) => {
+            errln!("\nFor more information, try '--help'.");
             ExitCode::from(USAGE)
         }
-        Err(Problem::Failed(error)) => {
-            // `{:#}` joins the chain of causes on one line, outermost first.
-            errln!("error: {error:#}");
-            ExitCode::from(BAD)
-        }
+        Problem::NoProxy(_) => ExitCode::from(USAGE),
+        Problem::Failed(_) => ExitCode::from(BAD),
     }
 }

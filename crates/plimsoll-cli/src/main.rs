@@ -9,6 +9,7 @@ mod backend;
 mod check;
 mod cli;
 mod completions;
+mod control;
 mod demo;
 mod exit;
 mod explain;

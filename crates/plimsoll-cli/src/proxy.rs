@@ -1,23 +1,29 @@
 //! `plimsoll proxy`: balanced traffic, from a config or from `--from` and `--to`.
 
 mod admin;
+mod control;
 mod explain;
 mod fleet;
 mod handover;
 mod notify;
+mod pid_file;
+mod reload;
 mod serve;
 mod shared_ports;
 mod upgrade;
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use plimsoll::client::Protocol;
 use plimsoll_core::Criticality;
 use plimsoll_core::classify::Trust;
 use plimsoll_core::pick::PolicyKind;
-use plimsoll_proxy::config::{Config, Simple};
+use plimsoll_proxy::config::{Config, ConfigError, Simple};
 
+use self::handover::Channel;
+use self::serve::Files;
 use crate::exit::{Outcome, Problem};
 use crate::process;
 
@@ -64,6 +70,9 @@ pub(crate) struct Args {
     /// Listen although another process does at the same address, and share its connections
     #[arg(long)]
     share_port: bool,
+    /// Where to write the process id, once the proxy serves
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
     /// Threads that serve [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
@@ -95,21 +104,39 @@ fn protocols() -> impl clap::builder::TypedValueParser<Value = Protocol> {
 }
 
 /// Runs the proxy until it has drained.
-pub(crate) fn run(args: Args) -> Outcome {
+pub(crate) fn run(args: &Args) -> Outcome {
     process::prepare();
-    let file = args.config.clone().or_else(|| args.file.clone());
-    let config = match &file {
+    let predecessor = Channel::to_predecessor().context("cannot talk to the predecessor")?;
+    let outcome = start(args, predecessor.as_ref());
+    if let (Some(predecessor), Err(problem)) = (&predecessor, &outcome) {
+        predecessor.say_failed(&problem.to_string());
+    }
+    outcome
+}
+
+impl Args {
+    /// The config, if one is named.
+    pub(crate) fn config(&self) -> Option<&Path> {
+        self.config.as_deref().or(self.file.as_deref())
+    }
+
+    /// The config that the other options stand for.
+    pub(crate) fn simple(&self) -> Result<Config, ConfigError> {
+        let Self { from, to, policy, protocol, admin, trust_criticality, share_port, threads, .. } = self.clone();
+        Config::simple(&Simple { from, to, policy, protocol, admin, trust_criticality, share_port, threads })
+    }
+}
+
+fn start(args: &Args, predecessor: Option<&Channel>) -> Outcome {
+    let config = match args.config() {
         Some(file) => Config::load(file).map_err(anyhow::Error::from)?,
         None if args.from.is_empty() && args.to.is_empty() => {
             return Err(Problem::usage(
                 "nothing to balance: name where to listen and the backends with --from and --to, or a config with -c FILE",
             ));
         }
-        None => {
-            let Args { from, to, policy, protocol, admin, trust_criticality, share_port, threads, .. } = args.clone();
-            Config::simple(&Simple { from, to, policy, protocol, admin, trust_criticality, share_port, threads })
-                .map_err(|error| Problem::Usage(error.to_string()))?
-        }
+        None => args.simple().map_err(|error| Problem::Usage(error.to_string()))?,
     };
-    Ok(serve::serve(config, file)?)
+    let files = Files { config: args.config().map(Path::to_owned), pid: args.pid_file.clone() };
+    Ok(serve::serve(config, files, predecessor)?)
 }

@@ -364,14 +364,18 @@ impl Proxy {
         views
     }
 
-    fn active_requests(&self) -> u64 {
+    /// Requests in flight, requests that wait included.
+    #[must_use]
+    pub fn active_requests(&self) -> u64 {
         let clusters = self.clusters();
         clusters.iter().flat_map(Cluster::backends).map(|backend| u64::from(backend.snapshot.active)).sum::<u64>()
             + clusters.iter().map(|cluster| cluster.waiting() as u64).sum::<u64>()
             + self.running.lock().batch_queued()
     }
 
-    fn connections(&self) -> usize {
+    /// Connections of clients, at listeners that were removed as well.
+    #[must_use]
+    pub fn connections(&self) -> usize {
         self.running.lock().connections()
     }
 }

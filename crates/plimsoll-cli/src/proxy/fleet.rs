@@ -6,26 +6,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll::client::{BackendView, Cluster, GivenUp, Latencies, LocalityView};
 use plimsoll_admin::{
-    AttemptCounts, BackendSnapshot, BatchSnapshot, ClusterSnapshot, Explained, Fleet, FleetSnapshot, Histogram,
-    InboundSnapshot, ListenerSnapshot, LocalitySnapshot, Missing, PressureSnapshot, Readiness, Reported, StaleSnapshot,
-    Transition, Wanted,
+    AttemptCounts, BackendSnapshot, BatchSnapshot, ClusterSnapshot, Control, Explained, Fleet, FleetSnapshot,
+    Histogram, InboundSnapshot, ListenerSnapshot, LocalitySnapshot, Missing, Pending, PressureSnapshot, ProcessView,
+    Readiness, ReloadView, Reported, StaleSnapshot, Transition, UpgradeView, Wanted,
 };
 use plimsoll_core::health::State;
 use plimsoll_core::{Criticality, Timestamp};
 use plimsoll_proxy::{BatchListenerView, InboundView, PressureView, Proxy, StaleView};
 
+use super::control::Controls;
 use super::explain;
 
 /// A running proxy.
 pub(super) struct ProxyFleet {
     proxy: Arc<Proxy>,
+    controls: Arc<Controls>,
     /// A backend has been healthy since the start.
     started: AtomicBool,
 }
 
 impl ProxyFleet {
-    pub(super) fn new(proxy: Arc<Proxy>) -> Self {
-        Self { proxy, started: AtomicBool::new(false) }
+    pub(super) fn new(proxy: Arc<Proxy>, controls: Arc<Controls>) -> Self {
+        Self { proxy, controls, started: AtomicBool::new(false) }
     }
 
     /// Whether any backend has been healthy. It stays so when all fall ill later: a proxy that then took itself out of
@@ -129,6 +131,31 @@ impl Fleet for ProxyFleet {
 
     fn undrain(&self, cluster: &str, backend: SocketAddr) -> Result<(), Missing> {
         self.switch(cluster, backend, Cluster::undrain)
+    }
+
+    fn control(&self) -> Option<&dyn Control> {
+        Some(self)
+    }
+}
+
+impl Control for ProxyFleet {
+    fn status(&self) -> ProcessView {
+        self.controls.view(match self.readiness() {
+            Readiness::Ready => "ready",
+            Readiness::NotReady(reason) => reason,
+        })
+    }
+
+    fn reload(&self) -> Pending<ReloadView> {
+        self.controls.reload()
+    }
+
+    fn upgrade(&self) -> Pending<UpgradeView> {
+        self.controls.upgrade()
+    }
+
+    fn drain(&self) {
+        self.controls.drain();
     }
 }
 

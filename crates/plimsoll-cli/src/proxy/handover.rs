@@ -33,6 +33,10 @@ const SEND_PATIENCE: Duration = Duration::from_secs(10);
 const SOCKETS: u8 = b's';
 const THAT_IS_ALL: u8 = b'e';
 const SERVING: u8 = b'r';
+/// The successor does not come to serve; the rest of the message is the reason.
+const FAILED: u8 = b'x';
+/// Bytes of a reason, beyond which it is cut: enough for some hundred problems of a config.
+const MAX_REASON: usize = 32 * 1024;
 
 fn is_parent(process: &str) -> bool {
     process == std::os::unix::process::parent_id().to_string()
@@ -120,11 +124,22 @@ impl Channel {
         self.say(SERVING)
     }
 
-    /// Waits until the successor serves. An error of the kind `UnexpectedEof` says that it has ended.
-    pub(super) fn wait_until_serving(&self, patience: Duration) -> io::Result<()> {
+    /// Tells the predecessor why its successor does not serve. It learns of the end in any case.
+    pub(super) fn say_failed(&self, reason: &str) {
+        let end = reason.floor_char_boundary(MAX_REASON);
+        let message = [IoSlice::new(&[FAILED]), IoSlice::new(&reason.as_bytes()[..end])];
+        let _ = sendmsg(&self.0, &message, &mut SendAncillaryBuffer::new(&mut []), SendFlags::NOSIGNAL);
+    }
+
+    /// Waits until the successor serves, or says why it does not. An error of the kind `UnexpectedEof` says that it
+    /// ended without a word.
+    pub(super) fn wait_until_serving(&self, patience: Duration) -> io::Result<Result<(), String>> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(patience))?;
-        match self.hear(&mut RecvAncillaryBuffer::new(&mut []))? {
-            SERVING => Ok(()),
+        let mut message = vec![0; 1 + MAX_REASON];
+        let length = self.hear_into(&mut message, &mut RecvAncillaryBuffer::new(&mut []))?;
+        match message[0] {
+            SERVING => Ok(Ok(())),
+            FAILED => Ok(Err(String::from_utf8_lossy(&message[1..length]).into_owned())),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -136,10 +151,16 @@ impl Channel {
 
     fn hear(&self, control: &mut RecvAncillaryBuffer<'_>) -> io::Result<u8> {
         let mut what = [0];
+        self.hear_into(&mut what, control)?;
+        Ok(what[0])
+    }
+
+    /// Receives one message, which is not empty; gives its length.
+    fn hear_into(&self, message: &mut [u8], control: &mut RecvAncillaryBuffer<'_>) -> io::Result<usize> {
         let received = rustix::io::retry_on_intr(|| {
-            recvmsg(&self.0, &mut [IoSliceMut::new(&mut what)], control, RecvFlags::CMSG_CLOEXEC)
+            recvmsg(&self.0, &mut [IoSliceMut::new(message)], control, RecvFlags::CMSG_CLOEXEC)
         })?;
-        if received.bytes == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(what[0]) }
+        if received.bytes == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(received.bytes) }
     }
 }
 
@@ -161,7 +182,18 @@ mod tests {
         assert_eq!(received.addresses().count(), SOCKETS_AT_ONCE + 3);
         assert!(received.take(address).remove(0).accept().is_ok());
         theirs.say_serving().unwrap();
-        ours.wait_until_serving(SEND_PATIENCE).unwrap();
+        assert_eq!(ours.wait_until_serving(SEND_PATIENCE).unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn predecessor_learns_why_its_successor_does_not_serve() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let theirs = Channel(theirs);
+        for reason in ["plimsoll.toml:1:5: threads: no number".to_owned(), "ä".repeat(MAX_REASON)] {
+            theirs.say_failed(&reason);
+            let heard = ours.wait_until_serving(SEND_PATIENCE).unwrap().unwrap_err();
+            assert!(reason.starts_with(&heard) && heard.len() >= reason.len().min(MAX_REASON - 1), "{}", heard.len());
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Runs the proxy: starts it, obeys signals, ends it.
 //!
-//! `SIGHUP` reads the config again, `SIGUSR1` opens the access log again, `SIGUSR2` hands over to a successor, `SIGTERM` and
-//! `SIGINT` drain, a second one of these ends at once. This thread only controls: it checks backends and answers on the
-//! admin port; requests are the workers' business.
+//! `SIGHUP` reads the config again, `SIGUSR1` opens the access log again, `SIGUSR2` hands over to a successor, `SIGTERM`
+//! and `SIGINT` drain, a second one of these ends at once. The admin API gives the same commands ([`Command`]). This
+//! thread only controls: it checks backends and answers on the admin port; requests are the workers' business.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,21 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use listenfd::ListenFd;
 use plimsoll::server::EndSignals;
-use plimsoll_admin::{Fleet as _, Readiness};
+use plimsoll_admin::{Declined, Fleet as _, Readiness, ReloadView, UpgradeView};
 use plimsoll_proxy::config::{Config, ConfigError, at_arguments};
 use plimsoll_proxy::{Proxy, Sockets};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
 use super::admin::{self, Admin, Move};
+use super::control::{self, Command, Controls, Ends};
 use super::fleet::ProxyFleet;
 use super::handover::Channel;
 use super::notify;
+use super::pid_file::PidFile;
+use super::reload;
 use super::shared_ports::SharedPorts;
 use super::upgrade::Program;
 use crate::exit::Verdict;
@@ -31,17 +36,28 @@ const HEALTHY_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a successor looks whether a backend is healthy.
 const HEALTHY_LOOK: Duration = Duration::from_millis(20);
 
-/// Serves until drained, or told twice to end. `file` is what a reload reads; `None` where there is no file.
-pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Verdict> {
+/// The files of a proxy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Files {
+    /// The config, which a reload reads again; `None` without one.
+    pub(super) config: Option<PathBuf>,
+    /// Where to write the process id.
+    pub(super) pid: Option<PathBuf>,
+}
+
+/// Serves until drained, or told twice to end.
+pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>) -> anyhow::Result<Verdict> {
+    let Files { config: file, pid } = files;
     let program = Program::of_this_process().context("cannot tell by which path this program was started")?;
-    let predecessor = Channel::to_predecessor().context("cannot talk to the predecessor")?;
-    let mut given = match &predecessor {
+    let pid_file = pid.map(|path| PidFile::prepare(&path)).transpose()?;
+    let mut given = match predecessor {
         Some(predecessor) => predecessor.receive().context("cannot take over the predecessor's sockets")?,
         None => activated().context("cannot take the sockets that were passed by LISTEN_FDS")?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let verdict = runtime.block_on(async {
-        let mut signals = Signals::new().context("cannot listen for signals")?;
+        let drain = Arc::<Notify>::default();
+        let mut signals = Signals::new(Arc::clone(&drain)).context("cannot listen for signals")?;
         let bound = config.admin().map(|address| admin::Bound::new(address, &mut given)).transpose()?;
         let wanted: Vec<_> = config.listeners().iter().map(|listener| listener.address).collect();
         // Said before anything fails: that a socket was meant for a listener is often why its address is in use.
@@ -50,7 +66,7 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
         }
         let started = tokio::select! {
             started = Proxy::start_shut(config, &mut given) => started,
-            _ = signals.end.next() => {
+            () = signals.end.next() => {
                 tracing::info!("ended before it served");
                 return Ok(Verdict::Good);
             }
@@ -58,24 +74,25 @@ pub(super) fn serve(config: Config, file: Option<PathBuf>) -> anyhow::Result<Ver
         let proxy = Arc::new(started.map_err(|error| placed(error, file.as_deref()))?);
         // What no listener wants: its predecessor answers those who have connected there.
         drop(given);
-        let fleet = Arc::new(ProxyFleet::new(Arc::clone(&proxy)));
-        let mut server = Server { proxy, fleet, admin: Admin::default(), file, program };
+        let (controls, mut commands) = Controls::new(Arc::clone(&proxy), file, drain);
+        let fleet = Arc::new(ProxyFleet::new(Arc::clone(&proxy), Arc::clone(&controls)));
+        let mut server = Server { proxy, fleet, controls, admin: Admin::default(), program, pid_file };
         if let Some(predecessor) = predecessor {
             // The service manager is told nothing of what does not come to serve: the service is the predecessor still.
             tokio::select! {
-                taken_over = server.take_over(&predecessor) => taken_over?,
-                _ = signals.end.next() => {
+                taken_over = server.take_over(predecessor) => taken_over?,
+                () = signals.end.next() => {
                     tracing::info!("ended before it served");
                     return Ok(Verdict::Good);
                 }
             }
         } else {
-            server.open().map_err(|error| placed(error, server.file.as_deref()))?;
+            server.open().map_err(|error| placed(error, server.controls.file()))?;
         }
         // Not before: while the predecessor answers there too, each request would be told of one process or the other.
         server.serve_admin(bound.map_or(Move::Stay, Move::To));
         notify::ready();
-        Ok(server.control(&mut signals).await)
+        Ok(server.control(&mut signals, &mut commands).await)
     });
     // Dropped, it would wait for a look-up of names that is under way, or for a successor.
     runtime.shutdown_background();
@@ -109,16 +126,17 @@ struct Signals {
     hangup: Signal,
     reopen: Signal,
     upgrade: Signal,
-    end: EndSignals,
+    end: Ends,
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    /// `drain` is told when the end is asked for by a command.
+    fn new(drain: Arc<Notify>) -> std::io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
             reopen: signal(SignalKind::user_defined1())?,
             upgrade: signal(SignalKind::user_defined2())?,
-            end: EndSignals::new()?,
+            end: Ends::new(EndSignals::new()?, drain),
         })
     }
 }
@@ -127,9 +145,10 @@ impl Signals {
 struct Server {
     proxy: Arc<Proxy>,
     fleet: Arc<ProxyFleet>,
+    controls: Arc<Controls>,
     admin: Admin,
-    file: Option<PathBuf>,
     program: Program,
+    pid_file: Option<PidFile>,
 }
 
 impl Server {
@@ -139,17 +158,40 @@ impl Server {
         for listener in self.proxy.listeners() {
             tracing::info!(listener = listener.name, address = %listener.address, "listening");
         }
+        if let Some(Err(error)) = self.pid_file.as_ref().map(PidFile::publish) {
+            let error = format!("{error:#}");
+            tracing::error!(error, "pid file not written");
+        }
         Ok(())
     }
 
-    async fn control(&mut self, signals: &mut Signals) -> Verdict {
+    async fn control(&mut self, signals: &mut Signals, commands: &mut Receiver<Command>) -> Verdict {
         let mut ports = SharedPorts::new();
         loop {
             // A look-up of names or a successor may take long, and must not keep the end waiting.
             tokio::select! {
                 _ = signals.hangup.recv() => tokio::select! {
-                    () = self.reload() => {}
-                    _ = signals.end.next() => break,
+                    _ = self.reload() => {}
+                    () = signals.end.next() => break,
+                },
+                Some(command) = commands.recv() => match command {
+                    Command::Reload(done) => tokio::select! {
+                        outcome = self.reload() => {
+                            // Whoever asked may have gone.
+                            let _ = done.send(outcome);
+                        }
+                        () = signals.end.next() => break,
+                    },
+                    Command::Upgrade(done) => tokio::select! {
+                        outcome = self.hand_over() => {
+                            let is_served = outcome.pid.is_some();
+                            let _ = done.send(outcome);
+                            if is_served {
+                                return self.leave(signals).await;
+                            }
+                        }
+                        () = signals.end.next() => break,
+                    },
                 },
                 () = ports.tick() => ports.look(&self.proxy),
                 _ = signals.reopen.recv() => {
@@ -157,12 +199,12 @@ impl Server {
                     self.proxy.reopen_access_log();
                 }
                 _ = signals.upgrade.recv() => tokio::select! {
-                    handed_over = self.hand_over() => if handed_over {
+                    outcome = self.hand_over() => if outcome.pid.is_some() {
                         return self.leave(signals).await;
                     },
-                    _ = signals.end.next() => break,
+                    () = signals.end.next() => break,
                 },
-                _ = signals.end.next() => break,
+                () = signals.end.next() => break,
             }
         }
         notify::stopping();
@@ -170,6 +212,7 @@ impl Server {
     }
 
     async fn drain(&self, signals: &mut Signals) -> Verdict {
+        self.controls.on_drain();
         tracing::info!("draining; a second signal ends at once");
         ends_before(self.proxy.drain(), signals).await
     }
@@ -183,7 +226,7 @@ impl Server {
                 tracing::info!("left to the successor");
                 Verdict::Good
             }
-            _ = signals.end.next() => self.drain(signals).await,
+            () = signals.end.next() => self.drain(signals).await,
         }
     }
 
@@ -194,49 +237,31 @@ impl Server {
         }
     }
 
-    async fn reload(&mut self) {
-        let Some(file) = &self.file else {
-            tracing::warn!(
-                "SIGHUP without effect: the proxy was started with --from and --to, there is no config to read again"
-            );
-            return;
-        };
+    /// Reads the config again and puts it into force.
+    async fn reload(&mut self) -> Result<ReloadView, Declined> {
+        let controls = Arc::clone(&self.controls);
+        let file = controls.file().ok_or_else(|| {
+            let declined = control::no_config();
+            tracing::warn!("reload without effect: {}", declined.error);
+            declined
+        })?;
         notify::reloading();
-        match self.put_in_force(file).await {
-            Ok(plan) => {
-                self.serve_admin(plan);
-                tracing::info!(file = %self.file.as_deref().unwrap_or(Path::new("")).display(), "config reloaded");
+        let outcome = match reload::put_in_force(file, &self.proxy, &self.admin).await {
+            Ok(taken) => {
+                taken.log(file);
+                let outcome = taken.view(file);
+                self.serve_admin(taken.plan);
+                outcome
             }
-            Err(error) => {
-                let error = format!("{error:#}");
-                tracing::error!(file = %file.display(), error, "config refused, nothing has changed");
-            }
-        }
-        notify::ready();
-    }
-
-    /// Brings what is in the file into force; says what is left to do about the admin port.
-    async fn put_in_force(&self, file: &Path) -> anyhow::Result<Move> {
-        let prepared = || -> anyhow::Result<(Config, Move)> {
-            let config = Config::load(file)?;
-            let plan = self.admin.plan(config.admin(), &self.proxy.addresses_left_by(&config))?;
-            Ok((config, plan))
+            Err(error) => reload::refused(file, &error),
         };
-        let (config, plan) = prepared().inspect_err(|_| self.proxy.reloads().refuse())?;
-        let changes = config.changes_since(&self.proxy.config());
-        self.proxy.reload(config).await?;
-        for change in changes {
-            if change.needs_restart {
-                tracing::warn!("{change}");
-            } else {
-                tracing::info!("{change}");
-            }
-        }
-        Ok(plan)
+        controls.on_reload(&outcome);
+        notify::ready();
+        Ok(outcome)
     }
 
-    /// Starts a successor with all sockets; whether it serves.
-    async fn hand_over(&self) -> bool {
+    /// Starts a successor with all sockets.
+    async fn hand_over(&self) -> UpgradeView {
         let sockets = self.proxy.sockets().and_then(|mut sockets| {
             sockets.extend(self.admin.socket()?);
             Ok(sockets)
@@ -254,12 +279,13 @@ impl Server {
                     pid = process,
                     "handed over to the successor; this process ends when its clients have left"
                 );
-                true
+                UpgradeView { result: "serving", pid: Some(process), error: None }
             }
             Err(error) => {
                 let error = format!("{error:#}");
                 tracing::error!(error, "no upgrade: this process goes on");
-                false
+                self.controls.on_failed_upgrade(&error);
+                UpgradeView { result: "given-up", pid: None, error: Some(error) }
             }
         }
     }
@@ -303,7 +329,7 @@ async fn ends_before(end: impl Future<Output = ()>, signals: &mut Signals) -> Ve
             tracing::info!("drained");
             Verdict::Good
         }
-        _ = signals.end.next() => {
+        () = signals.end.at_once() => {
             tracing::warn!("ended before it was drained: requests may have been cut off");
             Verdict::Bad
         }

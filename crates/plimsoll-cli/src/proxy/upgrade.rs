@@ -62,14 +62,15 @@ impl Program {
             channel.wait_until_serving(PATIENCE)
         });
         match talk.await.context("cannot talk to the successor")? {
-            Ok(()) => {
+            Ok(Ok(())) => {
                 child.lives_on = true;
                 Ok(id)
             }
+            Ok(Err(reason)) => bail!("the successor does not serve: {reason}"),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 bail!("the successor did not serve within {}", humantime::format_duration(PATIENCE))
             }
-            Err(_) => bail!("the successor did not come to serve: {}", child.end().await),
+            Err(_) => bail!("the successor ended before it served: {}", child.end().await),
         }
     }
 }

@@ -149,6 +149,13 @@ impl Config {
         self.raw.threads = threads;
     }
 
+    /// The admin address in a file, also in one with problems elsewhere; `None` if it is off or the file cannot be read.
+    #[must_use]
+    pub fn admin_in(file: &Path) -> Option<SocketAddr> {
+        let text = plimsoll_config::load(file).ok()?;
+        plimsoll_config::read::<RawConfig>(&text).root.admin.listen
+    }
+
     /// Where the admin API listens; `None` when it is off.
     #[must_use]
     pub fn admin(&self) -> Option<SocketAddr> {

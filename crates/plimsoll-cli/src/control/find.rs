@@ -1,0 +1,79 @@
+//! Finds the proxy that a command is for.
+//!
+//! A pid file leads to a process, and the command line of the process to its config and its admin address. The API there
+//! is used if it names the same process. Else the process gets signals.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plimsoll_proxy::config::Config;
+
+use super::Target;
+use super::api::{Answer, Api};
+use super::process::Process;
+use crate::exit::Problem;
+use crate::{cli, proxy};
+
+/// The path of the status in the API.
+pub(super) const STATUS: &str = "/api/v1/process";
+
+/// A proxy, and the way to command it.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// By its admin API.
+    Api(Api),
+    /// By signals: its admin API is off or does not answer.
+    Signals(Process),
+}
+
+impl Target {
+    /// The proxy.
+    pub(super) fn find(&self) -> Result<Found, Problem> {
+        let Some(file) = &self.pid_file else { return Ok(Found::Api(Api { address: self.admin })) };
+        let process = Process::named_in(file)?;
+        Ok(match process.api() {
+            Some((api, _)) => Found::Api(api),
+            None => Found::Signals(process),
+        })
+    }
+}
+
+impl Process {
+    /// Its admin API and the status there, if the API answers for this very process.
+    pub(super) fn api(&self) -> Option<(Api, Answer)> {
+        let api = Api { address: self.admin()? };
+        let status = api.get(STATUS).ok()?;
+        (status.status == 200 && status.pid() == Some(self.pid)).then_some((api, status))
+    }
+
+    /// Its admin address, as its arguments and its config are now; `None` if it is off or not known.
+    pub(super) fn admin(&self) -> Option<SocketAddr> {
+        let arguments = self.proxy_arguments()?;
+        match arguments.config() {
+            Some(_) => Config::admin_in(&self.config_file()?),
+            None => arguments.simple().ok()?.admin(),
+        }
+    }
+
+    /// Its config file.
+    pub(super) fn config_file(&self) -> Option<PathBuf> {
+        let named = self.proxy_arguments()?.config()?.to_owned();
+        if named.is_absolute() { Some(named) } else { Some(self.directory()?.join(named)) }
+    }
+
+    /// The longest time of its drain, by its config; `None` if that is not known.
+    pub(super) fn drain_timeout(&self) -> Option<Duration> {
+        let arguments = self.proxy_arguments()?;
+        let config = match arguments.config() {
+            Some(_) => Config::load(&self.config_file()?).ok()?,
+            None => arguments.simple().ok()?,
+        };
+        Some(config.drain().timeout)
+    }
+
+    /// Its arguments; `None` for those of another version that this one does not know.
+    fn proxy_arguments(&self) -> Option<proxy::Args> {
+        cli::proxy_arguments(&self.arguments)
+    }
+}
