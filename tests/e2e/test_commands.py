@@ -317,3 +317,19 @@ def test_unit_reloads_by_a_command_that_reports_the_outcome() -> None:
     assert "kill -" not in unit.replace("systemctl kill -s USR1", "")
     for line in re.findall(r"/plimsoll ([a-z]+)", unit):
         assert command(line, "--help").returncode == 0, line
+
+
+def test_bash_completes_scenarios_and_commands() -> None:
+    def completed(*words: str) -> list[str]:
+        script = (
+            f'source <("{PLIMSOLL}" completions bash); COMP_WORDS=(plimsoll "$@"); COMP_CWORD=$#; '
+            '_plimsoll plimsoll "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        done = run([find_program("bash"), "-c", script, "bash", *words])
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    assert "two-speeds" in completed("sim", "run", "two")
+    assert "two-speeds" in completed("sim", "report", "two")
+    assert completed("rel") == ["reload"]
+    assert {"--admin", "--pid-file", "--timeout"} <= set(completed("drain", "--"))
