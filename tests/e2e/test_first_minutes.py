@@ -8,18 +8,27 @@ from harness.fleet import PLIMSOLL, Fleet, Proxy, h2load, wrk
 from harness.http1 import Connection
 from harness.process import free_port, run, wait_until
 
-# Cores differ by 4:1, and round robin gives each the same work: its most loaded backend is far over the mean.
+# Backends differ by 4:1, and round-robin gives each the same work: its most loaded backend is far
+# over the mean.
 DEMO_SPREAD = 1.10
 
 
-def test_demo_evens_out_cpu_without_a_failed_request() -> None:
-    done = run([PLIMSOLL, "demo", "--for", "20s", "--json"], seconds=60)
+def test_demo_evens_out_cpu_and_serves_the_important_in_overload() -> None:
+    done = run([PLIMSOLL, "demo", "--for", "40s", "--json"], seconds=90)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-    phases = {phase["policy"]: phase for phase in json.loads(done.stdout)["phases"]}
+    phases = {phase["phase"]: phase for phase in json.loads(done.stdout)["phases"]}
+    assert list(phases) == ["round-robin", "weighted", "overload-unprotected", "overload"]
     assert phases["weighted"]["max_over_mean"] <= DEMO_SPREAD, phases
     assert phases["round-robin"]["max_over_mean"] > 1.3, phases
-    for phase in phases.values():
-        assert phase["requests"] > 0 and phase["failed"] == 0, phases
+    for name in ("round-robin", "weighted"):
+        assert phases[name]["requests"] > 0 and phases[name]["failed"] == 0, phases
+
+    def in_time(name: str) -> dict[str, float]:
+        return {group["name"]: group["in_time"] for group in phases[name]["criticalities"]}
+
+    unprotected, protected = in_time("overload-unprotected"), in_time("overload")
+    assert protected["critical-plus"] >= 0.9 > 0.4 > unprotected["critical-plus"], phases
+    assert protected["sheddable"] <= 0.2 < protected["critical"], phases
 
 
 def test_demo_ends_everything_it_started() -> None:

@@ -1,4 +1,4 @@
-//! The fleet of the demo: uneven backends and a proxy in front of them, each a process of its own.
+//! The processes of an act: backends, and a proxy in front of them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use plimsoll_core::pick::PolicyKind;
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 
 use super::child::Child;
 use super::cpu;
+use super::stage::Stage;
 
 /// How long the proxy may take to answer its first request.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// Starts everything, and waits until a request gets through.
-    pub(crate) async fn start(speeds: &[f64], cost: &str, policy: PolicyKind) -> anyhow::Result<Self> {
+    pub(crate) async fn start(speeds: &[f64], cost: &str, stage: Stage) -> anyhow::Result<Self> {
         let mut members = Vec::new();
         for (number, speed) in speeds.iter().enumerate() {
             let arguments = ["backend", "--listen", "127.0.0.1:0", "--cost", cost, "--speed", &speed.to_string()];
@@ -58,8 +58,10 @@ impl Fleet {
             member.address = member.child.listening().await?;
         }
         let [proxy, admin] = free_addresses()?;
-        let config = ConfigFile::new(proxy, admin, members.iter().map(|member| member.address).collect())?;
-        config.write(policy)?;
+        let addresses = members.iter().map(|member| member.address).collect();
+        let config = ConfigFile::new(proxy, admin, addresses)?;
+        config.write_pid(members[0].child.pid())?;
+        config.write(stage)?;
         let arguments = ["proxy".to_owned(), "-c".to_owned(), config.path.display().to_string()];
         let mut proxy_process = Child::start("the proxy", &arguments)?;
         proxy_process.follow();
@@ -80,10 +82,15 @@ impl Fleet {
         Ok(())
     }
 
-    /// Has the proxy read its config again, with another policy. Nothing is restarted.
-    pub(crate) fn switch(&self, policy: PolicyKind) -> anyhow::Result<()> {
-        self.config.write(policy)?;
+    /// Has the proxy reload its config with another setting. No process is restarted.
+    pub(crate) fn switch(&self, stage: Stage) -> anyhow::Result<()> {
+        self.config.write(stage)?;
         self.proxy_process.signal(Signal::HUP)
+    }
+
+    /// Says how many CPUs the one service can keep busy, for the stage that protects it.
+    pub(crate) fn set_cpus(&mut self, cpus: f64) {
+        self.config.cpus = cpus;
     }
 
     /// CPU seconds that each backend has used until now.
@@ -132,6 +139,8 @@ struct ConfigFile {
     proxy: SocketAddr,
     admin: SocketAddr,
     backends: Vec<SocketAddr>,
+    /// CPUs that the service can keep busy on this machine.
+    cpus: f64,
 }
 
 impl Drop for ConfigFile {
@@ -144,31 +153,50 @@ impl ConfigFile {
     fn new(proxy: SocketAddr, admin: SocketAddr, backends: Vec<SocketAddr>) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("plimsoll-demo-{}", std::process::id()));
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self { path: folder.join("plimsoll.toml"), folder, proxy, admin, backends })
+        Ok(Self { path: folder.join("plimsoll.toml"), folder, proxy, admin, backends, cpus: 1.0 })
     }
 
-    fn write(&self, policy: PolicyKind) -> anyhow::Result<()> {
-        fs::write(&self.path, self.text(policy)).with_context(|| format!("cannot write {}", self.path.display()))
+    fn write(&self, stage: Stage) -> anyhow::Result<()> {
+        fs::write(&self.path, self.text(stage)).with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// A config like any other, but for three settings: the machine has one thread to spare for the
-    /// proxy, and a demo of half a minute must not wait as long as production should before it
-    /// believes in new backends and in their reports.
-    fn text(&self, policy: PolicyKind) -> String {
-        let Self { proxy, admin, backends, .. } = self;
+    fn pid_path(&self) -> PathBuf {
+        self.folder.join("service.pid")
+    }
+
+    fn write_pid(&self, pid: u32) -> anyhow::Result<()> {
+        let path = self.pid_path();
+        fs::write(&path, pid.to_string()).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// The config of a stage. Some settings differ from production: the machine has one thread to spare
+    /// for the proxy, and half a minute is too short for the usual patience with new backends.
+    fn text(&self, stage: Stage) -> String {
+        let Self { proxy, admin, backends, cpus, .. } = self;
+        let backends: Vec<String> = backends.iter().map(|backend| format!("\"{backend}\"")).collect();
+        let trust = if stage.is_overload() { "trust_criticality = \"critical-plus\"\n" } else { "" };
         let mut text = format!(
-            "threads = 1\n\n[admin]\nlisten = \"{admin}\"\n\n[[listeners]]\naddress = \"{proxy}\"\n\n\
-             [[routes]]\ncluster = \"demo\"\n\n[clusters.demo]\npolicy = \"{}\"\nbackends = [",
-            policy.name()
+            "threads = 1\n\n[admin]\nlisten = \"{admin}\"\n\n[[listeners]]\naddress = \"{proxy}\"\n{trust}\n\
+             [[routes]]\ncluster = \"demo\"\n\n[clusters.demo]\npolicy = \"{}\"\nbackends = [{}]\n",
+            stage.policy().name(),
+            backends.join(", "),
         );
-        for (number, backend) in backends.iter().enumerate() {
-            let comma = if number == 0 { "" } else { ", " };
-            write!(text, "{comma}\"{backend}\"").expect("writing to a string does not fail");
+        match stage {
+            Stage::RoundRobin | Stage::Weighted => text.push_str(
+                "\n[clusters.demo.slow_start]\nwindow = \"off\"\n\n\
+                 [clusters.demo.weighted]\nblackout = \"1s\"\nupdate = \"250ms\"\n",
+            ),
+            Stage::OverloadUnprotected => {}
+            Stage::Overload => {
+                let pid_file = self.pid_path();
+                // Writing to a string does not fail.
+                let _ = write!(
+                    text,
+                    "\n[clusters.demo.inbound]\npid_file = {:?}\ncpus = {cpus:.2}\n",
+                    pid_file.display().to_string()
+                );
+            }
         }
-        text.push_str(
-            "]\n\n[clusters.demo.slow_start]\nwindow = \"off\"\n\n\
-             [clusters.demo.weighted]\nblackout = \"1s\"\nupdate = \"250ms\"\n",
-        );
         text
     }
 }
@@ -180,19 +208,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_config_passes_the_check_with_either_policy() {
+    fn config_passes_the_check_at_every_stage() {
         let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let file = ConfigFile {
-            folder: PathBuf::new(),
+            folder: PathBuf::from("/nonexistent/demo"),
             path: PathBuf::new(),
             proxy: address(1),
             admin: address(2),
             backends: vec![address(3), address(4)],
+            cpus: 0.97,
         };
-        for policy in [PolicyKind::RoundRobin, PolicyKind::Weighted] {
-            let config = Config::parse("demo", &file.text(policy)).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(config.clusters()["demo"].balancer.policy, policy);
+        for stage in Stage::ALL {
+            let config = Config::parse("demo", &file.text(stage)).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(config.clusters()["demo"].balancer.policy, stage.policy());
             assert_eq!(config.clusters()["demo"].backends.len(), 2);
+            assert_eq!(config.clusters()["demo"].inbound.is_some(), stage == Stage::Overload);
         }
     }
 }

@@ -1,20 +1,22 @@
-//! What is measured under one policy.
+//! The measurement of one stage.
 //!
-//! A phase begins when the policy is switched. Its first quarter lets the traffic settle (weights are
-//! averages over some seconds); CPU and latency are measured over the rest, requests and failures
-//! over all of it, for a switch that costs requests would be no good.
+//! A phase begins when the proxy's setting is switched. Its first quarter lets the traffic settle
+//! (weights are averages over some seconds, and a queue has to drain). CPU, latency and the fate of
+//! requests are measured over the rest. The balancing act counts requests and failures over all of
+//! it: a switch must not cost requests.
 
 use std::time::{Duration, Instant};
 
-use plimsoll_core::pick::PolicyKind;
 use plimsoll_core::spread::{self, Spread};
 use serde::Serialize;
 
+use super::stage::Stage;
 use crate::load::record::Record;
+use crate::load::tally::Group;
 
 /// The part of a phase that is not measured.
 const SETTLING: f64 = 0.25;
-/// Over how long the live table shows CPU: long beside the 10 ms in which the kernel counts.
+/// The span of the live table's figures: long beside the 10 ms in which the kernel counts CPU.
 const LIVE_WINDOW: Duration = Duration::from_secs(2);
 
 /// CPU seconds of each backend at a moment.
@@ -44,7 +46,7 @@ impl Usage {
 /// A phase under way.
 #[derive(Debug)]
 pub(crate) struct Phase {
-    policy: PolicyKind,
+    stage: Stage,
     began: Instant,
     length: Duration,
     samples: Vec<Sample>,
@@ -54,10 +56,10 @@ pub(crate) struct Phase {
 }
 
 impl Phase {
-    /// Begins now. `cpu` is what each backend has used until now.
-    pub(crate) fn begin(policy: PolicyKind, now: Instant, length: Duration, cpu: Vec<f64>) -> Self {
+    /// Begins now. `cpu` is the CPU usage of each backend until now, in seconds.
+    pub(crate) fn begin(stage: Stage, now: Instant, length: Duration, cpu: Vec<f64>) -> Self {
         Self {
-            policy,
+            stage,
             began: now,
             length,
             samples: vec![Sample { at: now, cpu }],
@@ -67,9 +69,9 @@ impl Phase {
         }
     }
 
-    /// The policy in use.
-    pub(crate) fn policy(&self) -> PolicyKind {
-        self.policy
+    /// The stage that it measures.
+    pub(crate) fn stage(&self) -> Stage {
+        self.stage
     }
 
     /// When its time is up.
@@ -139,11 +141,12 @@ impl Phase {
         Usage::between(first, self.samples.last().expect("a phase begins with a sample"))
     }
 
-    /// The figures.
-    pub(crate) fn result(&self) -> PhaseResult {
+    /// The figures of a balancing stage.
+    pub(crate) fn balance(&self) -> BalanceResult {
         let spread = self.usage().spread();
-        PhaseResult {
-            policy: self.policy.name(),
+        BalanceResult {
+            phase: self.stage.name(),
+            policy: self.stage.policy().name(),
             max_over_mean: spread.map(|spread| spread.max_over_mean),
             max_over_min: spread.map(|spread| spread.max_over_min),
             requests: self.settling.requests + self.measured.requests,
@@ -152,25 +155,99 @@ impl Phase {
             p99_ms: self.measured.latency_ms(0.99),
         }
     }
+
+    /// The figures of an overload stage, by criticality from the most important down.
+    pub(crate) fn overload(&self, names: &[String], capacity: f64, rate: f64) -> OverloadResult {
+        let criticalities = names
+            .iter()
+            .enumerate()
+            .map(|(number, name)| Served::of(name, Group::Criticality(number), &self.measured))
+            .collect();
+        let all = Served::of("all", Group::All, &self.measured);
+        OverloadResult { phase: self.stage.name(), capacity, rate, all, criticalities }
+    }
 }
 
-/// The figures of a phase. The fields are the keys of the JSON.
+/// The figures of a balancing stage. The fields are the keys of the JSON.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct PhaseResult {
-    /// Its name.
+pub(crate) struct BalanceResult {
+    /// The name of the stage.
+    pub(crate) phase: &'static str,
+    /// The policy of the proxy.
     pub(crate) policy: &'static str,
     /// CPU of the most loaded backend over the mean; 1 = even.
     pub(crate) max_over_mean: Option<f64>,
-    /// CPU of the most over that of the least loaded one; `null` in JSON when that had none.
+    /// CPU of the most over that of the least loaded backend; `null` if that used none.
     pub(crate) max_over_min: Option<f64>,
     /// Requests that ended.
     pub(crate) requests: u64,
-    /// Those among them that failed, and those never sent.
+    /// Failed requests, and those never sent.
     pub(crate) failed: u64,
     /// Median latency, milliseconds.
     pub(crate) p50_ms: f64,
-    /// 99th percentile, milliseconds.
+    /// 99th percentile of the latency, milliseconds.
     pub(crate) p99_ms: f64,
+}
+
+/// The figures of an overload stage. The fields are the keys of the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct OverloadResult {
+    /// The name of the stage.
+    pub(crate) phase: &'static str,
+    /// Requests a second that the service can serve, measured before.
+    #[serde(rename = "capacity_per_second")]
+    pub(crate) capacity: f64,
+    /// Requests a second that were sent.
+    #[serde(rename = "rate_per_second")]
+    pub(crate) rate: f64,
+    /// All requests.
+    pub(crate) all: Served,
+    /// By criticality, from the most important down.
+    pub(crate) criticalities: Vec<Served>,
+}
+
+/// The fate of the requests of one group. Shares are of all its requests.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Served {
+    /// The name of the group.
+    pub(crate) name: String,
+    /// Requests that ended or were never sent.
+    pub(crate) requests: u64,
+    /// Share that was answered in time; `null` without requests.
+    pub(crate) in_time: Option<f64>,
+    /// Share that was shed.
+    pub(crate) shed: Option<f64>,
+    /// Share that was answered too late, failed or was never sent.
+    pub(crate) lost: Option<f64>,
+    /// 99th percentile of the latency of those in time, milliseconds.
+    pub(crate) p99_ms: Option<f64>,
+}
+
+impl Served {
+    /// The group's requests in a record.
+    pub(crate) fn of(name: &str, group: Group, record: &Record) -> Self {
+        let tally = record.tallies.of(group);
+        let requests = tally.requests + tally.dropped;
+        let share = |count: u64| (requests > 0).then(|| count as f64 / requests as f64);
+        Self {
+            name: name.to_owned(),
+            requests,
+            in_time: share(tally.useful),
+            shed: share(tally.shed),
+            lost: share(requests - tally.useful - tally.shed),
+            p99_ms: tally.useful_ms(0.99),
+        }
+    }
+}
+
+/// The figures of a stage.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum PhaseResult {
+    /// Of the balancing act.
+    Balance(BalanceResult),
+    /// Of the overload act.
+    Overload(OverloadResult),
 }
 
 #[cfg(test)]
@@ -190,7 +267,7 @@ mod tests {
     fn cpu_counts_from_the_end_of_the_settling_and_failures_from_the_beginning() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut phase = Phase::begin(PolicyKind::Weighted, start, Duration::from_secs(8), vec![10.0, 10.0]);
+        let mut phase = Phase::begin(Stage::Weighted, start, Duration::from_secs(8), vec![10.0, 10.0]);
         assert_eq!(phase.next_border(start), at(2));
         assert!(phase.is_settling(at(1)) && !phase.is_settling(at(2)));
         phase.note(at(2), vec![14.0, 10.0], record(true)); // uneven while settling
@@ -198,15 +275,39 @@ mod tests {
         phase.note(at(8), vec![20.0, 16.0], record(true));
         assert_eq!(phase.next_border(at(5)), at(8));
         assert_eq!(phase.usage(), Usage(vec![1.0, 1.0]));
-        let result = phase.result();
+        let result = phase.balance();
         assert_eq!((result.max_over_mean, result.requests, result.failed), (Some(1.0), 2, 2));
+    }
+
+    #[test]
+    fn shares_are_of_all_requests_of_a_criticality() {
+        use crate::load::mix::Kind;
+        use crate::load::tally::Fate;
+        let start = Instant::now();
+        let mut phase = Phase::begin(Stage::Overload, start, Duration::from_secs(4), vec![0.0]);
+        let kind = |criticality| Kind { criticality: Some(criticality), customer: None };
+        let mut record = Record::default();
+        record.tallies.ended(kind(0), Duration::from_millis(10), Fate::Useful);
+        for fate in [Fate::Useful, Fate::Shed, Fate::Late] {
+            record.tallies.ended(kind(1), Duration::from_millis(10), fate);
+        }
+        record.tallies.dropped(kind(1));
+        // Requests that end while the traffic settles do not count.
+        phase.note(start + Duration::from_secs(1), vec![0.0], record.clone());
+        phase.note(start + Duration::from_secs(4), vec![1.0], record);
+        let result = phase.overload(&["critical".to_owned(), "sheddable".to_owned()], 100.0, 300.0);
+        let shares = |served: &Served| (served.requests, served.in_time, served.shed, served.lost);
+        assert_eq!(shares(&result.criticalities[0]), (1, Some(1.0), Some(0.0), Some(0.0)));
+        assert_eq!(shares(&result.criticalities[1]), (4, Some(0.25), Some(0.25), Some(0.5)));
+        assert_eq!(result.all.requests, 5);
+        assert_eq!(shares(&Served::of("none", Group::Criticality(7), &Record::default())), (0, None, None, None));
     }
 
     #[test]
     fn nothing_used_has_no_spread() {
         let start = Instant::now();
-        let phase = Phase::begin(PolicyKind::RoundRobin, start, Duration::from_secs(1), vec![1.0, 1.0]);
-        assert_eq!(phase.result().max_over_mean, None);
+        let phase = Phase::begin(Stage::RoundRobin, start, Duration::from_secs(1), vec![1.0, 1.0]);
+        assert_eq!(phase.balance().max_over_mean, None);
         assert_eq!(phase.live_usage(), Usage(vec![0.0, 0.0]));
     }
 }

@@ -1,6 +1,7 @@
 //! How the demo shows itself: a table that is redrawn on a terminal, plain lines elsewhere.
 //!
-//! Always on stderr, so that stdout holds the result alone.
+//! Always on stderr, so that stdout holds the result alone. Every line is cut at the width of the
+//! terminal, since a wrapped line would break the count by which the next drawing goes back.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -10,23 +11,37 @@ use crossterm::queue;
 use crossterm::terminal::{Clear, ClearType};
 
 use super::fleet::Fleet;
-use super::phase::{Phase, PhaseResult, Usage};
+use super::phase::{BalanceResult, OverloadResult, Phase, PhaseResult, Served, Usage};
+use super::stage::Stage;
+use crate::load::tally::Group;
 
-/// Width of the bar of a backend that uses a whole core.
-const BAR: f64 = 60.0;
+/// Where the width is unknown.
+const DEFAULT_WIDTH: usize = 80;
+/// Columns before the bar of a row.
+const BEFORE_BAR: usize = 64;
+/// No bar is longer, however wide the terminal.
+const MAX_BAR: usize = 60;
+/// No bar at all below this.
+const MIN_BAR: usize = 4;
 
 /// The display.
 #[derive(Debug)]
 pub(crate) struct Table {
     live: bool,
-    /// Lines of the last drawing, to be drawn over.
-    drawn: u16,
+    /// The last drawing, to be drawn over: the lengths of its lines.
+    drawn: Vec<usize>,
+    criticalities: Vec<String>,
 }
 
 impl Table {
     /// On a terminal, if stderr is one.
     pub(crate) fn new() -> Self {
-        Self { live: io::stderr().is_terminal(), drawn: 0 }
+        Self { live: io::stderr().is_terminal(), drawn: Vec::new(), criticalities: Vec::new() }
+    }
+
+    /// Names of the groups of an overload stage.
+    pub(crate) fn set_criticalities(&mut self, names: &[String]) {
+        self.criticalities = names.to_vec();
     }
 
     /// Whether a drawing replaces the last one, so that it may come often.
@@ -34,69 +49,142 @@ impl Table {
         self.live
     }
 
-    /// Shows the phase as it stands.
+    /// Shows the current figures of the phase.
     pub(crate) fn show(&mut self, fleet: &Fleet, phase: &Phase, settling: bool) -> io::Result<()> {
-        let text = if self.live { table(fleet, phase, settling) } else { line(phase, settling) };
-        self.draw(&text)?;
-        if self.live {
-            self.drawn = text.lines().count().try_into().unwrap_or(0);
+        if !self.live {
+            return write_stderr(&line(phase, settling, &self.criticalities));
         }
-        Ok(())
-    }
-
-    /// Leaves the last drawing where it is; the next goes below it.
-    pub(crate) fn keep(&mut self) -> io::Result<()> {
-        self.drawn = 0;
-        if self.live { self.draw("\n") } else { Ok(()) }
-    }
-
-    fn draw(&self, text: &str) -> io::Result<()> {
+        let width = crossterm::terminal::size().map_or(DEFAULT_WIDTH, |(columns, _)| usize::from(columns));
+        let text = fit(&headline(phase.stage(), settling, &rows(fleet, phase, &self.criticalities, width)), width);
+        let up = rows_taken(&self.drawn, width);
+        self.drawn = text.lines().map(|line| line.chars().count()).collect();
         let mut stderr = io::stderr().lock();
-        if self.drawn > 0 {
-            queue!(stderr, MoveToPreviousLine(self.drawn), Clear(ClearType::FromCursorDown))?;
+        if up > 0 {
+            queue!(stderr, MoveToPreviousLine(up), Clear(ClearType::FromCursorDown))?;
         }
         stderr.write_all(text.as_bytes())?;
         stderr.flush()
     }
+
+    /// Leaves the last drawing in place; the next goes below it.
+    pub(crate) fn keep(&mut self) -> io::Result<()> {
+        self.drawn.clear();
+        if self.live { write_stderr("\n") } else { Ok(()) }
+    }
 }
 
-fn table(fleet: &Fleet, phase: &Phase, settling: bool) -> String {
+fn write_stderr(text: &str) -> io::Result<()> {
+    let mut stderr = io::stderr().lock();
+    stderr.write_all(text.as_bytes())?;
+    stderr.flush()
+}
+
+/// Rows that lines of these lengths take on a terminal of this width, which may have shrunk since.
+fn rows_taken(lengths: &[usize], width: usize) -> u16 {
+    let rows = lengths.iter().map(|length| length.div_ceil(width.max(1)).max(1)).sum::<usize>();
+    u16::try_from(rows).unwrap_or(u16::MAX)
+}
+
+/// The text with each line cut at the width.
+fn fit(text: &str, width: usize) -> String {
+    text.lines().map(|line| line.chars().take(width.max(1)).collect::<String>() + "\n").collect()
+}
+
+fn headline(stage: Stage, settling: bool, rows: &str) -> String {
+    let note = if settling { " (settling)" } else { "" };
+    let number = 1 + Stage::ALL.iter().position(|other| *other == stage).unwrap_or(0);
+    format!(
+        "{number}/{} {}{note}: {}\n    look at {}\n{rows}",
+        Stage::ALL.len(),
+        stage.name(),
+        stage.headline(),
+        stage.look_at(),
+    )
+}
+
+fn rows(fleet: &Fleet, phase: &Phase, criticalities: &[String], width: usize) -> String {
+    if phase.stage().is_overload() {
+        overload_rows(phase, criticalities, width)
+    } else {
+        balance_rows(fleet, phase, width)
+    }
+}
+
+fn balance_rows(fleet: &Fleet, phase: &Phase, width: usize) -> String {
     let usage = phase.live_usage();
     let total = usage.0.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let record = phase.latest();
     let seconds = record.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
     let mut text = String::new();
-    let note = if settling { "   (settling)" } else { "" };
     // Writing to a string does not fail.
-    let _ = writeln!(text, "policy {}{note}", phase.policy().name());
-    let _ = writeln!(text, "  {:<22} {:>5} {:>11} {:>8} {:>7}", "backend", "speed", "requests/s", "CPU", "share");
+    let _ = writeln!(text, "  {:<22} {:>6} {:>11} {:>8} {:>8}", "backend", "speed", "requests/s", "CPU", "share");
     for (member, cores) in fleet.members.iter().zip(&usage.0) {
         let name = member.address.to_string();
         let served = http::HeaderValue::from_str(&name).ok().and_then(|name| record.backends.get(&name).copied());
         let rate = served.unwrap_or(0) as f64 / seconds;
-        let bar = "█".repeat((cores * BAR).round().clamp(0.0, BAR) as usize);
-        let (percent, share) = (cores * 100.0, cores / total * 100.0);
-        let _ = writeln!(text, "  {name:<22} {:>5} {rate:>11.0} {percent:>7.1}% {share:>6.1}%  {bar}", member.speed);
+        let (percent, share, bar) = (cores * 100.0, cores / total * 100.0, bar(*cores, width));
+        let _ = writeln!(text, "  {name:<22} {:>6} {rate:>11.0} {percent:>7.1}% {share:>7.1}%  {bar}", member.speed);
     }
-    let _ = writeln!(text, "  {}", figures(phase, &usage));
+    let _ = writeln!(text, "  {}", balance_figures(phase, &usage));
     text
 }
 
-fn line(phase: &Phase, settling: bool) -> String {
-    let usage = phase.live_usage();
-    let note = if settling { " (settling)" } else { "" };
-    let cpu: Vec<String> = usage.0.iter().map(|cores| format!("{:.0}%", cores * 100.0)).collect();
-    format!("{}{note}: CPU {}, {}\n", phase.policy().name(), cpu.join(" "), figures(phase, &usage))
+fn overload_rows(phase: &Phase, criticalities: &[String], width: usize) -> String {
+    let record = phase.latest();
+    let seconds = record.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+    let mut text = String::new();
+    let heads = ["requests/s", "in time", "shed", "lost"];
+    let _ = writeln!(text, "  {:<16} {:>11} {:>9} {:>9} {:>9}", "criticality", heads[0], heads[1], heads[2], heads[3]);
+    let groups = criticalities.iter().enumerate();
+    for (name, group) in groups.map(|(number, name)| (name.as_str(), Group::Criticality(number))) {
+        let served = Served::of(name, group, record);
+        let rate = served.requests as f64 / seconds;
+        let bar = bar(served.in_time.unwrap_or(0.0), width);
+        let (in_time, shed, lost) = (percent(served.in_time), percent(served.shed), percent(served.lost));
+        let _ = writeln!(text, "  {name:<16} {rate:>11.0} {in_time:>9} {shed:>9} {lost:>9}  {bar}");
+    }
+    let _ = writeln!(text, "  {}", overload_figures(phase));
+    text
 }
 
-fn figures(phase: &Phase, usage: &Usage) -> String {
+/// A bar for a share of one.
+fn bar(share: f64, width: usize) -> String {
+    let longest = width.saturating_sub(BEFORE_BAR).min(MAX_BAR);
+    if longest < MIN_BAR {
+        return String::new();
+    }
+    "█".repeat((share * longest as f64).round().clamp(0.0, longest as f64) as usize)
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share))
+}
+
+fn line(phase: &Phase, settling: bool, criticalities: &[String]) -> String {
+    let note = if settling { " (settling)" } else { "" };
+    let name = phase.stage().name();
+    if phase.stage().is_overload() {
+        let in_time: Vec<String> = criticalities
+            .iter()
+            .enumerate()
+            .map(|(number, name)| Served::of(name, Group::Criticality(number), phase.latest()))
+            .map(|served| format!("{} {}", served.name, percent(served.in_time)))
+            .collect();
+        return format!("{name}{note}: in time {}, {}\n", in_time.join(", "), overload_figures(phase));
+    }
+    let usage = phase.live_usage();
+    let cpu: Vec<String> = usage.0.iter().map(|cores| format!("{:.0}%", cores * 100.0)).collect();
+    format!("{name}{note}: CPU {}, {}\n", cpu.join(" "), balance_figures(phase, &usage))
+}
+
+fn balance_figures(phase: &Phase, usage: &Usage) -> String {
     let record = phase.latest();
     let spread = match usage.spread() {
         Some(spread) => format!("max/mean {:.2}, max/min {:.2}", spread.max_over_mean, spread.max_over_min),
         None => "no CPU used yet".to_owned(),
     };
     format!(
-        "{spread}, {:.0} requests/s, p50 {:.1} ms, p99 {:.1} ms, {} failed",
+        "{spread}, {:.0}/s, p50 {:.1} ms, p99 {:.1} ms, {} failed",
         record.rate(),
         record.latency_ms(0.5),
         record.latency_ms(0.99),
@@ -104,21 +192,39 @@ fn figures(phase: &Phase, usage: &Usage) -> String {
     )
 }
 
+fn overload_figures(phase: &Phase) -> String {
+    let cores: f64 = phase.live_usage().0.iter().sum();
+    let all = Served::of("all", Group::All, phase.latest());
+    format!("service CPU {:.0}%, all requests: {} in time", 100.0 * cores, percent(all.in_time))
+}
+
 /// The results, for people.
 pub(crate) fn summary(phases: &[PhaseResult]) -> String {
-    let mut text = String::new();
-    let heads = ["CPU max/mean", "max/min", "requests", "failed", "p50 ms", "p99 ms"];
-    let _ = write!(text, "{:<14}", "policy");
+    let balance: Vec<&BalanceResult> = phases
+        .iter()
+        .filter_map(|phase| if let PhaseResult::Balance(result) = phase { Some(result) } else { None })
+        .collect();
+    let overload: Vec<&OverloadResult> = phases
+        .iter()
+        .filter_map(|phase| if let PhaseResult::Overload(result) = phase { Some(result) } else { None })
+        .collect();
+    balance_summary(&balance) + "\n" + &overload_summary(&overload)
+}
+
+fn balance_summary(phases: &[&BalanceResult]) -> String {
+    let mut text = String::from("Balancing: CPU of the most loaded backend over the mean\n");
+    let heads = ["max/mean", "max/min", "requests", "failed", "p50 ms", "p99 ms"];
+    let _ = write!(text, "  {:<14}", "policy");
     for head in heads {
-        let _ = write!(text, " {head:>12}");
+        let _ = write!(text, " {head:>9}");
     }
     text.push('\n');
     for phase in phases {
         let ratio = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
         let _ = writeln!(
             text,
-            "{:<14} {:>12} {:>12} {:>12} {:>12} {:>12.1} {:>12.1}",
-            phase.policy,
+            "  {:<14} {:>9} {:>9} {:>9} {:>9} {:>9.1} {:>9.1}",
+            phase.phase,
             ratio(phase.max_over_mean),
             ratio(phase.max_over_min),
             phase.requests,
@@ -128,4 +234,103 @@ pub(crate) fn summary(phases: &[PhaseResult]) -> String {
         );
     }
     text
+}
+
+fn overload_summary(phases: &[&OverloadResult]) -> String {
+    let [unprotected, protected] = phases else { return String::new() };
+    let mut text = format!(
+        "Overload: {:.0} requests/s for a service of {:.0}, answered in time\n",
+        protected.rate, protected.capacity
+    );
+    let heads = ["requests", "unprotected", "protected", "shed", "p99 ms"];
+    let _ = write!(text, "  {:<14}", "criticality");
+    for head in heads {
+        let _ = write!(text, " {head:>11}");
+    }
+    text.push('\n');
+    let before = unprotected.criticalities.iter().chain([&unprotected.all]);
+    for (before, after) in before.zip(protected.criticalities.iter().chain([&protected.all])) {
+        let p99 = after.p99_ms.map_or("-".to_owned(), |ms| format!("{ms:.0}"));
+        let _ = writeln!(
+            text,
+            "  {:<14} {:>11} {:>11} {:>11} {:>11} {p99:>11}",
+            after.name,
+            after.requests,
+            percent(before.in_time),
+            percent(after.in_time),
+            percent(after.shed),
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(name: &str) -> Served {
+        let half = Some(0.5);
+        Served { name: name.to_owned(), requests: 99_999, in_time: half, shed: half, lost: None, p99_ms: Some(499.0) }
+    }
+
+    #[test]
+    fn summary_fits_eighty_columns() {
+        let balance = |phase| {
+            PhaseResult::Balance(BalanceResult {
+                phase,
+                policy: phase,
+                max_over_mean: Some(1.4),
+                max_over_min: None,
+                requests: 99_999,
+                failed: 0,
+                p50_ms: 1.0,
+                p99_ms: 999.0,
+            })
+        };
+        let overload = |phase| {
+            PhaseResult::Overload(OverloadResult {
+                phase,
+                capacity: 200.0,
+                rate: 600.0,
+                all: served("all"),
+                criticalities: vec![served("critical-plus"), served("sheddable-plus")],
+            })
+        };
+        let text = summary(&[
+            balance("round-robin"),
+            balance("weighted"),
+            overload("overload-unprotected"),
+            overload("overload"),
+        ]);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(text.contains("critical-plus"), "{text}");
+    }
+
+    #[test]
+    fn every_line_fits_the_terminal() {
+        let stage = headline(Stage::OverloadUnprotected, true, &format!("  {}\n", bar(1.0, 200)));
+        for width in [1, 20, 79, 80, 200] {
+            assert!(fit(&stage, width).lines().all(|line| line.chars().count() <= width));
+        }
+        for stage in Stage::ALL {
+            let text = headline(stage, true, "");
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+    }
+
+    #[test]
+    fn drawing_goes_back_over_lines_that_a_narrower_terminal_wraps() {
+        assert_eq!(rows_taken(&[], 80), 0);
+        assert_eq!(rows_taken(&[80, 0, 12], 80), 3);
+        assert_eq!(rows_taken(&[80, 0, 12], 40), 4);
+    }
+
+    #[test]
+    fn bar_leaves_room_for_the_figures() {
+        assert_eq!(bar(1.0, 80).chars().count(), 16);
+        assert_eq!(bar(0.5, 300).chars().count(), 30);
+        assert_eq!(bar(1.0, 60), "");
+    }
 }

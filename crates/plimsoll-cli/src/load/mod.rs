@@ -17,13 +17,13 @@
 
 mod arrival;
 pub(crate) mod engine;
-mod mix;
+pub(crate) mod mix;
 mod pace;
 pub(crate) mod plan;
 mod pool;
 pub(crate) mod record;
 mod report;
-mod tally;
+pub(crate) mod tally;
 pub(crate) mod target;
 
 use std::time::Duration;
