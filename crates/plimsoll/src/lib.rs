@@ -24,3 +24,16 @@ pub use plimsoll_core as core;
 
 /// What stands on the wire beside the payload: answers without service, load reports, codes of gRPC.
 pub use plimsoll_wire as wire;
+
+/// Runs the Rust code of the README and the guides as tests of the documentation.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../../docs/customers.md")]
+    mod customers {}
+    #[doc = include_str!("../../../docs/overload.md")]
+    mod overload {}
+    #[doc = include_str!("../../../docs/policies.md")]
+    mod policies {}
+}
