@@ -271,7 +271,7 @@ def test_subset_has_its_share_of_each_zone_and_outlives_one(fleet: Fleet) -> Non
 
 
 @pytest.mark.parametrize(
-    ("tables", "place", "mend"),
+    ("tables", "place", "fix"),
     [
         *[(subset(algorithm, 2), "clusters.main.subset.algorithm", "index = 0") for algorithm in NUMBERED],
         (subset("ledger", 2, 0), "clusters.main.subset.algorithm", "rocksteadier"),
@@ -281,7 +281,7 @@ def test_subset_has_its_share_of_each_zone_and_outlives_one(fleet: Fleet) -> Non
         ("[client]\nindx = 0\n[clusters.main.subset]\nsize = 2", "client", "index"),
     ],
 )
-def test_bad_subset_is_refused_with_place_and_mend(fleet: Fleet, tables: str, place: str, help: str) -> None:
+def test_bad_subset_is_refused_with_place_and_fix(fleet: Fleet, tables: str, place: str, fix: str) -> None:
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(3)]
     file = fleet.directory / "bad.toml"
     file.write_text(config(free_port(), free_port(), addresses, further=tables))
@@ -290,7 +290,7 @@ def test_bad_subset_is_refused_with_place_and_mend(fleet: Fleet, tables: str, pl
         said = done.stdout + done.stderr
         assert done.returncode == 1, f"{command}: {done.returncode}: {said}"
         assert re.search(rf"bad\.toml:\d+:\d+: {re.escape(place)}\b", said), said
-        assert "help: " in said and mend in said, said
+        assert "help: " in said and fix in said, said
 
 
 def test_bad_subset_in_a_reload_changes_nothing(fleet: Fleet) -> None:
