@@ -25,6 +25,8 @@ pub fn span_or_off<V: Visitor>(visitor: &mut V, key: &'static str, span: &mut Du
 }
 
 impl Table for OutlierConfig {
+    const OFF: &'static str = "consecutive_failures = \"off\" and success_rate_stdev = \"off\"";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.switch("consecutive_failures", &mut self.consecutive_failures);
         visitor.switch("success_rate_stdev", &mut self.success_rate_stdev);
@@ -38,6 +40,8 @@ impl Table for OutlierConfig {
 }
 
 impl Table for SlowStartConfig {
+    const OFF: &'static str = "window = \"off\"";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         span_or_off(visitor, "window", &mut self.window);
         visitor.value("floor", &mut self.floor);

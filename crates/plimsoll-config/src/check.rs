@@ -53,7 +53,7 @@ impl<'p> Checker<'p> {
             let rest = problem.path.strip_prefix(path);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
-        !self.problems.iter().any(touches)
+        !self.places.is_misnamed(path) && !self.problems.iter().any(touches)
     }
 
     /// Makes `short` at most as long as `long`, both at `table` and with their names there: when `short` is a default

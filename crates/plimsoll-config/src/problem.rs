@@ -44,7 +44,7 @@ pub struct Problem {
     pub help: String,
 }
 
-/// `line:column: path: reason`, with what to do on a second line.
+/// `line:column: path: reason`, with what to do on a second line, or on several.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(position) = self.position {
@@ -53,7 +53,7 @@ impl fmt::Display for Problem {
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
-        write!(f, "{}\n    help: {}", self.reason, self.help)
+        write!(f, "{}\n    help: {}", self.reason, self.help.replace('\n', "\n        "))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Fills tables from a file, and collects what is wrong with it on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -8,18 +8,22 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::foreign::Foreign;
+use crate::keys::{Form, Key, keys};
 use crate::print::tables_with;
 use crate::problem::{ConfigError, Flaw, Position, Problem};
 use crate::table::{Table, Value, Visitor};
-use crate::unknown;
+use crate::{shape, syntax, unknown};
 
 /// Where each setting that the file holds stands in it.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// By path.
     positions: BTreeMap<String, Position>,
-    /// Lines with syntax errors.
-    garbled_lines: Vec<usize>,
+    /// Lines with syntax errors, and those below a header that has one.
+    garbled_lines: BTreeSet<usize>,
+    /// Paths of settings that the file has under a name that is not theirs.
+    misnamed: BTreeSet<String>,
 }
 
 impl Places {
@@ -35,6 +39,11 @@ impl Places {
     #[must_use]
     pub fn is_guess(&self, position: Option<Position>) -> bool {
         !self.garbled_lines.is_empty() && position.is_none_or(|position| self.garbled_lines.contains(&position.line))
+    }
+
+    /// Whether the file has the setting at `path` under a name that is not its own, so that its value is not known.
+    pub(crate) fn is_misnamed(&self, path: &str) -> bool {
+        self.misnamed.contains(path)
     }
 
     /// The place of a setting; for one that the file leaves out that of the table it would be in.
@@ -78,14 +87,20 @@ pub fn load(file: &Path) -> Result<String, ConfigError> {
 #[must_use]
 pub fn read<T: Table + Default>(text: &str) -> Read<T> {
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    if !syntax_errors.is_empty()
+        && let Some((language, position)) = Foreign::of(text)
+    {
+        return foreign(language, position);
+    }
     let mut reading = Reading::new(text, tables_with::<T>);
     for error in &syntax_errors {
         reading.span = error.span().unwrap_or(0..0);
-        let help = match error.message() {
-            "duplicate key" => "remove one of the two",
-            _ => "correct the TOML here (strings need quotes, tables a [header])",
-        };
-        reading.problem(error.message(), help);
+        let line = Position::of(text, reading.span.start).line;
+        // Behind the first error of a line the parser guesses.
+        if reading.places.garbled_lines.insert(line) {
+            let help = syntax::help(error.message(), text.lines().nth(line - 1).unwrap_or_default());
+            reading.problem(error.message(), help);
+        }
     }
     let syntax_problems = reading.problems.len();
     let mut root = T::default();
@@ -94,14 +109,38 @@ pub fn read<T: Table + Default>(text: &str) -> Read<T> {
     let mut problems = reading.problems;
     let others = problems.split_off(syntax_problems);
     let mut places = reading.places;
-    places.garbled_lines =
-        problems.iter().filter_map(|problem| problem.position).map(|position| position.line).collect();
+    extend_below_headers(text, &mut places.garbled_lines);
     let is_guess = |problem: &Problem| {
         let seems_missing = problem.reason == MISSING && !places.garbled_lines.is_empty();
         seems_missing || places.is_guess(problem.position)
     };
     problems.extend(others.into_iter().filter(|problem| !is_guess(problem)));
     Read { root, places, problems }
+}
+
+/// What is read of a file that is written in `language`, the first line of it at `position`.
+fn foreign<T: Table + Default>(language: Foreign, position: Position) -> Read<T> {
+    let reason = format!("this looks like {}, but Plimsoll reads TOML", language.name());
+    let mut help = "write [table] headers and key = \"value\" lines".to_owned();
+    if !T::EXAMPLE.is_empty() {
+        help = format!("write TOML; a small file is\n{}", T::EXAMPLE);
+    }
+    let problems = vec![Problem { path: String::new(), position: Some(position), reason, help }];
+    let places = Places { garbled_lines: BTreeSet::from([position.line]), ..Places::default() };
+    Read { root: T::default(), places, problems }
+}
+
+/// Adds the lines below each header with an error: the parser takes them for settings of the table before.
+fn extend_below_headers(text: &str, garbled_lines: &mut BTreeSet<usize>) {
+    let mut is_below = false;
+    for (i, line) in text.lines().enumerate() {
+        let is_garbled = garbled_lines.contains(&(i + 1));
+        if line.trim_start().starts_with('[') {
+            is_below = is_garbled;
+        } else if is_below {
+            garbled_lines.insert(i + 1);
+        }
+    }
 }
 
 /// The reason given for a required setting that is not there.
@@ -159,26 +198,81 @@ impl Reading<'_> {
 
     /// Reads the settings of a table into `target`, and reports keys that are none of them.
     pub fn fill<T: Table>(&mut self, table: &DeTable<'_>, target: &mut T) {
-        let mut reader = Reader { reading: self, table, known: Vec::new() };
+        let mut reader = Reader { reading: self, table, known: Vec::new(), missing: Vec::new(), misnamed: None };
         target.settings(&mut reader);
-        let known = reader.known;
-        for (key, _) in table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
+        let Reader { known, missing, .. } = reader;
+        let names: Vec<&'static str> = known.iter().map(|key| key.name).collect();
+        let mut misnamed = BTreeMap::new();
+        let is_root = self.path.is_empty();
+        for (key, _) in table.iter().filter(|(key, _)| !names.contains(&key.get_ref().as_ref())) {
+            if let [meant] = unknown::meant(key.get_ref(), &names)[..]
+                && !table.contains_key(meant)
+            {
+                misnamed.entry(meant).or_insert_with(|| key.get_ref().to_string());
+            }
             self.within(&format!(".{}", key.get_ref()), key.span(), |reading| {
-                let help = unknown::help(key.get_ref(), &known, reading.tables_with);
+                let write = |name: &'static str| written(name, &known, is_root);
+                let help = unknown::help(key.get_ref(), &names, reading.tables_with, write);
                 reading.problem("there is no such setting", help);
             });
         }
+        self.problems.extend(missing.into_iter().filter(|(key, _)| !misnamed.contains_key(key)).map(|(_, lack)| lack));
+        self.read_misnamed(table, target, &known, misnamed);
     }
 
-    /// Reads a value that has to be a table.
-    fn fill_from<T: Table>(&mut self, value: &Spanned<DeValue<'_>>, target: &mut T) {
+    /// Reads the tables of `misnamed`, by their own names, as what they are meant to be: a cluster below a misspelt header has
+    /// to be there for its routes. A value is left out, since it may mean something else.
+    fn read_misnamed<T: Table>(
+        &mut self,
+        table: &DeTable<'_>,
+        target: &mut T,
+        known: &[Key],
+        mut misnamed: BTreeMap<&'static str, String>,
+    ) {
+        for key in known.iter().filter(|key| matches!(key.form, Form::Value | Form::Required)) {
+            if misnamed.remove(key.name).is_some() {
+                let path = self.path_of(key.name);
+                self.places.misnamed.insert(path);
+            }
+        }
+        if !misnamed.is_empty() {
+            let missing = Vec::new();
+            let mut reader = Reader { reading: self, table, known: Vec::new(), missing, misnamed: Some(misnamed) };
+            target.settings(&mut reader);
+        }
+    }
+
+    /// The path of the setting `key` of the table at the present place.
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// Reads a value that has to be a table, and may be left out if `is_optional`.
+    fn fill_from<T: Table>(&mut self, value: &Spanned<DeValue<'_>>, target: &mut T, is_optional: bool) {
         match value.get_ref() {
             DeValue::Table(table) => self.fill(table, target),
             other => {
-                self.problem(format!("expected a table, found {}", kind(other)), "write it as a [table] of settings")
+                let help = shape::help(&self.path, other, target, is_optional);
+                self.problem(format!("expected a table, found {}", kind(other)), help);
             }
         }
     }
+}
+
+/// How the setting `name` is named in help: a table of the root by its header.
+fn written(name: &'static str, known: &[Key], is_root: bool) -> String {
+    match known.iter().find(|key| key.name == name).map(|key| key.form) {
+        Some(Form::Tables) if is_root => format!("[[{name}]]"),
+        Some(Form::Named) if is_root => format!("[{name}.NAME]"),
+        Some(Form::Table) if is_root => format!("[{name}]"),
+        _ => format!("\"{name}\""),
+    }
+}
+
+/// What `value` is by itself; `None` where anything is wrong with it.
+pub(crate) fn read_alone<T: Value>(value: &Spanned<DeValue<'_>>) -> Option<T> {
+    let mut reading = Reading::new("", |_| Vec::new());
+    T::read(value, &mut reading).filter(|_| reading.problems.is_empty())
 }
 
 /// How to write a value of this type: what is said of one of another type says it. `None` if there is none.
@@ -206,7 +300,11 @@ pub fn kind(value: &DeValue<'_>) -> String {
 struct Reader<'f, 't, 'd> {
     reading: &'f mut Reading<'t>,
     table: &'d DeTable<'d>,
-    known: Vec<&'static str>,
+    known: Vec<Key>,
+    /// Required settings that are not there, each with the problem.
+    missing: Vec<(&'static str, Problem)>,
+    /// Reads these tables only, each from under the wrong name that it has in the file.
+    misnamed: Option<BTreeMap<&'static str, String>>,
 }
 
 impl Reader<'_, '_, '_> {
@@ -214,53 +312,54 @@ impl Reader<'_, '_, '_> {
     fn at<R>(
         &mut self,
         key: &'static str,
+        form: Form,
         read: impl FnOnce(&mut Reading<'_>, &Spanned<DeValue<'_>>) -> R,
     ) -> Option<R> {
-        self.known.push(key);
-        let value = self.table.get(key)?;
+        self.known.push(Key { name: key, form });
+        let name = match &self.misnamed {
+            Some(misnamed) => misnamed.get(key)?,
+            None => key,
+        };
+        let value = self.table.get(name)?;
         Some(self.reading.within(&format!(".{key}"), value.span(), |reading| read(reading, value)))
     }
 }
 
 impl Visitor for Reader<'_, '_, '_> {
     fn value<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        if let Some(Some(read)) = self.at(key, |reading, found| T::read(found, reading)) {
+        if let Some(Some(read)) = self.at(key, Form::Value, |reading, found| T::read(found, reading)) {
             *value = read;
         }
     }
 
     fn required<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        match self.at(key, |reading, found| T::read(found, reading)) {
+        match self.at(key, Form::Required, |reading, found| T::read(found, reading)) {
             Some(Some(read)) => *value = read,
             Some(None) => {}
             None => {
-                let span = self.reading.span.clone();
-                let position = Position::of(self.reading.text, span.start);
-                let mut path = format!("{}.{key}", self.reading.path);
-                if self.reading.path.is_empty() {
-                    path = key.to_owned();
-                }
-                self.reading.problems.push(Problem {
-                    path,
+                let position = Position::of(self.reading.text, self.reading.span.start);
+                let problem = Problem {
+                    path: self.reading.path_of(key),
                     position: Some(position),
                     reason: MISSING.to_owned(),
                     help: match how_to_write::<T>() {
                         Some(how) => format!("add {key} = ...; {how}"),
                         None => format!("add {key} = ..."),
                     },
-                });
+                };
+                self.missing.push((key, problem));
             }
         }
     }
 
     fn optional<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        if let Some(read) = self.at(key, |reading, found| T::read(found, reading)) {
+        if let Some(read) = self.at(key, Form::Value, |reading, found| T::read(found, reading)) {
             *value = read;
         }
     }
 
     fn switch<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        let read = self.at(key, |reading, found| {
+        let read = self.at(key, Form::Value, |reading, found| {
             if matches!(found.get_ref(), DeValue::String(text) if text == OFF) {
                 Some(None)
             } else {
@@ -273,43 +372,55 @@ impl Visitor for Reader<'_, '_, '_> {
     }
 
     fn table<T: Table>(&mut self, key: &'static str, table: &mut T) {
-        self.at(key, |reading, found| reading.fill_from(found, table));
+        self.at(key, Form::Table, |reading, found| reading.fill_from(found, table, false));
     }
 
     fn optional_table<T: Table + Default>(&mut self, key: &'static str, table: &mut Option<T>) {
-        self.at(key, |reading, found| {
+        self.at(key, Form::Table, |reading, found| {
             let mut read = table.take().unwrap_or_default();
-            reading.fill_from(found, &mut read);
+            reading.fill_from(found, &mut read, true);
             // What is no table says nothing, so that rules about its settings would only echo.
             *table = matches!(found.get_ref(), DeValue::Table(_)).then_some(read);
         });
     }
 
     fn tables<T: Table + Default>(&mut self, key: &'static str, tables: &mut Vec<T>) {
-        self.at(key, |reading, found| {
+        self.at(key, Form::Tables, |reading, found| {
             let DeValue::Array(items) = found.get_ref() else {
                 let help = format!("write [[{key}]], with two brackets: there can be several");
                 return reading.problem(format!("expected a list of tables, found {}", kind(found.get_ref())), help);
             };
             for (i, item) in items.iter().enumerate() {
                 let mut table = T::default();
-                reading.within(&format!("[{i}]"), item.span(), |reading| reading.fill_from(item, &mut table));
+                reading.within(&format!("[{i}]"), item.span(), |reading| reading.fill_from(item, &mut table, false));
                 tables.push(table);
             }
         });
     }
 
     fn named<T: Table + Default>(&mut self, key: &'static str, tables: &mut BTreeMap<String, T>) {
-        self.at(key, |reading, found| {
+        self.at(key, Form::Named, |reading, found| {
             let DeValue::Table(items) = found.get_ref() else {
                 let help = format!("write [{key}.NAME], with a name of your choice");
                 return reading.problem(format!("expected named tables, found {}", kind(found.get_ref())), help);
             };
+            let own = keys(&mut T::default());
             for (name, item) in items.iter() {
                 let mut table = T::default();
-                let span = name.span();
-                reading.within(&format!(".{}", name.get_ref()), span, |reading| reading.fill_from(item, &mut table));
-                tables.insert(name.get_ref().to_string(), table);
+                let (span, name) = (name.span(), name.get_ref());
+                let is_setting =
+                    !matches!(item.get_ref(), DeValue::Table(_)) && own.iter().any(|key| key.name == name.as_ref());
+                reading.within(&format!(".{name}"), span, |reading| {
+                    if is_setting {
+                        let reason = "a table with a name of your choice is missing around this setting";
+                        reading.problem(reason, format!("write [{key}.NAME] above it, such as [{key}.web]"));
+                    } else {
+                        reading.fill_from(item, &mut table, false);
+                    }
+                });
+                if !is_setting {
+                    tables.insert(name.to_string(), table);
+                }
             }
         });
     }

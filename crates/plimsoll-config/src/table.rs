@@ -18,6 +18,15 @@ use crate::read::Reading;
 
 /// A table: a struct, holding the defaults before it is read, which lists its settings.
 pub trait Table {
+    /// The smallest useful file with this table at its root; empty for a table that is never a root.
+    const EXAMPLE: &'static str = "";
+
+    /// A setting that the table is useless without, as TOML, where no single one is required; empty if there is none.
+    const NEEDS: &'static str = "";
+
+    /// The setting that turns off what the table describes, as TOML; empty if there is none.
+    const OFF: &'static str = "";
+
     /// Shows each setting to the visitor: plain values first, then tables within.
     fn settings<V: Visitor>(&mut self, visitor: &mut V);
 }

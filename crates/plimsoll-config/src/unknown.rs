@@ -4,32 +4,27 @@
 //! proxies call otherwise. So the settings of the table itself are looked through first, for what others call them,
 //! then for a slip of the fingers, then for a part of the name; other tables that have the key come only after.
 
+use crate::others_words::{NAMES, NOTES};
 use crate::problem::{did_you_mean, normal};
-
-/// Words of other programs, and what is meant by them where there is a setting of that name. They decide on nothing but the
-/// text of a help.
-const OTHERS_WORDS: [(&[&str], &str); 10] = [
-    (&["listen", "bind", "port"], "address"),
-    (&["address", "bind", "port"], "listen"),
-    (&["servers", "server", "upstreams", "upstream", "endpoints", "targets", "hosts"], "backends"),
-    (&["backend", "upstream", "service", "proxy_pass"], "cluster"),
-    (&["algorithm", "balance", "lb_policy", "strategy"], "policy"),
-    (&["max_connections", "max_conns", "maxconn", "max_requests"], "max_active_requests"),
-    (&["retries", "retry_policy"], "retry"),
-    (&["retries", "max_retries", "num_retries"], "max_attempts"),
-    (&["cert", "key", "cert_file", "key_file"], "certificates"),
-    (&["workers", "worker_threads", "worker_processes"], "threads"),
-];
 
 /// More settings than this share a word by chance.
 const MOST_MEANT: usize = 4;
 
-/// Help where `key` is none of `known`, the settings of its table. `tables_with` names the tables that have it.
-pub(crate) fn help(key: &str, known: &[&'static str], tables_with: fn(&str) -> Vec<String>) -> String {
+/// Help where `key` is none of `known`, the settings of its table. `tables_with` names the tables that have it; `write`
+/// gives a setting as the user would write it.
+pub(crate) fn help(
+    key: &str,
+    known: &[&'static str],
+    tables_with: fn(&str) -> Vec<String>,
+    write: impl Fn(&'static str) -> String,
+) -> String {
+    if let Some(note) = note(key, known) {
+        return note.to_owned();
+    }
     let meant = meant(key, known);
     if !meant.is_empty() {
-        let quoted: Vec<String> = meant.iter().map(|name| format!("\"{name}\"")).collect();
-        return format!("did you mean {}?", listed(&quoted, "or"));
+        let written: Vec<String> = meant.into_iter().map(write).collect();
+        return format!("did you mean {}?", listed(&written, "or"));
     }
     let elsewhere = tables_with(key);
     if elsewhere.is_empty() {
@@ -39,12 +34,24 @@ pub(crate) fn help(key: &str, known: &[&'static str], tables_with: fn(&str) -> V
     }
 }
 
-/// The settings among `known` that may be meant by `key`.
-fn meant(key: &str, known: &[&'static str]) -> Vec<&'static str> {
+/// The answer to a feature of other programs that is elsewhere, or missing.
+fn note(key: &str, known: &[&'static str]) -> Option<&'static str> {
     let key = normal(key);
-    let by_others = OTHERS_WORDS.iter().find(|(words, ours)| words.contains(&&key[..]) && known.contains(ours));
+    let note = NOTES.iter().find(|(words, mark, _)| words.contains(&&key[..]) && known.contains(mark));
+    note.map(|(_, _, help)| *help)
+}
+
+/// The settings among `known` that may be meant by `key`.
+pub(crate) fn meant(key: &str, known: &[&'static str]) -> Vec<&'static str> {
+    let has_note = note(key, known).is_some();
+    let key = normal(key);
+    let by_others = NAMES.iter().find(|(words, ours)| words.contains(&&key[..]) && known.contains(ours));
     if let Some((_, ours)) = by_others {
         return vec![ours];
+    }
+    // It is elsewhere or missing, so that a name like it means something else.
+    if has_note {
+        return Vec::new();
     }
     let possible = || known.iter().copied().filter(|name| !is_opposite(&key, name));
     if let Some(name) = did_you_mean(&key, possible()) {
@@ -95,6 +102,10 @@ mod tests {
         "outlier",
     ];
 
+    fn quote(name: &str) -> String {
+        format!("\"{name}\"")
+    }
+
     fn nowhere(_: &str) -> Vec<String> {
         Vec::new()
     }
@@ -107,33 +118,51 @@ mod tests {
             ("timeout", &CLUSTER, "did you mean \"connect_timeout\" or \"request_timeout\"?"),
             ("health_checks", &CLUSTER, "did you mean \"health\"?"),
             ("healths", &CLUSTER, "did you mean \"health\"?"),
-            ("retries", &CLUSTER, "did you mean \"retry\"?"),
+            ("retries", &CLUSTER, "write max_attempts in [clusters.NAME.retry]: it counts the first attempt, too"),
             ("max-connections", &CLUSTER, "did you mean \"max_active_requests\"?"),
             ("path", &["path_prefix", "cluster"], "did you mean \"path_prefix\"?"),
             ("upstream", &["path_prefix", "cluster"], "did you mean \"cluster\"?"),
             ("max_retries", &["max_attempts", "budget"], "did you mean \"max_attempts\"?"),
             ("address", &["listen"], "did you mean \"listen\"?"),
             ("port", &["address", "name"], "did you mean \"address\"?"),
-            ("key", &["certificates", "client_ca"], "did you mean \"certificates\"?"),
+            (
+                "key",
+                &["certificates", "client_ca"],
+                "write certificates = [{ certificate = \"a.pem\", key = \"a.key\" }]",
+            ),
+            (
+                "sticky",
+                &CLUSTER,
+                "remove it: Plimsoll has no session affinity, so any backend of a cluster may get any request",
+            ),
+            (
+                "rewrite",
+                &["path_prefix", "host_rewrite"],
+                "remove it: Plimsoll passes paths on as they are; host_rewrite changes the host only",
+            ),
+            ("timeout_server", &CLUSTER, "did you mean \"request_timeout\"?"),
         ] {
-            assert_eq!(help(key, known, nowhere), expected, "{key}");
+            assert_eq!(help(key, known, nowhere, quote), expected, "{key}");
         }
     }
 
     #[test]
     fn the_most_of_something_is_never_taken_for_the_least() {
-        assert_eq!(help("max_connection", &["min_connections"], nowhere), "remove it; settings here: min_connections");
+        assert_eq!(
+            help("max_connection", &["min_connections"], nowhere, quote),
+            "remove it; settings here: min_connections"
+        );
     }
 
     #[test]
     fn a_word_that_many_settings_share_names_none() {
         let known = ["max_a", "max_b", "max_c", "max_d", "max_e"];
-        assert!(help("max", &known, nowhere).starts_with("remove it"));
+        assert!(help("max", &known, nowhere, quote).starts_with("remove it"));
     }
 
     #[test]
     fn what_is_nowhere_here_is_named_where_it_is() {
         let tables = |_: &str| ["[drain]", "[[arms]]", "[log]"].map(str::to_owned).to_vec();
-        assert_eq!(help("zzz", &CLUSTER, tables), "it is a setting of [drain], [[arms]] and [log]");
+        assert_eq!(help("zzz", &CLUSTER, tables, quote), "it is a setting of [drain], [[arms]] and [log]");
     }
 }

@@ -13,8 +13,9 @@ use plimsoll_core::{Ratio, Weight};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use crate::policy_names::policy;
 use crate::problem::{Flaw, help_for_name};
-use crate::read::{Reading, how_to_write, kind};
+use crate::read::{Reading, how_to_write, kind, read_alone};
 use crate::table::Value;
 
 /// A number of bytes, above zero.
@@ -88,11 +89,41 @@ fn duration(text: &str) -> Result<Duration, Flaw> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err(Flaw::new("must be longer than zero", help)),
         Ok(duration) => Ok(duration),
+        Err(_) if is_number(text) => {
+            Err(Flaw::new(format!("\"{text}\" has no unit"), format!("write \"{text}s\" for seconds, or \"{text}ms\"")))
+        }
         Err(_) => Err(Flaw::new(format!("\"{text}\" is not a duration"), help)),
     }
 }
 
+/// Whether `text` is a whole number above zero without a unit.
+fn is_number(text: &str) -> bool {
+    text.parse::<u64>().is_ok_and(|number| number > 0)
+}
+
+/// The unit that `10m`, `512M` and `2g` of other programs stand for.
+fn binary_unit(text: &str) -> Option<String> {
+    let split = text.len() - text.chars().next_back()?.len_utf8();
+    let (number, unit) = text.split_at_checked(split)?;
+    let unit = match unit {
+        "k" | "K" => "KiB",
+        "m" | "M" => "MiB",
+        "g" | "G" => "GiB",
+        _ => return None,
+    };
+    is_number(number.trim()).then(|| format!("{}{unit}", number.trim()))
+}
+
 fn size(text: &str) -> Result<ByteSize, Flaw> {
+    if let Some(meant) = binary_unit(text) {
+        return Err(Flaw::new(format!("\"{text}\" is not a size"), format!("write \"{meant}\"")));
+    }
+    if is_number(text) {
+        return Err(Flaw::new(
+            format!("\"{text}\" has no unit"),
+            format!("write \"{text}B\" for bytes, or \"{text}MiB\""),
+        ));
+    }
     let flaw = || {
         Flaw::new(
             format!("\"{text}\" is not a size"),
@@ -135,6 +166,9 @@ fn weight(value: &DeValue<'_>) -> Result<Weight, Flaw> {
     let range = Weight::RANGE;
     let help = format!("write a number from {} to {}; 1 is ordinary, 2 is twice as much", range.start(), range.end());
     let number = number(value).ok_or_else(|| Flaw::new(format!("expected a weight, found {}", kind(value)), &help))?;
+    if number == 0.0 {
+        return Err(Flaw::new("0 is not a weight", "remove the backend, or write a small weight such as 0.01"));
+    }
     Weight::new(number).ok_or_else(|| Flaw::new(format!("{number} is not a weight"), help))
 }
 
@@ -173,8 +207,20 @@ macro_rules! values {
     )*};
 }
 values! {
-    Duration: |v| duration(text(v, "a duration", "a number with a unit, in quotes, such as \"10s\" or \"250ms\"")?), |d| quoted(humantime::format_duration(*d));
-    ByteSize: |v| size(text(v, "a size", "a number with a unit, in quotes, such as \"64KiB\"")?), |size| {
+    Duration: |v| match v {
+        DeValue::Integer(number) if is_number(number.as_str()) => {
+            let help = format!("write \"{number}s\" for seconds, or \"{number}ms\"");
+            Err(Flaw::new(format!("expected a duration, found the number {number}"), help))
+        }
+        v => duration(text(v, "a duration", "a number with a unit, in quotes, such as \"10s\" or \"250ms\"")?),
+    }, |d| quoted(humantime::format_duration(*d));
+    ByteSize: |v| match v {
+        DeValue::Integer(number) if is_number(number.as_str()) => {
+            let help = format!("write \"{number}B\" for bytes, or a larger unit such as \"64KiB\"");
+            Err(Flaw::new(format!("expected a size, found the number {number}"), help))
+        }
+        v => size(text(v, "a size", "a number with a unit, in quotes, such as \"64KiB\"")?),
+    }, |size| {
         let (unit, factor) = SIZE_UNITS.into_iter().find(|(_, factor)| size.0.is_multiple_of(*factor)).expect("the last unit is one byte");
         quoted(format!("{}{unit}", size.0 / factor))
     };
@@ -196,17 +242,32 @@ values! {
     }, bool::to_string;
     String: |v| text(v, "text", "text in quotes").map(str::to_owned), |text| quoted(text);
     PolicyKind: |v| {
-        let choices: Vec<_> = PolicyKind::ALL.iter().map(|policy| (policy.name(), *policy)).collect();
-        choice(v, "a policy", &choices)
+        let names: Vec<String> = PolicyKind::ALL.iter().map(|policy| quoted(policy.name())).collect();
+        policy(text(v, "a policy", &format!("one of {}", names.join(", ")))?)
     }, |policy| quoted(policy.name());
+}
+
+/// The list that is meant by one element without brackets, or by a text with commas.
+fn as_list<T: Value>(value: &Spanned<DeValue<'_>>) -> Option<Vec<T>> {
+    if let Some(element) = read_alone(value) {
+        return Some(vec![element]);
+    }
+    let parts = value.get_ref().as_str()?.split([',', ' ']).filter(|part| !part.is_empty());
+    parts.map(|part| read_alone(&Spanned::new(0..0, DeValue::String(part.into())))).collect()
 }
 
 /// A list; an element that cannot be read is reported at its index and left out.
 impl<T: Value> Value for Vec<T> {
     fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
         let DeValue::Array(items) = value.get_ref() else {
-            let mut help = "write it in brackets: [..., ...]".to_owned();
-            help.extend(how_to_write::<T>().map(|how| format!("; for each, {how}")));
+            let help = match as_list::<T>(value) {
+                Some(list) => format!("write it in brackets: {}", list.print()),
+                None => {
+                    let mut help = "write it in brackets: [..., ...]".to_owned();
+                    help.extend(how_to_write::<T>().map(|how| format!("; for each, {how}")));
+                    help
+                }
+            };
             reading.problem(format!("expected a list, found {}", kind(value.get_ref())), help);
             return None;
         };

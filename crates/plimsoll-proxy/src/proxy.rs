@@ -234,7 +234,8 @@ impl Proxy {
         let known: Vec<SocketAddr> = self.running.lock().listeners.keys().copied().collect();
         let mut bound = HashMap::new();
         let given_ports: Vec<u16> = given.addresses().map(|address| address.port()).collect();
-        for listener in config.listeners().iter().filter(|listener| !known.contains(&listener.address)) {
+        let new = |listener: &&crate::config::Listener| !known.contains(&listener.address);
+        for (i, listener) in config.listeners().iter().enumerate().filter(|(_, listener)| new(listener)) {
             let port = listener.address.port();
             let mut own_ports =
                 known.iter().chain(bound.keys()).map(SocketAddr::port).chain(given_ports.iter().copied());
@@ -253,7 +254,7 @@ impl Proxy {
                 Ok(bound)
             });
             let opened = opened.map_err(|cause| Error::Listen {
-                listener: listener.name.clone(),
+                place: config.place_of(&format!("listeners[{i}].address")),
                 address: listener.address,
                 cause,
             })?;

@@ -30,6 +30,8 @@ impl Default for AccessLog {
 }
 
 impl Table for AccessLog {
+    const OFF: &'static str = "path = \"off\"";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.switch("path", &mut self.path);
         visitor.value("format", &mut self.format);

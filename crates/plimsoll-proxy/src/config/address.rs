@@ -1,10 +1,14 @@
 //! Addresses of backends: `10.0.0.1:8080`, `[fd00::1]:8080`, `web.internal:8080`.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use plimsoll_config::{DeValue, Flaw, Reading, Spanned, Table, Value, Visitor, kind, quoted, text, values};
+use plimsoll_config::{
+    DeTable, DeValue, Flaw, Reading, Spanned, Table, Value, Visitor, kind, number, quoted, text, values,
+};
 use plimsoll_core::Weight;
+
+use super::address_help::{self, looks_like_ipv4};
 
 /// Where a backend listens: an IP address or a host name, and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,53 +37,23 @@ impl BackendAddress {
     }
 
     pub(super) fn parse(address: &str) -> Result<Self, Flaw> {
-        let flaw = |reason: String| {
-            Flaw::new(
-                reason,
-                "write host and port, such as \"10.0.0.1:8080\", \"[fd00::1]:8080\" or \"web.internal:8080\"",
-            )
-        };
-        if let Some((scheme, rest)) = address.split_once("://") {
-            let rest = rest.trim_end_matches('/');
-            return Err(match scheme {
-                "https" | "wss" => Flaw::new(
-                    format!("\"{address}\" is a URL, not an address"),
-                    format!("write \"{rest}\", and add [clusters.NAME.tls] for TLS"),
-                ),
-                _ => Flaw::new(
-                    format!("\"{address}\" is a URL, not an address"),
-                    format!("write \"{rest}\"; the cluster's protocol says how it is spoken to"),
-                ),
-            });
-        }
-        let Some((host, port)) = address.rsplit_once(':') else {
-            return Err(Flaw::new(
-                format!("\"{address}\" has no port"),
-                format!("write \"{address}:8080\", with the backend's port"),
-            ));
-        };
-        let port = port
-            .parse::<u16>()
-            .ok()
-            .filter(|port| *port > 0)
-            .ok_or_else(|| flaw(format!("\"{port}\" is not a port (1 to 65535)")))?;
+        Self::read_text(address).ok_or_else(|| address_help::flaw(address))
+    }
+
+    /// The address that `text` is; `None` if it is none.
+    pub(super) fn read_text(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = match bracketed {
-            Some(ip) => ip
-                .parse::<std::net::Ipv6Addr>()
-                .map(|ip| ip.to_string())
-                .map_err(|_| flaw(format!("\"{ip}\" is not an IPv6 address")))?,
-            None if is_host_name(host) => host.to_ascii_lowercase(),
-            None => return Err(flaw(format!("\"{host}\" is not a host"))),
+            Some(ip) => ip.parse::<Ipv6Addr>().ok()?.to_string(),
+            // Digits and dots that are no address would be looked up as a name, and fail where nobody expects it.
+            None if is_host_name(host) && (!looks_like_ipv4(host) || host.parse::<IpAddr>().is_ok()) => {
+                host.to_ascii_lowercase()
+            }
+            None => return None,
         };
-        // An address such as 10.0.0.256 would be looked up as a name, and fail where nobody expects it.
-        if bracketed.is_none()
-            && host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
-            && host.parse::<IpAddr>().is_err()
-        {
-            return Err(flaw(format!("\"{host}\" is not an IPv4 address")));
-        }
-        Ok(Self { host, port })
+        Some(Self { host, port })
     }
 }
 
@@ -146,14 +120,32 @@ impl Table for Backend {
     }
 }
 
+/// Whether a backend is written `{ host = "...", port = 80 }`.
+fn says_its_port_apart(table: &DeTable<'_>) -> bool {
+    table.contains_key("port") && ["address", "host", "ip"].iter().any(|key| table.contains_key(*key))
+}
+
 impl Value for Backend {
     fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
         match value.get_ref() {
             DeValue::String(_) => BackendAddress::read(value, reading).map(Self::new),
+            DeValue::Table(table) if says_its_port_apart(table) => {
+                let port = table.get("port").and_then(|port| number(port.get_ref()));
+                let host = ["address", "host", "ip"].iter().find_map(|key| table.get(*key)?.get_ref().as_str());
+                let example = format!("{}:{}", host.unwrap_or("10.0.0.1"), port.unwrap_or(8080.0));
+                let help = format!("write {{ address = \"{example}\" }}");
+                reading.problem("host and port are one setting: address", help);
+                None
+            }
             DeValue::Table(table) => {
                 let mut backend = Self::default();
                 reading.fill(table, &mut backend);
                 Some(backend)
+            }
+            DeValue::Integer(port) => {
+                let flaw = address_help::flaw(port.as_str());
+                reading.problem(format!("expected a backend, found the number {port}"), flaw.help);
+                None
             }
             other => {
                 let help = "write \"10.0.0.1:8080\" or { address = \"10.0.0.1:8080\", weight = 2 }";
@@ -190,25 +182,5 @@ mod tests {
         assert_eq!(BackendAddress::parse("[fd00::1]:80").unwrap().socket_address(), "[fd00::1]:80".parse().ok());
         assert_eq!(BackendAddress::parse("Web:80").unwrap().host(), "web");
         assert_eq!(BackendAddress::parse("web:80").unwrap().socket_address(), None);
-    }
-
-    #[test]
-    fn what_is_no_address_says_what_to_write() {
-        let reasons = [
-            ("http://10.0.0.1:80/", "is a URL"),
-            ("https://a:443", "is a URL"),
-            ("10.0.0.1", "has no port"),
-            ("a:0", "is not a port"),
-            ("a:b", "is not a port"),
-            ("fd00::1:80", "is not a host"),
-            ("[zz]:80", "is not an IPv6 address"),
-            ("10.0.0.256:80", "is not an IPv4 address"),
-            ("a b:80", "is not a host"),
-            (":80", "is not a host"),
-        ];
-        for (address, reason) in reasons {
-            let flaw = BackendAddress::parse(address).unwrap_err();
-            assert!(flaw.reason.contains(reason), "{address}: {}", flaw.reason);
-        }
     }
 }

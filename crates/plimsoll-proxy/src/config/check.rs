@@ -55,7 +55,9 @@ pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>
     for (name, cluster) in &mut raw.clusters {
         rules.cluster(name, cluster);
         if let Some(inbound) = &cluster.inbound {
-            inbound.check(&format!("clusters.{name}.inbound"), &mut rules.checker);
+            let path = format!("clusters.{name}.inbound");
+            inbound.check(&path, &mut rules.checker);
+            inbound.check_backends(&path, &cluster.backends, &mut rules.checker);
         }
         cluster.throttle.check(&format!("clusters.{name}.throttle"), &mut rules.checker);
         cluster.retry.check(&format!("clusters.{name}.retry"), &mut rules.checker);
@@ -470,7 +472,10 @@ fn takes_all_of<T: PartialEq>(condition: &[T], other: &[T]) -> bool {
 }
 
 /// What a file's settings are called as arguments, in reasons and help texts. Longer texts come before those that are in them.
-const AS_ARGUMENTS: [(&str, &str); 7] = [
+const AS_ARGUMENTS: [(&str, &str); 10] = [
+    (", and add [clusters.NAME.tls] for TLS", " in a config (-c FILE) with [clusters.NAME.tls] for TLS"),
+    (", and add [listeners.tls] for TLS", " in a config (-c FILE) with [listeners.tls] for TLS"),
+    (", with protocol = \"http2\" in the cluster", ", with --protocol http2"),
     ("add [[listeners]] with address = \"0.0.0.0:8080\"", "add --from :8080"),
     ("list at least one, such as \"10.0.0.1:8080\"", "add --to 10.0.0.1:8080"),
     ("\"0.0.0.0:8080\" for all addresses", "\":8080\" for all addresses"),

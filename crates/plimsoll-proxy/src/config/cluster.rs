@@ -4,7 +4,7 @@
 //! stand beside the code that acts by it (`plimsoll::client`, `plimsoll_core`); here is only what it is called.
 
 use plimsoll::client::{CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig};
-use plimsoll_config::{Table, Visitor, choice, quoted, values};
+use plimsoll_config::{Flaw, Table, Visitor, choice, kind, quoted, values};
 use plimsoll_core::BalancerConfig;
 use plimsoll_core::pick::PrequalConfig;
 use plimsoll_core::spill::SpillConfig;
@@ -33,12 +33,30 @@ const PROXY_HEADERS: [(&str, Version); 2] = [("v1", Version::V1), ("v2", Version
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader(pub Version);
 
+/// Help for a protocol by a name of other programs.
+fn others_protocol(name: &str) -> Option<&'static str> {
+    match name.to_ascii_lowercase().as_str() {
+        "h2" | "h2c" | "http/2" | "http2.0" | "grpc" => Some("write \"http2\""),
+        "http" | "http/1" | "http/1.1" | "http1.1" | "h1" => {
+            Some("write \"http1\", or \"auto\" for HTTP/2 where the backend has it")
+        }
+        "https" | "tls" | "ssl" | "h2s" => Some("write \"auto\", and add [clusters.NAME.tls] for TLS"),
+        "tcp" | "udp" | "http3" | "h3" | "http/3" | "quic" | "fastcgi" | "ajp" => {
+            Some("write \"auto\": Plimsoll proxies HTTP/1.1 and HTTP/2 only")
+        }
+        _ => None,
+    }
+}
+
 values! {
     ProxyHeader: |v| choice(v, "a version of the PROXY protocol", &PROXY_HEADERS).map(Self), |header| {
         let named = PROXY_HEADERS.into_iter().find(|(_, known)| *known == header.0);
         quoted(named.expect("all are listed").0)
     };
-    ProtocolName: |v| choice(v, "a protocol", &PROTOCOLS).map(Self), |protocol| {
+    ProtocolName: |v| match v.as_str().and_then(others_protocol) {
+        Some(help) => Err(Flaw::new(format!("{} is not a protocol", kind(v)), help)),
+        None => choice(v, "a protocol", &PROTOCOLS).map(Self),
+    }, |protocol| {
         let named = PROTOCOLS.into_iter().find(|(_, known)| *known == protocol.0);
         quoted(named.expect("all are listed").0)
     };

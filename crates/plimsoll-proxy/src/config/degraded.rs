@@ -63,6 +63,8 @@ impl Degraded {
 }
 
 impl Table for Degraded {
+    const NEEDS: &'static str = "max_stale = \"10m\", or an answer";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.value("on", &mut self.on);
         visitor.optional("max_stale", &mut self.max_stale);

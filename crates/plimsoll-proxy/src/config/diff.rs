@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_gate_of_another_outlook_is_another_gate() {
-        let gate = |outlook: &str| format!("{OLD}[clusters.api.inbound]\npid = 7\n{outlook}");
+        let gate = |outlook: &str| format!("{OLD}[clusters.api.inbound]\ncgroup = \"/sys/fs/cgroup/api\"\n{outlook}");
         assert_eq!(
             between(&gate(""), &gate("outlook = \"pessimistic\"\n")),
             [

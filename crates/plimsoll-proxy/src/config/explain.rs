@@ -21,6 +21,8 @@ impl Default for Explain {
 }
 
 impl Table for Explain {
+    const OFF: &'static str = "entries = \"off\"";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.switch("entries", &mut self.entries);
         visitor.value("sample", &mut self.sample);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery};
 use plimsoll::client::{Check, CheckTimeout};
-use plimsoll_config::{Flaw, Table, Visitor, choice, quoted, text, values};
+use plimsoll_config::{Flaw, Table, Visitor, choice, kind, quoted, text, values};
 use plimsoll_core::health::CheckConfig;
 
 /// The kinds of [`Check`], by their names in the file.
@@ -23,6 +23,12 @@ impl Kind {
     pub(super) fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(_, kind)| *kind == self).map(|(name, _)| name).expect("all are listed")
     }
+}
+
+/// Help for a path, or the request of HAProxy's `httpchk`, in place of a kind.
+fn others_kind(text: &str) -> Option<String> {
+    let path = text.split_whitespace().find(|word| word.starts_with('/'))?;
+    Some(format!("write check = \"http\" and path = \"{path}\""))
 }
 
 fn path(path: &str) -> Result<PathAndQuery, Flaw> {
@@ -45,7 +51,10 @@ pub(super) struct CheckPath(PathAndQuery);
 pub(super) struct CheckHost(Authority);
 
 values! {
-    Kind: |v| choice(v, "a kind of check", &Kind::ALL), |kind| quoted(kind.name());
+    Kind: |v| match v.as_str().and_then(others_kind) {
+        Some(help) => Err(Flaw::new(format!("{} is not a kind of check", kind(v)), help)),
+        None => choice(v, "a kind of check", &Kind::ALL),
+    }, |kind| quoted(kind.name());
     CheckPath: |v| path(text(v, "a path", "a path in quotes, such as \"/healthz\"")?).map(Self), |path| quoted(&path.0);
     CheckHost: |v| host(text(v, "a host", "a name in quotes, such as \"web.internal\"")?).map(Self), |host| quoted(&host.0);
 }
@@ -93,6 +102,8 @@ pub(super) struct HealthTable<'c> {
 }
 
 impl Table for HealthTable<'_> {
+    const OFF: &'static str = "check = \"none\"";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.value("check", &mut self.health.kind);
         visitor.optional("path", &mut self.health.path);

@@ -1,13 +1,16 @@
 //! The process behind a cluster that is protected from more than it can do.
 
-use std::fmt;
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
-use plimsoll_config::{Checker, Flaw, Table, Visitor, number, quoted, text, values};
+use plimsoll_config::{Checker, DeValue, Flaw, Table, Visitor, kind, number, quoted, text, values};
 use plimsoll_core::Ratio;
 use plimsoll_core::admit::Outlook;
 use plimsoll_core::signal::ScarceConfig;
+
+use super::address::Backend;
 
 /// The process that the backends of a cluster are.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,6 +70,56 @@ impl Inbound {
         }
     }
 
+    /// Reports a backend on another machine: neither a number nor its file can name a process there. One in a container may
+    /// have an address of its own; its control group names it.
+    pub(super) fn check_backends(&self, path: &str, backends: &[Backend], checker: &mut Checker<'_>) {
+        if self.cgroup.is_some() {
+            return;
+        }
+        let is_elsewhere = |address: &SocketAddr| !address.ip().is_loopback() && !address.ip().is_unspecified();
+        let addresses = backends.iter().filter_map(|backend| backend.address.socket_address());
+        let Some((k, elsewhere)) = addresses.enumerate().find(|(_, address)| is_elsewhere(address)) else { return };
+        let reason = format!("protects a process of this machine, but backends[{k}] is at {}", elsewhere.ip());
+        let help = format!(
+            "write \"127.0.0.1:{}\" for a process beside the proxy, or name a container by cgroup, or remove this table",
+            elsewhere.port()
+        );
+        checker.report(path, reason, help);
+    }
+
+    /// What of `path`, where this stands, is not to be found on this machine at the moment.
+    pub(super) fn missing(&self, path: &str) -> Option<(String, Flaw)> {
+        let later = "start the process first, or correct the path; nothing is shed until it is found";
+        match self.process() {
+            InboundProcess::PidFile(file) => {
+                let setting = format!("{path}.pid_file");
+                match fs::read_to_string(&file) {
+                    Ok(text) if text.trim().parse::<NonZeroU32>().is_ok() => None,
+                    Ok(_) => {
+                        let reason = format!("{} does not hold the number of a process", file.display());
+                        Some((setting, Flaw::new(reason, "have the process write its number there, and nothing else")))
+                    }
+                    Err(error) => {
+                        let reason = format!("{} cannot be read: {error}", file.display());
+                        Some((setting, Flaw::new(reason, later)))
+                    }
+                }
+            }
+            InboundProcess::Cgroup(folder) => {
+                let file = folder.join("cpu.stat");
+                let error = fs::metadata(&file).err()?;
+                let reason = format!("{} cannot be read: {error}", file.display());
+                let help = "start the process first, or correct the path; it needs control groups of version 2";
+                Some((format!("{path}.cgroup"), Flaw::new(reason, help)))
+            }
+            InboundProcess::Pid(pid) => {
+                fs::metadata(format!("/proc/{pid}")).err()?;
+                let help = "write pid_file = \"/run/app.pid\": it is right after a restart of the process, too";
+                Some((format!("{path}.pid"), Flaw::new(format!("there is no process {pid}"), help)))
+            }
+        }
+    }
+
     /// The process.
     pub(crate) fn process(&self) -> InboundProcess {
         let path = |path: &AbsolutePath| path.0.clone();
@@ -80,6 +133,8 @@ impl Inbound {
 }
 
 impl Table for Inbound {
+    const NEEDS: &'static str = "pid_file = \"/run/app.pid\"";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.optional("pid_file", &mut self.pid_file);
         visitor.optional("cgroup", &mut self.cgroup);
@@ -139,12 +194,52 @@ impl Cpus {
     fn new(cpus: f64) -> Option<Self> {
         (cpus >= Self::LEAST && cpus.is_finite()).then_some(Self(cpus))
     }
+
+    /// The flaw of a value that is no number of CPUs; `"2 cores"` and Kubernetes' `"500m"` say what is meant.
+    fn flaw(value: &DeValue<'_>) -> Flaw {
+        let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let meant = value.as_str().map(str::trim).and_then(|text| {
+            let (number, unit) = text.split_at(digits(text));
+            let number: f64 = number.parse().ok()?;
+            let cpus = match unit.trim().to_ascii_lowercase().as_str() {
+                "" | "core" | "cores" | "cpu" | "cpus" | "vcpu" | "vcpus" => number,
+                "m" => number / 1000.0,
+                "%" => number / 100.0,
+                _ => return None,
+            };
+            Self::new(cpus)
+        });
+        let help = match meant {
+            Some(Self(cpus)) => format!("write {cpus}, without quotes and unit"),
+            None => "write a number of at least 0.01, without quotes, such as 2 or 0.5".to_owned(),
+        };
+        Flaw::new(format!("{} is not a number of CPUs", kind(value)), help)
+    }
 }
 
 values! {
     AbsolutePath: |v| Self::parse(text(v, "a path", "a path in quotes, such as \"/run/app.pid\"")?), |path| quoted(path.0.display());
-    Cpus: |v| {
-        let help = "write a number of at least 0.01, without quotes, such as 2 or 0.5";
-        number(v).and_then(Self::new).ok_or_else(|| Flaw::new("is not a number of CPUs", help))
-    }, |cpus| format!("{:?}", cpus.0);
+    Cpus: |v| number(v).and_then(Self::new).ok_or_else(|| Self::flaw(v)), |cpus| format!("{:?}", cpus.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flaw(value: DeValue<'_>) -> (String, String) {
+        let Flaw { reason, help } = Cpus::flaw(&value);
+        (reason, help)
+    }
+
+    #[test]
+    fn cpus_with_a_unit_are_named_and_answered_with_the_number() {
+        for (text, cpus) in [("2 cores", "2"), ("500m", "0.5"), ("1.5", "1.5"), ("4 vCPU", "4"), ("50%", "0.5")] {
+            let (reason, help) = flaw(DeValue::String(text.into()));
+            assert_eq!(reason, format!("\"{text}\" is not a number of CPUs"));
+            assert_eq!(help, format!("write {cpus}, without quotes and unit"));
+        }
+        for text in ["many", "2 sockets", "0m", "-1", ""] {
+            assert!(flaw(DeValue::String(text.into())).1.starts_with("write a number of at least 0.01"), "{text}");
+        }
+    }
 }

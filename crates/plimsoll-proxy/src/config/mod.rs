@@ -12,6 +12,7 @@
 
 mod access_log;
 mod address;
+mod address_help;
 mod admin_host;
 mod answer;
 mod batch;
@@ -129,6 +130,29 @@ impl Config {
             Ok(Self { raw, files, source_name: source_name.to_owned(), places })
         } else {
             Err(ConfigError::new(source_name, problems))
+        }
+    }
+
+    /// What the configuration names and this machine does not have at the moment. It may be there when the proxy starts, so
+    /// these are no errors.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Problem> {
+        let clusters = self.raw.clusters.iter();
+        let missing = clusters.filter_map(|(name, cluster)| {
+            let (path, flaw) = cluster.inbound.as_ref()?.missing(&format!("clusters.{name}.inbound"))?;
+            Some(Problem { position: self.places.find(&path), path, reason: flaw.reason, help: flaw.help })
+        });
+        missing.collect()
+    }
+
+    /// Where the setting at `path` stands, as the head of a message: `plimsoll.toml:2:11: listeners[0].address`, or
+    /// `command line: --from[0]`.
+    pub(crate) fn place_of(&self, path: &str) -> String {
+        let position = self.places.find(path);
+        let problem = Problem { path: path.to_owned(), position, reason: String::new(), help: String::new() };
+        match position {
+            Some(position) => format!("{}:{position}: {path}", self.source_name),
+            None => format!("{}: {}", self.source_name, at_arguments(problem).path),
         }
     }
 

@@ -1,6 +1,6 @@
 //! How much memory the proxy may use.
 
-use plimsoll_config::{ByteSize, DeValue, Reading, Spanned, Value};
+use plimsoll_config::{ByteSize, DeValue, Reading, Spanned, Value, number};
 use plimsoll_core::Ratio;
 
 /// Of what the control group or the machine has. The rest is for the kernel's buffers of sockets, which count as the
@@ -36,6 +36,11 @@ impl Default for MemoryLimit {
 
 impl Value for MemoryLimit {
     fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
+        if let Some(number) = number(value.get_ref()).filter(|number| *number > 1.0) {
+            let help = format!("write \"{number}MiB\", or a share such as \"80%\"");
+            reading.problem(format!("expected a size or a share, found the number {number}"), help);
+            return None;
+        }
         let is_share = value.get_ref().as_str().is_none_or(|text| text.ends_with('%'));
         let (limit, is_enough) = if is_share {
             let share = Ratio::read(value, reading)?;

@@ -67,6 +67,9 @@ impl Default for RawConfig {
 }
 
 impl Table for RawConfig {
+    const EXAMPLE: &'static str = "[[listeners]]\naddress = \":8080\"\n[[routes]]\ncluster = \"web\"\n[clusters.web]\n\
+                                   backends = [\"10.0.0.1:8080\", \"10.0.0.2:8080\"]";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.value("threads", &mut self.threads);
         visitor.switch("max_memory", &mut self.max_memory);
@@ -100,6 +103,8 @@ impl Default for Admin {
 }
 
 impl Table for Admin {
+    const OFF: &'static str = "listen = \"off\"";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         let mut listen = self.listen.map(ListenAddress);
         visitor.switch("listen", &mut listen);

@@ -75,6 +75,8 @@ impl Retry {
 }
 
 impl Table for Retry {
+    const OFF: &'static str = "max_attempts = 1";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.value("max_attempts", &mut self.max_attempts);
         visitor.value("budget", &mut self.budget.share);

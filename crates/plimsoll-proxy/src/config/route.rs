@@ -30,6 +30,9 @@ impl HostPattern {
     pub(super) fn parse(host: &str) -> Result<Self, Flaw> {
         let help = "write a name without a port, such as \"example.com\" or \"*.example.com\"; leave host out for any";
         let flaw = |reason: &str| Flaw::new(format!("\"{host}\" {reason}"), help);
+        if host.starts_with(['~', '^']) || host.ends_with('$') || host.contains(['(', '\\']) {
+            return Err(flaw("is a regular expression, which hosts cannot be"));
+        }
         if host == "*" {
             return Err(Flaw::new("\"*\" is not a host pattern", "leave host out: the route is then for any host"));
         }
@@ -93,6 +96,7 @@ impl PathPrefix {
 
     fn parse(path: &str) -> Result<Self, Flaw> {
         let help = match path {
+            _ if is_regular_expression(path) => "write a prefix such as \"/api\": regular expressions are not known".to_owned(),
             _ if !path.starts_with('/') => format!("write \"/{path}\""),
             _ if path.contains(['?', '#']) => "leave out the query: routes look at the path only".to_owned(),
             _ if path.contains('*') => "leave out the \"*\": a prefix is for all paths below it".to_owned(),
@@ -104,6 +108,11 @@ impl PathPrefix {
         };
         Self::parse_text(path).ok_or_else(|| Flaw::new(format!("\"{path}\" is not a path prefix"), help))
     }
+}
+
+/// Whether `path` is a pattern of nginx or HAProxy: `~ ^/api`, `= /api`, `^/api`, `/api/.*`, `\.php$`.
+fn is_regular_expression(path: &str) -> bool {
+    path.starts_with(['~', '^', '=', '\\']) || path.ends_with('$') || path.contains(".*") || path.contains('(')
 }
 
 /// Whether a prefix is one that a path in normal form can begin with.
@@ -265,6 +274,16 @@ mod tests {
         for junk in ["", "*", "a.*.b", "a:80", "http://a", "a/b", "-a", "*.", "a..b"] {
             assert!(HostPattern::parse(junk).is_err(), "{junk}");
         }
+    }
+
+    #[test]
+    fn pattern_of_another_proxy_is_not_answered_with_a_wrong_prefix() {
+        for text in ["^/api", "~ ^/api", "= /api", "/api/.*", "\\.php$"] {
+            let flaw = PathPrefix::parse(text).unwrap_err();
+            assert!(flaw.help.contains("regular expressions are not known"), "{text}: {}", flaw.help);
+        }
+        let flaw = HostPattern::parse("~^www").unwrap_err();
+        assert!(flaw.reason.contains("is a regular expression"), "{}", flaw.reason);
     }
 
     #[test]

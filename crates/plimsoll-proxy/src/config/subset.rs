@@ -68,6 +68,8 @@ impl Subset {
 }
 
 impl Table for Subset {
+    const OFF: &'static str = "size = \"off\"";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.switch("size", &mut self.size);
         visitor.optional("algorithm", &mut self.algorithm);

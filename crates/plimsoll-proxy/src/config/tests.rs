@@ -124,6 +124,120 @@ fn the_smallest_file_is_six_lines() {
 }
 
 #[test]
+fn syntax_of_another_program_is_named_once_with_a_small_file() {
+    for (text, name) in [
+        ("listeners:\n  - address: 127.0.0.1:8080\nclusters:\n  web:\n    backends: [10.0.0.1:80]\n", "YAML"),
+        ("{\n  \"listeners\": [{\"address\": \":8080\"}]\n}\n", "JSON"),
+        ("frontend www\n    bind *:8080\n    default_backend web\n", "an HAProxy configuration"),
+        ("upstream web {\n    least_conn;\n    server 10.0.0.1:80;\n}\n", "an nginx configuration"),
+    ] {
+        let error = Config::parse("test", text).unwrap_err();
+        let [problem] = error.problems() else { panic!("{error}") };
+        assert_eq!(problem.reason, format!("this looks like {name}, but Plimsoll reads TOML"));
+        let (_, example) = problem.help.split_once('\n').expect("a small file");
+        Config::parse("example", example).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
+fn misspelt_header_is_one_problem_and_its_table_is_checked() {
+    for (theirs, ours) in
+        [("[[listener]]", "[[listeners]]"), ("[[frontend]]", "[[listeners]]"), ("[[route]]", "[[routes]]")]
+    {
+        let error = Config::parse("test", &MINIMAL.replace(ours, theirs)).unwrap_err();
+        let [problem] = error.problems() else { panic!("{error}") };
+        assert_eq!(problem.help, format!("did you mean {ours}?"), "{theirs}");
+    }
+    let text = MINIMAL.replace("[clusters.web]", "[upstreams.web]").replace("10.0.0.1:80", "10.0.0.1");
+    assert_eq!(
+        problems(&text),
+        ["upstreams: there is no such setting", "clusters.web.backends[0]: \"10.0.0.1\" has no port"]
+    );
+}
+
+#[test]
+fn misspelt_required_setting_is_not_missing_as_well() {
+    assert_eq!(problems(&MINIMAL.replace("address", "bind")), ["listeners[0].bind: there is no such setting"]);
+    assert_eq!(problems(&MINIMAL.replace("backends", "servers")), ["clusters.web.servers: there is no such setting"]);
+}
+
+#[test]
+fn table_written_as_a_value_is_answered_with_the_table() {
+    for (setting, expected) in [
+        ("tls = true", "write [clusters.web.tls]: the empty table is enough"),
+        ("tls = false", "remove it: it is off without the table [clusters.web.tls]"),
+        ("inbound = true", "write a table, [clusters.web.inbound], with pid_file = \"/run/app.pid\""),
+        ("retry = \"off\"", "write max_attempts = 1 below [clusters.web.retry]"),
+        ("throttle = false", "write policy = \"off\" below [clusters.web.throttle]"),
+    ] {
+        let error = Config::parse("test", &format!("{MINIMAL}{setting}\n")).unwrap_err();
+        let [problem] = error.problems() else { panic!("{error}") };
+        assert_eq!(problem.help, expected, "{setting}");
+    }
+}
+
+/// What help says has to be right: an empty table where it says so, and the setting that turns a table off.
+#[test]
+fn settings_that_help_names_are_accepted() {
+    for table in [
+        "[clusters.web.tls]",
+        "[clusters.web.retry]\nmax_attempts = 1",
+        "[clusters.web.throttle]\npolicy = \"off\"",
+        "[clusters.web.health]\ncheck = \"none\"",
+        "[clusters.web.outlier]\nconsecutive_failures = \"off\"\nsuccess_rate_stdev = \"off\"",
+        "[clusters.web.slow_start]\nwindow = \"off\"",
+        "[clusters.web.subset]\nsize = \"off\"",
+        "[admin]\nlisten = \"off\"",
+        "[access_log]\npath = \"off\"",
+        "[explain]\nentries = \"off\"",
+    ] {
+        assert_eq!(problems(&format!("{MINIMAL}{table}\n")), [""; 0], "{table}");
+    }
+}
+
+#[test]
+fn inbound_with_a_backend_on_another_machine_is_a_problem() {
+    let with = |backend: &str, process: &str| {
+        problems(&format!("{}[clusters.web.inbound]\n{process}\n", MINIMAL.replace("10.0.0.1:80", backend)))
+    };
+    let elsewhere = "clusters.web.inbound: protects a process of this machine, but backends[0] is at 10.0.0.1";
+    assert_eq!(with("10.0.0.1:80", "pid_file = \"/run/app.pid\""), [elsewhere]);
+    assert_eq!(with("10.0.0.1:80", "pid = 7"), [elsewhere]);
+    for backend in ["127.0.0.1:80", "[::1]:80", "0.0.0.0:80", "localhost:80", "app:80"] {
+        assert_eq!(with(backend, "pid = 7"), [""; 0], "{backend}");
+    }
+    // A container has an address of its own.
+    assert_eq!(with("10.0.0.1:80", "cgroup = \"/sys/fs/cgroup/app\""), [""; 0]);
+}
+
+#[test]
+fn process_that_is_not_there_is_a_warning() {
+    let folder = std::env::temp_dir().join(format!("plimsoll-warnings-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("app.pid");
+    let warnings = |process: &str| {
+        let text = format!("{}[clusters.web.inbound]\n{process}\n", MINIMAL.replace("10.0.0.1", "127.0.0.1"));
+        let warnings = Config::parse("test", &text).unwrap().warnings();
+        warnings.into_iter().map(|warning| format!("{}: {}", warning.path, warning.reason)).collect::<Vec<_>>()
+    };
+    let by_file = format!("pid_file = \"{}\"", file.display());
+    let [warning] = &warnings(&by_file)[..] else { panic!("no warning") };
+    assert!(
+        warning.starts_with(&format!("clusters.web.inbound.pid_file: {} cannot be read: ", file.display())),
+        "{warning}"
+    );
+    fs::write(&file, "soon").unwrap();
+    assert!(warnings(&by_file)[0].ends_with("does not hold the number of a process"));
+    fs::write(&file, "1\n").unwrap();
+    assert_eq!(warnings(&by_file), [""; 0]);
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(warnings("pid = 4294967295"), ["clusters.web.inbound.pid: there is no process 4294967295"]);
+    assert!(
+        warnings("cgroup = \"/nonexistent\"")[0].starts_with("clusters.web.inbound.cgroup: /nonexistent/cpu.stat ")
+    );
+}
+
+#[test]
 fn layout_does_not_count_in_comparisons_and_values_do() {
     let spaced = MINIMAL.replace('\n', "\n\n# text\n");
     assert_eq!(Config::parse("a", MINIMAL).unwrap(), Config::parse("b", &spaced).unwrap());

@@ -75,6 +75,8 @@ impl Throttle {
 }
 
 impl Table for Throttle {
+    const OFF: &'static str = "policy = \"off\"";
+
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.value("policy", &mut self.policy);
         visitor.value("k", &mut self.k);

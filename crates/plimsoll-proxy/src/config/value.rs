@@ -2,19 +2,71 @@
 //!
 //! The types are others', and so is the trait; each is read through a type of this crate that wraps it.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::Method;
-use plimsoll_config::{Flaw, Visitor, quoted, text, values};
+use plimsoll_config::{DeValue, Flaw, Visitor, quoted, text, values};
+
+use super::address::is_host_name;
 
 /// An address to listen at. `:8080` is short for all addresses of IPv4.
 pub(super) fn listen_address(text: &str) -> Result<SocketAddr, Flaw> {
-    let help = "write an IP address and a port, such as \"127.0.0.1:8080\", \"0.0.0.0:8080\" for all addresses, or \"[::1]:8080\"";
-    let parsed = match text.strip_prefix(':') {
+    read_listen_address(text).ok_or_else(|| {
+        let reason = format!("\"{text}\" is not an address to listen at");
+        listen_flaw(text).unwrap_or_else(|help| Flaw::new(reason, help))
+    })
+}
+
+fn read_listen_address(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix(':') {
         Some(port) => port.parse().ok().map(|port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
         None => text.replacen("localhost:", "127.0.0.1:", 1).parse().ok(),
-    };
-    parsed.ok_or_else(|| Flaw::new(format!("\"{text}\" is not an address to listen at"), help))
+    }
+}
+
+/// The mistake in `text`, which is no address to listen at, or the help if it is none of the usual ones.
+fn listen_flaw(text: &str) -> Result<Flaw, String> {
+    let all =
+        |port: &str| format!("write \":{port}\" for all addresses, or \"127.0.0.1:{port}\" for this machine only");
+    let port = |text: &str| text.parse::<u16>().is_ok().then(|| text.to_owned());
+    if let Some(port) = text.strip_prefix("*:").or(Some(text)).and_then(port) {
+        return Err(all(&port));
+    }
+    if text.starts_with("unix:") || text.starts_with('/') {
+        return Ok(Flaw::new(format!("\"{text}\" is a Unix socket, and listeners are at TCP ports only"), all("8080")));
+    }
+    if let Some((_, rest)) = text.split_once("://") {
+        let is_tls = text.starts_with("https");
+        let address = rest.split('/').next().unwrap_or(rest);
+        let tls = if is_tls { ", and add [listeners.tls] for TLS" } else { "" };
+        let help = match read_listen_address(address) {
+            Some(address) => format!("write \"{address}\"{tls}"),
+            None => format!("{}{tls}", all(if is_tls { "443" } else { "80" })),
+        };
+        return Ok(Flaw::new(format!("\"{text}\" is a URL, not an address"), help));
+    }
+    if let Some((address, options)) = text.split_once(' ')
+        && let Some(address) = read_listen_address(address)
+    {
+        let tls = if options.contains("ssl") { ", and add [listeners.tls] for TLS" } else { "" };
+        return Err(format!("write \"{address}\"{tls}"));
+    }
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        let front = text.rsplit_once(':').and_then(|(front, port)| Some((front.parse::<Ipv6Addr>().ok()?, port)));
+        let address = match front {
+            Some((front, port)) if port.parse::<u16>().is_ok() => format!("[{front}]:{port}"),
+            _ => SocketAddr::new(ip, 8080).to_string(),
+        };
+        return Err(format!("write \"{address}\""));
+    }
+    match text.rsplit_once(':') {
+        Some((host, port)) if is_host_name(host) && port.parse::<u16>().is_ok() => Ok(Flaw::new(
+            format!("\"{host}\" is a name, and listeners are at addresses of this machine"),
+            format!("{}; routes choose by host", all(port)),
+        )),
+        _ => Err("write an IP address and a port, such as \"127.0.0.1:8080\", \"0.0.0.0:8080\" for all addresses, or \"[::1]:8080\""
+            .to_owned()),
+    }
 }
 
 fn method(text: &str) -> Result<Method, Flaw> {
@@ -35,7 +87,13 @@ pub(super) struct ListenAddress(pub(super) SocketAddr);
 struct MethodName(Method);
 
 values! {
-    ListenAddress: |v| listen_address(text(v, "an address", "an address in quotes, such as \"127.0.0.1:8080\"")?).map(Self), |address| quoted(address.0);
+    ListenAddress: |v| match v {
+        DeValue::Integer(port) => Err(Flaw::new(
+            format!("expected an address, found the number {port}"),
+            listen_address(port.as_str()).map_or_else(|flaw| flaw.help, |_| String::new()),
+        )),
+        v => listen_address(text(v, "an address", "an address in quotes, such as \"127.0.0.1:8080\"")?).map(Self),
+    }, |address| quoted(address.0);
     MethodName: |v| method(text(v, "a method", "a method in quotes, such as \"GET\"")?).map(Self), |method| quoted(&method.0);
 }
 
@@ -55,8 +113,28 @@ mod tests {
         assert_eq!(listen_address(":80").unwrap().to_string(), "0.0.0.0:80");
         assert_eq!(listen_address("localhost:80").unwrap().to_string(), "127.0.0.1:80");
         assert_eq!(listen_address("[::1]:80").unwrap().to_string(), "[::1]:80");
-        for junk in ["", "80", "example.com:80", ":99999", "1.2.3.4"] {
+        for junk in ["", "80", "example.com:80", ":99999", "1.2.3.4", "[::]", "*:80", "/run/a.sock"] {
             assert!(listen_address(junk).is_err(), "{junk}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_listen_address_is_answered_with_what_to_write() {
+        for (text, reason, help) in [
+            ("8080", "is not an address", "write \":8080\" for all addresses, or \"127.0.0.1:8080\""),
+            ("*:8080", "is not an address", "write \":8080\" for all addresses"),
+            ("0.0.0.0", "is not an address", "write \"0.0.0.0:8080\""),
+            ("[::]", "is not an address", "write \"[::]:8080\""),
+            ("::1:8080", "is not an address", "write \"[::1]:8080\""),
+            ("example.com:8080", "is a name", "write \":8080\" for all addresses"),
+            ("http://0.0.0.0:8080", "is a URL", "write \"0.0.0.0:8080\""),
+            ("https://example.com", "is a URL", "write \":443\" for all addresses"),
+            ("0.0.0.0:443 ssl", "is not an address", "write \"0.0.0.0:443\", and add [listeners.tls]"),
+            ("unix:/run/p.sock", "is a Unix socket", "write \":8080\""),
+            ("a b", "is not an address", "write an IP address and a port"),
+        ] {
+            let flaw = listen_address(text).unwrap_err();
+            assert!(flaw.reason.contains(reason) && flaw.help.contains(help), "{text}: {}; {}", flaw.reason, flaw.help);
         }
     }
 }

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::{fmt, io};
 
 use crate::config::ConfigError;
-use crate::sockets::Taken;
+
+/// The system's error for a process that has as many files open as it may.
+const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 
 /// Why the proxy did not start, or did not take a config.
 #[derive(Debug)]
@@ -13,8 +15,8 @@ pub enum Error {
     Config(ConfigError),
     /// An address cannot be listened at.
     Listen {
-        /// The listener's name.
-        listener: String,
+        /// The setting of the address, with its place in the file.
+        place: String,
         /// The address.
         address: SocketAddr,
         /// Why not.
@@ -30,19 +32,28 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(error) => error.fmt(f),
-            Self::Listen { listener, address, cause } => {
-                let is_shared = cause.get_ref().is_some_and(|cause| cause.is::<Taken>());
+            Self::Listen { place, address, cause } => {
+                let port = address.port();
                 let help = match cause.kind() {
-                    io::ErrorKind::AddrInUse if is_shared => {
-                        "; help: end that process, or replace it by SIGUSR2, or choose another port; to share the port, set \
-                         share_port = true in its listener (without a config: --share-port)"
+                    io::ErrorKind::AddrInUse => format!(
+                        "stop that process (ss -ltnp 'sport = {port}' names it), upgrade it by SIGUSR2, choose another port, or \
+                         share the port: share_port = true in the listener (without a config: --share-port)"
+                    ),
+                    io::ErrorKind::PermissionDenied => format!(
+                        "choose a port above 1023, or grant the right to {port}: AmbientCapabilities=CAP_NET_BIND_SERVICE \
+                         in systemd, setcap cap_net_bind_service=+ep on the binary, or root"
+                    ),
+                    io::ErrorKind::AddrNotAvailable => {
+                        format!(
+                            "write an address of this machine (ip address lists them), or \":{port}\" for all of them"
+                        )
                     }
-                    io::ErrorKind::AddrInUse => ": end the program that listens there, or choose another port",
-                    io::ErrorKind::PermissionDenied => ": ports below 1024 need root or CAP_NET_BIND_SERVICE",
-                    io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
-                    _ => "",
+                    _ if cause.raw_os_error() == Some(EMFILE) => {
+                        "raise the limit of open files (LimitNOFILE= in systemd, ulimit -n)".to_owned()
+                    }
+                    _ => "choose another address".to_owned(),
                 };
-                write!(f, "listener {listener:?} cannot listen at {address}: {cause}{help}")
+                write!(f, "{place}: cannot listen at {address}: {cause}\n    help: {help}")
             }
             Self::Thread(cause) => write!(f, "cannot start a thread: {cause}"),
             Self::Draining => f.write_str("the proxy is draining and takes no new config"),
@@ -51,3 +62,28 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listen_error_names_the_place_and_the_fix() {
+        let place = "plimsoll.toml:2:11: listeners[0].address".to_owned();
+        for (kind, help) in [
+            (io::ErrorKind::AddrInUse, "ss -ltnp 'sport = 80'"),
+            (io::ErrorKind::PermissionDenied, "CAP_NET_BIND_SERVICE"),
+            (io::ErrorKind::AddrNotAvailable, "an address of this machine"),
+            (io::ErrorKind::Unsupported, "choose another address"),
+        ] {
+            let address = SocketAddr::from(([127, 0, 0, 1], 80));
+            let text = Error::Listen { place: place.clone(), address, cause: kind.into() }.to_string();
+            let (problem, advice) = text.split_once("\n    help: ").expect("help");
+            assert!(problem.starts_with(&format!("{place}: cannot listen at 127.0.0.1:80: ")), "{text}");
+            assert!(advice.contains(help), "{text}");
+        }
+        let cause = io::Error::from_raw_os_error(EMFILE);
+        let error = Error::Listen { place, address: SocketAddr::from(([127, 0, 0, 1], 80)), cause };
+        assert!(error.to_string().contains("help: raise the limit of open files"), "{error}");
+    }
+}

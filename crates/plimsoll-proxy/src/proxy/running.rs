@@ -162,8 +162,8 @@ impl Running {
     pub(super) fn listen(&self) -> Result<(), Error> {
         for (address, listener) in &self.listeners {
             let listening = sockets::listen(&listener.sockets);
-            let (listener, address) = (listener.name.clone(), *address);
-            listening.map_err(|cause| Error::Listen { listener, address, cause })?;
+            let (place, address) = (format!("listener {:?}", listener.name), *address);
+            listening.map_err(|cause| Error::Listen { place, address, cause })?;
         }
         Ok(())
     }
