@@ -3,12 +3,16 @@
 //!
 //! Says the same wherever it is run: it reads files and asks neither the network nor the machine.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_proxy::config::{Change, Config, What};
+use plimsoll_proxy::config::{self, Change, Config, ConfigError, What};
 
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, out, outln};
+
+/// What messages call the config on stdin.
+const STDIN: &str = "stdin";
 
 /// Arguments of `plimsoll check`.
 #[derive(Debug, clap::Args)]
@@ -16,11 +20,12 @@ use crate::output::{errln, out, outln};
   plimsoll check -c plimsoll.toml                   all that is wrong with it
   plimsoll check -c plimsoll.toml --print           every default written out
   plimsoll check -c plimsoll.toml --diff old.toml   what a reload would do
+  envsubst < web.toml.in | plimsoll check -c -      a config from a pipe
 
 Exits with 1 if anything is wrong. With --diff it says what a proxy that runs by old.toml would do about plimsoll.toml on \
 SIGHUP, and exits with 1 if a change needs a restart.")]
 pub(crate) struct Args {
-    /// The config to check
+    /// The config to check; - for stdin
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The config to check, as with -c
@@ -42,7 +47,13 @@ pub(crate) fn run(args: Args) -> Outcome {
     let Some(named) = args.config.as_ref().or(args.file.as_ref()) else {
         return Err(Problem::usage("no config is named: plimsoll check -c FILE"));
     };
+    if is_stdin(named) && args.diff.as_deref().is_some_and(is_stdin) {
+        return Err(Problem::usage("stdin can be one of the two configs only: name a file for -c or for --diff"));
+    }
     let Some(config) = load(named) else { return Ok(Verdict::Bad) };
+    for warning in config.warnings() {
+        errln!("warning: {}", ConfigError::new(&name_of(named), vec![warning]));
+    }
     if let Some(file) = &args.diff {
         let Some(old) = load(file) else { return Ok(Verdict::Bad) };
         return Ok(diff(&config.changes_since(&old), args.json)?);
@@ -52,7 +63,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     } else {
         outln!(
             "{}: ok (listeners: {}, routes: {}, clusters: {})",
-            named.display(),
+            name_of(named),
             config.listeners().len(),
             config.routes().len(),
             config.clusters().len(),
@@ -63,13 +74,34 @@ pub(crate) fn run(args: Args) -> Outcome {
 
 /// The config; `None` when it was said what is wrong with it.
 fn load(file: &Path) -> Option<Config> {
-    Config::load(file)
+    let config = if is_stdin(file) { from_stdin() } else { Config::load(file) };
+    config
         .inspect_err(|error| {
             errln!("{error}");
             let count = error.problems().len();
             errln!("\n{count} {}", if count == 1 { "problem" } else { "problems" });
         })
         .ok()
+}
+
+/// Whether `file` stands for stdin.
+pub(crate) fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// The name of `file` in messages.
+fn name_of(file: &Path) -> String {
+    if is_stdin(file) { STDIN.to_owned() } else { file.display().to_string() }
+}
+
+/// The config on stdin. Paths in it begin at the working directory.
+fn from_stdin() -> Result<Config, ConfigError> {
+    let text = io::read_to_string(io::stdin().lock()).map_err(|error| {
+        let help = "write a TOML file in UTF-8 to stdin".to_owned();
+        let reason = format!("cannot be read: {error}");
+        ConfigError::new(STDIN, vec![config::Problem { path: String::new(), position: None, reason, help }])
+    })?;
+    Config::parse(STDIN, &text)
 }
 
 /// Says what changes; bad when a reload is not enough.

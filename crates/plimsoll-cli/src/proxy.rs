@@ -24,6 +24,7 @@ use plimsoll_proxy::config::{Config, ConfigError, Simple};
 
 use self::handover::Channel;
 use self::serve::Files;
+use crate::check::is_stdin;
 use crate::exit::{Outcome, Problem};
 use crate::process;
 
@@ -56,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     to: Vec<String>,
     /// How backends are chosen [default: weighted]
-    #[arg(long, value_name = "POLICY", value_parser = policies())]
+    #[arg(long, value_name = "POLICY", value_parser = Policies)]
     policy: Option<PolicyKind>,
     /// What is spoken with the backends [default: auto]
     #[arg(long, value_name = "PROTOCOL", value_parser = protocols())]
@@ -78,10 +79,28 @@ pub(crate) struct Args {
     threads: Option<NonZeroUsize>,
 }
 
-fn policies() -> impl clap::builder::TypedValueParser<Value = PolicyKind> {
-    use clap::builder::TypedValueParser as _;
-    let names = PolicyKind::ALL.map(PolicyKind::name);
-    clap::builder::PossibleValuesParser::new(names).try_map(|name| name.parse::<PolicyKind>())
+/// Policies by name. clap's parser of possible values cannot answer the names of other programs.
+#[derive(Clone)]
+struct Policies;
+
+impl clap::builder::TypedValueParser for Policies {
+    type Value = PolicyKind;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<PolicyKind, clap::Error> {
+        plimsoll_config::policy(&value.to_string_lossy()).map_err(|flaw| {
+            let text = format!("--policy: {}\n    help: {}\n", flaw.reason, flaw.help);
+            clap::Error::raw(clap::error::ErrorKind::InvalidValue, text).with_cmd(command)
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
+        Some(Box::new(PolicyKind::ALL.into_iter().map(|kind| clap::builder::PossibleValue::new(kind.name()))))
+    }
 }
 
 fn trusts() -> impl clap::builder::TypedValueParser<Value = Trust> {
@@ -128,6 +147,12 @@ impl Args {
 }
 
 fn start(args: &Args, predecessor: Option<&Channel>) -> Outcome {
+    if args.config().is_some_and(is_stdin) {
+        return Err(Problem::usage(
+            "a proxy reads its config again on a reload and an upgrade, and stdin can be read only once\n    \
+             help: write the config to a file, and name that with -c (plimsoll check -c - does read stdin)",
+        ));
+    }
     let config = match args.config() {
         Some(file) => Config::load(file).map_err(anyhow::Error::from)?,
         None if args.from.is_empty() && args.to.is_empty() => {

@@ -138,9 +138,9 @@ class Process:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def run(command: list[str], seconds: float = 60) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], seconds: float = 60, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end and returns what it printed, whatever its exit code."""
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False, input=stdin)
 
 
 def run_json(command: list[str], seconds: float = 60) -> dict:
