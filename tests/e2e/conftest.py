@@ -65,6 +65,21 @@ def scenarios_begin_early(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("scenarios")
 
 
+# Lines of the summary that say how many command blocks of the documentation ran.
+DOC_BLOCKS: list[str] = []
+
+
+@pytest.fixture
+def record_doc_blocks() -> list[str]:
+    """Lines that are printed at the end of the session."""
+    return DOC_BLOCKS
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in DOC_BLOCKS:
+        terminalreporter.write_line(line)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield

@@ -15,8 +15,8 @@ IMAGES = {file.name for file in (ROOT / "docs" / "images").iterdir()}
 
 
 def blocks(guide: str) -> list[str]:
-    """The TOML in a guide."""
-    return re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / guide).read_text(), re.DOTALL)
+    """The TOML in a guide, without the comment that names its file."""
+    return re.findall(r"```toml\n(?:# [\w.-]+\n)?(.*?)```", (ROOT / "docs" / guide).read_text(), re.DOTALL)
 
 
 @pytest.mark.timeout(WAIT)
@@ -30,7 +30,7 @@ def test_every_figure_is_shown_and_every_figure_shown_is_there() -> None:
     assert shown == IMAGES
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: str(guide.relative_to(ROOT)))
 def test_scenarios_that_are_named_exist(guide: pathlib.Path) -> None:
     text = guide.read_text()
     named = set(re.findall(r"scenarios/([a-z0-9-]+)\.toml", text))
@@ -39,13 +39,6 @@ def test_scenarios_that_are_named_exist(guide: pathlib.Path) -> None:
         assert command == "report" or len(scenarios) <= 1, f"`sim run` takes one scenario:{arguments}"
         named |= {name for name in scenarios if re.fullmatch(r"[a-z0-9][a-z0-9-]*", name)}
     assert named <= SCENARIOS, named - SCENARIOS
-
-
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
-def test_links_lead_somewhere(guide: pathlib.Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", guide.read_text()):
-        if not re.match(r"[a-z]+:|#", target):
-            assert (guide.parent / target.split("#")[0]).exists(), target
 
 
 @pytest.mark.parametrize("guide", ["capacity-planning.md", "subsets.md", "scenarios.md"])

@@ -1,0 +1,182 @@
+"""Every command block of README and docs/ runs as printed, and every link leads to a heading or a file."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from harness.fleet import PLIMSOLL
+from harness.pages import PAGES, ROOT, Block, anchors, blocks, links
+
+RUNNER = ROOT / "tests" / "e2e" / "harness" / "page_runner.py"
+
+# Blocks that are not run, by their first command, each with the reason. The count is printed with those that ran.
+NOT_RUN = {
+    "cargo build --release": "builds for minutes; scripts/test builds it, test_first_minutes.py runs the demo",
+    "scripts/release": "builds for a quarter of an hour; test_release.py covers it",
+    "scripts/test": "it is the program that runs this test",
+}
+# Fewer would mean that blocks are no longer found.
+MIN_BLOCKS = 30
+
+# Pages beside the documentation: their links are checked too.
+LINKED = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench" / "README.md"]
+
+
+def page_id(page: pathlib.Path) -> str:
+    return str(page.relative_to(ROOT).with_suffix(""))
+
+
+def reason_not_run(block: Block) -> str | None:
+    return NOT_RUN.get(block.commands()[0]) if block.commands() else None
+
+
+def admin_address(command: str, files: dict[str, str]) -> str:
+    """The admin address of a proxy by its command line or its file, which is on the page or in examples/."""
+    if named := re.search(r"--admin[ =](\S+)", command):
+        return named[1]
+    config = re.search(r"(?:-c|--config) (\S+)", command)
+    if config is None:
+        return "127.0.0.1:9900"
+    text = files.get(config[1]) or (ROOT / config[1]).read_text()
+    return tomllib.loads(text).get("admin", {}).get("listen", "127.0.0.1:9900")
+
+
+def steps(page: pathlib.Path) -> list[dict]:
+    """The steps of a page: files to write, servers to start, blocks to run to their end."""
+    files: dict[str, str] = {}
+    found: list[dict] = []
+    for block in blocks(page):
+        step = {"place": block.place, "line": block.line, "text": block.text}
+        if block.file is not None:
+            files[block.file] = block.text
+            found.append(step | {"kind": "file", "name": block.file})
+        elif block.is_command and reason_not_run(block) is None:
+            if block.is_foreground:
+                found.append(step | server(block, files, has_backends=any(step["kind"] == "server" for step in found)))
+            else:
+                found.append(step | {"kind": "command"})
+    return found
+
+
+def server(block: Block, files: dict[str, str], *, has_backends: bool) -> dict:
+    """A step that starts a server. A proxy is ready when it takes requests; on a page without backends, when it runs."""
+    command = block.commands()[0]
+    text = "\n".join(block.commands())
+    if command.startswith("plimsoll proxy"):
+        admin = admin_address(command, files)
+        return {"kind": "server", "text": text, "replaces": f"proxy {admin}", "ready": f"http://{admin}/{'readyz' if has_backends else 'healthz'}"}
+    return {"kind": "server", "text": text, "replaces": text, "ready": None}
+
+
+def isolation() -> list[str]:
+    """The command that gives a page a network and processes of its own, as far as this machine allows."""
+    for options in (["--net", "--pid", "--fork", "--kill-child", "--mount-proc"], ["--net"]):
+        for user in ([], ["--map-root-user"]):
+            command = ["unshare", *user, *options]
+            if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
+                return command
+    return []
+
+
+class Pages:
+    """Runs pages one after the other, each in a folder that looks like a clone with the binary built."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.isolation = isolation()
+        self._results: dict[pathlib.Path, list[dict]] = {}
+
+    def results(self, page: pathlib.Path) -> list[dict]:
+        if page not in self._results:
+            self._results[page] = self._run(page)
+        return self._results[page]
+
+    def _run(self, page: pathlib.Path) -> list[dict]:
+        clone = self.folder / page_id(page).replace("/", "-")
+        clone.mkdir()
+        for entry in ROOT.iterdir():
+            if entry.name not in ("target", ".git"):
+                (clone / entry.name).symlink_to(entry)
+        (clone / "target" / "release").mkdir(parents=True)
+        (clone / "target" / "release" / "plimsoll").symlink_to(pathlib.Path(PLIMSOLL).resolve())
+        plan = clone.with_suffix(".json")
+        plan.write_text(json.dumps(steps(page)))
+        environment = os.environ | {"PATH": f"{clone}/target/release:{os.environ['PATH']}"}
+        done = subprocess.run(
+            [*self.isolation, sys.executable, str(RUNNER), str(plan)],
+            cwd=clone,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    return Pages(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_blocks_of_a_page_run_as_printed(pages: Pages, page: pathlib.Path) -> None:
+    for result in pages.results(page):
+        assert result["code"] == 0, f"{result['place']} ended with {result['code']}:\n{result['output']}"
+
+
+def test_every_block_is_run_or_listed_with_a_reason(pages: Pages, record_doc_blocks: list[str]) -> None:
+    shell = [block for page in PAGES for block in blocks(page) if block.is_command]
+    listed = [block for block in shell if reason_not_run(block) is not None]
+    ran = [result for page in PAGES for result in pages.results(page) if result["kind"] != "file"]
+    assert len(ran) + len(listed) == len(shell)
+    assert len(ran) >= MIN_BLOCKS, f"only {len(ran)} command blocks were found"
+    assert {block.commands()[0] for block in listed} == set(NOT_RUN), "NOT_RUN names blocks that are on no page"
+    record_doc_blocks.append(f"{len(ran)} command blocks of the documentation ran as printed, {len(listed)} are not run:")
+    record_doc_blocks.extend(f"  {block.place}: {reason_not_run(block)}" for block in listed)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_shell_blocks_can_be_pasted_whole(page: pathlib.Path) -> None:
+    for block in blocks(page):
+        assert block.language not in ("bash", "shell", "console", "zsh"), f"{block.place}: shell blocks are marked sh"
+        if block.is_command and block.is_foreground:
+            assert len(block.commands()) == 1, f"{block.place}: a command that stays in the foreground is not alone"
+
+
+@pytest.mark.parametrize("page", LINKED, ids=page_id)
+def test_links_lead_to_files_and_headings(page: pathlib.Path) -> None:
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), f"{target}: no such file"
+        if anchor and file.suffix == ".md":
+            assert anchor in anchors(file), f"{target}: no such heading"
+
+
+def test_every_guide_is_in_the_index() -> None:
+    index = ROOT / "docs" / "README.md"
+    listed = {target.split("#")[0] for target in links(index)}
+    missing = {page.name for page in PAGES if page.parent == index.parent and page != index} - listed
+    assert not missing, f"docs/README.md lists no {missing}"
+
+
+def test_a_command_that_fails_makes_its_page_fail(tmp_path: pathlib.Path) -> None:
+    plan = tmp_path / "plan.json"
+    one = {"place": "page.md:1", "line": 1, "kind": "command"}
+    plan.write_text(json.dumps([one | {"text": "false\ntrue\n"}, one | {"text": "true\n"}]))
+    done = subprocess.run([*isolation(), sys.executable, str(RUNNER), str(plan)], capture_output=True, text=True, check=True)
+    results = json.loads(done.stdout)
+    assert [result["code"] for result in results] == [1]
+
+
+def test_pages_need_no_program_that_is_missing() -> None:
+    for program in ("bash", "curl", "python3"):
+        assert shutil.which(program), f"{program} is not installed"
