@@ -1,19 +1,20 @@
 """`plimsoll reload`, `upgrade`, `drain`, `status`: each commands one proxy, and its exit code tells the outcome."""
 
 import json
+import os
 import pathlib
 import re
+import shutil
 import signal
-import socket
 import subprocess
+import tempfile
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from harness.fleet import PLIMSOLL, ROOT, Fleet, Proxy, config, http
 from harness.http1 import Connection, Message, answer
-from harness.process import Process, find_program, free_port, run, wait_until
+from harness.process import find_program, free_port, run, wait_until
 from test_upgrade import BACKEND, is_running, log_lines, upgrading  # noqa: F401
 
 LIMITS = "max_connections = 500"
@@ -244,6 +245,25 @@ def test_browser_page_of_another_site_commands_nothing(fleet: Fleet) -> None:
             assert http(url, method="POST", body=b"", headers=headers)[0] == 403, (path, headers)
     now = status(proxy)
     assert now["pid"] == proxy.pid and now["state"] != "draining" and now["last_reload"] is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_command_of_another_user_is_refused(fleet: Fleet) -> None:
+    """As a signal would be."""
+    proxy = fleet.proxy([fleet.backend(*BACKEND).address])
+    other = [find_program("setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]
+    with tempfile.TemporaryDirectory() as folder:
+        # The directories of a test are closed to other users.
+        pathlib.Path(folder).chmod(0o755)
+        program = shutil.copy(PLIMSOLL, folder)
+        for name in ("reload", "upgrade", "drain"):
+            done = run([*other, program, name, "--admin", admin(proxy)])
+            assert done.returncode == 1 and "its own user and from root only" in done.stderr, done.stderr
+            assert "help: run the command as the user of the proxy, or as root" in done.stderr
+        assert run([*other, program, "status", "--admin", admin(proxy)]).returncode == 0, "anybody may read"
+    now = status(proxy)
+    assert now["state"] != "draining" and now["last_reload"] is None
+    assert on(proxy, "reload").returncode == 0, "the same user may"
 
 
 def with_pid_file(fleet: Fleet, text: str, port: int, admin_port: int) -> tuple[Proxy, pathlib.Path]:

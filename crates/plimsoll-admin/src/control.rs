@@ -3,8 +3,8 @@
 //! A command is answered with its outcome. A script that reloads has to know whether the new file is in force, and
 //! "the signal was sent" does not say so.
 //!
-//! The three commands are taken from this machine only. The port is often open to a network, for metrics and probes.
-//! Whoever may read there must not be able to end the process.
+//! The three commands are taken from those who could also send a signal: the user of the process and root, on this
+//! machine. The port is often open to a network, for metrics and probes, and a reader must not end the process.
 
 use std::future::Future;
 use std::pin::Pin;

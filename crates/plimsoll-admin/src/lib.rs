@@ -27,11 +27,13 @@
 //!
 //! An error is `{"error": ..., "mend": ...}`. What a web page of another origin made a browser send is
 //! refused: the API listens at loopback, where browsers are too. So is what asks for a name that is not the fleet's
-//! ([`Fleet::is_called`]). Commands to the process are taken from its own machine only.
+//! ([`Fleet::is_called`]). Commands to the process are taken from
+//! its own user and from root, on its own machine.
 
 #![forbid(unsafe_code)]
 
 mod api;
+mod caller;
 mod control;
 mod explain;
 mod fleet;

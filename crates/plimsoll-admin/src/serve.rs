@@ -25,6 +25,7 @@ use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
 
 use crate::api::router;
+use crate::caller::Caller;
 use crate::fleet::Fleet;
 
 /// Connections at a time: several scrapers, scripts and people, each with a few, and no more than the proxy sets descriptors aside
@@ -56,13 +57,11 @@ pub async fn serve(listener: TcpListener, fleet: Arc<dyn Fleet>, until: impl Fut
         };
         let number = next;
         next += 1;
-        let is_from_here = is_of_this_machine(peer, stream.local_addr());
+        let caller = Caller::new(peer, stream.local_addr());
         let service = {
             let (router, connections) = (router.clone(), Arc::clone(&connections));
             service_fn(move |mut request: Request<_>| {
-                if is_from_here {
-                    request.extensions_mut().insert(FromThisMachine);
-                }
+                request.extensions_mut().insert(caller);
                 connections.lock().promote(&number);
                 router.clone().oneshot(request)
             })
@@ -87,16 +86,6 @@ pub async fn serve(listener: TcpListener, fleet: Arc<dyn Fleet>, until: impl Fut
     }
     drop(listener);
     let _ = timeout(END_TIMEOUT, graceful.shutdown()).await;
-}
-
-/// Marks a request from a client on this machine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FromThisMachine;
-
-/// Whether the client is on this machine: at a loopback address, or at the address that it connected to.
-fn is_of_this_machine(peer: SocketAddr, own: io::Result<SocketAddr>) -> bool {
-    let peer = peer.ip().to_canonical();
-    peer.is_loopback() || own.is_ok_and(|own| own.ip().to_canonical() == peer)
 }
 
 /// The next connection.
@@ -174,28 +163,6 @@ mod tests {
             let closed = timeout(4 * HEAD_TIMEOUT, stream.read_to_end(&mut answer)).await;
             assert!(closed.is_ok(), "{} s", begun.elapsed().as_secs());
         }
-    }
-
-    #[test]
-    fn client_is_local_at_loopback_and_at_the_address_it_connected_to() {
-        let at = |address: &str| -> SocketAddr { address.parse().unwrap() };
-        let is_local = |peer, own| is_of_this_machine(at(peer), Ok(at(own)));
-        for (peer, own) in [
-            ("127.0.0.1:5", "127.0.0.1:9900"),
-            ("127.9.9.9:5", "127.0.0.1:9900"),
-            ("[::1]:5", "[::1]:9900"),
-            ("[::ffff:127.0.0.1]:5", "[::ffff:127.0.0.1]:9900"),
-            ("10.0.0.5:5", "10.0.0.5:9900"),
-            ("[::ffff:10.0.0.5]:5", "10.0.0.5:9900"),
-        ] {
-            assert!(is_local(peer, own), "{peer} to {own}");
-        }
-        for (peer, own) in
-            [("10.0.0.6:5", "10.0.0.5:9900"), ("172.17.0.1:5", "172.17.0.2:9900"), ("[fe80::1]:5", "[fe80::2]:1")]
-        {
-            assert!(!is_local(peer, own), "{peer} to {own}");
-        }
-        assert!(!is_of_this_machine(at("10.0.0.6:5"), Err(ErrorKind::NotConnected.into())));
     }
 
     #[tokio::test]

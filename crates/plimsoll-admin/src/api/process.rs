@@ -8,11 +8,12 @@ use axum::{Json, Router};
 use serde::Serialize;
 
 use super::{Problem, Shared};
+use crate::caller::{Caller, Stranger};
 use crate::control::{Control, Declined, ProcessView};
 use crate::fleet::Fleet;
-use crate::serve::FromThisMachine;
 
-type Here = Option<Extension<FromThisMachine>>;
+/// The client; `None` where the API is not served by this crate.
+type Client = Option<Extension<Caller>>;
 
 /// The routes.
 pub(super) fn routes() -> Router<std::sync::Arc<dyn Fleet>> {
@@ -27,18 +28,18 @@ async fn status(State(fleet): Shared) -> Result<Json<ProcessView>, Problem> {
     Ok(Json(find(&*fleet)?.status()))
 }
 
-async fn reload(State(fleet): Shared, here: Here) -> Result<Response, Problem> {
-    let done = commanded(&*fleet, here.as_deref())?.reload().await.map_err(declined)?;
+async fn reload(State(fleet): Shared, client: Client) -> Result<Response, Problem> {
+    let done = commanded(&*fleet, client).await?.reload().await.map_err(declined)?;
     Ok(outcome(done.error.is_none(), done))
 }
 
-async fn upgrade(State(fleet): Shared, here: Here) -> Result<Response, Problem> {
-    let done = commanded(&*fleet, here.as_deref())?.upgrade().await.map_err(declined)?;
+async fn upgrade(State(fleet): Shared, client: Client) -> Result<Response, Problem> {
+    let done = commanded(&*fleet, client).await?.upgrade().await.map_err(declined)?;
     Ok(outcome(done.error.is_none(), done))
 }
 
-async fn drain(State(fleet): Shared, here: Here) -> Result<Response, Problem> {
-    let process = commanded(&*fleet, here.as_deref())?;
+async fn drain(State(fleet): Shared, client: Client) -> Result<Response, Problem> {
+    let process = commanded(&*fleet, client).await?;
     process.drain();
     Ok((StatusCode::ACCEPTED, Json(process.status())).into_response())
 }
@@ -54,13 +55,26 @@ fn find(fleet: &dyn Fleet) -> Result<&dyn Control, Problem> {
 }
 
 /// The process, for a client that may command it.
-fn commanded<'f>(fleet: &'f dyn Fleet, here: Option<&FromThisMachine>) -> Result<&'f dyn Control, Problem> {
-    if here.is_none() {
-        let help = "run `plimsoll reload`, `upgrade` or `drain` on the machine of the proxy, or in its container";
-        let error = "the process takes commands from its own machine only";
-        return Err(Problem::new(StatusCode::FORBIDDEN, error, help));
-    }
-    find(fleet)
+async fn commanded(fleet: &dyn Fleet, client: Client) -> Result<&dyn Control, Problem> {
+    let checked = match client {
+        None => Err(Stranger::Remote),
+        // Reads a file that is long where there are many connections.
+        Some(Extension(caller)) => {
+            tokio::task::spawn_blocking(move || caller.check()).await.unwrap_or(Err(Stranger::OtherUser))
+        }
+    };
+    let (error, help) = match checked {
+        Ok(()) => return find(fleet),
+        Err(Stranger::Remote) => (
+            "the process takes commands from its own machine only",
+            "run `plimsoll reload`, `upgrade` or `drain` on the machine of the proxy, or in its container",
+        ),
+        Err(Stranger::OtherUser) => (
+            "the process takes commands from its own user and from root only",
+            "run the command as the user of the proxy, or as root",
+        ),
+    };
+    Err(Problem::new(StatusCode::FORBIDDEN, error, help))
 }
 
 fn declined(declined: Declined) -> Problem {
@@ -69,7 +83,7 @@ fn declined(declined: Declined) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::sync::Arc;
 
     use axum::body::Body;
@@ -150,11 +164,14 @@ mod tests {
         }
     }
 
-    async fn send(commanded: &Arc<Commanded>, method: &str, path: &str, is_from_here: bool) -> (u16, Value) {
+    /// Sends a request as a client of this process does, or as one on another machine.
+    async fn send(commanded: &Arc<Commanded>, method: &str, path: &str, is_local: bool) -> (u16, Value) {
         let mut request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
-        if is_from_here {
-            request.extensions_mut().insert(FromThisMachine);
-        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let remote = SocketAddr::from(([192, 0, 2, 1], 5));
+        let peer = if is_local { client.local_addr().unwrap() } else { remote };
+        request.extensions_mut().insert(Caller::new(peer, listener.local_addr()));
         let fleet: Arc<dyn Fleet> = Arc::<Commanded>::clone(commanded);
         let response = router(fleet).oneshot(request).await.unwrap();
         let status = response.status().as_u16();
