@@ -136,7 +136,12 @@ impl Channel {
     pub(super) fn wait_until_serving(&self, patience: Duration) -> io::Result<Result<(), String>> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(patience))?;
         let mut message = vec![0; 1 + MAX_REASON];
-        let length = self.hear_into(&mut message, &mut RecvAncillaryBuffer::new(&mut []))?;
+        let mut hear = || self.hear_into(&mut message, &mut RecvAncillaryBuffer::new(&mut []));
+        // A successor that ended before it took the sockets leaves an error, and behind it the reason.
+        let length = match hear() {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => hear()?,
+            heard => heard?,
+        };
         match message[0] {
             SERVING => Ok(Ok(())),
             FAILED => Ok(Err(String::from_utf8_lossy(&message[1..length]).into_owned())),
@@ -193,6 +198,20 @@ mod tests {
             theirs.say_failed(&reason);
             let heard = ours.wait_until_serving(SEND_PATIENCE).unwrap().unwrap_err();
             assert!(reason.starts_with(&heard) && heard.len() >= reason.len().min(MAX_REASON - 1), "{}", heard.len());
+        }
+    }
+
+    #[test]
+    fn predecessor_learns_why_its_successor_ended_before_it_took_the_sockets() {
+        let sockets = [TcpListener::bind("127.0.0.1:0").unwrap()];
+        for is_sent_first in [true, false] {
+            let (ours, theirs) = Channel::pair().unwrap();
+            if is_sent_first {
+                ours.send(&sockets).unwrap();
+            }
+            Channel(theirs).say_failed("no config");
+            assert!(is_sent_first || ours.send(&sockets).is_err());
+            assert_eq!(ours.wait_until_serving(SEND_PATIENCE).unwrap(), Err("no config".to_owned()));
         }
     }
 

@@ -20,6 +20,9 @@ use super::handover::Channel;
 /// Time for the successor to read its config, look up names, and find a backend.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Time for the reason of a successor that took no sockets: it has ended, or is about to.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// The process with which a system, or a container, begins and ends.
 const FIRST_PROCESS: u32 = 1;
 
@@ -58,10 +61,13 @@ impl Program {
         let id = child.child.id().ok_or_else(|| anyhow!("the successor ended at once"))?;
         tracing::info!(program = %self.path.display(), pid = id, sockets = sockets.len(), "successor started");
         let talk = tokio::task::spawn_blocking(move || {
-            channel.send(&sockets)?;
-            channel.wait_until_serving(PATIENCE)
+            match channel.send(&sockets) {
+                Ok(()) => channel.wait_until_serving(PATIENCE),
+                // A successor that has ended may have said why before.
+                Err(error) => channel.wait_until_serving(LAST_WORDS).ok().filter(Result::is_err).ok_or(error),
+            }
         });
-        match talk.await.context("cannot talk to the successor")? {
+        match talk.await.context("cannot reach the successor")? {
             Ok(Ok(())) => {
                 child.lives_on = true;
                 Ok(id)
@@ -78,7 +84,9 @@ impl Program {
 /// Whether a successor would outlive the process of this id.
 fn may_have_successor(process: u32) -> anyhow::Result<()> {
     if process == FIRST_PROCESS {
-        bail!("this is the first process of its container, and all in it ends with it: replace the container instead");
+        bail!(
+            "this is the first process of its container, and the container ends with it; help: replace the container"
+        );
     }
     Ok(())
 }
@@ -97,7 +105,7 @@ impl Successor {
         match tokio::time::timeout(Duration::from_secs(1), self.child.wait()).await {
             Ok(Ok(status)) => status.to_string(),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "it broke off the conversation".to_owned(),
+            Err(_) => "it closed its channel".to_owned(),
         }
     }
 }
@@ -110,7 +118,7 @@ impl Drop for Successor {
             return;
         }
         if let Err(error) = kill_process(process, Signal::TERM) {
-            tracing::warn!(%error, pid = process.as_raw_nonzero(), "the successor cannot be told to end");
+            tracing::warn!(%error, pid = process.as_raw_nonzero(), "cannot signal the successor");
         }
     }
 }
