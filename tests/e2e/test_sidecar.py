@@ -88,4 +88,4 @@ def test_a_process_that_starts_anew_is_found_by_its_file(fleet: Fleet) -> None:
     wait_until("the process is gone", lambda: not is_seen(proxy))
     note_pid(fleet.again(backend), fleet.directory)
     wait_until("the new one is seen", lambda: is_seen(proxy))
-    assert "cannot be seen" in proxy.output()
+    assert "process not found" in proxy.output()

@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::exit::Outcome;
 use crate::{backend, check, completions, control, demo, explain, load, proxy, sim};
 
-/// Load balancing and overload protection as a proxy, a library, and the tools to try them.
+/// Load balancing and overload protection: a proxy, and the tools to try, test and plan it.
 #[derive(Debug, Parser)]
 #[command(
     name = "plimsoll",
@@ -22,7 +22,7 @@ use crate::{backend, check, completions, control, demo, explain, load, proxy, si
   plimsoll sim list
 
 Exit codes: 0 ok, 1 the checked item is bad or the command failed, 2 usage or no such proxy.
-Logs go to stderr; RUST_LOG sets what is shown (default: info)."
+Logs go to stderr; RUST_LOG sets the log level (default: info)."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -31,11 +31,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// A whole fleet on this machine: uneven backends, the proxy, load, and a live table
+    /// Run a whole fleet on this machine: uneven backends, the proxy, load, and a live table
     Demo(demo::Args),
-    /// Balanced traffic: listeners in front, clusters of backends behind
+    /// Run the proxy: listeners in front, clusters of backends behind
     Proxy(proxy::Args),
-    /// All problems of a config at once, each with its place and a hint
+    /// Check a config: all problems at once, each with its place and its help
     Check(check::Args),
     /// Have a running proxy read its config again, and report the outcome
     Reload(control::ReloadArgs),
@@ -45,15 +45,15 @@ enum Command {
     Drain(control::DrainArgs),
     /// Status of a running proxy: version, listeners, clusters, last reload
     Status(control::StatusArgs),
-    /// Why a request was turned away, failed, was tried again, or went where it went
+    /// Explain why a request was shed, failed, was retried, or went to its backend
     Explain(explain::Args),
-    /// A synthetic HTTP/1, HTTP/2 and gRPC server with a settable cost, for trying and testing
+    /// Run a synthetic HTTP/1, HTTP/2 and gRPC server with a settable cost, for trials and tests
     Backend(backend::Args),
-    /// Open-loop or closed-loop load, with latency free of coordinated omission
+    /// Send open-loop or closed-loop load; its latency is free of coordinated omission
     Load(load::Args),
-    /// What-if in virtual time: the shipped machines against simulated clients, networks and backends
+    /// Simulate in virtual time: the shipped code against simulated clients, networks and backends
     Sim(sim::Args),
-    /// Completions for a shell, on stdout
+    /// Print completions for a shell
     Completions(completions::Args),
 }
 

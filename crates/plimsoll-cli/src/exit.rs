@@ -25,7 +25,7 @@ pub(crate) enum Verdict {
 /// Why a command did not run to its end.
 #[derive(Debug)]
 pub(crate) enum Problem {
-    /// The arguments contradict each other; the text names the argument and the mend.
+    /// The arguments contradict each other; the text names the argument and the help.
     Usage(String),
     /// There is no proxy to tell or to ask; the text says where it was looked for, and the help.
     NoProxy(String),

@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 pub(crate) fn prepare() {
     raise_limit();
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::debug!(%error, "huge pages stay as the system has them");
+        tracing::debug!(%error, "transparent huge pages not switched off");
     }
 }
 
@@ -25,6 +25,6 @@ fn raise_limit() {
     }
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "the limit of open files stays as it is");
+        tracing::debug!(%error, "limit of open files not raised");
     }
 }

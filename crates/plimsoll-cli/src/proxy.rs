@@ -39,42 +39,42 @@ const PROTOCOLS: [(&str, Protocol); 3] =
   plimsoll proxy --from :8080 --to 10.0.0.1:80 --policy p2c --admin off
   plimsoll proxy -c plimsoll.toml
 
-SIGHUP reads the config again; what did not change in it goes on undisturbed, and a config with a problem changes \
-nothing. SIGUSR1 opens the access log again. SIGUSR2 starts this program again, hands its sockets over to it, and leaves \
-when it serves. SIGTERM drains: requests in flight are answered, then the process ends. Sockets that systemd passes \
-(LISTEN_FDS) are used for the listeners at their addresses.")]
+`plimsoll reload`, `upgrade` and `drain` command a running proxy; SIGHUP, SIGUSR2 and SIGTERM do the same. A config \
+with a problem changes nothing. An upgrade hands all sockets to the new process. A drain answers the requests in \
+flight, then the process ends. SIGUSR1 opens the access log again. Listeners use the sockets that systemd passes for \
+their addresses (LISTEN_FDS).")]
 pub(crate) struct Args {
-    /// The config; instead of all other options
+    /// Config file; replaces all other options but --pid-file
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["file", "from", "to", "policy", "protocol", "admin", "threads", "trust_criticality", "share_port"])]
     config: Option<PathBuf>,
-    /// The config, as with -c
+    /// Config file, as with -c
     #[arg(value_name = "FILE", conflicts_with_all = ["from", "to", "policy", "protocol", "admin", "threads", "trust_criticality", "share_port"])]
     file: Option<PathBuf>,
-    /// Where to listen, as IP:PORT or :PORT; may be repeated
+    /// Address to listen at, as IP:PORT or :PORT; may be repeated
     #[arg(long, value_name = "ADDR")]
     from: Vec<String>,
-    /// A backend, as HOST:PORT; may be repeated
+    /// Address of a backend, as HOST:PORT; may be repeated
     #[arg(long, value_name = "ADDR")]
     to: Vec<String>,
-    /// How backends are chosen [default: weighted]
+    /// Balancing policy [default: weighted]
     #[arg(long, value_name = "POLICY", value_parser = Policies)]
     policy: Option<PolicyKind>,
-    /// What is spoken with the backends [default: auto]
+    /// Protocol to the backends [default: auto]
     #[arg(long, value_name = "PROTOCOL", value_parser = protocols())]
     protocol: Option<Protocol>,
-    /// Where the admin API and the metrics listen, or `off` [default: 127.0.0.1:9900]
+    /// Address of the admin API and the metrics, or `off` [default: 127.0.0.1:9900]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// How far clients are believed that name a criticality: a level, or `off` [default: critical]
+    /// Highest criticality that clients may claim, or `off` to ignore claims [default: critical]
     #[arg(long, value_name = "LEVEL", value_parser = trusts())]
     trust_criticality: Option<Trust>,
-    /// Listen although another process does at the same address, and share its connections
+    /// Share each address with other processes that listen there
     #[arg(long)]
     share_port: bool,
-    /// Where to write the process id, once the proxy serves
+    /// File for the process id, written when the proxy serves
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
-    /// Threads that serve [default: one per core]
+    /// Worker threads [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
 }
@@ -157,7 +157,7 @@ fn start(args: &Args, predecessor: Option<&Channel>) -> Outcome {
         Some(file) => Config::load(file).map_err(anyhow::Error::from)?,
         None if args.from.is_empty() && args.to.is_empty() => {
             return Err(Problem::usage(
-                "nothing to balance: name where to listen and the backends with --from and --to, or a config with -c FILE",
+                "no listener and no backend is named\n  help: name them with --from and --to, or a config with -c FILE",
             ));
         }
         None => args.simple().map_err(|error| Problem::Usage(error.to_string()))?,

@@ -1,7 +1,7 @@
 //! How durations, ratios, rates and addresses are written on the command line.
 //!
 //! One spelling for each in every command; what cannot be used (a rate of zero, a ratio above one)
-//! is refused here, with the mend in the text, so that later code need not look again.
+//! is refused here, with the help in the text, so that later code need not look again.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

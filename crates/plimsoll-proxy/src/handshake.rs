@@ -132,7 +132,7 @@ pub(crate) async fn open(
     };
     listener.shared.handshakes.failed[failure as usize].fetch_add(1, Ordering::Relaxed);
     let cause = cause.map(tracing::field::display);
-    tracing::debug!(%address, reason = failure.name(), cause, "a connection ended before its first request");
+    tracing::debug!(%address, reason = failure.name(), cause, "connection ended before its first request");
     Err(failure)
 }
 

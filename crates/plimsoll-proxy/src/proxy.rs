@@ -192,11 +192,7 @@ impl Proxy {
         };
         let resolved = lookup.await.expect("a look-up does not panic").map_err(Error::Config)?;
         for (name, reason) in &resolved.kept {
-            tracing::warn!(
-                name,
-                reason,
-                "a name cannot be looked up now: its backends stay at the addresses that it had"
-            );
+            tracing::warn!(name, reason, "name lookup failed: its backends keep their addresses");
         }
         let bound = self.bind(&config, given)?;
         let access_log = self.access_log.prepare(config.access_log()).map_err(|unprepared| match unprepared {

@@ -148,8 +148,8 @@ impl Seat {
                     listener = %listener.limits.load().name,
                     connections = seats.taken(),
                     waited = seats.waited(),
-                    "a client waits, as all connections of the listener are taken: idle ones are closed sooner; raise \
-                     max_connections, or lower idle_timeout or max_connections_per_client"
+                    "listener full, clients wait: idle connections are closed sooner; help: raise max_connections, or \
+                     lower idle_timeout or max_connections_per_client"
                 );
             }
             seats.wait().await;

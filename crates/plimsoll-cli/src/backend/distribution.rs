@@ -81,7 +81,7 @@ impl FromStr for Distribution {
                 let draw = Pareto::new(1.0, shape).map_err(|error| format!("`{text}`: {error}"))?;
                 Form::Pareto { shape, draw }
             }
-            _ => return Err(format!("`{form}` is no distribution; there are {forms}")),
+            _ => return Err(format!("`{form}` is not a distribution; use {forms}")),
         };
         if parameters.contains(',') && matches!(form, Form::Fixed | Form::Exp(_)) {
             return Err(format!(
@@ -124,7 +124,7 @@ mod tests {
     fn mistakes_say_what_is_wanted() {
         for (text, part) in [
             ("2ms", "fixed:2ms"),
-            ("uniform:2ms", "no distribution"),
+            ("uniform:2ms", "not a distribution"),
             ("fixed:2", "unit"),
             ("fixed:2ms,1", "too many; write fixed:2ms"),
             ("lognormal:2ms", "sigma"),

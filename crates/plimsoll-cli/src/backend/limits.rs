@@ -14,9 +14,9 @@ pub(super) struct Limit {
 }
 
 pub(super) fn parse(text: &str) -> Result<Limit, String> {
-    let mend = "write NAME=CPUS, such as crawler=0.5";
+    let help = "write NAME=CPUS, such as crawler=0.5";
     let (customer, cpus) =
-        text.rsplit_once('=').filter(|(customer, _)| !customer.is_empty()).ok_or_else(|| mend.to_owned())?;
+        text.rsplit_once('=').filter(|(customer, _)| !customer.is_empty()).ok_or_else(|| help.to_owned())?;
     let quota = Quota::hard(units::number(cpus)?).ok_or_else(|| "must be 0 or more".to_owned())?;
     Ok(Limit { customer: customer.to_owned(), quota })
 }

@@ -43,35 +43,35 @@ const X_CUSTOMER: HeaderName = HeaderName::from_static("x-customer");
 #[command(after_help = "Examples:
   plimsoll backend --listen 127.0.0.1:9001 --cost exp:2ms
   plimsoll backend --listen :9002 --cost exp:2ms --speed 4   a fast machine
-  plimsoll backend --listen :9003 --wait lognormal:20ms,1    waits for others
-  plimsoll backend --report utilization=.2,rps=100           says this always
-  plimsoll backend --listen :9004 --cost exp:2ms --protect   protects itself
+  plimsoll backend --listen :9003 --wait lognormal:20ms,1    waits, without CPU
+  plimsoll backend --report utilization=.2,rps=100           fixed load report
+  plimsoll backend --listen :9004 --cost exp:2ms --protect   sheds overload
   curl -d '{\"speed\": 0.5, \"error_rate\": 0.1}' 127.0.0.1:9001/control
 
-The last of these changes it while it runs. Distributions: fixed:D, exp:MEAN, lognormal:MEAN,SIGMA, pareto:LEAST,SHAPE.
+The curl command changes a running backend. Distributions: fixed:D, exp:MEAN, lognormal:MEAN,SIGMA, pareto:LEAST,SHAPE.
 
-gRPC calls go to /plimsoll.backend.v1.Backend/Work: any message in, the same out.
-SIGTERM begins lame duck: no new work is asked for, what comes is served, then the process ends.")]
+gRPC calls go to /plimsoll.backend.v1.Backend/Work, which returns each message.
+SIGTERM makes it a lame duck: it asks for no new requests, serves those that still arrive, then ends.")]
 pub(crate) struct Args {
-    /// Where to listen, as IP:PORT or :PORT; port 0 takes a free one, and the ready line on stderr names it
+    /// Address to listen at, as IP:PORT or :PORT; port 0 takes a free port, and stderr names it
     #[arg(long, value_name = "ADDR", value_parser = units::listen_address, default_value = "127.0.0.1:9000")]
     listen: SocketAddr,
-    /// CPU that each request costs, at speed 1
+    /// CPU cost of a request, at speed 1
     #[arg(long, value_name = "DIST", default_value = "fixed:1ms")]
     cost: Distribution,
-    /// Time that each request waits without using CPU
+    /// Wait of a request, without CPU
     #[arg(long, value_name = "DIST", default_value = "fixed:0ms")]
     wait: Distribution,
-    /// How fast this machine is: the cost is divided by it
+    /// Speed of this machine: divides the cost
     #[arg(long, value_name = "F", value_parser = units::positive, default_value = "1")]
     speed: f64,
-    /// Requests worked on at the same time; further ones queue
+    /// Requests processed at the same time; further requests queue
     #[arg(long, value_name = "N", default_value = "1")]
     cores: NonZeroUsize,
-    /// CPUs that it may count on, where it shares the cores with others [default: the cores]
+    /// CPU capacity, where it shares the cores with other processes [default: the cores]
     #[arg(long, value_name = "F", value_parser = units::positive)]
     cpus: Option<f64>,
-    /// What load reports say: `measured`, or utilization=U,rps=R[,eps=E]
+    /// Load reports: `measured`, or utilization=U,rps=R[,eps=E]
     #[arg(long, value_name = "REPORT", default_value = "measured")]
     report: Report,
     /// Share of requests that fail after the work: HTTP 500, gRPC INTERNAL
@@ -80,22 +80,22 @@ pub(crate) struct Args {
     /// Fail every request at once, without work
     #[arg(long)]
     fail_fast: bool,
-    /// Bytes in the body of an answer
+    /// Bytes in the body of a response
     #[arg(long, value_name = "N", default_value_t = 34)]
     body_size: u32,
-    /// Turn away the least important requests when there are more than can be served; the customer is named by `x-customer`
+    /// Shed the least important requests under overload; `x-customer` names the customer
     #[arg(long)]
     protect: bool,
-    /// Customers that get so many CPUs at most, whatever there is; may be given more than once
+    /// CPU limit of a customer, also when there is headroom; may be repeated
     #[arg(long, value_name = "NAME=CPUS", value_parser = limits::parse, requires = "protect")]
     customer_limit: Vec<Limit>,
-    /// Be a lame duck for so long after the start
+    /// Time as a lame duck after the start
     #[arg(long, value_name = "D", value_parser = units::duration, default_value = "0s")]
     start_delay: Duration,
-    /// How long requests may take to end after SIGTERM
+    /// Longest drain after SIGTERM
     #[arg(long, value_name = "D", value_parser = units::duration, default_value = "30s")]
     drain: Duration,
-    /// Of costs, waits and errors [default: the port, so that backends differ]
+    /// Seed of costs, waits and errors [default: the port, so that backends differ]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

@@ -86,7 +86,7 @@ impl FromStr for Report {
                 "utilization" => &mut utilization,
                 "rps" => &mut rps,
                 "eps" => &mut eps,
-                key => return Err(format!("`{key}` is not in a report; there are utilization, rps and eps")),
+                key => return Err(format!("`{key}` is not part of a load report; use utilization, rps and eps")),
             };
             let value = units::number(value).map_err(|error| format!("{key}: {error}"))?;
             if value < 0.0 {
@@ -96,7 +96,7 @@ impl FromStr for Report {
                 return Err(format!("{key} is given twice"));
             }
         }
-        let missing = |key| move || format!("`{text}` lacks {key}; write utilization=.2,rps=100");
+        let missing = |key| move || format!("`{text}` lacks {key}; write it as utilization=.2,rps=100");
         Ok(Self::Fixed(FixedReport {
             utilization: utilization.ok_or_else(missing("utilization"))?,
             rps: rps.ok_or_else(missing("rps"))?,

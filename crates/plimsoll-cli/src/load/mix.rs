@@ -42,7 +42,7 @@ impl Parts {
         for (name, _) in &parts {
             if rank(name).is_none() {
                 let known = Criticality::ALL.map(Criticality::name).join(", ");
-                return Err(format!("`{name}` is no criticality; there are {known}"));
+                return Err(format!("`{name}` is not a criticality; use {known}"));
             }
         }
         parts.sort_by_key(|(name, _)| rank(name));
@@ -59,14 +59,14 @@ impl Parts {
         for (name, part) in parts {
             // Bytes beyond ASCII may stand in a header, and servers cannot read them as text.
             let value = HeaderValue::from_str(name).ok().filter(|value| value.to_str().is_ok());
-            let value = value.ok_or_else(|| format!("`{name}` cannot stand in a header; write it in visible ASCII"))?;
+            let value = value.ok_or_else(|| format!("`{name}` is not valid in a header; write it in visible ASCII"))?;
             sum += part;
             names.push(value);
             until.push(sum);
         }
         // Each is finite, and their sum need not be; then all but the first would be drawn never or always.
         if !sum.is_finite() {
-            return Err("the parts are too large to add up; percent will do".to_owned());
+            return Err("the sum of the parts is too large; use percent".to_owned());
         }
         Ok(Self { names, until })
     }
@@ -263,12 +263,12 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_place_and_the_mend() {
+    fn mistakes_name_the_place_and_the_help() {
         for (text, part) in [
             ("critical", "NAME=PART"),
             ("=3", "NAME=PART"),
             ("critical=1,", "NAME=PART"),
-            ("Critical=1", "there are critical-plus, critical, sheddable-plus, sheddable"),
+            ("Critical=1", "use critical-plus, critical, sheddable-plus, sheddable"),
             ("critical=0", "the part of `critical`: must be greater than zero"),
             ("critical=x", "the part of `critical`: `x` is not a number"),
             ("critical=1,critical=2", "`critical` is named twice"),

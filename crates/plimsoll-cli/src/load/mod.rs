@@ -40,79 +40,79 @@ use plan::{Plan, Protocol};
 #[command(after_help = "Examples:
   plimsoll load http://127.0.0.1:8080/ --rate 500         500 requests a second
   plimsoll load http://127.0.0.1:8080/ --rate 500 --arrival uniform --json
-  plimsoll load http://127.0.0.1:8080/ --concurrency 50   what 50 callers get
+  plimsoll load http://127.0.0.1:8080/ --concurrency 50   closed loop
   plimsoll load http://127.0.0.1:8080/ --protocol grpc --rate 200
   plimsoll load http://127.0.0.1:8080/ --requests 1000 --fail-on-error
 
-Who is served in time when there is too much for all:
+Share of each group that is served in time under overload:
   plimsoll load http://127.0.0.1:8080/ --rate 2000 --useful-within 250ms \\
       --tell-deadline --customers web=3,batch=1 \\
       --criticality critical-plus=10,critical=30,sheddable-plus=30,sheddable=30
 
-Latency counts from the moment at which a request was meant to be sent to the end of its body, so a stall shows in every \
-request that it held up. A request failed if it got no whole answer in time, an HTTP status of 400 or more, or a gRPC \
-status other than 0. With --fail-on-error it exits with 1 if one did.
+Latency runs from the intended send time to the end of the body, so a stall shows in every request that it delayed. A \
+request fails without a complete response in time, with an HTTP status of 400 or more, or with a gRPC status other \
+than 0. With --fail-on-error the exit code is then 1.
 
-With --criticality, --customers or --useful-within the result also says what became of each group. Useful are answers \
-that did not fail and came in time; shed are requests answered with x-plimsoll-shed, HTTP 429 or 503, or gRPC \
-RESOURCE_EXHAUSTED or UNAVAILABLE.")]
+With --criticality, --customers or --useful-within the result has a row for each group. A useful response came in time \
+and did not fail. A shed request was answered with x-plimsoll-shed, HTTP 429 or 503, or gRPC RESOURCE_EXHAUSTED or \
+UNAVAILABLE.")]
 pub(crate) struct Args {
-    /// Where to: http://HOST:PORT/PATH
+    /// Target, as http://HOST:PORT/PATH
     url: String,
-    /// Open loop: requests a second
+    /// Open loop: requests per second
     #[arg(long, value_name = "R", value_parser = units::positive, conflicts_with = "concurrency")]
     rate: Option<f64>,
-    /// Open loop: how the gaps between requests are spread [default: poisson]
+    /// Open loop: distribution of the gaps between requests [default: poisson]
     #[arg(long, value_enum, requires = "rate")]
     arrival: Option<plan::Arrival>,
-    /// Closed loop: callers that each wait for their answer [default: 10, without --rate]
+    /// Closed loop: callers, each of which waits for its response [default: 10, without --rate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
-    /// What to speak
+    /// Protocol
     #[arg(long, value_enum, default_value_t = Protocol::Http1)]
     protocol: Protocol,
-    /// Connections opened at the start; HTTP/1 opens further ones when all are busy
+    /// Connections opened at the start; HTTP/1 opens more when all are busy
     /// [default: the concurrency, or 1 over HTTP/2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
-    /// How long to send [default: 10s, without --requests]
+    /// Duration of the measurement [default: 10s, without --requests]
     #[arg(long, value_name = "D", value_parser = units::positive_duration)]
     duration: Option<Duration>,
-    /// How many to send, the warm-up not counted
+    /// Number of requests, without the warm-up
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Sent before the measurement, and not counted
+    /// Warm-up before the measurement, not counted
     #[arg(long, value_name = "D", value_parser = units::duration, default_value = "0s")]
     warmup: Duration,
-    /// How long to wait for each answer
+    /// Timeout of a request
     #[arg(long, value_name = "D", value_parser = units::positive_duration, default_value = "10s")]
     timeout: Duration,
-    /// Open loop: requests waiting for their answer beyond which further ones are dropped, and counted as such
+    /// Open loop: limit of requests in flight; requests beyond it are dropped, and counted as dropped
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 5_000)]
     max_in_flight: u32,
-    /// The method [default: GET, POST with --body-size or gRPC]
+    /// HTTP method [default: GET, POST with --body-size or gRPC]
     #[arg(long, value_name = "METHOD")]
     method: Option<http::Method>,
-    /// A header of each request, as `name: value`; may be repeated
+    /// Header of each request, as `name: value`; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// The path, instead of the URL's [gRPC: /plimsoll.backend.v1.Backend/Work if the URL has none]
+    /// Path, in place of that of the URL [gRPC: /plimsoll.backend.v1.Backend/Work if the URL has none]
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
-    /// Bytes of body in each request
+    /// Bytes in the body of a request
     #[arg(long, value_name = "N", default_value_t = 0)]
     body_size: u32,
-    /// Criticalities that requests name in `x-criticality`, each with its part of them:
+    /// Mix of criticalities, sent as `x-criticality`:
     /// critical-plus=10,critical=30,sheddable-plus=30,sheddable=30
     #[arg(long, value_name = "LIST", value_parser = Parts::of_criticalities)]
     criticality: Option<Parts>,
-    /// Customers that requests name in `x-customer`, each with its part of them: web=3,batch=1
+    /// Mix of customers, sent as `x-customer`: web=3,batch=1
     #[arg(long, value_name = "LIST", value_parser = Parts::of_customers)]
     customers: Option<Parts>,
-    /// How long after a request was meant to be sent its answer is of use [default: for ever]
+    /// Time from the intended send in which a response is useful [default: no limit]
     #[arg(long, value_name = "D", value_parser = units::positive_duration)]
     useful_within: Option<Duration>,
-    /// Tell the server how much of --useful-within is left: x-envoy-expected-rq-timeout-ms, or grpc-timeout
+    /// Send the rest of --useful-within as the deadline: x-envoy-expected-rq-timeout-ms, or grpc-timeout
     #[arg(long, requires = "useful_within")]
     tell_deadline: bool,
     /// Seed of arrivals, criticalities and customers: the same seed gives the same requests
@@ -150,7 +150,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     if measured.dropped > 0 {
         tracing::warn!(
             dropped = measured.dropped,
-            "requests were dropped, never sent: the server fell behind by more than --max-in-flight; latency leaves them out"
+            "requests dropped before they were sent: --max-in-flight requests had no response yet; latency leaves them out"
         );
     }
     let faultless = measured.failed() == 0 && measured.dropped == 0;

@@ -51,14 +51,14 @@ impl Target {
     /// Checks the parts and puts the request together. The error says what to change.
     pub(crate) fn new(params: Params<'_>) -> Result<Self, String> {
         let url = params.url;
-        let uri: Uri = url.parse().map_err(|error| format!("`{url}` is no URL: {error}"))?;
+        let uri: Uri = url.parse().map_err(|error| format!("`{url}` is not a URL: {error}"))?;
         if uri.scheme() != Some(&Scheme::HTTP) {
             return Err(format!("`{url}` must be of the form http://HOST:PORT/PATH"));
         }
-        let authority = uri.authority().cloned().ok_or_else(|| format!("`{url}` names no host"))?;
+        let authority = uri.authority().cloned().ok_or_else(|| format!("`{url}` has no host"))?;
         let path = match params.path {
             Some(path) => {
-                path.parse::<PathAndQuery>().map_err(|error| format!("--path `{path}` is no path: {error}"))?
+                path.parse::<PathAndQuery>().map_err(|error| format!("--path `{path}` is not a path: {error}"))?
             }
             None => uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
         };
@@ -68,7 +68,7 @@ impl Target {
 
         let mut headers = HeaderMap::new();
         let uri = if params.protocol == Protocol::Http1 {
-            let host = HeaderValue::from_str(authority.as_str()).map_err(|_| format!("`{url}` names no valid host"))?;
+            let host = HeaderValue::from_str(authority.as_str()).map_err(|_| format!("`{url}` has no valid host"))?;
             headers.insert(HOST, host);
             Uri::from(path)
         } else {

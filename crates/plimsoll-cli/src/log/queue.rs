@@ -129,7 +129,7 @@ fn write_to(queue: &Queue, output: &impl std::os::fd::AsFd) {
             // Told only where it can be read: a line about a line that cannot be written would follow itself for ever.
             let dropped = queue.take_dropped();
             if dropped > 0 {
-                tracing::warn!(dropped, "log lines are missing here: stderr was not read as fast as they came");
+                tracing::warn!(dropped, "log lines dropped: stderr was read too slowly");
             }
         } else {
             queue.lose(rest);

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::anyhow;
 use plimsoll_proxy::Sockets;
 use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, socket_acceptconn, socket_reuseport};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socket_with};
@@ -55,10 +55,10 @@ impl Bound {
     }
 
     fn with(address: SocketAddr, socket: io::Result<TcpListener>) -> anyhow::Result<Self> {
-        let socket = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)).with_context(|| {
-            format!(
-                "cannot listen at the admin address {address}: choose another with --admin or [admin] listen, or turn it \
-                 off with \"off\""
+        let socket = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)).map_err(|error| {
+            anyhow!(
+                "cannot listen at the admin address {address}: {error}; help: choose another with --admin or [admin] \
+                 listen, or turn it off with \"off\""
             )
         })?;
         Ok(Self { address, socket })

@@ -12,7 +12,7 @@ pub(super) fn ready() {
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::debug!(%error, "the clock cannot be read"),
+        Err(error) => tracing::debug!(%error, "cannot read the clock"),
     }
 }
 
@@ -28,6 +28,6 @@ pub(super) fn succeeded_by(process: u32) {
 
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!(%error, "the service manager cannot be told");
+        tracing::warn!(%error, "service manager not notified");
     }
 }

@@ -48,11 +48,11 @@ pub(super) struct Files {
 /// Serves until drained, or told twice to end.
 pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>) -> anyhow::Result<Verdict> {
     let Files { config: file, pid } = files;
-    let program = Program::of_this_process().context("cannot tell by which path this program was started")?;
+    let program = Program::of_this_process().context("cannot find the path of this program")?;
     let pid_file = pid.map(|path| PidFile::prepare(&path)).transpose()?;
     let mut given = match predecessor {
         Some(predecessor) => predecessor.receive().context("cannot take over the predecessor's sockets")?,
-        None => activated().context("cannot take the sockets that were passed by LISTEN_FDS")?,
+        None => activated().context("cannot use the sockets passed by LISTEN_FDS")?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let verdict = runtime.block_on(async {
@@ -62,7 +62,7 @@ pub(super) fn serve(config: Config, files: Files, predecessor: Option<&Channel>)
         let wanted: Vec<_> = config.listeners().iter().map(|listener| listener.address).collect();
         // Said before anything fails: that a socket was meant for a listener is often why its address is in use.
         for address in given.addresses().filter(|address| predecessor.is_none() && !wanted.contains(address)) {
-            tracing::warn!(%address, "a socket was passed that no listener of the config is for: it is closed");
+            tracing::warn!(%address, "passed socket closed: no listener of the config has its address");
         }
         let started = tokio::select! {
             started = Proxy::start_shut(config, &mut given) => started,
@@ -195,7 +195,7 @@ impl Server {
                 },
                 () = ports.tick() => ports.look(&self.proxy),
                 _ = signals.reopen.recv() => {
-                    tracing::info!("opening the access log again");
+                    tracing::info!("reopening the access log");
                     self.proxy.reopen_access_log();
                 }
                 _ = signals.upgrade.recv() => tokio::select! {
@@ -223,7 +223,7 @@ impl Server {
         self.admin.close();
         tokio::select! {
             () = self.proxy.leave_to_successor() => {
-                tracing::info!("left to the successor");
+                tracing::info!("ended after the handover");
                 Verdict::Good
             }
             () = signals.end.next() => self.drain(signals).await,
@@ -233,7 +233,7 @@ impl Server {
     /// Serves the admin port where `plan` says. Where it cannot, for want of descriptors, clients are served all the same.
     fn serve_admin(&mut self, plan: Move) {
         if let Err(error) = self.admin.go(plan, &self.fleet) {
-            tracing::error!(%error, "the admin port cannot be served");
+            tracing::error!(%error, "admin API not served");
         }
     }
 
@@ -269,7 +269,7 @@ impl Server {
         let handed_over = match sockets {
             Ok(sockets) => self.program.hand_over(sockets, &self.fleet.healthy_clusters()).await,
             Err(error) => Err(anyhow::Error::new(error).context(
-                "cannot copy the listening sockets: raise the limit of open files (LimitNOFILE= in systemd, ulimit -n)",
+                "cannot copy the listening sockets; help: raise the limit of open files (LimitNOFILE= in systemd, ulimit -n)",
             )),
         };
         match handed_over {
@@ -306,8 +306,8 @@ impl Server {
             if Instant::now() >= until {
                 match unserved {
                     Some(cluster) => bail!(
-                        "not taken over: no backend of cluster {cluster:?} is healthy for this process, though one is for its \
-                         predecessor; see what its checks say, and what differs (file, binary, environment)"
+                        "no takeover: cluster {cluster:?} has a healthy backend for the predecessor, and none for this process; \
+                         help: see its failed checks, and compare config, binary and environment"
                     ),
                     None => break,
                 }
@@ -317,7 +317,7 @@ impl Server {
         self.open()?;
         match predecessor.say_serving() {
             Ok(()) => tracing::info!("took over from the predecessor"),
-            Err(error) => tracing::warn!(%error, "the predecessor is gone"),
+            Err(error) => tracing::warn!(%error, "the predecessor has ended"),
         }
         Ok(())
     }
@@ -330,7 +330,7 @@ async fn ends_before(end: impl Future<Output = ()>, signals: &mut Signals) -> Ve
             Verdict::Good
         }
         () = signals.end.at_once() => {
-            tracing::warn!("ended before it was drained: requests may have been cut off");
+            tracing::warn!("ended before the drain was over: requests may be cut off");
             Verdict::Bad
         }
     }

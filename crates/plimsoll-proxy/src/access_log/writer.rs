@@ -183,8 +183,8 @@ impl Trouble {
             tracing::error!(
                 %error,
                 path = %path.display(),
-                "the access log cannot be opened again, which is tried on: lines go into the file that was open before, wherever \
-                 it was moved to; let this user write at the path, or name another at access_log.path and reload"
+                "access log not reopened, retrying: lines go to the file that was open before; help: let this user write \
+                 at the path, or set another access_log.path and reload"
             );
         }
     }

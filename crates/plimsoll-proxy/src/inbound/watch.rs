@@ -28,17 +28,17 @@ pub(super) async fn watch(gate: Weak<Gate>, inbound: Inbound) {
             tracing::warn!(
                 %process,
                 cpus,
-                "requests are given up before they are answered, and the process keeps no more than {usable} of its CPUs busy: \
-                 if it works on so many threads, set `cpus = {usable}` in its `inbound`, or too much is let in"
+                "requests are abandoned, and the process uses no more than {usable} of its CPUs; help: if it has {usable} \
+                 threads that work, set `cpus = {usable}` in its `inbound`, or too many requests are admitted"
             );
         }
         if is_seen.replace(look.is_ok()) != Some(look.is_ok()) {
             match look {
                 Ok(_) => {
-                    tracing::info!(%process, "the process is seen: requests are turned away when it has too much to do")
+                    tracing::info!(%process, "process found, overload protection active")
                 }
                 Err(why) => {
-                    tracing::warn!(%process, why, "the process cannot be seen: requests are let in by what is known of it")
+                    tracing::warn!(%process, why, "process not found: requests are admitted by the last known state")
                 }
             }
         }

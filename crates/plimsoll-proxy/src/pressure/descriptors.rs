@@ -69,14 +69,14 @@ pub(crate) fn prepare_for(config: &Config) {
         tracing::warn!(
             limit,
             needed,
-            "fewer file descriptors than max_connections of the listeners may need, two each: raise the limit \
+            "too few file descriptors for max_connections of all listeners, two each; help: raise the limit \
              (LimitNOFILE= in systemd, ulimit -n) or lower max_connections"
         );
     }
     let highest = i32::try_from(limit.min(needed).saturating_sub(1)).unwrap_or(i32::MAX);
     let grown = File::open("/dev/null").and_then(|file| Ok(rustix::io::fcntl_dupfd_cloexec(file, highest)?));
     if let Err(error) = grown {
-        tracing::debug!(%error, "the table of file descriptors grows as it is needed");
+        tracing::debug!(%error, "table of file descriptors not enlarged in advance");
     }
 }
 

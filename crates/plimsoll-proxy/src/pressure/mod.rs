@@ -175,13 +175,13 @@ impl Watch {
                 level = name,
                 used_bytes,
                 max_bytes,
-                "memory is short: idle connections are closed, those that come get less room"
+                "memory is short: idle connections are closed, new ones get less memory"
             ),
             Level::Refuse => tracing::error!(
                 level = name,
                 used_bytes,
                 max_bytes,
-                "memory is nearly used up: new connections and requests are refused; raise max_memory, or lower \
+                "memory is nearly used up: new connections and requests are rejected; help: raise max_memory, or lower \
                  max_connections"
             ),
         }
@@ -197,8 +197,8 @@ impl Watch {
         tracing::error!(
             closed_connections = turned_away - self.logged_turned_away,
             limit = descriptors::limit(),
-            "out of file descriptors: connections are closed as they come, idle ones as well; raise the limit \
-             (LimitNOFILE= in systemd, ulimit -n) or lower max_connections"
+            "out of file descriptors: new and idle connections are closed; help: raise the limit (LimitNOFILE= in \
+             systemd, ulimit -n) or lower max_connections"
         );
         (self.logged_turned_away, self.log_again) = (turned_away, LOG_LOOKS);
     }

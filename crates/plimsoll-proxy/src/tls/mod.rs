@@ -71,7 +71,7 @@ impl ServerTls {
             match Ticketer::new() {
                 Ok(ticketer) => rustls.ticketer = ticketer,
                 // Without randomness no handshake will work either, and each says so.
-                Err(error) => tracing::warn!(%error, "TLS sessions will not be resumed by tickets"),
+                Err(error) => tracing::warn!(%error, "no tickets to resume TLS sessions"),
             }
         } else {
             rustls.session_storage = Arc::new(NoServerSessionStorage {});

@@ -412,13 +412,13 @@ impl Shared {
                 cluster,
                 healthy,
                 candidates,
-                "too few backends are healthy: those that were ejected or fail their checks are chosen as well"
+                "below the panic threshold: ejected backends and those that fail checks are chosen as well"
             ),
             Event::PanicEnded { healthy: 0, .. } => {
-                tracing::warn!(cluster, "nobody is left to choose among");
+                tracing::warn!(cluster, "no backend can be chosen");
             }
             Event::PanicEnded { healthy, candidates } => {
-                tracing::info!(cluster, healthy, candidates, "enough backends are healthy again");
+                tracing::info!(cluster, healthy, candidates, "above the panic threshold again");
             }
         }
     }
