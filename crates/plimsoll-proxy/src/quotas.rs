@@ -11,7 +11,7 @@ use plimsoll_core::admit::Quota;
 use crate::config::{Config, CustomerLimits};
 
 /// What each customer may use.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Quotas {
     named: HashMap<Box<[u8]>, Quota>,
     others: Quota,
@@ -37,9 +37,9 @@ impl Quotas {
 }
 
 fn quota(limits: CustomerLimits) -> Quota {
-    let hard = limits.hard_limit.and_then(Quota::hard);
+    let hard = limits.hard_limit.map(|cpus| Quota::hard(cpus).expect("files hold finite numbers of at least 0"));
+    let hard = hard.unwrap_or(Quota::UNLIMITED);
     let share = limits.soft_limit.map(|soft| soft.0);
-    let hard = hard.unwrap_or_default();
     Quota { share: share.unwrap_or(hard.share), ..hard }
 }
 

@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:50051".to_owned());
     let lifecycle = Lifecycle::serving();
     lifecycle.on_sigterm()?;
-    let crawler = Quota::hard(0.1).ok_or("a quota is a finite number of CPUs, at least 0")?;
+    let crawler = Quota::hard(0.1)?;
     let layer = ServerLayer::builder(lifecycle.clone())
         // All callers are services of our own, or a proxy that caps strangers' claims.
         .trust(Trust::Full)

@@ -17,7 +17,7 @@ pub(super) fn parse(text: &str) -> Result<Limit, String> {
     let help = "write NAME=CPUS, such as crawler=0.5";
     let (customer, cpus) =
         text.rsplit_once('=').filter(|(customer, _)| !customer.is_empty()).ok_or_else(|| help.to_owned())?;
-    let quota = Quota::hard(units::number(cpus)?).ok_or_else(|| "must be 0 or more".to_owned())?;
+    let quota = Quota::hard(units::number(cpus)?).map_err(|error| error.to_string())?;
     Ok(Limit { customer: customer.to_owned(), quota })
 }
 
@@ -39,7 +39,7 @@ mod tests {
         let most = |name| rule(&Customer::new(name).expect("a name")).map(|quota| quota.most);
         assert_eq!([most("crawler"), most("a=b"), most("a")], [Some(Some(0.5)), Some(Some(0.0)), None]);
         for (junk, why) in
-            [("crawler", "NAME=CPUS"), ("=1", "NAME=CPUS"), ("a=x", "not a number"), ("a=-1", "0 or more")]
+            [("crawler", "NAME=CPUS"), ("=1", "NAME=CPUS"), ("a=x", "not a number"), ("a=-1", "at least 0")]
         {
             assert!(parse(junk).is_err_and(|error| error.contains(why)), "{junk}");
         }

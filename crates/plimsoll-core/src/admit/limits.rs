@@ -265,7 +265,7 @@ mod tests {
     const SEED: u64 = 5;
 
     fn quota(most: f64) -> Quota {
-        Quota { most: Some(most), ..Quota::default() }
+        Quota { most: Some(most), ..Quota::UNLIMITED }
     }
 
     fn ask(customer: u64, criticality: Criticality) -> Ask {
@@ -434,8 +434,8 @@ mod tests {
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
         let mut limits = Limits::new(1_024);
         let ask = ask(1, Criticality::Critical);
-        assert_eq!(limits.ask(Timestamp::ZERO, &ask, Quota::default(), &mut rng), None);
-        assert_eq!(limits.take(Timestamp::ZERO, &ask, Quota::default()), None);
+        assert_eq!(limits.ask(Timestamp::ZERO, &ask, Quota::UNLIMITED, &mut rng), None);
+        assert_eq!(limits.take(Timestamp::ZERO, &ask, Quota::UNLIMITED), None);
         let Some(Shed { retry: Retry::After(wait), .. }) = limits.ask(Timestamp::ZERO, &ask, quota(0.0), &mut rng)
         else {
             panic!("nothing at all is allowed")

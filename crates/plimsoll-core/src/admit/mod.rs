@@ -44,7 +44,7 @@ pub use narrow::Narrow;
 pub use outside::{Flow, Observed, Outside};
 pub use procrustean::{Procrustean, ProcrusteanConfig};
 pub use queue::{Entered, Gone, Queue, QueueConfig};
-pub use quota::Quota;
+pub use quota::{InvalidQuota, Quota};
 pub use ranked::{Outlook, Ranked, RankedConfig};
 
 /// What is known of a request that asks to be taken on.

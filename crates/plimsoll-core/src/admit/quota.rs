@@ -1,80 +1,146 @@
-//! What a customer may use.
+//! The quota of a customer: a soft and a hard limit on its CPU usage.
 //!
-//! In CPU-seconds a second of a machine of speed 1. Machines differ: whoever has numbers for the fleet multiplies them with the
-//! speed of this one before they are used here, and divides them by the number of machines that serve the customer.
+//! Both are in CPU-seconds a second of a machine of speed 1. Machines differ. Numbers for a fleet
+//! are multiplied by the speed of this machine, and divided by the machines that serve the customer.
+//!
+//! An invalid limit must not become "no limit": a typing error in a limit would then remove it, and
+//! be noticed in the next overload. So constructors return an error that has to be handled, and
+//! there is no [`Default`]. [`Quota::UNLIMITED`] is a choice that the code states.
+
+use core::fmt;
 
 use crate::Weight;
 
-/// What a customer may use.
+/// The limits of one customer on its CPU usage.
+///
+/// ```
+/// use plimsoll_core::admit::{InvalidQuota, Quota};
+///
+/// let quota = Quota::soft(2.0)?.at_most(3.0)?;
+/// assert_eq!(quota.most, Some(3.0));
+/// assert_eq!(Quota::hard(-1.0), Err(InvalidQuota::Hard(-1.0)));
+/// # Ok::<_, InvalidQuota>(())
+/// ```
+///
+/// There is no default, because that would be no limit:
+///
+/// ```compile_fail,E0277
+/// use plimsoll_core::admit::Quota;
+///
+/// let quota = Quota::hard(-1.0).unwrap_or_default();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quota {
-    /// The soft limit, which binds only when there is not enough for all: what the customer is entitled to, beside others. What counts
-    /// is how customers' shares compare; where they are given in CPU-seconds a second they are these numbers.
+    /// The soft limit. It binds only while there is not enough for all. Only the ratio of customers'
+    /// shares counts; where they are given in CPU-seconds a second they are these numbers.
     pub share: Weight,
-    /// The hard limit, in CPU-seconds a second: at least 0, for nothing at all. It is kept at any load. `None`, and what is not finite: no
-    /// such limit. Below zero is 0, and so is what is not a number.
+    /// The hard limit, in CPU-seconds a second. It is kept at any load; 0 sheds every request. `None`
+    /// and infinity are no limit. A negative number and NaN count as 0.
     pub most: Option<f64>,
 }
 
 impl Quota {
-    /// No limit, and entitled to as much as others of whom nothing is said.
+    /// No hard limit, and the same share as every other unlimited customer.
     pub const UNLIMITED: Self = Self { share: Weight::ONE, most: None };
 
-    /// Entitled to so many CPU-seconds a second when there is not enough, and to what is left otherwise; `None` outside of
-    /// [`Weight::RANGE`].
-    #[must_use]
-    pub fn soft(cpus: f64) -> Option<Self> {
-        Some(Self { share: Weight::new(cpus)?, most: None })
+    /// A share of `cpus` CPU-seconds a second under overload, and no hard limit.
+    ///
+    /// # Errors
+    /// Unless `cpus` is within [`Weight::RANGE`].
+    pub fn soft(cpus: f64) -> Result<Self, InvalidQuota> {
+        let share = Weight::new(cpus).ok_or(InvalidQuota::Soft(cpus))?;
+        Ok(Self { share, most: None })
     }
 
-    /// Never more than so many CPU-seconds a second, and entitled to as much beside others; `None` unless that is finite and at least 0.
-    #[must_use]
-    pub fn hard(cpus: f64) -> Option<Self> {
+    /// At most `cpus` CPU-seconds a second at any load, and a share of as much under overload.
+    ///
+    /// # Errors
+    /// Unless `cpus` is finite and at least 0.
+    pub fn hard(cpus: f64) -> Result<Self, InvalidQuota> {
         let (least, most) = (*Weight::RANGE.start(), *Weight::RANGE.end());
         let limit = limit(cpus)?;
-        Some(Self { share: Weight::new(limit.clamp(least, most))?, most: Some(limit) })
+        let share = Weight::new(limit.clamp(least, most)).expect("clamped to the range of weights");
+        Ok(Self { share, most: Some(limit) })
     }
 
-    /// The same, and never more than so many CPU-seconds a second; `None` unless that is finite and at least 0.
-    #[must_use]
-    pub fn at_most(self, cpus: f64) -> Option<Self> {
-        Some(Self { most: Some(limit(cpus)?), ..self })
+    /// The same, with a hard limit of `cpus` CPU-seconds a second.
+    ///
+    /// # Errors
+    /// Unless `cpus` is finite and at least 0.
+    pub fn at_most(self, cpus: f64) -> Result<Self, InvalidQuota> {
+        Ok(Self { most: Some(limit(cpus)?), ..self })
     }
 
     /// The hard limit that is kept, if there is one.
     pub(super) fn limit(&self) -> Option<f64> {
-        // The greater of nothing and what is not a number is nothing.
+        // The greater of 0 and NaN is 0.
         self.most.map(|most| most.max(0.0)).filter(|most| most.is_finite())
     }
 }
 
-fn limit(cpus: f64) -> Option<f64> {
-    (cpus >= 0.0 && cpus.is_finite()).then_some(cpus)
+fn limit(cpus: f64) -> Result<f64, InvalidQuota> {
+    if cpus >= 0.0 && cpus.is_finite() { Ok(cpus) } else { Err(InvalidQuota::Hard(cpus)) }
 }
 
-impl Default for Quota {
-    fn default() -> Self {
-        Self::UNLIMITED
+/// A number of CPUs that cannot be a limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum InvalidQuota {
+    /// A soft limit outside [`Weight::RANGE`].
+    Soft(f64),
+    /// A hard limit that is negative or not finite.
+    Hard(f64),
+}
+
+impl fmt::Display for InvalidQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Soft(cpus) => {
+                let (least, most) = (Weight::RANGE.start(), Weight::RANGE.end());
+                write!(f, "invalid soft limit: {cpus} is not from {least} to {most} CPUs")
+            }
+            Self::Hard(cpus) => write!(f, "invalid hard limit: {cpus} is not a finite number of CPUs, at least 0"),
+        }
     }
 }
+
+impl core::error::Error for InvalidQuota {}
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString as _;
+
     use super::*;
 
     #[test]
-    fn limits_that_make_no_sense_cannot_be_built() {
-        for junk in [-1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!((Quota::soft(junk), Quota::hard(junk), Quota::default().at_most(junk)), (None, None, None));
+    fn limit_that_makes_no_sense_is_an_error_that_names_it() {
+        for junk in [-1.0, f64::NEG_INFINITY, f64::INFINITY] {
+            assert_eq!(Quota::soft(junk), Err(InvalidQuota::Soft(junk)));
+            assert_eq!(Quota::hard(junk), Err(InvalidQuota::Hard(junk)));
+            assert_eq!(Quota::UNLIMITED.at_most(junk), Err(InvalidQuota::Hard(junk)));
         }
-        assert_eq!(Quota::soft(2.0).and_then(|quota| quota.at_most(3.0)).map(|quota| quota.most), Some(Some(3.0)));
-        assert_eq!(Quota::hard(3.0).map(|quota| quota.share.as_f64()), Some(3.0));
-        assert_eq!(Quota::hard(0.0).map(|quota| quota.limit()), Some(Some(0.0)));
+        assert!(Quota::soft(f64::NAN).is_err() && Quota::hard(f64::NAN).is_err());
+        assert_eq!(
+            [InvalidQuota::Soft(5000.0), InvalidQuota::Hard(-1.0)].map(|error| error.to_string()),
+            [
+                "invalid soft limit: 5000 is not from 0.001 to 1000 CPUs",
+                "invalid hard limit: -1 is not a finite number of CPUs, at least 0"
+            ]
+        );
     }
 
     #[test]
-    fn a_limit_that_was_written_without_care_is_nothing_or_none() {
-        let limit = |most| Quota { most: Some(most), ..Quota::default() }.limit();
+    fn limits_are_those_that_were_asked_for() {
+        let both = Quota::soft(2.0).and_then(|quota| quota.at_most(3.0)).unwrap();
+        assert_eq!((both.share.as_f64(), both.most), (2.0, Some(3.0)));
+        let hard = Quota::hard(3.0).unwrap();
+        assert_eq!((hard.share.as_f64(), hard.limit()), (3.0, Some(3.0)));
+        let nothing = Quota::hard(0.0).unwrap();
+        assert_eq!((nothing.share.as_f64(), nothing.limit()), (0.001, Some(0.0)));
+    }
+
+    #[test]
+    fn hard_limit_that_is_set_by_hand_is_kept_or_0() {
+        let limit = |most| Quota { most: Some(most), ..Quota::UNLIMITED }.limit();
         assert_eq!([f64::NAN, -1.0, 0.5].map(limit), [Some(0.0), Some(0.0), Some(0.5)]);
         assert_eq!(limit(f64::INFINITY), None);
     }

@@ -61,7 +61,7 @@ fn look(cpu: f64, is_first: bool) -> Look {
 
 fn arrival(criticality: Criticality) -> Arrival {
     let kind = Kind { route: 1, customer: 1 };
-    Arrival { criticality, kind, quota: Quota::default(), timeout: None, cohort: None, is_retry: false }
+    Arrival { criticality, kind, quota: Quota::UNLIMITED, timeout: None, cohort: None, is_retry: false }
 }
 
 fn ask(inbound: &Inbound, criticality: Criticality) -> Result<Box<Passage>, ShedAnswer> {

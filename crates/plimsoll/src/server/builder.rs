@@ -175,26 +175,37 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// What a customer may use: asked for each of its requests, so that limits may change at any time, on the path of the request, so
-    /// that it must not block. `None` for customers that it does not know: they have [`default_quota`](Self::default_quota).
+    /// The quota of each customer. `None` for customers that the rule does not know: they have the
+    /// [`default_quota`](Self::default_quota).
+    ///
+    /// It is called for each request, so quotas may change at any time. It must not block.
     ///
     /// ```
     /// use http::HeaderName;
-    /// use plimsoll::server::{Lifecycle, Quota, ServerLayer};
+    /// use plimsoll::server::{InvalidQuota, Lifecycle, Quota, ServerLayer};
     ///
-    /// let crawler = Quota::hard(0.5);
+    /// let crawler = Quota::hard(0.5)?;
     /// let layer = ServerLayer::builder(Lifecycle::new())
     ///     .customer_header(HeaderName::from_static("x-customer"))
-    ///     .quota_by(move |customer| if customer.name() == b"crawler" { crawler } else { None })
+    ///     .quota_by(move |customer| (customer.name() == b"crawler").then_some(crawler))
     ///     .build();
+    /// # Ok::<_, InvalidQuota>(())
+    /// ```
+    ///
+    /// An invalid quota is an error and no `None`, which would lift the limit:
+    ///
+    /// ```compile_fail,E0271
+    /// use plimsoll::server::{Lifecycle, Quota, ServerLayer};
+    ///
+    /// let builder = ServerLayer::builder(Lifecycle::new()).quota_by(|_| Quota::hard(-1.0));
     /// ```
     pub fn quota_by(mut self, rule: impl Fn(&Customer) -> Option<Quota> + Send + Sync + 'static) -> Self {
         self.rules.quota = Some(Box::new(rule));
         self
     }
 
-    /// What each customer may use that [`quota_by`](Self::quota_by) does not know; requests of no customer are together one of these.
-    /// By default [`Quota::UNLIMITED`].
+    /// The quota of each customer that [`quota_by`](Self::quota_by) does not know. Requests without a
+    /// customer together are one of these. By default [`Quota::UNLIMITED`].
     pub fn default_quota(mut self, quota: Quota) -> Self {
         self.rules.default_quota = quota;
         self

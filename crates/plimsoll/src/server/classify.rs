@@ -24,7 +24,6 @@ type RouteRule = Box<dyn Fn(RequestHead<'_>) -> u64 + Send + Sync>;
 type Rule = Box<dyn Fn(RequestHead<'_>) -> bool + Send + Sync>;
 
 /// The rules by which requests are told apart.
-#[derive(Default)]
 pub(super) struct Rules {
     pub(super) classifier: Classifier,
     pub(super) customer_header: Option<HeaderName>,
@@ -57,6 +56,23 @@ impl Classified {
     /// It has waited since.
     pub(super) fn waited(&mut self) {
         self.left = self.context.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            classifier: Classifier::default(),
+            customer_header: None,
+            customer: None,
+            cohort_header: None,
+            cohort: None,
+            quota: None,
+            default_quota: Quota::UNLIMITED,
+            route: None,
+            exempt: None,
+            hasher: RandomState::new(),
+        }
     }
 }
 

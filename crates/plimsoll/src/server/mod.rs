@@ -111,7 +111,7 @@ pub use cost::{bind, spawn, spawn_blocking};
 pub use endpoints::MIN_REPORT_INTERVAL;
 pub use layer::{ServerLayer, ServerService};
 pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
-pub use plimsoll_core::admit::{Mode, Outlook, Pressure, QueueConfig, Quota};
+pub use plimsoll_core::admit::{InvalidQuota, Mode, Outlook, Pressure, QueueConfig, Quota};
 pub use plimsoll_core::classify::{Classifier, Trust};
 pub use plimsoll_core::signal::{Loads, Signal};
 pub use plimsoll_core::throttling;

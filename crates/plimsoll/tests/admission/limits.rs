@@ -4,8 +4,8 @@ use super::*;
 
 /// One customer has a limit of a twentieth of a CPU, of all that there are.
 fn limited() -> ServerLayerBuilder {
-    let crawler = Quota::hard(0.05);
-    builder().cpus(64.0).quota_by(move |customer| if customer.name() == b"crawler" { crawler } else { None })
+    let crawler = Quota::hard(0.05).unwrap();
+    builder().cpus(64.0).quota_by(move |customer| (customer.name() == b"crawler").then_some(crawler))
 }
 
 /// A service that uses half a millisecond, and answers with what it used in nanoseconds.
