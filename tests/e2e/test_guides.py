@@ -1,7 +1,9 @@
 """The guides in docs/: what they tell the reader to type works, and their numbers are what scenarios give."""
 
+import os
 import pathlib
 import re
+import time
 
 import pytest
 
@@ -58,3 +60,22 @@ def test_pieces_of_the_worked_example_are_those_of_its_file() -> None:
     assert len(pieces) >= 3
     for piece in pieces:
         assert piece in file, piece
+
+
+def test_python_load_report_of_a_process_with_one_full_thread_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The block in the guide, on a machine of 16 cores and by a clock that stands still otherwise."""
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "policies.md").read_text(), re.DOTALL)
+    clock = {"wall": 100.0, "cpu": 7.0}
+    monkeypatch.setattr(time, "monotonic", lambda: clock["wall"])
+    monkeypatch.setattr(time, "process_time", lambda: clock["cpu"])
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    guide: dict = {}
+    exec(block, guide)
+    for seconds, used, requests, expected in (
+        (1.0, 1.0, 500, "TEXT application_utilization=1.0000,rps_fractional=500.00"),
+        (0.5, 0.0, 600, "TEXT application_utilization=1.0000,rps_fractional=500.00"),
+        (1.5, 0.5, 700, "TEXT application_utilization=0.2500,rps_fractional=100.00"),
+    ):
+        clock["wall"] += seconds
+        clock["cpu"] += used
+        assert guide["load_report"](requests) == expected
