@@ -1,8 +1,8 @@
-//! As much of gRPC over HTTP/2 as a load balancer has to know.
+//! The parts of gRPC over HTTP/2 that a load balancer needs.
 //!
-//! What makes a request a gRPC request, how a call ended (its status stands in the trailers, or in
-//! the head when there is nothing else), and the five bytes before each message. Messages themselves
-//! pass through unread. Source: `PROTOCOL-HTTP2.md` of gRPC.
+//! They are the recognition of gRPC requests, the status of a call (in the trailers, or in the head
+//! of a response without a body), and the five bytes before each message. Messages pass through
+//! unread. Source: `PROTOCOL-HTTP2.md` of gRPC.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
@@ -13,7 +13,7 @@ use crate::headers::{GRPC_MESSAGE, GRPC_STATUS};
 /// Value of `content-type` for gRPC with messages in protobuf, the usual encoding.
 pub const CONTENT_TYPE_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// How a call ended.
+/// The status code of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are gRPC's and defined there")]
@@ -65,8 +65,8 @@ impl Code {
         CODES.get(usize::from(number)).map(|(code, _)| *code)
     }
 
-    /// Reads the value of a `grpc-status` header; what is no code counts as [`Code::Unknown`], as
-    /// the protocol asks.
+    /// The code in the value of a `grpc-status` header; [`Code::Unknown`] if it is none, by the
+    /// protocol.
     #[must_use]
     pub fn from_header(value: &HeaderValue) -> Self {
         let number = match value.as_bytes() {
@@ -77,13 +77,13 @@ impl Code {
         Self::from_number(number).unwrap_or(Self::Unknown)
     }
 
-    /// How the call ended, if the headers or trailers say so.
+    /// The code in the headers or trailers, if there is one.
     #[must_use]
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         headers.get(GRPC_STATUS).map(Self::from_header)
     }
 
-    /// What a client makes of an answer that carries no `grpc-status` at all.
+    /// The code of an answer without `grpc-status`, as gRPC clients derive it.
     #[must_use]
     pub fn from_http(status: StatusCode) -> Self {
         match status.as_u16() {
@@ -120,7 +120,7 @@ impl Code {
 
 /// Whether the head of a request or response is one of gRPC.
 ///
-/// gRPC-Web is not: its trailers travel in the body.
+/// gRPC-Web is not: its trailers are in the body.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| is_grpc_content_type(value.as_bytes()))
@@ -138,10 +138,10 @@ pub fn is_grpc_content_type(content_type: &[u8]) -> bool {
 /// Bytes before each message.
 pub const FRAME_HEADER_LEN: usize = 5;
 
-/// What stands before each message.
+/// The header before each message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// The message is compressed, by the encoding that the headers name.
+    /// The message is compressed, with the encoding that the headers name.
     pub compressed: bool,
     /// Length of the message in bytes, without this header.
     pub len: u32,
@@ -215,7 +215,7 @@ pub fn encode_message(message: &str) -> HeaderValue {
     HeaderValue::from_maybe_shared(Bytes::from(text)).expect("only visible ASCII and space are left")
 }
 
-/// Decodes a `grpc-message`; what is no valid escape stays as it is, as the protocol asks.
+/// Decodes a `grpc-message`. An invalid escape stays as it is, by the protocol.
 #[must_use]
 pub fn decode_message(value: &HeaderValue) -> String {
     let mut bytes = value.as_bytes();

@@ -26,22 +26,22 @@ pub struct HealthCheckResponse {
 }
 
 impl HealthCheckResponse {
-    /// The answer that says `status`.
+    /// The answer with this status.
     #[must_use]
     pub fn of(status: ServingStatus) -> Self {
         Self { status: status as i32 }
     }
 }
 
-/// What a server says of itself.
+/// The health of a server or service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ServingStatus {
-    /// Not said.
+    /// Not stated.
     Unknown = 0,
-    /// Requests are welcome.
+    /// Ready for requests.
     Serving = 1,
-    /// Send requests elsewhere: starting, lame duck, or ill.
+    /// Send requests elsewhere: starting, lame duck, or unhealthy.
     NotServing = 2,
     /// Only in answers of `Watch`: the server does not know the service.
     ServiceUnknown = 3,

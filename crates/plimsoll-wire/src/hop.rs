@@ -1,10 +1,11 @@
-//! What of a message concerns only one connection, and so must not be passed on by a proxy or gateway (RFC 9110, 7.6.1).
+//! Removal of the fields that concern one connection only (RFC 9110, 7.6.1).
 //!
-//! These are the fields that `Connection` names, and a fixed list of old ones that senders forget to name there. Framing
-//! (`Transfer-Encoding`) is the concern of each connection's own codec; a length beside it is not the message's and
-//! goes with it (RFC 9112, 6.3). `TE` goes on only as far as it says `trailers`, which are passed on end to end and gRPC
-//! insists on. HTTP/2 allows a cookie to come in pieces, which HTTP/1 servers take for several (RFC 9113,
-//! 8.2.3): they are put together here.
+//! A proxy or gateway must not pass them on. They are the fields that `Connection` names, and a
+//! fixed list of old ones that senders forget to name there. Framing (`Transfer-Encoding`) belongs
+//! to the codec of each connection; a length beside it is not the message's and goes with it (RFC
+//! 9112, 6.3). `TE` stays only as far as it says `trailers`: they are end to end, and gRPC insists
+//! on them. HTTP/2 allows a cookie in several fields, which an HTTP/1 server takes for several
+//! cookies (RFC 9113, 8.2.3). They are joined here.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
@@ -29,7 +30,7 @@ const CONNECTION: u16 = 1;
 const TRANSFER_ENCODING: u16 = 1 << 1;
 const TE: u16 = 1 << 8;
 
-/// Removes what concerns only the connection that the request came on.
+/// Removes the hop-by-hop fields of a request.
 pub fn strip_request(headers: &mut HeaderMap) {
     let found = Found::among(headers);
     if found.listed > 0 {
@@ -94,9 +95,10 @@ fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(header::COOKIE, whole);
 }
 
-/// Removes what concerns only the connection that the response came on, and the backend's load report: a client
-/// would take it for that of whoever passes the response on, balance by the load of a backend, and leave a proxy or gateway
-/// one of whose backends is a lame duck.
+/// Removes the hop-by-hop fields of a response, and the backend's load report.
+///
+/// A client would take that report for the gateway's: it would balance by the load of one backend,
+/// and leave a gateway with a lame duck behind it.
 pub fn strip_response(headers: &mut HeaderMap) {
     strip(headers, Found::among(headers), &LISTED[..FOR_RESPONSES]);
     orca::strip(headers);
@@ -147,10 +149,10 @@ fn is_of_hops(name: &HeaderName) -> bool {
     *name == header::VIA || Claim::of(name).is_some()
 }
 
-/// A field that says who a client is.
+/// A field that names a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// `X-Forwarded-` and whatever follows.
+    /// `X-Forwarded-*`.
     XForwarded,
     /// `Forwarded`.
     Rfc7239,
@@ -159,7 +161,10 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// Which one this is, if any. Underscores count as dashes, since servers that hand fields on as variables make no difference.
+    /// The kind of this field, if it names a client.
+    ///
+    /// Underscores count as dashes, because servers that hand fields on as variables make no
+    /// difference.
     #[must_use]
     pub fn of(name: &HeaderName) -> Option<Self> {
         let name = name.as_str().as_bytes();

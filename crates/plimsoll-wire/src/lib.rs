@@ -1,17 +1,17 @@
-//! What Plimsoll reads from and writes to the wire beside the payload itself.
+//! The formats that Plimsoll reads and writes on the wire, beside the payload.
 //!
-//! Each module is one format, named after the public specification that it follows; where nothing
-//! public exists (a marker for answers without service, a lame-duck flag in load reports) the module
-//! says so. Everything that comes from a peer is parsed without trust: no input panics, a malformed
-//! value is an error as data, and the request that it came with goes on.
+//! Each module is one format, named after the public specification that it follows. Where no public
+//! specification exists (the marker of shed answers, the lame-duck flag in load reports) the module
+//! says so. Input from a peer is not trusted: no input panics, and a malformed value is an error as
+//! data. The request that carried it goes on.
 //!
-//! - [`orca`]: load reports, in all four forms that are in use; [`orca_service`]: the stream of them.
-//! - [`shed`]: the one table of answers without service.
-//! - [`grpc`]: status codes, framing, and what makes a request a gRPC request.
+//! - [`orca`]: load reports, in all four forms in use; [`orca_service`]: the stream of them.
+//! - [`shed`]: the table of answers without service.
+//! - [`grpc`]: status codes, framing, and the recognition of gRPC requests.
 //! - [`mod@health`]: the messages of `grpc.health.v1`.
-//! - [`proxy_protocol`]: whose connection a proxy passes on.
-//! - [`metadata`]: what a request says of itself: criticality, deadline, attempt.
-//! - [`hop`]: what of a message concerns one connection only.
+//! - [`proxy_protocol`]: the client's address, passed on by a proxy for connections.
+//! - [`metadata`]: the criticality, deadline and attempt of a request.
+//! - [`hop`]: the removal of hop-by-hop fields.
 //! - [`headers`]: the names of the headers.
 
 pub mod grpc;

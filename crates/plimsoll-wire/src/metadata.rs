@@ -1,13 +1,13 @@
-//! What a request says of itself beside what it asks for: how critical it is, whose it is, by when, and which attempt.
+//! The metadata of a request: criticality, time left and attempt.
 //!
-//! | what | HTTP | gRPC |
+//! | value | HTTP | gRPC |
 //! |---|---|---|
 //! | criticality | `x-criticality`, else the member `criticality` of W3C `baggage` | the same |
 //! | time left | `x-envoy-expected-rq-timeout-ms` | `grpc-timeout` |
 //! | attempt | `x-envoy-attempt-count`, from 1 | `grpc-previous-rpc-attempts`, from 0 |
 //!
-//! Both columns are read whatever the protocol, the gRPC one first. A value that cannot be read counts as none, and is counted: it
-//! fails no request.
+//! Both columns are read for either protocol, the gRPC one first. An unreadable value is counted,
+//! and has no other effect.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use plimsoll_core::Criticality;
 
 use crate::headers::{BAGGAGE, X_CRITICALITY};
 
-/// What a request says of itself.
+/// The metadata of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// How critical its sender says it is.
+    /// The criticality that its sender claims.
     pub criticality: Option<Criticality>,
-    /// The header that says so.
+    /// The header of that claim.
     pub claimed_in: Option<Claim>,
-    /// After this time from when it was sent nobody wants an answer any more.
+    /// The time from sending after which the sender no longer wants an answer.
     pub timeout: Option<Duration>,
-    /// How often it was sent, this time included: 1 is the first attempt.
+    /// The number of the attempt, from 1.
     pub attempt: Option<u32>,
-    /// Values that could not be read.
+    /// Unreadable values.
     pub malformed: u8,
 }
 
-/// Where a request says how critical it is.
+/// The place where a request claims its criticality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// In `x-criticality`.
@@ -41,7 +41,7 @@ pub enum Claim {
 }
 
 impl Metadata {
-    /// Reads it from the headers of a request.
+    /// Reads the metadata from the headers of a request.
     #[must_use]
     pub fn read(headers: &HeaderMap) -> Self {
         let said = Said::among(headers);
@@ -55,8 +55,10 @@ impl Metadata {
     }
 }
 
-/// Says how critical a request is, in place of whatever it says: in `x-criticality`, and in the member of `baggage` if there is one, which services
-/// pass on that know nothing of the other.
+/// Sets the criticality of a request, in place of any claim.
+///
+/// It writes `x-criticality`, and replaces the member of `baggage` if there is one. Services that
+/// do not know `x-criticality` pass `baggage` on.
 pub fn say_criticality(headers: &mut HeaderMap, criticality: Criticality) {
     headers.insert(X_CRITICALITY, HeaderValue::from_static(criticality.name()));
     if !has_member(headers) {
@@ -74,7 +76,7 @@ pub fn say_criticality(headers: &mut HeaderMap, criticality: Criticality) {
     headers.insert(BAGGAGE, baggage);
 }
 
-/// Whether a request has a header or a member of `baggage` for its criticality, readable or not.
+/// Whether a request claims a criticality in a header or `baggage`, readable or not.
 #[must_use]
 pub fn claims_criticality(headers: &HeaderMap) -> bool {
     headers.contains_key(X_CRITICALITY) || has_member(headers)
@@ -91,7 +93,7 @@ fn is_criticality(member: &[u8]) -> bool {
     key.trim_ascii() == b"criticality"
 }
 
-/// The value of `grpc-timeout` for this time, rounded up to what eight digits can say.
+/// The value of `grpc-timeout` for a duration, rounded up to eight digits.
 #[must_use]
 pub fn to_grpc_timeout(timeout: Duration) -> HeaderValue {
     const MOST: u128 = 99_999_999;

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Path of the server-streaming call.
 pub const STREAM_CORE_METRICS_PATH: &str = "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics";
 
-/// Asks for a stream of load reports.
+/// The request for a stream of load reports.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct OrcaLoadReportRequest {
     /// Time between reports; the server chooses when absent.
@@ -26,7 +26,7 @@ impl OrcaLoadReportRequest {
         Self { report_interval: Some(interval.into()), request_cost_names: Vec::new() }
     }
 
-    /// The interval asked for; `None` when none was, or when it is negative.
+    /// The requested interval. `None` when there is none, or when it is negative.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         let asked = self.report_interval?;

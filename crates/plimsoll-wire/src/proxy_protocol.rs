@@ -1,17 +1,19 @@
-//! The PROXY protocol: one header at the start of a connection, by which a proxy says whose connection it passes on.
+//! The PROXY protocol: a header at the start of a connection, with the addresses of the client.
 //!
-//! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>, both versions. What follows the header is the client's,
-//! so a reader must take the header's bytes and none more: [`parse`] is given what is there so far, and says that all of it
-//! belongs to the header, or where the header ends. It refuses at the first byte that no header can have, since what
-//! comes after a wrong guess would be taken for a client's word.
+//! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>, both versions. The bytes after
+//! the header are the client's, so a reader must take the header and no byte more. [`parse`] gets
+//! the bytes read so far. It says that all belong to the header, or where the header ends. It fails
+//! at the first byte that cannot be part of a header: after a wrong guess, the rest would be taken
+//! for client data.
 //!
 //! ```text
 //! version 1   PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n          at most 107 bytes
 //! version 2   \r\n\r\n\0\r\nQUIT\n  0x21  0x11  length(2)  addresses, then TLVs
 //! ```
 //!
-//! Type-length-value fields of version 2 are skipped. A header may say that its connection is the sender's own (`LOCAL`, a
-//! health check), or that whose it is is not known (`UNKNOWN`): both have no addresses, and the socket's count.
+//! Type-length-value fields of version 2 are skipped. A header may state that the connection is the
+//! sender's own (`LOCAL`, a health check), or that its client is not known (`UNKNOWN`). Both have
+//! no addresses, and those of the socket count.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -39,53 +41,53 @@ pub enum Version {
     V2,
 }
 
-/// Whose connection it is, and where it went.
+/// The addresses of a connection that a proxy passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// The client's.
+    /// The client's address.
     pub source: SocketAddr,
-    /// The one that the client connected to.
+    /// The address that the client connected to.
     pub destination: SocketAddr,
 }
 
-/// What the first bytes of a connection are.
+/// The result of parsing the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// All of them belong to a header that is not over.
+    /// All bytes belong to a header that is incomplete.
     Partial,
-    /// A header stands at their front.
+    /// The bytes begin with a complete header.
     Whole {
         /// Its version.
         version: Version,
         /// Its length in bytes.
         length: usize,
-        /// What it says; `None` when the connection is the sender's own, or whose it is is not known.
+        /// The addresses; `None` for the sender's own connection or an unknown client.
         addresses: Option<Addresses>,
     },
 }
 
-/// Why bytes are no header.
+/// The reason why bytes are no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// They do not begin as one does.
+    /// The signature is missing.
     #[error("no header of the PROXY protocol")]
     NoHeader,
-    /// It goes on for too long.
+    /// The header is too long.
     #[error("a header of the PROXY protocol that is too long")]
     TooLong,
-    /// It is not as the specification has it.
+    /// The header breaks the specification.
     #[error("a malformed header of the PROXY protocol")]
     Syntax,
-    /// It is for something else than a TCP connection.
+    /// The header is for another protocol than TCP.
     #[error("a header of the PROXY protocol for what is not TCP")]
     NotTcp,
 }
 
-/// Reads the header at the front of `bytes`.
+/// Parses the header at the front of `bytes`.
 ///
 /// # Errors
-/// When no bytes that may follow make a header of these, and when the header is bad.
+/// If the bytes cannot become a valid header.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, Malformed> {
     let begins_as = |prefix: &[u8]| {
         let length = bytes.len().min(prefix.len());
@@ -199,9 +201,9 @@ where
     Addresses { source: SocketAddr::new(ip(0), port(2 * N)), destination: SocketAddr::new(ip(N), port(2 * N + 2)) }
 }
 
-/// A header that says `addresses`, or without any that the connection is the sender's own.
+/// A header with these addresses. Without any, it states that the connection is the sender's own.
 ///
-/// Addresses of two families, as when a client of IPv4 came to a socket for both, are written as IPv6: a header has one.
+/// Addresses of two families, as of an IPv4 client at a dual-stack socket, are written as IPv6.
 #[must_use]
 pub fn encode(version: Version, addresses: Option<Addresses>) -> Vec<u8> {
     let addresses = addresses.map(|Addresses { source, destination }| {

@@ -1,12 +1,13 @@
-//! Answers without service: one table, written and read here and nowhere else.
+//! The table of answers without service. They are written and read here alone.
 //!
-//! When a request is refused before it is served, whoever sent it must learn three things: that it
-//! was not served, why, and whether and where to try again. HTTP and gRPC each have words for parts
-//! of that; `x-plimsoll-shed` says all of it, as an RFC 9651 dictionary:
-//! `reason=quota, retry=after`. The reason is the same string in metrics and logs.
+//! The sender of a refused request must learn three things: that it was not served, why, and
+//! whether and where to retry. HTTP and gRPC each express a part of that. `x-plimsoll-shed` states
+//! all of it, as an RFC 9651 dictionary: `reason=quota, retry=after`. Metrics and logs use the same
+//! reasons.
 //!
-//! Answers of others are understood too: `Retry-After` with 503, Envoy's marks, and gRPC's pushback,
-//! of which anything but a whole number of milliseconds from zero up means never (gRFC A6).
+//! Answers of other software are understood too: `Retry-After` with 503, Envoy's marks, and gRPC's
+//! pushback. A pushback that is not a whole number of milliseconds from zero up means never (gRFC
+//! A6).
 
 use std::time::Duration;
 
@@ -20,33 +21,33 @@ use crate::headers::{
     GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS, X_ENVOY_OVERLOADED, X_ENVOY_RATELIMITED, X_PLIMSOLL_SHED,
 };
 
-/// Why a request was answered without service.
+/// The reason for an answer without service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ShedReason {
-    /// This backend has more work than it can do; others may not.
+    /// This backend is overloaded; others may not be.
     Overloaded,
-    /// So many backends are overloaded that trying another would only add load.
+    /// Too many backends are overloaded: a retry would only add load.
     OverloadedNoRetry,
     /// The customer is over its quota.
     Quota,
-    /// The client side holds the request back; nothing was sent.
+    /// The client side throttled the request; nothing was sent.
     Throttled,
     /// The deadline passed, or would pass before an answer.
     Deadline,
-    /// The backend is going away.
+    /// The backend is draining.
     LameDuck,
-    /// Every usable backend has as many active requests as it may have.
+    /// Every usable backend is at its limit of active requests.
     Saturated,
     /// No backend is usable.
     NoBackend,
 }
 
-/// What a request that a gate turns away is answered with.
+/// The answer to a request that a gate sheds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShedAnswer {
-    /// Why.
+    /// The reason.
     pub reason: ShedReason,
-    /// When to try again, where the reason is one after which to.
+    /// The time before a retry, where the reason has one.
     pub after: Option<Duration>,
 }
 
@@ -64,7 +65,7 @@ impl From<admit::Shed> for ShedAnswer {
     }
 }
 
-/// Whether and where a shed request may be tried again.
+/// The advice on retrying a shed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Retry {
     /// At another backend, at once.
@@ -75,12 +76,12 @@ pub enum Retry {
     Never,
 }
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The reason.
     pub reason: ShedReason,
-    /// Its name, in the header, in metrics and in logs.
+    /// The name in the header, in metrics and in logs.
     pub name: &'static str,
     /// Status of the HTTP answer.
     pub http: StatusCode,
@@ -92,7 +93,7 @@ pub struct Row {
     pub pushback: Option<&'static str>,
     /// Value of `x-plimsoll-shed`.
     pub header: &'static str,
-    /// What a person reads, in the body or in `grpc-message`.
+    /// The text for people, in the body or in `grpc-message`.
     pub message: &'static str,
 }
 
@@ -197,13 +198,13 @@ const fn said(place: usize) -> HeaderValue {
 }
 
 impl ShedReason {
-    /// The line of the table for this reason.
+    /// The row of this reason.
     #[must_use]
     pub const fn row(self) -> &'static Row {
         &TABLE[self as usize]
     }
 
-    /// Its name, in the header, in metrics and in logs.
+    /// The name in the header, in metrics and in logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.row().name
@@ -215,7 +216,7 @@ impl ShedReason {
         TABLE.iter().find(|row| row.name == name).map(|row| row.reason)
     }
 
-    /// As what it counts in the account of throttling; `None` for what is none.
+    /// The cause in the shedding report; `None` for a reason that is not part of it.
     #[must_use]
     pub fn cause(self) -> Option<Cause> {
         match self {
@@ -230,8 +231,9 @@ impl ShedReason {
         }
     }
 
-    /// Whether who answers with it serves others meanwhile: it has too much to do, or this customer has. A check that is turned away so
-    /// has found a backend that is alive.
+    /// Whether the answer is about load: the sender serves other requests meanwhile.
+    ///
+    /// A health check that gets such an answer has found a live backend.
     #[must_use]
     pub const fn is_of_load(self) -> bool {
         match self {
@@ -245,12 +247,12 @@ impl ShedReason {
         }
     }
 
-    /// The head of the answer. To a gRPC request it is the whole answer, trailers-only; to others a
-    /// body may follow, for which [`Row::message`] is at hand.
+    /// The head of the answer. For gRPC it is the whole answer (trailers-only). For others a body
+    /// may follow: [`Row::message`].
     ///
-    /// `after` becomes `Retry-After` where the table says to retry after a while, rounded up to
-    /// whole seconds, of which there is at least one; jitter is the caller's matter. With `after`, an overload is one
-    /// after which to retry, and not elsewhere: the whole of what it stands before is overloaded.
+    /// Where the table says to retry after a while, `after` becomes `Retry-After`, rounded up to
+    /// whole seconds, at least one. Jitter is up to the caller. With `after`, an overload says to
+    /// retry later, and not elsewhere: all backends behind the sender are overloaded.
     #[must_use]
     pub fn head(self, grpc: bool, after: Option<Duration>) -> Response<()> {
         let row = self.row();
@@ -307,20 +309,19 @@ impl Retry {
     }
 }
 
-/// What an answer without service says.
+/// The content of an answer without service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shed {
-    /// Why; `None` when the answer came from other software or a later version.
+    /// The reason; `None` in an answer of other software or a later version.
     pub reason: Option<ShedReason>,
     /// Whether to retry.
     pub retry: Retry,
-    /// How long to wait first, if the answer says.
+    /// The time before a retry, if the answer states one.
     pub after: Option<Duration>,
 }
 
 impl Shed {
-    /// Recognizes an answer without service; `None` when the request was served, or when nothing
-    /// tells refusal from failure.
+    /// Recognizes an answer without service. `None` if the request was served, or may have been.
     ///
     /// `headers` are those of the response, or the trailers of a gRPC call.
     #[must_use]

@@ -1,15 +1,15 @@
 //! Load balancing and overload protection for Rust services, on hyper, tower and tonic.
 //!
-//! - [`client`]: spreads requests over the backends of a cluster. It is a `tower` service over
-//!   hyper's connections, and the transport of a tonic client.
-//! - [`discover`]: where the list of backends comes from.
-//! - [`server`]: what a backend does for its clients: it reports its load, and says in time when it
-//!   is about to go away.
-//! - [`system`]: what the system lets a process use, and what it uses.
-//! - [`tls`]: certificates, and how backends are spoken to in TLS.
+//! - [`server`]: a tower layer for backends. It sheds the least important requests under overload,
+//!   reports the load to clients, and ends without failing a request.
+//! - [`client`]: spreads requests over the backends of a cluster. It is a `tower` service over hyper's
+//!   connections, and the transport of a tonic client.
+//! - [`discover`]: sources of the list of backends.
+//! - [`system`]: the resources that a process may use, and its usage.
+//! - [`tls`]: certificates, and TLS to backends.
 //!
-//! The decisions themselves are made by the state machines of `plimsoll-core`; this crate gives them
-//! sockets, a clock and threads.
+//! The state machines of `plimsoll-core` make all decisions. This crate gives them sockets, a clock
+//! and threads.
 
 pub mod client;
 mod clock;

@@ -20,7 +20,7 @@ use super::{OrcaLoadReport, REQUEST_CPU, base64 as plain, read};
 /// `request_cost`, an entry of the map.
 const COST: u64 = 4 << 3 | 2;
 
-/// A report that is the same for many responses, as text that more can be put behind.
+/// An encoded report that many responses share. A request's cost is appended to it.
 #[derive(Clone, Debug)]
 pub struct Encoded {
     whole: HeaderValue,
@@ -37,7 +37,7 @@ impl Encoded {
         &self.whole
     }
 
-    /// The same with what one request has used, by name; of a name that comes twice the last value counts.
+    /// The header value with the cost of one request, by name. Of equal names the last counts.
     #[must_use]
     pub fn with_cost<'n>(&self, cost: impl IntoIterator<Item = (&'n str, f64)>) -> HeaderValue {
         let mut bytes = Vec::with_capacity(64);
@@ -73,8 +73,10 @@ fn encode(name: &str, value: f64, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&value.to_le_bytes());
 }
 
-/// The CPU-seconds that the request has used with whose response the headers came, or the trailers of a gRPC call, as far as the backend
-/// says so. What makes no sense counts as not said.
+/// The CPU-seconds that a request has used, from the headers of its response or the trailers of a
+/// call.
+///
+/// `None` if the backend reports none, or an invalid number.
 #[must_use]
 pub fn request_cpu(headers: &HeaderMap) -> Option<f64> {
     let (binary, words) = find(headers);

@@ -25,9 +25,9 @@ pub(super) const MAX_MESSAGE: usize = 255;
 const BINARY_LEN: usize = "endpoint-load-metrics-bin".len();
 const WORDS_LEN: usize = "endpoint-load-metrics".len();
 
-/// The part of a response's load report that balancing reads: `None` when there is none.
+/// The part of a response's load report that balancing needs. `None` when there is none.
 ///
-/// Give it the headers, or the trailers of a gRPC call. Does not allocate for reports in binary of
+/// Give it the headers, or the trailers of a gRPC call. It does not allocate for a binary report of
 /// the usual size.
 #[must_use]
 pub fn read_load(headers: &HeaderMap) -> Option<Result<LoadReport, Malformed>> {

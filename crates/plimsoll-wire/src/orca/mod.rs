@@ -58,7 +58,7 @@ pub const ACTIVE_REQUESTS_METRIC: &str = "plimsoll.active_requests";
 /// Key in `named_metrics`: the latency, in seconds, that the backend expects for one more request.
 pub const LATENCY_METRIC: &str = "plimsoll.latency_seconds";
 
-/// Key in `request_cost`: the CPU-seconds that the request has used so far with whose answer the report comes.
+/// Key in `request_cost`: the CPU-seconds that the request of this response has used so far.
 pub const REQUEST_CPU: &str = "cpu";
 
 /// A load report with all of its fields. Utilizations are shares of what is available, 1.0 = all.
@@ -70,10 +70,11 @@ pub struct OrcaLoadReport {
     /// Memory in use.
     #[prost(double, tag = "2")]
     pub mem_utilization: f64,
-    /// Requests per second in whole numbers: superseded by `rps_fractional`, read where that is absent.
+    /// Requests per second as an integer. Superseded by `rps_fractional`, and read where that is
+    /// absent.
     #[prost(uint64, tag = "3")]
     pub rps: u64,
-    /// Cost of this one request, by the application's own names and units.
+    /// Cost of this one request, by names and units of the application.
     #[prost(btree_map = "string, double", tag = "4")]
     pub request_cost: BTreeMap<String, f64>,
     /// Further resources in use, by name.
@@ -88,12 +89,12 @@ pub struct OrcaLoadReport {
     /// Anything else, by name.
     #[prost(btree_map = "string, double", tag = "8")]
     pub named_metrics: BTreeMap<String, f64>,
-    /// The application's own measure of how full it is.
+    /// The utilization by the application's own measure.
     #[prost(double, tag = "9")]
     pub application_utilization: f64,
 }
 
-/// A report that cannot be believed. It says where the report went wrong, for a log.
+/// The reason to drop a load report. It names the place of the error, for a log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -235,7 +236,7 @@ fn qps(rps_fractional: f64, rps: u64) -> f64 {
     if rps_fractional > 0.0 { rps_fractional } else { rps as f64 }
 }
 
-/// The whole report that came with a response: `None` when there is none.
+/// The whole report of a response. `None` when there is none.
 ///
 /// Give it the headers, or the trailers of a gRPC call.
 #[must_use]
@@ -246,7 +247,7 @@ pub fn read(headers: &HeaderMap) -> Option<Result<OrcaLoadReport, Malformed>> {
     last(headers, &ENDPOINT_LOAD_METRICS).map(|value| OrcaLoadReport::from_text(value.as_bytes()))
 }
 
-/// Takes all reports out of a response, so that they do not leave the fleet.
+/// Removes all reports from a response, so that they do not leave the fleet.
 pub fn strip(headers: &mut HeaderMap) {
     // A pass over the few names costs less than hashing two.
     if headers.keys().any(|name| name.as_str().starts_with(ENDPOINT_LOAD_METRICS.as_str())) {

@@ -14,11 +14,12 @@ use super::error::Error;
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 impl Error {
-    /// The answer to whom the request was sent for, as a gateway gives it: what happened in a word, and whether and when to try again
-    /// (`x-plimsoll-shed`, `Retry-After`, the pushback of gRPC). Without it a client above would ask the next gateway, and attempts
-    /// would multiply with each layer.
+    /// The answer of a gateway for this error: the reason, and whether and when to retry.
     ///
-    /// The body is a line for people. For `grpc` the response is all head (trailers-only), and the line is in it.
+    /// The advice stands in `x-plimsoll-shed`, `Retry-After` and the pushback of gRPC. Without it a
+    /// client would try the next gateway, and attempts would multiply with each layer. The body is
+    /// a line for people. For `grpc` the response is only a head (trailers-only), with the line in
+    /// it.
     #[must_use]
     pub fn to_response(&self, grpc: bool) -> Response<&'static str> {
         let (status, code, message) = self.row();
@@ -45,7 +46,9 @@ impl Error {
         response.map(|()| message)
     }
 
-    /// What ends a gRPC response that was passed on, and whose body failed with this: a client makes little of a stream that was reset.
+    /// The trailers of a forwarded gRPC response whose body failed with this error.
+    ///
+    /// A client learns more from them than from a stream reset.
     #[must_use]
     pub fn to_trailers(&self) -> HeaderMap {
         let (_, code, message) = self.row();

@@ -21,7 +21,10 @@ use tokio::time::Sleep;
 
 use crate::clock::Clock;
 
-/// Takes many requests in and has few at backends; clones are the same. Requests go through it by [`Terms::batch`](super::Terms::batch).
+/// A gate for batch work: admits many requests, and keeps few at backends. Clones are the same
+/// gate.
+///
+/// Requests pass through it by [`Terms::batch`](super::Terms::batch).
 #[derive(Clone)]
 pub struct Batch(Arc<Inner>);
 
@@ -39,23 +42,23 @@ struct State {
     timed_out: u64,
 }
 
-/// What a gate for batch work looks like now.
+/// The state of a gate for batch work.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BatchView {
-    /// Requests that wait, by criticality; those that pause after they failed, too.
+    /// Waiting requests by criticality, with those that pause after a failure.
     pub queued: [(Criticality, usize); Criticality::ALL.len()],
     /// Requests at backends.
     pub active: u32,
-    /// How many may be.
+    /// The current limit on requests at backends.
     pub credit: f64,
-    /// How many may be at most.
+    /// The highest value of that limit.
     pub max_active: u32,
-    /// What backends said of their load lately, as a mean; `None` if nothing.
+    /// The mean utilization that backends reported lately; `None` without reports.
     pub utilization: Option<f64>,
-    /// What it has decided.
+    /// The decisions so far.
     pub counts: Counts,
-    /// Requests that waited for as long as they may.
+    /// Requests that reached the longest wait.
     pub timed_out: u64,
 }
 
@@ -64,7 +67,7 @@ pub struct BatchView {
 pub(super) struct Full(pub(super) Duration);
 
 impl Batch {
-    /// A gate through which nothing has gone.
+    /// An unused gate.
     #[must_use]
     pub fn new(config: BatchConfig) -> Self {
         let clock = Clock::start();
@@ -77,7 +80,7 @@ impl Batch {
         Self(Arc::new(Inner { clock, state: Mutex::new(state) }))
     }
 
-    /// Goes by other settings from now on; who waits, waits on.
+    /// Replaces the settings. Waiting requests keep waiting.
     pub fn set_config(&self, config: BatchConfig) {
         let mut state = self.0.state.lock();
         state.gate.set(config);
@@ -92,7 +95,7 @@ impl Batch {
         *self.0.state.lock().gate.config()
     }
 
-    /// What it looks like now.
+    /// The current state.
     #[must_use]
     pub fn view(&self) -> BatchView {
         let now = self.0.clock.now();

@@ -139,7 +139,7 @@ impl ResponseBody {
         self.0.address
     }
 
-    /// Attempts that were made, the one that was answered included.
+    /// The number of attempts, with the answered one.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.0.made_before + 1

@@ -17,38 +17,44 @@ use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 use super::localities::Localities;
 use crate::tls::TlsConfig;
 
-/// All that can be set of a cluster and of the clients that send to it.
+/// The settings of a cluster and its clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterConfig {
     /// The machine: policy, flow control, health rules. [`Check::None`] switches its active checks off,
     /// every other check switches them on.
     pub balancer: BalancerConfig,
-    /// How backends are checked.
+    /// The active health check.
     pub check: Check,
     /// Time for one check, connection included.
     pub check_timeout: CheckTimeout,
-    /// How requests are sent and for how long they may take.
+    /// The protocol and time limits of requests.
     pub requests: RequestConfig,
     /// Connections kept to each backend, for each client.
     pub pool: PoolConfig,
-    /// Which of the backends this process connects to; `None`: all.
+    /// The subset of backends that this process connects to; `None`: all.
     pub subset: Option<SubsetChoice>,
-    /// Where backends are, nearest first, so that requests go to the nearest that has room; `None`: all are equally near.
+    /// The order of localities, nearest first. Requests go to the nearest with headroom; `None`:
+    /// all are equally near.
     pub localities: Option<Localities>,
-    /// Whether requests are held back that would most likely be turned away.
+    /// Client-side throttling of requests that would most likely be shed.
     pub throttle: ThrottlePolicy,
-    /// How requests that a backend did not serve are sent again.
+    /// The retries of requests that a backend did not serve.
     pub retry: RetryPolicy,
-    /// TLS; `None`: plain connections. When it changes to other trust or other names, connections are opened anew, and those that are
-    /// open close when their requests are over.
+    /// TLS to backends; `None`: plain connections.
+    ///
+    /// A change of trust or names opens new connections. The old ones close after their requests.
     pub tls: Option<TlsConfig>,
-    /// The header of the PROXY protocol that connections begin with; `None`: none. A connection then serves the one client
-    /// that its first request names by a [`ClientAddress`](super::ClientAddress) among its extensions.
+    /// The PROXY protocol header at the start of connections; `None`: none.
+    ///
+    /// A connection then serves only the client of its first request, named by a
+    /// [`ClientAddress`](super::ClientAddress) in the extensions.
     pub proxy_protocol: Option<ProxyProtocol>,
 }
 
-/// How this process takes a subset of a cluster's backends. All processes that send to the cluster should have the same
-/// configuration, each with a client of its own, and see the backends in the same order.
+/// The subset of a cluster's backends for this process.
+///
+/// All processes that send to the cluster should have the same configuration, each with a client
+/// number of its own, and see the backends in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubsetChoice {
     config: SubsetConfig,
@@ -76,10 +82,10 @@ impl SubsetChoice {
     }
 }
 
-/// How a backend is asked whether it serves.
+/// The active health check of a backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Check {
-    /// It is not asked: one that accepts connections counts as healthy.
+    /// No check: a backend that accepts connections counts as healthy.
     #[default]
     None,
     /// A connection is opened and closed.
@@ -115,7 +121,7 @@ impl Default for CheckTimeout {
     }
 }
 
-/// Which HTTP a backend is spoken to with.
+/// The HTTP version for a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// HTTP/2 for gRPC requests, HTTP/1.1 for all others: what a mixed backend without TLS can be
@@ -128,17 +134,20 @@ pub enum Protocol {
     Http2,
 }
 
-/// How requests are sent and for how long they may take.
+/// The protocol and time limits of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestConfig {
-    /// Which HTTP.
+    /// The HTTP version.
     pub protocol: Protocol,
-    /// From the call to the head of the response, queue and further attempts included; of a request whose body is on its way, from when some
-    /// of that last moved.
+    /// Time from the call to the response head, with the queue and all attempts.
+    ///
+    /// While the request body is moving, it counts from its last progress.
     pub request_timeout: Duration,
-    /// Longest time without any byte of a response's body while the reader waits for one, and of the request's if that is still on
-    /// its way; [`Duration::MAX`] for any time. It is the backend's failure only where the response has a length, and the whole request
-    /// was sent.
+    /// Longest pause of a response body, and of a request body that is still on its way;
+    /// [`Duration::MAX`] for no limit.
+    ///
+    /// It is a failure of the backend only if the response has a length and the whole request was
+    /// sent.
     pub body_idle_timeout: Duration,
     /// Time to open one connection.
     pub connect_timeout: Duration,
@@ -175,25 +184,28 @@ impl Default for RequestConfig {
     }
 }
 
-/// How requests are sent again that a backend did not serve.
+/// The retries of requests that a backend did not serve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryPolicy {
-    /// How often and when. With one attempt all of it is off, and answers are passed on as they come.
+    /// The number and timing of attempts. With one attempt, retries are off and answers are passed
+    /// on unchanged.
     pub attempts: RetryConfig,
-    /// How many retries and hedges all requests to the cluster together may have.
+    /// The budget for retries and hedges of all requests to the cluster.
     pub budget: BudgetConfig,
-    /// Bytes that are kept of the body of each request, so that it can be sent again; of a longer one nothing is, and its request is
-    /// sent once. `None`: requests with a body are sent once.
+    /// Bytes of a request body that are kept for a retry. A request with a longer body is sent
+    /// once. `None`: so is every request with a body.
     pub max_body: Option<NonZeroUsize>,
-    /// When a request that is not answered yet is sent to a second backend as well, if its method is safe and it has no body. `None`, the
-    /// default: never, since what both do is work, and only who runs them knows whether they have room for it.
+    /// The time until an unanswered request goes to a second backend too, if its method is safe and
+    /// it has no body.
+    ///
+    /// `None`, the default: never, because both backends do the work.
     pub hedge: Option<HedgeConfig>,
 }
 
 impl RetryPolicy {
     /// Nearly every form and API call. A thousand and a half of them in flight are a hundred megabytes.
     pub const DEFAULT_MAX_BODY: NonZeroUsize = NonZeroUsize::new(64 * 1024).expect("not zero");
-    /// Nothing is sent again.
+    /// No retries.
     pub const OFF: Self = Self {
         attempts: RetryConfig {
             max_attempts: MaxAttempts::ONE,
@@ -205,7 +217,7 @@ impl RetryPolicy {
         hedge: None,
     };
 
-    /// Whether anything is ever sent again.
+    /// Whether any request may be retried.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.attempts.max_attempts > MaxAttempts::ONE

@@ -23,7 +23,7 @@ use super::cluster::Ending;
 use super::pool::BoxError;
 use super::refused::Refused;
 
-/// Why there is no (further) response.
+/// The reason why there is no (further) response.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -37,7 +37,8 @@ pub enum Error {
         /// Time in the queue; zero when the queue was full.
         waited: Duration,
     },
-    /// The client holds requests of this criticality back, because most of them are being turned away. Nothing was sent.
+    /// The client throttled the request: most requests of this criticality are shed. Nothing was
+    /// sent.
     #[error("held back: {:.0}% of such {criticality} requests to this cluster are, since most are turned away", held.as_f64() * 100.0)]
     Throttled {
         /// Of the request.
@@ -45,13 +46,13 @@ pub enum Error {
         /// The share of such requests that was held back then.
         held: Ratio,
     },
-    /// No locality has room for requests of this criticality. Nothing was sent.
+    /// No locality has headroom for requests of this criticality. Nothing was sent.
     #[error("no locality has room for {criticality} requests")]
     NoRoom {
         /// Of the request.
         criticality: Criticality,
     },
-    /// Batch work for which there was no room in the queue, or that waited as long as it may.
+    /// Batch work was shed: its queue was full, or it waited too long.
     #[error("batch work turned away: {reason} (waited {waited:?}{})", Tries(*attempts))]
     TurnedAway {
         /// What the last backend said that was asked; [`ShedReason::Overloaded`] if none was.
@@ -63,7 +64,7 @@ pub enum Error {
         /// Attempts that were made.
         attempts: u32,
     },
-    /// No connection could be opened, at as many backends as were tried. Nothing was sent.
+    /// Connections to all tried backends failed. Nothing was sent.
     #[error("cannot connect to {address}{}", Tries(*attempts))]
     Connect {
         /// The last backend that was tried.
@@ -76,7 +77,8 @@ pub enum Error {
         /// One that was tried before has seen the request.
         was_seen: bool,
     },
-    /// A backend said when to come again; then there was none to come to, or requests were held back.
+    /// A backend asked for a later retry. Then no backend was available, or requests were
+    /// throttled.
     #[error("{address} {refused}; no backend could be asked then{}", Tries(*attempts))]
     Refused {
         /// The backend that said so.
@@ -104,7 +106,7 @@ pub enum Error {
         /// The limit.
         after: Duration,
     },
-    /// The request waited for its caller while others waited for a slot, and was ended for them
+    /// The request's caller was slow while others waited for a slot
     /// ([`preempt`](plimsoll_core::slots::preempt)).
     #[error("ended for other requests: its caller was slower than 8 KiB a second")]
     Preempted,
@@ -125,7 +127,7 @@ pub enum Error {
         /// What its caller is to be told.
         tells: Tells,
     },
-    /// The backend reset the response in its middle, though without an error.
+    /// The backend ended the response early, but without an error.
     #[error("{address} cut its response off")]
     CutOff {
         /// Which backend.
@@ -177,7 +179,7 @@ impl fmt::Display for InFull<'_> {
     }
 }
 
-/// What was wrong with a message or its connection: the error of whoever found it, the caller's own of a request's body among them.
+/// The defect of a message or its connection, or the caller's own error of a request body.
 #[derive(Clone, Debug)]
 pub struct Cause(Kind);
 
@@ -256,7 +258,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Why a connection could not be opened.
+/// The reason why no connection could be opened.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The system said no.
@@ -300,12 +302,12 @@ impl ConnectError {
 }
 
 impl Error {
-    /// This and what is behind it, in one line: for logs, and for people.
+    /// The error with its causes in one line, for logs and people.
     pub fn in_full(&self) -> impl fmt::Display + '_ {
         InFull(self)
     }
 
-    /// The backend that it is about, where it is about one.
+    /// The backend that failed, if the error is about one.
     #[must_use]
     pub fn backend_address(&self) -> Option<SocketAddr> {
         match self {
@@ -319,7 +321,7 @@ impl Error {
         }
     }
 
-    /// Attempts that were made; zero where there was none.
+    /// The number of attempts. Zero if there was none.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         match self {
@@ -358,8 +360,10 @@ impl Error {
         self
     }
 
-    /// What whoever sent the request for somebody else is to tell that one: of [`Tells::DoNotRetry`] that another attempt would only
-    /// come back here. Errors that have a [`shed_reason`](Error::shed_reason) say it by that one.
+    /// The advice for the caller of a gateway.
+    ///
+    /// [`Tells::DoNotRetry`] says that another attempt would only come back here. An error with a
+    /// [`shed_reason`](Error::shed_reason) gives its advice by that.
     #[must_use]
     pub fn tells(&self) -> Tells {
         match self {
@@ -388,7 +392,7 @@ impl Error {
         }
     }
 
-    /// The row of the table of answers without service, for those that have one.
+    /// The reason in the table of answers without service, if it has one.
     #[must_use]
     pub fn shed_reason(&self) -> Option<ShedReason> {
         match self {
@@ -405,7 +409,7 @@ impl Error {
         }
     }
 
-    /// When to come again, if that is known.
+    /// The time before a retry, if it is known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -415,7 +419,7 @@ impl Error {
         }
     }
 
-    /// Whether it is certain that no backend saw the request.
+    /// Whether certainly no backend saw the request.
     #[must_use]
     pub fn nothing_sent(&self) -> bool {
         match self {

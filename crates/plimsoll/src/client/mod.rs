@@ -115,50 +115,53 @@ pub struct Terms {
     pub client: Holder,
 }
 
-/// Says, among the extensions of a request, that carrying it out twice is the same as once, whatever its method: so it may be sent again
-/// when a backend may have seen it.
+/// Marks a request as idempotent, in its extensions.
+///
+/// Such a request may be retried when a backend may have seen it, whatever its method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idempotent;
 
 impl Terms {
-    /// With another time to the head of the response.
+    /// Sets the time to the response head.
     #[must_use]
     pub fn within(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// With another time for which the response's body may be silent, as of a stream that has something to say now and then;
-    /// [`Duration::MAX`] for any time.
+    /// Sets the longest pause of the response body; [`Duration::MAX`] for no limit, as for a stream
+    /// with rare messages.
     #[must_use]
     pub fn with_body_idle_timeout(mut self, timeout: Duration) -> Self {
         self.body_idle_timeout = Some(timeout);
         self
     }
 
-    /// As critical as this, whatever its headers say: they are made to say the same, so that it is so in its backend, too.
+    /// Sets the criticality, and replaces the claims in the headers by it.
     #[must_use]
     pub fn with_criticality(mut self, criticality: Criticality) -> Self {
         self.criticality = Some(criticality);
         self
     }
 
-    /// As batch work, through this gate: it waits for credit, neither the throttle nor the budget for retries is asked, and what a backend turns away
-    /// waits again. The time that it may take counts anew for each attempt, and not while it waits.
+    /// Sends the request as batch work through this gate.
+    ///
+    /// It waits for credit. The throttle and the retry budget do not apply, and a shed request is
+    /// queued again. Its timeout counts anew for each attempt, and not while it waits.
     #[must_use]
     pub fn through(mut self, batch: Batch) -> Self {
         self.batch = Some(batch);
         self
     }
 
-    /// On behalf of this client, which leaves some slots for others.
+    /// Sends the request for this client. A client leaves some slots to others.
     #[must_use]
     pub fn on_behalf_of(mut self, client: Holder) -> Self {
         self.client = client;
         self
     }
 
-    /// Telling `informational` of interim responses.
+    /// Passes interim responses to `informational`.
     #[must_use]
     pub fn telling(mut self, informational: Informational) -> Self {
         self.informational = Some(informational);
@@ -187,16 +190,19 @@ struct Inner<B> {
 }
 
 impl<B: RequestBody> Client<B> {
-    /// A client with connections of its own to the backends of `cluster`. Made on a runtime, it begins
-    /// to open them at once; made elsewhere, with its first request.
+    /// A client with connections of its own to the backends of `cluster`.
+    ///
+    /// On a runtime it opens them at once, otherwise with its first request.
     #[must_use]
     pub fn new(cluster: &Cluster) -> Self {
         Self::with_cap(cluster, None)
     }
 
-    /// The same with at most so many HTTP/1 connections in all, idle ones included, and none that nobody has asked for yet. For
-    /// requests of which there are never more at a time, as those through one [`Batch`] are. (Over HTTP/2 requests share connections, and there is about
-    /// one to each backend.)
+    /// A client with a limit on its HTTP/1 connections, idle ones included. It opens none in
+    /// advance.
+    ///
+    /// It is for a bounded number of requests, as through one [`Batch`]. Over HTTP/2 requests share
+    /// connections, about one to each backend.
     #[must_use]
     pub fn capped(cluster: &Cluster, connections: NonZeroUsize) -> Self {
         Self::with_cap(cluster, Some(connections))
@@ -211,13 +217,13 @@ impl<B: RequestBody> Client<B> {
         client
     }
 
-    /// The cluster that requests go to.
+    /// The cluster of this client.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.inner.cluster
     }
 
-    /// Its connections to backends now, idle ones included.
+    /// The current number of connections to backends, idle ones included.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.inner.pool.connections()
@@ -235,7 +241,7 @@ impl<B: RequestBody> Client<B> {
         send::send(self, request, Terms::default(), None)
     }
 
-    /// The same, on other terms than the configured ones.
+    /// Sends `request` on other terms than the configured ones.
     ///
     /// # Errors
     ///
@@ -248,7 +254,9 @@ impl<B: RequestBody> Client<B> {
         send::send(self, request, terms, None)
     }
 
-    /// The same, adding to `told` each attempt that failed and what came of it, whether the request is answered in the end or not.
+    /// Sends `request`, and adds each failed attempt with its next step to `told`.
+    ///
+    /// It does so whether or not the request is answered in the end.
     ///
     /// # Errors
     ///

@@ -22,20 +22,20 @@ use plimsoll_wire::grpc::Code;
 use plimsoll_wire::headers::GRPC_RETRY_PUSHBACK_MS;
 use plimsoll_wire::shed::{Retry, Shed, ShedReason, says_no_more_than_no_retry};
 
-/// An answer by which a backend did not serve a request.
+/// An answer of a backend without service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Of the answer.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// Of a gRPC answer.
+    /// The gRPC code.
     pub code: Option<Code>,
-    /// Why, if it says so in a way that is known.
+    /// The reason, if the answer states a known one.
     pub why: Option<ShedReason>,
-    /// Whether and where to try again.
+    /// The advice on retrying.
     pub retry: Retry,
-    /// How long to wait first.
+    /// The time before a retry.
     pub after: Option<Duration>,
-    /// The request was not carried out, whatever its method.
+    /// The request was certainly not carried out, whatever its method.
     pub is_certain: bool,
 }
 

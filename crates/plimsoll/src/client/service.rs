@@ -24,7 +24,8 @@ use super::body::ResponseBody;
 use super::error::Error;
 use super::pool::RequestBody;
 
-/// The body of a response of the client as a tower service. That of a gRPC call ends with trailers even if it fails.
+/// The response body of the client as a tower service. A gRPC call ends with trailers even if it
+/// fails.
 pub struct ServiceBody {
     /// `None` when it has failed, and where there was no response.
     source: Option<ResponseBody>,
@@ -62,13 +63,13 @@ fn unanswered(error: Error) -> Response<ServiceBody> {
 }
 
 impl ServiceBody {
-    /// The backend that the response comes from, or that a call without one failed at, if it was at one.
+    /// The backend of the response, or of the failed call.
     #[must_use]
     pub fn backend_address(&self) -> Option<SocketAddr> {
         self.backend
     }
 
-    /// Attempts that were made, the one that was answered included.
+    /// The number of attempts, with the answered one.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts

@@ -9,25 +9,25 @@ use std::time::Duration;
 use super::error::Error;
 use super::refused::Refused;
 
-/// An attempt at a backend by which the request was not served.
+/// A failed attempt at a backend.
 #[derive(Clone, Debug)]
 pub struct FailedAttempt {
-    /// Where; `None` if it is no backend any more.
+    /// The backend; `None` if it was removed since.
     pub backend: Option<SocketAddr>,
-    /// When it had failed, since the request came.
+    /// The time from the request's arrival to the failure.
     pub after: Duration,
-    /// Why it failed.
+    /// The reason.
     pub failure: Failure,
-    /// What came of it.
+    /// The next step.
     pub next: Next,
 }
 
-/// Why an attempt failed.
+/// The reason why an attempt failed.
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// There was no answer.
     Error(Error),
-    /// The answer was that the backend did not serve the request.
+    /// The backend answered without service.
     Refused(Refused),
 }
 
@@ -51,45 +51,45 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What comes of an attempt that failed.
+/// The step after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Next {
-    /// Nothing had been sent: another backend was asked.
+    /// Nothing had been sent: the request goes to another backend.
     Elsewhere,
-    /// It was tried again, within the budget for that.
+    /// The request was retried, within the retry budget.
     Retried,
-    /// It is batch work, and waits again.
+    /// The request is batch work, and is queued again.
     Queued,
-    /// Another attempt of it was out, or its answer there, and is what counts.
+    /// Another attempt was in flight or answered, and counts instead.
     Hedged,
-    /// Why it was not.
+    /// No retry, for this reason.
     GivenUp(GivenUp),
 }
 
-/// Why a request is not tried again.
+/// The reason why a request is not retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GivenUp {
-    /// No other backend was left to ask, or none that has room.
+    /// No other backend is left, or none has headroom.
     NoOther,
-    /// As many were asked as may be.
+    /// Attempts exhausted.
     TooMany,
-    /// No time was left.
+    /// No time left.
     TooLate,
-    /// The backend may have carried it out, and doing so twice may not be the same as once.
+    /// The backend may have carried it out, and doing so twice may do harm.
     MayBeSeen,
-    /// What was sent of its body is not kept.
+    /// The sent part of the body was not kept.
     BodyIsGone,
-    /// The backend said not to.
+    /// The backend advised against a retry.
     ToldNotTo,
-    /// The backend said when to come again, which is later than anybody waits.
+    /// The backend asked for a longer wait than is allowed.
     TooLong,
-    /// So many requests were tried again lately that one more would only add load.
+    /// Retry budget exhausted.
     NoBudget,
-    /// The cluster turns so many away that requests are held back.
+    /// Requests to this cluster are throttled.
     HeldBack,
-    /// Every other backend would fail as well.
+    /// Any other backend would fail as well.
     Final,
 }
 
@@ -127,7 +127,7 @@ impl GivenUp {
 }
 
 impl Next {
-    /// In words.
+    /// A phrase for people.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {

@@ -1,11 +1,11 @@
-//! Where the list of a cluster's backends comes from.
+//! Sources of the list of a cluster's backends.
 //!
-//! A source of membership is anything that yields whole lists: each list replaces the one before,
-//! and [`Cluster::update`](crate::client::Cluster::update) works out what came and what went. Whole
-//! lists, not differences, because every real source (a file, a DNS answer, a watch that was cut off)
-//! gives whole lists, and a difference that was lost would be wrong for ever.
+//! A source yields whole lists. Each list replaces the one before, and
+//! [`Cluster::update`](crate::client::Cluster::update) derives the changes. Every real source (a
+//! file, a DNS answer, an interrupted watch) gives whole lists, and a lost difference would be
+//! wrong for ever.
 //!
-//! Today there are two sources, both of one list: addresses written down, and names resolved once at
+//! There are two sources today, both of one list: fixed addresses, and names resolved once at
 //! start. A source that changes is a [`Discover`] that yields more than once.
 
 use std::future::Future;
@@ -16,23 +16,24 @@ use std::{fmt, io};
 use http::uri::Authority;
 use plimsoll_core::Weight;
 
-/// One backend as a source names it.
+/// One backend in the list of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
-    /// Where it listens.
+    /// The address that it listens at.
     pub address: SocketAddr,
-    /// How much it is meant to take, relative to its fellows.
+    /// Its capacity relative to the other backends.
     pub weight: Weight,
-    /// What requests that name no host are sent with; without, the address.
+    /// The host of requests that name none. `None`: the address.
     pub authority: Option<Authority>,
-    /// What fails together with it: its zone or rack. Subsets are spread over zones.
+    /// Its failure domain: a zone or rack. Subsets are spread over zones.
     pub zone: Option<Arc<str>>,
-    /// Where it is as far as nearness goes: its datacenter, say. Counts where the cluster has an order of localities.
+    /// Its place for nearest-first routing, such as a datacenter. Has an effect where the cluster
+    /// orders localities.
     pub locality: Option<Arc<str>>,
 }
 
 impl Endpoint {
-    /// An ordinary backend at `address`.
+    /// A backend at `address` with default settings.
     #[must_use]
     pub const fn new(address: SocketAddr) -> Self {
         Self { address, weight: Weight::ONE, authority: None, zone: None, locality: None }
@@ -77,7 +78,7 @@ pub trait Discover: Send {
 pub struct Fixed(Option<Vec<Endpoint>>);
 
 impl Fixed {
-    /// Yields these once.
+    /// A source that yields these backends once.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<Endpoint>>) -> Self {
         Self(Some(endpoints.into_iter().map(Into::into).collect()))
     }
@@ -89,12 +90,12 @@ impl Discover for Fixed {
     }
 }
 
-/// A name that has no address.
+/// A name that cannot be resolved.
 #[derive(Debug)]
 pub struct ResolveError {
-    /// The name as it was given.
+    /// The name as given.
     pub name: String,
-    /// What the resolver said; `None` when it gave an empty answer.
+    /// The resolver's error. `None` for an empty answer.
     pub cause: Option<io::Error>,
 }
 
@@ -109,14 +110,15 @@ impl fmt::Display for ResolveError {
 
 impl std::error::Error for ResolveError {}
 
-/// Looks `host:port` names up, once, with the system's resolver. A name with several addresses is
-/// several backends. Addresses are sorted within a name, because resolvers rotate them and the order
-/// must not look like a change.
+/// Resolves `host:port` names once, with the system's resolver.
+///
+/// A name with several addresses is several backends. They are sorted by address within a name,
+/// because resolvers rotate them and the order must not look like a change.
 ///
 /// # Errors
 ///
-/// When a name cannot be resolved: all or nothing, since a cluster that silently lacks half of its
-/// backends is worse than a start that fails.
+/// If any name cannot be resolved: a cluster that silently lacks half of its backends is worse than
+/// a start that fails.
 pub async fn resolve(names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Vec<Endpoint>, ResolveError> {
     let mut endpoints: Vec<Endpoint> = Vec::new();
     for name in names {

@@ -67,29 +67,29 @@ struct Counts {
     malformed: AtomicU64,
 }
 
-/// What became of the requests that asked a server, since its start.
+/// Admitted and shed requests of a server since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionCounts {
     /// By criticality, in the order of [`Criticality::ALL`].
     pub by_criticality: [Decided; Criticality::ALL.len()],
-    /// Values of criticality, deadline and attempt that could not be read.
+    /// Unreadable values of criticality, deadline and attempt.
     pub malformed: u64,
-    /// CPU time that requests used themselves.
+    /// CPU time charged to requests.
     pub charged: Duration,
 }
 
-/// What became of requests of one criticality.
+/// Admitted and shed requests of one criticality.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// Taken on.
+    /// Admitted.
     pub admitted: u64,
-    /// Turned away: there was more to do than could be done.
+    /// Shed because of overload.
     pub overloaded: u64,
-    /// The same, and told not to try elsewhere either.
+    /// The same, with the advice not to retry elsewhere either.
     pub overloaded_no_retry: u64,
-    /// Turned away: they could not have been answered in time.
+    /// Shed because no answer was possible before the deadline.
     pub deadline: u64,
-    /// Turned away: their customers had used up what they may.
+    /// Shed because the customer was over its quota.
     pub quota: u64,
 }
 

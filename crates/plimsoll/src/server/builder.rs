@@ -1,4 +1,4 @@
-//! What can be set about a server's layer, and what it is by default.
+//! The settings of a server's layer, with their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::places::Places;
 use super::report::{ReportSource, Reporter};
 use crate::system::LEAST_CPUS;
 
-/// What can be set about a [`ServerLayer`].
+/// The settings of a [`ServerLayer`].
 #[must_use]
 pub struct ServerLayerBuilder {
     lifecycle: Lifecycle,
@@ -59,36 +59,42 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// The CPUs that 100% utilization stands for: by default all that the process may use; its control group's quota is looked at each
-    /// second, as it may be changed in place. A server that can only keep one thread busy is full at 1.0. At least a hundredth of a CPU.
+    /// The CPUs that 100% utilization stands for, at least a hundredth.
+    ///
+    /// By default all that the process may use. The quota of its control group is read again each
+    /// second. Set it to 1.0 for a server that can keep only one thread busy.
     pub fn cpus(mut self, cpus: f64) -> Self {
         self.cpus = cpus.is_finite().then(|| cpus.max(LEAST_CPUS));
         self
     }
 
-    /// Reports what `source` makes of the measured load.
+    /// Replaces the measured load in reports by the result of `source`.
     pub fn source(mut self, source: impl ReportSource) -> Self {
         self.source = Some(Box::new(source));
         self
     }
 
-    /// Answers GET and HEAD of `path` (`/readyz`, say): 200 while requests are welcome, else 503. By
-    /// default no path is taken from the service.
+    /// Answers GET and HEAD of `path`, such as `/readyz`: 200 while the server is ready, else 503.
+    ///
+    /// By default the layer takes no path from the service.
     pub fn readiness_path(mut self, path: impl Into<Arc<str>>) -> Self {
         self.readiness_path = Some(path.into());
         self
     }
 
-    /// What is done about too much load: by default [`Mode::Protect`]. `None`: nothing, and no cost is measured;
-    /// requests still have their [`RequestContext`](super::RequestContext).
+    /// The reaction to overload: by default [`Mode::Protect`].
+    ///
+    /// `None` sheds nothing and measures no cost. Requests still have their
+    /// [`RequestContext`](super::RequestContext).
     pub fn admission(mut self, mode: impl Into<Option<Mode>>) -> Self {
         self.admission = mode.into();
         self
     }
 
-    /// What the server expects of a load that it does not know yet: by default [`Outlook::Optimistic`]. With
-    /// [`Outlook::Pessimistic`] there is never more work than its line allows, whatever comes at once; what a request may cost is
-    /// kept free for it, and so some of the CPU is not used.
+    /// The assumption about load of unknown cost: by default [`Outlook::Optimistic`].
+    ///
+    /// With [`Outlook::Pessimistic`] the admitted work never exceeds its limit, not even in a
+    /// burst. The server reserves the CPU that a request may cost, so some CPU stays idle.
     ///
     /// ```
     /// use plimsoll::server::{Lifecycle, Outlook, ServerLayer};
@@ -100,15 +106,17 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// How far callers are believed. By default they are strangers: they may make their requests
-    /// less critical than [`Criticality::Critical`](plimsoll_core::Criticality::Critical) and not
-    /// more. Their attempt counts are not read (unless they are trusted with a
-    /// [`customer_header`](Self::customer_header)). With [`Trust::Full`] both claims are believed.
-    /// Use it only where all callers are services of your own, or a proxy of your own that caps
-    /// strangers' claims. One believed caller can have the requests of all others shed.
+    /// The trust in the claims of callers. By default they are strangers.
     ///
-    /// A claim that is not believed is replaced in the headers of the request, so that the service does not pass it on. Deadlines are
-    /// believed of everybody: a short one harms its sender alone.
+    /// A stranger may make its requests less critical than
+    /// [`Criticality::Critical`](plimsoll_core::Criticality::Critical), but not more. Its attempt
+    /// counts are ignored, unless it is trusted with a [`customer_header`](Self::customer_header).
+    /// With [`Trust::Full`] both claims count. Use it only where all callers are services of your
+    /// own, or a proxy of your own that caps strangers' claims: one trusted caller can have the
+    /// requests of all others shed.
+    ///
+    /// The layer replaces an untrusted claim in the request's headers, so that the service does not
+    /// pass it on. Deadlines always count, because a short one harms its sender alone.
     ///
     /// ```
     /// use plimsoll::server::{Lifecycle, ServerLayer, Trust};
@@ -120,38 +128,45 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// Sets the same, and the criticality of requests without a claim, or with one that is not
-    /// believed.
+    /// The trust in callers, and the criticality of requests without a trusted claim.
     pub fn criticality(mut self, classifier: Classifier) -> Self {
         self.rules.classifier = classifier;
         self
     }
 
-    /// The customer of a request is named by this header, once: a request that names two has none.
-    /// Set it only where its senders are trusted: customers that take others' names take their
-    /// shares. By default all requests are of one customer.
+    /// The header that names the customer of a request.
+    ///
+    /// A request with two such headers has no customer. Set it only where senders are trusted: a
+    /// customer that takes the name of another takes its share. By default all requests are of one
+    /// customer.
     pub fn customer_header(mut self, header: HeaderName) -> Self {
         self.rules.customer_header = Some(header);
         self
     }
 
-    /// The customer of a request is named by this rule: from a verified token, say. Where it names none, the header does.
+    /// A rule that names the customer of a request, for example from a verified token.
     ///
-    /// What is sent with [`plimsoll::client`](crate::client) on its behalf names it in [`customer_header`](Self::customer_header), or where
-    /// [`Customer::carried_in`] says; where neither is set, it names none.
+    /// Where it returns `None`, the [`customer_header`](Self::customer_header) counts. Requests
+    /// that [`plimsoll::client`](crate::client) sends on behalf of the customer carry its name in
+    /// that header, or in the one of [`Customer::carried_in`]. Where neither is set they carry
+    /// none.
     pub fn customer_by(mut self, rule: impl Fn(RequestHead<'_>) -> Option<Customer> + Send + Sync + 'static) -> Self {
         self.rules.customer = Some(Box::new(rule));
         self
     }
 
-    /// Requests that have the same value in this header are of one cohort: under overload they are taken on or turned away together,
-    /// and so are they by all servers that have it so, in front of this one, beside it and behind. For tasks that ask several
-    /// times, and sessions, which are of use only as a whole. By default each request is by itself.
+    /// The header that names the cohort of a request: a session, or a task of several requests.
     ///
-    /// Only a header that your own edge sets, or takes off: which cohorts are in luck changes with each hour, but is no secret, and
-    /// strangers who may choose theirs find a lucky one. There have to be many: of a few, all may be in luck or none.
+    /// Under overload, all requests of a cohort are admitted, or all are shed, by all servers with
+    /// this setting. Use it where some requests of a session are of no use without the others. By
+    /// default each request is a cohort of its own.
     ///
-    /// What is sent with [`plimsoll::client`](crate::client) on behalf of a request carries its header on.
+    /// Use only a header that your own edge sets or removes. The draw of a cohort changes each
+    /// hour, but it is no secret: strangers that can choose a cohort find one that is admitted.
+    /// There have to be many cohorts: of a few, all may be admitted or none.
+    ///
+    /// Requests that [`plimsoll::client`](crate::client) sends on behalf of a request carry its
+    /// header.
     ///
     /// ```
     /// use http::HeaderName;
@@ -165,11 +180,12 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// The cohort of a request is named by this rule: by a verified token, or the number of a task, say. Where it names none,
-    /// [`cohort_header`](Self::cohort_header) does.
+    /// A rule that names the cohort of a request, for example from a verified token or a task
+    /// number.
     ///
-    /// What is sent with [`plimsoll::client`](crate::client) on behalf of the request names it in that header, or where
-    /// [`Cohort::carried_in`] says; where neither is set, it names none, and those behind know of no cohort.
+    /// Where it returns `None`, the [`cohort_header`](Self::cohort_header) counts. Requests that
+    /// [`plimsoll::client`](crate::client) sends on behalf of a request carry the cohort in that
+    /// header, or in the one of [`Cohort::carried_in`]. Where neither is set they carry none.
     pub fn cohort_by(mut self, rule: impl Fn(RequestHead<'_>) -> Option<Cohort> + Send + Sync + 'static) -> Self {
         self.rules.cohort = Some(Box::new(rule));
         self
@@ -211,52 +227,66 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// Requests for which `route` gives the same number are expected to cost alike. By default those of the same method and path do;
-    /// where paths hold names without end (`/users/7`), what comes before the name makes a better one.
+    /// The cost class of a request: requests of one number are expected to cost alike.
+    ///
+    /// By default the method and the path make the class. Where paths hold unbounded names
+    /// (`/users/7`), a class by the part before the name is better.
     pub fn route_by(mut self, route: impl Fn(RequestHead<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.rules.route = Some(Box::new(route));
         self
     }
 
-    /// Requests of which this says so are served whatever the load, and not charged. Health checks, reports and readiness are, in any case.
+    /// Requests that are always served, and not charged. Health checks, load reports and readiness
+    /// are.
     pub fn exempt(mut self, exempt: impl Fn(RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.rules.exempt = Some(Box::new(exempt));
         self
     }
 
-    /// A further measure of how loaded the server is, beside its CPU: 1 is as much as it can bear, from there on requests are turned
-    /// away. Asked about a hundred times a second, on the path of a request: it must not block.
+    /// A further load signal beside CPU. At 1 the server is full, and begins to shed.
+    ///
+    /// It is called about a hundred times a second, in the path of a request. It must not block.
     pub fn gauge(mut self, gauge: impl Fn() -> f64 + Send + Sync + 'static) -> Self {
         self.gauge = Some(Box::new(gauge));
         self
     }
 
-    /// From which used part of its memory on the server looks at whether that is running out: by default 90%; `None`: never. The memory is
-    /// that of its control group, else of the machine. While it would be full within ten seconds at the rate of late, there are fewer
-    /// requests in progress at a time; one that is always nearly full, as heaps and caches are, turns nobody away.
+    /// The used share of memory above which the server acts on memory growth: by default 90%.
+    ///
+    /// The memory is that of the control group, else of the machine. While it would be full within
+    /// ten seconds at the recent rate, the server lowers its limit on requests in progress. Memory
+    /// that is always nearly full, as with heaps and caches, sheds nothing. `None` turns the signal
+    /// off.
     pub fn memory(mut self, line: impl Into<Option<Ratio>>) -> Self {
         self.scarce.memory = line.into();
         self
     }
 
-    /// For which part of the time some task of the server's control group, else of the machine, may wait for a CPU (PSI, `some`): by
-    /// default that is not looked at, for a busy server that is well has somebody wait most of the time. Above it there are
-    /// fewer requests in progress at a time. For servers that share CPUs with what must not be slowed down.
+    /// The largest share of time in which a task may wait for a CPU (PSI, `some`): by default off.
+    ///
+    /// It is read for the control group, else for the machine. Above it the server lowers its limit
+    /// on requests in progress. It is for servers that share CPUs with work that must not be slowed
+    /// down: in a busy and healthy server some task waits most of the time.
     pub fn cpu_pressure(mut self, most: impl Into<Option<Ratio>>) -> Self {
         self.scarce.cpu_pressure = most.into();
         self
     }
 
-    /// The same for memory: the time that goes into getting back what was thrown out a moment ago. By default it is not looked at;
-    /// 10% is much. For servers whose memory may be swapped, or that work on files in memory.
+    /// The largest share of time in which a task may wait for memory (PSI, `some`): by default off.
+    ///
+    /// 10% is much. It is for servers whose memory may be swapped, or that work on files in memory.
     pub fn memory_pressure(mut self, most: impl Into<Option<Ratio>>) -> Self {
         self.scarce.memory_pressure = most.into();
         self
     }
 
-    /// At most so many requests are in progress at a time, and others wait for a place: by default there is no such limit. For what is
-    /// not CPU and is held by each, such as connections to a database. The most critical are next, and under overload the newest among
-    /// equals ([`Queue`](plimsoll_core::admit::Queue)). A response has its place until its body has ended.
+    /// The limit on requests in progress. Further requests wait for a slot. By default there is no
+    /// limit.
+    ///
+    /// It is for resources that each request holds, such as database connections. The most critical
+    /// request is next, and under overload the newest of them
+    /// ([`Queue`](plimsoll_core::admit::Queue)). A response holds its slot until its body has
+    /// ended.
     ///
     /// ```
     /// use plimsoll::server::{Lifecycle, QueueConfig, ServerLayer};

@@ -1,8 +1,8 @@
-//! Turning requests away several at a time, on threads that have nothing else to do.
+//! Sheds requests in batches, on threads that are otherwise idle.
 //!
-//! A request that is turned away costs a few microseconds, and the waking of a sleeping thread several times as much; at ten times what
-//! a server can do, the wakings are what it loses. A runtime that is given [`pause`] sleeps up to two milliseconds, while requests are
-//! turned away by the hundred, before it waits for the next:
+//! Shedding a request costs a few microseconds. Waking a thread for it costs several times as much,
+//! so at ten times the capacity the wake-ups are the loss. A runtime with this [`pause`] sleeps up
+//! to two milliseconds before it waits for more work, while requests are shed by the hundred:
 //!
 //! ```
 //! let runtime = tokio::runtime::Builder::new_current_thread()
@@ -12,7 +12,7 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! Threads that turn nothing away never pause. Source and figures: decision 26 in `docs/decisions/`.
+//! Threads that shed nothing never pause. Source and figures: decision 26 in `docs/decisions/`.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -25,8 +25,10 @@ thread_local! {
     static THREAD: RefCell<(Clock, Coalescing)> = RefCell::new((Clock::start(), Coalescing::default()));
 }
 
-/// This thread has turned a request away. [`ServerLayer`](super::ServerLayer) says so itself; this is for those who ask a gate of
-/// [`plimsoll_core`] on their own.
+/// Notes that this thread has shed a request.
+///
+/// [`ServerLayer`](super::ServerLayer) calls it by itself. It is for users of the gate in
+/// [`plimsoll_core`].
 pub fn turned_away(shed: &Shed) {
     // A thread that ends has no more to count.
     let _ = THREAD.try_with(|thread| {
@@ -35,8 +37,7 @@ pub fn turned_away(shed: &Shed) {
     });
 }
 
-/// Sleeps as long as this thread should, before it waits for something to do; most often not at all, at the price of a few
-/// instructions.
+/// Sleeps while this thread should shed in batches. Mostly returns at once.
 pub fn pause() {
     let pause = due();
     if !pause.is_zero() {

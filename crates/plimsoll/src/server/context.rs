@@ -1,4 +1,4 @@
-//! What is known of the request that is being served.
+//! The context of the request that is being served.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,24 +13,24 @@ use tokio::time::Instant;
 
 use super::cost;
 
-/// What is known of a request: in its extensions, and by [`current`] in all code that serves it.
+/// The context of a request: in its extensions, and by [`current`] in all code that serves it.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
-    /// How bad it is to lose it.
+    /// The criticality, as far as the caller is trusted with it.
     pub criticality: Criticality,
-    /// Whose it is.
+    /// The customer, if the request names one.
     pub customer: Option<Customer>,
-    /// What it is taken on or turned away together with.
+    /// The cohort, if the request names one.
     pub cohort: Option<Cohort>,
-    /// After this nobody wants an answer any more.
+    /// The time after which the caller no longer wants an answer.
     pub deadline: Option<Instant>,
-    /// Which attempt it is; 1 is the first.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// What its cost is remembered by.
     pub(super) kind: Kind,
 }
 
-/// Whose a request is.
+/// The customer of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Customer {
     name: HeaderValue,
@@ -39,14 +39,16 @@ pub struct Customer {
 }
 
 impl Customer {
-    /// The customer of this name; `None` if it holds what a header cannot.
+    /// The customer of this name. `None` if a header cannot hold the name.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         Some(Self { name: HeaderValue::from_str(name).ok()?, header: None })
     }
 
-    /// The same, and requests made on its behalf name it in `header`. Without this they do in the header that
-    /// [`customer_header`](super::ServerLayerBuilder::customer_header) tells of, if it was set.
+    /// Sets the header that carries the customer in requests sent on its behalf.
+    ///
+    /// By default it is the [`customer_header`](super::ServerLayerBuilder::customer_header), if
+    /// that is set.
     #[must_use]
     pub fn carried_in(self, header: HeaderName) -> Self {
         Self { header: Some(header), ..self }
@@ -59,7 +61,7 @@ impl Customer {
         names.next().is_none().then(|| Self { name, header: Some(header.clone()) })
     }
 
-    /// Its name, as bytes: what came from outside need not be text.
+    /// The name as bytes. A name from outside need not be text.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.name.as_bytes()
@@ -70,7 +72,7 @@ impl Customer {
     }
 }
 
-/// What a request is taken on or turned away together with under overload: the session of a user, or all calls of one task.
+/// A cohort: requests that are admitted or shed together, such as a session or all calls of a task.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cohort {
     key: HeaderValue,
@@ -79,15 +81,17 @@ pub struct Cohort {
 }
 
 impl Cohort {
-    /// The cohort of this key, such as the name of a session; `None` if it is empty, or holds what a header cannot.
+    /// The cohort of this key, such as a session name. `None` if a header cannot hold it.
     #[must_use]
     pub fn new(key: &str) -> Option<Self> {
         let key = HeaderValue::from_str(key).ok().filter(|key| !key.is_empty())?;
         Some(Self { key, header: None })
     }
 
-    /// The same, and requests made on its behalf name it in `header`. Without this they do in the header that
-    /// [`cohort_header`](super::ServerLayerBuilder::cohort_header) tells of, if it was set.
+    /// Sets the header that carries the cohort in requests sent on its behalf.
+    ///
+    /// By default it is the [`cohort_header`](super::ServerLayerBuilder::cohort_header), if that is
+    /// set.
     #[must_use]
     pub fn carried_in(self, header: HeaderName) -> Self {
         Self { header: Some(header), ..self }
@@ -98,7 +102,7 @@ impl Cohort {
         Some(Self { key, header: Some(header.clone()) })
     }
 
-    /// Its key, as bytes: what came from outside need not be text.
+    /// The key as bytes. A key from outside need not be text.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.key.as_bytes()
@@ -121,36 +125,41 @@ impl fmt::Debug for Cohort {
     }
 }
 
-/// The head of a request, for rules of your own.
+/// The head of a request, the argument of rules.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RequestHead<'a> {
-    /// Its method.
+    /// The method.
     pub method: &'a Method,
-    /// What it asks for.
+    /// The target.
     pub uri: &'a Uri,
-    /// Its headers.
+    /// The headers.
     pub headers: &'a HeaderMap,
 }
 
-/// The request that is being served by the code that calls this: in a service within a
-/// [`ServerLayer`](super::ServerLayer), in the body of its response, and in tasks started by [`spawn`](super::spawn) and
-/// [`spawn_blocking`](super::spawn_blocking).
+/// The request that the calling code serves.
+///
+/// Known in a service within a [`ServerLayer`](super::ServerLayer), in the body of its response,
+/// and in tasks started by [`spawn`](super::spawn) and [`spawn_blocking`](super::spawn_blocking).
 #[must_use]
 pub fn current() -> Option<RequestContext> {
     Some(cost::current()?.context.clone())
 }
 
-/// How near the server is to turning away requests as critical as the one that is being served: whoever can answer at less cost
-/// had better do so. [`Pressure::None`] outside of requests.
+/// How close the server is to shedding requests as critical as the current one.
+///
+/// A handler under pressure should answer at less cost if it can. [`Pressure::None`] outside of
+/// requests.
 #[must_use]
 pub fn pressure() -> Pressure {
     cost::current().map_or(Pressure::None, |request| request.pressure())
 }
 
-/// Charges so much of something to the request that is being served: tokens, rows, bytes read, by a name of your own. It stands in the
-/// `request_cost` of its load report beside `cpu`, which is measured and cannot be charged; of what is charged several times,
-/// the sum does. Outside of requests, and where no cost is measured (of exempt requests, and without admission), nothing happens.
+/// Charges the current request for a resource of your own: tokens, rows, bytes read.
+///
+/// The sum by name stands in the `request_cost` of its load report, beside the measured `cpu`,
+/// which cannot be charged. Has no effect outside of requests, for exempt requests and without
+/// admission.
 ///
 /// ```
 /// plimsoll::server::charge("tokens", 812.0);
@@ -161,8 +170,9 @@ pub fn charge(name: impl Into<Cow<'static, str>>, amount: f64) {
     }
 }
 
-/// CPU time that the request which is being served has used so far, the running section not included. `None` outside of requests, and
-/// where no cost is measured.
+/// CPU time that the current request has used so far, without the running section.
+///
+/// `None` outside of requests, for exempt requests and without admission.
 #[must_use]
 pub fn used() -> Option<Duration> {
     Some(charged()?.used())

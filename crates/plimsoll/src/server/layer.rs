@@ -1,21 +1,25 @@
-//! The tower layer that makes a service protect itself, and tell its clients how it is.
+//! The tower layer that protects a service from overload and reports its load.
 //!
-//! Around any `http` service: hyper's, axum's, tonic's. A request comes in, and is told apart ([`classify`](super::classify)); the gate
-//! ([`admission`](super::admission)) takes it on or turns it away before its body is read; what it uses is measured until its response has
-//! ended ([`cost`](super::cost)). Where only so many are to be in progress at a time, it first waits for its place
-//! ([`places`](super::places)): the gate is to know what is served, not what may be. Health checks, reports out of band and what the
-//! owner exempts pass beside both. Whether the service is ready is asked last ([`served`](super::served)).
+//! It wraps any `http` service: hyper's, axum's, tonic's. The way of a request:
 //!
-//! Each response gets the load report, as a
-//! header, or as a trailer when it is gRPC; failed ones too, because a client that hears nothing from
-//! a failing backend would believe its last good word. A lame duck's HTTP/1 responses close their
-//! connection, which is the only way that HTTP/1 has of saying "go elsewhere" without failing a
-//! request. (HTTP/2 says it by GOAWAY, which is the connection's matter: see
-//! [`serve`](super::serve).)
+//! 1. It is classified ([`classify`](super::classify)).
+//! 2. With a limit on requests in progress, it waits for its slot ([`places`](super::places)). Waiting
+//!    comes before admission, because the gate measures running requests.
+//! 3. The gate ([`admission`](super::admission)) admits it, or sheds it before its body is read.
+//! 4. The inner service is polled for readiness last ([`served`](super::served)).
+//! 5. Its CPU usage is measured until its response has ended ([`cost`](super::cost)).
 //!
-//! What counts as failed: a status of 500 or more, a gRPC code that blames the server
-//! ([`Code::is_failure`](plimsoll_wire::grpc::Code::is_failure)), a request that was shed, an error of the service or of the body. A body
-//! that the client gave up on does not.
+//! Health checks, out-of-band reports and exempt requests skip steps 2 and 3.
+//!
+//! Each response carries the load report: as a header, or as a trailer for gRPC. Failed responses
+//! carry it too, because a client that got no report from a failing backend would act on an old
+//! one. A lame duck closes the connection with each HTTP/1 response, the only way to redirect an
+//! HTTP/1 client without failing a request. HTTP/2 has GOAWAY, which belongs to the connection: see
+//! [`serve`](super::serve).
+//!
+//! A request counts as failed by a status of 500 or more, a gRPC code that blames the server
+//! ([`Code::is_failure`](plimsoll_wire::grpc::Code::is_failure)), a shed answer, or an error of the
+//! service or of the response body. A body that the client abandoned is no failure.
 
 use std::fmt;
 use std::sync::Arc;
@@ -60,43 +64,45 @@ pub struct ServerLayer {
 }
 
 impl ServerLayer {
-    /// A layer that protects the server whose life `lifecycle` is, and reports what it measures.
+    /// A layer with default settings for the server with this lifecycle.
     #[must_use]
     pub fn new(lifecycle: Lifecycle) -> Self {
         Self::builder(lifecycle).build()
     }
 
-    /// The same, with settings.
+    /// A layer with settings.
     pub fn builder(lifecycle: Lifecycle) -> ServerLayerBuilder {
         ServerLayerBuilder::new(lifecycle)
     }
 
-    /// The life of the server that this layer reports on.
+    /// The lifecycle of the server.
     #[must_use]
     pub fn lifecycle(&self) -> &Lifecycle {
         &self.reporter.lifecycle
     }
 
-    /// What the server would report now.
+    /// The current load report.
     #[must_use]
     pub fn load(&self) -> LoadReport {
         LoadReport::from(&self.reporter.report())
     }
 
-    /// What became of the requests that came so far; all zero without admission.
+    /// The admitted and shed requests since the start. All zero without admission.
     #[must_use]
     pub fn admission(&self) -> AdmissionCounts {
         self.gate.as_ref().map_or_else(AdmissionCounts::default, |gate| gate.counts())
     }
 
-    /// How loaded the server is by each of its signals, and which one has it turn requests away. `None` without admission.
+    /// The load by each signal, and the signal that causes shedding. `None` without admission.
     #[must_use]
     pub fn loads(&self) -> Option<Loads> {
         self.gate.as_ref().map(|gate| gate.loads())
     }
 
-    /// Whether what is turned away is as it should be: the verdict, what was offered, admitted and shed lately, by whom, and the
-    /// CPUs that would have been enough. Costs are those that were expected when the requests came. `None` without admission.
+    /// The shedding report: a verdict, the offered, admitted and shed load, and the CPUs that
+    /// suffice.
+    ///
+    /// Costs are those expected when the requests came. `None` without admission.
     #[must_use]
     pub fn throttling(&self) -> Option<Summary> {
         self.gate.as_ref().map(|gate| gate.throttling())
@@ -111,7 +117,7 @@ impl<S> Layer<S> for ServerLayer {
     }
 }
 
-/// A service within a [`ServerLayer`].
+/// A service inside a [`ServerLayer`].
 #[derive(Clone)]
 pub struct ServerService<S> {
     inner: S,
@@ -130,7 +136,7 @@ where
     type Error = S::Error;
     type Future = ResponseFuture<S, ReqBody>;
 
-    /// Always ready: whoever waits for the inner service has come, is to be counted, and may be turned away or answered without it.
+    /// Always ready: a request that waits for the inner service counts, and may be shed.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }

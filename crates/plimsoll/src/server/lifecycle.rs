@@ -1,17 +1,16 @@
-//! Where a server stands between its start and its end, and when it may end.
+//! The phases of a server, and the condition under which it may end.
 //!
 //! A server that stops at SIGTERM fails the requests that its clients are sending at that moment.
-//! So it becomes a *lame duck* first: it tells everyone to send new requests elsewhere, and serves
-//! what is in flight and what still arrives. It may end when nothing has been in flight for `quiet`,
-//! but not before `announce`, because a client hears of the lame duck only with its next response,
-//! health check or GOAWAY. After `drain` it ends in any case: a stream may go on for ever.
+//! So it becomes a *lame duck* first: it asks clients to send new requests elsewhere, and still
+//! serves every request. It may end when no request was in flight for `quiet`, but not before
+//! `announce`: a client learns of the lame duck only with its next response, health check or
+//! GOAWAY. After `drain` it ends in any case, because a stream may never end.
 //!
-//! Phases go one way: starting, serving, lame duck, drained. A server that is starting wants no
-//! requests either, but connections are welcome, so that clients connect while it warms up.
+//! Phases go one way: starting, serving, lame duck, drained. A starting server wants no requests,
+//! but accepts connections, so that clients connect during the warm-up.
 //!
-//! Requests are counted by whoever serves them ([`Lifecycle::begin`]; the
-//! [`ServerLayer`](super::ServerLayer) does). Health checks and streams of reports are not counted:
-//! they would keep a lame duck alive for ever.
+//! The [`ServerLayer`](super::ServerLayer) counts requests by [`Lifecycle::begin`]. Health checks
+//! and streams of load reports do not count: they would keep a lame duck alive for ever.
 
 use std::io;
 use std::pin::pin;
@@ -31,28 +30,28 @@ use crate::clock;
 mod neglect;
 mod shutdown;
 
-/// Where a server stands. The order is that of its life.
+/// The phase of a server, in the order of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Phase {
-    /// Not ready yet: connect, but send no requests.
+    /// Not ready yet: clients may connect, but should send no requests.
     Starting,
-    /// Requests are welcome.
+    /// Ready for requests.
     Serving,
-    /// Going away: serves what arrives, and asks for no more.
+    /// Draining: serves every request, and asks for no new ones.
     LameDuck,
-    /// Its last request is done, or was given up.
+    /// Its last request has ended, or was abandoned.
     Drained,
 }
 
 impl Phase {
-    /// Whether new requests are welcome.
+    /// Whether the server wants new requests.
     #[must_use]
     pub fn is_serving(self) -> bool {
         self == Self::Serving
     }
 
-    /// Its name in logs and in answers to readiness checks.
+    /// The name in logs and in answers to readiness checks.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -64,23 +63,23 @@ impl Phase {
     }
 }
 
-/// How long a lame duck waits for what.
+/// The time limits of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainConfig {
-    /// It ends once nothing was in flight for this long.
+    /// The drain ends once no request was in flight for this long.
     pub quiet: Duration,
-    /// It stays at least this long, so that every client has heard.
+    /// The drain lasts at least this long, so that every client hears of it.
     pub announce: Duration,
-    /// It stays at most this long.
+    /// The drain lasts at most this long.
     pub drain: Duration,
 }
 
 impl DrainConfig {
-    /// Long beside the gaps between requests of a client that has not heard yet.
+    /// Long beside the gaps between the requests of a client that has not heard yet.
     pub const DEFAULT_QUIET: Duration = Duration::from_millis(500);
     /// Many round trips, even across the world; short beside a rolling restart.
     pub const DEFAULT_ANNOUNCE: Duration = Duration::from_secs(1);
-    /// What Kubernetes gives before it kills; SRE practice is 10 to 150 s.
+    /// The time that Kubernetes gives before it kills. SRE practice is 10 to 150 s.
     pub const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 }
 
@@ -90,24 +89,24 @@ impl Default for DrainConfig {
     }
 }
 
-/// How a lame duck came to its end.
+/// The way in which a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrainEnd {
-    /// Nothing was in flight any more.
+    /// No request was in flight.
     Quiet,
-    /// The time was up; so many requests were still in flight.
+    /// The time was up.
     Overdue {
-        /// Requests in flight; where none were, connections that had still to send of their responses.
+        /// Requests in flight, or if there were none, connections with unsent response data.
         unfinished: u64,
     },
-    /// It was told to end at once; so many requests were still in flight.
+    /// The server was told to end at once.
     CutShort {
-        /// Requests in flight; where none were, connections that had still to send of their responses.
+        /// Requests in flight, or if there were none, connections with unsent response data.
         unfinished: u64,
     },
 }
 
-/// The life of one server. A handle: clones are the same life.
+/// The life of one server. Clones are handles to the same life.
 #[derive(Clone, Debug)]
 pub struct Lifecycle(Arc<Inner>);
 
@@ -155,17 +154,17 @@ impl Lifecycle {
         }))
     }
 
-    /// The server wants requests from now on. Without effect on a lame duck.
+    /// The server wants requests from now on. Has no effect on a lame duck.
     pub fn ready(&self) {
         self.advance(Phase::Serving);
     }
 
-    /// The server is going away. Everyone is told, and nothing is refused.
+    /// Starts the drain: clients are asked to go elsewhere, and nothing is refused.
     pub fn lame_duck(&self) {
         self.advance(Phase::LameDuck);
     }
 
-    /// The server ends now, whatever is in flight.
+    /// Ends the server at once, even with requests in flight.
     pub fn end_now(&self) {
         self.0.cut_short.store(true, Ordering::SeqCst);
         self.advance(Phase::Drained);
@@ -173,7 +172,7 @@ impl Lifecycle {
         self.0.phase.send_modify(|_| ());
     }
 
-    /// Waits until it ends whatever is in flight.
+    /// Waits for [`end_now`](Self::end_now).
     pub(super) async fn cut_short(&self) {
         let _ = self.subscribe().wait_for(|_| self.0.cut_short.load(Ordering::SeqCst)).await;
     }
@@ -193,7 +192,7 @@ impl Lifecycle {
         });
     }
 
-    /// Where the server stands. Cheap enough for every request.
+    /// The current phase. Cheap enough for every request.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.0.phase_now.load(Ordering::SeqCst) {
@@ -204,7 +203,7 @@ impl Lifecycle {
         }
     }
 
-    /// Told of each change of phase.
+    /// Receives each change of the phase.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Phase> {
         self.note_awaited();
@@ -245,12 +244,15 @@ impl Lifecycle {
         self.0.begun.load(Ordering::SeqCst).saturating_sub(ended)
     }
 
-    /// SIGTERM or SIGINT makes the server a lame duck; a second of either, not just after the first, ends it at once.
+    /// Starts the drain at SIGTERM or SIGINT. A second signal, 100 ms or more after the first, ends
+    /// at once.
     ///
-    /// Both are caught from when this returns. Call it once, within a tokio runtime.
+    /// Both are caught from when this returns. Call it once, within a tokio runtime. The process
+    /// ends only if a task awaits the drain: [`serve`](super::serve), [`shutdown`](Self::shutdown)
+    /// or [`drained`](Self::drained).
     ///
     /// # Errors
-    /// When the signals cannot be caught.
+    /// If the signals cannot be caught.
     #[cfg(unix)]
     pub fn on_sigterm(&self) -> io::Result<()> {
         let signals = EndSignals::new()?;
@@ -282,13 +284,15 @@ impl Lifecycle {
         self.0.neglect.on_end_due();
     }
 
-    /// Waits until the server may end: it became a lame duck, and then any of the conditions in
-    /// `config` came true. Its phase is *drained* from then on.
+    /// Waits until the server may end: it became a lame duck, and a condition of `config` came
+    /// true.
     ///
-    /// [`serve`](super::serve) waits for this by itself. With another server, close the listener
-    /// when this returns, then end the connections in good order (GOAWAY; no keep-alive), and leave them the rest of
-    /// `config.drain` for it: a request is over when its server has taken the last of its response, which may
-    /// be long before a slow client has.
+    /// The phase is *drained* from then on. [`serve`](super::serve) awaits this by itself;
+    /// [`shutdown`](Self::shutdown) is the same for axum's and tonic's servers. In an accept loop
+    /// of your own, close the listener when this returns. Then close the connections gracefully
+    /// (GOAWAY; no keep-alive), and give them the rest of `config.drain`. A request is over when
+    /// its server has taken the last of its response, which may be long before a slow client has
+    /// it.
     pub async fn drained(&self, config: &DrainConfig) -> DrainEnd {
         self.note_awaited();
         self.reached(Phase::LameDuck).await;

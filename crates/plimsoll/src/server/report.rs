@@ -22,10 +22,12 @@ use super::cpu;
 use super::lifecycle::Lifecycle;
 use crate::clock::Clock;
 
-/// Changes what a server says of its load.
+/// Replaces the measured load in the reports of a server.
 pub trait ReportSource: Send + Sync + 'static {
-    /// What to report instead of `measured`. Called every [`REUSE_FOR`](plimsoll_core::report::REUSE_FOR) at
-    /// most, on the path of a response: it must not block.
+    /// The load to report instead of `measured`.
+    ///
+    /// Called at most every [`REUSE_FOR`](plimsoll_core::report::REUSE_FOR), in the path of a
+    /// response. It must not block.
     fn report(&self, measured: LoadReport) -> LoadReport;
 }
 

@@ -24,7 +24,7 @@ use super::report::{Arrival, Reporter};
 use super::served::Served;
 
 pin_project! {
-    /// The response to come from a [`ServerService`](super::ServerService).
+    /// The response future of a [`ServerService`](super::ServerService).
     pub struct ResponseFuture<S, B>
     where
         S: Service<Request<B>>,

@@ -44,8 +44,7 @@ use super::lifecycle::{DrainConfig, DrainEnd, Phase};
 use super::unsent::Work;
 use crate::clock;
 
-/// How long connections get to close in good order once nothing is to be done on them: enough to
-/// write a GOAWAY and the end of a stream.
+/// Time for idle connections to close gracefully: enough to write a GOAWAY and the end of a stream.
 pub const CLOSE_GRACE: Duration = Duration::from_millis(100);
 
 /// Pause after a failed accept. It fails mostly for want of file descriptors, and trying again at
@@ -64,13 +63,15 @@ const MAX_PEEKS: u32 = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServeConfig {
-    /// How long to be a lame duck.
+    /// The time limits of the drain.
     pub drain: DrainConfig,
     /// Streams that a client may have open on one HTTP/2 connection.
     pub max_concurrent_streams: u32,
-    /// Closes an HTTP/1 connection on which no whole request head came for this long, idle ones
-    /// included. Off by default: clients keep idle connections on purpose, and closing one races
-    /// with the next request on it. Set it where clients are not trusted.
+    /// Closes an HTTP/1 connection without a complete request head for this long, idle ones
+    /// included.
+    ///
+    /// Off by default: clients keep idle connections on purpose, and closing one races with the
+    /// next request on it. Set it where clients are not trusted.
     pub header_read_timeout: Option<Duration>,
 }
 
@@ -98,11 +99,11 @@ enum Stage {
     Cut,
 }
 
-/// Serves until the life of the server has ended, and returns how it ended.
+/// Accepts connections and serves until the drain has ended; returns how it ended.
 ///
-/// The service is wrapped in `reports`; do not wrap it yourself as well. Call
-/// [`ready`](super::Lifecycle::ready) when requests are welcome: connections are accepted from the
-/// start. Runs on any tokio runtime; each connection is a task.
+/// It wraps `service` in `reports`; do not wrap it yourself as well. It accepts connections from
+/// the start; call [`ready`](super::Lifecycle::ready) when the service wants requests. Runs on any
+/// tokio runtime; each connection is a task.
 pub async fn serve<S, B>(
     listeners: impl IntoIterator<Item = TcpListener>,
     service: S,

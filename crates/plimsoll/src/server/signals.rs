@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// A thousand times what lies between the two, and less than anybody needs to decide that a drain takes too long.
 const ONE_WISH: Duration = Duration::from_millis(100);
 
-/// SIGTERM and SIGINT, caught from when this is made.
+/// SIGTERM and SIGINT, caught from when this is created.
 #[derive(Debug)]
 pub struct EndSignals {
     terminate: Signal,
@@ -25,7 +25,7 @@ impl EndSignals {
     /// Catches the signals. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When the signals cannot be caught.
+    /// If the signals cannot be caught.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -34,8 +34,9 @@ impl EndSignals {
         })
     }
 
-    /// Waits until the end is wished for, again if it was before; gives the signal's name. Dropping the future loses
-    /// nothing.
+    /// Waits for the next signal and returns its name.
+    ///
+    /// Signals less than 100 ms apart count as one. Dropping the future loses nothing.
     pub async fn next(&mut self) -> &'static str {
         loop {
             let name = tokio::select! {

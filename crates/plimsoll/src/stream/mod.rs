@@ -17,7 +17,7 @@ use tokio_rustls::TlsStream;
 pub use self::input::Input;
 pub use self::output::Output;
 
-/// A connection's two directions of bytes.
+/// A connection: TCP, with or without TLS.
 #[derive(Debug)]
 pub enum Stream {
     /// Plain TCP.
@@ -27,7 +27,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// The socket below.
+    /// The socket.
     #[must_use]
     pub fn tcp(&self) -> &TcpStream {
         match self {
@@ -36,8 +36,10 @@ impl Stream {
         }
     }
 
-    /// Ready when a read may find something: bytes, the end, or an error. It costs no system call. Under TLS what is ready may
-    /// turn out to be a message of the protocol itself, so that a read finds nothing after all.
+    /// Ready when a read may return bytes, the end, or an error. It costs no system call.
+    ///
+    /// Under TLS a read may still return nothing, because the bytes were a message of the protocol
+    /// itself.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // What came with the last bytes of a handshake may lie decrypted already, and the socket be empty.
         if let Self::Tls(tls) = self

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use super::{Groups, Whose};
 
-/// Nothing has less, or nothing would ever be taken on.
+/// The lower bound of any CPU limit. With fewer no request would be admitted.
 pub const LEAST_CPUS: f64 = 0.01;
 
-/// CPUs that it may use, at least [`LEAST_CPUS`].
+/// The CPUs that a process may use, at least [`LEAST_CPUS`].
 #[must_use]
 pub fn cpus(whose: Whose<'_>) -> f64 {
     CpuReader::of(whose).read()

@@ -14,8 +14,8 @@ use plimsoll_core::signal::Memory;
 
 use super::{Groups, Whose};
 
-/// Bytes that it may have: the least limit of its control groups, else all that the machine has. `None` where the system does not
-/// say.
+/// The memory limit in bytes: of the control groups, else of the machine. `None` where the system
+/// has none.
 #[must_use]
 pub fn memory_limit(whose: Whose<'_>) -> Option<u64> {
     let folders = Groups::of(whose).folders("memory");

@@ -1,8 +1,8 @@
-//! What the system lets a process use, and what it uses: this process, or one that is not ours.
+//! The resources that a process may use, and its usage: for this process or another one.
 //!
-//! For a server that looks at itself ([`server`](crate::server)), and for whoever protects another process from outside, as the
-//! proxy does. All of it is read from `/proc` and from the control groups, in either version; what is not there is `None`, or
-//! counts as no limit, so that the same code runs where there are none.
+//! A server reads its own ([`server`](crate::server)). The proxy reads those of the process that it
+//! protects. All of it comes from `/proc` and from the control groups, in either version. A missing
+//! file is `None` or no limit, so that the same code runs without control groups.
 
 mod cpus;
 mod groups;
@@ -19,19 +19,19 @@ pub use scarce::ScarceReader;
 
 use groups::Groups;
 
-/// Whose resources are asked about.
+/// The owner of the resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose<'a> {
-    /// Those of this process.
+    /// This process.
     Own,
-    /// Those of the process of this number.
+    /// The process of this number.
     Process {
         /// The folder that tells of it, such as `/proc/4711`.
         folder: &'a Path,
         /// Its number.
         pid: u32,
     },
-    /// Those of all processes in the control group with this folder.
+    /// All processes in the control group of this folder.
     Group(&'a Path),
 }
 

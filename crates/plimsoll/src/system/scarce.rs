@@ -6,7 +6,7 @@ use super::Whose;
 use super::memory::MemoryReader;
 use super::stalls::StallReader;
 
-/// Reads what [`Scarce`](plimsoll_core::signal::Scarce) watches.
+/// Reads the values that [`Scarce`](plimsoll_core::signal::Scarce) watches.
 #[derive(Debug)]
 pub struct ScarceReader {
     memory: Option<MemoryReader>,
@@ -15,7 +15,7 @@ pub struct ScarceReader {
 }
 
 impl ScarceReader {
-    /// Of whoever this is, what `config` has watched. In which control groups it is, is found out now and not again.
+    /// A reader of the signals in `config`. It finds the control groups once.
     #[must_use]
     pub fn of(whose: Whose<'_>, config: &ScarceConfig) -> Self {
         let stalls = |resource, is_on: bool| is_on.then(|| StallReader::of(whose, resource)).flatten();
@@ -26,7 +26,7 @@ impl ScarceReader {
         }
     }
 
-    /// What the system says now: some files are read, which takes tens of microseconds.
+    /// The current values. Reads some files, which takes tens of microseconds.
     #[must_use]
     pub fn read(&self) -> Readings {
         Readings {

@@ -12,7 +12,7 @@ use webpki::{EndEntityCert, Error, KeyUsage};
 /// A moment after every certificate: 10000-01-01, as dates in X.509 have four digits for the year.
 const AFTER_ALL: Duration = Duration::from_secs(253_402_300_800);
 
-/// From when to when a certificate is good.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// The first moment.
@@ -22,7 +22,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// What a certificate says; `None` where it cannot be read.
+    /// The period of a certificate. `None` if it is unreadable.
     #[must_use]
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
@@ -40,15 +40,16 @@ impl Validity {
         Some(Self { not_before: moment(not_before), not_after: moment(not_after) })
     }
 
-    /// Whether `now` lies in it.
+    /// Whether `now` is within the period.
     #[must_use]
     pub fn holds_at(&self, now: SystemTime) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 }
 
-/// The names that a certificate is for, as its issuer wrote them: DNS names in lower case, `*.` at their front where
-/// they are patterns, and URIs. What was verified is the certificate, so these are as good as its issuer's word.
+/// The names in a certificate: DNS names in lower case, with `*.` for patterns, and URIs.
+///
+/// The names are as good as the word of the issuer; only the certificate is verified.
 #[must_use]
 pub fn names(certificate: &CertificateDer<'_>) -> Box<[Box<str>]> {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Box::default() };

@@ -35,25 +35,25 @@ impl Alpn {
     }
 }
 
-/// Whose certificates are believed.
+/// The certificates that a client accepts.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Those that one of these authorities vouches for.
+    /// Those of these certificate authorities.
     Authorities(Arc<RootCertStore>),
-    /// Anybody's: whoever gets between can read and change everything. For tries only.
+    /// Any certificate: an attacker in between can read and change everything. For trials only.
     Anybody,
 }
 
-/// The system has no authorities that it trusts.
+/// The system trusts no certificate authority.
 #[derive(Debug, thiserror::Error)]
 #[error("the system has no certificates of authorities that it trusts")]
 pub struct NoSystemRoots;
 
 impl Trust {
-    /// The authorities that the system trusts, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name in their place.
+    /// The authorities that the system trusts, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     ///
     /// # Errors
-    /// When there are none.
+    /// If there are none.
     pub fn system() -> Result<Self, NoSystemRoots> {
         let mut roots = RootCertStore::empty();
         // Among hundreds of roots there are some that cannot be used; who needs one of those finds out.
@@ -72,7 +72,7 @@ impl PartialEq for Trust {
     }
 }
 
-/// How a cluster's backends are spoken to in TLS. A clone shares sessions with its original.
+/// TLS to the backends of a cluster. Clones share sessions.
 #[derive(Clone)]
 pub struct TlsConfig {
     http1: Arc<ClientConfig>,
@@ -96,9 +96,11 @@ impl PartialEq for TlsConfig {
 }
 
 impl TlsConfig {
-    /// Trusts `trust`, and shows `identity` to backends that ask. `server_name` is what backends are asked for (SNI) and
-    /// what their certificates must say; without it that is the host of each, as its [`Endpoint`](crate::discover::Endpoint)
-    /// names it, or its address.
+    /// TLS with this trust, and `identity` for backends that ask for a client certificate.
+    ///
+    /// `server_name` is sent to backends (SNI) and must be in their certificates. Without it that
+    /// is the host of each backend, as its [`Endpoint`](crate::discover::Endpoint) names it, or its
+    /// address.
     #[must_use]
     pub fn new(trust: Trust, identity: Option<Identity>, server_name: Option<ServerName<'static>>) -> Self {
         let config = |alpn: Alpn| {

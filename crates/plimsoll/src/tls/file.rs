@@ -1,7 +1,7 @@
 //! Certificates and keys from PEM files.
 //!
-//! A file that is wrong is told apart by what its owner has to do: it is not there, it is something else than PEM, it
-//! holds the other half of the pair, its key is encrypted. rustls says "no items found" to most of these.
+//! The errors differ by what the owner has to do: the file is missing, it is not PEM, it holds the
+//! other half of the pair, its key is encrypted. rustls says "no items found" to most of these.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -15,37 +15,37 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// else, a device perhaps.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// What is wrong with a file.
+/// The problem of a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It is not there, or may not be read.
+    /// The file is missing or unreadable.
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
-    /// It is no file of certificates.
+    /// The file is too long for certificates.
     #[error("is longer than 4 MiB, which no file of certificates is")]
     TooLong,
-    /// Its PEM is broken.
+    /// The PEM is broken.
     #[error("is not PEM: {0}")]
     NotPem(String),
-    /// There is no certificate in it.
+    /// The file holds no certificate.
     #[error("holds no certificate in PEM")]
     NoCertificate,
-    /// There is no key in it.
+    /// The file holds no key.
     #[error("holds no private key in PEM")]
     NoKey,
-    /// Its key has a password, for which there is nobody to ask.
+    /// The key is encrypted with a password.
     #[error("holds a key that is encrypted with a password")]
     EncryptedKey,
-    /// One of its certificates cannot be an authority's.
+    /// A certificate cannot be used as a CA.
     #[error("holds a certificate that cannot be used as an authority's: {0}")]
     BadAuthority(rustls::Error),
 }
 
-/// The certificates of a file, in its order; at least one.
+/// The certificates of a file in their order, at least one.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The problem of the file.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let text = read(path)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().map_err(not_pem)?;
@@ -55,7 +55,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileErr
 /// The first private key of a file.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The problem of the file.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
     let text = read(path)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
@@ -67,10 +67,10 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
     })
 }
 
-/// The authorities whose certificates a file holds.
+/// The certificate authorities in a file.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The problem of the file.
 pub fn authorities(path: &Path) -> Result<RootCertStore, FileError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {

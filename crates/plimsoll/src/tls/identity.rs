@@ -9,7 +9,7 @@ use rustls::{Error, InconsistentKeys};
 use super::certificate::{Validity, names};
 use super::provider;
 
-/// A certificate, those of the authorities between it and a root, and the key that it is for.
+/// A certificate chain with its key.
 #[derive(Clone, Debug)]
 pub struct Identity {
     certified: Arc<CertifiedKey>,
@@ -22,26 +22,26 @@ impl PartialEq for Identity {
     }
 }
 
-/// Why certificate and key make no identity.
+/// The reason why certificate and key make no identity.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// They are of two pairs.
+    /// The key belongs to another certificate.
     #[error("is not the key of this certificate")]
     KeyDoesNotMatch,
-    /// The key is of a kind, or so short, that it is not used.
+    /// The key is of an unsupported kind or size.
     #[error("cannot be used: {0}")]
     BadKey(Error),
-    /// The certificate cannot be read.
+    /// The certificate is unreadable.
     #[error("cannot be used: {0}")]
     BadCertificate(Error),
 }
 
 impl Identity {
-    /// The identity of a chain of certificates, the own one first.
+    /// The identity of a certificate chain, leaf first.
     ///
     /// # Errors
-    /// When the key is not that of the first certificate, or one of the two cannot be used.
+    /// If the key does not match the first certificate, or one of the two is unusable.
     pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, IdentityError> {
         let key = provider().key_provider.load_private_key(key).map_err(IdentityError::BadKey)?;
         let certified = CertifiedKey::new(chain, key);
@@ -54,19 +54,19 @@ impl Identity {
         }
     }
 
-    /// The names that it is for.
+    /// The names in the certificate.
     #[must_use]
     pub fn names(&self) -> Box<[Box<str>]> {
         self.certified.cert.first().map(names).unwrap_or_default()
     }
 
-    /// From when to when the certificate is good; `None` where it does not say.
+    /// The validity of the certificate, if it states one.
     #[must_use]
     pub fn validity(&self) -> Option<Validity> {
         self.certified.cert.first().and_then(Validity::of)
     }
 
-    /// As rustls takes it.
+    /// The form that rustls takes.
     #[must_use]
     pub fn certified(&self) -> &Arc<CertifiedKey> {
         &self.certified

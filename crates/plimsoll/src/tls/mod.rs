@@ -1,13 +1,12 @@
-//! TLS: certificates from files, and how a client speaks it with backends.
+//! TLS: certificates from files, and connections to backends.
 //!
-//! rustls with ring does the protocol; here is what it needs to be told. Versions 1.2 and 1.3 and the cipher suites of
-//! rustls are all there is: each has forward secrecy and authenticated encryption, so there is no list of ciphers to get
-//! wrong.
+//! rustls with ring is the implementation. It offers versions 1.2 and 1.3, and only cipher suites
+//! with forward secrecy and authenticated encryption. So there is no list of ciphers to get wrong.
 //!
-//! - [`file`](mod@file): certificates and keys in PEM, with what is wrong with them in words.
-//! - [`Identity`]: a certificate with its key, as a server or a client shows it.
-//! - [`names`], [`Validity`]: what a certificate says of itself.
-//! - [`TlsConfig`]: whom a client trusts, and what it shows.
+//! - [`file`](mod@file): certificates and keys in PEM, with clear errors.
+//! - [`Identity`]: a certificate with its key, of a server or a client.
+//! - [`names`], [`Validity`]: the names and dates of a certificate.
+//! - [`TlsConfig`]: the trust and the identity of a client.
 
 mod certificate;
 mod client;
@@ -23,12 +22,13 @@ pub(crate) use self::client::Alpn;
 pub use self::client::{NoSystemRoots, TlsConfig, Trust};
 pub use self::identity::{Identity, IdentityError};
 
-/// The types of rustls that stand in this interface.
+/// The types of rustls in this interface.
 pub use rustls::RootCertStore;
 pub use rustls::pki_types::ServerName;
 
-/// The cryptography of every connection. Named wherever a configuration is made, rather than set for the process: a
-/// program that uses this library may have set another.
+/// The cryptography of every connection.
+///
+/// Each configuration names it. A global default would clash with that of the program.
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(ring::default_provider()));

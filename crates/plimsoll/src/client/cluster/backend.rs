@@ -67,25 +67,25 @@ impl Backend {
         }
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.endpoint.address
     }
 
-    /// The same as text, as metrics and logs name it.
+    /// The address as text, for metrics and logs.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// As its source named it when it became a member; its zone and locality may have changed since.
+    /// The entry of its source when it became a member. Zone and locality may have changed since.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Sent to it in requests that name no host.
+    /// The host of requests that name none.
     #[must_use]
     pub fn authority(&self) -> &Authority {
         &self.authority

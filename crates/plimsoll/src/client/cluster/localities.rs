@@ -9,7 +9,7 @@ use super::Cluster;
 use super::machine::Machine;
 use crate::client::localities::Localities;
 
-/// One locality of a cluster as it is now.
+/// The current state of a locality.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalityView {
     /// Its name.
@@ -19,7 +19,7 @@ pub struct LocalityView {
 }
 
 impl Cluster {
-    /// Every locality as it is now, nearest first; nothing where the cluster has none.
+    /// The current state of every locality, nearest first. Empty where the cluster has none.
     #[must_use]
     pub fn localities(&self) -> Vec<LocalityView> {
         let now = self.0.now();

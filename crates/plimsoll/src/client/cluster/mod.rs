@@ -113,14 +113,16 @@ impl Cluster {
         cluster
     }
 
-    /// The name that it was made with.
+    /// The name of the cluster.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Has `hook` called for every event from now on, after the cluster's lock was released. It must be
-    /// quick: a request waits for it. Only the first hook is taken; `false` means there was one.
+    /// Calls `hook` for every event from now on, after the cluster's lock was released.
+    ///
+    /// It must be quick, because a request waits for it. Only the first hook counts; `false` means
+    /// there was one.
     pub fn on_event(&self, hook: impl Fn(&Notice) + Send + Sync + 'static) -> bool {
         self.0.hook.set(Box::new(hook)).is_ok()
     }
@@ -161,46 +163,47 @@ impl Cluster {
         }
     }
 
-    /// Checks backends and keeps the machine's time, for as long as it is polled and a handle to the
-    /// cluster exists: spawn it once for each cluster. Without it no backend that needs a check ever
-    /// becomes healthy.
+    /// Checks backends and drives the timers of the cluster, while it is polled and a handle
+    /// exists.
+    ///
+    /// Spawn it once for each cluster. Without it no backend that needs a check becomes healthy.
     pub fn run(&self) -> impl Future<Output = ()> + Send + use<> {
         drive::run(Arc::downgrade(&self.0), self.0.driver.clone())
     }
 
-    /// Every backend as it is now, in the order in which they were added.
+    /// The current state of every backend, in the order in which they were added.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendView> {
         let now = self.0.now();
         self.0.machine.lock().view(now)
     }
 
-    /// How many backends are known; with a subset, not all of them are members.
+    /// The number of known backends. With a subset, not all of them are members.
     #[must_use]
     pub fn known(&self) -> usize {
         self.0.machine.lock().known()
     }
 
-    /// What was counted since the cluster was made.
+    /// The counters since the cluster was created.
     #[must_use]
     pub fn counts(&self) -> ClusterCounts {
         self.0.machine.lock().counts.clone()
     }
 
-    /// How much requests are held back now, and what is left for retries.
+    /// The state of the throttle and of the retry budget.
     #[must_use]
     pub fn restraint(&self) -> Restraint {
         let now = self.0.now();
         self.0.machine.lock().restraint(now)
     }
 
-    /// Requests that wait now because all backends are at their limit.
+    /// Requests that wait because all backends are at their limit.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.0.machine.lock().waiting()
     }
 
-    /// The time that the timestamps of snapshots are to be read against.
+    /// The current time on the clock of snapshots.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.0.now()

@@ -7,8 +7,10 @@ use tokio::task::JoinHandle;
 use super::section::{current, run};
 use super::task::Metered;
 
-/// [`tokio::spawn`] for code that serves requests: what the task uses is charged to the request that starts it, and within it
-/// [`current`](crate::server::current) is that request. Outside of a request it is `tokio::spawn`.
+/// [`tokio::spawn`] on the account of the current request.
+///
+/// The task's CPU usage is charged to the request, and [`current`](crate::server::current) works in
+/// it. Outside of a request it is `tokio::spawn`.
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -19,13 +21,16 @@ where
     }
 }
 
-/// [`tokio::task::spawn_blocking`] for code that serves requests: what the closure uses is charged to the request that starts it, and
-/// within it [`current`](crate::server::current) is that request.
+/// [`tokio::task::spawn_blocking`] on the account of the current request.
+///
+/// The closure's CPU usage is charged to the request, and [`current`](crate::server::current) works
+/// in it.
 pub fn spawn_blocking<R: Send + 'static>(code: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
     tokio::task::spawn_blocking(bind(code))
 }
 
-/// The same closure as a part of the request that calls this, for threads of your own: it could run from now on.
+/// Binds a closure to the current request, for threads of your own. It counts as runnable from now
+/// on.
 pub fn bind<R>(code: impl FnOnce() -> R) -> impl FnOnce() -> R {
     let bound = current().map(Runnable::new);
     move || match &bound {
