@@ -308,7 +308,7 @@ def test_each_attempt_is_explained_and_why_there_was_no_further_one(fleet: Fleet
     told = run(command, 20)
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("answered with 503, overloaded") == 2, told.stdout
-    assert "; tried again" in told.stdout and "no other backend was left that has room" in told.stdout, told.stdout
+    assert "; retried" in told.stdout and "no other backend has headroom" in told.stdout, told.stdout
     (request,) = json.loads(run([*command, "--json"], 20).stdout)["requests"]
     assert [attempt["reason"] for attempt in request["failed_attempts"]] == ["overloaded", "overloaded"]
     assert {attempt["backend"] for attempt in request["failed_attempts"]} == {origin.address for origin in origins}

@@ -71,16 +71,16 @@ pub enum Parsed {
 #[non_exhaustive]
 pub enum Malformed {
     /// The signature is missing.
-    #[error("no header of the PROXY protocol")]
+    #[error("no PROXY protocol header")]
     NoHeader,
     /// The header is too long.
-    #[error("a header of the PROXY protocol that is too long")]
+    #[error("PROXY protocol header too long")]
     TooLong,
     /// The header breaks the specification.
-    #[error("a malformed header of the PROXY protocol")]
+    #[error("malformed PROXY protocol header")]
     Syntax,
     /// The header is for another protocol than TCP.
-    #[error("a header of the PROXY protocol for what is not TCP")]
+    #[error("PROXY protocol header for another protocol than TCP")]
     NotTcp,
 }
 

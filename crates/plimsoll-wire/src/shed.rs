@@ -146,7 +146,7 @@ pub const TABLE: [Row; 8] = [
         retry: Retry::Never,
         pushback: None,
         header: "reason=throttled, retry=never",
-        message: "throttled: held back before it was sent, because most requests are being refused",
+        message: "throttled: not sent, because most requests are shed",
     },
     Row {
         reason: ShedReason::Deadline,
@@ -166,7 +166,7 @@ pub const TABLE: [Row; 8] = [
         retry: Retry::Elsewhere,
         pushback: None,
         header: "reason=lame-duck, retry=elsewhere",
-        message: "lame-duck: this backend is going away",
+        message: "lame-duck: this backend is draining",
     },
     Row {
         reason: ShedReason::Saturated,
@@ -176,7 +176,7 @@ pub const TABLE: [Row; 8] = [
         retry: Retry::After,
         pushback: None,
         header: "reason=saturated, retry=after",
-        message: "saturated: every backend has as many active requests as it may have",
+        message: "saturated: every backend is at its limit of active requests",
     },
     Row {
         reason: ShedReason::NoBackend,

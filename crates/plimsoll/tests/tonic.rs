@@ -168,7 +168,7 @@ async fn a_call_that_is_held_back_is_unavailable_and_says_why() {
         let status = ask(&client, tonic::Request::new(HealthCheckRequest::default())).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
         if said(&status) == Some(ShedReason::Throttled.row().header) {
-            assert!(status.message().starts_with("held back: "), "{status}");
+            assert!(status.message().starts_with("throttled: "), "{status}");
             return;
         }
     }

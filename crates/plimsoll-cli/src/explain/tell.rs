@@ -143,11 +143,10 @@ mod tests {
         let mut request = refused();
         request["failed_attempts"] = json!([{
             "backend": "10.0.0.1:80", "after_ms": 1.5, "reason": "connect-failed", "error": "refused",
-            "next": "tried elsewhere: nothing had been sent",
+            "next": "sent to another backend: nothing had been sent before",
         }]);
         let told = whole(&request);
-        let attempt =
-            "  attempt     10.0.0.1:80 after 1.5 ms: connect-failed: refused; tried elsewhere: nothing had been sent\n";
+        let attempt = "  attempt     10.0.0.1:80 after 1.5 ms: connect-failed: refused; sent to another backend: nothing had been sent before\n";
         assert!(told.contains(attempt), "{told}");
     }
 

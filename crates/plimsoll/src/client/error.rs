@@ -39,7 +39,7 @@ pub enum Error {
     },
     /// The client throttled the request: most requests of this criticality are shed. Nothing was
     /// sent.
-    #[error("held back: {:.0}% of such {criticality} requests to this cluster are, since most are turned away", held.as_f64() * 100.0)]
+    #[error("throttled: {:.0}% of {criticality} requests to this cluster are not sent, because most are shed", held.as_f64() * 100.0)]
     Throttled {
         /// Of the request.
         criticality: Criticality,
@@ -47,13 +47,13 @@ pub enum Error {
         held: Ratio,
     },
     /// No locality has headroom for requests of this criticality. Nothing was sent.
-    #[error("no locality has room for {criticality} requests")]
+    #[error("no locality has headroom for {criticality} requests")]
     NoRoom {
         /// Of the request.
         criticality: Criticality,
     },
     /// Batch work was shed: its queue was full, or it waited too long.
-    #[error("batch work turned away: {reason} (waited {waited:?}{})", Tries(*attempts))]
+    #[error("batch request shed: {reason} (waited {waited:?}{})", Tries(*attempts))]
     TurnedAway {
         /// What the last backend said that was asked; [`ShedReason::Overloaded`] if none was.
         reason: ShedReason,
@@ -79,7 +79,7 @@ pub enum Error {
     },
     /// A backend asked for a later retry. Then no backend was available, or requests were
     /// throttled.
-    #[error("{address} {refused}; no backend could be asked then{}", Tries(*attempts))]
+    #[error("{address} {refused}; no other backend was available{}", Tries(*attempts))]
     Refused {
         /// The backend that said so.
         address: SocketAddr,
@@ -108,7 +108,7 @@ pub enum Error {
     },
     /// The request's caller was slow while others waited for a slot
     /// ([`preempt`](plimsoll_core::slots::preempt)).
-    #[error("ended for other requests: its caller was slower than 8 KiB a second")]
+    #[error("preempted for other requests: its client was slower than 8 KiB a second")]
     Preempted,
     /// The request's own body failed while it was being sent: the caller's side, not the backend's.
     #[error("the request's body failed")]
@@ -128,7 +128,7 @@ pub enum Error {
         tells: Tells,
     },
     /// The backend ended the response early, but without an error.
-    #[error("{address} cut its response off")]
+    #[error("{address} cut off its response")]
     CutOff {
         /// Which backend.
         address: SocketAddr,
@@ -274,7 +274,7 @@ pub enum ConnectError {
     #[error("connections are closed as soon as they are opened")]
     ClosedAtOnce,
     /// The request is gRPC and nobody said by which protocol it goes, and the backend has not shown that it speaks HTTP/2.
-    #[error("it does not seem to speak HTTP/2, which gRPC needs")]
+    #[error("backend seems not to speak HTTP/2, which gRPC needs")]
     NotHttp2,
     /// The HTTP set-up failed.
     #[error(transparent)]

@@ -33,7 +33,7 @@ impl fmt::Display for BadLocalities {
         match self {
             Self::Empty => f.write_str("no locality is named"),
             Self::Twice(name) => write!(f, "locality {name} is named twice"),
-            Self::ZeroTarget => f.write_str("localities that are filled up to nothing get nothing"),
+            Self::ZeroTarget => f.write_str("the fill target of localities is 0, so they would get no requests"),
         }
     }
 }

@@ -406,7 +406,7 @@ impl<B: RequestBody> Body for Outgoing<B> {
             Source::Lent(record, loan) => {
                 let mut record = record.lock();
                 if record.loan != *loan {
-                    return Poll::Ready(Some(Err("it is sent again elsewhere".into())));
+                    return Poll::Ready(Some(Err("the request is sent to another backend".into())));
                 }
                 let polled = record.poll_frame(cx);
                 if polled.is_pending() {

@@ -92,8 +92,8 @@ impl fmt::Display for Refused {
             write!(f, ", {why}")?;
         }
         match (self.retry, self.after) {
-            (Retry::Never, _) => f.write_str(", not to be tried again"),
-            (_, Some(after)) => write!(f, ", to be tried again after {after:?}"),
+            (Retry::Never, _) => f.write_str(", do not retry"),
+            (_, Some(after)) => write!(f, ", retry after {after:?}"),
             (_, None) => Ok(()),
         }
     }

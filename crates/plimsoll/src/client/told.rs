@@ -131,20 +131,20 @@ impl Next {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Elsewhere => "tried elsewhere: nothing had been sent",
-            Self::Retried => "tried again",
-            Self::Queued => "it waits again, as batch work does",
-            Self::Hedged => "another attempt of it was out already",
-            Self::GivenUp(GivenUp::NoOther) => "given up: no other backend was left that has room",
-            Self::GivenUp(GivenUp::TooMany) => "given up: it was tried as often as may be",
-            Self::GivenUp(GivenUp::TooLate) => "given up: no time was left",
-            Self::GivenUp(GivenUp::MayBeSeen) => "not tried again: the backend may have seen the request",
-            Self::GivenUp(GivenUp::BodyIsGone) => "not tried again: what was sent of its body is not kept",
-            Self::GivenUp(GivenUp::ToldNotTo) => "not tried again: the backend said not to",
-            Self::GivenUp(GivenUp::TooLong) => "not tried again: the backend said to come later than anybody waits",
-            Self::GivenUp(GivenUp::NoBudget) => "not tried again: too many requests were lately",
-            Self::GivenUp(GivenUp::HeldBack) => "not tried again: requests to this cluster are held back",
-            Self::GivenUp(GivenUp::Final) => "not tried again: any other backend would fail as well",
+            Self::Elsewhere => "sent to another backend: nothing had been sent before",
+            Self::Retried => "retried",
+            Self::Queued => "queued again, as batch work",
+            Self::Hedged => "another attempt was in flight",
+            Self::GivenUp(GivenUp::NoOther) => "gave up: no other backend has headroom",
+            Self::GivenUp(GivenUp::TooMany) => "gave up: attempts exhausted",
+            Self::GivenUp(GivenUp::TooLate) => "gave up: no time left",
+            Self::GivenUp(GivenUp::MayBeSeen) => "not retried: the backend may have received the request",
+            Self::GivenUp(GivenUp::BodyIsGone) => "not retried: the request body was not kept",
+            Self::GivenUp(GivenUp::ToldNotTo) => "not retried: the backend advised against it",
+            Self::GivenUp(GivenUp::TooLong) => "not retried: the backend asked for too long a wait",
+            Self::GivenUp(GivenUp::NoBudget) => "not retried: retry budget exhausted",
+            Self::GivenUp(GivenUp::HeldBack) => "not retried: requests to this cluster are throttled",
+            Self::GivenUp(GivenUp::Final) => "not retried: any other backend would fail as well",
         }
     }
 }

@@ -46,7 +46,7 @@ pub enum Trust {
 
 /// The system trusts no certificate authority.
 #[derive(Debug, thiserror::Error)]
-#[error("the system has no certificates of authorities that it trusts")]
+#[error("the system trusts no certificate authority")]
 pub struct NoSystemRoots;
 
 impl Trust {

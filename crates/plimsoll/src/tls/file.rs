@@ -23,7 +23,7 @@ pub enum FileError {
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
     /// The file is too long for certificates.
-    #[error("is longer than 4 MiB, which no file of certificates is")]
+    #[error("is longer than 4 MiB, the limit for a certificate file")]
     TooLong,
     /// The PEM is broken.
     #[error("is not PEM: {0}")]
@@ -38,7 +38,7 @@ pub enum FileError {
     #[error("holds a key that is encrypted with a password")]
     EncryptedKey,
     /// A certificate cannot be used as a CA.
-    #[error("holds a certificate that cannot be used as an authority's: {0}")]
+    #[error("holds a certificate that cannot be used as a CA: {0}")]
     BadAuthority(rustls::Error),
 }
 
@@ -121,6 +121,6 @@ mod tests {
             .write("encrypted", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
         assert_eq!(of_key(&encrypted), "holds a key that is encrypted with a password");
         assert!(of_key(&folder.path().join("none")).starts_with("cannot be read: "));
-        assert_eq!(of_certificate(Path::new("/dev/zero")), "is longer than 4 MiB, which no file of certificates is");
+        assert_eq!(of_certificate(Path::new("/dev/zero")), "is longer than 4 MiB, the limit for a certificate file");
     }
 }

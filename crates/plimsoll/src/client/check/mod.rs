@@ -51,7 +51,7 @@ pub(crate) async fn check(backend: Arc<Backend>, config: Arc<ClusterConfig>) -> 
             Ok(stream) => stream,
             Err(ConnectError::Tls(error)) => {
                 // Somebody is there. Nobody but the owner can mend what is wrong, so that it must be seen.
-                tracing::warn!(backend = backend.label(), %error, "TLS with a backend failed");
+                tracing::warn!(backend = backend.label(), %error, "TLS handshake with backend failed");
                 return Ok(CheckOutcome::Failed.into());
             }
             Err(error) if error.is_own_shortage() => return Err(error),

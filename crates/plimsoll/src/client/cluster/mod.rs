@@ -338,7 +338,7 @@ impl Shared {
         if told.is_none_or(|at| now.since(at) >= SHORTAGE_LOG_INTERVAL) {
             *told = Some(now);
             drop(told);
-            tracing::warn!(cluster = &*self.name, %error, "this process cannot open connections; no backend is blamed");
+            tracing::warn!(cluster = &*self.name, %error, "cannot open connections: local error, no backend counted as failed");
         }
     }
 

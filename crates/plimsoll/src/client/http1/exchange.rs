@@ -115,7 +115,7 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
             }
             if head.status == StatusCode::SWITCHING_PROTOCOLS {
                 let may_switch = self.upload.is_complete() && self.upload.asks_for_upgrade(self.request.headers());
-                let unasked = Cause::out_of_turn("it switches protocols unasked");
+                let unasked = Cause::out_of_turn("it switches protocols without a request");
                 return Poll::Ready(if may_switch { Ok(head) } else { Err(unasked) });
             }
             self.interim(head)?;

@@ -50,7 +50,7 @@ pub(crate) async fn connect(
         if alpn == Alpn::Http2 {
             // Where a sandbox forbids it, it is noticed later.
             if let Err(error) = notice_loss(&tcp) {
-                tracing::debug!(%error, "the kernel will not notice early that a connection is lost");
+                tracing::debug!(%error, "cannot set TCP_USER_TIMEOUT, lost connections are noticed late");
             }
         }
         if let Some(version) = config.proxy_protocol {

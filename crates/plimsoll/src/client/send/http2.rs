@@ -241,7 +241,7 @@ fn source(is_head: bool, status: StatusCode, incoming: Incoming) -> Source {
 fn fault_of(head: &http::response::Parts) -> Option<&'static str> {
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         // HTTP/2 has no such response (RFC 9113, 8.6).
-        return Some("it switches protocols unasked");
+        return Some("it switches protocols without a request");
     }
     if !plimsoll_http1::has_valid_length(&head.headers) {
         return Some("its content-length is not one number");
