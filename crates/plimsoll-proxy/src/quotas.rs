@@ -50,7 +50,7 @@ mod tests {
     fn quotas(customers: &str) -> Quotas {
         let text = format!(
             "[[listeners]]\naddress = \"127.0.0.1:1\"\ncustomer_header = \"x-customer\"\n[[routes]]\ncluster = \"a\"\n\
-             [clusters.a]\nbackends = [\"10.0.0.1:80\"]\n[clusters.a.inbound]\npid = 1\n{customers}"
+             [clusters.a]\nbackends = [\"127.0.0.1:80\"]\n[clusters.a.inbound]\npid = 1\n{customers}"
         );
         Quotas::from(&Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}")))
     }

@@ -272,7 +272,7 @@ async fn what_is_turned_away_is_judged_by_customer_and_cause() {
 fn rules(settings: &str) -> Rules {
     let text = format!(
         "[[listeners]]\naddress = \"127.0.0.1:1\"\ncustomer_header = \"x-customer\"\n{settings}\n[[routes]]\ncluster = \
-         \"a\"\n[clusters.a]\nbackends = [\"10.0.0.1:80\"]\n[clusters.a.inbound]\npid = 1\n[other_customers]\nhard_limit = 0.2\n"
+         \"a\"\n[clusters.a]\nbackends = [\"127.0.0.1:80\"]\n[clusters.a.inbound]\npid = 1\n[other_customers]\nhard_limit = 0.2\n"
     );
     let config = Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}"));
     Rules::new(

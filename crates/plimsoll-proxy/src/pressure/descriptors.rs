@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn two_descriptors_are_needed_for_each_connection() {
-        let text = "threads = 2\n[[listeners]]\naddress = \"127.0.0.1:8080\"\nmax_connections = 300\n[[routes]]\ncluster = \"web\"\n[clusters.web]\nbackends = [\"10.0.0.1:80\"]\n";
+        let text = "threads = 2\n[[listeners]]\naddress = \"127.0.0.1:8080\"\nmax_connections = 300\n[[routes]]\ncluster = \"web\"\n[clusters.web]\nbackends = [\"127.0.0.1:80\"]\n";
         assert_eq!(needed(&Config::parse("test.toml", text).unwrap()), 680);
         let watching = format!("{text}[clusters.web.inbound]\npid = 1\n");
         assert_eq!(needed(&Config::parse("test.toml", &watching).unwrap()), 680 + inbound::FILES);
