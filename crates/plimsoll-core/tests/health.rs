@@ -11,6 +11,7 @@ use plimsoll_core::{
 use plimsoll_testkit::events::Recorder;
 use plimsoll_testkit::seeded;
 use plimsoll_testkit::stats::assert_share;
+use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 
 struct Cluster {
@@ -83,6 +84,23 @@ impl Cluster {
         self.balancer.finish(self.now, self.ids[index], completion, &mut self.recorder);
     }
 
+    /// Requests of which each backend fails its share by time-outs, one a millisecond.
+    fn overloaded(share: impl Fn(usize) -> f64, requests: u32) -> Self {
+        let mut cluster = Self::healthy(random(), 10);
+        for _ in 0..requests {
+            let index = cluster.pick().expect("all are healthy");
+            let late = f64::from(cluster.rng.next_u32()) < share(index) * f64::from(u32::MAX);
+            cluster.finish(index, if late { Outcome::TimedOut } else { Outcome::Success });
+            cluster.pass_ms(1);
+        }
+        cluster
+    }
+
+    fn ejections(&self) -> usize {
+        let is_ejection = |event: &Event| matches!(event, Event::StateChanged { to: State::Ejected, .. });
+        self.recorder.events.iter().filter(|(_, event)| is_ejection(event)).count()
+    }
+
     fn state(&self, index: usize) -> State {
         let state = self.balancer.snapshot(self.now)[index].state;
         assert_eq!(state, self.recorder.state(self.ids[index]), "as told by events");
@@ -145,11 +163,78 @@ fn neither_overload_nor_cancellation_ejects() {
 fn no_more_than_a_tenth_are_ejected_at_once_and_never_the_last() {
     for (n, most) in [(1, 0), (2, 1), (5, 1), (10, 1), (29, 2), (30, 3)] {
         let mut cluster = Cluster::healthy(random(), n);
+        let broken = n.div_ceil(3);
         for _ in 0..n * 200 {
             let index = cluster.pick().expect("somebody is usable");
-            cluster.finish(index, Outcome::Failure);
+            cluster.finish(index, if index < broken { Outcome::Failure } else { Outcome::Success });
         }
-        assert_eq!(cluster.count(State::Ejected), most, "of {n} that all fail");
+        assert_eq!(cluster.count(State::Ejected), most, "{broken} of {n} fail");
+    }
+}
+
+#[test]
+fn outage_of_all_backends_ejects_none() {
+    for (n, outcome) in [2, 3, 10, 30].into_iter().flat_map(|n| [(n, Outcome::Failure), (n, Outcome::TimedOut)]) {
+        let mut cluster = Cluster::healthy(random(), n);
+        // Healthy for long, so that nothing but the last requests tells.
+        for outcome in [Outcome::Success, outcome] {
+            for _ in 0..n * 500 {
+                let index = cluster.pick().expect("all are healthy");
+                cluster.finish(index, outcome);
+                cluster.pass_ms(1);
+            }
+        }
+        assert_eq!(cluster.count(State::Healthy), n, "{outcome:?} at {n}");
+    }
+}
+
+/// The first two of ten time out on three requests of ten, the others on one of twenty: an overload of machines of
+/// different speeds. Both rules, both kinds of evidence.
+#[test]
+fn overload_of_the_whole_cluster_ejects_none() {
+    let cluster = Cluster::overloaded(|index| if index < 2 { 0.3 } else { 0.05 }, 100_000);
+    assert_eq!(cluster.ejections(), 0);
+}
+
+/// Three requests of ten fail at each of ten backends: five in a row is then an everyday event.
+#[test]
+fn row_of_failures_that_peers_explain_ejects_none() {
+    let mut cluster = Cluster::healthy(random(), 10);
+    for _ in 0..50_000 {
+        let index = cluster.pick().expect("all are healthy");
+        let failed = cluster.rng.next_u32() % 10 < 3;
+        cluster.finish(index, if failed { Outcome::Failure } else { Outcome::Success });
+        cluster.pass_ms(1);
+    }
+    assert_eq!(cluster.ejections(), 0);
+}
+
+/// Ten of thirty backends hang, as when a zone is lost and its machines still accept connections.
+#[test]
+fn backends_that_hang_are_ejected_though_a_third_of_them_do() {
+    let mut cluster = Cluster::healthy(random(), 30);
+    for _ in 0..30 * 50 {
+        let index = cluster.pick().expect("twenty serve");
+        cluster.finish(index, if index < 10 { Outcome::TimedOut } else { Outcome::Success });
+    }
+    assert_eq!((cluster.count(State::Ejected), cluster.count(State::Healthy)), (3, 27));
+    assert!((10..30).all(|index| cluster.state(index) == State::Healthy));
+}
+
+/// A broken backend is all that two others have to compare with, beside one that serves: sixteen failures in a row tell,
+/// or twenty-one where the other broken one was sent more.
+#[test]
+fn two_broken_backends_of_three_do_not_protect_each_other() {
+    for outcome in [Outcome::Failure, Outcome::TimedOut] {
+        let mut cluster = Cluster::healthy(random(), 3);
+        let mut failed = 0;
+        while cluster.count(State::Ejected) == 0 {
+            let index = cluster.pick().expect("one serves");
+            failed += u32::from(index < 2);
+            cluster.finish(index, if index < 2 { outcome } else { Outcome::Success });
+            assert!(failed < 2 * 27, "{outcome:?}");
+        }
+        assert_eq!(cluster.state(2), State::Healthy, "{outcome:?}");
     }
 }
 
@@ -171,6 +256,42 @@ fn a_success_rate_far_below_the_fleet_ejects_at_the_next_look() {
     assert_eq!(cluster.state(0), State::Ejected);
     assert_eq!(cluster.count(State::Ejected), 1);
     assert_eq!(cluster.changes(0).last(), Some(&(State::Healthy, State::Ejected, Reason::SuccessRate)));
+}
+
+/// One of ten fails every fifth request. At 85% CPU the other nine would be at 94% without it.
+#[test]
+fn success_rate_ejects_only_if_the_others_have_the_capacity() {
+    for (utilization, ejected) in [(None, 1), (Some(0.5), 1), (Some(0.85), 0)] {
+        let mut config = random();
+        config.outlier.consecutive_failures = None;
+        let mut cluster = Cluster::healthy(config, 10);
+        for request in 0..4_000 {
+            let index = cluster.pick().expect("all are healthy");
+            let failed = index == 0 && request % 5 == 0;
+            cluster.finish(index, if failed { Outcome::Failure } else { Outcome::Success });
+        }
+        for id in utilization.map(|_| cluster.ids.clone()).unwrap_or_default() {
+            let report = LoadReport { cpu_utilization: utilization.unwrap_or_default(), ..LoadReport::default() };
+            cluster.balancer.on_report(cluster.now, id, &report, &mut cluster.recorder);
+        }
+        cluster.pass_ms(10_000);
+        assert_eq!(cluster.count(State::Ejected), ejected, "{utilization:?}");
+    }
+}
+
+/// All fail one request in two hundred at random: among ten, one is always 1.9 standard deviations below the mean.
+#[test]
+fn success_rates_that_differ_by_chance_eject_none() {
+    let mut config = random();
+    config.outlier.consecutive_failures = None;
+    let mut cluster = Cluster::healthy(config, 10);
+    for _ in 0..60_000 {
+        let index = cluster.pick().expect("all are healthy");
+        let failed = cluster.rng.next_u32().is_multiple_of(200);
+        cluster.finish(index, if failed { Outcome::Failure } else { Outcome::Success });
+        cluster.pass_ms(2);
+    }
+    assert_eq!(cluster.ejections(), 0);
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! The rules of a cluster's states again, as plainly as they can be put: O(n), no tables kept in step, no timers.
 //!
 //! It is told the same facts as a [`Balancer`](plimsoll_core::Balancer) and says which state each backend is in, how
-//! many requests it has, who may be picked and whether there is panic. What it leaves open, because the rules leave it
-//! open: which of the usable backends is picked, when the next check is due, and success-rate ejection (turn that off
-//! to compare).
+//! many requests it has, who may be picked and whether there is panic. The rules leave open which of the usable backends
+//! is picked, when the next check is due, and success-rate ejection (turn that off to compare).
 
 use std::collections::BTreeMap;
 
@@ -23,6 +22,14 @@ pub struct Backend {
     passes: u32,
     check_failures: u32,
     failures_in_a_row: u32,
+    /// All of these were time-outs.
+    only_timeouts: bool,
+    /// Length of this row when its peers were last looked at.
+    looked_at: u32,
+    /// Requests that ended in this and in the previous interval: all of them, time-outs and overloaded.
+    ended: [(u32, u32); 2],
+    /// Share of failures among about the last ten requests.
+    failing: f64,
     ejections: u32,
     ejected_until: Timestamp,
 }
@@ -58,6 +65,10 @@ impl Model {
             passes: 0,
             check_failures: 0,
             failures_in_a_row: 0,
+            only_timeouts: true,
+            looked_at: 0,
+            ended: [(0, 0); 2],
+            failing: 0.0,
             ejections: 0,
             ejected_until: Timestamp::ZERO,
         };
@@ -78,19 +89,37 @@ impl Model {
 
     /// A request ended.
     pub fn finish(&mut self, now: Timestamp, id: BackendId, outcome: Outcome) {
+        let explained_by_load = self.is_explained_by_load(id);
+        let peers: Vec<f64> = self.peers(id).map(|peer| peer.failing).collect();
+        let mean = peers.iter().sum::<f64>() / peers.len().max(1) as f64;
         let may_eject = self.may_eject();
         let config = self.config.outlier;
         let Some(backend) = self.backends.get_mut(&id) else { return };
         backend.active -= 1;
+        backend.ended[0].0 += u32::from(outcome != Outcome::Cancelled);
+        backend.ended[0].1 += u32::from(matches!(outcome, Outcome::TimedOut | Outcome::Overloaded));
         match outcome {
-            Outcome::Success | Outcome::RateLimited => backend.failures_in_a_row = 0,
-            Outcome::Failure => backend.failures_in_a_row += 1,
+            Outcome::Success | Outcome::RateLimited => {
+                backend.end_row();
+                backend.failing -= backend.failing * 0.1;
+                return;
+            }
+            Outcome::Failure | Outcome::TimedOut => backend.failures_in_a_row += 1,
             Outcome::Overloaded | Outcome::Cancelled => return,
         }
-        let enough = config.consecutive_failures.is_some_and(|most| backend.failures_in_a_row >= most.get());
-        if enough && backend.state == State::Healthy && may_eject {
+        backend.only_timeouts &= outcome == Outcome::TimedOut;
+        backend.failing += (1.0 - backend.failing) * 0.1;
+        let (row, last) = (backend.failures_in_a_row, backend.looked_at);
+        let is_long = config.consecutive_failures.is_some_and(|most| row >= most.get());
+        if !is_long || last > 0 && row <= last + last / 4 {
+            return;
+        }
+        backend.looked_at = row;
+        let by_chance = mean.powf(f64::from(row)) > 1e-6;
+        let by_load = backend.only_timeouts && explained_by_load;
+        if backend.state == State::Healthy && may_eject && !by_chance && !by_load {
             backend.state = State::Ejected;
-            backend.failures_in_a_row = 0;
+            backend.end_row();
             backend.ejections += 1;
             backend.ejected_until = now + (config.base_ejection * backend.ejections).min(config.max_ejection);
         }
@@ -192,6 +221,9 @@ impl Model {
         }
         if self.next_sweep <= now {
             self.next_sweep = now + self.config.outlier.interval;
+            for backend in self.backends.values_mut() {
+                backend.ended = [(0, 0), backend.ended[0]];
+            }
             for backend in self.backends.values_mut().filter(|backend| backend.state != State::Ejected) {
                 backend.ejections = backend.ejections.saturating_sub(1);
             }
@@ -237,6 +269,20 @@ impl Model {
         self.count(|backend| backend.state == State::Connecting) > 0
     }
 
+    fn peers(&self, id: BackendId) -> impl Iterator<Item = &Backend> {
+        let is_peer = move |of: &BackendId, backend: &Backend| *of != id && backend.state == State::Healthy;
+        self.backends.iter().filter(move |(of, backend)| is_peer(of, backend)).map(|(_, backend)| backend)
+    }
+
+    /// Whether time-outs of a backend may come from load: most of its peers fail, or one of thirty requests at the others
+    /// finds no capacity.
+    fn is_explained_by_load(&self, id: BackendId) -> bool {
+        let serving: Vec<&Backend> = self.peers(id).filter(|peer| peer.failing < 0.5).collect();
+        let (all, full) =
+            serving.iter().flat_map(|peer| peer.ended).fold((0, 0), |(all, full), of| (all + of.0, full + of.1));
+        2 * serving.len() < self.peers(id).count() || full > 0 && 30 * full >= all
+    }
+
     fn may_eject(&self) -> bool {
         let most = (self.config.outlier.max_ejected.as_f64() * self.backends.len() as f64).floor().max(1.0) as usize;
         self.count(|backend| backend.state == State::Ejected) < most
@@ -260,6 +306,10 @@ impl Backend {
             State::Refusing => !self.unreachable,
             State::Connecting | State::LameDuck => false,
         }
+    }
+
+    fn end_row(&mut self) {
+        (self.failures_in_a_row, self.only_timeouts, self.looked_at) = (0, true, 0);
     }
 
     fn heal(&mut self) {

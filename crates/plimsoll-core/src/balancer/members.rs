@@ -64,6 +64,10 @@ impl Member {
         }
     }
 
+    pub(super) fn is_healthy(&self) -> bool {
+        self.health.state() == State::Healthy
+    }
+
     /// Whether nothing of late speaks against it.
     pub(super) fn is_clean(&self) -> bool {
         self.errors.is_clean() && self.limited.is_clean()
@@ -187,6 +191,15 @@ impl Members {
             .enumerate()
             .filter(|(_, member)| member.occupied)
             .map(|(slot, member)| (BackendId::new(slot as u32, member.generation), member))
+    }
+
+    pub(super) fn healthy(&self) -> impl Iterator<Item = (BackendId, &Member)> + Clone {
+        self.iter().filter(|(_, member)| member.is_healthy())
+    }
+
+    /// The healthy backends except the one in `slot`.
+    pub(super) fn healthy_peers(&self, slot: u32) -> impl Iterator<Item = &Member> + Clone {
+        self.healthy().filter(move |(id, _)| id.slot() != slot as usize).map(|(_, member)| member)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Member> {

@@ -37,7 +37,7 @@ pub use config::{BalancerConfig, DEFAULT_MAX_ACTIVE_REQUESTS};
 pub use localities::LocalitySnapshot;
 pub use snapshot::BackendSnapshot;
 
-use crate::health::{Change, CheckOutcome, Reason, SharedFaults, State};
+use crate::health::{Change, CheckOutcome, SharedFaults, State};
 use crate::pick::{AnyPolicy, ProbeAnswer};
 use crate::spill::Spill;
 use crate::{BackendId, Event, LoadReport, Observe, Operation, Timestamp, Weight, rng};
@@ -55,8 +55,10 @@ const FOUNDING: Duration = Duration::from_secs(1);
 pub enum Outcome {
     /// The backend did what it was asked, or refused it for a reason that is the request's.
     Success,
-    /// The backend failed, or did not answer in time.
+    /// The backend answered with an error, or the connection broke.
     Failure,
+    /// The backend did not answer in time: it hangs, or it is overloaded. Its peers tell which.
+    TimedOut,
     /// The backend answered that it has too much to do.
     Overloaded,
     /// The backend refused the request because of a rate limit, most often of the sender (429, RESOURCE_EXHAUSTED). It counts for the
@@ -260,7 +262,7 @@ impl Balancer {
         let Some(member) = self.members.get_mut(id) else { return };
         let slot = id.slot() as u32;
         member.active = member.active.saturating_sub(1);
-        let mut eject = false;
+        let mut row = None;
         let was_clean = member.is_clean();
         match completion.outcome {
             Outcome::Success => {
@@ -279,12 +281,20 @@ impl Balancer {
                 // operation once.
                 member.errors.on_failure(now);
                 if self.faults.on_failure(operation, id) {
-                    eject = member.outlier.on_failure(&self.config.outlier);
+                    row = member.outlier.on_failure(&self.config.outlier);
+                }
+            }
+            Outcome::TimedOut => {
+                member.failures += 1;
+                member.errors.on_failure(now);
+                if self.faults.on_failure(operation, id) {
+                    row = member.outlier.on_timeout(&self.config.outlier);
                 }
             }
             Outcome::Overloaded => {
                 member.failures += 1;
                 member.errors.on_overloaded(now);
+                member.outlier.on_overloaded();
             }
             Outcome::Cancelled => {}
         }
@@ -298,13 +308,15 @@ impl Balancer {
             let estimate = &mut self.members.candidates[slot as usize].latency;
             match completion.outcome {
                 Outcome::Success => estimate.on_answer(now, latency),
-                Outcome::Failure | Outcome::Overloaded | Outcome::RateLimited => estimate.on_failure(now, latency),
+                Outcome::Failure | Outcome::TimedOut | Outcome::Overloaded | Outcome::RateLimited => {
+                    estimate.on_failure(now, latency);
+                }
                 Outcome::Cancelled => {}
             }
         }
         self.on_load(now, slot);
-        if eject {
-            self.eject(now, id, Reason::ConsecutiveFailures, observer);
+        if let Some(row) = row {
+            self.eject_after_row(now, id, row, observer);
         }
     }
 

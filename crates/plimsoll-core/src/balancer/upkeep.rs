@@ -4,7 +4,8 @@
 //! backend per pick.
 
 use super::Balancer;
-use crate::health::{Reason, State, SuccessRateFloor};
+use super::members::Member;
+use crate::health::{Reason, Row, State, SuccessRateFloor, Tally, has_capacity};
 use crate::pick::AnyPolicy;
 use crate::{BackendId, Observe, Timestamp};
 
@@ -59,33 +60,66 @@ impl Balancer {
         }
     }
 
+    /// Ejects the backends whose success rate in the interval that ends is an outlier, and begins the next interval.
     pub(super) fn sweep_outliers(&mut self, now: Timestamp, observer: &mut impl Observe) {
         self.next_outlier_sweep = now + self.config.outlier.interval;
-        let config = self.config.outlier;
-        let rates = self.members.iter().filter_map(|(_, member)| member.outlier.success_rate(&config));
-        if let Some(floor) = SuccessRateFloor::new(&config, rates) {
-            for slot in 0..self.members.slots() as u32 {
-                let rate = self.members.occupant(slot).and_then(|member| member.outlier.success_rate(&config));
-                if rate.is_some_and(|rate| floor.is_outlier(rate)) {
-                    self.eject(now, self.members.id_at(slot), Reason::SuccessRate, observer);
-                }
-            }
-        }
+        self.eject_by_success_rate(now, observer);
         for member in self.members.iter_mut() {
             let ejected = member.health.state() == State::Ejected;
             member.outlier.next_interval(ejected);
         }
     }
 
-    pub(super) fn eject(&mut self, now: Timestamp, id: BackendId, reason: Reason, observer: &mut impl Observe) {
+    fn eject_by_success_rate(&mut self, now: Timestamp, observer: &mut impl Observe) {
+        let config = self.config.outlier;
+        let rates = self.members.healthy().filter_map(|(_, member)| member.outlier.success_rate(&config));
+        let Some(floor) = SuccessRateFloor::new(&config, rates) else { return };
+        let add = |all: Tally, (_, member): (_, &Member)| all.with(&member.outlier.tally);
+        let all = self.members.healthy().fold(Tally::default(), add);
+        for slot in 0..self.members.slots() as u32 {
+            let Some(member) = self.members.occupant(slot).filter(|member| member.is_healthy()) else { continue };
+            let is_outlier = member.outlier.success_rate(&config).is_some_and(|rate| floor.is_outlier(rate));
+            let tally = member.outlier.tally;
+            if is_outlier && tally.is_fault(&all.without(&tally)) && self.peers_have_capacity(now, slot) {
+                self.eject(now, self.members.id_at(slot), Reason::SuccessRate, observer);
+            }
+        }
+    }
+
+    /// Whether the healthy peers of `slot` can take its load, as far as recent reports tell.
+    fn peers_have_capacity(&self, now: Timestamp, slot: u32) -> bool {
+        let recent = self.config.outlier.interval;
+        let peers = self.members.healthy_peers(slot);
+        let utilization = peers.filter_map(|peer| {
+            let (_, report) = peer.report.filter(|(at, _)| now.since(*at) <= recent)?;
+            report.utilization()
+        });
+        has_capacity(utilization, self.members.census.healthy)
+    }
+
+    /// Ejects the backend after a row of failures, if these are its own fault.
+    pub(super) fn eject_after_row(&mut self, now: Timestamp, id: BackendId, row: Row, observer: &mut impl Observe) {
+        // First the cheap question: in an outage each failure comes here.
+        if !self.may_eject(id) {
+            return;
+        }
+        let peers = self.members.healthy_peers(id.slot() as u32);
+        if row.is_fault(peers.map(|peer| peer.outlier.as_peer())) {
+            self.eject(now, id, Reason::ConsecutiveFailures, observer);
+        }
+    }
+
+    fn may_eject(&self, id: BackendId) -> bool {
         let census = self.members.census;
-        if !self.config.outlier.allows(self.members.len(), census.healthy, census.ejected) {
+        let is_healthy = self.members.get(id).is_some_and(Member::is_healthy);
+        is_healthy && self.config.outlier.allows(self.members.len(), census.healthy, census.ejected)
+    }
+
+    fn eject(&mut self, now: Timestamp, id: BackendId, reason: Reason, observer: &mut impl Observe) {
+        if !self.may_eject(id) {
             return;
         }
         let Some(member) = self.members.get_mut(id) else { return };
-        if member.health.state() != State::Healthy {
-            return;
-        }
         let until = member.outlier.eject(now, &self.config.outlier);
         let change = member.health.eject(now, until, reason);
         self.apply(now, id, change, observer);

@@ -16,7 +16,8 @@
 //!
 //! - [`State`], [`Reason`]: the names; `machine.rs` holds the transitions.
 //! - [`CheckConfig`], [`CheckOutcome`]: active checks.
-//! - [`OutlierConfig`]: ejection of backends that fail more than their fellows (gRFC A50).
+//! - [`OutlierConfig`]: ejection of backends that fail more than their peers (gRFC A50).
+//! - `peers.rs`: whether the backend is at fault, or the load of the cluster.
 //! - `shared_fault.rs`: whether a failure says something about its backend.
 //! - [`SlowStartConfig`]: how much a backend that just came takes.
 //! - [`BackoffConfig`]: when to look again at one that refuses.
@@ -26,6 +27,7 @@ mod backoff;
 mod checks;
 mod machine;
 mod outlier;
+mod peers;
 mod scope;
 mod shared_fault;
 mod slow_start;
@@ -40,5 +42,6 @@ pub use state::{Reason, State};
 
 pub(crate) use machine::{Change, Health};
 pub(crate) use outlier::{Outlier, SuccessRateFloor};
+pub(crate) use peers::{Row, Tally, has_capacity};
 pub(crate) use scope::eligible;
 pub(crate) use shared_fault::SharedFaults;

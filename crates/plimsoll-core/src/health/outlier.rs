@@ -1,16 +1,22 @@
-//! Outlier ejection: leave out a backend that answers worse than its fellows.
+//! Outlier ejection: leaves out a backend that fails more than its peers.
 //!
-//! Two rules, both passive (gRFC A50, Envoy): several failures in a row, seen at once; and a success rate
-//! below `mean − k·σ` of the fleet, looked at once per interval. An ejection lasts `base × times ejected`, at
-//! most `max`; the multiplier falls by one for each interval without ejection. Never more than a share of the backends
-//! at once, and never the last healthy one: a fault that all share is no outlier.
+//! Two rules, both passive (gRFC A50, Envoy). The first looks at failures in a row, as they happen. The second looks at
+//! success rates below `mean − k·σ` of the cluster, once per interval. Both also need evidence that the backend, and not
+//! the load, is at fault: see [`peers`](super::peers). An ejection lasts `base × times ejected`, at most `max`. The
+//! multiplier falls by one for each interval without ejection. No more than a share of the backends is ejected at once,
+//! and never the last healthy one.
 //!
-//! An *overloaded* answer is no failure here. Ejecting a backend for being full would push its load onto
-//! the others and fill them too; the policies steer by it instead.
+//! An *overloaded* answer is no failure here. Ejecting a backend because it is full would move its load to the others and
+//! fill them too. The policies steer by such answers instead.
+//!
+//! Sources: Envoy's `outlier_detection`, gRFC A50. They lack the second condition. Envoy's users report that the rule
+//! ejects healthy hosts wherever success rates hardly differ (issues 18752 and 37723). Finagle's `FailureAccrual` judges
+//! each backend by itself, so a fault that all backends share takes out all of them.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
 
+use super::peers::{Peer, Row, Tally};
 use crate::{Ratio, Timestamp};
 
 /// When a backend is ejected, and for how long.
@@ -74,44 +80,73 @@ impl Default for OutlierConfig {
     }
 }
 
-/// What outlier ejection remembers of one backend.
+/// Weight of one request in the recent share of failures: that of about ten. Fewer, and chance rules; more, and an outage
+/// of all backends is seen too late.
+const GAIN: f64 = 0.1;
+
+/// The memory of outlier ejection for one backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outlier {
-    failures_in_a_row: u32,
-    successes: u32,
-    total: u32,
+    row: Row,
+    /// Share of failures among about the last ten requests.
+    failing: f64,
+    /// Requests of this interval.
+    pub(crate) tally: Tally,
+    previous: Tally,
     multiplier: u32,
 }
 
 impl Outlier {
     pub(crate) fn on_success(&mut self) {
-        self.failures_in_a_row = 0;
-        self.successes += 1;
-        self.total += 1;
+        self.row = Row::default();
+        self.failing -= self.failing * GAIN;
+        self.tally.successes += 1;
     }
 
-    /// Whether the failures in a row now suffice to eject.
-    pub(crate) fn on_failure(&mut self, config: &OutlierConfig) -> bool {
-        self.failures_in_a_row += 1;
-        self.total += 1;
-        config.consecutive_failures.is_some_and(|most| self.failures_in_a_row >= most.get())
+    /// The row of failures, if it is now long enough to eject.
+    pub(crate) fn on_failure(&mut self, config: &OutlierConfig) -> Option<Row> {
+        self.row.failures += 1;
+        self.tally.failures += 1;
+        self.on_any_failure(config)
     }
 
-    /// Begins an ejection: until when.
+    /// The same after a time-out.
+    pub(crate) fn on_timeout(&mut self, config: &OutlierConfig) -> Option<Row> {
+        self.row.timeouts += 1;
+        self.tally.timeouts += 1;
+        self.on_any_failure(config)
+    }
+
+    pub(crate) fn on_overloaded(&mut self) {
+        self.tally.overloaded += 1;
+    }
+
+    /// The failures of this backend, as evidence for its peers.
+    pub(crate) fn as_peer(&self) -> Peer {
+        Peer { failing: self.failing, tally: self.previous.with(&self.tally) }
+    }
+
+    fn on_any_failure(&mut self, config: &OutlierConfig) -> Option<Row> {
+        self.failing += (1.0 - self.failing) * GAIN;
+        config.consecutive_failures.filter(|min| self.row.is_due(min.get())).map(|_| self.row.look())
+    }
+
+    /// Begins an ejection. Returns its end.
     pub(crate) fn eject(&mut self, now: Timestamp, config: &OutlierConfig) -> Timestamp {
         self.multiplier += 1;
-        self.failures_in_a_row = 0;
+        self.row = Row::default();
         now + config.base_ejection.saturating_mul(self.multiplier).min(config.max_ejection)
     }
 
-    /// The success rate of the interval that ends, if it had requests enough.
+    /// The success rate of the interval that ends, if it had enough requests.
     pub(crate) fn success_rate(&self, config: &OutlierConfig) -> Option<f64> {
-        (self.total > 0 && self.total >= config.min_requests).then(|| f64::from(self.successes) / f64::from(self.total))
+        let total = self.tally.total();
+        (total > 0 && total >= u64::from(config.min_requests)).then(|| self.tally.successes as f64 / total as f64)
     }
 
     /// Begins the next interval.
     pub(crate) fn next_interval(&mut self, ejected: bool) {
-        (self.successes, self.total) = (0, 0);
+        self.previous = core::mem::take(&mut self.tally);
         if !ejected {
             self.multiplier = self.multiplier.saturating_sub(1);
         }
@@ -158,13 +193,13 @@ mod tests {
         let config = OutlierConfig::default();
         let mut outlier = Outlier::default();
         for _ in 0..4 {
-            assert!(!outlier.on_failure(&config));
+            assert_eq!(outlier.on_failure(&config), None);
         }
         outlier.on_success();
         for _ in 0..4 {
-            assert!(!outlier.on_failure(&config));
+            assert_eq!(outlier.on_failure(&config), None);
         }
-        assert!(outlier.on_failure(&config));
+        assert!(outlier.on_failure(&config).is_some());
     }
 
     #[test]

@@ -314,11 +314,13 @@ impl Attempt {
     }
 
     fn fail_as(&mut self, ending: Ending, ended: Ended) {
+        let mut outcome = Outcome::Failure;
         if ending == Ending::TimedOut {
-            // What it would have taken is not known, but it is at least this.
+            // The latency is at least this.
             self.latency = self.latency.or(Some(self.waited()));
+            outcome = Outcome::TimedOut;
         }
-        self.end(Outcome::Failure, ending, ended);
+        self.end(outcome, ending, ended);
     }
 
     /// How long the backend has had the request, as far as it has come. The time that its caller took to send it, and that a

@@ -286,7 +286,7 @@ impl World<'_> {
             let client = &mut self.clients[of as usize];
             let latency = Some(self.now.since(request.picked));
             let outcome = match self.arm.failures {
-                Failures::Counted => Outcome::Failure,
+                Failures::Counted => Outcome::TimedOut,
                 Failures::Unseen => Outcome::Success,
             };
             client.balancer.finish(self.now, request.id, Completion { outcome, latency }, &mut client.changes);
