@@ -6,7 +6,8 @@ use std::time::Duration;
 use plimsoll_core::health::{CheckConfig, CheckOutcome, OutlierConfig, Reason, State};
 use plimsoll_core::pick::PolicyKind;
 use plimsoll_core::{
-    BackendId, Balancer, BalancerConfig, Completion, Event, LoadReport, Outcome, Pick, Timestamp, WaitReason, Weight,
+    BackendId, Balancer, BalancerConfig, Completion, Event, LoadReport, Outcome, Pick, Ratio, Timestamp, WaitReason,
+    Weight,
 };
 use plimsoll_testkit::events::Recorder;
 use plimsoll_testkit::seeded;
@@ -421,21 +422,87 @@ fn a_backend_that_refuses_is_looked_at_ever_later_and_not_in_step_with_others() 
     assert!(seconds.len() > 10, "twenty backends in step: {seconds:?}");
 }
 
-#[test]
-fn healthy_backends_are_checked_once_per_interval_when_checks_are_on() {
-    let mut cluster = Cluster::connecting(active_checks(), 3);
-    let mut checked = [0; 3];
-    cluster.pass_ms(0);
-    for second in 0..=100 {
+/// The times in milliseconds at which each backend is checked, for a minute from now; all checks pass at once.
+fn checks_in_a_minute(cluster: &mut Cluster) -> Vec<Vec<u64>> {
+    let mut times = vec![Vec::new(); cluster.ids.len()];
+    let begin = cluster.now;
+    let end = begin + Duration::from_secs(60);
+    while cluster.now < end {
+        cluster.balancer.handle_timeout(cluster.now, &mut cluster.recorder);
         for index in cluster.checks_to_run() {
-            checked[index] += 1;
+            times[index].push(cluster.now.since(begin).as_millis() as u64);
             cluster.check(index, CheckOutcome::Passed);
         }
-        if second < 100 {
-            cluster.pass_ms(1_000);
-        }
+        cluster.now = cluster.balancer.poll_timeout().expect("there are backends").min(end).max(cluster.now);
     }
-    assert_eq!(checked, [11; 3]);
+    times
+}
+
+/// Most checks within 100 ms, in windows that begin at multiples of it, from the second check of each backend on.
+fn most_at_once(times: &[Vec<u64>]) -> usize {
+    let mut windows = vec![0; 601];
+    times.iter().flat_map(|times| &times[1..]).for_each(|ms| windows[(ms / 100) as usize] += 1);
+    windows.into_iter().max().expect("there are windows")
+}
+
+/// Of 500 checks an interval of 10 s, five are due in 100 ms on average. A Poisson window has 20 or more with a
+/// probability of 3e-7, but the seed decides.
+#[test]
+fn checks_of_500_backends_are_spread_over_the_interval() {
+    let mut cluster = Cluster::connecting(active_checks(), 500);
+    let times = checks_in_a_minute(&mut cluster);
+    assert!(times.iter().all(|times| times[0] == 0), "the first check comes at once");
+    assert!(most_at_once(&times) < 20, "{} checks within 100 ms", most_at_once(&times));
+    for times in &times {
+        assert!(times[1] <= 10_000, "{times:?}");
+        let gaps = times[1..].windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(times.len() >= 6 && gaps.clone().all(|gap| (8_999..=11_001).contains(&gap)), "{times:?}");
+    }
+}
+
+#[test]
+fn checks_are_spread_when_a_reload_turns_them_on() {
+    let mut cluster = Cluster::healthy(random(), 500);
+    cluster.checks_to_run();
+    cluster.balancer.set_config(cluster.now, active_checks());
+    let times = checks_in_a_minute(&mut cluster);
+    assert!(most_at_once(&times) < 20, "{} checks within 100 ms", most_at_once(&times));
+}
+
+#[test]
+fn checks_are_spread_after_an_outage_of_all_backends() {
+    let mut cluster = Cluster::healthy(active_checks(), 500);
+    for index in 0..500 {
+        cluster.check(index, CheckOutcome::Unreachable);
+    }
+    cluster.checks_to_run();
+    for index in 0..500 {
+        cluster.check(index, CheckOutcome::Passed);
+    }
+    let mut times = checks_in_a_minute(&mut cluster);
+    times.iter_mut().for_each(|times| times.insert(0, 0));
+    assert!(most_at_once(&times) < 20, "{} checks within 100 ms", most_at_once(&times));
+}
+
+#[test]
+fn reload_keeps_the_phase_of_checks() {
+    let next = |is_reloaded: bool| {
+        let mut cluster = Cluster::healthy(active_checks(), 20);
+        if is_reloaded {
+            let further = BalancerConfig { panic_threshold: Ratio::ZERO, ..active_checks() };
+            cluster.balancer.set_config(cluster.now, further);
+        }
+        checks_in_a_minute(&mut cluster).iter().map(|times| times[0]).collect::<Vec<_>>()
+    };
+    assert_eq!(next(true), next(false));
+}
+
+#[test]
+fn healthy_backends_are_checked_once_per_interval_when_checks_are_on() {
+    let mut cluster = Cluster::connecting(active_checks(), 200);
+    let checked: usize = checks_in_a_minute(&mut cluster).iter().map(Vec::len).sum();
+    // One at once, one after half an interval and one per interval from then on.
+    assert!((200 * 69 / 10..200 * 71 / 10).contains(&checked), "{checked}");
 }
 
 #[test]

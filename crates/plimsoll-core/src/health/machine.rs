@@ -43,6 +43,8 @@ pub(crate) struct Health {
     lame_trials: u32,
     check_running: bool,
     check_due: Option<Timestamp>,
+    /// The next regular check may be due together with those of other backends.
+    in_step: bool,
     ejected_until: Option<Timestamp>,
 }
 
@@ -59,6 +61,7 @@ impl Health {
             lame_trials: 0,
             check_running: false,
             check_due: Some(now),
+            in_step: true,
             ejected_until: None,
         }
     }
@@ -99,16 +102,17 @@ impl Health {
         due
     }
 
-    /// Active checks were turned on: a backend that nobody was going to check is checked now.
+    /// Active checks were turned on: a backend without a check in the future is checked now.
     pub(crate) fn begin_checks(&mut self, now: Timestamp) {
         if self.check_due.is_none() && !self.check_running && !self.drained {
             self.check_due = Some(now);
+            self.in_step = true;
         }
     }
 
     pub(crate) fn on_connected(&mut self, now: Timestamp, checks: &CheckConfig) -> Option<Change> {
         match self.state {
-            State::Connecting | State::Refusing if !checks.active => self.heal(now, Reason::Connected, checks),
+            State::Connecting | State::Refusing if !checks.active => self.heal(now, Reason::Connected),
             State::Refusing if self.unreachable() => {
                 self.check_due = Some(now);
                 None
@@ -178,7 +182,9 @@ impl Health {
             CheckOutcome::NotMade => self.not_made(now, checks),
         };
         if self.check_due.is_none() && checks.active {
-            self.check_due = Some(now + checks.interval);
+            let is_first = core::mem::take(&mut self.in_step);
+            let wait = if is_first { checks.first_wait(rng) } else { checks.wait(rng) };
+            self.check_due = Some(now + wait);
         }
         change
     }
@@ -196,7 +202,7 @@ impl Health {
                 self.check_due = Some(now + backoff.delay(0, rng));
                 None
             }
-            State::Connecting | State::LameDuck | State::Refusing => self.heal(now, Reason::CheckPassed, checks),
+            State::Connecting | State::LameDuck | State::Refusing => self.heal(now, Reason::CheckPassed),
         }
     }
 
@@ -240,10 +246,11 @@ impl Health {
         self.go(now, State::Connecting, Reason::Undrained)
     }
 
-    fn heal(&mut self, now: Timestamp, reason: Reason, checks: &CheckConfig) -> Option<Change> {
+    fn heal(&mut self, now: Timestamp, reason: Reason) -> Option<Change> {
         self.refusals = 0;
         self.failures = 0;
-        self.check_due = checks.active.then(|| now + checks.interval);
+        self.check_due = None;
+        self.in_step = true;
         self.go(now, State::Healthy, reason)
     }
 
@@ -350,10 +357,10 @@ mod tests {
             assert_eq!((refusing.state(), refusing.wake_at()), (State::Refusing, Some(at(3))));
         }
         let mut health = healthy(&ACTIVE);
-        for secs in [10, 20, 30, 40] {
-            let outcome = if secs == 30 { CheckOutcome::NotMade } else { CheckOutcome::Failed };
+        for secs in [20, 40, 60, 80] {
+            let outcome = if secs == 60 { CheckOutcome::NotMade } else { CheckOutcome::Failed };
             assert!(health.take_check(at(secs)));
-            assert_eq!(check(&mut health, secs, outcome, &ACTIVE).is_some(), secs == 40, "the third failure in a row");
+            assert_eq!(check(&mut health, secs, outcome, &ACTIVE).is_some(), secs == 80, "the third failure in a row");
         }
         let mut unchecked = healthy(&PASSIVE);
         assert_eq!(check(&mut unchecked, 9, CheckOutcome::NotMade, &PASSIVE), None);
