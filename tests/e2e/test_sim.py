@@ -6,6 +6,7 @@ import json
 import math
 import pathlib
 import re
+import shlex
 import tomllib
 import xml.etree.ElementTree as xml
 
@@ -16,6 +17,7 @@ from harness.process import run
 from harness.scenarios import NAMES as SCENARIOS
 from harness.scenarios import WAIT, Scenarios, kind
 
+SVG = "{http://www.w3.org/2000/svg}"
 BAD = sorted((ROOT / "tests" / "bad-scenarios").glob("*.toml"))
 FAILING = """
 name = "failing"
@@ -108,6 +110,109 @@ def test_report_is_one_page_with_all_that_was_asked_for(tmp_path: pathlib.Path) 
         assert part in page, part
 
 
+TWO_PHASES = """
+name = "two-phases"
+kind = "fleet"
+duration = "6s"
+warmup = "off"
+arrivals = { kind = "rate", per_second = 120 }
+[[backends]]
+count = 2
+[[phases]]
+name = "calm"
+at = "0s"
+[[phases]]
+name = "flood"
+at = "3s"
+load = 3
+[[arms]]
+name = "weighted"
+[[arms]]
+name = "round-robin"
+policy = "round-robin"
+[[checks]]
+metric = "weighted.calm.p99"
+high = 100000
+why = "any"
+"""
+
+
+def again_command(page: str) -> list[str]:
+    """The words of the command with which a page's last section can be run again."""
+    return shlex.split(html.unescape(re.findall(r"[Aa]gain: <code>(.*?)</code>", page)[-1]))
+
+
+@pytest.mark.parametrize("seeds", [("--seed", "7"), ("--seeds", "2"), ()])
+def test_report_of_own_file_gives_the_command_that_repeats_it(tmp_path: pathlib.Path, seeds: tuple[str, ...]) -> None:
+    file = tmp_path / "a dir & more" / "it's mine.toml"
+    file.parent.mkdir()
+    file.write_text(TWO_PHASES)
+    code, _, err = sim("report", "--out", str(tmp_path), str(file), *seeds)
+    assert code == 0, err
+    command = again_command((tmp_path / "index.html").read_text())
+    assert command == ["plimsoll", "sim", "run", str(file), *seeds]
+    code, out, err = sim(*command[2:], "--json")
+    assert (code, out) == (0, (tmp_path / "two-phases.json").read_text()), err
+
+
+def test_report_of_own_file_has_its_name_as_title_and_phases_by_name(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(TWO_PHASES)
+    code, _, err = sim("report", "--out", str(tmp_path), str(file))
+    assert code == 0, err
+    page = (tmp_path / "index.html").read_text()
+    assert re.findall(r"<title>(.*?)</title>|<h1>(.*?)</h1>", page) == [("two-phases", ""), ("", "two-phases")]
+    for phase in ("calm", "flood"):
+        assert re.search(rf"<td>{phase}</td><td>weighted</td>", page), f"no row for {phase}"
+    # The figure by phase has the names along its axis, and no numbers in their place.
+    (figure,) = tmp_path.glob("two-phases-errors-by-phase.svg")
+    texts = [(text.text or "").strip() for text in xml.fromstring(figure.read_text()).iter(f"{SVG}text")]
+    assert {"calm", "flood"} <= set(texts), texts
+    assert not any("number" in text for text in texts), texts
+
+
+def test_report_refuses_two_scenarios_of_one_name_and_names_both_files(tmp_path: pathlib.Path) -> None:
+    files = [tmp_path / "a.toml", tmp_path / "b.toml"]
+    for file in files:
+        file.write_text(TWO_PHASES)
+    code, out, err = sim("report", "--out", str(tmp_path / "page"), *map(str, files))
+    assert (code, out) == (2, ""), err
+    assert all(str(file) in err for file in files) and "help: " in err, err
+    assert not (tmp_path / "page").exists(), "nothing is run, and nothing is written"
+
+
+def test_run_prints_a_row_for_each_phase_and_arm_with_units(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(TWO_PHASES)
+    code, out, err = sim("run", str(file))
+    assert code == 0, err
+    found = json.loads(sim("run", str(file), "--json")[1])["metrics"]
+    lines = out.splitlines()
+    (heading,) = [i for i, line in enumerate(lines) if line.split()[:2] == ["phase", "arm"]]
+    assert re.split(r"  +", lines[heading]) == ["phase", "arm", "p50 (ms)", "p99 (ms)", "errors", "CPU", "CPU max/mean"]
+    rows = [line.split() for line in lines[heading + 1 : heading + 5]]
+    names = [["calm", "weighted"], ["calm", "round-robin"], ["flood", "weighted"], ["flood", "round-robin"]]
+    assert [row[:2] for row in rows] == names
+    assert float(rows[0][2]) == pytest.approx(found["weighted.calm.p50"], abs=0.06)
+    assert float(rows[3][6]) == pytest.approx(found["round-robin.flood.max_over_mean"], abs=0.006)
+    assert all(row[4].endswith("%") for row in rows)
+    assert max(map(len, lines)) <= 80, out
+    assert not any(line.startswith("weighted.calm.in_flight_p99") for line in lines), "all metrics only with --all"
+
+
+def test_run_all_prints_every_metric_with_its_unit() -> None:
+    code, out, err = sim("run", "two-speeds", "--seeds", "2", "--all")
+    assert code == 0, err
+    found = json.loads(sim("run", "two-speeds", "--seeds", "2", "--json")[1])["metrics"]
+    lines = out.splitlines()
+    table = [line.split() for line in lines[lines.index(next(line for line in lines if line.startswith("metric "))) :]]
+    assert table[0] == ["metric", "mean", "min", "max", "unit"]
+    assert {row[0] for row in table[1:]} == {name for name in found if not name.endswith((".min", ".max"))}
+    units = {row[0]: " ".join(row[4:]) for row in table[1:]}
+    assert all(units.values()), units
+    assert (units["weighted.p99"], units["weighted.error_share"]) == ("ms", "share")
+
+
 @pytest.mark.parametrize("file", BAD, ids=lambda file: file.stem)
 def test_bad_scenario_exits_1_and_names_the_place(file: pathlib.Path) -> None:
     for command in ("check", "run"):
@@ -167,7 +272,6 @@ def test_all_scenarios_together_take_less_than_four_minutes_of_two_cores(scenari
     assert sum(scenarios[name].cpu_seconds for name in SCENARIOS) < ALL_OF_THEM
 
 
-SVG = "{http://www.w3.org/2000/svg}"
 # Quantities of which a number says nothing without its unit.
 OF_A_UNIT = re.compile(r"\b(time|latency|CPU|cost|load of|share|duration|memory)\b")
 

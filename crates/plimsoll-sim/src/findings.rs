@@ -26,6 +26,28 @@ pub struct Figure {
     pub y: Axis,
     /// What is drawn, in the order of the legend.
     pub series: Vec<Series>,
+    /// Moments of the run, on a horizontal axis that is time.
+    pub marks: Vec<Mark>,
+}
+
+/// A moment that a figure over time marks and names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// Seconds from the start of the run.
+    pub at: f64,
+    /// Its name.
+    pub label: String,
+    /// What begins or happens then.
+    pub kind: MarkKind,
+}
+
+/// What a mark stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkKind {
+    /// A phase begins.
+    Phase,
+    /// Something happens.
+    Event,
 }
 
 /// One axis of a plot.
@@ -37,6 +59,8 @@ pub struct Axis {
     pub unit: String,
     /// Whether equal distances are equal ratios.
     pub scale: Scale,
+    /// Names of the positions 1, 2, 3 and so on; empty where positions are numbers.
+    pub names: Vec<String>,
 }
 
 /// How an axis is divided.
@@ -86,7 +110,12 @@ impl Axis {
     /// A linear axis.
     #[must_use]
     pub fn linear(label: impl Into<String>, unit: impl Into<String>) -> Self {
-        Self { label: label.into(), unit: unit.into(), scale: Scale::Linear }
+        Self { label: label.into(), unit: unit.into(), scale: Scale::Linear, names: Vec::new() }
+    }
+
+    /// An axis whose positions 1, 2, 3 and so on have names instead of numbers.
+    pub fn named<'n>(label: impl Into<String>, names: impl IntoIterator<Item = &'n str>) -> Self {
+        Self { names: names.into_iter().map(str::to_owned).collect(), ..Self::linear(label, "") }
     }
 
     /// A logarithmic axis.

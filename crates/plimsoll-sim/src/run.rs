@@ -312,7 +312,7 @@ mod tests {
     fn figure(points: &[(f64, f64)]) -> Figure {
         let axis = || Axis::linear("", "");
         let series = vec![Series { name: "a".to_owned(), kind: SeriesKind::Line, points: points.to_vec() }];
-        Figure { id: "f".to_owned(), title: String::new(), x: axis(), y: axis(), series }
+        Figure { id: "f".to_owned(), title: String::new(), x: axis(), y: axis(), series, marks: Vec::new() }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 
 use plimsoll_core::pick::PolicyKind;
-use plimsoll_sim::report::{Section, json, page, svg};
+use plimsoll_sim::report::{Origin, Section, json, page, svg};
 use plimsoll_sim::run::{Summary, run};
 use plimsoll_sim::scenario::Scenario;
 
@@ -140,7 +140,7 @@ fn a_run_is_a_function_of_file_and_seed_whatever_the_threads() {
         assert!(progress.iter().all(|part| (0.0..=1.0).contains(part)), "{threads} threads");
         let summary = summary.unwrap();
         let figures: String = summary.figures.iter().map(|plotted| svg(&plotted.figure)).collect();
-        let page = page(&[Section { scenario: &scenario, summary: &summary }]);
+        let page = page(&[Section { scenario: &scenario, summary: &summary, origin: Origin::Own, command: "" }]);
         (json(&summary), figures, page)
     });
     assert!(outputs.iter().all(|output| *output == outputs[0]));

@@ -1,4 +1,4 @@
-//! `plimsoll sim list`: the scenarios that come with the binary.
+//! `plimsoll sim list`: the built-in scenarios.
 
 use plimsoll_sim::scenario::built_in;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::output::outln;
 /// Arguments of `plimsoll sim list`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// As JSON: a list of {name, title, group}
+    /// Print JSON: a list of {name, title, group}
     #[arg(long)]
     json: bool,
 }

@@ -11,9 +11,14 @@ use plimsoll_sim::scenario::{Scenario, built_in};
 use crate::exit::{Problem, Verdict};
 use crate::output::errln;
 
+/// Whether an argument names a file of the user's.
+pub(super) fn is_file(named: &str) -> bool {
+    named.ends_with(".toml") || named.contains(['/', std::path::MAIN_SEPARATOR])
+}
+
 /// The scenario that `named` names; `Err` when there is none, `Ok(None)` when its file has problems, which are told.
 pub(super) fn find(named: &str) -> Result<Option<Scenario>, Problem> {
-    if named.ends_with(".toml") || named.contains(['/', std::path::MAIN_SEPARATOR]) {
+    if is_file(named) {
         return Ok(Scenario::load(Path::new(named)).map_err(|error| tell(&error)).ok());
     }
     let scenarios = built_in();
@@ -24,7 +29,7 @@ pub(super) fn find(named: &str) -> Result<Option<Scenario>, Problem> {
             let meant = did_you_mean(named, names.iter().map(String::as_str));
             let meant = meant.map(|name| format!("did you mean `{name}`? ")).unwrap_or_default();
             Err(Problem::usage(format!(
-                "there is no scenario `{named}`; {meant}`plimsoll sim list` names all, and a file of your own ends in .toml"
+                "no scenario is named `{named}`; {meant}`plimsoll sim list` lists them, and a file of your own ends in .toml"
             )))
         }
     }

@@ -1,12 +1,12 @@
-//! `plimsoll sim run`: one scenario, its metrics, and whether they are as expected.
+//! `plimsoll sim run`: one scenario, its results, and whether its checks hold.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use plimsoll_sim::report::{json, range, short, svg};
-use plimsoll_sim::run::{Summary, run as run_scenario};
+use plimsoll_sim::report::{Table, json, overview, range, short, svg, unit};
+use plimsoll_sim::run::{Checked, Summary, run as run_scenario};
 use plimsoll_sim::scenario::{EXTREMES, Scenario};
 
 use super::bar::Bar;
@@ -17,15 +17,18 @@ use crate::output::{errln, out};
 /// Arguments of `plimsoll sim run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The name of a scenario that comes with the binary, or a file that ends in .toml
+    /// Name of a built-in scenario, or a file that ends in .toml
     #[arg(value_name = "NAME|FILE")]
     scenario: String,
     #[command(flatten)]
     running: Running,
-    /// JSON on stdout: {scenario, seeds, metrics, checks}
+    /// Also print every metric with its unit, and with several seeds its lowest and highest value
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
+    /// Print JSON instead: {scenario, seeds, metrics, checks}, with every metric
     #[arg(long)]
     json: bool,
-    /// Where to write NAME.json and a NAME-FIGURE.svg for each figure; made if it is not there
+    /// Folder for NAME.json and the figures NAME-FIGURE.svg; created if missing
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -43,19 +46,19 @@ pub(super) fn run(args: &Args) -> Outcome {
     if args.json {
         out!("{}", json(&summary))?;
     } else {
-        out!("{}", table(&scenario, &summary))?;
+        out!("{}", text(&scenario, &summary, args.all))?;
         errln!("\n{}", speed(&summary, took));
     }
     Ok(verdict(&summary))
 }
 
-/// How long it took, and how many events that is a second, all threads together.
+/// The duration of the run, and events per second of all threads together.
 fn speed(summary: &Summary, took: Duration) -> String {
     let of_each_seed = summary.metrics.iter().filter(|(name, _)| name.ends_with(".events")).map(|(_, events)| events);
     let events = of_each_seed.sum::<f64>() * summary.seeds.len() as f64;
     let seconds = took.as_secs_f64();
     if events > 0.0 {
-        format!("{seconds:.1} s, {:.1} million events a second", events / seconds / 1e6)
+        format!("{seconds:.1} s, {:.1} million events/s", events / seconds / 1e6)
     } else {
         format!("{seconds:.1} s")
     }
@@ -89,45 +92,72 @@ pub(super) fn write_file(file: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// What a person wants to see: the checks, and all metrics.
-fn table(scenario: &Scenario, summary: &Summary) -> String {
+/// The results for a person: the overview, the checks, and with `all` every metric.
+fn text(scenario: &Scenario, summary: &Summary, all: bool) -> String {
     let seeds: Vec<String> = summary.seeds.iter().map(u64::to_string).collect();
-    let mut text = format!("{}: {}\nseeds: {}\n\n", scenario.name, scenario.title, seeds.join(", "));
-    let rows = summary.checks.iter().map(|checked| {
-        let check = &checked.check;
-        let mark = if checked.is_ok() { "ok" } else { "FAIL" };
-        [mark.to_owned(), check.name(), short(checked.got), range(check.low, check.high)]
-    });
-    text +=
-        &columns(&[["", "check", "got", "expected"].map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>());
+    let (plural, mean) = if seeds.len() == 1 { ("", "") } else { ("s", " (values are means)") };
+    let mut text = format!("{}: {}\nseed{plural}: {}{mean}\n\n", scenario.name, scenario.title, seeds.join(", "));
+    if let Some(overview) = overview(scenario, summary) {
+        text += &columns(&overview);
+        text += "\n";
+    }
+    text += &columns(&checks(summary));
     text += "\n";
-    text += &metrics(summary);
+    if all {
+        text += &columns(&metrics(summary));
+    } else {
+        let count = summary.metrics.keys().filter(|name| !is_extreme(summary, name)).count();
+        text += &format!("--all prints all {count} metrics.\n");
+    }
     text
 }
 
-/// All metrics; of several seeds with the least and the greatest value beside the mean.
-fn metrics(summary: &Summary) -> String {
-    let value = |name: &str| summary.metrics.get(name).copied().map(short).unwrap_or_default();
-    if summary.seeds.len() == 1 {
-        let rows = summary.metrics.keys().map(|name| [name.clone(), value(name)]);
-        return columns(&[["metric", "value"].map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>());
-    }
-    let extremes = |name: &str| EXTREMES.map(|end| format!("{name}{end}"));
-    let is_mean = |name: &&String| extremes(name).iter().all(|extreme| summary.metrics.contains_key(extreme));
-    let rows = summary.metrics.keys().filter(is_mean).map(|name| {
-        let [least, greatest] = extremes(name);
-        [name.clone(), value(name), value(&least), value(&greatest)]
-    });
-    columns(&[["metric", "mean", "min", "max"].map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>())
+fn table<const N: usize>(headings: [&str; N], names: usize, rows: Vec<Vec<String>>) -> Table {
+    Table { headings: headings.map(str::to_owned).to_vec(), names, rows }
 }
 
-/// Rows with their cells below each other.
-fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+fn checks(summary: &Summary) -> Table {
+    let row = |checked: &Checked| {
+        let mark = if checked.is_ok() { "ok" } else { "FAIL" };
+        let check = &checked.check;
+        vec![mark.to_owned(), check.name(), short(checked.got), range(check.low, check.high)]
+    };
+    // All left-aligned: the expected range is text.
+    table(["", "check", "got", "expected"], 4, summary.checks.iter().map(row).collect())
+}
+
+/// Whether a metric is the least or greatest value of another one over several seeds.
+fn is_extreme(summary: &Summary, name: &str) -> bool {
+    let plain = EXTREMES.iter().find_map(|end| name.strip_suffix(end));
+    summary.seeds.len() > 1 && plain.is_some_and(|plain| summary.metrics.contains_key(plain))
+}
+
+/// Every metric with its unit; of several seeds with the least and the greatest value beside the mean.
+fn metrics(summary: &Summary) -> Table {
+    let value = |name: &str| summary.metrics.get(name).copied().map(short).unwrap_or_default();
+    let names = summary.metrics.keys().filter(|name| !is_extreme(summary, name));
+    if summary.seeds.len() == 1 {
+        let rows = names.map(|name| vec![name.clone(), value(name), unit(name).to_owned()]);
+        return table(["metric", "value", "unit"], 3, rows.collect());
+    }
+    let rows = names.map(|name| {
+        let [least, greatest] = EXTREMES.map(|end| value(&format!("{name}{end}")));
+        vec![name.clone(), value(name), least, greatest, unit(name).to_owned()]
+    });
+    table(["metric", "mean", "min", "max", "unit"], 5, rows.collect())
+}
+
+/// The table as text: columns of names to the left, columns of numbers to the right.
+fn columns(table: &Table) -> String {
+    let all = || std::iter::once(&table.headings).chain(&table.rows);
+    let width = |column: usize| all().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..table.headings.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cell = |(column, (text, width)): (usize, (&String, &usize))| {
+            if column < table.names { format!("{text:width$}") } else { format!("{text:>width$}") }
+        };
+        let cells: Vec<String> = row.iter().zip(&widths).enumerate().map(cell).collect();
         format!("{}\n", cells.join("  ").trim_end())
     };
-    rows.iter().map(line).collect()
+    all().map(line).collect()
 }

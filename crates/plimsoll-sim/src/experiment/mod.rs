@@ -5,5 +5,5 @@ pub mod shedding;
 pub mod spill;
 pub mod subset;
 pub mod tiers;
-mod windows;
+pub(crate) mod windows;
 pub mod worked;

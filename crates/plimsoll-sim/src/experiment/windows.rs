@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::fleet::plan::Phase;
+use crate::findings::{Mark, MarkKind};
 
 /// A part of the run.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,8 +29,13 @@ impl Window {
 
     /// What its metrics begin with.
     pub(crate) fn prefix(&self, arm: &str) -> String {
-        self.name.as_ref().map_or_else(|| arm.to_owned(), |phase| format!("{arm}.{phase}"))
+        prefix(arm, self.name.as_deref())
     }
+}
+
+/// The first parts of the metrics of an arm: in one phase, or over the whole run.
+pub(crate) fn prefix(arm: &str, phase: Option<&str>) -> String {
+    phase.map_or_else(|| arm.to_owned(), |phase| format!("{arm}.{phase}"))
 }
 
 /// The whole run, then each phase.
@@ -42,4 +48,10 @@ pub(crate) fn windows(phases: &[Phase], warmup: Duration, duration: Duration) ->
         to: phases.get(i + 1).map_or(duration, |next| next.at),
     });
     std::iter::once(whole).chain(parts).collect()
+}
+
+/// The beginnings of phases, as figures over time mark them.
+pub(crate) fn marks(phases: &[Phase]) -> Vec<Mark> {
+    let mark = |phase: &Phase| Mark { at: phase.at.as_secs_f64(), label: phase.name.clone(), kind: MarkKind::Phase };
+    phases.iter().map(mark).collect()
 }

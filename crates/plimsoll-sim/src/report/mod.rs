@@ -1,13 +1,19 @@
 //! What was found, for people and for programs: figures as SVG, one page, and JSON.
 
+mod dashes;
 mod json;
+mod marks;
 mod page;
 mod plot;
+mod table;
 mod ticks;
+mod units;
 
 pub use json::json;
-pub use page::{Section, page, range, short};
+pub use page::{Origin, Section, page, range, short};
 pub use plot::svg;
+pub use table::{Table, overview};
+pub use units::unit;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! One HTML page: what was published, beside what comes out here.
+//! One HTML page with the results of scenarios, each beside its publication if it has one.
 //!
 //! The page is a single file that needs nothing else: no scripts, fonts or pictures from elsewhere. It follows the
 //! reader's choice of light or dark, and prints in black on white, with no figure torn apart.
@@ -6,16 +6,31 @@
 use std::fmt::Write;
 
 use super::plot::{WIDTH, svg};
+use super::table::{Table, overview};
+use super::units::unit;
 use crate::run::{Checked, Summary};
-use crate::scenario::Scenario;
+use crate::scenario::{DEFAULT_GROUP, Scenario};
 
-/// A scenario, and what its runs found.
+/// A scenario and its results.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'s> {
-    /// What was tried.
+    /// The scenario.
     pub scenario: &'s Scenario,
-    /// What was found.
+    /// Its results.
     pub summary: &'s Summary,
+    /// Where the scenario comes from.
+    pub origin: Origin,
+    /// The shell command that gives the same numbers again.
+    pub command: &'s str,
+}
+
+/// Where a scenario comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It comes with the binary.
+    BuiltIn,
+    /// A file of the user's.
+    Own,
 }
 
 /// Text as it may stand anywhere in HTML, attributes included.
@@ -49,7 +64,7 @@ h2 code { font-size: .75em; color: var(--faint); font-weight: normal; }
 a { color: inherit; }
 blockquote { margin: 1rem 0; padding: .5rem 1rem; border-left: 3px solid var(--rule); background: var(--tint); }
 blockquote p { margin: .3rem 0; } .source { color: var(--faint); font-size: .9rem; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; border-bottom: 1px solid var(--rule); }
 tr.has-why td { border-bottom: none; padding-bottom: 0; } td.why { color: var(--faint); padding-top: .1rem; }
@@ -70,7 +85,7 @@ pub fn page(sections: &[Section<'_>]) -> String {
 }
 
 fn write_page(out: &mut String, sections: &[Section<'_>]) -> std::fmt::Result {
-    let title = "Plimsoll: what was published, and what comes out here";
+    let title = &escape(&page_title(sections));
     writeln!(out, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">")?;
     writeln!(out, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">")?;
     writeln!(out, "<title>{title}</title>\n<style>{STYLE}figure svg {{ max-width: {WIDTH}px; }}\n</style>\n</head>")?;
@@ -81,25 +96,44 @@ fn write_page(out: &mut String, sections: &[Section<'_>]) -> std::fmt::Result {
         .fold((0, 0), |(all, bad), one| (all + 1, bad + usize::from(!one.is_ok())));
     writeln!(
         out,
-        "<p>Every number is of a simulation with the machines that the proxy and the library ship. Scenarios: {}; \
-         checks: {checks}, of which {} as expected and {failed} not.</p>",
+        "<p>All numbers come from simulations that run the balancing code of the proxy and the library. \
+         Scenarios: {}. Checks: {} ok, {failed} failed.</p>",
         sections.len(),
         checks - failed,
     )?;
-    contents(out, sections)?;
+    if sections.len() > 1 {
+        contents(out, sections)?;
+    }
     for section in sections {
         write_section(out, section)?;
     }
     writeln!(out, "</body>\n</html>")
 }
 
+/// Heading of a page of built-in scenarios: each stands beside its publication.
+const PUBLISHED: &str = "Plimsoll: published results, reproduced";
+
+/// A page about the user's own scenarios has their names, so that pages can be told apart.
+fn page_title(sections: &[Section<'_>]) -> String {
+    let own: Vec<&str> = (sections.iter())
+        .filter(|section| section.origin == Origin::Own)
+        .map(|section| section.scenario.name.as_str())
+        .collect();
+    match own.len() {
+        0 => PUBLISHED.to_owned(),
+        count if count == sections.len() => own.join(", "),
+        _ => format!("{}, and published results", own.join(", ")),
+    }
+}
+
 fn contents(out: &mut String, sections: &[Section<'_>]) -> std::fmt::Result {
     writeln!(out, "<nav aria-label=\"Contents\">\n<h2>Contents</h2>")?;
     let mut group = None;
-    for Section { scenario, summary } in sections {
+    for Section { scenario, summary, .. } in sections {
         if group != Some(&scenario.group) {
             let end = if group.is_some() { "</ul>\n" } else { "" };
-            writeln!(out, "{end}<h3>{}</h3>\n<ul>", escape(&scenario.group))?;
+            let heading = if scenario.group == DEFAULT_GROUP { "Your scenarios" } else { &scenario.group };
+            writeln!(out, "{end}<h3>{}</h3>\n<ul>", escape(heading))?;
             group = Some(&scenario.group);
         }
         let (name, title) = (escape(&scenario.name), escape(&scenario.title));
@@ -113,9 +147,11 @@ fn verdict(ok: bool) -> &'static str {
     if ok { "<span class=\"good\">✓ ok</span>" } else { "<span class=\"bad\">✗ fail</span>" }
 }
 
-fn write_section(out: &mut String, Section { scenario, summary }: &Section<'_>) -> std::fmt::Result {
+fn write_section(out: &mut String, Section { scenario, summary, command, .. }: &Section<'_>) -> std::fmt::Result {
     let (name, title) = (escape(&scenario.name), escape(&scenario.title));
-    writeln!(out, "<section>\n<h2 id=\"{name}\">{title} <code>{name}</code></h2>")?;
+    // Without a title of its own, a scenario has its name as title.
+    let code = if scenario.title == scenario.name { String::new() } else { format!(" <code>{name}</code>") };
+    writeln!(out, "<section>\n<h2 id=\"{name}\">{title}{code}</h2>")?;
     if !scenario.says.is_empty() || !scenario.source.is_empty() {
         writeln!(out, "<blockquote>")?;
         for paragraph in scenario.says.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
@@ -126,7 +162,10 @@ fn write_section(out: &mut String, Section { scenario, summary }: &Section<'_>) 
         }
         writeln!(out, "</blockquote>")?;
     }
-    writeln!(out, "<div class=\"wide\"><table>\n<thead><tr><th>metric</th><th class=\"number\">got</th>")?;
+    if let Some(table) = overview(scenario, summary) {
+        write_table(out, &table)?;
+    }
+    writeln!(out, "<div class=\"wide\"><table>\n<thead><tr><th>check</th><th class=\"number\">got</th>")?;
     writeln!(out, "<th class=\"number\">expected</th><th></th></tr></thead>\n<tbody>")?;
     for checked in &summary.checks {
         write_check(out, checked)?;
@@ -139,12 +178,27 @@ fn write_section(out: &mut String, Section { scenario, summary }: &Section<'_>) 
     writeln!(out, "<details><summary>All {} metrics</summary>", summary.metrics.len())?;
     writeln!(out, "<div class=\"wide\"><table>\n<tbody>")?;
     for (metric, value) in &summary.metrics {
-        writeln!(out, "<tr><td>{}</td><td class=\"number\">{}</td></tr>", escape(metric), short(*value))?;
+        let (name, unit) = (escape(metric), unit(metric));
+        writeln!(out, "<tr><td>{name}</td><td class=\"number\">{}</td><td>{unit}</td></tr>", short(*value))?;
     }
     let seeds: Vec<String> = summary.seeds.iter().map(u64::to_string).collect();
     writeln!(out, "</tbody></table></div></details>")?;
-    writeln!(out, "<p class=\"source\">Seeds: {}. Again: <code>plimsoll sim run {name}</code></p>", seeds.join(", "))?;
+    let (seeds, command) = (seeds.join(", "), escape(command));
+    writeln!(out, "<p class=\"source\">Seeds: {seeds}. To run it again: <code>{command}</code></p>")?;
     writeln!(out, "</section>")
+}
+
+fn write_table(out: &mut String, table: &Table) -> std::fmt::Result {
+    let class = |column: usize| if column < table.names { "" } else { " class=\"number\"" };
+    let cells = |tag: &str, cells: &[String]| -> String {
+        let cell = |(column, text): (usize, &String)| format!("<{tag}{}>{}</{tag}>", class(column), escape(text));
+        cells.iter().enumerate().map(cell).collect()
+    };
+    writeln!(out, "<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>", cells("th", &table.headings))?;
+    for row in &table.rows {
+        writeln!(out, "<tr>{}</tr>", cells("td", row))?;
+    }
+    writeln!(out, "</tbody></table></div>")
 }
 
 fn write_check(out: &mut String, checked: &Checked) -> std::fmt::Result {

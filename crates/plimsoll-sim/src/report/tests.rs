@@ -31,6 +31,7 @@ fn figure() -> Figure {
             series("eighth", SeriesKind::Line, values(16.0)),
             series("ninth, dashed", SeriesKind::Line, values(32.0)),
         ],
+        marks: Vec::new(),
     }
 }
 
@@ -106,16 +107,36 @@ fn the_page_is_one_well_formed_file_that_asks_for_nothing_else() {
     scenario.says = "One.\n\nTwo & three.".to_owned();
     let mut summary = summary(&scenario);
     summary.figures.push(Plotted { figure: figure(), of: Of::MeanOf(3) });
-    let text = page(&[Section { scenario: &scenario, summary: &summary }]);
+    let text = page(&[section(&scenario, &summary)]);
     assert_eq!(open_elements(&text), Vec::<String>::new());
-    for part in
-        ["<p>One.</p>", "<p>Two &amp; three.</p>", "&lt;script&gt;", "mean of 3 seeds", "href=\"#subset-small\""]
-    {
+    for part in ["<p>One.</p>", "<p>Two &amp; three.</p>", "&lt;script&gt;", "mean of 3 seeds"] {
         assert!(text.contains(part), "no {part}");
     }
     for foreign in ["<script", "<link", "<img", "src=", "url(", "@import", "href=\"http"] {
         assert!(!text.contains(foreign), "{foreign} asks for something else");
     }
+}
+
+fn section<'s>(scenario: &'s Scenario, summary: &'s Summary) -> Section<'s> {
+    Section { scenario, summary, origin: Origin::BuiltIn, command: "plimsoll sim run x" }
+}
+
+#[test]
+fn page_of_own_scenarios_has_their_names_as_title() {
+    let scenario = small();
+    let summary = summary(&scenario);
+    let built_in = section(&scenario, &summary);
+    let own = Section { origin: Origin::Own, command: "plimsoll sim run 'my <file>.toml'", ..built_in };
+    let title = |sections: &[Section<'_>]| {
+        let text = page(sections);
+        let (_, rest) = text.split_once("<title>").unwrap();
+        rest.split_once("</title>").unwrap().0.to_owned()
+    };
+    assert_eq!(title(&[own]), "subset-small");
+    assert_eq!(title(&[own, own]), "subset-small, subset-small");
+    assert!(title(&[built_in]).starts_with("Plimsoll: "));
+    assert!(page(&[own]).contains("<code>plimsoll sim run &#39;my &lt;file&gt;.toml&#39;</code>"));
+    assert!(!page(&[own]).contains("<nav") && page(&[own, own]).contains("href=\"#subset-small\""));
 }
 
 #[test]

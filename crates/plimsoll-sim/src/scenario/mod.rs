@@ -142,7 +142,7 @@ struct File<S> {
 }
 
 /// The group of a scenario that names none: a user's own.
-const DEFAULT_GROUP: &str = "own";
+pub(crate) const DEFAULT_GROUP: &str = "own";
 /// One run: more show how much is chance.
 const DEFAULT_SEEDS: [u64; 1] = [1];
 
@@ -183,6 +183,21 @@ struct KindOnly(Kind);
 impl Table for KindOnly {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         visitor.required("kind", &mut self.0);
+    }
+}
+
+impl Experiment {
+    /// The names of the metrics that it finds in a run with one seed.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<String> {
+        match self {
+            Self::Fleet(plan) => crate::experiment::fleet::metric_names(plan),
+            Self::Shedding(plan) => crate::experiment::shedding::metric_names(plan),
+            Self::Spill(plan) => crate::experiment::spill::metric_names(plan),
+            Self::Subset(plan) => plan.metrics(),
+            Self::Tiers(plan) => crate::experiment::tiers::metric_names(plan),
+            Self::Worked(plan) => plan.metrics(),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! and over a setting that is [swept](super::sweep).
 
 use super::findings::{Measured, loads, quantile, share};
+use super::marks::marks;
 use super::measure::{Ending, Sample, Tally};
 use super::plan::{Arrivals, Plan, Rate};
 use super::sweep;
@@ -16,11 +17,11 @@ const MOST_PHASES_BY_THEMSELVES: usize = 3;
 
 pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
     let mut figures = sweep::figures(plan, measured);
-    figures.extend([cpu_by_backend(measured), spread_over_time(measured)]);
-    let whole = "Latency that one request in so many exceeds";
+    figures.extend([cpu_by_backend(measured), spread_over_time(plan, measured)]);
+    let whole = "Latency exceeded by one request in N";
     figures.push(latency(measured, 0, "latency".to_owned(), whole.to_owned()));
     if measured.len() <= MOST_ARMS_BY_THEMSELVES {
-        figures.extend(measured.iter().map(cpu_over_time));
+        figures.extend(measured.iter().map(|of| cpu_over_time(plan, of)));
     }
     if plan.phases.len() > 1 {
         figures.extend(over_phases(plan, measured));
@@ -32,7 +33,7 @@ fn over_phases(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
     let mut figures = Vec::new();
     if plan.phases.len() <= MOST_PHASES_BY_THEMSELVES {
         for (window, phase) in (1..).zip(&plan.phases) {
-            let title = format!("Latency that one request in so many exceeds: {}", phase.name);
+            let title = format!("Latency exceeded by one request in N, phase {}", phase.name);
             figures.push(latency(measured, window, format!("latency-phase-{window}"), title));
         }
     }
@@ -51,7 +52,14 @@ fn over_phases(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
         figures.push(by_phase(plan, measured, id, title, Axis::logarithmic("latency", "ms"), &latency));
     }
     let errors = |tally: &Tally| Some(100.0 * (1.0 - share(tally, Ending::Answered)?));
-    figures.push(by_phase(plan, measured, "errors-by-phase", "Errors", Axis::linear("requests", "%"), &errors));
+    figures.push(by_phase(
+        plan,
+        measured,
+        "errors-by-phase",
+        "Requests that end in an error",
+        Axis::linear("requests", "%"),
+        &errors,
+    ));
     figures
 }
 
@@ -69,10 +77,11 @@ fn cpu_by_backend(measured: &[Measured<'_>]) -> Figure {
     });
     Figure {
         id: "cpu-by-backend".to_owned(),
-        title: "CPU used by each backend, the fullest first".to_owned(),
-        x: Axis::linear("backend", "rank"),
-        y: Axis::linear("CPU used of CPU provisioned", "%"),
+        title: "CPU used by each backend, most loaded first".to_owned(),
+        x: Axis::linear("backend, by rank", ""),
+        y: Axis::linear("CPU used, of provisioned", "%"),
         series: series.collect(),
+        marks: Vec::new(),
     }
 }
 
@@ -81,29 +90,31 @@ fn over_time(of: &Measured<'_>, name: String, value: impl Fn(&Sample) -> f64) ->
     Series { name, kind: SeriesKind::Line, points }
 }
 
-fn spread_over_time(measured: &[Measured<'_>]) -> Figure {
+fn spread_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let value = |sample: &Sample| if sample.mean > 0.0 { sample.greatest / sample.mean } else { 1.0 };
     Figure {
         id: "spread-over-time".to_owned(),
-        title: "CPU of the fullest backend over that of the mean".to_owned(),
+        title: "CPU of the most loaded backend, relative to the mean".to_owned(),
         x: Axis::linear("time", "s"),
-        y: Axis::linear("fullest over mean", ""),
+        y: Axis::linear("most loaded over mean", "ratio"),
         series: measured.iter().map(|of| over_time(of, of.arm.name.clone(), value)).collect(),
+        marks: marks(plan, None),
     }
 }
 
-fn cpu_over_time(of: &Measured<'_>) -> Figure {
+fn cpu_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
     let percent = |value: fn(&Sample) -> f64| move |sample: &Sample| 100.0 * value(sample);
     Figure {
         id: format!("cpu-over-time-{}", slug(&of.arm.name)),
-        title: format!("CPU of the fullest, the mean and the emptiest backend: {}", of.arm.name),
+        title: format!("CPU of the most and least loaded backend and the mean: {}", of.arm.name),
         x: Axis::linear("time", "s"),
-        y: Axis::linear("CPU used of CPU provisioned", "%"),
+        y: Axis::linear("CPU used, of provisioned", "%"),
         series: vec![
-            over_time(of, "fullest".to_owned(), percent(|sample| sample.greatest)),
+            over_time(of, "most loaded".to_owned(), percent(|sample| sample.greatest)),
             over_time(of, "mean".to_owned(), percent(|sample| sample.mean)),
-            over_time(of, "emptiest".to_owned(), percent(|sample| sample.least)),
+            over_time(of, "least loaded".to_owned(), percent(|sample| sample.least)),
         ],
+        marks: marks(plan, Some(of.arm)),
     }
 }
 
@@ -120,9 +131,10 @@ fn latency(measured: &[Measured<'_>], window: usize, id: String, title: String) 
     Figure {
         id,
         title,
-        x: Axis::logarithmic("one request in", "requests"),
+        x: Axis::logarithmic("N: one request in N is slower", ""),
         y: Axis::logarithmic("latency", "ms"),
         series: series.collect(),
+        marks: Vec::new(),
     }
 }
 
@@ -144,6 +156,7 @@ fn by_phase(
     value: &dyn Fn(&Tally) -> Option<f64>,
 ) -> Figure {
     let base = base_load(plan);
+    let names = plan.phases.iter().map(|phase| &*phase.name);
     let kind = if base.is_some() { SeriesKind::Line } else { SeriesKind::Bars };
     let x_of = |place: usize| base.map_or((place + 1) as f64, |base| 100.0 * base * plan.phases[place].load);
     let series = measured.iter().map(|of| {
@@ -154,9 +167,14 @@ fn by_phase(
     Figure {
         id: id.to_owned(),
         title: title.to_owned(),
-        x: if base.is_some() { Axis::linear("load of CPU provisioned", "%") } else { Axis::linear("phase", "number") },
+        x: if base.is_some() {
+            Axis::linear("offered load, of CPU provisioned", "%")
+        } else {
+            Axis::named("phase", names)
+        },
         y,
         series: series.collect(),
+        marks: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod figures;
 mod findings;
+mod marks;
 mod measure;
 pub mod plan;
 mod script;

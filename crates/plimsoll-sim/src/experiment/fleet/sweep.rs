@@ -35,7 +35,7 @@ const SETTINGS: [Setting; 3] = [
         level: |arm| arm.balancer.prequal.probes_per_pick = 1.0,
     },
     Setting {
-        label: "quantile of requests in flight above which a backend is hot",
+        label: "hot_quantile",
         scale: Scale::Linear,
         value: |arm| {
             let used = prequal(arm) && arm.balancer.prequal.rule == ProbeRule::HotCold;
@@ -44,7 +44,7 @@ const SETTINGS: [Setting; 3] = [
         level: |arm| arm.balancer.prequal.hot_quantile = Ratio::ONE,
     },
     Setting {
-        label: "weight of requests in flight, of 1",
+        label: "weight of requests in flight, from 0 to 1",
         scale: Scale::Linear,
         value: |arm| match arm.balancer.prequal.rule {
             ProbeRule::Linear { in_flight_share, .. } if prequal(arm) => Some(in_flight_share.as_f64()),
@@ -137,6 +137,7 @@ impl Sweep {
             x,
             y,
             series: curves.chain(levels).collect(),
+            marks: Vec::new(),
         }
     }
 }
@@ -191,7 +192,7 @@ mod tests {
                 prequal.rule = ProbeRule::Linear { in_flight_share: Ratio::from_percent(share), per_request };
             })
         };
-        assert_eq!(of(&[linear(0), linear(50), linear(100)]), Some("weight of requests in flight, of 1"));
+        assert_eq!(of(&[linear(0), linear(50), linear(100)]), Some("weight of requests in flight, from 0 to 1"));
         assert_eq!(of(&[linear(0), linear(50), linear(50)]), None, "two of one value");
     }
 }

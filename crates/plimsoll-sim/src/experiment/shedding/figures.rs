@@ -1,9 +1,10 @@
-//! The figures of a shedding experiment: what part of whose tasks was answered in time, and how the server fared over time.
+//! The figures of a shedding experiment: tasks answered in time by source, and the server's state over time.
 
 use super::Measured;
 use super::findings::{between, late, sum};
 use super::measure::{Counted, Reading, Sent, Tally};
 use super::plan::{Plan, Source};
+use crate::experiment::windows::marks;
 use crate::findings::{Axis, Figure, Series, SeriesKind, slug};
 
 /// More arms have no figures of their own.
@@ -37,12 +38,6 @@ fn percent(tally: &Tally) -> Option<f64> {
     tally.useful_share().map(|share| 100.0 * share)
 }
 
-/// "1 calm, 2 spike"
-fn numbered<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    let names: Vec<String> = (1..).zip(names).map(|(number, name)| format!("{number} {name}")).collect();
-    names.join(", ")
-}
-
 fn bars(name: &str, values: impl Iterator<Item = Option<f64>>) -> Series {
     let points = (1..).map(f64::from).zip(values).filter_map(|(x, value)| Some((x, value?)));
     Series { name: name.to_owned(), kind: SeriesKind::Bars, points: points.collect() }
@@ -61,14 +56,15 @@ fn by_arm(plan: &Plan, measured: &[Measured<'_>], has_sources: bool) -> Figure {
     Figure {
         id: "useful-by-arm".to_owned(),
         title: "Tasks answered in time".to_owned(),
-        x: Axis::linear(numbered(measured.iter().map(|of| of.arm.name.as_str())), ""),
+        x: Axis::named("arm", measured.iter().map(|of| of.arm.name.as_str())),
         y: Axis::linear("tasks", "%"),
         series,
+        marks: Vec::new(),
     }
 }
 
 fn phases(plan: &Plan) -> Axis {
-    Axis::linear(numbered(plan.phases.iter().map(|phase| phase.name.as_str())), "")
+    Axis::named("phase", plan.phases.iter().map(|phase| phase.name.as_str()))
 }
 
 fn by_phase_of_all(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
@@ -81,6 +77,7 @@ fn by_phase_of_all(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
         x: phases(plan),
         y: Axis::linear("tasks", "%"),
         series: measured.iter().map(of_arm).collect(),
+        marks: Vec::new(),
     }
 }
 
@@ -93,6 +90,7 @@ fn by_phase(plan: &Plan, of: &Measured<'_>) -> Figure {
         x: phases(plan),
         y: Axis::linear("tasks", "%"),
         series: sources.map(|(i, source)| bars(&source.name, of.measure.counted[1..].iter().map(share(i)))).collect(),
+        marks: Vec::new(),
     }
 }
 
@@ -125,7 +123,7 @@ fn ends_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
         |name: &str, count: fn(&Tally) -> u64| over_time(plan, name, samples.iter(), |t| Some(count(t) as f64 / every));
     Figure {
         id: format!("ends-over-time-{}", slug(&of.arm.name)),
-        title: format!("What becomes of tasks, by the time of their arrival: {}", of.arm.name),
+        title: format!("Outcome of tasks, by arrival time: {}", of.arm.name),
         x: time(),
         y: Axis::linear("tasks", "1/s"),
         series: vec![
@@ -134,6 +132,7 @@ fn ends_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
             rate("shed", |tally| tally.shed + tally.hopeless),
             rate("late or expired", late),
         ],
+        marks: marks(&plan.phases),
     }
 }
 
@@ -144,14 +143,15 @@ fn requests_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
     };
     Figure {
         id: format!("requests-over-time-{}", slug(&of.arm.name)),
-        title: format!("Requests, those sent again among them, by the time at which they are sent: {}", of.arm.name),
+        title: format!("Requests with their retries, by the time they are sent: {}", of.arm.name),
         x: time(),
         y: Axis::linear("requests", "1/s"),
         series: vec![
             rate("sent", |sent| sent.requests),
-            rate("taken on", |sent| sent.requests - sent.shed),
+            rate("admitted", |sent| sent.requests - sent.shed),
             rate("shed", |sent| sent.shed),
         ],
+        marks: marks(&plan.phases),
     }
 }
 
@@ -161,10 +161,11 @@ fn useful_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
     };
     Figure {
         id: format!("useful-over-time-{}", slug(&of.arm.name)),
-        title: format!("Tasks answered in time, by the time of their arrival: {}", of.arm.name),
+        title: format!("Tasks answered in time, by arrival time: {}", of.arm.name),
         x: time(),
         y: Axis::linear("tasks", "%"),
         series: plan.sources.iter().enumerate().map(of_source).collect(),
+        marks: marks(&plan.phases),
     }
 }
 
@@ -179,10 +180,11 @@ fn greatest(plan: &Plan, of: &Measured<'_>, value: impl Fn(&Reading) -> f64) -> 
 fn in_progress_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     Figure {
         id: "in-progress-over-time".to_owned(),
-        title: "Most requests in progress".to_owned(),
+        title: "Requests in progress, highest in each sample".to_owned(),
         x: time(),
         y: Axis::linear("requests", ""),
         series: measured.iter().map(|of| greatest(plan, of, |reading| reading.in_progress as f64)).collect(),
+        marks: marks(&plan.phases),
     }
 }
 
@@ -190,9 +192,10 @@ fn delay_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let delay = |reading: &Reading| (reading.delay.as_secs_f64() * 1e3).max(LEAST_DELAY);
     Figure {
         id: "delay-over-time".to_owned(),
-        title: "How long the work that the server has takes all of its cores, at most".to_owned(),
+        title: "Queueing delay: CPU time of the admitted work over all cores, highest in each sample".to_owned(),
         x: time(),
         y: Axis::logarithmic("delay", "ms"),
         series: measured.iter().map(|of| greatest(plan, of, delay)).collect(),
+        marks: marks(&plan.phases),
     }
 }

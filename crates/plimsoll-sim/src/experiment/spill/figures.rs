@@ -1,7 +1,8 @@
-//! The figures of a spill experiment: how full localities are over time, and whose requests are served.
+//! The figures of a spill experiment: utilization of localities over time, and requests served by source.
 
 use super::Measured;
 use super::plan::Plan;
+use crate::experiment::windows::marks;
 use crate::findings::{Axis, Figure, Series, SeriesKind, slug};
 
 pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
@@ -21,15 +22,16 @@ fn utilization_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
     };
     Figure {
         id: format!("utilization-over-time-{}", slug(&of.arm.name)),
-        title: format!("What localities are sent, over what they can serve: {}", of.arm.name),
+        title: format!("Load of each locality, over its capacity: {}", of.arm.name),
         x: Axis::linear("time", "s"),
         y: Axis::linear("utilization", "%"),
         series: plan.localities.iter().enumerate().map(of_locality).collect(),
+        marks: marks(&plan.phases),
     }
 }
 
 fn served_by_phase(plan: &Plan, of: &Measured<'_>) -> Figure {
-    let names = (1..).zip(&plan.phases).map(|(number, phase)| format!("{number} {}", phase.name));
+    let names = plan.phases.iter().map(|phase| &*phase.name);
     let of_source = |(i, source): (usize, &super::plan::Source)| {
         let tallies = of.measure.tallies[1..].iter().map(|tallies| tallies[i]);
         let served =
@@ -40,8 +42,9 @@ fn served_by_phase(plan: &Plan, of: &Measured<'_>) -> Figure {
     Figure {
         id: format!("served-by-phase-{}", slug(&of.arm.name)),
         title: format!("Requests served: {}", of.arm.name),
-        x: Axis::linear(names.collect::<Vec<_>>().join(", "), ""),
+        x: Axis::named("phase", names),
         y: Axis::linear("requests", "%"),
         series: plan.sources.iter().enumerate().map(of_source).collect(),
+        marks: Vec::new(),
     }
 }

@@ -31,19 +31,20 @@ fn by_backend(plan: &Plan, measured: &[Measured], index: usize) -> Figure {
     Figure {
         id: format!("connections-{}", row.name()),
         title: format!(
-            "connections of each backend: {} clients with {} of {} backends each",
+            "Connections of each backend: {} clients with {} of {} backends each",
             row.clients, row.size, row.backends
         ),
-        x: Axis::linear("backends, fullest first", ""),
-        y: Axis::linear("clients connected", ""),
+        x: Axis::linear("backend, by rank", ""),
+        y: Axis::linear("connections", ""),
         series: series.collect(),
+        marks: Vec::new(),
     }
 }
 
 fn over_size(plan: &Plan, measured: &[Measured]) -> Figure {
     let mut series = Vec::new();
     for (arm, rows) in plan.arms.iter().zip(measured.chunks(plan.rows.len())) {
-        for (metric, name) in [("most_over_mean", "fullest"), ("least_over_mean", "emptiest")] {
+        for (metric, name) in [("most_over_mean", "most"), ("least_over_mean", "least")] {
             let mut points: Vec<(f64, f64)> = (plan.rows.iter().zip(rows))
                 .map(|(row, measured)| {
                     let share = 100.0 * f64::from(row.size.get()) / f64::from(row.backends.get());
@@ -57,10 +58,14 @@ fn over_size(plan: &Plan, measured: &[Measured]) -> Figure {
     let row = &plan.rows[0];
     Figure {
         id: "connections-over-size".to_owned(),
-        title: format!("how even a subset makes it: {} clients, {} backends", row.clients, row.backends),
-        x: Axis::linear("subset size, as a share of the backends", "%"),
-        y: Axis::linear("connections over the mean of all backends", ""),
+        title: format!(
+            "Connections of the most and least connected backend: {} clients, {} backends",
+            row.clients, row.backends
+        ),
+        x: Axis::linear("subset size, of all backends", "%"),
+        y: Axis::linear("connections over mean", "ratio"),
         series,
+        marks: Vec::new(),
     }
 }
 
@@ -80,9 +85,10 @@ fn after_failures(plan: &Plan, measured: &[Measured]) -> Figure {
     let size = plan.rows[0].size;
     Figure {
         id: "after-failures".to_owned(),
-        title: "load of the fullest survivor when backends of one subset fail".to_owned(),
-        x: Axis::linear(format!("backends failed, of the {size} of one client"), ""),
-        y: Axis::linear("load over the mean of the survivors", ""),
+        title: "Load of the most loaded survivor after failures within one client's subset".to_owned(),
+        x: Axis::linear(format!("failed backends, of {size} in the subset"), ""),
+        y: Axis::linear("load over mean of the survivors", "ratio"),
         series,
+        marks: Vec::new(),
     }
 }

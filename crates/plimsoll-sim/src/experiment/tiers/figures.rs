@@ -1,9 +1,10 @@
-//! The figures of an experiment with tiers: what is sent and what is answered, by phase and over time.
+//! The figures of an experiment with tiers: requests sent and requests answered, by phase and over time.
 
 use super::Measured;
 use super::findings::{capacity, sum};
 use super::measure::Tally;
 use super::plan::Plan;
+use crate::experiment::windows::marks;
 use crate::findings::{Axis, Figure, Series, SeriesKind};
 
 /// For a logarithmic axis, which has no place for nothing.
@@ -20,10 +21,8 @@ pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
     figures
 }
 
-/// "1 calm, 2 spike"
 fn phases(plan: &Plan) -> Axis {
-    let names = (1..).zip(&plan.phases).map(|(number, phase)| format!("{number} {}", phase.name));
-    Axis::linear(names.collect::<Vec<_>>().join(", "), "")
+    Axis::named("phase", plan.phases.iter().map(|phase| phase.name.as_str()))
 }
 
 /// One point for each phase; the windows begin with the whole run.
@@ -35,17 +34,18 @@ fn by_phase(plan: &Plan, of: &Measured<'_>, kind: SeriesKind, value: impl Fn(usi
 fn sends_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let last = plan.tiers.len() - 1;
     let of_arm = |of: &Measured<'_>| {
-        by_phase(plan, of, SeriesKind::Line, |i| {
+        by_phase(plan, of, SeriesKind::Bars, |i| {
             let capacity = capacity(&plan.tiers[last], Some(i - 1)) * of.measure.windows[i].seconds();
             Some((of.measure.sent[i][last].sent() as f64 / capacity).max(LEAST))
         })
     };
     Figure {
         id: "sends-by-phase".to_owned(),
-        title: format!("What {} is sent, over what it can serve", plan.tiers[last].name),
+        title: format!("Requests sent to {}, over its capacity", plan.tiers[last].name),
         x: phases(plan),
-        y: Axis::logarithmic("sent over capacity", ""),
+        y: Axis::logarithmic("sent over capacity", "ratio; less than 0.01 at 0.01"),
         series: measured.iter().map(of_arm).collect(),
+        marks: Vec::new(),
     }
 }
 
@@ -62,6 +62,7 @@ fn useful_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
         x: phases(plan),
         y: Axis::linear("requests", "%"),
         series: measured.iter().map(of_arm).collect(),
+        marks: Vec::new(),
     }
 }
 
@@ -74,10 +75,11 @@ fn sent_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     };
     Figure {
         id: "sent-over-time".to_owned(),
-        title: format!("What {} is sent", plan.tiers[last].name),
+        title: format!("Requests sent to {}", plan.tiers[last].name),
         x: Axis::linear("time", "s"),
-        y: Axis::logarithmic("requests", "1/s"),
+        y: Axis::logarithmic("requests", "1/s; none at 0.01"),
         series: measured.iter().map(of_arm).collect(),
+        marks: marks(&plan.phases),
     }
 }
 
@@ -90,9 +92,10 @@ fn useful_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     };
     Figure {
         id: "useful-over-time".to_owned(),
-        title: "Requests answered in time, by the time of their arrival".to_owned(),
+        title: "Requests answered in time, by arrival time".to_owned(),
         x: Axis::linear("time", "s"),
         y: Axis::linear("requests", "1/s"),
         series: measured.iter().map(of_arm).collect(),
+        marks: marks(&plan.phases),
     }
 }

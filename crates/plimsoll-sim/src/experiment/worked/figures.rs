@@ -20,10 +20,11 @@ pub(super) fn least_loaded(active: &[u32], picks: &[u32]) -> Figure {
     let after = active.iter().zip(picks).map(|(active, picks)| active + picks).collect();
     Figure {
         id: "least-loaded".to_owned(),
-        title: "active requests before and after the next picks".to_owned(),
+        title: "Active requests before and after the next picks".to_owned(),
         x: Axis::linear("backend", ""),
         y: Axis::linear("active requests", ""),
         series: vec![bars("before", active.to_vec()), bars("after", after)],
+        marks: Vec::new(),
     }
 }
 
@@ -43,13 +44,14 @@ pub(super) fn throttle(points: &[Throttle]) -> Figure {
     let mut asked: Vec<(f64, f64)> =
         points.iter().map(|p| (share(p), rejection_probability(p.requests, p.accepts, p.k))).collect();
     asked.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    series.push(Series { name: "the points checked".to_owned(), kind: SeriesKind::Points, points: asked });
+    series.push(Series { name: "checked points".to_owned(), kind: SeriesKind::Points, points: asked });
     Figure {
         id: "equation-21-1".to_owned(),
-        title: "how likely a client turns its own request away".to_owned(),
+        title: "Probability that a client throttles its own request".to_owned(),
         x: Axis::linear("requests accepted by the backend", "%"),
         y: Axis::linear("probability", ""),
         series,
+        marks: Vec::new(),
     }
 }
 
@@ -66,9 +68,13 @@ pub(super) fn aperture(fleet: &Aperture, arcs: &[Vec<(u32, f64)>]) -> Figure {
     });
     Figure {
         id: format!("aperture-{}", fleet.name),
-        title: format!("what clients cover of each backend: {} clients, {} backends", fleet.clients, fleet.backends),
+        title: format!(
+            "Share of each backend that a client covers: {} clients, {} backends",
+            fleet.clients, fleet.backends
+        ),
         x: Axis::linear("backend", ""),
-        y: Axis::linear("covered", "of a whole"),
+        y: Axis::linear("covered", "backends"),
         series: series.collect(),
+        marks: Vec::new(),
     }
 }

@@ -1,0 +1,60 @@
+//! The moments that a fleet's figures over time mark: beginnings of phases, and the events of the timeline.
+
+use super::plan::{Arm, BackendGroup, Change, Conduct, Plan, Selection};
+use crate::experiment::windows;
+use crate::findings::{Mark, MarkKind};
+
+/// Phases first, then events; with `arm`, also the switches of that arm.
+pub(super) fn marks(plan: &Plan, arm: Option<&Arm>) -> Vec<Mark> {
+    let mut marks = windows::marks(&plan.phases);
+    let event = |at: std::time::Duration, label: String| Mark {
+        at: at.as_secs_f64(),
+        label: format!("▾ {label}"),
+        kind: MarkKind::Event,
+    };
+    marks.extend(plan.timeline.iter().map(|happening| event(happening.at, label(&happening.change))));
+    let switches = arm.into_iter().flat_map(|arm| &arm.switches);
+    marks.extend(switches.map(|switch| event(switch.at, format!("switch to {}", switch.balancer.policy.name()))));
+    marks
+}
+
+fn label(change: &Change) -> String {
+    match change {
+        Change::Conduct { backends, conduct } => format!("{}: {}", of(backends), words(*conduct)),
+        Change::Restart { backends, restart } if restart.stagger.is_zero() => format!("{}: restart", of(backends)),
+        Change::Restart { backends, restart } => {
+            let every = humantime::format_duration(restart.stagger);
+            format!("{}: a restart every {every}", of(backends))
+        }
+        Change::Antagonist { backends, .. } => format!("{}: new antagonist", of(backends)),
+        Change::Speed { backends, factor } => format!("{}: speed ×{factor}", of(backends)),
+        Change::AddBackends { group: BackendGroup { name, count, .. } } => format!("{name}: +{count} backends"),
+        Change::RemoveBackends { backends } => format!("{}: removed", of(backends)),
+        Change::AddClients { count } => format!("+{count} clients"),
+        Change::RemoveClients { count } => format!("−{count} clients"),
+    }
+}
+
+/// The selected backends, in a word.
+fn of(selection: &Selection) -> String {
+    let Selection { group, count, .. } = selection;
+    match (group, count) {
+        (Some(group), None) => group.clone(),
+        (Some(group), Some(count)) => format!("{count} of {group}"),
+        (None, Some(count)) if count.get() == 1 => "1 backend".to_owned(),
+        (None, Some(count)) => format!("{count} backends"),
+        (None, None) => "all".to_owned(),
+    }
+}
+
+fn words(conduct: Conduct) -> String {
+    match conduct {
+        Conduct::Serve => "restored".to_owned(),
+        Conduct::Err(share) => format!("{}% failures", (100.0 * share.as_f64()).round()),
+        Conduct::FailFast => "fast failures".to_owned(),
+        Conduct::Overloaded => "overloaded".to_owned(),
+        Conduct::Hang => "hangs".to_owned(),
+        Conduct::LameDuck => "lame duck".to_owned(),
+        Conduct::Down => "down".to_owned(),
+    }
+}

@@ -1,0 +1,260 @@
+//! The overview of a run: one row per phase and arm, with the few numbers that decide between arms.
+//!
+//! A run has up to some thousand metrics, named for programs. A person compares arms within a
+//! phase, so rows of one phase stand together, each column has one unit, and all else is left to
+//! the list of all metrics.
+
+use crate::experiment::fleet::plan::Phase;
+use crate::experiment::windows::prefix;
+use crate::experiment::{fleet, spill, subset, tiers};
+use crate::run::Summary;
+use crate::scenario::{Experiment, Scenario};
+
+/// Rows of text under their headings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// One for each column.
+    pub headings: Vec<String>,
+    /// How many of the first columns hold names; the others hold numbers.
+    pub names: usize,
+    /// A cell for each column.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// More localities or tiers than this have no columns in the overview: lines of a terminal are 80
+/// characters wide.
+const MAX_PARTS: usize = 3;
+
+/// One column of numbers.
+struct Column {
+    heading: String,
+    /// The last part of the metric's name.
+    metric: String,
+    shown: Shown,
+}
+
+/// How a number is shown.
+#[derive(Clone, Copy)]
+enum Shown {
+    /// Milliseconds; from this many on, the request timed out.
+    Latency(f64),
+    /// A share as a percentage.
+    Percent,
+    /// A ratio or a rate, with two decimals below 100.
+    Number,
+}
+
+impl Column {
+    fn new(heading: &str, metric: impl Into<String>, shown: Shown) -> Self {
+        Self { heading: heading.to_owned(), metric: metric.into(), shown }
+    }
+}
+
+/// The overview of a scenario's run; `None` where arms or phases are no part of the experiment.
+#[must_use]
+pub fn overview(scenario: &Scenario, summary: &Summary) -> Option<Table> {
+    match &scenario.experiment {
+        Experiment::Fleet(plan) => {
+            let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
+            Some(by_phase(summary, arms, &plan.phases, &of_fleet(plan)))
+        }
+        Experiment::Shedding(plan) => {
+            let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
+            Some(by_phase(summary, arms, &plan.phases, &of_shedding()))
+        }
+        Experiment::Tiers(plan) => {
+            let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
+            Some(by_phase(summary, arms, &plan.phases, &of_tiers(plan)))
+        }
+        Experiment::Spill(plan) => {
+            let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
+            Some(by_phase(summary, arms, &plan.phases, &of_spill(plan)))
+        }
+        Experiment::Subset(plan) => Some(of_subset(summary, plan)),
+        Experiment::Worked(_) => None,
+    }
+}
+
+fn of_fleet(plan: &fleet::Plan) -> Vec<Column> {
+    let timeout = Shown::Latency(plan.requests.timeout.as_secs_f64() * 1e3);
+    vec![
+        Column::new("p50 (ms)", "p50", timeout),
+        Column::new("p99 (ms)", "p99", timeout),
+        Column::new("errors", "error_share", Shown::Percent),
+        Column::new("CPU", "cpu", Shown::Percent),
+        Column::new("CPU max/mean", "max_over_mean", Shown::Number),
+    ]
+}
+
+fn of_shedding() -> Vec<Column> {
+    // Latencies are those of answers in time, so none is a time-out.
+    let latency = Shown::Latency(f64::INFINITY);
+    vec![
+        Column::new("in time", "useful_share", Shown::Percent),
+        Column::new("shed", "shed_share", Shown::Percent),
+        Column::new("late", "late_share", Shown::Percent),
+        Column::new("p50 (ms)", "p50", latency),
+        Column::new("p99 (ms)", "p99", latency),
+        Column::new("CPU", "cpu", Shown::Percent),
+    ]
+}
+
+fn of_tiers(plan: &tiers::Plan) -> Vec<Column> {
+    let mut columns = vec![Column::new("in time", "useful_share", Shown::Percent)];
+    for tier in plan.tiers.iter().rev().take(MAX_PARTS).rev() {
+        let metric = |name: &str| format!("{}.{name}", tier.name);
+        columns.push(Column::new(&format!("{} load", tier.name), metric("sends_over_capacity"), Shown::Percent));
+    }
+    columns.push(Column::new("recovered (s)", "recovered_after", Shown::Number));
+    columns
+}
+
+fn of_spill(plan: &spill::Plan) -> Vec<Column> {
+    let mut columns = vec![
+        Column::new("served", "served_share", Shown::Percent),
+        Column::new("shed", "shed_share", Shown::Percent),
+        Column::new("failed", "failed_share", Shown::Percent),
+    ];
+    for locality in plan.localities.iter().take(MAX_PARTS) {
+        let metric = format!("{}.utilization", locality.name);
+        columns.push(Column::new(&format!("{} load", locality.name), metric, Shown::Percent));
+    }
+    columns
+}
+
+/// Phases, or the whole run where there are none; in each all arms.
+fn by_phase(summary: &Summary, arms: Vec<&str>, phases: &[Phase], columns: &[Column]) -> Table {
+    let mut headings = vec!["arm".to_owned()];
+    if !phases.is_empty() {
+        headings.insert(0, "phase".to_owned());
+    }
+    let names = headings.len();
+    headings.extend(columns.iter().map(|column| column.heading.clone()));
+    let row = |phase: Option<&str>, arm: &str| {
+        let prefix = prefix(arm, phase);
+        let cell = |column: &Column| shown(summary, &format!("{prefix}.{}", column.metric), column.shown);
+        phase.into_iter().chain([arm]).map(str::to_owned).chain(columns.iter().map(cell)).collect()
+    };
+    let windows: Vec<Option<&str>> =
+        if phases.is_empty() { vec![None] } else { phases.iter().map(|phase| Some(&*phase.name)).collect() };
+    let rows = windows.iter().flat_map(|phase| arms.iter().map(|arm| row(*phase, arm))).collect();
+    Table { headings, names, rows }
+}
+
+/// Rows of the file, in each all algorithms.
+fn of_subset(summary: &Summary, plan: &subset::Plan) -> Table {
+    let columns = [
+        Column::new("least/mean", "least_over_mean", Shown::Number),
+        Column::new("most/mean", "most_over_mean", Shown::Number),
+        Column::new("unused", "without", Shown::Number),
+        Column::new("moved", "churn_add_backend", Shown::Percent),
+    ];
+    let rows = plan.rows.iter().flat_map(|fleet| {
+        plan.arms.iter().map(|arm| {
+            let cell = |column: &Column| {
+                shown(summary, &format!("{}.{}.{}", arm.name, fleet.name(), column.metric), column.shown)
+            };
+            [fleet.name(), arm.name.clone()].into_iter().chain(columns.iter().map(cell)).collect()
+        })
+    });
+    let headings = ["fleet", "arm"].map(str::to_owned).into_iter();
+    Table {
+        headings: headings.chain(columns.iter().map(|column| column.heading.clone())).collect(),
+        names: 2,
+        rows: rows.collect(),
+    }
+}
+
+/// A dash where nothing was there to be measured.
+fn shown(summary: &Summary, metric: &str, how: Shown) -> String {
+    let Some(value) = summary.metrics.get(metric).copied() else { return "-".to_owned() };
+    match how {
+        Shown::Latency(timeout) if value >= timeout => "timeout".to_owned(),
+        Shown::Latency(_) if value >= 100.0 => format!("{value:.0}"),
+        Shown::Latency(_) => format!("{value:.1}"),
+        Shown::Percent => percent(value),
+        Shown::Number if value.abs() >= 100.0 => format!("{value:.0}"),
+        Shown::Number => format!("{value:.2}"),
+    }
+}
+
+/// A share in percent. A small share is told apart from none, and a few failures from no success.
+fn percent(share: f64) -> String {
+    match share {
+        0.0 => "0%".to_owned(),
+        1.0 => "100%".to_owned(),
+        _ if share.abs() < 1e-4 => "<0.01%".to_owned(),
+        _ if share.abs() < 0.01 => format!("{:.2}%", 100.0 * share),
+        _ if share > 0.9995 && share < 1.0 => ">99.9%".to_owned(),
+        _ => format!("{:.1}%", 100.0 * share),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::run::run;
+
+    const TWO_PHASES: &str = r#"
+name = "mine"
+kind = "fleet"
+duration = "9s"
+warmup = "off"
+[requests]
+timeout = "100ms"
+[[backends]]
+count = 2
+[[phases]]
+name = "calm"
+at = "0s"
+load = 0.5
+[[phases]]
+name = "flood"
+at = "3s"
+load = 4
+[[arms]]
+name = "a"
+policy = "least-loaded"
+[[arms]]
+name = "b"
+policy = "round-robin"
+[[checks]]
+metric = "a.p99"
+low = 0
+why = "a number"
+"#;
+
+    fn of(text: &str) -> (Table, Summary) {
+        let scenario = Scenario::parse("mine.toml", text).unwrap_or_else(|error| panic!("{error}"));
+        let summary = run(&scenario, NonZeroUsize::MIN, &|_| {}).unwrap();
+        (overview(&scenario, &summary).expect("a fleet has arms"), summary)
+    }
+
+    #[test]
+    fn overview_has_a_row_for_each_phase_and_arm() {
+        let (table, summary) = of(TWO_PHASES);
+        let units = ["phase", "arm", "p50 (ms)", "p99 (ms)", "errors", "CPU", "CPU max/mean"];
+        assert_eq!(table.headings, units);
+        let names: Vec<&[String]> = table.rows.iter().map(|row| &row[..table.names]).collect();
+        assert_eq!(names, [["calm", "a"], ["calm", "b"], ["flood", "a"], ["flood", "b"]]);
+        assert_eq!(table.rows[0][2], format!("{:.1}", summary.metrics["a.calm.p50"]));
+        assert_eq!(table.rows[2][3], "timeout", "of four times the capacity more than one in a hundred is lost");
+        assert_eq!(table.rows[3][4], percent(summary.metrics["b.flood.error_share"]));
+    }
+
+    #[test]
+    fn overview_of_a_run_without_phases_has_a_row_for_each_arm() {
+        let (start, rest) = TWO_PHASES.split_once("[[phases]]").unwrap();
+        let (_, arms) = rest.split_once("[[arms]]").unwrap();
+        let (table, _) = of(&format!("{start}[[arms]]{arms}"));
+        assert_eq!((table.headings[0].as_str(), table.names, table.rows.len()), ("arm", 1, 2));
+    }
+
+    #[test]
+    fn small_shares_differ_from_none_and_large_ones_from_all() {
+        let texts = [0.0, 3e-6, 0.0042, 0.12345, 0.9999, 1.0, 1.5].map(percent);
+        assert_eq!(texts, ["0%", "<0.01%", "0.42%", "12.3%", ">99.9%", "100%", "150.0%"]);
+    }
+}
