@@ -123,13 +123,13 @@ impl fmt::Display for RunError {
         match self {
             Self::NotFinite { scenario, metric, seed, value } => write!(
                 f,
-                "scenario {scenario}, seed {seed}: metric {metric} is {value}, which is no result; \
-                 let the part of the run that it measures be longer, or have some load"
+                "scenario {scenario}, seed {seed}: metric {metric} is {value}; \
+                 help: measure a longer part of the run, or one with some load"
             ),
             Self::Missing { scenario, metric } => write!(
                 f,
-                "scenario {scenario}: metric {metric} is checked, but nothing was there to measure it by; \
-                 let the part of the run that it measures be longer, or have some load"
+                "scenario {scenario}: metric {metric} has no value: nothing was measured; \
+                 help: measure a longer part of the run, or one with some load"
             ),
         }
     }
@@ -392,7 +392,7 @@ mod tests {
             assert!(text.starts_with(&format!("scenario test, seed 2: metric m is {value}")), "{text}");
         }
         let error = summarize(&scenario, &[findings(&[("m", 1.0)]), findings(&[("m", 1.0)])]).unwrap_err();
-        assert!(error.to_string().contains("metric random.40x30x4.most is checked, but"), "{error}");
+        assert!(error.to_string().contains("metric random.40x30x4.most has no value"), "{error}");
     }
 
     /// Runs in which nothing is ever asked, of each kind with time in it.

@@ -37,8 +37,8 @@ pub(super) fn fits(expected: f64, most: f64) -> bool {
 /// Reports at `path` that it asks for more of something than a run can have.
 pub(super) fn budget(checker: &mut Checker<'_>, path: impl Into<String>, what: &str, expected: f64, most: f64) {
     if !fits(expected, most) {
-        let mend = format!("lower it: {} are the most", number(most));
-        checker.report(path, format!("asks for about {} {what} in one run", number(expected)), mend);
+        let mend = format!("lower it to at most {}", number(most));
+        checker.report(path, format!("one run would have about {} {what}", number(expected)), mend);
     }
 }
 
@@ -48,11 +48,11 @@ pub(super) fn repeats(checker: &mut Checker<'_>, path: &str, span: Duration, run
     let count = run.as_secs_f64() / span.as_secs_f64();
     if run <= LONGEST && !fits(count * each, most) {
         let of = if each > 1.0 { format!(" for each of {}", number(each)) } else { String::new() };
-        let reason = format!("{} is in the run ({}) {} times{of}", text(span), text(run), number(count));
+        let reason = format!("{} fits into the run ({}) {} times{of}", text(span), text(run), number(count));
         checker.report(
             path,
             reason,
-            format!("raise it: {} times are the most", number((most / each.max(1.0)).floor())),
+            format!("raise it, so that it fits at most {} times", number((most / each.max(1.0)).floor())),
         );
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn check(checks: &[Check], metrics: &[String], checker: &mut Checker<
             Some(metric) => format!("add [[checks]] with metric = \"{metric}\", low or high, and why"),
             None => "add [[checks]] with metric, low or high, and why".to_owned(),
         };
-        checker.report("checks", "there is no check, so nothing is expected", mend);
+        checker.report("checks", "there is no check", mend);
     }
     // Without arms there are no metrics, which is a problem of its own.
     let known = |name: &str| metrics.is_empty() || metrics.iter().any(|metric| metric == name);
@@ -64,30 +64,34 @@ pub(super) fn check(checks: &[Check], metrics: &[String], checker: &mut Checker<
         let path = format!("checks[{i}]");
         let (metric, _) = split_extreme(&one.metric);
         if !known(metric) {
-            let reason = format!("there is no metric \"{}\"", one.metric);
+            let reason = format!("no metric is named \"{}\"", one.metric);
             checker.report(format!("{path}.metric"), reason, unknown(metric, metrics));
         }
         if let Some(over) = &one.over {
             let (plain, is_extreme) = split_extreme(over);
             let path = format!("{path}.over");
             if !known(plain) {
-                checker.report(path, format!("there is no metric \"{over}\""), unknown(plain, metrics));
+                checker.report(path, format!("no metric is named \"{over}\""), unknown(plain, metrics));
             } else if is_extreme {
-                let reason = format!("\"{over}\" is of several runs, and each is divided by what is its own");
-                checker.report(path, reason, format!("write \"{plain}\"; metric may have .min or .max: of the ratio"));
+                let reason = format!("\"{over}\" covers several runs, but each run is divided by its own value");
+                checker.report(
+                    path,
+                    reason,
+                    format!("write \"{plain}\"; .min or .max of metric is then that of the ratio"),
+                );
             }
         }
         if checks[..i].iter().any(|other| (&other.metric, &other.over) == (&one.metric, &one.over)) {
             let reason = format!("\"{}\" is checked already", one.name());
-            checker.report(format!("{path}.metric"), reason, "make one check of the two");
+            checker.report(format!("{path}.metric"), reason, "merge the two checks");
         }
         match (one.low, one.high) {
             (Some(low), Some(high)) if low > high => {
-                let reason = format!("low ({low}) is above high ({high}), so nothing can be right");
+                let reason = format!("low ({low}) is above high ({high}), so no value passes");
                 checker.report(format!("{path}.low"), reason, "swap the two");
             }
             (None, None) if checker.is_readable(&path) => {
-                checker.report(&path, "has neither low nor high, so all is right", "add low, high or both");
+                checker.report(&path, "has neither low nor high, so every value passes", "add low, high or both");
             }
             _ => {}
         }

@@ -270,6 +270,7 @@ impl Variants for Conduct {
 /// Which backends, beside what happens to them.
 fn selection<V: Visitor>(visitor: &mut V, selection: &mut Selection) {
     visitor.optional("group", &mut selection.group);
+    visitor.optional("zone", &mut selection.zone);
     visitor.value("first", &mut selection.first);
     visitor.optional("count", &mut selection.count);
 }
@@ -284,7 +285,7 @@ fn restart<V: Visitor>(visitor: &mut V, restart: &mut Restart) {
 }
 
 impl Variants for Happening {
-    const WHAT: &'static str = "something that can happen";
+    const WHAT: &'static str = "an event";
 
     fn all() -> Vec<(&'static str, Self)> {
         let backends = Selection::default();
@@ -346,7 +347,7 @@ impl Variants for Happening {
         match &self.change {
             Change::Restart { restart, .. } if !(restart.cold.factor > 0.0 && restart.cold.factor <= 1.0) => {
                 let reason = format!("cold_factor is {}, not above 0 and at most 1", restart.cold.factor);
-                Err(Flaw::new(reason, "write a part of the ordinary speed, such as 0.5"))
+                Err(Flaw::new(reason, "write a share of the ordinary speed, such as 0.5"))
             }
             Change::Restart { restart: Restart { lame_duck, down, cold, stagger }, .. } => {
                 let spans = [("lame_duck", lame_duck), ("down", down), ("cold_for", &cold.lasts), ("stagger", stagger)];

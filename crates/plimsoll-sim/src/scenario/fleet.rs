@@ -4,6 +4,7 @@
 //! ([`experiment::fleet::plan`](crate::experiment::fleet::plan)); here is only what it is called. Choices with settings
 //! of their own are in [`choices`](super::choices), rules over several settings in [`fleet_check`](super::fleet_check).
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use plimsoll_config::{
@@ -24,13 +25,28 @@ pub(super) struct FleetFile {
     pub(super) plan: Plan,
     /// The place in the file's timeline of each happening of the plan's, which lacks those that could not be read.
     pub(super) timeline_places: Vec<usize>,
+    pub(super) sweep: SweepForm,
+}
+
+/// A sweep over the size of a group; none without sizes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SweepForm {
+    pub(super) group: Option<String>,
+    pub(super) count: Vec<NonZeroU32>,
+}
+
+impl Table for SweepForm {
+    fn settings<V: Visitor>(&mut self, visitor: &mut V) {
+        visitor.value("count", &mut self.count);
+        visitor.optional("group", &mut self.group);
+    }
 }
 
 impl Default for FleetFile {
     /// Backends and arms are what a scenario is about, so there are none unless the file says so.
     fn default() -> Self {
         let plan = Plan { backends: Vec::new(), arms: Vec::new(), ..Plan::default() };
-        Self { plan, timeline_places: Vec::new() }
+        Self { plan, timeline_places: Vec::new(), sweep: SweepForm::default() }
     }
 }
 
@@ -52,6 +68,7 @@ impl Table for FleetFile {
         visitor.tables("backends", &mut plan.backends);
         visitor.tables("phases", &mut plan.phases);
         visitor.tables("arms", &mut plan.arms);
+        visitor.table("sweep", &mut self.sweep);
     }
 }
 
@@ -102,6 +119,7 @@ impl Table for BackendGroup {
         visitor.value("speed", &mut self.speed);
         visitor.value("weight", &mut self.weight);
         visitor.value("domains", &mut self.domains);
+        visitor.value("zones", &mut self.zones);
         visitor.value("antagonist", &mut self.antagonist);
         visitor.optional("concurrency", &mut self.concurrency);
         let mut queue = (self.queue < u32::MAX).then_some(self.queue);
@@ -298,7 +316,7 @@ pub(super) fn name_of<T: PartialEq>(all: &[(&'static str, T)], one: &T) -> Strin
 }
 
 values! {
-    Abandoned: |v| choice(v, "what becomes of abandoned requests", &ABANDONED), |one| name_of(&ABANDONED, one);
+    Abandoned: |v| choice(v, "a way to treat abandoned work", &ABANDONED), |one| name_of(&ABANDONED, one);
     Reports: |v| choice(v, "a kind of reports", &REPORTS), |one| name_of(&REPORTS, one);
     Failures: |v| choice(v, "a way to see failures", &FAILURES), |one| name_of(&FAILURES, one);
     ColdCourse: |v| choice(v, "a course", &COURSES), |one| name_of(&COURSES, one);

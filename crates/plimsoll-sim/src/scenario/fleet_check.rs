@@ -1,5 +1,6 @@
 //! What the settings of a fleet's plan say together: names that must exist and be told apart, times within the run.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use plimsoll_config::{Checker, check_balancer, help_for_name};
@@ -7,7 +8,7 @@ use plimsoll_core::Ratio;
 
 use super::budget::{self, MOST_CLIENTS, MOST_EVENTS, MOST_PAIRS, MOST_PARTIES, MOST_POWER, budget};
 use super::fleet::{FleetFile, LONGEST, within_reason};
-use super::{Experiment, Kind, Settings};
+use super::{Experiment, Kind, Settings, sweep_check};
 use crate::experiment::fleet;
 use crate::experiment::fleet::plan::Antagonist;
 use crate::experiment::fleet::plan::{
@@ -21,7 +22,7 @@ impl From<FleetFile> for Experiment {
 }
 
 /// Backends in all, at most: beyond it a mistyped number is likelier than a fleet.
-const MOST_BACKENDS: u64 = 1_000_000;
+pub(super) const MOST_BACKENDS: u64 = 1_000_000;
 /// A phase of this name would be taken for the shares of groups.
 const SHARE: &str = "share";
 
@@ -30,13 +31,16 @@ impl Settings for FleetFile {
 
     fn check(&mut self, checker: &mut Checker<'_>) {
         times(&mut self.plan, checker);
-        let plan = &self.plan;
-        backends(plan, checker);
-        clients(plan, checker);
-        phases(plan, checker);
-        timeline(plan, &self.timeline_places, checker);
-        budgets(plan, &self.timeline_places, checker);
+        let sweep = sweep_check::sweep(self, checker);
+        let smallest = sweep_check::sized(&self.plan, sweep.as_ref(), |sizes| sizes.first());
+        let largest = sweep_check::sized(&self.plan, sweep.as_ref(), |sizes| sizes.last());
+        backends(&smallest, checker);
+        clients(&smallest, checker);
+        phases(&smallest, checker);
+        timeline(&smallest, &self.timeline_places, checker);
+        budgets(&largest, &self.timeline_places, checker);
         arms(&mut self.plan, checker);
+        sweep_check::expand(&mut self.plan, sweep);
     }
 
     fn metrics(&self) -> Vec<String> {
@@ -61,7 +65,7 @@ fn total<'p>(groups: impl Iterator<Item = &'p BackendGroup>) -> u64 {
 /// Reports a name that cannot be part of a metric's.
 pub(super) fn metric_name(checker: &mut Checker<'_>, path: &str, name: &str) {
     if name.is_empty() || name.contains(|c: char| c == '.' || c.is_whitespace() || c.is_control()) {
-        let mend = "use a short word without \".\" and spaces: metrics are named by it";
+        let mend = "use a short word without \".\" and spaces; metrics are named after it";
         checker.report(path, format!("\"{name}\" cannot be part of a metric's name"), mend);
     }
 }
@@ -69,7 +73,7 @@ pub(super) fn metric_name(checker: &mut Checker<'_>, path: &str, name: &str) {
 /// Reports a name at `path` that one of `others` has too.
 pub(super) fn unique<'n>(checker: &mut Checker<'_>, path: &str, name: &str, mut others: impl Iterator<Item = &'n str>) {
     if others.any(|other| other == name) {
-        checker.report(path, format!("\"{name}\" is there already"), "give each a name of its own");
+        checker.report(path, format!("the name \"{name}\" is taken"), "give each a name of its own");
     }
 }
 
@@ -172,9 +176,9 @@ fn arrivals(plan: &Plan, checker: &mut Checker<'_>) {
     } else if expected > MOST_EVENTS {
         // The load is the default, so that it is the fleet that is too fast for it.
         let key = if checker.is_set("cost") { "cost" } else { "backends" };
-        let reason =
-            format!("a load of what backends can do is about {} requests in one run", budget::number(expected));
-        let mend = format!("raise cost, or set arrivals: {} are the most", budget::number(MOST_EVENTS));
+        let reason = format!("at this load, one run would have about {} requests", budget::number(expected));
+        let mend =
+            format!("raise cost, or set arrivals; at most {} requests are possible", budget::number(MOST_EVENTS));
         checker.report(key, reason, mend);
     }
     if expected <= MOST_EVENTS {
@@ -188,7 +192,7 @@ pub(super) fn gives_way(checker: &mut Checker<'_>, key: &str, span: &mut Duratio
         return;
     }
     if checker.is_set(key) {
-        let reason = format!("{} leaves nothing of the run ({})", text(*span), text(duration));
+        let reason = format!("{} is not shorter than the run ({})", text(*span), text(duration));
         checker.report(key, reason, "shorten it, or raise duration");
     } else {
         *span = duration / parts;
@@ -201,7 +205,7 @@ fn backends(plan: &Plan, checker: &mut Checker<'_>) {
     }
     let all = total(groups(plan));
     if all > MOST_BACKENDS {
-        let mend = format!("lower a count: {MOST_BACKENDS} are the most");
+        let mend = format!("lower a count; at most {MOST_BACKENDS} are possible");
         checker.report("backends", format!("there are {all} backends in all"), mend);
     }
     for (i, group) in plan.backends.iter().enumerate() {
@@ -218,6 +222,7 @@ fn backends(plan: &Plan, checker: &mut Checker<'_>) {
 
 fn backend(group: &BackendGroup, path: &str, checker: &mut Checker<'_>) {
     metric_name(checker, &format!("{path}.name"), &group.name);
+    zones(group, path, checker);
     if group.cores <= 0.0 {
         let mend = "write a number above 0; 0.1 is a tenth of a core";
         checker.report(format!("{path}.cores"), "a backend without CPU answers nothing", mend);
@@ -228,14 +233,10 @@ fn backend(group: &BackendGroup, path: &str, checker: &mut Checker<'_>) {
     budget(checker, &speed, "times the speed of an ordinary machine", fastest, MOST_POWER);
     match group.speed {
         Speed::Fixed(speed_of_all) if speed_of_all <= 0.0 => {
-            checker.report(speed, "a machine that stands still answers nothing", "write a number above 0");
+            checker.report(speed, "a machine without speed answers nothing", "write a number above 0");
         }
         Speed::Uniform { low, .. } if low <= 0.0 => {
-            checker.report(
-                format!("{speed}.low"),
-                "a machine that stands still answers nothing",
-                "write a number above 0",
-            );
+            checker.report(format!("{speed}.low"), "a machine without speed answers nothing", "write a number above 0");
         }
         Speed::Uniform { low, high } if low > high => {
             checker.report(format!("{speed}.low"), format!("{low} is above high ({high})"), "swap the two");
@@ -250,10 +251,32 @@ fn backend(group: &BackendGroup, path: &str, checker: &mut Checker<'_>) {
     }
 }
 
+/// Reports zones that cannot be told apart or stay empty.
+fn zones(group: &BackendGroup, path: &str, checker: &mut Checker<'_>) {
+    let zones = &group.zones;
+    for (i, zone) in zones.iter().enumerate() {
+        let path = format!("{path}.zones[{i}]");
+        if zone.trim().is_empty() {
+            checker.report(path, "the name of a zone is empty", "write a name, such as \"a\"");
+        } else {
+            unique(checker, &path, zone, zones[..i].iter().map(String::as_str));
+        }
+    }
+    let count = group.count.get() as usize;
+    if zones.len() > count {
+        let reason = format!("{} zones for {count} backends leave a zone empty", zones.len());
+        checker.report(format!("{path}.zones"), reason, "remove a zone, or raise count");
+    }
+    if !zones.is_empty() && checker.is_set(&format!("{path}.domains")) {
+        let reason = "has no effect where there are zones, which are failure domains";
+        checker.report(format!("{path}.domains"), reason, "remove it, or remove zones");
+    }
+}
+
 fn clients(plan: &Plan, checker: &mut Checker<'_>) {
     let Arrivals::Closed { users, .. } = plan.arrivals else { return };
     if users < plan.clients.count {
-        let reason = format!("{users} is less than one for each client ({})", plan.clients.count);
+        let reason = format!("{users} users are fewer than clients ({})", plan.clients.count);
         checker.report("arrivals.count", reason, "raise it, or lower clients.count");
     }
 }
@@ -263,11 +286,11 @@ fn phases(plan: &Plan, checker: &mut Checker<'_>) {
     for (i, phase) in plan.phases.iter().enumerate() {
         let path = format!("phases[{i}]");
         if phase.name == SHARE {
-            let reason = "\"share\" is what shares of backends are called";
+            let reason = "\"share\" is part of the names of metrics";
             checker.report(format!("{path}.name"), reason, "give it another name");
         }
         if phase.load != 1.0 && matches!(plan.arrivals, Arrivals::Closed { .. }) {
-            let reason = "has no effect where users wait for their answers";
+            let reason = "has no effect in a closed loop of users";
             checker.report(format!("{path}.load"), reason, "remove it, or write arrivals of kind \"load\" or \"rate\"");
         }
     }
@@ -281,17 +304,17 @@ pub(super) fn phase_times(phases: &[Phase], duration: Duration, warmup: Duration
         unique(checker, &format!("{path}.name"), &phase.name, phases[..i].iter().map(|other| other.name.as_str()));
         if phase.at >= duration {
             let reason = format!("{} is beyond the end of the run ({})", text(phase.at), text(duration));
-            checker.report(format!("{path}.at"), reason, "begin it earlier, or raise duration");
+            checker.report(format!("{path}.at"), reason, "start it earlier, or raise duration");
         } else if phases[..i].iter().any(|other| other.at >= phase.at) {
-            let reason = format!("{} is not after the phases before it", text(phase.at));
-            checker.report(format!("{path}.at"), reason, "write phases in the order of their beginnings");
+            let reason = format!("{} is not after the previous phase", text(phase.at));
+            checker.report(format!("{path}.at"), reason, "write phases in the order of their start times");
         } else {
             let end = phases.get(i + 1).map_or(duration, |next| next.at);
             if phase.settle >= end.saturating_sub(phase.at) && end > phase.at {
-                let reason = format!("{} leaves nothing of the phase, which ends at {}", text(phase.settle), text(end));
+                let reason = format!("{} covers the whole phase, which ends at {}", text(phase.settle), text(end));
                 checker.report(format!("{path}.settle"), reason, "shorten it, or lengthen the phase");
             } else if end <= warmup && end > phase.at {
-                let reason = format!("is over at {}, before anything is measured ({})", text(end), text(warmup));
+                let reason = format!("ends at {}, within the warm-up ({})", text(end), text(warmup));
                 checker.report(&path, reason, "lower warmup, or lengthen the phase");
             }
         }
@@ -309,7 +332,7 @@ fn timeline(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
         let path = format!("timeline[{}]", places[i]);
         if happening.at >= plan.duration {
             let reason = format!("{} is beyond the end of the run ({})", text(happening.at), text(plan.duration));
-            checker.report(format!("{path}.at"), reason, "let it happen earlier, or raise duration");
+            checker.report(format!("{path}.at"), reason, "move it to an earlier time, or raise duration");
         }
         match &happening.change {
             Change::Conduct { backends, .. }
@@ -324,7 +347,7 @@ fn timeline(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
             }
             Change::AddClients { count } => clients = clients.saturating_add(count.get()),
             Change::RemoveClients { count } if count.get() >= clients => {
-                let reason = format!("{count} is not fewer than there are then ({clients})");
+                let reason = format!("{count} clients would leave none of {clients}");
                 checker.report(format!("{path}.count"), reason, "leave at least one client");
             }
             Change::RemoveClients { count } => clients -= count.get(),
@@ -334,29 +357,63 @@ fn timeline(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
 
 /// Reports a selection that selects nothing, or more than there is.
 fn selection(selection: &Selection, known: &[&BackendGroup], path: &str, checker: &mut Checker<'_>) {
-    let there = match &selection.group {
-        None => total(known.iter().copied()),
-        Some(name) => {
-            if !known.iter().any(|group| group.name == *name) {
-                let mend = help_for_name(name, known.iter().map(|group| group.name.as_str()));
-                checker.report(format!("{path}.group"), format!("there is no group \"{name}\" then"), mend);
+    let Selection { group, zone, first, count } = selection;
+    if let Some(name) = group
+        && !known.iter().any(|group| group.name == *name)
+    {
+        let mend = help_for_name(name, known.iter().map(|group| group.name.as_str()));
+        checker.report(format!("{path}.group"), format!("no group is named \"{name}\" at this time"), mend);
+        return;
+    }
+    let selected = || known.iter().filter(|one| group.as_ref().is_none_or(|name| one.name == *name));
+    let there: u64 = match zone {
+        None => total(selected().copied()),
+        Some(zone) => {
+            let in_zone = |group: &&BackendGroup| {
+                (0..group.count.get()).filter(|place| group.zone(*place) == Some(zone.as_str())).count() as u64
+            };
+            // Counted one by one, so only in a fleet that a run can have.
+            if total(selected().copied()) > MOST_BACKENDS {
                 return;
             }
-            total(known.iter().copied().filter(|group| group.name == *name))
+            selected().copied().map(|group| in_zone(&group)).sum()
         }
     };
-    let end = u64::from(selection.first) + selection.count.map_or(1, |count| u64::from(count.get()));
+    if let (Some(zone), 0) = (zone, there) {
+        report_zone(zone, group.as_deref(), selected().copied(), path, checker);
+        return;
+    }
+    let end = u64::from(*first) + count.map_or(1, |count| u64::from(count.get()));
     if there > 0 && end > there {
-        let key = if selection.count.is_some() { "count" } else { "first" };
-        let reason = format!("asks for backend {end} of {there}");
+        let key = if count.is_some() { "count" } else { "first" };
+        let reason = format!("selects backend {end} of {there}");
         checker.report(format!("{path}.{key}"), reason, "lower first or count");
     }
+}
+
+/// Reports a zone in which the selected groups have no backend.
+fn report_zone<'p>(
+    zone: &str,
+    group: Option<&str>,
+    selected: impl Iterator<Item = &'p BackendGroup>,
+    path: &str,
+    checker: &mut Checker<'_>,
+) {
+    let zones: BTreeSet<&str> =
+        selected.flat_map(|group| group.zones.iter().map(String::as_str)).filter(|zone| !zone.is_empty()).collect();
+    let mend = if zones.is_empty() {
+        "give a group zones, such as zones = [\"a\", \"b\", \"c\"] in [[backends]]".to_owned()
+    } else {
+        help_for_name(zone, zones.iter().copied())
+    };
+    let of = group.map(|name| format!(" of group \"{name}\"")).unwrap_or_default();
+    checker.report(format!("{path}.zone"), format!("no backend{of} is in zone \"{zone}\" at this time"), mend);
 }
 
 fn arms(plan: &mut Plan, checker: &mut Checker<'_>) {
     if plan.arms.is_empty() {
         let mend = "add [[arms]] with name = \"weighted\" and policy = \"weighted\"";
-        checker.report("arms", "there is no arm, so nothing is compared", mend);
+        checker.report("arms", "there is no arm", mend);
     }
     let names: Vec<String> = plan.arms.iter().map(|arm| arm.name.clone()).collect();
     let duration = plan.duration;

@@ -21,6 +21,7 @@ mod shedding;
 mod shedding_check;
 mod spill;
 mod subset;
+mod sweep_check;
 mod tiers;
 mod tiers_check;
 mod worked;
@@ -267,8 +268,8 @@ impl<S: Settings> File<S> {
 
     fn check_head(&self, checker: &mut Checker<'_>) {
         if !is_name(&self.name) {
-            let reason = format!("\"{}\" is not a name for a scenario", self.name);
-            checker.report("name", reason, "use lower case, digits and \"-\": files are named by it");
+            let reason = format!("\"{}\" is not a valid name", self.name);
+            checker.report("name", reason, "use lower case, digits and \"-\"; result files are named after it");
         }
         if self.seeds.is_empty() {
             checker.report("seeds", "there is no seed", "write at least one, such as [1]");
@@ -276,7 +277,7 @@ impl<S: Settings> File<S> {
         budget::budget(checker, "seeds", "seeds", self.seeds.len() as f64, MOST_SEEDS as f64);
         for (i, seed) in self.seeds.iter().enumerate() {
             if self.seeds[..i].contains(seed) {
-                let reason = format!("{seed} is there already, and would only be the same run again");
+                let reason = format!("seed {seed} is there already");
                 checker.report(format!("seeds[{i}]"), reason, "remove it");
             }
         }

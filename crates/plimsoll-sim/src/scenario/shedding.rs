@@ -113,7 +113,7 @@ impl Variants for Shedder {
             Self::Ranked { load_line, .. } if load_line.as_f64() <= 0.0 => {
                 let mend =
                     format!("write a share above 0; \"{}\" is ordinary", percent(RankedConfig::DEFAULT_LOAD_LINE));
-                Err(Flaw::new("load_line is 0, so nothing could be taken on", mend))
+                Err(Flaw::new("load_line is 0, so nothing would be admitted", mend))
             }
             Self::None | Self::Procrustean { .. } | Self::Ranked { .. } => Ok(()),
         }

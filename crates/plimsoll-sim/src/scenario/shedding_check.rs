@@ -76,7 +76,7 @@ fn cores(checker: &mut Checker<'_>, path: &str, cores: f64) {
 fn sources(plan: &Plan, checker: &mut Checker<'_>) {
     if plan.sources.is_empty() {
         let mend = "add [[sources]] with name = \"users\" and rate = 100";
-        checker.report("sources", "there is no source, so nothing is asked", mend);
+        checker.report("sources", "there is no source of requests", mend);
     }
     for (i, source) in plan.sources.iter().enumerate() {
         let Source { name, rate, load, patience, age, wait, .. } = source;
@@ -84,7 +84,7 @@ fn sources(plan: &Plan, checker: &mut Checker<'_>) {
         metric_name(checker, &path("name"), name);
         unique(checker, &path("name"), name, plan.sources[..i].iter().map(|other| other.name.as_str()));
         if *rate <= 0.0 {
-            checker.report(path("rate"), "nothing ever arrives", "write a number above 0, in tasks a second");
+            checker.report(path("rate"), "a rate of 0 sends nothing", "write a number above 0, in tasks per second");
         }
         if !load.is_empty() && load.len() != plan.phases.len() && checker.is_readable("phases") {
             let (given, phases) = (load.len(), plan.phases.len());
@@ -97,7 +97,7 @@ fn sources(plan: &Plan, checker: &mut Checker<'_>) {
         requests(plan, source, &path, checker);
         if source.retries == 0 && !wait.is_zero() {
             let mend = "remove it, or write retries = 3";
-            checker.report(path("wait"), "has no effect where nothing is sent again", mend);
+            checker.report(path("wait"), "has no effect without retries", mend);
         }
     }
 }
@@ -129,8 +129,12 @@ fn requests(plan: &Plan, source: &Source, path: &dyn Fn(&str) -> String, checker
     }
     if wait.is_zero() {
         if *retries > MOST_AT_ONCE {
-            let reason = format!("what is turned away is sent again {retries} times in the same instant");
-            checker.report(path("retries"), reason, format!("write wait = \"100ms\", or at most {MOST_AT_ONCE}"));
+            let reason = format!("a shed request would be retried {retries} times in the same instant");
+            checker.report(
+                path("retries"),
+                reason,
+                format!("write wait = \"100ms\", or at most {MOST_AT_ONCE} retries"),
+            );
         }
         return;
     }
@@ -153,7 +157,7 @@ fn phase_names(plan: &Plan, checker: &mut Checker<'_>) {
 fn arms(arms: &[Arm], checker: &mut Checker<'_>) {
     if arms.is_empty() {
         let mend = "add [[arms]] with name = \"ranked\" and shedder = \"ranked\"";
-        checker.report("arms", "there is no arm, so nothing is tried", mend);
+        checker.report("arms", "there is no arm", mend);
     }
     for (i, arm) in arms.iter().enumerate() {
         let path = format!("arms[{i}]");

@@ -75,7 +75,7 @@ impl Variants for Rule {
     fn check(&self) -> Result<(), Flaw> {
         match self {
             Self::Waterfall { target, .. } if target.as_f64() <= 0.0 => {
-                Err(Flaw::new("target is 0, so nobody could take anything", "write a share above 0, such as \"80%\""))
+                Err(Flaw::new("target is 0, so nothing would be served", "write a share above 0, such as \"80%\""))
             }
             _ => Ok(()),
         }
@@ -108,7 +108,7 @@ impl Settings for SpillFile {
         );
         if plan.arms.is_empty() {
             let mend = "add [[arms]] with name = \"waterfall\" and rule = \"waterfall\"";
-            checker.report("arms", "there is no arm, so nothing is tried", mend);
+            checker.report("arms", "there is no arm", mend);
         }
         for (i, arm) in plan.arms.iter().enumerate() {
             let path = format!("arms[{i}].name");
@@ -139,7 +139,7 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
 fn localities(plan: &Plan, checker: &mut Checker<'_>) {
     if plan.localities.is_empty() {
         let mend = "add [[localities]] with name = \"near\" and capacity = 100";
-        checker.report("localities", "there is no locality, so nobody serves", mend);
+        checker.report("localities", "there is no locality", mend);
     }
     for (i, site) in plan.localities.iter().enumerate() {
         let Site { name, backends, capacity, healthy, .. } = site;
@@ -147,7 +147,11 @@ fn localities(plan: &Plan, checker: &mut Checker<'_>) {
         metric_name(checker, &path("name"), name);
         unique(checker, &path("name"), name, plan.localities[..i].iter().map(|other| other.name.as_str()));
         if *capacity <= 0.0 {
-            checker.report(path("capacity"), "nothing is ever served", "write a number above 0, in requests a second");
+            checker.report(
+                path("capacity"),
+                "nothing is ever served",
+                "write a number above 0, in requests per second",
+            );
         }
         if !healthy.is_empty() && healthy.len() != plan.phases.len() && checker.is_readable("phases") {
             let (given, phases) = (healthy.len(), plan.phases.len());
@@ -155,8 +159,8 @@ fn localities(plan: &Plan, checker: &mut Checker<'_>) {
             checker.report(path("healthy"), format!("has {given} numbers for {phases} phases"), mend);
         }
         if let Some(more) = healthy.iter().find(|healthy| **healthy > backends.get()) {
-            let reason = format!("{more} is more than there are ({backends})");
-            checker.report(path("healthy"), reason, "write at most as many, or raise backends");
+            let reason = format!("{more} is more than all backends ({backends})");
+            checker.report(path("healthy"), reason, "write a smaller number, or raise backends");
         }
     }
 }

@@ -81,7 +81,7 @@ impl Table for Published {
 impl Value for Published {
     fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
         let DeValue::Table(table) = value.get_ref() else {
-            let reason = format!("expected what was published, found {}", kind(value.get_ref()));
+            let reason = format!("expected a published draw, found {}", kind(value.get_ref()));
             reading.problem(reason, "write { least = 57, most = 109 }");
             return None;
         };
@@ -121,7 +121,7 @@ impl Settings for SubsetFile {
                 }
             }
             if plan.rows[..i].iter().any(|other| other.name() == row.name()) {
-                checker.report(&path, format!("{} is there already", row.name()), "remove it");
+                checker.report(&path, format!("the row {} is there already", row.name()), "remove it");
             }
             let most = row.size.get().min(row.backends.get() - 1);
             if row.failures > most {

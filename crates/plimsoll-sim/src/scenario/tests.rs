@@ -71,7 +71,7 @@ fn a_default_gives_way_to_a_short_run_and_what_is_set_does_not() {
     let plan = plan(&short);
     assert_eq!((plan.warmup.as_secs(), plan.sample_every.as_millis()), (2, 1000));
     let contradiction = short.replacen('\n', "\nwarmup = \"6s\"\n", 1);
-    assert_eq!(problems(&contradiction), ["warmup: 6s leaves nothing of the run (6s)"]);
+    assert_eq!(problems(&contradiction), ["warmup: 6s is not shorter than the run (6s)"]);
 }
 
 #[test]
@@ -267,6 +267,7 @@ fn section_of(heading: &str) -> Option<Section> {
 
 mod shedding;
 mod tiers;
+mod zones;
 
 mod any_text {
     use proptest::prelude::*;

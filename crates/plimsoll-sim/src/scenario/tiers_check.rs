@@ -88,14 +88,14 @@ pub(super) fn sources(
     let mut good = true;
     if sources.is_empty() {
         let mend = "add [[sources]] with name = \"users\" and rate = 100";
-        checker.report("sources", "there is no source, so nothing is asked", mend);
+        checker.report("sources", "there is no source of requests", mend);
     }
     for (i, source) in sources.iter().enumerate() {
         let path = |key: &str| format!("sources[{i}].{key}");
         metric_name(checker, &path("name"), &source.name);
         unique(checker, &path("name"), &source.name, sources[..i].iter().map(|other| other.name.as_str()));
         if source.rate <= 0.0 {
-            checker.report(path("rate"), "nothing ever arrives", "write a number above 0, in requests a second");
+            checker.report(path("rate"), "a rate of 0 sends nothing", "write a number above 0, in requests per second");
         }
         let expected = source.rate * events * duration.min(LONGEST).as_secs_f64();
         budget(checker, path("rate"), "attempts", expected, MOST_EVENTS);
@@ -108,7 +108,7 @@ pub(super) fn sources(
 fn tiers(plan: &Plan, checker: &mut Checker<'_>) {
     if plan.tiers.is_empty() {
         let mend = "add [[tiers]] with name = \"backend\" and capacity = 100";
-        checker.report("tiers", "there is no tier, so nobody serves", mend);
+        checker.report("tiers", "there is no tier", mend);
     }
     for (i, tier) in plan.tiers.iter().enumerate() {
         let Tier { name, capacity, strength, .. } = tier;
@@ -116,7 +116,7 @@ fn tiers(plan: &Plan, checker: &mut Checker<'_>) {
         metric_name(checker, &path("name"), name);
         unique(checker, &path("name"), name, plan.tiers[..i].iter().map(|other| other.name.as_str()));
         if *capacity <= 0.0 {
-            let mend = "write a number above 0, in requests a second; for an outage, write strength = [0]";
+            let mend = "write a number above 0, in requests per second; for an outage, write strength = [0]";
             checker.report(path("capacity"), "nothing is ever served", mend);
         }
         if !strength.is_empty() && strength.len() != plan.phases.len() && checker.is_readable("phases") {
@@ -154,14 +154,14 @@ fn arms(plan: &Plan, good_rates: bool, checker: &mut Checker<'_>) {
     let load = plan.phases.iter().map(|phase| phase.load).fold(1.0, f64::max);
     if arms.is_empty() {
         let mend = "add [[arms]] with name = \"paced\" and throttle = \"paced\"";
-        checker.report("arms", "there is no arm, so nothing is tried", mend);
+        checker.report("arms", "there is no arm", mend);
     }
     for (i, arm) in arms.iter().enumerate() {
         let path = |key: &str| format!("arms[{i}].{key}");
         metric_name(checker, &path("name"), &arm.name);
         unique(checker, &path("name"), &arm.name, arms[..i].iter().map(|other| other.name.as_str()));
         if arm.load <= 0.0 {
-            checker.report(path("load"), "nothing ever arrives", "write a number above 0, or remove it");
+            checker.report(path("load"), "a load of 0 sends nothing", "write a number above 0, or remove it");
         }
         if good_rates {
             let expected = rate * load * arm.load * plan.duration.as_secs_f64();

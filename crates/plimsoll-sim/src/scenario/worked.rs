@@ -54,7 +54,7 @@ impl Settings for WorkedFile {
     fn check(&mut self, checker: &mut Checker<'_>) {
         let plan = &self.0;
         for (i, active) in plan.least_loaded.iter().enumerate().filter(|(_, active)| **active > MOST_ACTIVE) {
-            let reason = format!("{active} is more than flow control lets one backend have");
+            let reason = format!("{active} is above the limit of active requests per backend");
             checker.report(format!("least_loaded[{i}]"), reason, format!("write at most {MOST_ACTIVE}"));
         }
         for (i, point) in plan.throttle.iter().enumerate() {
@@ -67,7 +67,7 @@ impl Settings for WorkedFile {
                 checker.report(format!("{path}.accepts"), reason, "write at most as many");
             }
             if point.k < 1.0 {
-                let reason = "a client would turn requests away that the backend accepts";
+                let reason = "a client would throttle requests that the backend accepts";
                 checker.report(format!("{path}.k"), reason, "write at least 1");
             }
         }

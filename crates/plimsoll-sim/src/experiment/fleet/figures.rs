@@ -5,7 +5,7 @@ use super::findings::{Measured, loads, quantile, share};
 use super::marks::marks;
 use super::measure::{Ending, Sample, Tally};
 use super::plan::{Arrivals, Plan, Rate};
-use super::sweep;
+use super::{sizes, sweep};
 use crate::findings::{Axis, Figure, Series, SeriesKind, slug};
 
 /// Points of a curve of latencies to each factor of ten.
@@ -16,6 +16,10 @@ const MOST_ARMS_BY_THEMSELVES: usize = 4;
 const MOST_PHASES_BY_THEMSELVES: usize = 3;
 
 pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
+    if let Some(sweep) = &plan.sweep {
+        // Arms of every size have no place in one legend.
+        return sizes::figures(plan, sweep, measured);
+    }
     let mut figures = sweep::figures(plan, measured);
     figures.extend([cpu_by_backend(measured), spread_over_time(plan, measured)]);
     let whole = "Latency exceeded by one request in N";

@@ -1,4 +1,5 @@
-//! The moments that a fleet's figures over time mark: beginnings of phases, and the events of the timeline.
+//! The moments that a fleet's figures over time mark: beginnings of phases, and the events of the
+//! timeline.
 
 use super::plan::{Arm, BackendGroup, Change, Conduct, Plan, Selection};
 use crate::experiment::windows;
@@ -37,10 +38,16 @@ fn label(change: &Change) -> String {
 
 /// The selected backends, in a word.
 fn of(selection: &Selection) -> String {
-    let Selection { group, count, .. } = selection;
-    match (group, count) {
-        (Some(group), None) => group.clone(),
-        (Some(group), Some(count)) => format!("{count} of {group}"),
+    let Selection { group, zone, count, .. } = selection;
+    let part = match (group, zone) {
+        (Some(group), Some(zone)) => Some(format!("{group} in {zone}")),
+        (Some(name), None) => Some(name.clone()),
+        (None, Some(zone)) => Some(format!("zone {zone}")),
+        (None, None) => None,
+    };
+    match (part, count) {
+        (Some(part), None) => part,
+        (Some(part), Some(count)) => format!("{count} of {part}"),
         (None, Some(count)) if count.get() == 1 => "1 backend".to_owned(),
         (None, Some(count)) => format!("{count} backends"),
         (None, None) => "all".to_owned(),

@@ -6,8 +6,11 @@ mod marks;
 mod measure;
 pub mod plan;
 mod script;
+mod sizes;
 mod sweep;
 mod world;
+
+use std::borrow::Cow;
 
 pub use findings::metric_names;
 pub use plan::Plan;
@@ -23,8 +26,9 @@ use world::World;
 #[must_use]
 pub fn run(plan: &Plan, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
     let arms = plan.arms.len() as f64;
+    let plans: Vec<Cow<'_, Plan>> = plan.arms.iter().map(|arm| plan.of_arm(arm)).collect();
     let mut measured = Vec::with_capacity(plan.arms.len());
-    for (place, arm) in plan.arms.iter().enumerate() {
+    for (place, (arm, plan)) in plan.arms.iter().zip(&plans).enumerate() {
         let mut world = World::new(plan, arm, seed);
         world.run(&mut |part| progress((place as f64 + part) / arms));
         measured.push(world.finish());

@@ -100,9 +100,28 @@ impl<'p> Script<'p> {
     pub(super) fn select(&self, selection: &Selection) -> Vec<u32> {
         let named = |group: &&BackendGroup| selection.group.as_ref().is_none_or(|name| *name == group.name);
         let present = self.groups.iter().zip(&self.numbers).take(self.present);
-        let all = present.filter(|(group, _)| named(group)).flat_map(|(_, numbers)| numbers.clone());
+        let of_groups = present.filter(|(group, _)| named(group));
+        let all = of_groups.flat_map(|(group, numbers)| {
+            let places = (0_u32..).zip(numbers.clone());
+            let in_zone = |place: u32| selection.zone.as_deref().is_none_or(|zone| group.zone(place) == Some(zone));
+            places.filter(move |(place, _)| in_zone(*place)).map(|(_, number)| number)
+        });
         let count = selection.count.map_or(usize::MAX, |count| count.get() as usize);
         all.skip(selection.first as usize).take(count).collect()
+    }
+
+    /// The failure domain of a backend, by its group and its place in it. Zones come first, numbered in the order in
+    /// which groups name them.
+    pub(super) fn domain(&self, group: usize, place: u32) -> u32 {
+        let spec = self.groups[group];
+        let Some(zone) = spec.zone(place) else { return place % spec.domains.get() };
+        let mut zones: Vec<&str> = Vec::new();
+        for name in self.groups.iter().flat_map(|group| &group.zones) {
+            if !zones.contains(&&**name) {
+                zones.push(name);
+            }
+        }
+        zones.iter().position(|name| *name == zone).expect("a zone of one of the groups") as u32
     }
 
     fn step(&mut self, at: Duration, step: Step) {
@@ -212,11 +231,37 @@ mod tests {
         let script = Script::new(&plan, &plan.arms[0]);
         assert_eq!(script.numbers, [0..3, 3..5, 5..7, 7..8]);
         let select = |group: Option<&str>, first, count| {
-            script.select(&Selection { group: group.map(str::to_owned), first, count: NonZeroU32::new(count) })
+            let group = group.map(str::to_owned);
+            script.select(&Selection { group, zone: None, first, count: NonZeroU32::new(count) })
         };
         assert_eq!(select(Some("later"), 0, 0), [5, 6]);
         assert_eq!(select(None, 2, 2), [2, 3]);
         assert_eq!(select(Some("b"), 1, 9), [4]);
+    }
+
+    #[test]
+    fn zone_selects_its_backends_of_every_group_and_is_one_failure_domain() {
+        let zones = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let mut plan = plan(vec![(
+            20,
+            Change::AddBackends { group: BackendGroup { zones: zones(&["c", "b"]), ..group("later", 2) } },
+        )]);
+        plan.backends = vec![
+            BackendGroup { zones: zones(&["a", "b", "c"]), ..group("one", 7) },
+            BackendGroup { zones: zones(&["c"]), ..group("two", 2) },
+        ];
+        let script = Script::new(&plan, &plan.arms[0]);
+        let select = |group: Option<&str>, zone: &str, first, count| {
+            let (group, zone) = (group.map(str::to_owned), Some(zone.to_owned()));
+            script.select(&Selection { group, zone, first, count: NonZeroU32::new(count) })
+        };
+        assert_eq!(select(None, "a", 0, 0), [0, 3, 6]);
+        assert_eq!(select(None, "c", 0, 0), [2, 5, 7, 8, 9]);
+        assert_eq!(select(Some("one"), "c", 0, 0), [2, 5]);
+        assert_eq!(select(None, "c", 1, 2), [5, 7]);
+        let domains: Vec<u32> = (0..7).map(|place| script.domain(0, place)).collect();
+        assert_eq!(domains, [0, 1, 2, 0, 1, 2, 0]);
+        assert_eq!([script.domain(1, 0), script.domain(1, 1), script.domain(2, 0), script.domain(2, 1)], [2, 2, 2, 1]);
     }
 
     #[test]

@@ -61,14 +61,14 @@ fn every_problem_of_a_shedding_file_is_told() {
     assert_eq!(
         problems(&bad),
         [
-            "tick: 1ns is in the run (10s) 10000000000 times",
+            "tick: 1ns fits into the run (10s) 10000000000 times",
             "cores: a server without CPU answers nothing",
             "sources[0].criticality: \"kritical\" is not a criticality",
             "sources[0].load: has 2 numbers for 1 phases",
-            "sources[1].rate: nothing ever arrives",
-            "sources[1].wait: has no effect where nothing is sent again",
+            "sources[1].rate: a rate of 0 sends nothing",
+            "sources[1].wait: has no effect without retries",
             "phases[0].name: \"jobs\" is the name of a source",
-            "arms[0].shedder: load_line is 0, so nothing could be taken on",
+            "arms[0].shedder: load_line is 0, so nothing would be admitted",
             "arms[0].schedule: cancelled_after comes before full_until (100ms)",
             "arms[1].shedder: soft (50) is not below hard (40)",
         ]
@@ -78,11 +78,7 @@ fn every_problem_of_a_shedding_file_is_told() {
     let empty = "name = \"a\"\nkind = \"shedding\"\n";
     assert_eq!(
         problems(empty),
-        [
-            "sources: there is no source, so nothing is asked",
-            "arms: there is no arm, so nothing is tried",
-            "checks: there is no check, so nothing is expected",
-        ]
+        ["sources: there is no source of requests", "arms: there is no arm", "checks: there is no check",]
     );
 }
 

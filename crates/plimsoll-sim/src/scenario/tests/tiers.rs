@@ -61,23 +61,23 @@ fn every_problem_of_a_file_of_tiers_is_told() {
     assert_eq!(
         problems(&bad.replace("a.flood", "a.users")),
         [
-            "sources[0].rate: nothing ever arrives",
+            "sources[0].rate: a rate of 0 sends nothing",
             "tiers[0].name: \"users\" is the name of a source",
             "tiers[1].capacity: nothing is ever served",
             "tiers[1].strength: has 2 numbers for 1 phases",
             "phases[0].name: \"users\" is the name of a source or in tiers",
             "arms[0].throttle: k (0.5) is out of range",
-            "arms[0].load: nothing ever arrives",
+            "arms[0].load: a load of 0 sends nothing",
             "arms[1].retries: attempts (0) is out of range",
         ]
     );
     assert_eq!(
         problems("name = \"a\"\nkind = \"tiers\"\n"),
         [
-            "sources: there is no source, so nothing is asked",
-            "tiers: there is no tier, so nobody serves",
-            "arms: there is no arm, so nothing is tried",
-            "checks: there is no check, so nothing is expected",
+            "sources: there is no source of requests",
+            "tiers: there is no tier",
+            "arms: there is no arm",
+            "checks: there is no check",
         ]
     );
 }
@@ -92,10 +92,10 @@ fn every_problem_of_a_file_of_spill_is_told() {
     assert_eq!(
         problems(&bad),
         [
-            "report_every: 1us is in the run (10s) 10000000 times",
-            "localities[0].healthy: 30 is more than there are (4)",
+            "report_every: 1us fits into the run (10s) 10000000 times",
+            "localities[0].healthy: 30 is more than all backends (4)",
             "localities[1].capacity: nothing is ever served",
-            "arms[0].rule: target is 0, so nobody could take anything",
+            "arms[0].rule: target is 0, so nothing would be served",
         ]
     );
     let unequal = SPILL.replace("healthy = [3]", "healthy = [3, 3]");
@@ -103,10 +103,10 @@ fn every_problem_of_a_file_of_spill_is_told() {
     assert_eq!(
         problems("name = \"a\"\nkind = \"spill\"\n"),
         [
-            "sources: there is no source, so nothing is asked",
-            "localities: there is no locality, so nobody serves",
-            "arms: there is no arm, so nothing is tried",
-            "checks: there is no check, so nothing is expected",
+            "sources: there is no source of requests",
+            "localities: there is no locality",
+            "arms: there is no arm",
+            "checks: there is no check",
         ]
     );
 }

@@ -33,6 +33,7 @@
 
 mod timeline;
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -75,6 +76,9 @@ pub struct Plan {
     pub timeline: Vec<Happening>,
     /// The ways to balance, at least one.
     pub arms: Vec<Arm>,
+    /// The group of which arms [change the size](Arm::size), and the arms by the size that they give it; `None`: no
+    /// sweep.
+    pub sweep: Option<Sweep>,
 }
 
 impl Default for Plan {
@@ -93,6 +97,7 @@ impl Default for Plan {
             phases: Vec::new(),
             timeline: Vec::new(),
             arms: vec![Arm::default()],
+            sweep: None,
         }
     }
 }
@@ -209,8 +214,12 @@ pub struct BackendGroup {
     pub speed: Speed,
     /// What clients are configured to believe of it.
     pub weight: Weight,
-    /// Failure domains (zones, racks) that the backends of the group are dealt to in turn.
+    /// Number of unnamed failure domains, such as racks, to which the group's backends are dealt in turn. Has no effect
+    /// where there are `zones`.
     pub domains: NonZeroU32,
+    /// Names of the zones to which the group's backends are dealt in turn: the first to the first zone, and so on. A zone
+    /// is a failure domain, the same one in all groups that name it. Empty: the group is in no zone.
+    pub zones: Vec<String>,
     /// Who else uses its machine.
     pub antagonist: Antagonist,
     /// Requests that it works on at once; `None`: all. They share its cores evenly, none getting more than one.
@@ -223,6 +232,15 @@ pub struct BackendGroup {
     pub reports: Reports,
 }
 
+impl BackendGroup {
+    /// The zone of the backend at a place of the group, the first at 0; `None` where the group is in no zone.
+    #[must_use]
+    pub fn zone(&self, place: u32) -> Option<&str> {
+        let i = (place as usize).checked_rem(self.zones.len())?;
+        Some(&self.zones[i])
+    }
+}
+
 impl Default for BackendGroup {
     fn default() -> Self {
         Self {
@@ -232,6 +250,7 @@ impl Default for BackendGroup {
             speed: Speed::Fixed(1.0),
             weight: Weight::ONE,
             domains: NonZeroU32::MIN,
+            zones: Vec::new(),
             antagonist: Antagonist::None,
             concurrency: None,
             queue: u32::MAX,
@@ -292,6 +311,8 @@ pub struct Arm {
     pub retries: Retries,
     /// Further configurations, each in force from its time on.
     pub switches: Vec<Switch>,
+    /// The size of the plan's [swept](Plan::sweep) group in this arm.
+    pub size: Option<NonZeroU32>,
 }
 
 impl Default for Arm {
@@ -304,6 +325,34 @@ impl Default for Arm {
             failures: Failures::default(),
             retries: Retries::None,
             switches: Vec::new(),
+            size: None,
+        }
+    }
+}
+
+/// A sweep over the size of a group: each way to balance is tried with each size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sweep {
+    /// The group, by its place in [`Plan::backends`].
+    pub group: usize,
+    /// The sizes, rising.
+    pub sizes: Vec<NonZeroU32>,
+    /// The names of the ways to balance. The plan's arms are these in this order, the first with each size, then the
+    /// second with each size, and so on.
+    pub arms: Vec<String>,
+}
+
+impl Plan {
+    /// The plan as one of its arms sees it: with the size that the arm gives to the swept group.
+    #[must_use]
+    pub fn of_arm(&self, arm: &Arm) -> Cow<'_, Self> {
+        match (&self.sweep, arm.size) {
+            (Some(sweep), Some(size)) => {
+                let mut plan = self.clone();
+                plan.backends[sweep.group].count = size;
+                Cow::Owned(plan)
+            }
+            _ => Cow::Borrowed(self),
         }
     }
 }

@@ -124,6 +124,8 @@ pub enum ColdCourse {
 pub struct Selection {
     /// Of this group; `None`: of all, in the order of the groups.
     pub group: Option<String>,
+    /// Of those, the ones in this zone; `None`: in any zone, or in none.
+    pub zone: Option<String>,
     /// Without so many of the first.
     pub first: u32,
     /// So many of those; `None`: all.

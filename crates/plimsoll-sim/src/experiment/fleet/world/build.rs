@@ -84,7 +84,7 @@ impl<'p> World<'p> {
             };
             let build = Build {
                 group: group as u32,
-                domain: place % spec.domains.get(),
+                domain: self.script.domain(group, place),
                 weight: spec.weight,
                 cores: spec.cores,
                 speed,
