@@ -51,6 +51,7 @@ const FILES: &[(&str, &str)] = files![
     "subset-reference",
     "subset-failures",
     "worked-examples",
+    "what-if-zone-count",
     "what-if-zone-loss",
     "what-if-deploy",
 ];
