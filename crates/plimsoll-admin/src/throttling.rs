@@ -36,7 +36,7 @@ pub struct ThrottlingView {
     pub binding_signal: Option<&'static str>,
     /// How loaded the process is by each signal, 1 is as much as it can bear; those that are off or not known are left out.
     pub signals: BTreeMap<&'static str, f64>,
-    /// CPUs that would have been enough since throttling began; `null` while nothing is turned away.
+    /// CPUs that would have been enough since shedding began; `null` while nothing is shed, and while it is not known.
     pub enough_cpus: Option<f64>,
     /// The time before in which something was turned away.
     pub last: Option<EpisodeView>,
@@ -55,8 +55,8 @@ pub struct EpisodeView {
     pub ended_s: f64,
     /// How long it was, in seconds.
     pub lasted_s: f64,
-    /// CPUs that would have been enough.
-    pub enough_cpus: f64,
+    /// CPUs that would have been enough; `null` if it is not known.
+    pub enough_cpus: Option<f64>,
 }
 
 /// What happened in some time.
@@ -131,7 +131,7 @@ impl ThrottlingView {
             last: summary.last.map(|last| EpisodeView {
                 ended_s: seconds(last.ended),
                 lasted_s: seconds(last.lasted),
-                enough_cpus: rounded(last.enough),
+                enough_cpus: last.enough.map(rounded),
             }),
             windows: Summary::WINDOWS
                 .iter()
@@ -146,10 +146,9 @@ impl ThrottlingView {
 
 /// What the verdict means, in a sentence.
 fn meaning(summary: &Summary, gate: &InboundSnapshot) -> String {
-    let enough = || {
-        summary.enough.map_or_else(String::new, |enough| {
-            format!("; {enough:.2} CPUs would have been enough, there are {:.2}", gate.capacity)
-        })
+    let enough = || match summary.enough {
+        Some(enough) => format!("; {enough:.2} CPUs would have been enough, there are {:.2}", gate.capacity),
+        None => "; how many CPUs would have been enough is not known yet".to_owned(),
     };
     let hours = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64() / 3_600.0;
     let text = match summary.verdict {

@@ -90,7 +90,7 @@ pub(crate) fn fleet() -> Still {
                 binding: Some(Signal::Memory),
             },
             dry_run: false,
-            throttling: Some(throttled()),
+            throttling: Some(Summary { enough: Some(1.5), ..throttled() }),
         }),
         ..ClusterSnapshot::default()
     };
@@ -148,6 +148,7 @@ fn throttled() -> Summary {
             is_expired: false,
             customer: Who { key: n % 2, name: &["ann", "bob"][(n % 2) as usize] },
             route: Who { key: 1, name: &"GET /search" },
+            capacity: 2.0,
         };
         throttling.on_decided(second(n / 4), &decided);
     }
@@ -365,12 +366,47 @@ async fn throttling_is_told_with_its_verdict_and_what_would_have_been_enough() {
     assert_eq!(minute["offered"], json!({ "requests": 120, "qps": 4.0, "cpus": 2.0 }));
     assert_eq!((&minute["shed"]["overloaded"]["qps"], &minute["retried"]["requests"]), (&json!(1.0), &json!(15)));
     assert_eq!(cluster["windows"][0]["user_visible_share"], 0.0);
-    // First attempts alone: seven eighths of two CPUs, with the load line on top.
-    assert_eq!(cluster["enough_cpus"], 1.78571);
+    assert_eq!(cluster["enough_cpus"], 1.5);
     assert_eq!(
         (&cluster["customers"][0]["name"], &cluster["routes"][0]["name"]),
         (&json!("ann"), &json!("GET /search"))
     );
+}
+
+/// Eleven seconds after a calm hour, at three times the capacity of two CPUs.
+fn incident() -> Summary {
+    let second = |second: u64| Timestamp::from_nanos(second * 1_000_000_000);
+    let mut throttling = Throttling::new(second(0), ThrottlingConfig::default());
+    for n in 0..3_600 + 11 * 12 {
+        let incident = n >= 3_600;
+        let at = if incident { 3_600 + (n - 3_600) / 12 } else { n };
+        let decided = Decided {
+            criticality: Criticality::Critical,
+            cost: 0.5,
+            is_retry: false,
+            shed: (incident && n % 3 > 0).then_some(Cause::Overloaded),
+            is_expired: false,
+            customer: Who { key: 1, name: &"ann" },
+            route: Who { key: 1, name: &"GET /search" },
+            capacity: 2.0,
+        };
+        throttling.on_decided(second(at), &decided);
+    }
+    throttling.summary(second(3_611))
+}
+
+#[tokio::test]
+async fn enough_cpus_is_null_and_its_metric_absent_early_in_an_incident() {
+    let still = fleet();
+    still.snapshot.lock().clusters[0].inbound.as_mut().unwrap().throttling = Some(incident());
+    let fleet: Arc<dyn Fleet> = Arc::new(still);
+    let json = send(&fleet, "GET", "/api/v1/throttling", &[]).await.json();
+    let cluster = &json["clusters"][0];
+    assert_eq!((&cluster["verdict"], &cluster["enough_cpus"]), (&json!("users-affected"), &Value::Null));
+    let meaning = cluster["meaning"].as_str().unwrap();
+    assert!(meaning.ends_with("; how many CPUs would have been enough is not known yet"), "{meaning}");
+    let metrics = send(&fleet, "GET", "/metrics", &[]).await.text;
+    assert!(metrics.contains("plimsoll_inbound_capacity_cpus{") && !metrics.contains("plimsoll_inbound_enough_cpus{"));
 }
 
 #[tokio::test]

@@ -155,7 +155,7 @@ pub(super) static CLUSTERS: [Metric; 55] = [
         name: "inbound_enough_cpus",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "CPUs that would have been enough since the gate began to turn requests away; no sample while it does not",
+        help: "CPUs that would have been enough since the gate began to shed requests; no sample while it sheds none, or while it is not known: for the first ten minutes, and where users lost requests and it would be below the capacity",
         fill: |s, out| accounts(s, |cluster, _, summary| out.gauge(&[cluster], summary.enough)),
     },
     Metric {

@@ -18,6 +18,13 @@
 //! comes. What users wait for has to be met at its peak, bursts shorter than a minute left to queues; what can wait only on average.
 //! Costs are those expected at the gate, since what is turned away has no other.
 //!
+//! Two rules keep the figure from contradicting the verdict:
+//!
+//! - It is not known before shedding began ten minutes ago. A mean that includes the calm before an
+//!   incident says that too little would have been enough.
+//! - It is not known if it is below the capacity and users lost requests meanwhile. The capacity was
+//!   not enough then, whatever the mean: bursts shorter than a minute, or no usable backend.
+//!
 //! # What may go wrong
 //!
 //! Clients that try again and do not say so (`x-envoy-attempt-count`, `grpc-previous-rpc-attempts`) count as new requests, so that
@@ -45,8 +52,8 @@ use crate::{Criticality, Ratio, Timestamp};
 const CLASSES: usize = Criticality::ALL.len();
 /// What is remembered of offered cost.
 const DAY: Duration = Duration::from_secs(86_400);
-/// What can wait is spread over this at least.
-const LEAST_SPREAD: Duration = Duration::from_secs(600);
+/// Shortest time over which work that can wait is spread.
+const MIN_SPREAD: Duration = Duration::from_secs(600);
 
 /// Why a request was turned away; named as in the table of answers without service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,6 +223,8 @@ pub struct Decided<'a> {
     pub customer: Who<'a>,
     /// What it asks for.
     pub route: Who<'a>,
+    /// CPUs that the server could use then.
+    pub capacity: f64,
 }
 
 /// What can be set.
@@ -245,8 +254,8 @@ pub struct Episode {
     pub ended: Duration,
     /// How long it was.
     pub lasted: Duration,
-    /// CPUs that would have been enough.
-    pub enough: f64,
+    /// CPUs that would have been enough, if that is known; see [`self`](crate::throttling).
+    pub enough: Option<f64>,
 }
 
 /// What there is to say.
@@ -258,7 +267,8 @@ pub struct Summary {
     pub verdict_for: Duration,
     /// For how long something has been turned away without a pause; `None` while nothing is.
     pub throttled_for: Option<Duration>,
-    /// CPUs that would have been enough for what was offered in that time; see [`self`](crate::throttling).
+    /// CPUs that would have been enough for the load of that time. `None` while nothing is shed, and
+    /// while it is not known; see [`self`](crate::throttling).
     pub enough: Option<f64>,
     /// The time before, in which something was turned away.
     pub last: Option<Episode>,
@@ -283,6 +293,8 @@ impl Summary {
 #[derive(Clone, Debug)]
 pub struct Throttling {
     config: ThrottlingConfig,
+    /// CPUs that the server could use at the last decision.
+    capacity: f64,
     history: History,
     judge: Judge,
     customers: Heavy,
@@ -297,6 +309,7 @@ impl Throttling {
     pub fn new(now: Timestamp, config: ThrottlingConfig) -> Self {
         Self {
             config,
+            capacity: 0.0,
             history: History::new(now),
             judge: Judge::new(now, config.short_after),
             customers: Heavy::new(now),
@@ -307,8 +320,9 @@ impl Throttling {
 
     /// A gate has decided.
     pub fn on_decided(&mut self, now: Timestamp, decided: &Decided<'_>) {
-        let &Decided { criticality, cost, is_retry, shed, is_expired, customer, route } = decided;
+        let &Decided { criticality, cost, is_retry, shed, is_expired, customer, route, capacity } = decided;
         self.keep_up(now);
+        self.capacity = capacity;
         let class = self.history.class(now, criticality);
         class.offered.count(cost);
         if is_retry {
@@ -345,7 +359,7 @@ impl Throttling {
             verdict,
             verdict_for: now.since(since),
             throttled_for: throttled.map(|spell| now.since(spell.begun)),
-            enough: throttled.map(|spell| self.enough_since(now, spell)),
+            enough: throttled.and_then(|spell| self.enough_since(now, spell)),
             last: self.last.map(|(at, episode)| Episode { ended: now.since(at), ..episode }),
             windows: Summary::WINDOWS.map(|back| self.history.since(now, before(now, back))),
             total: self.history.total(),
@@ -373,9 +387,14 @@ impl Throttling {
         }
     }
 
-    fn enough_since(&mut self, now: Timestamp, spell: Spell) -> f64 {
-        let from = spell.begun.max(before(now, DAY)).min(before(now, LEAST_SPREAD));
-        self.history.since(now, from).enough(self.config.load_line)
+    /// CPUs that would have been enough since the spell began, if that is known.
+    fn enough_since(&mut self, now: Timestamp, spell: Spell) -> Option<f64> {
+        if now.since(spell.begun) < MIN_SPREAD {
+            return None;
+        }
+        let window = self.history.since(now, spell.begun.max(before(now, DAY)));
+        let enough = window.enough(self.config.load_line);
+        (enough >= self.capacity || window.visible().lost == 0).then_some(enough)
     }
 }
 

@@ -35,16 +35,19 @@ const COST: f64 = 0.05;
 struct Server {
     throttling: Throttling,
     at: u64,
+    /// CPUs.
+    capacity: f64,
 }
 
 impl Server {
     fn new() -> Self {
-        Self { throttling: Throttling::new(s(0), ThrottlingConfig::default()), at: 0 }
+        Self { throttling: Throttling::new(s(0), ThrottlingConfig::default()), at: 0, capacity: 0.5 }
     }
 
     fn decide(&mut self, criticality: Criticality, shed: Option<Cause>, is_retry: bool, is_expired: bool) {
         let (customer, route) = (Who { key: 1, name: &"ann" }, Who { key: 2, name: &"/search" });
-        let decided = Decided { criticality, cost: COST, is_retry, shed, is_expired, customer, route };
+        let capacity = self.capacity;
+        let decided = Decided { criticality, cost: COST, is_retry, shed, is_expired, customer, route, capacity };
         self.throttling.on_decided(s(self.at), &decided);
     }
 
@@ -219,4 +222,64 @@ fn each_cause_has_a_name_and_a_place_of_its_own() {
         assert_eq!((cause as usize, Cause::from_name(cause.name())), (place, Some(cause)));
     }
     assert!(Verdict::ALL.is_sorted());
+}
+
+/// A minute of half the capacity, then three times the capacity: two in three users lose.
+const INCIDENT: Load =
+    Load { criticality: Critical, offered: 60, shed: 40, cause: Cause::Overloaded, is_expired: false };
+
+#[test]
+fn enough_is_unknown_until_shedding_has_lasted_ten_minutes() {
+    let mut server = Server { capacity: 1.0, ..Server::new() };
+    server.serve(HOUR, &[CALM]);
+    for _ in 0..599 {
+        server.serve(1, &[INCIDENT]);
+        let summary = server.summary();
+        assert!(summary.throttled_for.is_some(), "{summary:?}");
+        assert_eq!(summary.enough, None, "after {:?}", summary.throttled_for);
+    }
+    let summary = server.serve(1, &[INCIDENT]).summary();
+    let enough = summary.enough.expect("ten minutes have passed");
+    assert!((enough * 0.98 / 3.0 - 1.0).abs() < 0.02, "{enough}");
+    // A shorter one is over before it can be known.
+    let mut server = Server { capacity: 1.0, ..Server::new() };
+    let last = server.serve(HOUR, &[CALM]).serve(11, &[INCIDENT]).serve(400, &[CALM]).summary().last;
+    assert_eq!(last.map(|last| (last.lasted.as_secs(), last.enough)), Some((10, None)));
+}
+
+#[test]
+fn enough_is_never_below_capacity_while_users_lose_requests() {
+    // A burst of ten seconds in each minute: the mean over a minute is below the capacity.
+    for (burst, is_known) in [(INCIDENT, false), (Load { criticality: Sheddable, ..INCIDENT }, true)] {
+        let mut server = Server { capacity: 1.0, ..Server::new() };
+        for _ in 0..30 {
+            server.serve(10, &[burst]).serve(50, &[CALM]);
+        }
+        let summary = server.summary();
+        assert!(summary.throttled_for.is_some_and(|time| time > Duration::from_secs(1_500)), "{summary:?}");
+        assert_eq!(summary.enough.is_some(), is_known, "{:?}: {:?}", burst.criticality, summary.enough);
+        let last = server.serve(400, &[CALM]).summary().last.expect("it is over");
+        assert_eq!(last.enough.is_some(), is_known, "{:?}: {last:?}", burst.criticality);
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+
+    /// Whatever comes: a figure below the capacity says that no user lost a request.
+    #[test]
+    fn enough_below_capacity_means_that_no_user_lost_a_request(
+        steps in proptest::collection::vec((1_u64..120, 0_usize..4, 0_u32..5, 0.0..1.0_f64), 1..25),
+    ) {
+        let mut server = Server { capacity: 0.1, ..Server::new() };
+        for (seconds, rank, offered, part) in steps {
+            let shed = (f64::from(offered) * part) as u32;
+            let load = Load { criticality: Criticality::ALL[rank], offered, shed, ..CALM };
+            let summary = server.serve(seconds, &[load]).summary();
+            if let (Some(enough), Some(time)) = (summary.enough, summary.throttled_for) {
+                let window = server.throttling.history.since(s(server.at), s(server.at - time.as_secs()));
+                proptest::prop_assert!(time >= MIN_SPREAD && (enough >= 0.1 || window.visible().lost == 0));
+            }
+        }
+    }
 }

@@ -28,6 +28,8 @@ pub(super) struct Asked {
     /// What it is expected to cost, in CPU-seconds.
     pub(super) expected: f64,
     pub(super) pressure: Pressure,
+    /// CPUs that the process can use.
+    pub(super) capacity: f64,
 }
 
 /// What is known of what a request used of the process.
@@ -112,10 +114,10 @@ impl Gate {
         let at = self.now();
         let was_seen = self.was_seen();
         let mut machine = self.machine.lock();
-        let Machine { gate, rng, .. } = &mut *machine;
+        let Machine { gate, rng, capacity, .. } = &mut *machine;
         let (expected, pressure) = (gate.expected(arrival.kind), gate.pressure(arrival.criticality));
         let (entry, shed) = if was_seen { gate.ask(at, arrival, rng) } else { (None, None) };
-        Asked { at, entry, shed, expected, pressure }
+        Asked { at, entry, shed, expected, pressure, capacity: *capacity }
     }
 
     /// A request is in flight at the process.

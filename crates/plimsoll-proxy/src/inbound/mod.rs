@@ -182,7 +182,7 @@ impl Inbound {
     /// Whether a request is let in, and what is said of it.
     pub(crate) fn ask(&self, arrival: &Arrival, names: Names<'_>) -> (Result<Box<Passage>, ShedAnswer>, Said) {
         let decided = &self.decided[arrival.criticality.rank()];
-        let Asked { at, entry, shed, expected, pressure } = self.gate.ask(arrival);
+        let Asked { at, entry, shed, expected, pressure, capacity } = self.gate.ask(arrival);
         if let (None, Some(shed)) = (&entry, &shed) {
             coalescing::turned_away(shed);
         }
@@ -198,6 +198,7 @@ impl Inbound {
                 is_expired: arrival.timeout.is_some_and(|timeout| timeout.is_zero()),
                 customer: Who { key: arrival.kind.customer, name: names.customer },
                 route: Who { key: arrival.kind.route, name: names.route },
+                capacity,
             },
         );
         let said = Said { shed, is_dry_run: self.config.dry_run, expected, pressure };

@@ -33,6 +33,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// What the server says of itself beside its CPU: 1 is as much as it can bear.
 pub(super) type Gauge = Box<dyn Fn() -> f64 + Send + Sync>;
 
+/// A request at the gate, for the shedding report.
+struct Asked {
+    now: Timestamp,
+    is_expired: bool,
+    /// Expected cost, in CPU-seconds.
+    expected: f64,
+    /// CPUs that the server could use then.
+    capacity: f64,
+}
+
 /// Decides which requests are taken on.
 pub(super) struct Gate {
     clock: Clock,
@@ -156,12 +166,13 @@ impl Gate {
         let mut machine = self.machine.lock();
         let (gate, rng) = &mut *machine;
         self.look(now, gate);
-        let expected = gate.expected(arrival.kind);
+        let (expected, capacity) = (gate.expected(arrival.kind), gate.capacity());
         let (entry, shed) = gate.ask(now, &arrival, rng);
         drop(machine);
         let rank = context.criticality.rank();
         let said = shed.map(ShedAnswer::from);
-        self.account(now, &context, is_expired, expected, said.map(|said| said.reason), route);
+        let asked = Asked { now, is_expired, expected, capacity };
+        self.account(&context, asked, said.map(|said| said.reason), route);
         if let Some(ShedAnswer { reason, .. }) = said {
             self.counts.shed[place(reason)][rank].fetch_add(1, Ordering::Relaxed);
         }
@@ -178,21 +189,18 @@ impl Gate {
     pub(super) fn got_no_place(&self, classified: &Classified, reason: ShedReason, route: &dyn fmt::Display) {
         let now = self.clock.now();
         let context = &classified.context;
-        let expected = self.machine.lock().0.expected(context.kind);
-        self.account(now, context, classified.is_expired, expected, Some(reason), route);
+        let (expected, capacity) = {
+            let gate = &self.machine.lock().0;
+            (gate.expected(context.kind), gate.capacity())
+        };
+        let asked = Asked { now, is_expired: classified.is_expired, expected, capacity };
+        self.account(context, asked, Some(reason), route);
         self.counts.shed[place(reason)][context.criticality.rank()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Keeps account of what was decided.
-    fn account(
-        &self,
-        now: Timestamp,
-        context: &RequestContext,
-        is_expired: bool,
-        expected: f64,
-        shed: Option<ShedReason>,
-        route: &dyn fmt::Display,
-    ) {
+    fn account(&self, context: &RequestContext, asked: Asked, shed: Option<ShedReason>, route: &dyn fmt::Display) {
+        let Asked { now, is_expired, expected, capacity } = asked;
         let customer = context.customer.as_ref().map_or(&b"(none)"[..], Customer::name).escape_ascii();
         self.throttling.lock().on_decided(
             now,
@@ -204,6 +212,7 @@ impl Gate {
                 is_expired,
                 customer: Who { key: context.kind.customer, name: &customer },
                 route: Who { key: context.kind.route, name: route },
+                capacity,
             },
         );
     }
