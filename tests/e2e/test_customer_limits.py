@@ -8,8 +8,8 @@ import urllib.request
 import grpc
 import pytest
 
-from harness.fleet import Backend, Fleet, Proxy, http
-from harness.process import wait_until
+from harness.fleet import PLIMSOLL, Backend, Fleet, Proxy, http
+from harness.process import run, wait_until
 from harness.rpc import work
 
 CRAWLER, SHOP = {"x-customer": "crawler"}, {"x-customer": "shop"}
@@ -63,6 +63,49 @@ def test_who_is_over_its_limit_is_told_when_to_come_again_and_nobody_else_notice
         assert http(url, headers=SHOP)[0] == 200
         assert http(url)[0] == 200
     assert min(waits) >= 1 and len(waits) > 1, "a crowd that is told to wait does not come again at once"
+
+
+def test_shed_customer_is_found_in_log_report_explain_and_metrics(fleet: Fleet) -> None:
+    backend = fleet.backend("--cost", "fixed:1ms")
+    log = fleet.directory / "access.log"
+    further = (
+        f"[clusters.main.inbound]\npid = {backend.pid}\ncpus = 1.0\n[customers.crawler]\nhard_limit = 0\n"
+        f'[access_log]\npath = "{log}"\nformat = "json"\n'
+    )
+    listener = 'customer_header = "x-customer"\ntrust_criticality = "critical-plus"'
+    proxy = fleet.proxy([backend.address], listener=listener, further=further)
+    proxy.admin.wait_for_healthy(1)
+    wait_until("the process is seen", lambda: proxy.admin.metric("plimsoll_inbound_process_seen", cluster="main") == 1)
+    with contextlib.closing(refused(proxy.url)) as answer:
+        request_id = answer.headers["x-request-id"]
+    assert http(proxy.url, headers={**SHOP, "x-criticality": "sheddable-plus", "x-request-id": "shop-1"})[0] == 200
+    assert http(proxy.url)[0] == 200
+
+    lines = lambda: [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []  # noqa: E731
+    wait_until("all are logged", lambda: len(lines()) == 3)
+    shed, served, nameless = lines()
+    assert (shed["status"], shed["reason"], shed["request_id"]) == (429, "quota", request_id)
+    assert (shed["customer"], shed["criticality"], shed["attempts"]) == ("crawler", "critical", 0)
+    assert shed["expected_cpu_s"] > 0 and "used_cpu_s" not in shed
+    assert (served["customer"], served["criticality"], served["attempts"]) == ("shop", "sheddable-plus", 1)
+    assert served["request_id"] == "shop-1" and served["expected_cpu_s"] > 0 and served["used_cpu_s"] > 0, served
+    assert "customer" not in nameless and nameless["attempts"] == 1
+
+    address = proxy.admin.url.removeprefix("http://")
+    told = run([PLIMSOLL, "explain", "--admin", address, request_id], 20).stdout
+    assert "quota: the customer uses 0 of 0 CPUs" in told.replace("0.0 of 0.0", "0 of 0"), told
+    (cluster,) = proxy.admin.json("/api/v1/throttling")["clusters"]
+    customers = {customer["name"]: customer for customer in cluster["customers"]}
+    crawler = customers["crawler"]
+    assert crawler["hard_limit_cpus"] == 0 and crawler["used_cpus"] == 0 and crawler["shed"]["quota"] > 0, crawler
+    assert customers["shop"]["hard_limit_cpus"] is None and customers["shop"]["used_cpus"] > 0, customers
+
+    def counted(customer: str, decision: str) -> float:
+        return proxy.admin.metric("plimsoll_customer_requests_total", cluster="main", customer=customer, decision=decision)
+
+    assert (counted("crawler", "quota"), counted("crawler", "admitted"), counted("other", "admitted")) == (1, 0, 2)
+    text = proxy.admin.get("/metrics")[1]
+    assert 'customer="shop"' not in text, "only customers of the file have series"
 
 
 def test_a_limit_is_kept_while_there_is_room_for_more(fleet: Fleet) -> None:

@@ -178,7 +178,7 @@ def says(entry: dict, reason: str) -> bool:
         return entry.get("attempts", 1) > 1
     if reason == "incomplete":
         return not entry.get("complete", True)
-    return reason in (entry.get("reason"), str(entry.get("status")))
+    return reason in (entry.get("reason"), entry.get("cause"), str(entry.get("status")))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

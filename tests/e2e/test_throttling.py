@@ -44,6 +44,14 @@ def refused(proxy: Proxy, headers: dict[str, str]) -> urllib.error.HTTPError:
     raise AssertionError("none was turned away")
 
 
+def failed(url: str, method: str = "GET") -> urllib.error.HTTPError:
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=5).read()
+    except urllib.error.HTTPError as answer:
+        return answer
+    raise AssertionError("it was served")
+
+
 def test_the_verdict_tells_batch_that_waits_from_users_that_lose(fleet: Fleet) -> None:
     proxy = sidecar(fleet)
     assert account(proxy)["verdict"] == "fine"
@@ -105,6 +113,40 @@ def test_attempts_at_backends_that_are_away_are_explained(fleet: Fleet) -> None:
     (attempt,) = requests[-1]["failed_attempts"]
     assert (attempt["backend"], requests[-1]["backend"]) == (backends[0].address, backends[1].address)
     assert "tried elsewhere" in explain(proxy, requests[-1]["id"]).stdout
+
+
+def test_reason_in_a_response_finds_the_request_in_explain(fleet: Fleet) -> None:
+    backend = fleet.backend("--wait", "fixed:10s")
+    gone = free_port()
+    tables = f"""
+[[routes]]
+path_prefix = "/slow"
+cluster = "main"
+request_timeout = "20ms"
+[[routes]]
+path_prefix = "/gone"
+cluster = "gone"
+[clusters.gone]
+backends = ["127.0.0.1:{gone}"]
+"""
+    proxy = fleet.proxy([backend.address], further=tables)
+    proxy.admin.wait_for_healthy(1, cluster="main")
+    for method, path, status, word, cause in [
+        ("GET", "/slow", 504, "deadline", "timeout"),
+        ("GET", "/gone", 503, "no-backend", None),
+        ("TRACE", "/", 405, "trace", None),
+    ]:
+        answer = failed(proxy.url + path, method)
+        assert answer.code == status, (path, answer.code)
+        said = answer.headers["x-plimsoll-shed"] or f"reason={answer.read().decode().split(':')[0]}"
+        assert said.split(",")[0] == f"reason={word}", said
+        for wanted in filter(None, (word, cause)):
+            found = json.loads(explain(proxy, "--reason", wanted, "--json").stdout)["requests"]
+            assert [request["id"] for request in found] == [answer.headers["x-request-id"]], (wanted, found)
+    (timed_out,) = json.loads(explain(proxy, "--reason", "timeout", "--json").stdout)["requests"]
+    assert "deadline (timeout)" in explain(proxy, timed_out["id"]).stdout
+    only_counted = explain(proxy, "--reason", "slow-head").stdout
+    assert 'plimsoll_refused_requests_total{reason="slow-head"}' in only_counted, only_counted
 
 
 def test_what_is_not_there_is_told_with_the_mend(fleet: Fleet) -> None:

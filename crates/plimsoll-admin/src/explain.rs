@@ -35,8 +35,8 @@ pub struct Marks<'a> {
     pub id: &'a str,
     /// How it ended.
     pub outcome: &'a str,
-    /// Why it was not served.
-    pub reason: Option<&'a str>,
+    /// Why it was not served: the word in its response, and other words for the same.
+    pub reasons: [Option<&'a str>; 3],
     /// How critical it is.
     pub criticality: Option<&'a str>,
     /// Whose it is.
@@ -64,7 +64,7 @@ impl Wanted {
         let is = |wanted: &Option<String>, found: Option<&str>| wanted.is_none() || wanted.as_deref() == found;
         is(&self.id, Some(marks.id))
             && is(&self.outcome, Some(marks.outcome))
-            && is(&self.reason, marks.reason)
+            && (self.reason.is_none() || marks.reasons.into_iter().flatten().any(|word| is(&self.reason, Some(word))))
             && is(&self.criticality, marks.criticality)
             && is(&self.customer, marks.customer)
             && is(&self.cluster, marks.cluster)
@@ -128,8 +128,10 @@ pub struct Explanation {
     pub outcome: &'static str,
     /// Of the answer; `None` where there was none, as in a black hole.
     pub status: Option<u16>,
-    /// Why it was not served.
+    /// Why it was not served: the word in its response.
     pub reason: Option<&'static str>,
+    /// A narrower word for the cause, such as `connect-failed` of a `no-backend`; `None` if there is none.
+    pub cause: Option<&'static str>,
     /// Who answered, or was asked last.
     pub backend: Option<SocketAddr>,
     /// The locality that this backend is in now; `None` where its cluster has none, or it is gone.
@@ -158,6 +160,20 @@ pub struct GateExplained {
     pub expected_cost_ms: f64,
     /// How near requests as critical were to being turned away: `none`, `degrade`, `severe`.
     pub pressure: &'static str,
+    /// The customer's hard limit and use of it, of a request that was shed for its quota.
+    #[serde(flatten)]
+    pub quota: Option<QuotaExplained>,
+}
+
+/// Both sides of a refusal for quota.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct QuotaExplained {
+    /// The customer's hard limit, in CPUs.
+    pub hard_limit_cpus: f64,
+    /// CPUs that the customer used in the last second.
+    pub customer_used_cpus: f64,
+    /// CPU-seconds of earlier requests above the limit, to be paid off first.
+    pub customer_debt_cpu_s: f64,
 }
 
 /// An attempt that failed.
@@ -181,11 +197,18 @@ mod tests {
 
     #[test]
     fn all_that_is_asked_for_must_be_so() {
-        let marks =
-            Marks { id: "7", outcome: "refused", reason: Some("quota"), customer: Some("ann"), ..Marks::default() };
+        let marks = Marks {
+            id: "7",
+            outcome: "refused",
+            reasons: [Some("quota"), Some("limit"), None],
+            customer: Some("ann"),
+            ..Marks::default()
+        };
         let some = |text: &str| Some(text.to_owned());
         assert!(Wanted::default().includes(&marks));
         assert!(Wanted { reason: some("quota"), customer: some("ann"), ..Wanted::default() }.includes(&marks));
+        assert!(Wanted { reason: some("limit"), ..Wanted::default() }.includes(&marks), "another word for it");
+        assert!(!Wanted { reason: some("overloaded"), ..Wanted::default() }.includes(&marks));
         assert!(!Wanted { reason: some("quota"), customer: some("bob"), ..Wanted::default() }.includes(&marks));
         assert!(!Wanted { cluster: some("web"), ..Wanted::default() }.includes(&marks), "it has none");
         assert!(!Wanted { id: some("8"), ..Wanted::default() }.includes(&marks));

@@ -51,7 +51,8 @@ pub use control::{
     ReloadView, UpgradeView,
 };
 pub use explain::{
-    AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, Remembered, Wanted,
+    AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, QuotaExplained, Remembered,
+    Wanted,
 };
 pub use fleet::{Fleet, Missing, Readiness};
 pub use metrics::encode;
@@ -60,5 +61,5 @@ pub use snapshot::{
     AttemptCounts, BackendSnapshot, BatchSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, InboundSnapshot,
     ListenerSnapshot, LocalitySnapshot, PressureSnapshot, Reported, StaleSnapshot, Transition, Transitions,
 };
-pub use throttling::{ClassView, EpisodeView, RateView, ShareView, ThrottlingView, WindowView};
+pub use throttling::{ClassView, CustomerView, EpisodeView, RateView, ShareView, ThrottlingView, WindowView};
 pub use view::{BackendView, BatchView, ClusterView, LocalityView, SpreadView, StateCounts, SwitchedView};

@@ -166,6 +166,7 @@ mod tests {
             "plimsoll_listener_connections_waited_total{listener=\"public\"} 6",
             "plimsoll_refused_connections_total{listener=\"public\",reason=\"memory\"} 3",
             "plimsoll_admission_requests_total{cluster=\"web\",criticality=\"sheddable\",decision=\"overloaded\"} 4",
+            "plimsoll_customer_requests_total{cluster=\"web\",customer=\"O\\\"Neil\",decision=\"quota\"} 22",
             "plimsoll_inbound_process_seen{cluster=\"web\"} 1.0",
             "plimsoll_inbound_process_cpus{cluster=\"web\"} 1.5",
             "plimsoll_throttling_verdict{cluster=\"web\",verdict=\"as-intended\"} 1.0",

@@ -143,6 +143,8 @@ pub struct LocalitySnapshot {
 pub struct InboundSnapshot {
     /// Requests that it decided upon, by criticality and decision.
     pub decisions: Vec<(Criticality, &'static str, u64)>,
+    /// The same by customer, for those that the configuration names; all others are one.
+    pub customers: Vec<(Box<str>, &'static str, u64)>,
     /// CPUs that the process uses; `None` while it cannot be seen.
     pub cpus: Option<f64>,
     /// CPUs that it can use.

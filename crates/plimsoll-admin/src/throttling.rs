@@ -43,7 +43,7 @@ pub struct ThrottlingView {
     /// What was asked for and what became of it, over the last minute, ten minutes and hour.
     pub windows: Vec<WindowView>,
     /// The customers that ask for most, in CPU.
-    pub customers: Vec<ShareView>,
+    pub customers: Vec<CustomerView>,
     /// What is asked for most.
     pub routes: Vec<ShareView>,
 }
@@ -105,10 +105,26 @@ pub struct ShareView {
     pub qps: f64,
     /// CPUs that they were expected to keep busy.
     pub cpus: f64,
-    /// Of these, what was turned away.
+    /// CPUs that the admitted ones were expected to keep busy.
+    pub used_cpus: f64,
+    /// Shed requests a second.
     pub shed_qps: f64,
-    /// The same in CPUs.
+    /// CPUs that these were expected to keep busy.
     pub shed_cpus: f64,
+    /// Shed requests a second by reason; reasons without any are left out.
+    pub shed: BTreeMap<&'static str, f64>,
+}
+
+/// A customer, with its limits.
+#[derive(Clone, Debug, Serialize)]
+pub struct CustomerView {
+    /// Its demand and its use.
+    #[serde(flatten)]
+    pub share: ShareView,
+    /// CPUs that it is entitled to when there is not enough for all.
+    pub soft_limit_cpus: f64,
+    /// CPUs that it may use at most; `null` for any.
+    pub hard_limit_cpus: Option<f64>,
 }
 
 impl ThrottlingView {
@@ -138,7 +154,7 @@ impl ThrottlingView {
                 .zip(&summary.windows)
                 .map(|(of, window)| window_view(*of, window))
                 .collect(),
-            customers: summary.customers.iter().map(ShareView::from).collect(),
+            customers: summary.customers.iter().map(CustomerView::from).collect(),
             routes: summary.routes.iter().map(ShareView::from).collect(),
         })
     }
@@ -199,9 +215,23 @@ impl From<&Share> for ShareView {
             name: share.name.to_string(),
             qps: rounded(share.offered),
             cpus: rounded(share.offered_cost),
+            used_cpus: rounded((share.offered_cost - share.shed_cost).max(0.0)),
             shed_qps: rounded(share.shed),
             shed_cpus: rounded(share.shed_cost),
+            shed: Cause::ALL
+                .into_iter()
+                .zip(share.shed_by)
+                // What is left of a count that decayed for an hour is none.
+                .filter(|(_, qps)| *qps > 1e-6)
+                .map(|(cause, qps)| (cause.name(), rounded(qps)))
+                .collect(),
         }
+    }
+}
+
+impl From<&Share> for CustomerView {
+    fn from(share: &Share) -> Self {
+        Self { share: share.into(), soft_limit_cpus: share.quota.share.as_f64(), hard_limit_cpus: share.quota.most }
     }
 }
 

@@ -176,7 +176,9 @@ impl ActiveRequest {
     /// `request` is as the client sent it.
     pub(crate) fn begin<B>(connection: &Arc<Connection>, request: &Request<B>) -> Self {
         connection.activity.begin();
-        let entry = connection.listener.access_log.begin(&connection.peer, &connection.limits.name, request);
+        let listener = &connection.listener;
+        let customer = |headers| listener.routes.load().customer(headers).ok().flatten();
+        let entry = listener.access_log.begin(&connection.peer, &connection.limits.name, request, customer);
         let bytes_in = entry.as_ref().map(|_| Arc::default());
         Self { connection: Arc::clone(connection), entry, passage: None, bytes_in }
     }

@@ -152,6 +152,11 @@ impl Target {
         self.rules.customer(headers).filter(|_| self.is_classified)
     }
 
+    /// How critical a request is.
+    pub(crate) fn criticality(&self, headers: &HeaderMap) -> Criticality {
+        self.rules.criticality(&self.rules.read(headers))
+    }
+
     /// The holder of a request's slot. Call it before fields are removed from the request.
     pub(crate) fn holder(&self, connection: &Connection, headers: &HeaderMap) -> Holder {
         match self.rules.customer(headers) {

@@ -12,19 +12,22 @@ use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::hop;
 use plimsoll_wire::metadata::Metadata;
-use plimsoll_wire::shed::{Shed, ShedReason};
+use plimsoll_wire::shed::Shed;
 
 use crate::access_log::Entry;
 use crate::activity::{ActiveRequest, Connection};
 use crate::answer;
 use crate::degrade::{Asker, Degrade, Fallback, Trouble};
 use crate::destination::{Decided, Destination, Target};
-use crate::explain::{Answered, Case, End, Kind, X_REQUEST_ID};
+use crate::explain::{Answered, Case, End, Kind, Reason, X_REQUEST_ID};
 use crate::http2;
 use crate::reason::Refusal;
 use crate::request_body::{RequestBody, RequestBodyError};
 use crate::response_body::ResponseBody;
 use crate::upgrade::Upgrade;
+
+/// The reason of an answer that breaks the protocol; the same as the library's.
+const BAD_RESPONSE: &str = "bad-response";
 
 /// What becomes of a request.
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
@@ -93,7 +96,7 @@ pub(crate) async fn forward(
         },
     };
     if let Some(entry) = &mut active.entry {
-        entry.status = Some(answer.status());
+        entry.on_answer(answer.status(), answer.headers(), case.own_id());
     }
     let answer = if is_head { answer::without_body(answer) } else { answer };
     Outcome::Answer(answer.map(|body| body.holding(active)))
@@ -134,6 +137,7 @@ async fn by_cluster(
         hop::strip_request(request.headers_mut());
     }
     let fallback = degrade.map(|degrade| fallback(degrade, connection, &request, has_body));
+    case.may_degrade = fallback.is_some();
     let fallback = fallback.as_ref();
     let (metadata, mark) = match decided {
         Ok(decided) => decided,
@@ -149,6 +153,7 @@ async fn by_cluster(
     };
     prepare(connection, target, &mut request, upgrade, mark);
     let http2 = request.version() == Version::HTTP_2;
+    let asks_for_tunnel = asks_to_switch && http2;
     let is_get = request.method() == Method::GET;
     let failure = request.body().failure();
     if let Some(passage) = &mut active.passage {
@@ -163,10 +168,19 @@ async fn by_cluster(
             match switch(connection, response, asks_to_switch) {
                 Some(switched) => return ByCluster::Switched(Box::new(switched)),
                 None => {
-                    let end = (Kind::Failed, "bad-response", Some(address));
+                    let end = (Kind::Failed, Reason::of(BAD_RESPONSE), Some(address));
                     unserved(connection, case, end, answer::for_switch(is_grpc))
                 }
             }
+        }
+        // To an extended CONNECT any success says that the tunnel is open.
+        Ok(response) if asks_for_tunnel && response.status().is_success() => {
+            if let Some(entry) = &mut active.entry {
+                log_head(entry, &response);
+                entry.reason = Some(BAD_RESPONSE);
+            }
+            let end = (Kind::Failed, Reason::of(BAD_RESPONSE), Some(response.body().backend_address()));
+            unserved(connection, case, end, answer::for_no_switch())
         }
         Ok(response) => {
             remember(connection, &response, is_grpc, case);
@@ -281,14 +295,19 @@ fn refuse(
     case: &mut Case,
 ) -> Response<ResponseBody> {
     count(connection, refusal, active);
-    unserved(connection, case, (Kind::Refused, refusal.name(), None), answer::for_refusal(refusal, is_grpc))
+    let trouble = match refusal {
+        Refusal::Shed(shed) if case.may_degrade => Some(Trouble::of_shed(shed.reason)),
+        _ => None,
+    };
+    let reason = Reason::of(refusal.name()).degraded_as(trouble);
+    unserved(connection, case, (Kind::Refused, reason, None), answer::for_refusal(refusal, is_grpc))
 }
 
 /// The answer to a request that was not served, and how that came about: remembered, and told by what to ask about it.
 fn unserved(
     connection: &Connection,
     case: &mut Case,
-    (kind, reason, backend): (Kind, &'static str, Option<SocketAddr>),
+    (kind, reason, backend): (Kind, Reason, Option<SocketAddr>),
     mut answer: Response<ResponseBody>,
 ) -> Response<ResponseBody> {
     let end = End { kind, status: Some(answer.status()), reason: Some(reason), backend };
@@ -338,6 +357,11 @@ async fn let_in(
     case.goes_to(target, customer);
     let Decided { passage, metadata, is_marked, class, said } = target.let_in(request, is_grpc, customer);
     (case.class, case.said) = (class, said);
+    if let Some(entry) = &mut active.entry {
+        let known = class.map(|class| class.criticality).or_else(|| metadata?.criticality);
+        entry.criticality = Some(known.unwrap_or_else(|| target.criticality(request.headers())));
+        entry.expected = said.map(|said| said.expected);
+    }
     active.passage = passage?;
     // A client that waits to be told to go on sends nothing before the backend was asked. On HTTP/2 the proxy tells it, when it first
     // asks for the body (`http2::interim`).
@@ -443,38 +467,45 @@ fn fail(
     case: &mut Case,
 ) -> Response<ResponseBody> {
     tracing::debug!(cluster = &**target.cluster(), error = %error.in_full(), "request failed");
+    let reason = Reason::of_error(error);
     if let Some(entry) = &mut active.entry {
-        entry.reason = Some(error.reason());
+        (entry.reason, entry.cause) = (Some(reason.word), reason.cause);
         entry.backend = error.backend_address();
+        entry.attempts = error.attempts();
     }
     if let (Some(class), Some(said), Some(reason), true) =
         (case.class, case.said, error.shed_reason(), error.nothing_sent())
     {
         target.lost(class, said, reason);
     }
-    let end = (Kind::Failed, error.reason(), error.backend_address());
+    let trouble = if case.may_degrade { Trouble::of_error(error) } else { None };
+    let end = (Kind::Failed, reason.degraded_as(trouble), error.backend_address());
     unserved(connection, case, end, answer::for_error(error, is_grpc))
 }
 
 /// Remembers a request that a backend has answered, if it is one of those that are.
 fn remember(connection: &Connection, response: &Response<client::ResponseBody>, is_grpc: bool, case: &mut Case) {
     let (status, headers) = (response.status(), response.headers());
-    let failed = status.is_server_error() || is_grpc && Code::read(headers).is_some_and(Code::is_failure);
+    // A backend that did not serve it may say why; for its quota, which is no failure, too.
+    let shed = Shed::read(status, headers).and_then(|shed| shed.reason);
+    let is_failure = || status.is_server_error() || is_grpc && Code::read(headers).is_some_and(Code::is_failure);
+    let trouble = if case.may_degrade { Trouble::of_answer(status, headers) } else { None };
+    let reason = |word| Reason::of(word).degraded_as(trouble);
     let answered = Answered {
         status,
         backend: response.body().backend_address(),
         attempts: response.body().attempts(),
-        // A backend that did not serve it may say why.
-        failure: failed.then(|| {
-            let shed = Shed::read(status, headers).and_then(|shed| shed.reason);
-            shed.map_or("answered-with-failure", ShedReason::name)
-        }),
+        failure: match shed {
+            Some(shed) => Some(reason(shed.name())),
+            None => is_failure().then(|| reason("answered-with-failure")),
+        },
     };
     connection.listener.recorder.answered(connection, case, &answered);
 }
 
 fn log_head(entry: &mut Entry, response: &Response<client::ResponseBody>) {
     entry.on_head(response.status());
+    entry.hear(response.headers());
     entry.backend = Some(response.body().backend_address());
     entry.attempts = response.body().attempts();
 }

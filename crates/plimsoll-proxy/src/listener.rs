@@ -113,7 +113,7 @@ impl Routes {
     }
 
     /// The name of the customer; none where senders are not trusted with it.
-    fn customer<'r>(&self, headers: &'r HeaderMap) -> Result<Option<&'r [u8]>, Refusal> {
+    pub(crate) fn customer<'r>(&self, headers: &'r HeaderMap) -> Result<Option<&'r [u8]>, Refusal> {
         let Some(name) = &self.customer_header else { return Ok(None) };
         let mut names = headers.get_all(name).iter();
         let first = names.next();

@@ -72,7 +72,7 @@ impl Refusal {
     /// All that can be counted.
     const COUNT: usize = Self::OWN.len() + inbound::REASONS.len() + Fault::ALL.len();
 
-    fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         let shed = inbound::REASONS.into_iter().map(|reason| Self::Shed(ShedAnswer { reason, after: None }));
         Self::OWN.into_iter().chain(shed).chain(Fault::ALL.into_iter().map(Self::Malformed))
     }

@@ -132,8 +132,13 @@ impl ResponseBody {
 /// The frame without the load report that trailers may hold, of which the gate hears; see `hop::strip_response`.
 fn without_report<E>(mut frame: Result<Frame<Bytes>, E>, hold: Option<&mut Hold>) -> Result<Frame<Bytes>, E> {
     if let Ok(Some(trailers)) = frame.as_mut().map(Frame::trailers_mut) {
-        if let Some(passage) = hold.and_then(|hold| hold.active.passage.as_mut()) {
-            passage.hear(trailers);
+        if let Some(hold) = hold {
+            if let Some(passage) = &mut hold.active.passage {
+                passage.hear(trailers);
+            }
+            if let Some(entry) = &mut hold.active.entry {
+                entry.hear(trailers);
+            }
         }
         orca::strip(trailers);
     }

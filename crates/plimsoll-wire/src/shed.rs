@@ -126,7 +126,7 @@ pub const TABLE: [Row; 8] = [
         retry: Retry::Never,
         pushback: Some("-1"),
         header: "reason=overloaded-no-retry, retry=never",
-        message: "overloaded: the service as a whole has more work than it can do",
+        message: "overloaded-no-retry: the service as a whole has more work than it can do",
     },
     Row {
         reason: ShedReason::Quota,
@@ -435,7 +435,7 @@ mod tests {
             assert_eq!(row.reason as usize, index, "a reason finds its own row");
             assert_eq!(row.header, format!("reason={}, retry={}", row.name, row.retry.name()));
             assert_eq!(ShedReason::from_name(row.name), Some(row.reason));
-            assert!(row.message.starts_with(row.name.trim_end_matches("-no-retry")));
+            assert!(row.message.starts_with(&format!("{}: ", row.name)), "a person finds the reason, too");
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
+use plimsoll_core::admit::Quota;
 use plimsoll_core::health::{Reason, State as Health};
 use plimsoll_core::signal::{Loads, Signal};
 use plimsoll_core::throttling::{Cause, Decided, Summary, Throttling, ThrottlingConfig, Who};
@@ -83,6 +84,7 @@ pub(crate) fn fleet() -> Still {
         retry_budget_used: 1.0,
         inbound: Some(InboundSnapshot {
             decisions: vec![(Criticality::Critical, "admitted", 12), (Criticality::Sheddable, "overloaded", 4)],
+            customers: vec![("O\"Neil".into(), "quota", 22), ("other".into(), "admitted", 23)],
             cpus: Some(1.5),
             capacity: 2.0,
             loads: Loads {
@@ -147,6 +149,7 @@ fn throttled() -> Summary {
             shed: (n % 4 == 0).then_some(Cause::Overloaded),
             is_expired: false,
             customer: Who { key: n % 2, name: &["ann", "bob"][(n % 2) as usize] },
+            quota: Quota::hard(0.75).unwrap(),
             route: Who { key: 1, name: &"GET /search" },
             capacity: 2.0,
         };
@@ -202,7 +205,7 @@ impl Fleet for Still {
             wanted.includes(&Marks {
                 id: &request.id,
                 outcome: request.outcome,
-                reason: request.reason,
+                reasons: [request.reason, None, None],
                 ..Marks::default()
             })
         });
@@ -336,7 +339,7 @@ async fn a_backend_outside_the_subset_is_drained_and_the_answer_says_that_it_is_
 #[tokio::test]
 async fn what_is_not_there_is_404_and_says_what_is() {
     let fleet: Arc<dyn Fleet> = Arc::new(fleet());
-    for (method, path, mend) in [
+    for (method, path, help) in [
         ("GET", "/api/v1/clusters/wbe", "use one of: web"),
         ("GET", "/api/v1/clusters/wbe/backends", "use one of: web"),
         ("POST", "/api/v1/clusters/wbe/backends/127.0.0.1:1/drain", "use one of: web"),
@@ -348,7 +351,7 @@ async fn what_is_not_there_is_404_and_says_what_is() {
         let answer = send(&fleet, method, path, &[]).await;
         assert_eq!((answer.status, answer.content_type.as_str()), (404, "application/json"), "{path}");
         let json = answer.json();
-        assert!(json["error"].is_string() && json["mend"].as_str().unwrap().starts_with(mend), "{path}: {json}");
+        assert!(json["error"].is_string() && json["mend"].as_str().unwrap().starts_with(help), "{path}: {json}");
     }
 }
 
@@ -387,6 +390,7 @@ fn incident() -> Summary {
             shed: (incident && n % 3 > 0).then_some(Cause::Overloaded),
             is_expired: false,
             customer: Who { key: 1, name: &"ann" },
+            quota: Quota::hard(0.75).unwrap(),
             route: Who { key: 1, name: &"GET /search" },
             capacity: 2.0,
         };
@@ -407,6 +411,22 @@ async fn enough_cpus_is_null_and_its_metric_absent_early_in_an_incident() {
     assert!(meaning.ends_with("; how many CPUs would have been enough is not known yet"), "{meaning}");
     let metrics = send(&fleet, "GET", "/metrics", &[]).await.text;
     assert!(metrics.contains("plimsoll_inbound_capacity_cpus{") && !metrics.contains("plimsoll_inbound_enough_cpus{"));
+}
+
+#[tokio::test]
+async fn customers_are_reported_with_reasons_limits_and_use() {
+    let json = get_json("/api/v1/throttling").await;
+    let cluster = &json["clusters"][0];
+    let [ann, bob] = [&cluster["customers"][0], &cluster["customers"][1]];
+    let near = |value: &Value, is: f64| (value.as_f64().unwrap() / is - 1.0).abs() < 0.05;
+    // Each asks for two requests a second of half a CPU-second; one of ann's two is shed.
+    assert_eq!(
+        (&ann["name"], &ann["hard_limit_cpus"], &ann["soft_limit_cpus"]),
+        (&json!("ann"), &json!(0.75), &json!(0.75))
+    );
+    assert!(near(&ann["cpus"], 1.0) && near(&ann["used_cpus"], 0.5) && near(&ann["shed"]["overloaded"], 1.0), "{ann}");
+    assert_eq!((&bob["name"], &bob["shed"]), (&json!("bob"), &json!({})));
+    assert!(cluster["routes"][0].get("hard_limit_cpus").is_none(), "{cluster}");
 }
 
 #[tokio::test]

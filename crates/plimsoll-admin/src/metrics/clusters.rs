@@ -54,7 +54,7 @@ fn accounts(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot, &Summa
 }
 
 /// The table.
-pub(super) static CLUSTERS: [Metric; 55] = [
+pub(super) static CLUSTERS: [Metric; 56] = [
     Metric {
         name: "admission_requests_total",
         kind: MetricType::Counter,
@@ -64,6 +64,19 @@ pub(super) static CLUSTERS: [Metric; 55] = [
             gates(s, |cluster, gate| {
                 for (criticality, decision, count) in &gate.decisions {
                     out.count(&[cluster, criticality.name(), decision], *count);
+                }
+            });
+        },
+    },
+    Metric {
+        name: "customer_requests_total",
+        kind: MetricType::Counter,
+        labels: &["cluster", "customer", "decision"],
+        help: "Requests at the gate of a cluster with `inbound`, by customer and decision; customers that the file does not name are `other`",
+        fill: |s, out| {
+            gates(s, |cluster, gate| {
+                for (customer, decision, count) in &gate.customers {
+                    out.count(&[cluster, customer, decision], *count);
                 }
             });
         },

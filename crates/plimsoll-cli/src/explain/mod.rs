@@ -93,9 +93,19 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let requests = answer["requests"].as_array().map_or(&[][..], Vec::as_slice);
     match &args.id {
         Some(_) => requests.iter().try_for_each(|request| outln!("{}", tell::whole(request)))?,
-        None => out!("{}", tell::list(requests, remembered(&answer)))?,
+        None => {
+            out!("{}", tell::list(requests, remembered(&answer)))?;
+            if let (true, Some(reason)) = (requests.is_empty(), args.reason.as_deref().filter(is_only_counted)) {
+                outln!("{}", tell::only_counted(reason))?;
+            }
+        }
     }
     Ok(Verdict::Good)
+}
+
+/// Whether requests with this reason may be counted without being remembered.
+fn is_only_counted(reason: &&str) -> bool {
+    plimsoll_proxy::explain::may_be_only_counted(reason)
 }
 
 fn remembered(answer: &Value) -> &[Value] {

@@ -44,6 +44,14 @@ pub(super) fn list(requests: &[Value], remembered: &[Value]) -> String {
     out
 }
 
+/// Where requests with this reason are to be found, if none is remembered.
+pub(super) fn only_counted(reason: &str) -> String {
+    format!(
+        "help: a request with an unreadable head is only counted, in \
+         plimsoll_refused_requests_total{{reason=\"{reason}\"}}"
+    )
+}
+
 /// All that is known of a request.
 pub(super) fn whole(request: &Value) -> String {
     let mut out = String::new();
@@ -75,7 +83,8 @@ pub(super) fn whole(request: &Value) -> String {
         let (reason, error, next) = (text(attempt, "reason"), text(attempt, "error"), text(attempt, "next"));
         line("attempt", format!("{backend} after {} ms: {reason}: {error}; {next}", attempt["after_ms"]));
     }
-    let reason = request["reason"].as_str().map(|reason| format!(", {reason}")).unwrap_or_default();
+    let cause = request["cause"].as_str().map(|cause| format!(" ({cause})")).unwrap_or_default();
+    let reason = request["reason"].as_str().map(|reason| format!(", {reason}{cause}")).unwrap_or_default();
     let locality = request["locality"].as_str().map(|name| format!(" in {name}")).unwrap_or_default();
     let backend = request["backend"].as_str().map(|it| format!(", backend {it}{locality}")).unwrap_or_default();
     let status = request["status"].as_u64().map(|status| format!(" with {status}")).unwrap_or_default();
@@ -90,7 +99,22 @@ fn gate(gate: &Value) -> String {
     }
     let dry_run = if gate["dry_run"] == true { " (dry run: let in all the same)" } else { "" };
     let (decision, pressure) = (text(gate, "decision"), text(gate, "pressure"));
-    format!("{decision}{dry_run}; expected to cost {} ms of CPU, pressure {pressure}", gate["expected_cost_ms"])
+    format!(
+        "{decision}{dry_run}{}; expected to cost {} ms of CPU, pressure {pressure}",
+        quota(gate),
+        gate["expected_cost_ms"]
+    )
+}
+
+/// Both sides of a refusal for quota.
+fn quota(gate: &Value) -> String {
+    let Some(limit) = gate["hard_limit_cpus"].as_f64() else { return String::new() };
+    let number = |key: &str| gate[key].as_f64().unwrap_or_default();
+    let debt = match number("customer_debt_cpu_s") {
+        debt if debt > 0.0 => format!(" and owes {debt} CPU-seconds for earlier requests"),
+        _ => String::new(),
+    };
+    format!(": the customer uses {} of {limit} CPUs{debt}", number("customer_used_cpus"))
 }
 
 fn text<'v>(value: &'v Value, key: &str) -> &'v str {
@@ -136,6 +160,27 @@ mod tests {
   outcome     refused with 503, overloaded, 0.08 ms after it came
 ";
         assert_eq!(whole(&refused()), expected);
+    }
+
+    #[test]
+    fn a_quota_refusal_shows_limit_and_use() {
+        let mut request = refused();
+        request["gate"] = json!({
+            "decision": "quota", "dry_run": false, "expected_cost_ms": 2.5, "pressure": "none",
+            "hard_limit_cpus": 0.1, "customer_used_cpus": 0.0985, "customer_debt_cpu_s": 0.0,
+        });
+        let line = "  gate        quota: the customer uses 0.0985 of 0.1 CPUs; expected to cost 2.5 ms of CPU, pressure none\n";
+        assert!(whole(&request).contains(line), "{}", whole(&request));
+        request["gate"]["customer_debt_cpu_s"] = json!(3.5);
+        let line = "quota: the customer uses 0.0985 of 0.1 CPUs and owes 3.5 CPU-seconds for earlier requests; ";
+        assert!(whole(&request).contains(line), "{}", whole(&request));
+    }
+
+    #[test]
+    fn the_cause_is_shown_beside_the_reason() {
+        let mut request = refused();
+        (request["reason"], request["cause"]) = (json!("no-backend"), json!("connect-failed"));
+        assert!(whole(&request).contains("refused with 503, no-backend (connect-failed), "), "{}", whole(&request));
     }
 
     #[test]

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use plimsoll::client::{Cluster, FailedAttempt};
 use plimsoll_admin::{
-    AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, Remembered, Wanted,
+    AttemptExplained, CriticalityExplained, Explained, Explanation, GateExplained, Marks, QuotaExplained, Remembered,
+    Wanted,
 };
-use plimsoll_core::admit::Pressure;
+use plimsoll_core::admit::{Pressure, Standing};
 use plimsoll_proxy::explain::{Criticality, Explanation as Known, Gated, Kind, customer_label};
 use plimsoll_proxy::printable;
 
@@ -40,7 +41,7 @@ pub(super) fn explained(known: &[Arc<Known>], wanted: &Wanted, localities: &Loca
         let marks = Marks {
             id: known.id.as_str(),
             outcome: known.end.kind.name(),
-            reason: known.end.reason,
+            reasons: known.end.reason.map_or([None; 3], |reason| reason.words()),
             criticality: known.criticality.map(|criticality| criticality.level.name()),
             customer: known.customer.as_ref().map(|customer| customer.as_str()),
             cluster: known.cluster.as_deref(),
@@ -87,7 +88,7 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
             malformed_values: malformed,
         }),
         customer: known.customer.as_ref().map(ToString::to_string),
-        gate: known.gate.map(|Gated { decision, is_dry_run, expected, pressure }| GateExplained {
+        gate: known.gate.map(|Gated { decision, is_dry_run, expected, pressure, standing }| GateExplained {
             decision,
             dry_run: is_dry_run,
             expected_cost_ms: millis(expected),
@@ -96,11 +97,17 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
                 Pressure::Degrade => "degrade",
                 Pressure::Severe => "severe",
             },
+            quota: standing.map(|Standing { limit, used, debt }| QuotaExplained {
+                hard_limit_cpus: limit,
+                customer_used_cpus: cpus(used),
+                customer_debt_cpu_s: cpus(debt),
+            }),
         }),
         failed_attempts: known.failed.iter().map(attempt).collect(),
         outcome: known.end.kind.name(),
         status: known.end.status.map(|status| status.as_u16()),
-        reason: known.end.reason,
+        reason: known.end.reason.map(|reason| reason.word),
+        cause: known.end.reason.and_then(|reason| reason.cause),
         backend: known.end.backend,
         // Known of the backend, not of the request.
         locality: None,
@@ -117,6 +124,11 @@ fn attempt(failed: &FailedAttempt) -> AttemptExplained {
     }
 }
 
+/// To a ten-thousandth.
+fn cpus(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
 fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e3).round() / 1e3
 }
@@ -129,7 +141,7 @@ fn millis(time: Duration) -> f64 {
 mod tests {
     use http::Method;
     use plimsoll_core::throttling::Label;
-    use plimsoll_proxy::explain::End;
+    use plimsoll_proxy::explain::{End, Reason};
 
     use super::*;
 
@@ -169,6 +181,24 @@ mod tests {
             assert_eq!(find(told).len(), 1, "{told}");
         }
         assert!(find("O").is_empty() && find("nnn").is_empty());
+    }
+
+    #[test]
+    fn a_request_is_found_by_every_word_of_its_reason() {
+        let reason = Reason { word: "no-backend", cause: Some("connect-failed"), degraded: Some("failed") };
+        let mut known = Arc::unwrap_or_clone(of(b"ann"));
+        known.end.reason = Some(reason);
+        let known = [Arc::new(known)];
+        let find = |word: &str| {
+            let wanted = Wanted { reason: Some(word.to_owned()), ..Wanted::default() };
+            explained(&known, &wanted, &Localities::of(&[])).requests
+        };
+        for word in ["no-backend", "connect-failed", "failed"] {
+            let found = find(word);
+            assert_eq!(found.len(), 1, "{word}");
+            assert_eq!((found[0].reason, found[0].cause), (Some("no-backend"), Some("connect-failed")));
+        }
+        assert!(find("deadline").is_empty());
     }
 
     #[test]

@@ -124,6 +124,11 @@ impl Account {
         }
     }
 
+    /// CPU-seconds a second that were used in the window.
+    pub(super) fn used(&self) -> f64 {
+        self.sum / SECONDS
+    }
+
     /// CPU-seconds that are too much for the window.
     pub(super) fn debt(&self) -> f64 {
         self.debt

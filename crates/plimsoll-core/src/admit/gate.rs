@@ -19,7 +19,7 @@ use core::time::Duration;
 
 use rand_core::Rng;
 
-use super::{Admission, Ask, Charge, Limits, Outlook, Pressure, Quota, Ranked, RankedConfig, Shed, Verdict};
+use super::{Admission, Ask, Charge, Limits, Outlook, Pressure, Quota, Ranked, RankedConfig, Shed, Standing, Verdict};
 use crate::meter::{Costs, Fitted, Kind, Overhead, Used};
 use crate::signal::{Gauges, Loads, Signal, Signals, Smoothed};
 use crate::{Criticality, Timestamp};
@@ -182,6 +182,12 @@ impl Gate {
     #[must_use]
     pub fn expected(&self, kind: Kind) -> f64 {
         self.costs.expected(kind) + self.overhead.per_request()
+    }
+
+    /// The hard limit of a customer and its use of it; `None` without a hard limit.
+    #[must_use]
+    pub fn standing(&mut self, now: Timestamp, customer: u64, quota: Quota) -> Option<Standing> {
+        self.limits.standing(now, customer, quota)
     }
 
     /// A request that goes on has used so many CPU-seconds so far: see [`Ranked::progress`] and
@@ -575,6 +581,30 @@ mod tests {
         let (taken, over) = limited(Mode::Protect);
         assert!((185..=202).contains(&taken), "{taken}");
         assert_eq!(taken + over, 4_000);
+    }
+
+    #[test]
+    fn a_refusal_for_quota_has_the_limit_and_the_use() {
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        let config = RankedConfig::new(8.0).expect("cores");
+        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        let quota = Quota::hard(0.1).expect("a limit");
+        let arrival = Arrival { quota, ..ARRIVAL };
+        let now = |n| Timestamp::from_nanos(n * MS / 2);
+        for n in 0..4_000 {
+            let (entry, shed) = gate.ask(now(n), &arrival, &mut rng);
+            if let Some(entry) = entry {
+                gate.ended(now(n), entry, 0.001);
+            }
+            let standing = gate.standing(now(n), ARRIVAL.kind.customer, quota).expect("it has a limit");
+            assert!(standing.limit == 0.1 && (0.0..0.1001).contains(&standing.used), "{n}: {standing:?}");
+            assert!(n < 2_000 || shed.is_none() || standing.used > 0.09, "{n}: {standing:?}");
+        }
+        assert_eq!(gate.standing(now(4_000), ARRIVAL.kind.customer, Quota::UNLIMITED), None);
+        let stranger = gate.standing(now(4_000), 7, quota).expect("it has a limit");
+        assert_eq!((stranger.used, stranger.debt), (0.0, 0.0));
+        let nothing = Quota::hard(0.0).expect("a limit");
+        assert_eq!(gate.standing(now(4_000), 7, nothing).map(|standing| standing.limit), Some(0.0));
     }
 
     #[test]

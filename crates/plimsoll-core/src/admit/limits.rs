@@ -137,6 +137,17 @@ pub struct Limits {
     customers: usize,
 }
 
+/// The hard limit of a customer, and its use: both sides of a refusal for quota.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Standing {
+    /// The hard limit, in CPU-seconds a second.
+    pub limit: f64,
+    /// CPU-seconds used in the last second: measured, or expected of requests in progress.
+    pub used: f64,
+    /// CPU-seconds of earlier requests above the limit; they are paid off before the next request.
+    pub debt: f64,
+}
+
 /// What a request in progress has been taken from its customer's limit.
 #[derive(Debug, PartialEq)]
 #[must_use]
@@ -218,6 +229,20 @@ impl Limits {
                 account.give_back(slot, -more);
             }
         }
+    }
+
+    /// The customer's limit and its use of it; `None` without a hard limit.
+    #[must_use]
+    pub fn standing(&mut self, now: Timestamp, customer: u64, quota: Quota) -> Option<Standing> {
+        let limit = quota.limit()?;
+        if limit <= 0.0 {
+            return Some(Standing { limit, used: 0.0, debt: 0.0 });
+        }
+        let set = self.set(customer);
+        let account = set.find(customer).map(|way| &mut set.accounts[way].0);
+        let Some(account) = account else { return Some(Standing { limit, used: 0.0, debt: 0.0 }) };
+        account.advance(now);
+        Some(Standing { limit, used: account.used(), debt: account.debt() })
     }
 
     /// The account that a request is charged to, if it has not been forgotten.

@@ -39,7 +39,7 @@ use crate::{Criticality, Timestamp, Weight};
 pub use coalescing::Coalescing;
 pub use cohort::cohort;
 pub use gate::{Arrival, Entry, Gate, Mode, Seen};
-pub use limits::{Charge, Limits};
+pub use limits::{Charge, Limits, Standing};
 pub use narrow::Narrow;
 pub use outside::{Flow, Observed, Outside};
 pub use procrustean::{Procrustean, ProcrusteanConfig};

@@ -18,14 +18,15 @@ use alloc::vec::Vec;
 use core::fmt::Display;
 use core::time::Duration;
 
-use super::Label;
+use super::{Cause, Label};
+use crate::admit::Quota;
 use crate::rng::spread;
 use crate::{Timestamp, decay};
 
 /// Means over about three minutes: who is heavy now, without the chance of a few seconds.
 const HALF_LIFE: Duration = Duration::from_secs(120);
 const WAYS: usize = 8;
-/// 256 at about 130 bytes each: the heaviest ten are found among a hundred times as many that are as heavy as one another.
+/// 256 at about 190 bytes each: the heaviest ten are found among a hundred times as many that are as heavy as one another.
 const SETS: usize = 32;
 
 /// One of many, as it is to be told apart from the others.
@@ -46,10 +47,14 @@ pub struct Share {
     pub offered: f64,
     /// CPU-seconds a second that they were expected to cost.
     pub offered_cost: f64,
-    /// Of these, what was turned away.
+    /// Shed requests a second, in the order of [`Cause::ALL`].
+    pub shed_by: [f64; Cause::ALL.len()],
+    /// Shed requests a second.
     pub shed: f64,
-    /// The same in CPU-seconds a second.
+    /// CPU-seconds a second that these were expected to cost.
     pub shed_cost: f64,
+    /// Limits of the customer at its last request; unlimited for a route.
+    pub quota: Quota,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,8 +64,11 @@ struct Entry {
     at: Timestamp,
     /// Zero for one that nobody has.
     rank: f64,
-    /// Offered and shed, in requests and in cost; decayed, as the rank is.
-    counts: [f64; 4],
+    /// Offered requests, their cost, the cost of shed ones; decayed, as the rank is.
+    counts: [f64; 3],
+    /// Shed requests, decayed.
+    shed: [f64; Cause::ALL.len()],
+    quota: Quota,
 }
 
 impl Entry {
@@ -72,6 +80,7 @@ impl Entry {
         let left = decay::remaining(now, self.at, HALF_LIFE);
         self.rank *= left;
         self.counts = self.counts.map(|count| count * left);
+        self.shed = self.shed.map(|count| count * left);
         self.at = self.at.max(now);
     }
 }
@@ -88,21 +97,25 @@ impl Heavy {
         Self { sets: alloc::vec![[Entry::default(); WAYS]; SETS].into(), begun: now }
     }
 
-    /// A request that is expected to cost so much was let in, or turned away.
-    pub(super) fn on_request(&mut self, now: Timestamp, who: Who<'_>, cost: f64, is_shed: bool) {
+    /// A request of this expected cost was admitted, or shed for this cause.
+    pub(super) fn on_request(&mut self, now: Timestamp, who: Who<'_>, quota: Quota, cost: f64, shed: Option<Cause>) {
         let set = &mut self.sets[spread(who.key) as usize % SETS];
         let known = set.iter().position(|entry| entry.key == who.key && entry.rank > 0.0);
         let place = known.unwrap_or_else(|| lightest(set, now));
         let entry = &mut set[place];
         entry.fade(now);
         if known.is_none() {
-            *entry = Entry { key: who.key, name: Label::of(who.name), counts: [0.0; 4], ..*entry };
+            *entry =
+                Entry { key: who.key, name: Label::of(who.name), rank: entry.rank, at: entry.at, ..Entry::default() };
         }
-        let shed = f64::from(u8::from(is_shed));
         // One that costs nothing has a place all the same.
         entry.rank += cost.max(f64::MIN_POSITIVE);
-        let more = [1.0, cost, shed, shed * cost];
-        entry.counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+        entry.quota = quota;
+        let shed_cost = if shed.is_some() { cost } else { 0.0 };
+        entry.counts.iter_mut().zip([1.0, cost, shed_cost]).for_each(|(count, more)| *count += more);
+        if let Some(cause) = shed {
+            entry.shed[cause as usize] += 1.0;
+        }
     }
 
     /// The `most` heaviest, heaviest first.
@@ -115,9 +128,10 @@ impl Heavy {
         entries.sort_by(|one, other| other.counts[1].total_cmp(&one.counts[1]).then(one.key.cmp(&other.key)));
         // Of one that has not asked for an hour nothing is left worth telling.
         let told = entries.into_iter().filter(|entry| entry.counts[0] > 1e-6).take(most);
-        told.map(|Entry { name, counts, .. }| {
-            let [offered, offered_cost, shed, shed_cost] = counts.map(|count| count * per_second);
-            Share { name, offered, offered_cost, shed, shed_cost }
+        told.map(|Entry { name, counts, shed, quota, .. }| {
+            let [offered, offered_cost, shed_cost] = counts.map(|count| count * per_second);
+            let shed_by = shed.map(|count| count * per_second);
+            Share { name, offered, offered_cost, shed_by, shed: shed_by.iter().sum(), shed_cost, quota }
         })
         .collect()
     }
@@ -144,10 +158,11 @@ mod tests {
         for n in 0..1_000_000_u64 {
             let now = ms(n / 4);
             // Four thousand requests a second by as many strangers; ten customers share a thousand more, the first of them half.
-            heavy.on_request(now, Who { key: 1_000 + n, name: &"stranger" }, 0.001, false);
+            heavy.on_request(now, Who { key: 1_000 + n, name: &"stranger" }, Quota::UNLIMITED, 0.001, None);
             if n % 4 == 0 {
                 let key = if n % 8 == 0 { 0 } else { 1 + n / 8 % 9 };
-                heavy.on_request(now, Who { key, name: &key }, 0.001, key == 0);
+                let shed = (key == 0).then_some(Cause::Overloaded);
+                heavy.on_request(now, Who { key, name: &key }, Quota::UNLIMITED, 0.001, shed);
             }
         }
         let top = heavy.top(ms(250_000), 10);
@@ -167,16 +182,19 @@ mod tests {
         let old: Vec<u64> = same_set.by_ref().take(WAYS - 1).collect();
         let newcomer = same_set.next().expect("there is no end");
         for n in 0..2_000 {
-            old.iter().for_each(|key| heavy.on_request(ms(n), Who { key: *key, name: key }, 0.001, false));
+            old.iter()
+                .for_each(|key| heavy.on_request(ms(n), Who { key: *key, name: key }, Quota::UNLIMITED, 0.001, None));
         }
         for n in 2_000..6_000 {
-            old.iter().for_each(|key| heavy.on_request(ms(n), Who { key: *key, name: key }, 0.001, false));
-            heavy.on_request(ms(n), Who { key: newcomer, name: &"newcomer" }, 0.005, false);
+            old.iter()
+                .for_each(|key| heavy.on_request(ms(n), Who { key: *key, name: key }, Quota::UNLIMITED, 0.001, None));
+            heavy.on_request(ms(n), Who { key: newcomer, name: &"newcomer" }, Quota::UNLIMITED, 0.005, None);
             heavy.on_request(
                 ms(n),
                 Who { key: same_set.next().expect("there is no end"), name: &"light" },
+                Quota::UNLIMITED,
                 0.000_01,
-                false,
+                None,
             );
         }
         assert!(heavy.top(ms(6_000), WAYS).iter().any(|share| share.name.as_str() == "newcomer"));
@@ -185,7 +203,7 @@ mod tests {
     #[test]
     fn who_does_not_ask_any_more_is_forgotten() {
         let mut heavy = Heavy::new(ms(0));
-        (0..1_000).for_each(|n| heavy.on_request(ms(n), Who { key: 1, name: &"gone" }, 1.0, false));
+        (0..1_000).for_each(|n| heavy.on_request(ms(n), Who { key: 1, name: &"gone" }, Quota::UNLIMITED, 1.0, None));
         assert_eq!(heavy.top(ms(1_000), 5).len(), 1);
         assert!(heavy.top(ms(7_200_000), 5).is_empty());
     }

@@ -46,6 +46,7 @@ pub use verdict::Verdict;
 use self::heavy::Heavy;
 use self::history::{History, user_visible};
 use self::verdict::{Judge, NOTICE, PAUSE, Spell, Visible};
+use crate::admit::Quota;
 use crate::{Criticality, Ratio, Timestamp};
 
 /// Levels of criticality.
@@ -221,6 +222,8 @@ pub struct Decided<'a> {
     pub is_expired: bool,
     /// Whose it is.
     pub customer: Who<'a>,
+    /// Limits of that customer.
+    pub quota: Quota,
     /// What it asks for.
     pub route: Who<'a>,
     /// CPUs that the server could use then.
@@ -320,7 +323,7 @@ impl Throttling {
 
     /// A gate has decided.
     pub fn on_decided(&mut self, now: Timestamp, decided: &Decided<'_>) {
-        let &Decided { criticality, cost, is_retry, shed, is_expired, customer, route, capacity } = decided;
+        let &Decided { criticality, cost, is_retry, shed, is_expired, customer, quota, route, capacity } = decided;
         self.keep_up(now);
         self.capacity = capacity;
         let class = self.history.class(now, criticality);
@@ -338,8 +341,8 @@ impl Throttling {
         if let Some(cause) = shed {
             self.judge.on_shed(now, cause);
         }
-        self.customers.on_request(now, customer, cost, shed.is_some());
-        self.routes.on_request(now, route, cost, shed.is_some());
+        self.customers.on_request(now, customer, quota, cost, shed);
+        self.routes.on_request(now, route, Quota::UNLIMITED, cost, shed);
     }
 
     /// A request that had been let in got no backend.

@@ -37,17 +37,24 @@ struct Server {
     at: u64,
     /// CPUs.
     capacity: f64,
+    quota: Quota,
 }
 
 impl Server {
     fn new() -> Self {
-        Self { throttling: Throttling::new(s(0), ThrottlingConfig::default()), at: 0, capacity: 0.5 }
+        Self {
+            throttling: Throttling::new(s(0), ThrottlingConfig::default()),
+            at: 0,
+            capacity: 0.5,
+            quota: Quota::UNLIMITED,
+        }
     }
 
     fn decide(&mut self, criticality: Criticality, shed: Option<Cause>, is_retry: bool, is_expired: bool) {
         let (customer, route) = (Who { key: 1, name: &"ann" }, Who { key: 2, name: &"/search" });
         let capacity = self.capacity;
-        let decided = Decided { criticality, cost: COST, is_retry, shed, is_expired, customer, route, capacity };
+        let quota = self.quota;
+        let decided = Decided { criticality, cost: COST, is_retry, shed, is_expired, customer, quota, route, capacity };
         self.throttling.on_decided(s(self.at), &decided);
     }
 
@@ -214,6 +221,23 @@ fn a_summary_names_who_asked_and_for_what() {
         "{customer:?} {route:?}"
     );
     assert_eq!(summary.windows[0].user_visible_share(), Some(0.0));
+}
+
+#[test]
+fn a_customer_is_reported_with_reasons_limits_and_use() {
+    let mut server = Server { quota: Quota::hard(0.25).expect("a limit"), ..Server::new() };
+    let over = Load { cause: Cause::Quota, ..BATCH };
+    let summary = server.serve(300, &[over, HURT]).summary();
+    let customer = summary.customers[0];
+    let by = |cause: Cause| customer.shed_by[cause as usize];
+    assert!((by(Cause::Quota) - 5.0).abs() < 0.25 && (by(Cause::Overloaded) - 1.0).abs() < 0.05, "{customer:?}");
+    assert!((customer.shed - 6.0).abs() < 0.3 && by(Cause::Deadline) == 0.0, "{customer:?}");
+    let used = customer.offered_cost - customer.shed_cost;
+    assert!((used - 14.0 * COST).abs() < 0.04, "{customer:?}");
+    assert_eq!((customer.quota.most, customer.quota.share.as_f64()), (Some(0.25), 0.25));
+    assert_eq!(summary.routes[0].quota, Quota::UNLIMITED);
+    server.quota = Quota::hard(0.5).expect("a limit");
+    assert_eq!(server.serve(1, &[CALM]).summary().customers[0].quota.most, Some(0.5), "a reload");
 }
 
 #[test]

@@ -7,12 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use http::header::{HOST, USER_AGENT};
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version};
+use plimsoll_core::Criticality;
+use plimsoll_core::throttling::Label;
+use plimsoll_wire::orca;
 
+use super::line::MAX_TEXT;
 use super::texts::{Text, Texts};
+use crate::explain::X_REQUEST_ID;
 use crate::peer::Peer;
 
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// A request as it will stand in the log. What is public is filled in on its way.
@@ -40,10 +44,22 @@ pub(crate) struct Entry {
     pub(crate) head_after: Option<Duration>,
     /// Who answered, or was asked last.
     pub(crate) backend: Option<SocketAddr>,
-    /// Backends that were tried; zero when that is not known.
+    /// Attempts at backends.
     pub(crate) attempts: u32,
-    /// Why the proxy answered itself.
+    /// How critical it is; `None` where no cluster was chosen.
+    pub(crate) criticality: Option<Criticality>,
+    /// Cost that the gate expected, in CPU-seconds; `None` if no gate was asked.
+    pub(crate) expected: Option<f64>,
+    /// Cost that the backend reported, in CPU-seconds.
+    pub(crate) used: Option<f64>,
+    /// The id that the proxy made for it.
+    own_id: Option<Box<Label>>,
+    /// The id in the response, where it is another than the request's.
+    response_id: Option<Box<[u8]>>,
+    /// Why the proxy answered itself: the word in the response.
     pub(crate) reason: Option<&'static str>,
+    /// A narrower word for that.
+    pub(crate) cause: Option<&'static str>,
     /// What was given in place of an error.
     pub(crate) degraded: Option<&'static str>,
     /// The answer came to its end.
@@ -52,7 +68,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Of a request whose head has just been read, before anything in it is changed.
-    pub(crate) fn new<B>(peer: &Peer, listener: &Arc<str>, request: &Request<B>) -> Self {
+    pub(crate) fn new<B>(peer: &Peer, listener: &Arc<str>, request: &Request<B>, customer: Option<&[u8]>) -> Self {
         let uri = request.uri();
         let field = |name| request.headers().get(name).map(HeaderValue::as_bytes);
         // The host that the request was for, as the client wrote it.
@@ -60,7 +76,7 @@ impl Entry {
         // Path and query. `CONNECT` has none, and `OPTIONS *` no slash.
         let path = uri.path_and_query().map(|path| path.as_str().as_bytes());
         // In the order of `Text`.
-        let texts = [authority, path, field(USER_AGENT), field(X_REQUEST_ID), field(TRACEPARENT)];
+        let texts = [authority, path, field(USER_AGENT), field(X_REQUEST_ID), field(TRACEPARENT), customer];
         let tls = peer.tls.as_ref();
         Self {
             at: SystemTime::now(),
@@ -80,7 +96,13 @@ impl Entry {
             head_after: None,
             backend: None,
             attempts: 0,
+            criticality: None,
+            expected: None,
+            used: None,
+            own_id: None,
+            response_id: None,
             reason: None,
+            cause: None,
             degraded: None,
             complete: false,
         }
@@ -90,6 +112,29 @@ impl Entry {
     pub(crate) fn on_head(&mut self, status: StatusCode) {
         self.status = Some(status);
         self.head_after = Some(self.begun.elapsed());
+    }
+
+    /// The head or the trailers of a backend's answer are here, which may report the cost.
+    pub(crate) fn hear(&mut self, fields: &HeaderMap) {
+        self.used = orca::request_cpu(fields).or(self.used);
+    }
+
+    /// The answer has this head, and the proxy made this id for the request.
+    pub(crate) fn on_answer(&mut self, status: StatusCode, fields: &HeaderMap, own_id: Option<Label>) {
+        self.status = Some(status);
+        self.own_id = own_id.map(Box::new);
+        let id = fields.get(X_REQUEST_ID).map(HeaderValue::as_bytes).filter(|id| self.request_id() != Some(*id));
+        self.response_id = id.map(|id| id[..id.len().min(MAX_TEXT + 1)].into());
+    }
+
+    /// The sender's id, else the one that the proxy made.
+    pub(super) fn request_id(&self) -> Option<&[u8]> {
+        self.text(Text::RequestId).or_else(|| Some(self.own_id.as_ref()?.as_str().as_bytes()))
+    }
+
+    /// The id in the response, where it is another one.
+    pub(super) fn response_id(&self) -> Option<&[u8]> {
+        self.response_id.as_deref()
     }
 
     /// What the client sent.
@@ -119,7 +164,7 @@ mod tests {
             tls: None,
             is_unnamed: false,
         };
-        let entry = Entry::new(&peer, &Arc::from("public"), &request);
+        let entry = Entry::new(&peer, &Arc::from("public"), &request, None);
         drop(request);
         assert!(head.is_unique());
         assert_eq!(entry.text(Text::Authority), Some(&b"a.example"[..]));

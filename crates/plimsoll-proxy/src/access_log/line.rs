@@ -40,6 +40,8 @@ fn json(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Result {
     write!(line, ",\"client\":\"{}\"", entry.client)?;
     text(line, ",\"listener\":", entry.listener.as_bytes(), MAX_TEXT)?;
     optional(line, ",\"cluster\":", entry.cluster.as_deref().map(str::as_bytes))?;
+    optional(line, ",\"customer\":", entry.text(Text::Customer))?;
+    optional(line, ",\"criticality\":", entry.criticality.map(|level| level.name().as_bytes()))?;
     text(line, ",\"method\":", entry.method.as_str().as_bytes(), MAX_TEXT)?;
     write!(line, ",\"scheme\":\"{}\"", entry.scheme)?;
     text(line, ",\"authority\":", entry.text(Text::Authority).unwrap_or_default(), MAX_TEXT)?;
@@ -56,13 +58,18 @@ fn json(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Result {
     if let Some(backend) = entry.backend {
         write!(line, ",\"backend\":\"{backend}\"")?;
     }
-    if entry.attempts > 0 {
-        write!(line, ",\"attempts\":{}", entry.attempts)?;
+    write!(line, ",\"attempts\":{}", entry.attempts)?;
+    for (key, cost) in [("expected_cpu_s", entry.expected), ("used_cpu_s", entry.used)] {
+        if let Some(cost) = cost {
+            write!(line, ",\"{key}\":{cost:.6}")?;
+        }
     }
     write!(line, ",\"complete\":{}", entry.complete)?;
     optional(line, ",\"reason\":", entry.reason.map(str::as_bytes))?;
+    optional(line, ",\"cause\":", entry.cause.map(str::as_bytes))?;
     optional(line, ",\"degraded\":", entry.degraded.map(str::as_bytes))?;
-    optional(line, ",\"request_id\":", entry.text(Text::RequestId))?;
+    optional(line, ",\"request_id\":", entry.request_id())?;
+    optional(line, ",\"response_id\":", entry.response_id())?;
     optional(line, ",\"trace_parent\":", entry.text(Text::TraceParent))?;
     optional(line, ",\"user_agent\":", entry.text(Text::UserAgent))?;
     optional(line, ",\"tls\":", entry.tls_version.map(str::as_bytes))?;
@@ -88,18 +95,27 @@ fn for_people(line: &mut String, entry: &Entry, duration: Duration) -> fmt::Resu
         write!(line, " head={}ms", Millis(after))?;
     }
     optional(line, " cluster=", entry.cluster.as_deref().map(str::as_bytes))?;
+    optional(line, " customer=", entry.text(Text::Customer))?;
+    if let Some(criticality) = entry.criticality {
+        write!(line, " criticality={}", criticality.name())?;
+    }
     if let Some(backend) = entry.backend {
         write!(line, " backend={backend}")?;
     }
-    if entry.attempts > 1 {
-        write!(line, " attempts={}", entry.attempts)?;
+    write!(line, " attempts={}", entry.attempts)?;
+    for (key, cost) in [("expected", entry.expected), ("used", entry.used)] {
+        if let Some(cost) = cost {
+            write!(line, " {key}={cost:.6}cpu-s")?;
+        }
     }
     if !entry.complete {
         line.write_str(" incomplete")?;
     }
     optional(line, " reason=", entry.reason.map(str::as_bytes))?;
+    optional(line, " cause=", entry.cause.map(str::as_bytes))?;
     optional(line, " degraded=", entry.degraded.map(str::as_bytes))?;
-    optional(line, " id=", entry.text(Text::RequestId))?;
+    optional(line, " id=", entry.request_id())?;
+    optional(line, " response_id=", entry.response_id())?;
     optional(line, " trace=", entry.text(Text::TraceParent))?;
     optional(line, " agent=", entry.text(Text::UserAgent))?;
     optional(line, " tls=", entry.tls_version.map(str::as_bytes))?;
@@ -171,7 +187,9 @@ mod tests {
     use std::sync::Arc;
     use std::time::SystemTime;
 
-    use http::{HeaderValue, Request, StatusCode};
+    use http::{HeaderMap, HeaderValue, Request, StatusCode};
+    use plimsoll_core::Criticality;
+    use plimsoll_core::throttling::Label;
     use proptest::prelude::*;
 
     use super::*;
@@ -182,6 +200,20 @@ mod tests {
     }
 
     fn entry_of(fields: &[(&'static str, &[u8])]) -> Entry {
+        let mut request = Request::get("/a?b=1")
+            .header("x-request-id", "7f3a")
+            .header("traceparent", "00-4bf9-00f0-01")
+            .body(())
+            .unwrap();
+        for (name, value) in fields {
+            request.headers_mut().insert(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        let mut entry = entry_for(&request);
+        entry.at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+        entry
+    }
+
+    fn entry_for(request: &Request<()>) -> Entry {
         let peer = Peer {
             address: ([10, 0, 0, 9], 51312).into(),
             local: ([10, 0, 0, 1], 443).into(),
@@ -193,17 +225,7 @@ mod tests {
             }),
             is_unnamed: false,
         };
-        let mut request = Request::get("/a?b=1")
-            .header("x-request-id", "7f3a")
-            .header("traceparent", "00-4bf9-00f0-01")
-            .body(())
-            .unwrap();
-        for (name, value) in fields {
-            request.headers_mut().insert(*name, HeaderValue::from_bytes(value).unwrap());
-        }
-        let mut entry = Entry::new(&peer, &Arc::from("public"), &request);
-        entry.at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
-        entry
+        Entry::new(&peer, &Arc::from("public"), request, Some(b"ac\"me"))
     }
 
     fn line(entry: &Entry, human: bool) -> String {
@@ -218,8 +240,10 @@ mod tests {
         entry.head_after = Some(Duration::from_micros(9_001));
         entry.backend = Some(([10, 0, 0, 2], 80).into());
         (entry.attempts, entry.bytes_in, entry.bytes_out, entry.complete) = (2, 7, 512, true);
-        insta::assert_snapshot!(line(&entry, false), @r#"{"time":"2023-11-14T22:13:20.123Z","client":"10.0.0.9:51312","listener":"public","cluster":"web","method":"GET","scheme":"https","authority":"shop.example","path":"/a?b=1","protocol":"HTTP/1.1","status":200,"bytes_in":7,"bytes_out":512,"duration_ms":12.034,"head_ms":9.001,"backend":"10.0.0.2:80","attempts":2,"complete":true,"request_id":"7f3a","trace_parent":"00-4bf9-00f0-01","user_agent":"curl/8.1","tls":"TLSv1.3","server_name":"shop.example"}"#);
-        insta::assert_snapshot!(line(&entry, true), @r#"2023-11-14T22:13:20.123Z 10.0.0.9:51312 listener="public" "GET https://shop.example/a?b=1 HTTP/1.1" 200 in=7B out=512B took=12.034ms head=9.001ms cluster="web" backend=10.0.0.2:80 attempts=2 id="7f3a" trace="00-4bf9-00f0-01" agent="curl/8.1" tls="TLSv1.3" server_name="shop.example""#);
+        entry.criticality = Some(Criticality::SheddablePlus);
+        (entry.expected, entry.used) = (Some(0.0025), Some(0.002_125));
+        insta::assert_snapshot!(line(&entry, false), @r#"{"time":"2023-11-14T22:13:20.123Z","client":"10.0.0.9:51312","listener":"public","cluster":"web","customer":"ac\"me","criticality":"sheddable-plus","method":"GET","scheme":"https","authority":"shop.example","path":"/a?b=1","protocol":"HTTP/1.1","status":200,"bytes_in":7,"bytes_out":512,"duration_ms":12.034,"head_ms":9.001,"backend":"10.0.0.2:80","attempts":2,"expected_cpu_s":0.002500,"used_cpu_s":0.002125,"complete":true,"request_id":"7f3a","trace_parent":"00-4bf9-00f0-01","user_agent":"curl/8.1","tls":"TLSv1.3","server_name":"shop.example"}"#);
+        insta::assert_snapshot!(line(&entry, true), @r#"2023-11-14T22:13:20.123Z 10.0.0.9:51312 listener="public" "GET https://shop.example/a?b=1 HTTP/1.1" 200 in=7B out=512B took=12.034ms head=9.001ms cluster="web" customer="ac\"me" criticality=sheddable-plus backend=10.0.0.2:80 attempts=2 expected=0.002500cpu-s used=0.002125cpu-s id="7f3a" trace="00-4bf9-00f0-01" agent="curl/8.1" tls="TLSv1.3" server_name="shop.example""#);
     }
 
     #[test]
@@ -231,6 +255,49 @@ mod tests {
                 && line(&refused, false).contains("\"reason\":\"no-route\"")
         );
         assert!(line(&entry(), true).contains("HTTP/1.1\" - in=0B") && line(&entry(), true).contains(" incomplete "));
+    }
+
+    #[test]
+    fn a_shed_request_has_attempts_cause_and_cost_too() {
+        let mut shed = entry();
+        shed.criticality = Some(Criticality::Critical);
+        (shed.reason, shed.cause, shed.expected) = (Some("no-backend"), Some("connect-failed"), Some(0.5));
+        let (json, human) = (line(&shed, false), line(&shed, true));
+        assert!(json.contains(
+            r#""attempts":0,"expected_cpu_s":0.500000,"complete":false,"reason":"no-backend","cause":"connect-failed""#
+        ));
+        assert!(
+            human.contains(
+                r#" attempts=0 expected=0.500000cpu-s incomplete reason="no-backend" cause="connect-failed""#
+            )
+        );
+    }
+
+    #[test]
+    fn the_id_of_the_response_is_logged_where_it_differs() {
+        let ids = |sent: Option<&str>, answered: Option<&str>, own: Option<&str>| {
+            let mut request = Request::new(());
+            let insert = |headers: &mut HeaderMap, id: &str| {
+                headers.insert("x-request-id", HeaderValue::from_str(id).unwrap());
+            };
+            sent.into_iter().for_each(|id| insert(request.headers_mut(), id));
+            let mut entry = entry_for(&request);
+            let mut head = HeaderMap::new();
+            answered.into_iter().for_each(|id| insert(&mut head, id));
+            entry.on_answer(StatusCode::OK, &head, own.map(Label::from));
+            let text = |id: Option<&[u8]>| id.map(|id| String::from_utf8(id.to_vec()).unwrap());
+            (text(entry.request_id()), text(entry.response_id()))
+        };
+        let id = |id: &str| Some(id.to_owned());
+        assert_eq!(ids(None, None, None), (None, None));
+        assert_eq!(ids(Some("a"), Some("a"), None), (id("a"), None));
+        assert_eq!(ids(None, Some("own"), Some("own")), (id("own"), None), "made by the proxy, and told");
+        assert_eq!(ids(None, None, Some("own")), (id("own"), None), "made by the proxy for `explain`");
+        assert_eq!(ids(Some("a"), Some("b"), None), (id("a"), id("b")), "the backend's");
+        assert_eq!(ids(None, Some("b"), None), (None, id("b")));
+        assert_eq!(ids(Some("too long"), Some("own"), Some("own")), (id("too long"), id("own")));
+        let long = "x".repeat(9_000);
+        assert_eq!(ids(None, Some(&long), None).1.map(|id| id.len()), Some(MAX_TEXT + 1));
     }
 
     #[test]

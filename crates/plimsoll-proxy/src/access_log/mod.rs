@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use http::Request;
+use http::{HeaderMap, Request};
 use plimsoll_core::Ratio;
 
 pub(crate) use self::entry::Entry;
@@ -58,13 +58,21 @@ pub(crate) enum Unprepared {
 }
 
 impl AccessLog {
-    /// The entry of a request that begins now; `None` when it is not to be logged.
+    /// The entry of a request that begins now; `None` when it is not to be logged. `customer` finds
+    /// the name of its customer.
     #[inline]
-    pub(crate) fn begin<B>(&self, peer: &Peer, listener: &Arc<str>, request: &Request<B>) -> Option<Box<Entry>> {
+    pub(crate) fn begin<'r, B>(
+        &self,
+        peer: &Peer,
+        listener: &Arc<str>,
+        request: &'r Request<B>,
+        customer: impl FnOnce(&'r HeaderMap) -> Option<&'r [u8]>,
+    ) -> Option<Box<Entry>> {
         if !self.0.on.load(Ordering::Relaxed) {
             return None;
         }
-        self.0.sample.take().then(|| Box::new(Entry::new(peer, listener, request)))
+        let entry = || Box::new(Entry::new(peer, listener, request, customer(request.headers())));
+        self.0.sample.take().then(entry)
     }
 
     /// Hands over the entry of a request that is over.
@@ -178,7 +186,7 @@ mod tests {
     #[test]
     fn a_log_that_is_off_begins_no_entry() {
         let log = AccessLog::default();
-        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(())).is_none());
+        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None).is_none());
         log.put_in_force(Prepared(None));
         assert!(!log.0.queue.is_behind(), "nobody would obey");
     }
@@ -202,7 +210,7 @@ mod tests {
     }
 
     fn write(log: &AccessLog) {
-        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(())).unwrap();
+        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None).unwrap();
         log.write(&entry);
         settle(log);
     }
@@ -229,7 +237,7 @@ mod tests {
         write(&log);
         assert_eq!((lines(&moved), lines(&path), log.dropped()), (1, 1, 0));
         log.put_in_force(Prepared(None));
-        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(())).is_none());
+        assert!(log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None).is_none());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
@@ -279,7 +287,7 @@ mod tests {
             sample: Ratio::ONE,
         };
         log.put_in_force(log.prepare(&full).unwrap());
-        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(())).unwrap();
+        let entry = log.begin(&peer(), &Arc::from("main"), &Request::new(()), |_| None).unwrap();
         log.write(&entry);
         log.put_in_force(Prepared(None));
         settle(&log);

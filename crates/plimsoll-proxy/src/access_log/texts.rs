@@ -14,9 +14,10 @@ pub(super) enum Text {
     UserAgent,
     RequestId,
     TraceParent,
+    Customer,
 }
 
-const COUNT: usize = Text::TraceParent as usize + 1;
+const COUNT: usize = Text::Customer as usize + 1;
 
 /// The texts, one after the other.
 #[derive(Debug)]
@@ -56,11 +57,12 @@ mod tests {
     #[test]
     fn each_text_is_found_again_cut_one_byte_beyond_what_is_shown() {
         let long = vec![b'x'; 60_000];
-        let texts = Texts::copy([Some(b""), Some(&long), None, Some(b"7"), Some(&long)]);
+        let texts = Texts::copy([Some(b""), Some(&long), None, Some(b"7"), Some(&long), Some(b"acme")]);
         assert_eq!(texts.get(Text::Authority), Some(&b""[..]));
         assert_eq!(texts.get(Text::Path).map(<[u8]>::len), Some(MAX_PATH + 1));
         assert_eq!(texts.get(Text::UserAgent), None);
         assert_eq!(texts.get(Text::RequestId), Some(&b"7"[..]));
         assert_eq!(texts.get(Text::TraceParent).map(<[u8]>::len), Some(MAX_TEXT + 1));
+        assert_eq!(texts.get(Text::Customer), Some(&b"acme"[..]));
     }
 }

@@ -14,7 +14,7 @@ use plimsoll_core::throttling::Label;
 use plimsoll_http1::MAX_METHOD;
 
 use super::id::{Id, RequestId};
-use super::{Criticality, End, Explanation, Gated, customer_label};
+use super::{Criticality, End, Explanation, Gated, Reason, customer_label};
 use crate::activity::Connection;
 use crate::classify::Class;
 use crate::destination::Target;
@@ -25,11 +25,15 @@ pub(crate) struct Case {
     begun: Instant,
     method: Method,
     path: Label,
-    pub(crate) id: RequestId,
+    id: RequestId,
+    /// The id that the proxy made for it, if it did.
+    own_id: Option<Label>,
     customer: Option<Label>,
     pub(crate) target: Option<Arc<Target>>,
     pub(crate) class: Option<Class>,
     pub(crate) said: Option<Said>,
+    /// The route may give something in place of an error.
+    pub(crate) may_degrade: bool,
     /// Attempts at backends that failed.
     pub(crate) failed: Vec<FailedAttempt>,
 }
@@ -41,12 +45,31 @@ impl Case {
             method: beginning_of(request.method()),
             path: request.uri().path().into(),
             id: RequestId::read(request.headers()),
+            own_id: None,
             customer: None,
             target: None,
             class: None,
             said: None,
+            may_degrade: false,
             failed: Vec::new(),
         }
+    }
+
+    /// The id by which it can be asked about: the sender's, else one that is made now.
+    pub(super) fn id(&mut self) -> Id {
+        match self.own_id {
+            Some(text) => Id { text, is_own: true },
+            None => {
+                let id = self.id.or_own();
+                self.own_id = id.is_own.then_some(id.text);
+                id
+            }
+        }
+    }
+
+    /// The id that the proxy made for it, if it did.
+    pub(crate) fn own_id(&self) -> Option<Label> {
+        self.own_id
     }
 
     /// Goes where this target leads, for this customer.
@@ -76,11 +99,12 @@ impl Case {
                 malformed,
             }),
             customer: self.customer,
-            gate: self.said.map(|Said { shed, is_dry_run, expected, pressure }| Gated {
+            gate: self.said.map(|Said { shed, is_dry_run, expected, pressure, standing }| Gated {
                 decision: shed.map_or("admitted", |reason| reason.name()),
                 is_dry_run,
                 expected: Duration::try_from_secs_f64(expected).unwrap_or_default(),
                 pressure,
+                standing,
             }),
             failed: std::mem::take(&mut self.failed),
             end,
@@ -109,5 +133,5 @@ pub(crate) struct Answered {
     pub(crate) backend: SocketAddr,
     pub(crate) attempts: u32,
     /// Why the backend did not serve it, in a word; `None` if it did.
-    pub(crate) failure: Option<&'static str>,
+    pub(crate) failure: Option<Reason>,
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::Explanation;
+use super::{Explanation, Reason};
 
 /// Of each reason: enough to see examples, and not more than a person can read.
 const LINES_A_SECOND: u32 = 2;
@@ -20,11 +20,12 @@ pub(super) struct RefusalLog(Mutex<Vec<(&'static str, Budget)>>);
 impl RefusalLog {
     pub(super) fn write(&self, explanation: &Explanation) {
         let Explanation { end, cluster, route, customer, criticality, ended, .. } = explanation;
-        let Some(reason) = end.reason else { return };
+        let Some(Reason { word: reason, cause, .. }) = end.reason else { return };
         let Some(left_out) = self.take(reason, *ended) else { return };
         tracing::info!(
             id = %explanation.id,
             reason,
+            cause,
             listener = &*explanation.listener,
             cluster = cluster.as_deref(),
             route = route.as_deref(),

@@ -14,6 +14,7 @@
 mod case;
 mod id;
 mod log;
+mod reason;
 mod ring;
 
 use std::net::SocketAddr;
@@ -24,12 +25,13 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwapOption;
 use http::{HeaderMap, Method, StatusCode};
 use plimsoll::client::FailedAttempt;
-use plimsoll_core::admit::Pressure;
+use plimsoll_core::admit::{Pressure, Standing};
 use plimsoll_core::throttling::Label;
 
 pub(crate) use self::case::{Answered, Case};
 pub(crate) use self::id::X_REQUEST_ID;
 use self::log::RefusalLog;
+pub use self::reason::{Reason, may_be_only_counted};
 use self::ring::Ring;
 use crate::activity::Connection;
 pub use crate::classify::Origin;
@@ -100,6 +102,8 @@ pub struct Gated {
     pub expected: Duration,
     /// How near requests as critical were to being turned away.
     pub pressure: Pressure,
+    /// The customer's hard limit and use of it, of a request that is shed for its quota.
+    pub standing: Option<Standing>,
 }
 
 /// How a request ended.
@@ -110,7 +114,7 @@ pub struct End {
     /// Of the answer; `None` where there was none, as in a black hole.
     pub status: Option<StatusCode>,
     /// Why it was not served, in a word; `None` if it was.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Reason>,
     /// Who answered, or was asked last.
     pub backend: Option<SocketAddr>,
 }
@@ -215,7 +219,7 @@ impl Recorder {
     /// The proxy answers a request itself: remembers why, says so in the log now and then, and tells in `headers` by what it can
     /// be asked about.
     pub(crate) fn unserved(&self, connection: &Connection, case: &mut Case, end: End, headers: &mut HeaderMap) {
-        let id = case.id.or_own();
+        let id = case.id();
         let is_on = self.explain.is_on();
         if is_on {
             id.put_into(headers);
@@ -236,8 +240,9 @@ impl Recorder {
         reason: &'static str,
     ) {
         if self.explain.is_on() {
-            let end = End { kind: Kind::Refused, status, reason: Some(reason), backend: None };
-            self.explain.push(case.explain(connection, case.id.or_own(), end));
+            let end = End { kind: Kind::Refused, status, reason: Some(Reason::of(reason)), backend: None };
+            let id = case.id();
+            self.explain.push(case.explain(connection, id, end));
         }
     }
 
@@ -252,7 +257,8 @@ impl Recorder {
         };
         if self.explain.is_on() {
             let end = End { kind, status: Some(status), reason: failure, backend: Some(backend) };
-            self.explain.push(case.explain(connection, case.id.or_own(), end));
+            let id = case.id();
+            self.explain.push(case.explain(connection, id, end));
         }
     }
 

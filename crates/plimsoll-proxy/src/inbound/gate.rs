@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use plimsoll::system::LEAST_CPUS;
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{self, Arrival, Entry, Flow, Mode, Narrow, Observed, Pressure, RankedConfig, Shed};
+use plimsoll_core::admit::{
+    self, Arrival, Entry, Flow, Mode, Narrow, Observed, Pressure, RankedConfig, Shed, Standing,
+};
 use plimsoll_core::signal::{Gauges, Loads, Scarce, ScarceConfig};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
@@ -30,6 +32,8 @@ pub(super) struct Asked {
     pub(super) pressure: Pressure,
     /// CPUs that the process can use.
     pub(super) capacity: f64,
+    /// The customer's hard limit and use of it, of a request that is shed for its quota.
+    pub(super) standing: Option<Standing>,
 }
 
 /// What is known of what a request used of the process.
@@ -117,7 +121,9 @@ impl Gate {
         let Machine { gate, rng, capacity, .. } = &mut *machine;
         let (expected, pressure) = (gate.expected(arrival.kind), gate.pressure(arrival.criticality));
         let (entry, shed) = if was_seen { gate.ask(at, arrival, rng) } else { (None, None) };
-        Asked { at, entry, shed, expected, pressure, capacity: *capacity }
+        let is_over = shed.is_some_and(|shed| shed.reason == admit::Reason::Quota);
+        let standing = if is_over { gate.standing(at, arrival.kind.customer, arrival.quota) } else { None };
+        Asked { at, entry, shed, expected, pressure, capacity: *capacity, standing }
     }
 
     /// A request is in flight at the process.

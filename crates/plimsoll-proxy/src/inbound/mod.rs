@@ -13,6 +13,7 @@
 //! Fail open: until the process was seen for the first time, all requests are let in. When it is no longer to be seen, the gate
 //! goes on with what it knows of costs and capacity.
 
+mod customers;
 mod gate;
 mod process;
 mod source;
@@ -28,12 +29,14 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use plimsoll::server::coalescing;
 use plimsoll_core::Criticality;
-use plimsoll_core::admit::{Arrival, Entry, Pressure};
+use plimsoll_core::admit::{Arrival, Entry, Pressure, Standing};
 use plimsoll_core::signal::Loads;
 use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_wire::orca;
 use plimsoll_wire::shed::{ShedAnswer, ShedReason};
 
+use self::customers::Customers;
+pub(crate) use self::customers::names as customer_names;
 use self::gate::{Asked, Gate, Use};
 use crate::config;
 
@@ -45,6 +48,7 @@ pub(crate) struct Inbound {
     config: config::Inbound,
     gate: Arc<Gate>,
     decided: [Decided; Criticality::ALL.len()],
+    customers: Customers,
     /// What it means; each cluster's own, though several share a gate.
     throttling: Mutex<Throttling>,
     hasher: RandomState,
@@ -69,6 +73,8 @@ const ADMITTED: &str = "admitted";
 pub struct InboundView {
     /// How many were decided upon, by criticality and decision. In a dry run one that would have been turned away is in both.
     pub decisions: Vec<(Criticality, &'static str, u64)>,
+    /// The same by customer, for those that the file names; all others are one.
+    pub customers: Vec<(Box<str>, &'static str, u64)>,
     /// CPUs that the process uses; `None` while it cannot be seen.
     pub cpus: Option<f64>,
     /// CPUs that it can use.
@@ -98,6 +104,8 @@ pub(crate) struct Said {
     pub(crate) expected: f64,
     /// How near requests as critical as this one were to being turned away.
     pub(crate) pressure: Pressure,
+    /// The customer's hard limit and use of it, of a request that is shed for its quota.
+    pub(crate) standing: Option<Standing>,
 }
 
 /// A request that was let in, until this is dropped.
@@ -166,7 +174,19 @@ impl Inbound {
     /// `hasher` is the same for all of one gate: a customer is one by whichever cluster it comes.
     fn before(gate: Arc<Gate>, config: &config::Inbound, hasher: RandomState) -> Self {
         let throttling = Throttling::new(gate.now(), ThrottlingConfig::default());
-        Self { config: config.clone(), gate, decided: Default::default(), throttling: Mutex::new(throttling), hasher }
+        Self {
+            config: config.clone(),
+            gate,
+            decided: Default::default(),
+            customers: Customers::default(),
+            throttling: Mutex::new(throttling),
+            hasher,
+        }
+    }
+
+    /// Counts the requests of these customers each by itself from now on.
+    pub(crate) fn set_customers(&self, names: &[&str]) {
+        self.customers.set_names(names, |name| self.number_of(name));
     }
 
     /// What it was made from.
@@ -182,7 +202,7 @@ impl Inbound {
     /// Whether a request is let in, and what is said of it.
     pub(crate) fn ask(&self, arrival: &Arrival, names: Names<'_>) -> (Result<Box<Passage>, ShedAnswer>, Said) {
         let decided = &self.decided[arrival.criticality.rank()];
-        let Asked { at, entry, shed, expected, pressure, capacity } = self.gate.ask(arrival);
+        let Asked { at, entry, shed, expected, pressure, capacity, standing } = self.gate.ask(arrival);
         if let (None, Some(shed)) = (&entry, &shed) {
             coalescing::turned_away(shed);
         }
@@ -197,11 +217,14 @@ impl Inbound {
                 shed: shed.and_then(ShedReason::cause),
                 is_expired: arrival.timeout.is_some_and(|timeout| timeout.is_zero()),
                 customer: Who { key: arrival.kind.customer, name: names.customer },
+                quota: arrival.quota,
                 route: Who { key: arrival.kind.route, name: names.route },
                 capacity,
             },
         );
-        let said = Said { shed, is_dry_run: self.config.dry_run, expected, pressure };
+        let said = Said { shed, is_dry_run: self.config.dry_run, expected, pressure, standing };
+        let is_admitted = entry.is_some() || shed.is_none();
+        self.customers.count(arrival.kind.customer, is_admitted, shed);
         if let Some(turned_away) = turned_away {
             let place = REASONS.iter().position(|listed| *listed == turned_away.reason).expect("all are listed");
             decided.turned_away[place].fetch_add(1, Ordering::Relaxed);
@@ -239,6 +262,7 @@ impl Inbound {
         });
         InboundView {
             decisions: decisions.collect(),
+            customers: self.customers.counts(),
             cpus: self.gate.cpus(),
             capacity: self.gate.capacity(),
             loads: self.gate.loads(),

@@ -16,7 +16,7 @@ use crate::classify::Claims;
 use crate::config::{Config, Leads, Names, Resolved};
 use crate::degrade::Store;
 use crate::explain::Explain;
-use crate::inbound::Inbound;
+use crate::inbound::{self, Inbound};
 use crate::listener::{Limits, Shared};
 use crate::pressure::Pressure;
 use crate::quotas::Quotas;
@@ -114,6 +114,8 @@ impl Running {
                 self.inbound.insert(name.clone(), inbound);
             }
         }
+        let customers = inbound::customer_names(config);
+        self.inbound.values().for_each(|inbound| inbound.set_customers(&customers));
     }
 
     fn update_listeners(

@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use plimsoll_core::retry::Tells;
 use plimsoll_wire::grpc::{self, Code};
-use plimsoll_wire::shed::say_no_retry;
+use plimsoll_wire::shed::{ShedReason, say_no_retry};
 
 use super::error::Error;
 
@@ -44,6 +44,12 @@ impl Error {
         }
         response.headers_mut().insert(CONTENT_TYPE, TEXT);
         response.map(|()| message)
+    }
+
+    /// The reason in [`Error::to_response`]: the word that the caller sees. [`Error::reason`] may say more.
+    #[must_use]
+    pub fn answered_reason(&self) -> &'static str {
+        self.shed_reason().map_or_else(|| self.reason(), ShedReason::name)
     }
 
     /// The trailers of a forwarded gRPC response whose body failed with this error.
@@ -92,7 +98,7 @@ mod tests {
     use std::time::Duration;
 
     use plimsoll_http1::Fault;
-    use plimsoll_wire::shed::{Retry, Shed, ShedReason};
+    use plimsoll_wire::shed::{Retry, Shed};
 
     use super::*;
     use crate::client::{Cause, Refused};

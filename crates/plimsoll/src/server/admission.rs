@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plimsoll_core::admit::{self, Arrival, Entry, Mode, Outlook, Pressure, RankedConfig, Seen};
+use plimsoll_core::admit::{self, Arrival, Entry, Mode, Outlook, Pressure, Quota, RankedConfig, Seen};
 use plimsoll_core::signal::{Gauges, Loads, Scarce, ScarceConfig};
 use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_core::{Criticality, Timestamp};
@@ -41,6 +41,8 @@ struct Asked {
     expected: f64,
     /// CPUs that the server could use then.
     capacity: f64,
+    /// Limits of its customer.
+    quota: Quota,
 }
 
 /// Decides which requests are taken on.
@@ -171,7 +173,7 @@ impl Gate {
         drop(machine);
         let rank = context.criticality.rank();
         let said = shed.map(ShedAnswer::from);
-        let asked = Asked { now, is_expired, expected, capacity };
+        let asked = Asked { now, is_expired, expected, capacity, quota };
         self.account(&context, asked, said.map(|said| said.reason), route);
         if let Some(ShedAnswer { reason, .. }) = said {
             self.counts.shed[place(reason)][rank].fetch_add(1, Ordering::Relaxed);
@@ -193,14 +195,14 @@ impl Gate {
             let gate = &self.machine.lock().0;
             (gate.expected(context.kind), gate.capacity())
         };
-        let asked = Asked { now, is_expired: classified.is_expired, expected, capacity };
+        let asked = Asked { now, is_expired: classified.is_expired, expected, capacity, quota: classified.quota };
         self.account(context, asked, Some(reason), route);
         self.counts.shed[place(reason)][context.criticality.rank()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Keeps account of what was decided.
     fn account(&self, context: &RequestContext, asked: Asked, shed: Option<ShedReason>, route: &dyn fmt::Display) {
-        let Asked { now, is_expired, expected, capacity } = asked;
+        let Asked { now, is_expired, expected, capacity, quota } = asked;
         let customer = context.customer.as_ref().map_or(&b"(none)"[..], Customer::name).escape_ascii();
         self.throttling.lock().on_decided(
             now,
@@ -211,6 +213,7 @@ impl Gate {
                 shed: shed.and_then(ShedReason::cause),
                 is_expired,
                 customer: Who { key: context.kind.customer, name: &customer },
+                quota,
                 route: Who { key: context.kind.route, name: route },
                 capacity,
             },
