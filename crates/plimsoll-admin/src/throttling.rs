@@ -8,9 +8,36 @@ use std::time::Duration;
 use plimsoll_core::Criticality;
 use plimsoll_core::signal::Signal;
 use plimsoll_core::throttling::{Cause, Class, Share, Summary, Tally, Verdict, Window};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{ClusterSnapshot, InboundSnapshot};
+
+/// The windows of a shedding report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) enum Windows {
+    /// The last minute, which the verdict goes by.
+    #[default]
+    #[serde(rename = "1m")]
+    Minute,
+    #[serde(rename = "10m")]
+    TenMinutes,
+    #[serde(rename = "1h")]
+    Hour,
+    #[serde(rename = "all")]
+    All,
+}
+
+impl Windows {
+    fn include(self, window: Duration) -> bool {
+        let [minute, ten_minutes, hour] = Summary::WINDOWS;
+        match self {
+            Self::Minute => window == minute,
+            Self::TenMinutes => window == ten_minutes,
+            Self::Hour => window == hour,
+            Self::All => true,
+        }
+    }
+}
 
 /// What the gate of a cluster has turned away, and what that means.
 #[derive(Clone, Debug, Serialize)]
@@ -40,7 +67,7 @@ pub struct ThrottlingView {
     pub enough_cpus: Option<f64>,
     /// The time before in which something was turned away.
     pub last: Option<EpisodeView>,
-    /// What was asked for and what became of it, over the last minute, ten minutes and hour.
+    /// What was asked for and what became of it, over the last minute, ten minutes or hour.
     pub windows: Vec<WindowView>,
     /// The customers that ask for most, in CPU.
     pub customers: Vec<CustomerView>,
@@ -129,7 +156,7 @@ pub struct CustomerView {
 
 impl ThrottlingView {
     /// `None` for a cluster without a gate.
-    pub(crate) fn of(cluster: &ClusterSnapshot) -> Option<Self> {
+    pub(crate) fn of(cluster: &ClusterSnapshot, windows: Windows) -> Option<Self> {
         let gate = cluster.inbound.as_ref()?;
         let summary = gate.throttling.as_ref()?;
         Some(Self {
@@ -152,6 +179,7 @@ impl ThrottlingView {
             windows: Summary::WINDOWS
                 .iter()
                 .zip(&summary.windows)
+                .filter(|(of, _)| windows.include(**of))
                 .map(|(of, window)| window_view(*of, window))
                 .collect(),
             customers: summary.customers.iter().map(CustomerView::from).collect(),
@@ -239,7 +267,13 @@ fn seconds(time: Duration) -> f64 {
     rounded(time.as_secs_f64())
 }
 
-/// To a hundred-thousandth: small costs are CPUs, too.
+/// To three significant digits, or to a whole number where that is more exact: people read it, and the
+/// figures are estimates.
 fn rounded(value: f64) -> f64 {
-    (value * 1e5).round() / 1e5
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let digits = (2.0 - value.abs().log10().floor()).clamp(0.0, 9.0);
+    let scale = 10_f64.powi(digits as i32);
+    (value * scale).round() / scale
 }

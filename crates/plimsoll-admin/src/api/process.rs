@@ -3,54 +3,44 @@
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use serde::Serialize;
 
-use super::{Problem, Shared};
+use super::Shared;
+use super::answer::{Form, Problem};
 use crate::caller::{Caller, Stranger};
-use crate::control::{Control, Declined, ProcessView};
+use crate::control::{Control, Declined};
 use crate::fleet::Fleet;
 
 /// The client; `None` where the API is not served by this crate.
 type Client = Option<Extension<Caller>>;
 
-/// The routes.
-pub(super) fn routes() -> Router<std::sync::Arc<dyn Fleet>> {
-    Router::new()
-        .route("/api/v1/process", get(status))
-        .route("/api/v1/process/reload", post(reload))
-        .route("/api/v1/process/upgrade", post(upgrade))
-        .route("/api/v1/process/drain", post(drain))
+pub(super) async fn status(State(fleet): State<Shared>, form: Form) -> Result<Response, Problem> {
+    Ok(form.json(&find(&*fleet)?.status()))
 }
 
-async fn status(State(fleet): Shared) -> Result<Json<ProcessView>, Problem> {
-    Ok(Json(find(&*fleet)?.status()))
-}
-
-async fn reload(State(fleet): Shared, client: Client) -> Result<Response, Problem> {
+pub(super) async fn reload(State(fleet): State<Shared>, form: Form, client: Client) -> Result<Response, Problem> {
     let done = commanded(&*fleet, client).await?.reload().await.map_err(declined)?;
-    Ok(outcome(done.error.is_none(), done))
+    Ok(outcome(form, done.error.is_none(), &done))
 }
 
-async fn upgrade(State(fleet): Shared, client: Client) -> Result<Response, Problem> {
+pub(super) async fn upgrade(State(fleet): State<Shared>, form: Form, client: Client) -> Result<Response, Problem> {
     let done = commanded(&*fleet, client).await?.upgrade().await.map_err(declined)?;
-    Ok(outcome(done.error.is_none(), done))
+    Ok(outcome(form, done.error.is_none(), &done))
 }
 
-async fn drain(State(fleet): Shared, client: Client) -> Result<Response, Problem> {
+pub(super) async fn drain(State(fleet): State<Shared>, form: Form, client: Client) -> Result<Response, Problem> {
     let process = commanded(&*fleet, client).await?;
     process.drain();
-    Ok((StatusCode::ACCEPTED, Json(process.status())).into_response())
+    Ok((StatusCode::ACCEPTED, form.json(&process.status())).into_response())
 }
 
-fn outcome(is_good: bool, done: impl Serialize) -> Response {
+fn outcome(form: Form, is_good: bool, done: &impl Serialize) -> Response {
     let status = if is_good { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
-    (status, Json(done)).into_response()
+    (status, form.json(done)).into_response()
 }
 
 fn find(fleet: &dyn Fleet) -> Result<&dyn Control, Problem> {
-    let missing = || Problem::new(StatusCode::NOT_FOUND, "this program takes no commands", "ask for /api/v1/clusters");
+    let missing = || Problem::new(StatusCode::NOT_FOUND, "this program takes no commands", "GET / lists all pages");
     fleet.control().ok_or_else(missing)
 }
 
@@ -96,7 +86,7 @@ mod tests {
     use super::*;
     use crate::api::router;
     use crate::api::tests::{Still, fleet};
-    use crate::control::{Pending, ReloadView, UpgradeView};
+    use crate::control::{Pending, ProcessView, ReloadView, UpgradeView};
     use crate::explain::{Explained, Wanted};
     use crate::fleet::{Missing, Readiness};
     use crate::snapshot::FleetSnapshot;

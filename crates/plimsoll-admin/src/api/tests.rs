@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::explain::{Explanation, Marks, Remembered};
+use crate::explain::{Explained, Explanation, Marks, Remembered};
 use crate::snapshot::{
     AttemptCounts, BackendSnapshot, BatchSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot,
     LocalitySnapshot, PressureSnapshot, Reported, StaleSnapshot, Transition,
@@ -345,13 +345,14 @@ async fn what_is_not_there_is_404_and_says_what_is() {
         ("POST", "/api/v1/clusters/wbe/backends/127.0.0.1:1/drain", "use one of: web"),
         ("POST", "/api/v1/clusters/web/backends/127.0.0.1:9/drain", "use one of: 127.0.0.1:1, "),
         ("POST", "/api/v1/clusters/web/backends/nonsense/undrain", "use one of: 127.0.0.1:1, "),
-        ("GET", "/api/v1/explain/9", "remembered are 3 of the refused ones, back to 7 s ago; "),
-        ("GET", "/nowhere", "ask for /metrics"),
+        ("GET", "/api/v1/explain/9", "remembered: 3 refused (back to 7 s ago); "),
+        ("GET", "/nowhere", "GET / lists all pages"),
     ] {
         let answer = send(&fleet, method, path, &[]).await;
         assert_eq!((answer.status, answer.content_type.as_str()), (404, "application/json"), "{path}");
         let json = answer.json();
-        assert!(json["error"].is_string() && json["mend"].as_str().unwrap().starts_with(help), "{path}: {json}");
+        assert!(json["error"].is_string() && json["help"].as_str().unwrap().starts_with(help), "{path}: {json}");
+        assert_eq!(json["help"], json["mend"], "its earlier name");
     }
 }
 
@@ -430,6 +431,85 @@ async fn customers_are_reported_with_reasons_limits_and_use() {
 }
 
 #[tokio::test]
+async fn a_shedding_report_has_one_window_unless_all_are_asked_for() {
+    let windows = async |query: &str| {
+        let json = get_json(&format!("/api/v1/throttling{query}")).await;
+        let windows = json["clusters"][0]["windows"].as_array().unwrap().clone();
+        windows.iter().map(|window| window["of_s"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(windows("").await, [60]);
+    for (query, shown) in [("1m", vec![60]), ("10m", vec![600]), ("1h", vec![3_600]), ("all", vec![60, 600, 3_600])] {
+        assert_eq!(windows(&format!("?window={query}")).await, shown, "{query}");
+    }
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    for query in ["?window=2m", "?windows=1m"] {
+        let answer = send(&fleet, "GET", &format!("/api/v1/throttling{query}"), &[]).await;
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(answer.json()["help"].as_str().unwrap().contains("?window=1m, 10m, 1h or all"), "{}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn numbers_of_a_shedding_report_have_three_digits() {
+    let still = fleet();
+    still.snapshot.lock().clusters[0].inbound.as_mut().unwrap().cpus = Some(0.123_456_789);
+    let fleet: Arc<dyn Fleet> = Arc::new(still);
+    let text = send(&fleet, "GET", "/api/v1/throttling?window=all", &[]).await.text;
+    assert!(text.contains("\"used_cpus\": 0.123,"), "{text}");
+    for number in text.split(|c: char| !(c.is_ascii_digit() || c == '.')).filter(|number| number.contains('.')) {
+        let digits = number.trim_start_matches(['0', '.']).replace('.', "");
+        assert!(digits.trim_end_matches('0').len() <= 3 || number.ends_with(".0"), "{number} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn the_index_lists_every_page_as_text_and_as_json() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    for accept in ["*/*", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"] {
+        let text = send(&fleet, "GET", "/", &[("accept", accept)]).await;
+        assert_eq!((text.status, text.content_type.as_str()), (200, "text/plain; charset=utf-8"));
+        for page in &PAGES {
+            assert!(text.text.lines().any(|line| line.contains(&format!(" {} ", page.path()))), "{}", text.text);
+        }
+        assert!(text.text.lines().all(|line| line.len() <= 140) && text.text.ends_with('\n'), "{}", text.text);
+    }
+    let json = send(&fleet, "GET", "/", &[("accept", "application/json")]).await.json();
+    let pages = json["pages"].as_array().unwrap();
+    assert_eq!(pages.len(), PAGES.len());
+    for page in pages {
+        let path = page["path"].as_str().unwrap().replace("{name}", "web").replace("{address}", "127.0.0.1:1");
+        let path = path.replace("{id}", "1");
+        let answer = send(&fleet, page["method"].as_str().unwrap(), &path, &[]).await;
+        // This fleet is no process that takes commands, which its pages say.
+        let is_command = path.starts_with("/api/v1/process");
+        assert!(answer.status == 200 || is_command && answer.status < 405, "{page}: {}", answer.text);
+        assert!(!page["summary"].as_str().unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn json_ends_with_a_newline_and_is_indented_for_people() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    for path in [
+        "/api/v1/clusters",
+        "/api/v1/clusters/web",
+        "/api/v1/clusters/web/backends",
+        "/api/v1/batch",
+        "/api/v1/throttling",
+        "/api/v1/explain",
+        "/api/v1/explain/1",
+        "/nowhere",
+    ] {
+        let people = send(&fleet, "GET", path, &[("accept", "*/*")]).await;
+        assert!(people.text.ends_with("}\n") && people.text.lines().count() > 2, "{path}: {}", people.text);
+        let program = send(&fleet, "GET", path, &[("accept", "application/json")]).await;
+        assert_eq!(program.json(), people.json(), "{path}");
+        let lines = if people.status == 200 { 1 } else { people.text.lines().count() };
+        assert!(program.text.ends_with("}\n") && program.text.lines().count() == lines, "{path}: {}", program.text);
+    }
+}
+
+#[tokio::test]
 async fn requests_are_explained_by_id_or_by_what_they_have_in_common() {
     let fleet: Arc<dyn Fleet> = Arc::new(fleet());
     let ids = |query: &'static str| {
@@ -447,12 +527,12 @@ async fn requests_are_explained_by_id_or_by_what_they_have_in_common() {
     for query in ["?reasons=overloaded", "?last=many"] {
         let answer = send(&fleet, "GET", &format!("/api/v1/explain{query}"), &[]).await;
         assert_eq!(answer.status, 400, "{query}");
-        assert!(answer.json()["mend"].as_str().unwrap().starts_with("choose by outcome"));
+        assert!(answer.json()["mend"].as_str().unwrap().starts_with("filter by outcome"));
     }
     assert_eq!(ids("?last=1000").await, ["3", "2", "1"]);
     let answer = send(&fleet, "GET", "/api/v1/explain?last=1001", &[]).await;
     assert_eq!(answer.status, 400);
-    assert!(answer.json()["mend"].as_str().unwrap().starts_with("ask for 1000 at most"), "{}", answer.text);
+    assert!(answer.json()["error"].as_str().unwrap().ends_with("is above the limit of 1000"), "{}", answer.text);
 }
 
 #[tokio::test]
@@ -466,7 +546,7 @@ async fn a_wrong_method_is_405_and_says_which_are_right() {
         let answer = send(&fleet, method, path, &[]).await;
         assert_eq!(answer.status, 405, "{path}");
         assert!(answer.allow.as_deref().is_some_and(|methods| methods.contains(allow)), "{path}: {:?}", answer.allow);
-        assert!(answer.json()["mend"].is_string());
+        assert!(answer.json()["help"].is_string());
     }
 }
 
@@ -497,7 +577,7 @@ async fn a_page_whose_name_was_made_to_lead_here_can_neither_read_nor_drain() {
     ] {
         let answer = send(&fleet, method, path, &rebound).await;
         assert_eq!(answer.status, 403, "{method} {path}");
-        assert!(answer.json()["mend"].as_str().unwrap().contains("hosts in [admin]"), "{}", answer.text);
+        assert!(answer.json()["help"].as_str().unwrap().contains("hosts in [admin]"), "{}", answer.text);
     }
     assert_eq!(fleet.snapshot().clusters[0].backends[0].state, Health::Healthy);
     assert_eq!(send(&fleet, "GET", "/readyz", &rebound).await.status, 200, "probes ask by any name");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use http::Request;
-use http::header::HOST;
+use http::header::{ACCEPT, HOST};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -37,7 +37,10 @@ async fn fetch(admin: SocketAddr, path: &str) -> anyhow::Result<(u16, Bytes)> {
     let stream = TcpStream::connect(admin).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let request = Request::get(path).header(HOST, admin.to_string()).body(Empty::<Bytes>::new())?;
+    let request = Request::get(path)
+        .header(HOST, admin.to_string())
+        .header(ACCEPT, "application/json")
+        .body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await?;
     let status = response.status().as_u16();
     let body = response.into_body().collect().await?.to_bytes();

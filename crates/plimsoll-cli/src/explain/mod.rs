@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let (status, answer) = ask::get(args.admin, &args.path())?;
     if status != 200 {
         let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
-        errln!("error: {}\n  {}", text("error"), text("mend"));
+        errln!("error: {}\n  help: {}", text("error"), text("help"));
         return Ok(Verdict::Bad);
     }
     if args.json {

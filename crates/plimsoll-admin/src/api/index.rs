@@ -1,0 +1,93 @@
+//! The pages of the admin API: one table for routing, for the index at `/`, and for the answer to an
+//! unknown path.
+
+use std::fmt::Write as _;
+
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use serde::Serialize;
+
+use super::answer::Form;
+use super::{Shared, process};
+
+/// A page.
+#[derive(Serialize)]
+pub(super) struct Page {
+    /// The method that it takes.
+    method: &'static str,
+    path: &'static str,
+    /// What it answers with, in a line.
+    summary: &'static str,
+    #[serde(skip)]
+    pub(super) route: fn() -> MethodRouter<Shared>,
+}
+
+impl Page {
+    pub(super) const fn path(&self) -> &'static str {
+        self.path
+    }
+}
+
+const fn get_page(path: &'static str, summary: &'static str, route: fn() -> MethodRouter<Shared>) -> Page {
+    Page { method: "GET", path, summary, route }
+}
+
+const fn post_page(path: &'static str, summary: &'static str, route: fn() -> MethodRouter<Shared>) -> Page {
+    Page { method: "POST", path, summary, route }
+}
+
+/// All pages.
+pub(super) static PAGES: [Page; 17] = [
+    get_page("/", "this index; JSON with Accept: application/json", || get(index)),
+    get_page("/healthz", "200 while the process runs", || get(async || "ok\n")),
+    get_page("/readyz", "200 while it takes requests, else 503 with the reason", || get(super::ready)),
+    get_page("/metrics", "all metrics, in the OpenMetrics text format", || get(super::metrics)),
+    get_page("/api/v1/clusters", "all clusters: policy, backends by state, spread of load", || get(super::clusters)),
+    get_page("/api/v1/clusters/{name}", "one cluster", || get(super::cluster)),
+    get_page("/api/v1/clusters/{name}/backends", "its backends: state and reason, weight, load, latency", || {
+        get(super::backends)
+    }),
+    post_page("/api/v1/clusters/{name}/backends/{address}/drain", "send no new requests to this backend", || {
+        post(super::drain)
+    }),
+    post_page("/api/v1/clusters/{name}/backends/{address}/undrain", "send requests to it again, after a check", || {
+        post(super::undrain)
+    }),
+    get_page("/api/v1/batch", "listeners for batch work: queue, credit, requests at backends", || get(super::batch)),
+    get_page("/api/v1/throttling", "shedding report: verdict, customers, routes; ?window=1m, 10m, 1h or all", || {
+        get(super::throttling)
+    }),
+    get_page("/api/v1/explain", "latest requests not served at once, and why; ?reason=, ?customer=, ?last=20", || {
+        get(super::explain)
+    }),
+    get_page("/api/v1/explain/{id}", "one request, by its x-request-id", || get(super::explain_one)),
+    get_page("/api/v1/process", "the process: version, uptime, state, listeners, latest reload", || {
+        get(process::status)
+    }),
+    post_page("/api/v1/process/reload", "read the configuration again; 200 once it is in force", || {
+        post(process::reload)
+    }),
+    post_page("/api/v1/process/upgrade", "hand over to a successor; 200 once it serves", || post(process::upgrade)),
+    post_page("/api/v1/process/drain", "begin to drain", || post(process::drain)),
+];
+
+#[derive(Serialize)]
+struct Index {
+    version: &'static str,
+    pages: &'static [Page],
+}
+
+async fn index(form: Form) -> Response {
+    match form {
+        Form::Compact => form.json(&Index { version: env!("CARGO_PKG_VERSION"), pages: &PAGES }),
+        Form::Indented => text().into_response(),
+    }
+}
+
+fn text() -> String {
+    let mut text = format!("plimsoll {} admin API\n\n", env!("CARGO_PKG_VERSION"));
+    for Page { method, path, summary, .. } in &PAGES {
+        let _ = writeln!(text, "{method:<4} {path:<52} {summary}");
+    }
+    text
+}
