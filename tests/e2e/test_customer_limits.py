@@ -66,7 +66,8 @@ def test_who_is_over_its_limit_is_told_when_to_come_again_and_nobody_else_notice
 
 
 def test_shed_customer_is_found_in_log_report_explain_and_metrics(fleet: Fleet) -> None:
-    backend = fleet.backend("--cost", "fixed:1ms")
+    # It measures what a request costs, and reports it.
+    backend = fleet.backend("--protect", "--cost", "fixed:1ms")
     log = fleet.directory / "access.log"
     further = (
         f"[clusters.main.inbound]\npid = {backend.pid}\ncpus = 1.0\n[customers.crawler]\nhard_limit = 0\n"

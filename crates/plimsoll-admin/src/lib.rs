@@ -6,6 +6,7 @@
 //!
 //! | request | answer |
 //! |---|---|
+//! | `GET /` | the index of all pages, as text or as JSON |
 //! | `GET /metrics` | all metrics, in the OpenMetrics text format, see `docs/metrics.md` |
 //! | `GET /healthz` | 200 while the process runs |
 //! | `GET /readyz` | 200 while it takes requests, 503 with the reason otherwise |
@@ -13,7 +14,7 @@
 //! | `GET /api/v1/clusters/{name}` | one of them |
 //! | `GET /api/v1/clusters/{name}/backends` | its backends: state and reason, load, latency, counts |
 //! | `GET /api/v1/batch` | what waits at listeners for batch work, and how much is at backends |
-//! | `GET /api/v1/throttling` | what the gates of clusters turn away, and what that means |
+//! | `GET /api/v1/throttling` | the shedding report: a verdict, and the load of one window |
 //! | `GET /api/v1/explain` | what became of the latest requests, and why |
 //! | `GET /api/v1/explain/{id}` | what became of the requests with this id |
 //! | `GET /api/v1/process` | the process: version, uptime, state, listeners, clusters, the latest reload |
@@ -25,7 +26,7 @@
 //!
 //! What was drained outside the subset that this process uses has no state here: its answer says so, and what follows.
 //!
-//! An error is `{"error": ..., "mend": ...}`. What a web page of another origin made a browser send is
+//! An error is `{"error": ..., "help": ...}`. What a web page of another origin made a browser send is
 //! refused: the API listens at loopback, where browsers are too. So is what asks for a name that is not the fleet's
 //! ([`Fleet::is_called`]). Commands to the process are taken from
 //! its own user and from root, on its own machine.

@@ -196,16 +196,16 @@ fn meaning(summary: &Summary, gate: &InboundSnapshot) -> String {
     };
     let hours = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64() / 3_600.0;
     let text = match summary.verdict {
-        Verdict::Fine => "nothing is turned away".to_owned(),
+        Verdict::Fine => "no requests are shed".to_owned(),
         Verdict::AsIntended => {
-            "working as intended: only what can wait is turned away, or a customer at its limit".to_owned()
+            "working as intended: only requests that can wait are shed, or a customer is at its limit".to_owned()
         }
         Verdict::CapacityShort => {
-            format!("capacity has been short for {:.1} h without a pause{}", hours(summary.throttled_for), enough())
+            format!("capacity has been short for {:.1} h{}", hours(summary.throttled_for), enough())
         }
-        Verdict::UsersAffected => format!("users are affected: requests that they wait for are lost{}", enough()),
+        Verdict::UsersAffected => format!("users are affected: critical requests are lost{}", enough()),
     };
-    if gate.dry_run && summary.verdict != Verdict::Fine { format!("without the dry run: {text}") } else { text }
+    if gate.dry_run && summary.verdict != Verdict::Fine { format!("if this were no dry run: {text}") } else { text }
 }
 
 fn window_view(of: Duration, window: &Window) -> WindowView {

@@ -182,8 +182,8 @@ impl SwitchedView {
     /// Of a backend that is not in the subset, and was drained or undrained.
     pub(crate) fn outside_subset(address: SocketAddr, reason: Reason) -> Self {
         let meaning = match reason {
-            Reason::Drained => "it is not in the subset of this proxy, and gets no request either should it come in",
-            _ => "it is not in the subset of this proxy, and gets requests should it come in",
+            Reason::Drained => "outside the subset of this proxy: no requests now, and none if it joins the subset",
+            _ => "outside the subset of this proxy: no requests now, but requests if it joins the subset",
         };
         Self::OutsideSubset { address: address.to_string(), state: "outside-subset", reason: reason.name(), meaning }
     }

@@ -101,13 +101,13 @@ impl Origin {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Route => "the route says so",
+            Self::Route => "set by the route",
             Self::Claimed(Claim::Header) => "claimed in x-criticality",
             Self::Claimed(Claim::Baggage) => "claimed in baggage",
-            Self::Capped(Claim::Header) => "capped: more was claimed in x-criticality than the listener believes",
-            Self::Capped(Claim::Baggage) => "capped: more was claimed in baggage than the listener believes",
-            Self::Unbelieved => "the listener's default: what was claimed is not believed",
-            Self::Listener => "the listener's default: nothing was claimed",
+            Self::Capped(Claim::Header) => "capped: x-criticality claims more than the listener trusts",
+            Self::Capped(Claim::Baggage) => "capped: baggage claims more than the listener trusts",
+            Self::Unbelieved => "default of the listener: claims are not trusted",
+            Self::Listener => "default of the listener: no claim",
         }
     }
 }

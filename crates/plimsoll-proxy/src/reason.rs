@@ -105,68 +105,54 @@ impl Refusal {
     pub(crate) fn row(self) -> Row {
         match self {
             Self::NoRoute => ("no-route", StatusCode::NOT_FOUND, Code::Unimplemented, "no route matches this request"),
-            Self::Connect => (
-                "connect",
-                StatusCode::METHOD_NOT_ALLOWED,
-                Code::Unimplemented,
-                "this is a reverse proxy, it opens no tunnels",
-            ),
-            Self::Trace => (
-                "trace",
-                StatusCode::METHOD_NOT_ALLOWED,
-                Code::Unimplemented,
-                "requests are not sent back to whoever sends them",
-            ),
+            Self::Connect => {
+                ("connect", StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented, "a reverse proxy opens no tunnels")
+            }
+            Self::Trace => ("trace", StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented, "TRACE is not allowed"),
             Self::BodyTooLarge => (
                 "body-too-large",
                 StatusCode::PAYLOAD_TOO_LARGE,
                 Code::ResourceExhausted,
                 "the body is longer than this listener allows",
             ),
-            Self::SlowHead => (
-                "slow-head",
-                StatusCode::REQUEST_TIMEOUT,
-                Code::DeadlineExceeded,
-                "the head of the request took too long",
-            ),
+            Self::SlowHead => {
+                ("slow-head", StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "the request head took too long")
+            }
             Self::SlowBody => (
                 "slow-body",
                 StatusCode::REQUEST_TIMEOUT,
                 Code::DeadlineExceeded,
-                "the body of the request came too slowly",
+                "the request body arrived too slowly",
             ),
             Self::Memory => {
-                ("memory", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "the proxy has hardly any memory left")
+                ("memory", StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "the proxy is almost out of memory")
             }
-            Self::RouteAnswer => (
-                "route-answer",
-                StatusCode::FORBIDDEN,
-                Code::PermissionDenied,
-                "this route answers its requests by itself",
-            ),
+            Self::RouteAnswer => {
+                ("route-answer", StatusCode::FORBIDDEN, Code::PermissionDenied, "the route has a fixed answer")
+            }
             Self::BlackHole => {
-                ("black-hole", StatusCode::FORBIDDEN, Code::PermissionDenied, "requests of this route are dropped")
+                ("black-hole", StatusCode::FORBIDDEN, Code::PermissionDenied, "the route drops its requests")
             }
             Self::NoUpgrade => (
                 "no-upgrade",
                 StatusCode::NOT_IMPLEMENTED,
                 Code::Unimplemented,
-                "the backends of this route speak HTTP/2 only, on which no other protocol can be asked for",
+                "backends of this route speak HTTP/2 only and cannot switch protocols",
             ),
             Self::AmbiguousPath => (
                 "ambiguous-path",
                 StatusCode::BAD_REQUEST,
                 Code::InvalidArgument,
-                "servers read this path in different ways, which lead to different routes",
+                "servers may read this path in different ways, with different routes",
             ),
             Self::Customers => {
-                ("customers", StatusCode::BAD_REQUEST, Code::InvalidArgument, "a request names its customer once")
+                ("customers", StatusCode::BAD_REQUEST, Code::InvalidArgument, "the customer is named more than once")
             }
             Self::Loop => (
                 "loop",
                 StatusCode::LOOP_DETECTED,
                 Code::Internal,
-                "the request has passed this proxy too often: a backend leads back to it",
+                "the request passed this proxy too often: a backend leads back to it",
             ),
             Self::Shed(ShedAnswer { reason, .. }) => {
                 (reason.name(), reason.row().http, reason.row().grpc, reason.row().message)

@@ -323,7 +323,7 @@ async fn a_backend_outside_the_subset_is_drained_and_the_answer_says_that_it_is_
     still.snapshot.get_mut().clusters[0].known = 5;
     let fleet: Arc<dyn Fleet> = Arc::new(still);
     for (deed, reason, follows) in
-        [("drain", "drained", "gets no request"), ("undrain", "undrained", "gets requests should it")]
+        [("drain", "drained", "and none if it joins"), ("undrain", "undrained", "but requests if it joins")]
     {
         let path = format!("/api/v1/clusters/web/backends/127.0.0.1:5/{deed}");
         let answer = send(&fleet, "POST", &path, &[]).await;
@@ -362,7 +362,7 @@ async fn throttling_is_told_with_its_verdict_and_what_would_have_been_enough() {
     let json = send(&fleet, "GET", "/api/v1/throttling", &[]).await.json();
     let cluster = &json["clusters"][0];
     assert_eq!((&cluster["cluster"], &cluster["verdict"]), (&json!("web"), &json!("as-intended")), "{json}");
-    assert!(cluster["meaning"].as_str().unwrap().starts_with("working as intended"));
+    assert!(cluster["meaning"].as_str().unwrap().starts_with("working as intended: "));
     assert_eq!(cluster["binding_signal"], json!("memory"));
     assert_eq!(cluster["signals"], json!({ "cpu": 0.75, "load-average": 0.5, "memory": 1.25 }));
     assert_eq!((&cluster["throttled_for_s"], &cluster["capacity_cpus"]), (&json!(30.0), &json!(2.0)));

@@ -24,7 +24,7 @@ pub(super) static BATCH: [Metric; 7] = [
         name: "batch_queued_requests",
         kind: MetricType::Gauge,
         labels: &["listener", "criticality"],
-        help: "Requests of batch work that wait for credit",
+        help: "Batch requests waiting for credit",
         fill: |s, out| {
             batches(s, |listener, batch| {
                 for (criticality, queued) in &batch.queued {
@@ -37,14 +37,14 @@ pub(super) static BATCH: [Metric; 7] = [
         name: "batch_active_requests",
         kind: MetricType::Gauge,
         labels: LISTENER,
-        help: "Requests of batch work that are at backends",
+        help: "Batch requests at backends",
         fill: |s, out| gauges(s, out, |batch| Some(f64::from(batch.active))),
     },
     Metric {
         name: "batch_credit",
         kind: MetricType::Gauge,
         labels: LISTENER,
-        help: "Requests of batch work that may be at backends now, from 1 to max_active",
+        help: "Batch requests allowed at backends now, from 1 to max_active",
         fill: |s, out| gauges(s, out, |batch| Some(batch.credit)),
     },
     Metric {
@@ -58,21 +58,21 @@ pub(super) static BATCH: [Metric; 7] = [
         name: "batch_utilization_ratio",
         kind: MetricType::Gauge,
         labels: LISTENER,
-        help: "Utilization of backends by which credit goes, a mean of their reports, each at most four times the target; nothing where they report none",
+        help: "Mean reported utilization of backends, which sets the credit; each counts at most as four times the target; no sample without reports",
         fill: |s, out| gauges(s, out, |batch| batch.utilization),
     },
     Metric {
         name: "batch_requeued_total",
         kind: MetricType::Counter,
         labels: LISTENER,
-        help: "Times that a request of batch work went back into the queue, as no backend took it",
+        help: "Times that a batch request returned to the queue because no backend accepted it",
         fill: |s, out| batches(s, |listener, batch| out.count(&[listener], batch.requeued)),
     },
     Metric {
         name: "batch_turned_away_total",
         kind: MetricType::Counter,
         labels: &["listener", "reason"],
-        help: "Requests of batch work that were answered without service: the queue was full, or they had waited as long as they may",
+        help: "Batch requests rejected because the queue was full, or expired in the queue",
         fill: |s, out| {
             batches(s, |listener, batch| {
                 batch.turned_away.iter().for_each(|(reason, count)| out.count(&[listener, reason], *count));

@@ -59,7 +59,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "admission_requests_total",
         kind: MetricType::Counter,
         labels: &["cluster", "criticality", "decision"],
-        help: "Requests by what the gate of a cluster with `inbound` decided: admitted, or why they were turned away",
+        help: "Decisions of the gate of a cluster with `inbound`: admitted, or the reason for shedding",
         fill: |s, out| {
             gates(s, |cluster, gate| {
                 for (criticality, decision, count) in &gate.decisions {
@@ -72,7 +72,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "customer_requests_total",
         kind: MetricType::Counter,
         labels: &["cluster", "customer", "decision"],
-        help: "Requests at the gate of a cluster with `inbound`, by customer and decision; customers that the file does not name are `other`",
+        help: "Decisions of the gate by customer; customers that the configuration does not name count as `other`",
         fill: |s, out| {
             gates(s, |cluster, gate| {
                 for (customer, decision, count) in &gate.customers {
@@ -85,7 +85,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "admission_cost_seconds_total",
         kind: MetricType::Counter,
         labels: &["cluster", "criticality", "decision"],
-        help: "CPU time that requests were expected to cost, by what the gate decided; in a dry run none that would have been turned away is admitted",
+        help: "Expected CPU cost of requests by the gate's decision; a dry run counts requests that it would shed as shed only",
         fill: |s, out| {
             accounts(s, |cluster, _, summary| {
                 for (criticality, class) in Criticality::ALL.into_iter().zip(&summary.total) {
@@ -102,7 +102,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "offered_cost_seconds_total",
         kind: MetricType::Counter,
         labels: &["cluster", "criticality"],
-        help: "CPU time that all requests were expected to cost that came to the gate of a cluster with `inbound`",
+        help: "Expected CPU cost of all requests that reached the gate of a cluster with `inbound`",
         fill: |s, out| {
             accounts(s, |cluster, _, summary| {
                 for (criticality, class) in Criticality::ALL.into_iter().zip(&summary.total) {
@@ -115,7 +115,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "retried_requests_total",
         kind: MetricType::Counter,
         labels: &["cluster", "criticality"],
-        help: "Requests at the gate of a cluster with `inbound` that had been tried before, as they say",
+        help: "Requests at the gate that say that they are retries",
         fill: |s, out| {
             accounts(s, |cluster, _, summary| {
                 for (criticality, class) in Criticality::ALL.into_iter().zip(&summary.total) {
@@ -128,7 +128,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "throttling_verdict",
         kind: MetricType::Gauge,
         labels: &["cluster", "verdict"],
-        help: "1 for what throttling at the gate of a cluster with `inbound` means, 0 for the others",
+        help: "1 for the verdict of the shedding report of a cluster with `inbound`, 0 for the others",
         fill: |s, out| {
             accounts(s, |cluster, _, summary| {
                 for verdict in Verdict::ALL {
@@ -141,7 +141,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "throttling_verdict_seconds",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "For how long it has meant that",
+        help: "Time since this verdict began",
         fill: |s, out| {
             accounts(s, |cluster, _, summary| out.gauge(&[cluster], summary.verdict_for.as_secs_f64()));
         },
@@ -150,7 +150,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "throttled_seconds",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "For how long the gate has turned requests away without a pause of five minutes, 0 while it does not",
+        help: "Time that the gate has been shedding without a pause of five minutes; 0 while it sheds nothing",
         fill: |s, out| {
             accounts(s, |cluster, _, summary| {
                 out.gauge(&[cluster], summary.throttled_for.unwrap_or_default().as_secs_f64());
@@ -161,35 +161,35 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "inbound_capacity_cpus",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "CPUs that the process can use that a cluster with `inbound` protects",
+        help: "CPUs that the protected process can use",
         fill: |s, out| accounts(s, |cluster, gate, _| out.gauge(&[cluster], gate.capacity)),
     },
     Metric {
         name: "inbound_enough_cpus",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "CPUs that would have been enough since the gate began to shed requests; no sample while it sheds none, or while it is not known: for the first ten minutes, and where users lost requests and it would be below the capacity",
+        help: "CPUs that would have been enough since shedding began; no sample while nothing is shed or the figure is not known, such as in the first ten minutes",
         fill: |s, out| accounts(s, |cluster, _, summary| out.gauge(&[cluster], summary.enough)),
     },
     Metric {
         name: "inbound_process_seen",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "1 while the process that a cluster with `inbound` protects can be seen",
+        help: "1 while the protected process is found and can be measured",
         fill: |s, out| gates(s, |cluster, gate| out.gauge(&[cluster], f64::from(u8::from(gate.cpus.is_some())))),
     },
     Metric {
         name: "inbound_process_cpus",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "CPUs that the process uses that a cluster with `inbound` protects, descendants included",
+        help: "CPU usage of the protected process and its children, in cores",
         fill: |s, out| gates(s, |cluster, gate| out.gauge(&[cluster], gate.cpus)),
     },
     Metric {
         name: "inbound_signal_load",
         kind: MetricType::Gauge,
         labels: &["cluster", "signal"],
-        help: "How loaded the process is that a cluster with `inbound` protects, 1 is as much as it can bear",
+        help: "Load of the protected process by signal; 1 is the most that it can bear",
         fill: |s, out| {
             gates(s, |cluster, gate| {
                 gate.loads.known().for_each(|(signal, load)| out.gauge(&[cluster, signal.name()], load));
@@ -200,7 +200,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "inbound_binding_signal",
         kind: MetricType::Gauge,
         labels: &["cluster", "signal"],
-        help: "1 for the signal by which the gate has turned requests away in the last second, 0 for the others",
+        help: "1 for the signal that caused shedding in the last second, 0 for the others",
         fill: |s, out| {
             gates(s, |cluster, gate| {
                 for signal in Signal::ALL {
@@ -214,7 +214,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "unserved_requests_total",
         kind: MetricType::Counter,
         labels: &["cluster", "reason"],
-        help: "Requests that no backend was asked for, as all were at their limit (saturated) or none was usable",
+        help: "Requests sent to no backend because all were at their limit (saturated) or none was usable (no-backend)",
         fill: |s, out| {
             clusters(s, |c| {
                 out.count(&[&c.name, "saturated"], c.saturated);
@@ -226,14 +226,14 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "preempted_requests_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
-        help: "Requests that ended because their client was slow while other requests waited for a backend",
+        help: "Requests ended because their client was slow while other requests waited for a slot",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.preempted)),
     },
     Metric {
         name: "throttled_requests_total",
         kind: MetricType::Counter,
         labels: &["cluster", "criticality"],
-        help: "Requests that were held back, nothing sent, as most as critical as they are turned away",
+        help: "Requests throttled before they were sent, because backends shed most requests of this criticality",
         fill: |s, out| {
             clusters(s, |c| {
                 c.throttled.iter().for_each(|(criticality, count)| out.count(&[&c.name, criticality.name()], *count));
@@ -244,7 +244,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "throttle_held_ratio",
         kind: MetricType::Gauge,
         labels: &["cluster", "criticality"],
-        help: "Share of the requests as critical as this that is held back now",
+        help: "Share of requests of this criticality that is throttled now",
         fill: |s, out| {
             clusters(s, |c| {
                 c.held.iter().for_each(|(criticality, share)| out.gauge(&[&c.name, criticality.name()], *share));
@@ -255,7 +255,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "spill_shed_requests_total",
         kind: MetricType::Counter,
         labels: &["cluster", "criticality"],
-        help: "Requests that no locality of the cluster had room for, nothing sent",
+        help: "Requests shed before they were sent, because no locality had headroom",
         fill: |s, out| {
             clusters(s, |c| {
                 c.no_room.iter().for_each(|(criticality, count)| out.count(&[&c.name, criticality.name()], *count));
@@ -266,63 +266,63 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "locality_requests_total",
         kind: MetricType::Counter,
         labels: LOCALITY,
-        help: "Attempts that were sent to a locality",
+        help: "Attempts sent to a locality",
         fill: |s, out| localities(s, |labels, l| out.count(&labels, l.requests)),
     },
     Metric {
         name: "locality_utilization_ratio",
         kind: MetricType::Gauge,
         labels: LOCALITY,
-        help: "Mean utilization of the healthy backends of a locality, by what they reported in the last seconds; each counts at most as full (1), or as twice the median where that is more",
+        help: "Mean utilization that healthy backends of a locality reported in the last seconds; each counts at most as 1, or as twice the median if that is more",
         fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.utilization)),
     },
     Metric {
         name: "locality_sent_qps",
         kind: MetricType::Gauge,
         labels: LOCALITY,
-        help: "Requests per second that a locality gets from this process, over the last seconds",
+        help: "Requests per second sent to a locality by this process in the last seconds",
         fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.rate)),
     },
     Metric {
         name: "locality_room_qps",
         kind: MetricType::Gauge,
         labels: LOCALITY,
-        help: "Requests per second that a locality can take from this process; no sample while nothing bounds them",
+        help: "Requests per second that a locality can take from this process; no sample without a bound",
         fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.room)),
     },
     Metric {
         name: "locality_drained",
         kind: MetricType::Gauge,
         labels: LOCALITY,
-        help: "1 while a locality gets nothing, as too few of its backends are healthy",
+        help: "1 while a locality gets no requests because too few of its backends are healthy",
         fill: |s, out| localities(s, |labels, l| out.gauge(&labels, f64::from(u8::from(l.is_drained)))),
     },
     Metric {
         name: "known_backends",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "Backends that the cluster has; with a subset, more than those that this process is connected to",
+        help: "Backends of the cluster, those outside the subset included",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.known as f64)),
     },
     Metric {
         name: "waiting_requests",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "Requests that wait now because all backends are at their limit of active requests",
+        help: "Requests waiting now because all backends are at their limit of active requests",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.waiting as f64)),
     },
     Metric {
         name: "flow_control_waits_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
-        help: "Requests that had to wait because all backends were at their limit of active requests",
+        help: "Requests that waited because all backends were at their limit of active requests",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.waited)),
     },
     Metric {
         name: "requests_total",
         kind: MetricType::Counter,
         labels: &["cluster", "backend", "result"],
-        help: "Attempts at backends by how they ended: class of status, or why there was no response",
+        help: "Attempts by result: the class of the status, or the reason for no response",
         fill: |s, out| {
             backends(s, |[cluster, backend], b| {
                 b.attempts.by_result().for_each(|(result, count)| out.count(&[cluster, backend, result], count));
@@ -333,14 +333,14 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "failures_total",
         kind: MetricType::Counter,
         labels: BACKEND,
-        help: "Requests that count as failed for balancing, gRPC status included",
+        help: "Requests that count as failures for load balancing, by HTTP or gRPC status",
         fill: |s, out| backends(s, |labels, b| out.count(&labels, b.failures)),
     },
     Metric {
         name: "further_attempts_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
-        help: "Attempts at another backend after one of which nothing was sent",
+        help: "Attempts at another backend after an attempt that sent nothing",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.further_attempts)),
     },
     Metric {
@@ -354,7 +354,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "retries_total",
         kind: MetricType::Counter,
         labels: &["cluster", "reason", "outcome"],
-        help: "Requests sent again after a backend had refused them, or may have seen them, by why and how that ended",
+        help: "Retries by reason and outcome",
         fill: |s, out| {
             clusters(s, |c| {
                 c.retries.iter().for_each(|(reason, outcome, count)| out.count(&[&c.name, reason, outcome], *count));
@@ -365,7 +365,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "retries_denied_total",
         kind: MetricType::Counter,
         labels: &["cluster", "reason"],
-        help: "Requests that a backend had refused, or that had failed, and that were not sent again, by why not",
+        help: "Failed requests that were not retried, by the reason against a retry",
         fill: |s, out| {
             clusters(s, |c| c.given_up.iter().for_each(|(reason, count)| out.count(&[&c.name, reason], *count)));
         },
@@ -374,49 +374,49 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "hedges_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
-        help: "Requests for which a second backend was chosen while the first was slow",
+        help: "Hedges: requests sent to a second backend while the first was slow",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges)),
     },
     Metric {
         name: "hedges_won_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
-        help: "Requests that the second backend answered while the first was out",
+        help: "Hedges that responded before the first backend",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges_won)),
     },
     Metric {
         name: "hedges_denied_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
-        help: "Requests slow enough for a second backend when the budget for retries was used up",
+        help: "Hedges denied because the retry budget was exhausted",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges_denied)),
     },
     Metric {
         name: "retry_budget_used_ratio",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "How much of the budget for retries is used up, 1 is all",
+        help: "Share of the retry budget in use; 1 is exhausted",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.retry_budget_used)),
     },
     Metric {
         name: "latency_seconds",
         kind: MetricType::Histogram,
         labels: CLUSTER,
-        help: "Time from all of a request (its last piece so far, on an open connection) to the head of its response",
+        help: "Time from the end of a request (the last part sent, while its body is open) to the head of its response",
         fill: |s, out| clusters(s, |c| out.histogram(&[&c.name], &c.latency)),
     },
     Metric {
         name: "in_flight_requests",
         kind: MetricType::Gauge,
         labels: BACKEND,
-        help: "Requests that a backend has now",
+        help: "Requests in flight at a backend",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, f64::from(b.in_flight))),
     },
     Metric {
         name: "backend_state",
         kind: MetricType::Gauge,
         labels: &["cluster", "backend", "state"],
-        help: "1 for the state that a backend is in, 0 for the others",
+        help: "1 for the state of a backend, 0 for the others",
         fill: |s, out| {
             backends(s, |[cluster, backend], b| {
                 for state in State::ALL {
@@ -429,7 +429,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "backend_transitions_total",
         kind: MetricType::Counter,
         labels: &["cluster", "state", "reason"],
-        help: "Changes of state of backends, by the state that they came into and why",
+        help: "State changes of backends by new state and reason",
         fill: |s, out| {
             clusters(s, |c| {
                 for t in &c.transitions {
@@ -442,63 +442,63 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "panics_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
-        help: "Times that too few backends were healthy, so that those ejected or failing their checks were chosen as well",
+        help: "Times that too few backends were healthy, so that unhealthy ones became usable too (panic threshold)",
         fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.panics)),
     },
     Metric {
         name: "backend_weight_ratio",
         kind: MetricType::Gauge,
         labels: BACKEND,
-        help: "Share of requests that the policy means a backend to get, relative to the mean",
+        help: "Share of requests that the policy intends for a backend, relative to the mean",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.weight)),
     },
     Metric {
         name: "backend_utilization_ratio",
         kind: MetricType::Gauge,
         labels: BACKEND,
-        help: "Utilization that a backend reports, 1 is full",
+        help: "Utilization reported by a backend; 1 is full",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.report.and_then(|r| r.load.utilization()))),
     },
     Metric {
         name: "backend_qps",
         kind: MetricType::Gauge,
         labels: BACKEND,
-        help: "Requests per second that a backend reports, all of its clients together",
+        help: "Requests per second reported by a backend, over all of its clients",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.report.map(|r| r.load.qps))),
     },
     Metric {
         name: "backend_eps",
         kind: MetricType::Gauge,
         labels: BACKEND,
-        help: "Failures per second that a backend reports, all of its clients together",
+        help: "Failures per second reported by a backend, over all of its clients",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.report.map(|r| r.load.eps))),
     },
     Metric {
         name: "backend_latency_seconds",
         kind: MetricType::Gauge,
         labels: BACKEND,
-        help: "Recent peak of the time from all of a request to the head of its response, fading by half in 7 s, as `peak-ewma` sees it",
+        help: "Recent peak latency of a backend, which decays by half in 7 s; used by `peak-ewma`",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.latency.map(|latency| latency.as_secs_f64()))),
     },
     Metric {
         name: "backend_error_ratio",
         kind: MetricType::Gauge,
         labels: BACKEND,
-        help: "Share of failures among the recent requests of a backend",
+        help: "Share of failures among recent requests to a backend",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.error_share)),
     },
     Metric {
         name: "utilization_max_over_mean_ratio",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "Spread: largest reported utilization of a healthy backend over the mean, 1 is even",
+        help: "Spread: largest reported utilization of a healthy backend divided by the mean; 1 is even",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).map(|spread| spread.max_over_mean))),
     },
     Metric {
         name: "utilization_max_over_min_ratio",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "Spread: largest reported utilization of a healthy backend over the smallest, 1 is even",
+        help: "Spread: largest reported utilization of a healthy backend divided by the smallest; 1 is even",
         fill: |s, out| {
             clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).and_then(|spread| spread.max_over_min)));
         },
@@ -507,42 +507,42 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         name: "utilization_waste_backends",
         kind: MetricType::Gauge,
         labels: CLUSTER,
-        help: "Waste: what all others could still do when the most loaded healthy backend is full, in backends",
+        help: "Waste: capacity unused by the others when the most loaded healthy backend is full, in backends",
         fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], utilization_spread(c).map(|spread| spread.waste))),
     },
     Metric {
         name: "load_reports_total",
         kind: MetricType::Counter,
         labels: BACKEND,
-        help: "Load reports read",
+        help: "Load reports received",
         fill: |s, out| backends(s, |labels, b| out.count(&labels, b.reports)),
     },
     Metric {
         name: "malformed_load_reports_total",
         kind: MetricType::Counter,
         labels: BACKEND,
-        help: "Load reports that could not be read, and were dropped",
+        help: "Malformed load reports, ignored",
         fill: |s, out| backends(s, |labels, b| out.count(&labels, b.malformed_reports)),
     },
     Metric {
         name: "backend_connections",
         kind: MetricType::Gauge,
         labels: BACKEND,
-        help: "Connections to a backend open now",
+        help: "Open connections to a backend",
         fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.connections as f64)),
     },
     Metric {
         name: "backend_connections_opened_total",
         kind: MetricType::Counter,
         labels: BACKEND,
-        help: "Connections to a backend opened",
+        help: "Connections opened to a backend",
         fill: |s, out| backends(s, |labels, b| out.count(&labels, b.connections_opened)),
     },
     Metric {
         name: "backend_connections_failed_total",
         kind: MetricType::Counter,
         labels: BACKEND,
-        help: "Connections to a backend that could not be opened",
+        help: "Failed attempts to connect to a backend",
         fill: |s, out| backends(s, |labels, b| out.count(&labels, b.connections_failed)),
     },
 ];

@@ -24,12 +24,12 @@ pub(super) fn get(admin: SocketAddr, path: &str) -> anyhow::Result<(u16, Value)>
     let asked = runtime.block_on(async { timeout(PATIENCE, fetch(admin, path)).await });
     let (status, body) = match asked {
         Ok(answer) => answer.with_context(|| {
-            format!("cannot ask the admin API at {admin}: is the proxy running, and is this where its [admin] listens? see --admin")
+            format!("cannot reach the admin API at {admin}\n  help: is the proxy running, and is this the address in its [admin]? see --admin")
         })?,
-        Err(_) => bail!("the admin API at {admin} has not answered within {PATIENCE:?}"),
+        Err(_) => bail!("no answer from the admin API at {admin} within {PATIENCE:?}"),
     };
     let json = serde_json::from_slice(&body)
-        .with_context(|| format!("what answers at {admin} is not the admin API of a plimsoll proxy"))?;
+        .with_context(|| format!("the server at {admin} is not the admin API of a plimsoll proxy"))?;
     Ok((status, json))
 }
 

@@ -1,6 +1,6 @@
-//! `plimsoll explain`: why a request was turned away, failed, was tried again, or went where it went.
+//! `plimsoll explain`: why a request was shed, failed, was retried, or went to its backend.
 //!
-//! Asks the admin API of a running proxy, and says for a person what that says for programs.
+//! Asks the admin API of a running proxy, and prints the answer for people.
 
 mod ask;
 mod tell;
@@ -16,7 +16,7 @@ use crate::units;
 
 /// Where the admin API of a proxy listens unless its config says otherwise.
 const ADMIN: &str = "127.0.0.1:9900";
-/// What fits on a screen.
+/// Lines that fit on a screen.
 const LAST: usize = 20;
 
 /// Arguments of `plimsoll explain`.
@@ -27,40 +27,40 @@ const LAST: usize = 20;
   plimsoll explain --reason overloaded --criticality critical
   plimsoll explain --outcome retried --json | jq .requests[].failed_attempts
 
-Remembered are all that were refused, failed or were tried again, and a sample of the others, as far back as there is \
-room: see [explain] in the configuration. `curl -s ADDR/api/v1/throttling` says whether throttling is as it should be.")]
+All requests that were refused, failed or retried are remembered, and a sample of the others: see [explain] in the \
+configuration. `curl -s ADDR/api/v1/throttling` has the shedding report, with a verdict.")]
 pub(crate) struct Args {
-    /// The request: its own x-request-id, or the one in the answer that it got
+    /// The request, by its x-request-id or by the one in its response
     #[arg(value_name = "ID", conflicts_with_all = ["outcome", "reason", "criticality", "customer", "cluster", "last"])]
     id: Option<String>,
-    /// Where the proxy's admin API listens, as IP:PORT or :PORT
+    /// Address of the proxy's admin API, as IP:PORT or :PORT
     #[arg(long, value_name = "ADDR", value_parser = units::local_address, default_value = ADMIN)]
     admin: SocketAddr,
-    /// Only those that ended so
+    /// Only requests with this outcome
     #[arg(long, value_parser = ["refused", "failed", "retried", "served"])]
     outcome: Option<String>,
-    /// Only those that were not served for this reason, such as `overloaded` or `no-backend`
+    /// Only requests with this reason, the word in the response, such as `overloaded` or `no-backend`
     #[arg(long)]
     reason: Option<String>,
-    /// Only those of this criticality
+    /// Only requests of this criticality
     #[arg(long, value_name = "LEVEL", value_parser = Criticality::ALL.map(Criticality::name))]
     criticality: Option<String>,
-    /// Only those of this customer
+    /// Only requests of this customer
     #[arg(long, value_name = "NAME")]
     customer: Option<String>,
-    /// Only those to this cluster
+    /// Only requests to this cluster
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// How many, the latest first
+    /// Number of requests, the latest first
     #[arg(long, value_name = "N", default_value_t = LAST)]
     last: usize,
-    /// Say it as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 impl Args {
-    /// What to ask the API for.
+    /// The path and query of the question.
     fn path(&self) -> String {
         if let Some(id) = &self.id {
             return format!("/api/v1/explain/{}", ask::escaped(id));
@@ -78,7 +78,7 @@ impl Args {
     }
 }
 
-/// Asks, and says what came back.
+/// Asks, and prints the answer.
 pub(crate) fn run(args: &Args) -> Outcome {
     let (status, answer) = ask::get(args.admin, &args.path())?;
     if status != 200 {
