@@ -46,7 +46,7 @@ async fn a_refusal_is_remembered_under_the_sender_s_own_id_without_its_query() {
     let answer = ask(&proxy, "/nowhere?token=secret", "x-request-id: mine-1\r\n").await;
     assert!(answer.status == 404 && answer.head.contains("x-request-id: mine-1\r\n"), "{}", answer.head);
     let known = explained(&proxy, "mine-1").unwrap();
-    assert_eq!((known.end.kind, known.end.reason), (Kind::Refused, Some("no-route")));
+    assert_eq!((known.end.kind, known.end.word()), (Kind::Refused, Some("no-route")));
     assert_eq!((known.path.as_str(), known.is_own_id, known.route.as_deref()), ("/nowhere", false, None));
 }
 
@@ -62,7 +62,7 @@ async fn a_method_of_any_length_is_refused_and_not_remembered_whole() {
     let answer = soon(two.send_request(request.body(Empty::new()).unwrap())).await.unwrap();
     let id = answer.headers()["x-request-id"].to_str().unwrap();
     let known = explained(&proxy, id).unwrap();
-    assert_eq!((answer.status(), known.end.reason), (StatusCode::NOT_IMPLEMENTED, Some("method-too-long")));
+    assert_eq!((answer.status(), known.end.word()), (StatusCode::NOT_IMPLEMENTED, Some("method-too-long")));
     assert_eq!((known.method.as_str(), backend.requests()), (&long[..64], 0));
 }
 
@@ -124,7 +124,7 @@ async fn a_backend_that_fails_is_remembered_and_what_is_off_is_not() {
     let on = proxy(&[backend.address], "[explain]\nsample = 0\n").await;
     assert_eq!(ask(&on, "/web", "x-request-id: f\r\n").await.status, 500);
     let known = explained(&on, "f").unwrap();
-    assert_eq!((known.end.kind, known.end.reason), (Kind::Failed, Some("answered-with-failure")));
+    assert_eq!((known.end.kind, known.end.word()), (Kind::Failed, Some("answered-with-failure")));
     let off = proxy(&[backend.address], "[explain]\nentries = \"off\"\n").await;
     ask(&off, "/web", "").await;
     let answer = ask(&off, "/nowhere", "").await;
@@ -141,7 +141,7 @@ async fn who_falls_into_a_black_hole_or_gets_the_route_s_own_answer_can_be_asked
     let mut client = Raw::to(address_of(&proxy, "main")).await;
     client.send("GET /hole HTTP/1.1\r\nhost: a\r\nx-request-id: h\r\n\r\n").await;
     assert_eq!(client.rest().await, "");
-    let end = |id| explained(&proxy, id).map(|known| (known.end.status, known.end.reason));
+    let end = |id| explained(&proxy, id).map(|known| (known.end.status, known.end.word()));
     assert_eq!(end("g"), Some((Some(StatusCode::GONE), Some("route-answer"))));
     assert_eq!(end("h"), Some((None, Some("black-hole"))));
 }

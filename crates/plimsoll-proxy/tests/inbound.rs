@@ -152,7 +152,7 @@ async fn who_is_turned_away_is_told_by_what_to_ask_why() {
     let known = proxy.explanations();
     let explained = known.iter().find(|known| known.id.as_str() == id).expect("is remembered");
     assert!(explained.is_own_id);
-    assert_eq!((explained.end.kind, explained.end.reason), (Kind::Refused, Some("overloaded")));
+    assert_eq!((explained.end.kind, explained.end.word()), (Kind::Refused, Some("overloaded")));
     let criticality = explained.criticality.expect("is known");
     assert_eq!((criticality.level, criticality.from), (Criticality::Sheddable, Origin::Claimed(Claim::Header)));
     let gate = explained.gate.expect("was asked");

@@ -106,7 +106,7 @@ fn explanation(known: &Known, now: Instant) -> Explanation {
         failed_attempts: known.failed.iter().map(attempt).collect(),
         outcome: known.end.kind.name(),
         status: known.end.status.map(|status| status.as_u16()),
-        reason: known.end.reason.map(|reason| reason.word),
+        reason: known.end.word(),
         cause: known.end.reason.and_then(|reason| reason.cause),
         backend: known.end.backend,
         // Known of the backend, not of the request.

@@ -119,6 +119,14 @@ pub struct End {
     pub backend: Option<SocketAddr>,
 }
 
+impl End {
+    /// The word in the response for why the request was not served; `None` if it was.
+    #[must_use]
+    pub fn word(&self) -> Option<&'static str> {
+        self.reason.map(|reason| reason.word)
+    }
+}
+
 /// How a request ended, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
