@@ -57,7 +57,7 @@ pub struct Share {
     pub quota: Quota,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     key: u64,
     name: Label,
@@ -72,6 +72,19 @@ struct Entry {
 }
 
 impl Entry {
+    /// An entry that no customer or route has.
+    fn empty() -> Self {
+        Self {
+            key: 0,
+            name: Label::default(),
+            at: Timestamp::default(),
+            rank: 0.0,
+            counts: [0.0; 3],
+            shed: [0.0; Cause::ALL.len()],
+            quota: Quota::UNLIMITED,
+        }
+    }
+
     fn rank(&self, now: Timestamp) -> f64 {
         if self.rank == 0.0 { 0.0 } else { self.rank * decay::remaining(now, self.at, HALF_LIFE) }
     }
@@ -94,7 +107,7 @@ pub(super) struct Heavy {
 
 impl Heavy {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { sets: alloc::vec![[Entry::default(); WAYS]; SETS].into(), begun: now }
+        Self { sets: alloc::vec![[Entry::empty(); WAYS]; SETS].into(), begun: now }
     }
 
     /// A request of this expected cost was admitted, or shed for this cause.
@@ -106,7 +119,7 @@ impl Heavy {
         entry.fade(now);
         if known.is_none() {
             *entry =
-                Entry { key: who.key, name: Label::of(who.name), rank: entry.rank, at: entry.at, ..Entry::default() };
+                Entry { key: who.key, name: Label::of(who.name), rank: entry.rank, at: entry.at, ..Entry::empty() };
         }
         // One that costs nothing has a place all the same.
         entry.rank += cost.max(f64::MIN_POSITIVE);
