@@ -9,6 +9,7 @@ use plimsoll_proxy::Sockets;
 use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, socket_acceptconn, socket_reuseport};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socket_with};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::fleet::ProxyFleet;
 
@@ -27,6 +28,8 @@ struct Open {
     socket: TcpListener,
     /// Ends the serving when dropped.
     _until: oneshot::Sender<()>,
+    /// Ends once the requests that came before are answered.
+    serving: JoinHandle<()>,
 }
 
 /// A port that is bound and not yet served, and may not listen yet.
@@ -151,7 +154,7 @@ impl Admin {
     pub(super) fn go(&mut self, plan: Move, fleet: &Arc<ProxyFleet>) -> io::Result<()> {
         match plan {
             Move::Stay => {}
-            Move::Close => self.close(),
+            Move::Close => drop(self.close()),
             Move::To(bound) => {
                 bound.listen(self.0.as_ref().map(|open| &open.socket))?;
                 let Bound { address, socket } = bound;
@@ -160,21 +163,27 @@ impl Admin {
                 tracing::info!(address = %listener.local_addr()?, "admin listening");
                 let (until, closed) = oneshot::channel::<()>();
                 let fleet = Arc::clone(fleet);
-                tokio::spawn(async move {
+                let serving = tokio::spawn(async move {
                     let closed = async {
                         let _ = closed.await;
                     };
                     plimsoll_admin::serve(listener, fleet, closed).await;
                 });
-                self.0 = Some(Open { address, socket: copy, _until: until });
+                self.0 = Some(Open { address, socket: copy, _until: until, serving });
             }
         }
         Ok(())
     }
 
-    /// Listens no more.
-    pub(super) fn close(&mut self) {
-        self.0 = None;
+    /// Listens no more. The future completes when the requests that came before are answered.
+    pub(super) fn close(&mut self) -> impl Future<Output = ()> + use<> {
+        let serving = self.0.take().map(|open| open.serving);
+        async move {
+            if let Some(serving) = serving {
+                // It fails when the runtime ends, and then there is nothing to wait for.
+                let _ = serving.await;
+            }
+        }
     }
 
     /// A copy of its socket, for a successor.
@@ -185,6 +194,8 @@ impl Admin {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use tokio::net::TcpStream;
 
     use super::*;
@@ -195,7 +206,24 @@ mod tests {
 
     fn open(socket: TcpListener) -> Admin {
         let address = socket.local_addr().unwrap();
-        Admin(Some(Open { address, socket, _until: oneshot::channel().0 }))
+        Admin(Some(Open { address, socket, _until: oneshot::channel().0, serving: tokio::spawn(async {}) }))
+    }
+
+    #[tokio::test]
+    async fn close_completes_when_the_requests_before_it_are_answered() {
+        let mut admin = open(TcpListener::bind("127.0.0.1:0").unwrap());
+        let (answer, answered) = oneshot::channel::<()>();
+        admin.0.as_mut().unwrap().serving = tokio::spawn(async move {
+            let _ = answered.await;
+        });
+        let mut closed = pin!(admin.close());
+        tokio::select! {
+            biased;
+            () = &mut closed => panic!("a request is not answered yet"),
+            () = tokio::task::yield_now() => {}
+        }
+        answer.send(()).unwrap();
+        closed.await;
     }
 
     #[tokio::test]

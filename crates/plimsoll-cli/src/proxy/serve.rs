@@ -219,10 +219,11 @@ impl Server {
 
     /// Ends once the clients have gone to the successor; drains when told to end before.
     async fn leave(&mut self, signals: &mut Signals) -> Verdict {
-        // Whoever asks from now on is answered by the successor.
-        self.admin.close();
+        // The successor answers from now on. Requests that came before are answered here: the one for the upgrade is
+        // among them, and an idle proxy has left before the answer is written.
+        let answered = self.admin.close();
         tokio::select! {
-            () = self.proxy.leave_to_successor() => {
+            ((), ()) = async { tokio::join!(self.proxy.leave_to_successor(), answered) } => {
                 tracing::info!("ended after the handover");
                 Verdict::Good
             }
