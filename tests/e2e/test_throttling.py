@@ -112,7 +112,7 @@ def test_attempts_at_backends_that_are_away_are_explained(fleet: Fleet) -> None:
     assert requests, explain(proxy).stdout
     (attempt,) = requests[-1]["failed_attempts"]
     assert (attempt["backend"], requests[-1]["backend"]) == (backends[0].address, backends[1].address)
-    assert "retried elsewhere" in explain(proxy, requests[-1]["id"]).stdout
+    assert "sent to another backend" in explain(proxy, requests[-1]["id"]).stdout
 
 
 def test_reason_in_a_response_finds_the_request_in_explain(fleet: Fleet) -> None:

@@ -26,7 +26,7 @@ pub(super) fn list(requests: &[Value], remembered: &[Value]) -> String {
             request["reason"].as_str().unwrap_or("-"),
             text(request, "method"),
             text(request, "path"),
-            request["customer"].as_str().map(|name| format!("  of {name}")).unwrap_or_default(),
+            request["customer"].as_str().map(|name| format!("  customer {name}")).unwrap_or_default(),
         );
     }
     let reach: Vec<String> = remembered
@@ -37,8 +37,8 @@ pub(super) fn list(requests: &[Value], remembered: &[Value]) -> String {
         })
         .collect();
     let _ = match (requests.is_empty(), reach.is_empty()) {
-        (_, true) => writeln!(out, "nothing is remembered yet"),
-        (true, false) => writeln!(out, "none of those that are remembered: {}", reach.join(", ")),
+        (_, true) => writeln!(out, "no requests are remembered yet"),
+        (true, false) => writeln!(out, "no match; remembered: {}", reach.join(", ")),
         (false, false) => writeln!(out, "\nremembered: {}", reach.join(", ")),
     };
     out
@@ -58,19 +58,19 @@ pub(super) fn whole(request: &Value) -> String {
     let mut line = |name: &str, what: String| {
         let _ = writeln!(out, "  {name:<12}{what}");
     };
-    let own = if request["id_is_own"] == true { " (given by the proxy)" } else { "" };
+    let own = if request["id_is_own"] == true { " (id from the proxy)" } else { "" };
     let came = format!("{} {}, from {}", text(request, "method"), text(request, "path"), text(request, "client"));
     line("request", came);
     line("listener", text(request, "listener").to_owned());
     match (request["route"].as_str(), request["cluster"].as_str()) {
         (Some(route), Some(cluster)) => line("route", format!("{route} -> cluster {cluster}")),
-        _ => line("route", "none: it came to no route".to_owned()),
+        _ => line("route", "none".to_owned()),
     }
     let criticality = &request["criticality"];
     if !criticality.is_null() {
         let malformed = match criticality["malformed_values"].as_u64() {
             None | Some(0) => String::new(),
-            Some(count) => format!("; {count} of its values could not be read"),
+            Some(count) => format!("; malformed header values: {count}"),
         };
         line("criticality", format!("{}: {}{malformed}", text(criticality, "level"), text(criticality, "why")));
     }
@@ -89,18 +89,18 @@ pub(super) fn whole(request: &Value) -> String {
     let backend = request["backend"].as_str().map(|it| format!(", backend {it}{locality}")).unwrap_or_default();
     let status = request["status"].as_u64().map(|status| format!(" with {status}")).unwrap_or_default();
     let outcome = text(request, "outcome");
-    line("outcome", format!("{outcome}{status}{reason}{backend}, {} ms after it came", request["took_ms"]));
+    line("outcome", format!("{outcome}{status}{reason}{backend}, after {} ms", request["took_ms"]));
     format!("{}{own}, {} ago\n{out}", text(request, "id"), span(&request["ago_s"]))
 }
 
 fn gate(gate: &Value) -> String {
     if gate.is_null() {
-        return "not asked: the cluster has none, the route is exempt, or it came to neither".to_owned();
+        return "not asked: the cluster has no gate, the route is exempt, or the request was refused before".to_owned();
     }
-    let dry_run = if gate["dry_run"] == true { " (dry run: let in all the same)" } else { "" };
+    let dry_run = if gate["dry_run"] == true { " (dry run: admitted)" } else { "" };
     let (decision, pressure) = (text(gate, "decision"), text(gate, "pressure"));
     format!(
-        "{decision}{dry_run}{}; expected to cost {} ms of CPU, pressure {pressure}",
+        "{decision}{dry_run}{}; expected cost {} ms of CPU, pressure {pressure}",
         quota(gate),
         gate["expected_cost_ms"]
     )
@@ -150,14 +150,14 @@ mod tests {
     #[test]
     fn a_request_is_told_step_by_step() {
         let expected = "\
-1f3a9c4e77b2d015 (given by the proxy), 12.3 s ago
+1f3a9c4e77b2d015 (id from the proxy), 12.3 s ago
   request     GET /search, from 10.0.0.9:4711
   listener    public
   route       / -> cluster web
-  criticality sheddable: claimed in x-criticality; 1 of its values could not be read
+  criticality sheddable: claimed in x-criticality; malformed header values: 1
   customer    ann
-  gate        overloaded; expected to cost 2.5 ms of CPU, pressure severe
-  outcome     refused with 503, overloaded, 0.08 ms after it came
+  gate        overloaded; expected cost 2.5 ms of CPU, pressure severe
+  outcome     refused with 503, overloaded, after 0.08 ms
 ";
         assert_eq!(whole(&refused()), expected);
     }
@@ -169,7 +169,8 @@ mod tests {
             "decision": "quota", "dry_run": false, "expected_cost_ms": 2.5, "pressure": "none",
             "hard_limit_cpus": 0.1, "customer_used_cpus": 0.0985, "customer_debt_cpu_s": 0.0,
         });
-        let line = "  gate        quota: the customer uses 0.0985 of 0.1 CPUs; expected to cost 2.5 ms of CPU, pressure none\n";
+        let line =
+            "  gate        quota: the customer uses 0.0985 of 0.1 CPUs; expected cost 2.5 ms of CPU, pressure none\n";
         assert!(whole(&request).contains(line), "{}", whole(&request));
         request["gate"]["customer_debt_cpu_s"] = json!(3.5);
         let line = "quota: the customer uses 0.0985 of 0.1 CPUs and owes 3.5 CPU-seconds for earlier requests; ";
@@ -208,9 +209,9 @@ mod tests {
     fn a_list_says_how_far_back_it_reaches() {
         let remembered = [json!({ "outcome": "refused", "requests": 7, "reaches_back_s": 300.0 })];
         let told = list(&[refused()], &remembered);
-        assert!(told.lines().nth(1).is_some_and(|line| line.ends_with("GET /search  of ann")), "{told}");
+        assert!(told.lines().nth(1).is_some_and(|line| line.ends_with("GET /search  customer ann")), "{told}");
         assert!(told.ends_with("remembered: 7 refused (back to 5 min ago)\n"), "{told}");
-        assert_eq!(list(&[], &[]), "nothing is remembered yet\n");
-        assert!(list(&[], &remembered).starts_with("none of those that are remembered: 7 refused"));
+        assert_eq!(list(&[], &[]), "no requests are remembered yet\n");
+        assert!(list(&[], &remembered).starts_with("no match; remembered: 7 refused"));
     }
 }
