@@ -47,7 +47,7 @@ impl Stage {
         match self {
             Self::RoundRobin => "the same number of requests for each backend",
             Self::Weighted => "the same CPU load for each backend",
-            Self::OverloadUnprotected => "three times the capacity, first come first served",
+            Self::OverloadUnprotected => "three times the capacity, no shedding",
             Self::Overload => "three times the capacity, least important shed first",
         }
     }
@@ -57,7 +57,7 @@ impl Stage {
         match self {
             Self::RoundRobin => "the CPU column: the slow backends run hot",
             Self::Weighted => "the CPU column: all backends are equally busy",
-            Self::OverloadUnprotected => "the column in time: nobody is served in time",
+            Self::OverloadUnprotected => "the column in time: hardly any request is",
             Self::Overload => "the column in time: the most important requests are served",
         }
     }

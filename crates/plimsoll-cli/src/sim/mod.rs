@@ -21,12 +21,12 @@ use crate::output::outln;
     arg_required_else_help = true,
     after_help = "Examples:
   plimsoll sim list                              the built-in scenarios
-  plimsoll sim run two-speeds                    results by phase and arm, and checks
+  plimsoll sim run two-speeds                    results and checks
   plimsoll sim run two-speeds --all              every metric with its unit
   plimsoll sim run mine.toml --seeds 10          your own file, with ten seeds
   plimsoll sim run two-speeds --json             every metric as JSON
   plimsoll sim check mine.toml                   all problems of a file at once
-  plimsoll sim report --out report               all results and figures on one page
+  plimsoll sim report --out report               results and figures on a page
 
 A run exits with 1 when a check fails. A run depends on its file and its seed alone: the same bytes come out on any \
 number of threads."
