@@ -88,4 +88,13 @@ def test_a_process_that_starts_anew_is_found_by_its_file(fleet: Fleet) -> None:
     wait_until("the process is gone", lambda: not is_seen(proxy))
     note_pid(fleet.again(backend), fleet.directory)
     wait_until("the new one is seen", lambda: is_seen(proxy))
-    assert "process not found" in proxy.output()
+    assert "process lost: requests are admitted by" in proxy.output()
+
+
+def test_missing_process_is_named_in_the_log_at_start(fleet: Fleet) -> None:
+    missing = fleet.directory / "missing.pid"
+    inbound = f'[clusters.main.inbound]\npid_file = "{missing}"\n'
+    proxy = fleet.proxy([fleet.backend(*COST).address], further=inbound)
+    wait_until("the process is named", lambda: "process not found" in proxy.output())
+    (line,) = (line for line in proxy.output().splitlines() if "process not found" in line)
+    assert str(missing) in line and "correct pid_file" in line, line

@@ -379,7 +379,7 @@ def test_difference_is_told_before_a_reload_and_logged_after(fleet: Fleet) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"listener 127.0.0.1:{proxy.port}: max_connections 10000 -> 500: open connections stay" in done.stdout
     assert f"cluster main: backend {backends[1].address} removed" in done.stdout
-    assert "a reload brings all of it into force" in done.stdout
+    assert "a reload applies all of it" in done.stdout
     proxy.signal(signal.SIGHUP)
     wait_until("the admin port has moved", lambda: accepts(admin_port))
     wait_until("the old one is closed", lambda: not accepts(int(proxy.admin.url.rpartition(":")[2])))

@@ -1,7 +1,8 @@
-//! `plimsoll check`: all problems of a config at once, each with its place and what to do about it; or what a reload of it
-//! would change.
+//! `plimsoll check`: lists all problems of a config, each with its place and its help, or the changes that a reload of it
+//! would make.
 //!
-//! Says the same wherever it is run: it reads files and asks neither the network nor the machine.
+//! Problems are the same on every machine: only the files that the config names are read, never the
+//! network. What this machine lacks, such as a pid file, is a warning.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,13 +18,13 @@ const STDIN: &str = "stdin";
 /// Arguments of `plimsoll check`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  plimsoll check -c plimsoll.toml                   all that is wrong with it
+  plimsoll check -c plimsoll.toml                   all its problems
   plimsoll check -c plimsoll.toml --print           every default written out
   plimsoll check -c plimsoll.toml --diff old.toml   what a reload would do
   envsubst < web.toml.in | plimsoll check -c -      a config from a pipe
 
-Exits with 1 if anything is wrong. With --diff it says what a proxy that runs by old.toml would do about plimsoll.toml on \
-SIGHUP, and exits with 1 if a change needs a restart.")]
+Exits with 1 if there is a problem. With --diff it lists the changes that SIGHUP would make to a proxy that runs old.toml, \
+and exits with 1 if one needs a restart.")]
 pub(crate) struct Args {
     /// The config to check; - for stdin
     #[arg(short, long, value_name = "FILE")]
@@ -34,10 +35,10 @@ pub(crate) struct Args {
     /// Print the effective config with every default, as TOML, on stdout
     #[arg(long, conflicts_with = "diff")]
     print: bool,
-    /// Say what is different from this config, and what a reload does about it
+    /// List the changes from this config, and the effect of each on a reload
     #[arg(long, value_name = "OLD")]
     diff: Option<PathBuf>,
-    /// Say it as JSON
+    /// Print the list as JSON
     #[arg(long, requires = "diff")]
     json: bool,
 }
@@ -116,7 +117,7 @@ fn diff(changes: &[Change], json: bool) -> anyhow::Result<Verdict> {
         }
         match (changes.len(), restarts) {
             (0, _) => outln!("nothing changes")?,
-            (_, 0) => outln!("\na reload brings all of it into force")?,
+            (_, 0) => outln!("\na reload applies all of it")?,
             (all, _) => outln!("\na reload is not enough: {restarts} of {all} need a restart")?,
         }
     }

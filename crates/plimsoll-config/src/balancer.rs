@@ -162,7 +162,7 @@ pub fn check_balancer(checker: &mut Checker<'_>, path: &str, balancer: &mut Bala
         );
     }
     if balancer.slow_start.floor == Ratio::ZERO {
-        let reason = "a backend without any request never warms up";
+        let reason = "a backend without requests never warms up";
         checker.report(format!("{path}.slow_start.floor"), reason, "write a share above 0, such as \"10%\"");
     }
     feedback(checker, &weighted_table, &mut balancer.weighted);

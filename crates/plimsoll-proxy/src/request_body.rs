@@ -55,9 +55,9 @@ pub(crate) enum RequestBodyError {
 impl fmt::Display for RequestBodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLong => f.write_str("the body of the request is longer than this listener allows"),
-            Self::TooSlow => f.write_str("the client sent too little of the request's body for too long"),
-            Self::CutOff => f.write_str("the client gave the request up in the middle of its body"),
+            Self::TooLong => f.write_str("the request body is longer than this listener allows"),
+            Self::TooSlow => f.write_str("the request body was too slow"),
+            Self::CutOff => f.write_str("the client abandoned the request body"),
             Self::Malformed(fault) => fault.fmt(f),
         }
     }

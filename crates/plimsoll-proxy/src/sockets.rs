@@ -77,7 +77,7 @@ pub(crate) struct Taken;
 
 impl std::fmt::Display for Taken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("another process listens there, and would get a part of the connections")
+        f.write_str("another process listens there, and would share the connections")
     }
 }
 

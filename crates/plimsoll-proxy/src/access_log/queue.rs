@@ -50,10 +50,7 @@ impl Queue {
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             // Said here, as a writer whose pipe nobody reads is stuck where it writes.
             if self.may_say() {
-                tracing::warn!(
-                    dropped,
-                    "lines of the access log are dropped: they come faster than they can be written"
-                );
+                tracing::warn!(dropped, "access log too slow: lines dropped");
             }
             return;
         }

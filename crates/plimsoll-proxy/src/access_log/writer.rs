@@ -44,7 +44,7 @@ impl Output {
 fn append(path: &Path) -> io::Result<File> {
     // To open one waits until somebody reads it, which would hold up a reload.
     if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe, which \"stdout\" may be, but no file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe, not a file"));
     }
     OpenOptions::new().append(true).create(true).open(path)
 }
@@ -166,14 +166,14 @@ impl Trouble {
             tracing::error!(
                 %error,
                 dropped = queue.dropped(),
-                "the access log cannot be written: lines wait, and are dropped when they are too many"
+                "access log cannot be written: lines wait, then are dropped"
             );
         }
     }
 
     fn succeeded(&mut self, queue: &Queue) {
         if std::mem::take(&mut self.said) {
-            tracing::info!(dropped = queue.dropped(), "the access log is written again");
+            tracing::info!(dropped = queue.dropped(), "access log written again");
         }
     }
 
@@ -191,7 +191,7 @@ impl Trouble {
 
     fn reopened(&mut self, path: &Path) {
         if std::mem::take(&mut self.said_stale) {
-            tracing::info!(path = %path.display(), "the access log is opened again");
+            tracing::info!(path = %path.display(), "access log reopened");
         }
     }
 }

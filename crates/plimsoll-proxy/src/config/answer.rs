@@ -38,7 +38,7 @@ impl Answer {
     /// Reports what its settings, those at `path`, cannot be together.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
         if self.body.is_some() && self.file.is_some() {
-            checker.report(format!("{path}.file"), "the body is given by body already", "remove one of them");
+            checker.report(format!("{path}.file"), "the answer has a body already", "remove one of them");
         }
         let has_none = |status: StatusCode| {
             [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status)

@@ -26,7 +26,7 @@ impl Table for Batch {
 
 values! {
     TargetUtilization: |v| {
-        let flaw = || Flaw::new("is no utilization to stay at", "write a number above 0, at most 1, such as 0.7");
+        let flaw = || Flaw::new("is not a target utilization", "write a number above 0, at most 1, such as 0.7");
         number(v).and_then(batch::Target::new).map(Self).ok_or_else(flaw)
     }, |target| format!("{:?}", target.0.as_f64());
 }

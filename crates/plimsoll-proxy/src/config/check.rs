@@ -28,8 +28,7 @@ const NAME_HELP: &str = "use letters, digits, \"-\", \"_\" and \".\": the name s
 const INBOUND_HELP: &str = "add [clusters.NAME.inbound] with pid_file = \"/run/app.pid\", or remove it";
 
 /// Help where no listener names the header of customers.
-const CUSTOMER_HEADER_HELP: &str =
-    "add customer_header = \"x-customer\" to a listener whose senders are trusted with it";
+const CUSTOMER_HEADER_HELP: &str = "add customer_header = \"x-customer\" to a listener that only trusted clients reach";
 
 /// Help where no gate or route uses customers.
 const CUSTOMERS_HELP: &str =
@@ -88,10 +87,10 @@ impl Rules<'_> {
                         self.report(
                             format!("clusters.{name}.backends[{k}]"),
                             format!(
-                                "{} is the listener \"{}\", whose requests come here",
+                                "{} is the listener \"{}\", so its requests would loop",
                                 backend.address, listener.name
                             ),
-                            "write the address of the service, not that of the proxy",
+                            "write the address of the service, not of the proxy",
                         );
                     }
                 }
@@ -112,9 +111,9 @@ impl Rules<'_> {
                 self.report(&path, flaw.reason, flaw.help);
             }
             if !has_gate {
-                self.report(path, "is not looked at: no cluster has a gate, which is who keeps limits", INBOUND_HELP);
+                self.report(path, "has no effect: limits need a cluster with inbound", INBOUND_HELP);
             } else if !are_named {
-                let reason = "is not looked at: no listener is told how requests name their customer";
+                let reason = "has no effect: no listener has a customer_header";
                 self.report(path, reason, CUSTOMER_HEADER_HELP);
             }
         }
@@ -160,16 +159,16 @@ impl Rules<'_> {
                 self.report(format!("{path}.address"), reason, "choose another port here or for admin.listen");
             }
             if listener.proxy_protocol.is_some() && listener.trusted_proxies.is_empty() {
-                let reason = "nobody is trusted to say who a client is, so every connection would be closed";
-                let help = "add trusted_proxies = [\"10.0.0.0/8\"], with the addresses of the balancers in front";
+                let reason = "no proxy is trusted, so every connection would be closed";
+                let help = "add trusted_proxies = [\"10.0.0.0/8\"], the addresses of the load balancers in front";
                 self.report(format!("{path}.proxy_protocol"), reason, help);
             }
             if listener.cohort_header.is_some() && !cohort_header_matters(raw, listener) {
-                let reason = "is not looked at: none of the clusters that its routes lead to has a gate";
+                let reason = "has no effect: no cluster of its routes has inbound";
                 self.report(format!("{path}.cohort_header"), reason, INBOUND_HELP);
             }
             if listener.customer_header.is_some() && !customer_header_matters(raw, listener) {
-                let reason = "is not looked at: none of its routes lists customers or keeps answers, and none of their clusters has a gate";
+                let reason = "has no effect: none of its routes has customers or max_stale, and no cluster of theirs has inbound";
                 self.report(format!("{path}.customer_header"), reason, CUSTOMERS_HELP);
             }
             if listener.batch.is_some()
@@ -179,14 +178,12 @@ impl Rules<'_> {
                         raw.clusters.get(name).is_some_and(|cluster| cluster.inbound.is_some()).then_some(name)
                     })
             {
-                let reason = format!(
-                    "the gate of cluster \"{cluster}\" (inbound) would turn requests away before they could wait"
-                );
+                let reason = format!("inbound of cluster \"{cluster}\" would shed requests before they could wait");
                 let help = "route its requests to a cluster without inbound, or remove it";
                 self.report(format!("{path}.batch"), reason, help);
             }
             if listener.max_header_size < LEAST_MAX_HEADER_SIZE {
-                let reason = "is too small for the heads of ordinary requests";
+                let reason = "is too small for ordinary requests";
                 self.report(format!("{path}.max_header_size"), reason, "write at least \"8KiB\"");
             }
             if names_are_known
@@ -221,7 +218,7 @@ impl Rules<'_> {
             && route.exempt
             && raw.clusters.get(name).is_some_and(|cluster| cluster.inbound.is_none())
         {
-            let reason = format!("cluster \"{name}\" turns nobody away from whom this could be exempt");
+            let reason = format!("has no effect: cluster \"{name}\" has no inbound, so it sheds nothing");
             self.report(format!("{path}.exempt"), reason, INBOUND_HELP);
         }
         for (k, customer) in route.customers.iter().enumerate() {
@@ -232,7 +229,7 @@ impl Rules<'_> {
         }
         let mut listeners = raw.listeners.iter().filter(|listener| route.applies_to(&listener.name));
         if !route.customers.is_empty() && !listeners.any(|listener| listener.customer_header.is_some()) {
-            let reason = "no listener of this route is told how requests name their customer";
+            let reason = "no listener of this route has a customer_header";
             self.report(format!("{path}.customers"), reason, CUSTOMER_HEADER_HELP);
         }
         let asks = |listener: &&Listener| {
@@ -245,7 +242,7 @@ impl Rules<'_> {
             self.report(format!("{path}.client_names"), reason, help);
         }
         if let Some(j) = shadowing(raw, i, route) {
-            let reason = format!("no request gets here: routes[{j}] takes all for {route}");
+            let reason = format!("no request gets here: routes[{j}] takes all requests for {route}");
             self.report(path, reason, "give it another host, path_prefix or methods, or remove it");
         }
     }
@@ -287,7 +284,7 @@ impl Rules<'_> {
                     ("degraded", route.degraded.is_some()),
                 ];
                 for (key, _) in of_clusters.into_iter().filter(|(_, is_there)| *is_there && !named.is_empty()) {
-                    let reason = "is not looked at: the route asks no cluster";
+                    let reason = "has no effect: the route leads to no cluster";
                     self.report(format!("{path}.{key}"), reason, "remove it");
                 }
             }
@@ -339,7 +336,7 @@ impl Rules<'_> {
         }
         if cluster.proxy_protocol.is_some() && cluster.requests.protocol != Protocol::Http1 {
             if self.checker.is_set(&format!("{path}.protocol")) {
-                let reason = "a connection that names its client cannot be shared, as those of HTTP/2 are";
+                let reason = "needs HTTP/1: connections of HTTP/2 are shared by clients";
                 let help = "write protocol = \"http1\" in the cluster, or remove this";
                 self.report(format!("{path}.proxy_protocol"), reason, help);
             } else {
@@ -356,11 +353,11 @@ impl Rules<'_> {
         if let (Some(index), Some(count)) = (identity.index, identity.count)
             && index >= count.get()
         {
-            let reason = format!("{index} is no number of one of {count} clients");
+            let reason = format!("{index} is out of range for {count} clients");
             self.report("client.index", reason, format!("number them from 0 to {}", count.get() - 1));
         }
         if identity.id.as_ref().is_some_and(String::is_empty) {
-            self.report("client.id", "is empty", "write a name that no other client has, or leave it out");
+            self.report("client.id", "is empty", "write a name unique among the clients, or remove it");
         }
     }
 
@@ -370,17 +367,17 @@ impl Rules<'_> {
         let Some(size) = cluster.subset.size else {
             if cluster.subset.algorithm.is_some() && !self.checker.is_set(&format!("{path}.size")) {
                 let help = format!("add size = {}, or remove it", SubsetConfig::DEFAULT_SIZE);
-                self.report(format!("{path}.algorithm"), "is not looked at while there is no size", help);
+                self.report(format!("{path}.algorithm"), "has no effect without size", help);
             }
             return;
         };
         let algorithm = cluster.subset.algorithm(identity);
         if algorithm == Algorithm::Ledger {
-            let reason = "needs a coordinator that assigns backends, and there is none to name yet";
+            let reason = "needs a coordinator, which the configuration cannot name yet";
             let help = "write \"rocksteadier\", or \"deterministic\" where balance matters more than churn";
             self.report(format!("{path}.algorithm"), reason, help);
         } else if algorithm.needs_client_index() && identity.index.is_none() && self.checker.is_readable("client") {
-            let reason = format!("{algorithm} needs this proxy's number among all that send to the cluster");
+            let reason = format!("{algorithm} needs this proxy's index among the clients of the cluster");
             let help =
                 "add [client] with index = 0 in the first proxy's file, 1 in the next, ..., or write \"rendezvous\"";
             self.report(format!("{path}.algorithm"), reason, help);
@@ -391,7 +388,8 @@ impl Rules<'_> {
             && u64::from(count.get()) * u64::from(size.get()) < backends
         {
             let least = backends.div_ceil(u64::from(count.get()));
-            let reason = format!("{count} clients with {size} backends each leave some of {backends} without any");
+            let reason =
+                format!("{count} clients with {size} backends each leave some of {backends} backends without a client");
             self.report(format!("{path}.size"), reason, format!("write at least {least}"));
         }
     }
@@ -408,9 +406,9 @@ impl Rules<'_> {
     fn health(&mut self, path: &str, cluster: &Cluster) {
         let health = &cluster.health;
         if health.kind == Kind::Grpc && cluster.requests.protocol == Protocol::Http1 {
-            let reason = "gRPC needs HTTP/2, which this cluster does not speak";
+            let reason = "gRPC needs HTTP/2, and the cluster has protocol = \"http1\"";
             let help = match cluster.proxy_protocol {
-                Some(_) => "remove proxy_protocol, which goes with HTTP/1 only, or write another check",
+                Some(_) => "remove proxy_protocol, which needs HTTP/1, or write another check",
                 None => "write protocol = \"auto\" or \"http2\" in the cluster, or another check",
             };
             self.report(format!("{path}.check"), reason, help);
@@ -425,7 +423,7 @@ impl Rules<'_> {
         ];
         for (key, kind, given) in belongs {
             if given && health.kind != kind {
-                let reason = format!("is not looked at when check = \"{}\"", health.kind.name());
+                let reason = format!("has no effect when check = \"{}\"", health.kind.name());
                 self.report(
                     format!("{path}.{key}"),
                     reason,

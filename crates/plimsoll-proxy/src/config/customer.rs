@@ -12,7 +12,7 @@ pub struct CustomerName(String);
 
 impl CustomerName {
     pub(crate) fn parse(name: &str) -> Result<Self, Flaw> {
-        let help = "write it as it stands in the customer_header, such as \"acme\"";
+        let help = "write the name as in the customer_header, such as \"acme\"";
         // The codecs take blanks around a value for no part of it.
         let is_value = !name.is_empty() && name.trim() == name && HeaderValue::from_str(name).is_ok();
         is_value

@@ -44,11 +44,11 @@ impl Degraded {
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
         if self.max_stale.is_none() && self.answer.is_none() && checker.is_readable(path) {
             let help = "add max_stale = \"10m\", or answer = { body = \"...\" }";
-            checker.report(path, "has nothing to give in place of an error", help);
+            checker.report(path, "has no answer for an error", help);
         }
         if self.on.is_empty() {
             let help = "name at least one, such as \"overloaded\", or leave it out";
-            checker.report(format!("{path}.on"), "names no error", help);
+            checker.report(format!("{path}.on"), "is empty", help);
         }
         for (k, trouble) in self.on.iter().enumerate() {
             if self.on[..k].contains(trouble) {
@@ -110,7 +110,7 @@ impl StaleAnswers {
         }
         if checker.is_set("stale_answers.max_entry") {
             let help = "lower it, or raise max_size";
-            checker.report("stale_answers.max_entry", "is more than max_size, so that none could be kept", help);
+            checker.report("stale_answers.max_entry", "is more than max_size, so no answer could be kept", help);
         } else {
             self.max_entry = self.max_size;
         }

@@ -80,7 +80,7 @@ impl Config {
         routes(&mut changes, &old.raw, &self.raw);
         clusters(&mut changes, &old.raw, &self.raw);
         if changes.is_empty() && self != old {
-            let effect = "requests go by the same routes as before";
+            let effect = "requests take the same routes";
             changes.push(Change { part: "file".to_owned(), what: What::Order, effect, needs_restart: false });
         }
         changes
@@ -98,18 +98,16 @@ fn top(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     settings(changes, "", &alone(old), &alone(new), |path| match first_part(path) {
         "threads" => (RESTART, true),
         "admin" if path == "admin.hosts" => ("from the next request to the admin API on", false),
-        "admin" => ("the admin API moves there: who scrapes it has to follow", false),
+        "admin" => ("the admin API moves; point scrapers at the new address", false),
         "access_log" => ("from the next line on", false),
-        "explain" if path == "explain.entries" => ("what is remembered of requests begins anew", false),
+        "explain" if path == "explain.entries" => ("the memory of past requests is cleared", false),
         "explain" => ("from the next request on", false),
         "drain" => ("for the next drain", false),
-        "stale_answers" => {
-            ("at once; of the answers that are kept, those used longest ago go until the rest fits", false)
-        }
+        "stale_answers" => ("at once; the least recently used answers are dropped to fit", false),
         "customers" | "other_customers" => {
-            ("from the next request on; what was used before counts, and gates keep what they have learned", false)
+            ("from the next request on; past use still counts, and learned costs stay", false)
         }
-        "client" => ("subsets are chosen anew: backends that are left finish their requests", false),
+        "client" => ("subsets are chosen again; removed backends finish their requests", false),
         _ => ("at once", false),
     });
 }
@@ -118,19 +116,19 @@ const RESTART: &str = "needs a restart (SIGUSR2 does it without loss)";
 
 fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let by_address = |raw: &RawConfig| raw.listeners.iter().map(|l| (l.address.to_string(), l.clone())).collect();
-    let added = "it listens; nothing else is disturbed";
-    let removed = "no connections from now on; requests finish, clients are told to close, what is left after drain.timeout is closed";
+    let added = "starts to listen; nothing else is disturbed";
+    let removed = "accepts no more connections; open ones finish their requests, and are closed after drain.timeout at the latest";
     parts(changes, "listener", by_address(old), by_address(new), [added, removed], |changes, part, old, new| {
         settings(changes, part, old, new, |path| match path {
-            "name" => ("routes and metrics call it so", false),
-            "share_port" => ("when the address is bound next, at a start", false),
+            "name" => ("routes and metrics use the new name", false),
+            "share_port" => ("from the next start on", false),
             "max_connections" | "max_connections_per_client" => ("open connections stay", false),
             "criticality" | "trust_criticality" | "customer_header" | "cohort_header" => {
                 ("from the next request on", false)
             }
-            path if first_part(path) == "batch" => ("from the next request on; those that wait, wait on", false),
-            path if path.starts_with("tls") => ("for handshakes from now on; open connections stay", false),
-            _ => ("for connections that come from now on; open ones stay as they are", false),
+            path if first_part(path) == "batch" => ("from the next request on; queued requests stay queued", false),
+            path if path.starts_with("tls") => ("for new handshakes; open connections stay", false),
+            _ => ("for new connections; open ones stay as they are", false),
         });
     });
 }
@@ -155,7 +153,7 @@ fn first_part(path: &str) -> &str {
 
 fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let by_condition = |raw: &RawConfig| raw.routes.iter().map(|route| (conditions(route), route.clone())).collect();
-    let (added, removed) = ("holds for requests that match from the next one on", "requests in flight finish");
+    let (added, removed) = ("from the next matching request on", "requests in flight finish");
     parts(changes, "route", by_condition(old), by_condition(new), [added, removed], |changes, part, old, new| {
         settings(changes, part, old, new, |_| {
             ("from the next request on; those in flight finish where they are", false)
@@ -163,7 +161,7 @@ fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     });
     let [was, is] = [old, new].map(|raw| raw.routes.iter().map(conditions).collect::<Vec<_>>());
     if was.iter().filter(|route| is.contains(route)).ne(is.iter().filter(|route| was.contains(route))) {
-        let effect = "of routes that are equally specific, another may be first now";
+        let effect = "among equally specific routes, another may come first";
         changes.push(Change { part: "routes".to_owned(), what: What::Order, effect, needs_restart: false });
     }
 }
@@ -178,21 +176,21 @@ fn conditions(route: &Route) -> String {
 }
 
 fn clusters(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
-    let added = "its backends are connected to and checked; they get a growing share";
+    let added = "its backends are connected and checked, and warm up";
     let removed = "its requests finish, then its connections close";
     let [old, new] = [old, new].map(|raw| raw.clusters.clone());
     parts(changes, "cluster", old, new, [added, removed], |changes, part, old, new| {
         let by_address = |cluster: &super::Cluster| {
             cluster.backends.iter().map(|backend| (backend.address.to_string(), backend.clone())).collect()
         };
-        let added = "it is connected to, checked, and gets a growing share; the others are not disturbed";
-        let removed = "no requests from now on; its requests finish, then its connections close";
+        let added = "connected, checked, and warms up; other backends are not disturbed";
+        let removed = "no new requests; its requests finish, then its connections close";
         let kind = format!("{part}: backend");
         parts(changes, &kind, by_address(old), by_address(new), [added, removed], |changes, part, old, new| {
             settings(changes, part, old, new, |path| match path {
-                "locality" => ("from the next request on; its state and its connections stay", false),
-                "zone" => ("a subset may be chosen anew; otherwise nothing", false),
-                _ => ("it starts anew: requests finish, connections are opened again, its share grows again", false),
+                "locality" => ("from the next request on; its state and connections stay", false),
+                "zone" => ("subsets may change; nothing else", false),
+                _ => ("starts again: requests finish, new connections are opened, and it warms up", false),
             });
         });
         let alone = |cluster: &super::Cluster| super::Cluster { backends: Vec::new(), ..cluster.clone() };
@@ -203,30 +201,24 @@ fn clusters(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
 fn cluster_effect(path: &str) -> (&'static str, bool) {
     let effect = match first_part(path) {
         _ if matches!(path, "tls.certificate" | "tls.key") => {
-            "shown on connections that are opened from now on; those that are open stay if it is for the same names"
+            "for new connections; open ones stay if the new certificate has the same names"
         }
-        "tls" => "its connections are opened anew; requests in flight finish on the old ones, and those close",
-        "policy" => {
-            "from the next request on; what the policy has learned is learned anew, states and connections stay"
-        }
-        "protocol" | "proxy_protocol" => "for connections to backends that are opened from now on",
+        "tls" => "new connections are opened; requests in flight finish on the old ones, which then close",
+        "policy" => "from the next request on; the policy learns from the start, health states and connections stay",
+        "protocol" | "proxy_protocol" => "for new connections to backends",
         "min_connections" | "max_idle_connections" | "inactive_after" | "max_streams" => {
-            "for connections to backends; those with requests stay"
+            "for connections to backends; busy ones stay"
         }
-        "health" => "from the next check on; states stay",
-        "inbound" => "from the next request on; a changed gate has to learn again what requests cost",
-        "throttle" => {
-            "from the next request on; what was seen of outcomes is forgotten, so that nothing is held back at first"
-        }
-        _ if path.starts_with("retry.hedge") => {
-            "from the next request on; how long answers take goes on to be known while it is on"
-        }
-        "retry" => "from the next request on; with another budget it begins anew",
-        "localities" => "from the next request on; how full those are that stay goes on to be known",
-        "spill" => "within seconds, as reports of utilization come; states and connections stay",
-        "subset" => "the subset is chosen anew: backends that are left finish their requests",
-        "prequal" => "from the next request on; under policy prequal what it has learned is learned anew",
-        _ => "from the next request on; states and connections stay",
+        "health" => "from the next check on; health states stay",
+        "inbound" => "from the next request on; request costs are learned from the start",
+        "throttle" => "from the next request on; past outcomes are forgotten, so nothing is throttled at first",
+        _ if path.starts_with("retry.hedge") => "from the next request on; known latencies stay",
+        "retry" => "from the next request on; another budget starts full",
+        "localities" => "from the next request on; the load of remaining localities stays known",
+        "spill" => "within seconds, with the next load reports; health states and connections stay",
+        "subset" => "the subset is chosen again; removed backends finish their requests",
+        "prequal" => "from the next request on; policy prequal learns from the start",
+        _ => "from the next request on; health states and connections stay",
     };
     (effect, false)
 }
@@ -360,9 +352,9 @@ mod tests {
                 "\"10.0.0.2:80\", { address = \"10.0.0.1:80\", weight = 2 }, \"10.0.0.4:80\""
             )]),
             [
-                "cluster web: backend 10.0.0.1:80: weight 1 -> 2: it starts anew: requests finish, connections are opened again, its share grows again",
-                "cluster web: backend 10.0.0.3:80 removed: no requests from now on; its requests finish, then its connections close",
-                "cluster web: backend 10.0.0.4:80 added: it is connected to, checked, and gets a growing share; the others are not disturbed",
+                "cluster web: backend 10.0.0.1:80: weight 1 -> 2: starts again: requests finish, new connections are opened, and it warms up",
+                "cluster web: backend 10.0.0.3:80 removed: no new requests; its requests finish, then its connections close",
+                "cluster web: backend 10.0.0.4:80 added: connected, checked, and warms up; other backends are not disturbed",
             ]
         );
     }
@@ -377,8 +369,8 @@ mod tests {
         assert_eq!(
             between(&old, &new),
             [
-                "cluster api: backend 10.0.1.1:80: locality \"a\" -> \"b\": from the next request on; its state and its connections stay",
-                "cluster api: localities [\"a\", \"b\"] -> [\"b\", \"a\"]: from the next request on; how full those are that stay goes on to be known",
+                "cluster api: backend 10.0.1.1:80: locality \"a\" -> \"b\": from the next request on; its state and connections stay",
+                "cluster api: localities [\"a\", \"b\"] -> [\"b\", \"a\"]: from the next request on; the load of remaining localities stays known",
             ]
         );
     }
@@ -387,10 +379,10 @@ mod tests {
     fn connections_are_opened_anew_for_whom_they_trust_and_not_for_what_they_show() {
         let tls = |line: &str| format!("{OLD}[clusters.api.tls]\n{line}\n");
         let told = between(&tls("insecure_accept_any_certificate = true"), &tls("server_name = \"a.example\""));
-        let anew = "its connections are opened anew; requests in flight finish on the old ones, and those close";
+        let anew = "new connections are opened; requests in flight finish on the old ones, which then close";
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told.iter().all(|line| line.starts_with("cluster api: tls.") && line.ends_with(anew)), "{told:?}");
-        assert!(cluster_effect("tls.certificate").0.ends_with("stay if it is for the same names"));
+        assert!(cluster_effect("tls.certificate").0.ends_with("stay if the new certificate has the same names"));
     }
 
     #[test]
@@ -398,9 +390,7 @@ mod tests {
         let hedge = |hedge: &str| format!("{OLD}[clusters.api.retry]\nhedge = {{ {hedge} }}\n");
         assert_eq!(
             between(&hedge(""), &hedge("quantile = 0.9")),
-            [
-                "cluster api: retry.hedge.quantile 0.95 -> 0.9: from the next request on; how long answers take goes on to be known while it is on"
-            ]
+            ["cluster api: retry.hedge.quantile 0.95 -> 0.9: from the next request on; known latencies stay"]
         );
     }
 
@@ -410,7 +400,7 @@ mod tests {
         assert_eq!(
             between(&gate(""), &gate("outlook = \"pessimistic\"\n")),
             [
-                "cluster api: inbound.outlook \"optimistic\" -> \"pessimistic\": from the next request on; a changed gate has to learn again what requests cost"
+                "cluster api: inbound.outlook \"optimistic\" -> \"pessimistic\": from the next request on; request costs are learned from the start"
             ]
         );
     }
@@ -419,8 +409,8 @@ mod tests {
     fn a_listener_at_another_address_is_another_listener() {
         let told = changes(&[("127.0.0.1:8081", "127.0.0.1:8082")]);
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].starts_with("listener 127.0.0.1:8081 removed: no connections from now on"), "{told:?}");
-        assert!(told[1].starts_with("listener 127.0.0.1:8082 added: it listens"), "{told:?}");
+        assert!(told[0].starts_with("listener 127.0.0.1:8081 removed: accepts no more connections"), "{told:?}");
+        assert!(told[1].starts_with("listener 127.0.0.1:8082 added: starts to listen"), "{told:?}");
     }
 
     #[test]
@@ -443,7 +433,7 @@ mod tests {
             |methods: &str| format!("[[routes]]\npath_prefix = \"/x\"\nmethods = [\"{methods}\"]\ncluster = \"api\"\n");
         let [delete, put, post] = ["GET\", \"DELETE", "GET\", \"PUT", "GET\", \"POST"].map(route);
         let old = format!("{OLD}{delete}{put}");
-        let order = "order of the routes: of routes that are equally specific, another may be first now";
+        let order = "order of the routes: among equally specific routes, another may come first";
         assert_eq!(between(&old, &format!("{OLD}{put}{delete}")), [order]);
         let told = between(&old, &format!("{OLD}{put}{post}{delete}").replace("threads = 4", "threads = 8"));
         assert_eq!(told.len(), 3, "{told:?}");

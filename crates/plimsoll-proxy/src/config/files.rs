@@ -100,16 +100,12 @@ impl Reader<'_> {
             (ClientCertificate::Off, None) => Some(ClientAuth::None),
             (ClientCertificate::Off, Some(_)) => {
                 let help = "write client_certificate = \"required\" or \"optional\", or remove it";
-                self.checker.report(setting, "is not looked at while client_certificate is \"off\"", help);
+                self.checker.report(setting, "has no effect while client_certificate is \"off\"", help);
                 None
             }
             (_, None) => {
                 let help = "add client_ca = \"...\", a file with the certificates of the authorities that sign clients";
-                self.checker.report(
-                    format!("{path}.client_certificate"),
-                    "needs to know by whom clients are vouched for",
-                    help,
-                );
+                self.checker.report(format!("{path}.client_certificate"), "needs client_ca", help);
                 None
             }
             (rule, Some(ca)) => {
@@ -130,12 +126,12 @@ impl Reader<'_> {
                 self.identity(settings, certificate, key).map(Some)
             }
             (Some(_), None) => {
-                self.checker.report(format!("{path}.certificate"), "has no key beside it", "add key = \"...\"");
+                self.checker.report(format!("{path}.certificate"), "needs key", "add key = \"...\"");
                 None
             }
             (None, Some(_)) => {
                 let help = "add certificate = \"...\"";
-                self.checker.report(format!("{path}.key"), "has no certificate beside it", help);
+                self.checker.report(format!("{path}.key"), "needs certificate", help);
                 None
             }
         };
@@ -149,12 +145,15 @@ impl Reader<'_> {
         match &tls.ca {
             Some(_) if tls.insecure_accept_any_certificate => {
                 let help = "remove insecure_accept_any_certificate, or this";
-                self.checker.report(setting, "is not looked at while any certificate is accepted", help);
+                self.checker.report(setting, "has no effect while any certificate is accepted", help);
                 None
             }
             Some(ca) => self.authorities(setting, ca).map(|roots| Trust::Authorities(Arc::new(roots))),
             None if tls.insecure_accept_any_certificate => {
-                tracing::warn!(setting = path, "certificates of backends are not verified: anybody may pose as one");
+                tracing::warn!(
+                    setting = path,
+                    "backend certificates are not verified: any server can pose as a backend"
+                );
                 Some(Trust::Anybody)
             }
             None => {
@@ -177,10 +176,10 @@ impl Reader<'_> {
             Ok(body) if body.len() <= most => return Some(body.into()),
             Ok(_) => {
                 let reason = format!("{} is longer than {}", at.display(), MAX_BODY.print());
-                self.checker.report(setting, reason, "make it shorter, or have a backend serve it");
+                self.checker.report(setting, reason, "shorten it, or let a backend serve it");
             }
             Err(error) => {
-                let help = "name a file that this user may read; a path is as seen from the folder of this file";
+                let help = "name a readable file; a relative path begins at the folder of the configuration";
                 self.checker.report(setting, format!("{} cannot be read: {error}", at.display()), help);
             }
         }
@@ -210,7 +209,7 @@ impl Reader<'_> {
             }
             Err(IdentityError::KeyDoesNotMatch) => {
                 let reason = format!("{} is not the key of {}", key.display(), certificate.display());
-                self.checker.report(key_setting, reason, "name the key that the certificate was made for");
+                self.checker.report(key_setting, reason, "name the key of this certificate");
                 None
             }
             Err(error @ IdentityError::BadKey(_)) => {
@@ -229,9 +228,9 @@ impl Reader<'_> {
     fn report(&mut self, setting: String, path: &Path, error: &file::FileError) {
         let help = match error {
             file::FileError::Unreadable(_) => {
-                "name a file that this user may read; a path is as seen from the folder of this file"
+                "name a readable file; a relative path begins at the folder of the configuration"
             }
-            file::FileError::EncryptedKey => "take the password off: openssl pkey -in KEY -out PLAIN",
+            file::FileError::EncryptedKey => "remove the password: openssl pkey -in KEY -out PLAIN",
             file::FileError::NoKey => "name the file that has -----BEGIN PRIVATE KEY-----",
             file::FileError::NoCertificate => "name the file that has -----BEGIN CERTIFICATE-----",
             _ => "name a file in PEM",
@@ -245,11 +244,11 @@ fn warn_of_dates(identity: &Identity, path: &Path) {
     let (now, file) = (SystemTime::now(), path.display());
     let until = humantime::format_rfc3339_seconds(validity.not_after);
     if now > validity.not_after {
-        tracing::warn!(%file, %until, "the certificate has run out");
+        tracing::warn!(%file, %until, "certificate expired");
     } else if now < validity.not_before {
         let from = humantime::format_rfc3339_seconds(validity.not_before);
-        tracing::warn!(%file, %from, "the certificate is not good yet");
+        tracing::warn!(%file, %from, "certificate not valid yet");
     } else if now + EXPIRY_WARNING > validity.not_after {
-        tracing::warn!(%file, %until, "the certificate runs out soon");
+        tracing::warn!(%file, %until, "certificate expires soon");
     }
 }

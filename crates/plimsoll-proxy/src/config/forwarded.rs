@@ -79,8 +79,8 @@ impl Network {
     }
 
     fn parse(text: &str) -> Result<Self, Flaw> {
-        let help = "write an IP address, or one with the length of its prefix, such as \"10.0.0.0/8\" or \"fd00::/8\"";
-        let flaw = || Flaw::new(format!("\"{text}\" is no network"), help);
+        let help = "write an IP address or a network, such as \"10.0.0.0/8\" or \"fd00::/8\"";
+        let flaw = || Flaw::new(format!("\"{text}\" is not a network"), help);
         let network = match text.parse::<IpAddr>() {
             Ok(address) => IpNet::from(address),
             Err(_) => text.parse::<IpNet>().map_err(|_| flaw())?,
@@ -88,7 +88,10 @@ impl Network {
         let whole = network.trunc();
         if whole.addr() != network.addr() {
             let reason = format!("\"{text}\" has a prefix shorter than its address");
-            return Err(Flaw::new(reason, format!("write \"{whole}\", or \"{}\" for the one address", network.addr())));
+            return Err(Flaw::new(
+                reason,
+                format!("write \"{whole}\", or \"{}\" for this address only", network.addr()),
+            ));
         }
         Ok(Self(network))
     }
@@ -127,7 +130,7 @@ mod tests {
         }
         assert_eq!(
             Network::parse("10.0.0.1/8").unwrap_err().help,
-            "write \"10.0.0.0/8\", or \"10.0.0.1\" for the one address"
+            "write \"10.0.0.0/8\", or \"10.0.0.1\" for this address only"
         );
         assert_eq!(Value::print(&Pseudonym::of_product()), "\"plimsoll\"");
     }

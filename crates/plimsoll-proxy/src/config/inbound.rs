@@ -50,7 +50,7 @@ impl Inbound {
         for (name, most) in [("cpu_pressure", cpu_pressure), ("memory_pressure", memory_pressure)] {
             if most == Some(Ratio::ZERO) {
                 let help = "write a share above 0 such as \"20%\", or \"off\"";
-                checker.report(format!("{path}.{name}"), "nobody ever waits for so little", help);
+                checker.report(format!("{path}.{name}"), "would shed every request", help);
             }
         }
         let settings =
@@ -59,7 +59,7 @@ impl Inbound {
         match named[..] {
             // One that cannot be read was told as such.
             [] if checker.is_readable(path) => {
-                let help = "add pid_file = \"/run/app.pid\", or cgroup or pid, which name it too";
+                let help = "add pid_file = \"/run/app.pid\", or cgroup or pid";
                 checker.report(path, "names no process", help);
             }
             [] | [_] => {}
@@ -89,15 +89,15 @@ impl Inbound {
 
     /// What of `path`, where this stands, is not to be found on this machine at the moment.
     pub(super) fn missing(&self, path: &str) -> Option<(String, Flaw)> {
-        let later = "start the process first, or correct the path; nothing is shed until it is found";
+        let later = "start the process first, or correct the path; until it is found, no request is shed";
         match self.process() {
             InboundProcess::PidFile(file) => {
                 let setting = format!("{path}.pid_file");
                 match fs::read_to_string(&file) {
                     Ok(text) if text.trim().parse::<NonZeroU32>().is_ok() => None,
                     Ok(_) => {
-                        let reason = format!("{} does not hold the number of a process", file.display());
-                        Some((setting, Flaw::new(reason, "have the process write its number there, and nothing else")))
+                        let reason = format!("{} does not hold a process id", file.display());
+                        Some((setting, Flaw::new(reason, "write only the process id to the file")))
                     }
                     Err(error) => {
                         let reason = format!("{} cannot be read: {error}", file.display());
@@ -114,7 +114,7 @@ impl Inbound {
             }
             InboundProcess::Pid(pid) => {
                 fs::metadata(format!("/proc/{pid}")).err()?;
-                let help = "write pid_file = \"/run/app.pid\": it is right after a restart of the process, too";
+                let help = "write pid_file = \"/run/app.pid\": a restarted process is found by it";
                 Some((format!("{path}.pid"), Flaw::new(format!("there is no process {pid}"), help)))
             }
         }
@@ -173,7 +173,7 @@ impl AbsolutePath {
         if path.starts_with('/') {
             Ok(Self(path.into()))
         } else {
-            Err(Flaw::new(format!("\"{path}\" is no absolute path"), "write a path that begins with \"/\""))
+            Err(Flaw::new(format!("\"{path}\" is not an absolute path"), "write a path that begins with \"/\""))
         }
     }
 }

@@ -51,7 +51,7 @@ impl Value for MemoryLimit {
         };
         if !is_enough {
             let help = format!("write at least {}, a share such as \"80%\", or \"off\"", LEAST_MAX_MEMORY.print());
-            reading.problem("is less than the proxy needs to do anything", help);
+            reading.problem("is less than the proxy needs to run", help);
         }
         is_enough.then_some(limit)
     }

@@ -65,7 +65,7 @@ impl Retry {
         let Some(Hedge(HedgeConfig { quantile, .. })) = self.hedge else { return };
         if self.max_attempts.0 == MaxAttempts::ONE {
             let help = "raise max_attempts, or remove it";
-            checker.report(format!("{path}.hedge"), "is not looked at: a hedge is a second attempt", help);
+            checker.report(format!("{path}.hedge"), "has no effect: a hedge is a second attempt", help);
         } else if quantile == Ratio::ZERO || quantile == Ratio::ONE {
             let reason = if quantile == Ratio::ONE { "no request takes longer" } else { "every request takes longer" };
             let help = "write a share above 0 and below 1, such as \"95%\"";

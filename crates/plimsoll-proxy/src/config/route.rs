@@ -28,13 +28,13 @@ pub enum HostPattern {
 
 impl HostPattern {
     pub(super) fn parse(host: &str) -> Result<Self, Flaw> {
-        let help = "write a name without a port, such as \"example.com\" or \"*.example.com\"; leave host out for any";
+        let help = "write a name without a port, such as \"example.com\" or \"*.example.com\"; without host, a route is for any host";
         let flaw = |reason: &str| Flaw::new(format!("\"{host}\" {reason}"), help);
         if host.starts_with(['~', '^']) || host.ends_with('$') || host.contains(['(', '\\']) {
             return Err(flaw("is a regular expression, which hosts cannot be"));
         }
         if host == "*" {
-            return Err(Flaw::new("\"*\" is not a host pattern", "leave host out: the route is then for any host"));
+            return Err(Flaw::new("\"*\" is not a host pattern", "remove host: the route is then for any host"));
         }
         if host.contains("://") || host.contains('/') {
             return Err(flaw("is a URL, not a host"));
@@ -54,10 +54,8 @@ impl HostPattern {
         };
         match lower.rsplit_once(':') {
             _ if is_host_name(&lower) || is_ipv6(&lower) => Ok(Self::Exact(lower)),
-            Some((_, port)) if port.parse::<u16>().is_ok() => Err(flaw("has a port, which is no part of the host")),
-            _ if lower.contains('*') => {
-                Err(flaw("has \"*\" where none can be: it stands for whole labels at the front"))
-            }
+            Some((_, port)) if port.parse::<u16>().is_ok() => Err(flaw("has a port")),
+            _ if lower.contains('*') => Err(flaw("has \"*\" in the wrong place: only \"*.\" at the front is known")),
             _ => Err(flaw("is not a host")),
         }
     }
@@ -98,10 +96,10 @@ impl PathPrefix {
         let help = match path {
             _ if is_regular_expression(path) => "write a prefix such as \"/api\": regular expressions are not known".to_owned(),
             _ if !path.starts_with('/') => format!("write \"/{path}\""),
-            _ if path.contains(['?', '#']) => "leave out the query: routes look at the path only".to_owned(),
-            _ if path.contains('*') => "leave out the \"*\": a prefix is for all paths below it".to_owned(),
+            _ if path.contains(['?', '#']) => "remove the query: routes match the path only".to_owned(),
+            _ if path.contains('*') => "remove the \"*\": a prefix matches all paths below it".to_owned(),
             _ if !has_one_reading(path) => {
-                "write the path without dot segments, parameters (\";\") and encoded slashes: requests are compared in that form"
+                "write the path without dot segments, parameters (\";\") and encoded slashes: requests are matched in that form"
                     .to_owned()
             }
             _ => "write a path such as \"/api\", other characters percent-encoded".to_owned(),

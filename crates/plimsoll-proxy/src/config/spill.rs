@@ -46,10 +46,10 @@ impl Cluster {
         let table = format!("{path}.spill");
         if self.localities.is_empty() && self.spill != SpillConfig::default() {
             let help = "add localities = [\"near\", \"far\"] to the cluster, nearest first, or remove it";
-            checker.report(table, "is not looked at: the cluster has no localities", help);
+            checker.report(table, "has no effect: the cluster has no localities", help);
         } else if self.spill.target.as_f64() <= 0.0 {
             let help = "write a share above 0, such as \"80%\"";
-            checker.report(format!("{table}.target"), "nothing would be sent anywhere", help);
+            checker.report(format!("{table}.target"), "no request could be sent", help);
         }
     }
 
@@ -62,11 +62,11 @@ impl Cluster {
             }
             (None, Some(first)) => {
                 let help = format!("write {{ address = \"{}\", locality = \"{first}\" }}", backend.address);
-                checker.report(path, "is in no locality, and the cluster has some", help);
+                checker.report(path, "is in no locality of the cluster", help);
             }
             (Some(name), None) => {
                 let help = format!("add localities = [\"{name}\"] to the cluster, nearest first, or remove it");
-                checker.report(format!("{path}.locality"), "is not looked at: the cluster has no localities", help);
+                checker.report(format!("{path}.locality"), "has no effect: the cluster has no localities", help);
             }
             _ => {}
         }

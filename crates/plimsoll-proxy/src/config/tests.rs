@@ -227,7 +227,7 @@ fn process_that_is_not_there_is_a_warning() {
         "{warning}"
     );
     fs::write(&file, "soon").unwrap();
-    assert!(warnings(&by_file)[0].ends_with("does not hold the number of a process"));
+    assert!(warnings(&by_file)[0].ends_with("does not hold a process id"));
     fs::write(&file, "1\n").unwrap();
     assert_eq!(warnings(&by_file), [""; 0]);
     fs::remove_dir_all(&folder).unwrap();

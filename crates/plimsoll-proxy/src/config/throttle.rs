@@ -69,7 +69,7 @@ impl Throttle {
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
         if self.window.is_some() && self.policy != ThrottleKind::Adaptive {
             let help = "add policy = \"adaptive\", or remove it";
-            checker.report(format!("{path}.window"), "is not looked at: only the policy \"adaptive\" has one", help);
+            checker.report(format!("{path}.window"), "has no effect: only policy \"adaptive\" has a window", help);
         }
     }
 }
@@ -91,6 +91,6 @@ values! {
     K: |v| {
         let range = Multiple::RANGE;
         let help = format!("write a number from {} to {}, without quotes, such as 2", range.start(), range.end());
-        number(v).and_then(Multiple::new).map(Self).ok_or_else(|| Flaw::new("is no multiple of what is accepted", help))
+        number(v).and_then(Multiple::new).map(Self).ok_or_else(|| Flaw::new("is not a multiple of the accepted requests", help))
     }, |k| format!("{:?}", k.0.as_f64());
 }

@@ -92,7 +92,7 @@ impl Source {
     fn look_at(&mut self, pid: u32, is_due: bool) -> Result<Look, String> {
         let known = self.tree.take().filter(|tree| tree.root() == pid);
         let is_first = known.is_none();
-        let unseen = |error: io::Error| format!("process {pid} cannot be looked at: {error}");
+        let unseen = |error: io::Error| format!("process {pid} cannot be read: {error}");
         let mut tree = match known {
             Some(tree) => tree,
             None => Tree::of(&self.proc, pid).map_err(unseen)?,
@@ -124,8 +124,7 @@ fn group(folder: &Path) -> Result<Outside, String> {
     let file = folder.join("cpu.stat");
     let stat = fs::read_to_string(&file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
     let cpu = stat.lines().find_map(|line| micros(line.strip_prefix("usage_usec ")?));
-    let cpu =
-        cpu.ok_or_else(|| format!("{} has no usage_usec: it is no control group of version 2", file.display()))?;
+    let cpu = cpu.ok_or_else(|| format!("{} has no usage_usec: not a control group of version 2", file.display()))?;
     // Missing where the kernel keeps no account of pressure; then nobody is seen to wait.
     let pressure = fs::read_to_string(folder.join("cpu.pressure")).unwrap_or_default();
     let some = pressure.lines().find_map(|line| line.strip_prefix("some ")?.split_once("total="));
@@ -141,7 +140,7 @@ fn micros(text: &str) -> Option<f64> {
 fn pid_in(file: &Path) -> Result<u32, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
     let pid = text.trim().parse().ok().filter(|pid| *pid > 0);
-    pid.ok_or_else(|| format!("{} does not hold the number of a process", file.display()))
+    pid.ok_or_else(|| format!("{} does not hold a process id", file.display()))
 }
 
 #[cfg(test)]
@@ -173,9 +172,9 @@ mod tests {
         assert_eq!(source.look(), Ok(first));
         assert_eq!(source.look(), Ok(Look { is_first: false, cpus: None, ..first }));
         fs::remove_dir_all(folders.0.join("10")).unwrap();
-        assert!(source.look().unwrap_err().starts_with("process 10 cannot be looked at: "));
+        assert!(source.look().unwrap_err().starts_with("process 10 cannot be read: "));
         folders.write("pid", "");
-        assert!(source.look().unwrap_err().ends_with("does not hold the number of a process"));
+        assert!(source.look().unwrap_err().ends_with("does not hold a process id"));
         folders.write("11/task/11/schedstat", "900 0 1");
         folders.write("pid", "11");
         assert_eq!(source.look(), Ok(first));

@@ -32,15 +32,19 @@ pub(super) async fn watch(gate: Weak<Gate>, inbound: Inbound) {
                  threads that work, set `cpus = {usable}` in its `inbound`, or too many requests are admitted"
             );
         }
-        if is_seen.replace(look.is_ok()) != Some(look.is_ok()) {
-            match look {
-                Ok(_) => {
-                    tracing::info!(%process, "process found, overload protection active")
-                }
-                Err(why) => {
-                    tracing::warn!(%process, why, "process not found: requests are admitted by the last known state")
-                }
+        let was_seen = is_seen.replace(look.is_ok());
+        match look {
+            Ok(_) if was_seen != Some(true) => tracing::info!(%process, "process found, overload protection active"),
+            Err(why) if was_seen.is_none() => tracing::warn!(
+                %process,
+                why,
+                help = "start it, or correct pid_file, cgroup or pid in inbound",
+                "process not found: no request is shed until it is found"
+            ),
+            Err(why) if was_seen == Some(true) => {
+                tracing::warn!(%process, why, "process lost: requests are admitted by the last known state");
             }
+            _ => {}
         }
         drop(gate);
         tokio::time::sleep(EVERY.max(begun.elapsed() * PAUSE)).await;

@@ -170,7 +170,7 @@ impl Watch {
         }
         let (name, max_bytes) = (level.name(), pressure.max_bytes.load(Ordering::Relaxed));
         match level {
-            Level::Normal => tracing::info!(level = name, used_bytes, max_bytes, "memory is no longer short"),
+            Level::Normal => tracing::info!(level = name, used_bytes, max_bytes, "memory pressure ended"),
             Level::Shrink => tracing::warn!(
                 level = name,
                 used_bytes,
