@@ -28,7 +28,7 @@ def test_second_process_at_an_address_is_refused(fleet: Fleet) -> None:
     first = fleet.proxy_to([backend], "--threads", "2")
     late = second(fleet, first, backend)
     assert late.wait(10) == 1
-    for part in ("another process listens there", "SIGUSR2", "share_port = true", "--share-port"):
+    for part in ("another process listens there", "plimsoll upgrade", "share_port = true", "--share-port"):
         assert part in late.output(), late.output()
     assert http(first.url)[0] == 200
     first.stop()

@@ -12,7 +12,7 @@ use plimsoll_proxy::config::{self, Change, Config, ConfigError, What};
 use crate::exit::{Outcome, Problem, Verdict};
 use crate::output::{errln, out, outln};
 
-/// What messages call the config on stdin.
+/// The name of the config on stdin in messages.
 const STDIN: &str = "stdin";
 
 /// Arguments of `plimsoll check`.
@@ -73,7 +73,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     Ok(Verdict::Good)
 }
 
-/// The config; `None` when it was said what is wrong with it.
+/// The config; `None` after its problems were printed.
 fn load(file: &Path) -> Option<Config> {
     let config = if is_stdin(file) { from_stdin() } else { Config::load(file) };
     config
@@ -105,7 +105,7 @@ fn from_stdin() -> Result<Config, ConfigError> {
     Config::parse(STDIN, &text)
 }
 
-/// Says what changes; bad when a reload is not enough.
+/// Prints the changes; bad when a reload is not enough.
 fn diff(changes: &[Change], json: bool) -> anyhow::Result<Verdict> {
     let restarts = changes.iter().filter(|change| change.needs_restart).count();
     if json {

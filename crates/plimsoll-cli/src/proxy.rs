@@ -28,7 +28,7 @@ use crate::check::is_stdin;
 use crate::exit::{Outcome, Problem};
 use crate::process;
 
-/// What can be spoken with backends, named as in the config.
+/// Protocols towards backends, named as in the config.
 const PROTOCOLS: [(&str, Protocol); 3] =
     [("auto", Protocol::Auto), ("http1", Protocol::Http1), ("http2", Protocol::Http2)];
 

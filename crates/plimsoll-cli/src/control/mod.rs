@@ -21,7 +21,7 @@ pub(crate) use upgrade::{Args as UpgradeArgs, run as upgrade};
 
 use crate::units;
 
-/// The admin address of a proxy whose config names none.
+/// The admin address of a proxy without one in its config.
 const ADMIN: &str = "127.0.0.1:9900";
 
 /// The proxy that a command is for.

@@ -60,7 +60,7 @@ fn table(status: &Value) -> String {
     line("reload", last_reload(&status["last_reload"]));
     let upgrade = &status["last_failed_upgrade"];
     if let Some(error) = upgrade["error"].as_str() {
-        line("upgrade", format!("given up {} ago: {}", span(&upgrade["ago_s"]), first_line(error)));
+        line("upgrade", format!("failed {} ago: {}", span(&upgrade["ago_s"]), first_line(error)));
     }
     line("requests", format!("{} in flight", status["requests_in_flight"]));
     let rows = |field: &str| status[field].as_array().cloned().unwrap_or_default();

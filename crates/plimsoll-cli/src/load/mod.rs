@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// Open loop: distribution of the gaps between requests [default: poisson]
     #[arg(long, value_enum, requires = "rate")]
     arrival: Option<plan::Arrival>,
-    /// Closed loop: callers, each of which waits for its response [default: 10, without --rate]
+    /// Closed loop: callers that each wait for their response [default: 10, without --rate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
     /// Protocol
@@ -109,7 +109,7 @@ pub(crate) struct Args {
     /// Mix of customers, sent as `x-customer`: web=3,batch=1
     #[arg(long, value_name = "LIST", value_parser = Parts::of_customers)]
     customers: Option<Parts>,
-    /// Time from the intended send in which a response is useful [default: no limit]
+    /// Time from the intended send while a response is useful [default: no limit]
     #[arg(long, value_name = "D", value_parser = units::positive_duration)]
     useful_within: Option<Duration>,
     /// Send the rest of --useful-within as the deadline: x-envoy-expected-rq-timeout-ms, or grpc-timeout

@@ -14,7 +14,7 @@ const DEFAULT_CONCURRENCY: u32 = 10;
 /// How long to send when no end is given.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
-/// What is spoken on the wire.
+/// The protocol on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Protocol {
     /// HTTP/1.1 with keep-alive
@@ -54,7 +54,7 @@ impl fmt::Display for Arrival {
     }
 }
 
-/// What decides when the next request is sent.
+/// The trigger of the next request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Shape {
     /// A clock does.
@@ -74,9 +74,9 @@ pub(crate) enum Shape {
 /// Load, ready to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// What each request is, and where it goes.
+    /// The requests and their server.
     pub(crate) target: Target,
-    /// What is spoken.
+    /// The protocol.
     pub(crate) protocol: Protocol,
     /// Open or closed loop.
     pub(crate) shape: Shape,
@@ -92,7 +92,7 @@ pub(crate) struct Plan {
     pub(crate) max_in_flight: u32,
     /// Opened at the start.
     pub(crate) connections: u32,
-    /// Of the arrivals and of what sets requests apart.
+    /// Of the arrivals and of the kinds of requests.
     pub(crate) seed: u64,
 }
 

@@ -112,7 +112,7 @@ fn top(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     });
 }
 
-const RESTART: &str = "needs a restart (SIGUSR2 does it without loss)";
+const RESTART: &str = "needs a restart (`plimsoll upgrade` does it without loss)";
 
 fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     let by_address = |raw: &RawConfig| raw.listeners.iter().map(|l| (l.address.to_string(), l.clone())).collect();
@@ -323,7 +323,7 @@ mod tests {
                 ("name = \"public\"", "name = \"public\"\nmax_connections = 500")
             ]),
             [
-                "threads 4 -> 8: needs a restart (SIGUSR2 does it without loss)",
+                "threads 4 -> 8: needs a restart (`plimsoll upgrade` does it without loss)",
                 "listener 127.0.0.1:8080: max_connections 10000 -> 500: open connections stay",
             ]
         );

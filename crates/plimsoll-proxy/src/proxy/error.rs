@@ -36,7 +36,7 @@ impl fmt::Display for Error {
                 let port = address.port();
                 let help = match cause.kind() {
                     io::ErrorKind::AddrInUse => format!(
-                        "stop that process (ss -ltnp 'sport = {port}' names it), upgrade it by SIGUSR2, choose another port, or \
+                        "stop that process (ss -ltnp 'sport = {port}' names it), upgrade it (plimsoll upgrade), choose another port, or \
                          share the port: share_port = true in the listener (without a config: --share-port)"
                     ),
                     io::ErrorKind::PermissionDenied => format!(
