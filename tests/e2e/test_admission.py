@@ -1,6 +1,7 @@
 """Backends that protect themselves: `plimsoll backend --protect`, asked for more than it can do."""
 
 import json
+import pathlib
 import time
 
 import grpc
@@ -50,7 +51,14 @@ def overload(fleet: Fleet, backend: Backend, *arguments: str) -> None:
     wait_until("sheddable requests are turned away", is_full, 20)
 
 
+def waited_for_cpu(pid: int) -> float:
+    """Seconds in which a thread of the process could have run and another process had the core."""
+    tasks = pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[1]) for task in tasks) / 1e9
+
+
 def test_the_least_critical_go_first_and_the_most_critical_do_not_notice(fleet: Fleet, backend: Backend) -> None:
+    waited, began = waited_for_cpu(backend.pid), time.monotonic()
     arguments = ["--rate", "400", "--criticality", MIX, "--useful-within", "1s", "--timeout", "2s"]
     counted = fleet.load_now(f"http://{backend.address}/", *arguments, "--warmup", "5s", "--duration", "10s")
     groups = counted.raw["groups"]["by_criticality"]
@@ -61,7 +69,9 @@ def test_the_least_critical_go_first_and_the_most_critical_do_not_notice(fleet: 
     # Whoever is not served is told so: 503, and nothing else fails.
     assert all(group["failed_otherwise"] <= 0.02 * group["requests"] for group in groups.values()), groups
     total = sum(group["useful"] for group in groups.values())
-    assert total > 0.7 * 100 * 10, "nor is there less work done than there could be"
+    # The share of a core that the backend could have: other processes of the machine use the rest.
+    available = 1 - (waited_for_cpu(backend.pid) - waited) / (time.monotonic() - began)
+    assert total > 0.7 * 100 * 10 * available, f"useful work fills the core: {total} with {available:.2f} of it"
 
 
 def test_health_checks_and_controls_are_served_whatever_the_load(fleet: Fleet, backend: Backend) -> None:
