@@ -149,7 +149,7 @@ def test_start_error_names_the_place_and_the_fix(tmp_path: pathlib.Path) -> None
             (
                 free.replace('0"', '0"\ntls = { certificates = [{ certificate = "no.pem", key = "no.key" }] }', 1),
                 "web.toml:6:41: listeners[0].tls.certificates[0].certificate",
-                "name a file that this user may read",
+                "name a readable file",
             ),
             (
                 free.replace("127.0.0.1:8081", "no.such.name.invalid:80"),

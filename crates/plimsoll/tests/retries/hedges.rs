@@ -212,8 +212,10 @@ async fn an_attempt_that_fails_leaves_it_to_the_other() {
     );
     let cluster = running(hedging(Protocol::Auto), &[&slow_one, &full]).await;
     let client = warm(&cluster).await;
-    let mut hedged = 0;
-    for _ in 0..6 {
+    let (mut sent, mut hedged) = (0, 0);
+    // Each pick is random: 40 of them without a hedge have a chance of one in 10^12.
+    while hedged < 2 && sent < 40 {
+        sent += 1;
         let mut told = Vec::new();
         let request = bare(Method::GET, "/slow");
         let response = client.send_telling(request, Terms::default(), &mut told).await.unwrap();
@@ -227,7 +229,7 @@ async fn an_attempt_that_fails_leaves_it_to_the_other() {
     }
     assert!(hedged > 0);
     assert_eq!(cluster.counts().hedges, HedgeCounts { sent: hedged, won: 0, denied: 0 });
-    assert_eq!(at_slow.lock().unwrap().len(), 6);
+    assert_eq!(at_slow.lock().unwrap().len(), sent);
     assert_eq!(active(&cluster), 0);
 }
 
