@@ -85,6 +85,17 @@ pub(crate) enum Reception {
     Refused,
 }
 
+/// The message that carries a load report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// An answer or a failure. A server's request in flight ends with its answer, so it is part of the report.
+    Answer,
+    /// The answer to a shed request, which never was in flight.
+    ShedAnswer,
+    /// The answer to a health check, which is no request.
+    CheckAnswer,
+}
+
 /// A backend.
 #[derive(Clone, Debug)]
 pub(crate) struct Backend {
@@ -254,8 +265,10 @@ impl Backend {
         (self.processor.len() + self.waiting.len()) as u32
     }
 
-    /// What it says of its load, as old as a server's own reports are.
-    pub(crate) fn report(&mut self, now: Timestamp) -> Option<LoadReport> {
+    /// The load report of a message, as old as a server's own reports are.
+    ///
+    /// The request that is answered has left the processor here, but counts as in flight in the report.
+    pub(crate) fn report(&mut self, now: Timestamp, message: Message) -> Option<LoadReport> {
         if self.build.reports == Reports::None {
             return None;
         }
@@ -265,7 +278,8 @@ impl Backend {
                 let totals = self.totals_at(now);
                 self.reporter.on_totals(now, totals);
             }
-            self.said = self.reporter.report(now, self.in_flight(), lame_duck);
+            let in_flight = self.in_flight() + u32::from(message == Message::Answer);
+            self.said = self.reporter.report(now, in_flight, lame_duck);
         }
         Some(self.said.load)
     }
@@ -386,7 +400,7 @@ mod tests {
             assert_eq!(backend.receive(ms(at), 1, 0.005), Reception::Taken);
             assert!(backend.pop_ended(ms(at + 5)).is_some());
             backend.learn(ms(at + 5), 0, ms(at));
-            report = backend.report(ms(at + 5));
+            report = backend.report(ms(at + 5), Message::Answer);
         }
         report.expect("it reports")
     }
@@ -396,7 +410,7 @@ mod tests {
         let mut backend = backend(Conduct::Serve, Reports::Honest);
         let report = serve(&mut backend, 0, 3_000);
         assert!((report.qps - 100.0).abs() < 2.0 && (report.cpu_utilization - 0.5).abs() < 0.01, "{report:?}");
-        assert_eq!((report.eps, report.in_flight, report.lame_duck), (0.0, Some(0), false));
+        assert_eq!((report.eps, report.in_flight, report.lame_duck), (0.0, Some(1), false));
         let latency = report.latency.expect("asked for").as_secs_f64();
         assert!((latency - 0.005).abs() < 1e-6, "{latency}");
     }
@@ -407,7 +421,7 @@ mod tests {
         serve(&mut backend, 0, 2_000);
         backend.set_conduct(ms(2_000), Conduct::Down);
         backend.set_conduct(ms(2_010), Conduct::Serve);
-        let report = backend.report(ms(2_020)).expect("it reports");
+        let report = backend.report(ms(2_020), Message::CheckAnswer).expect("it reports");
         assert_eq!((report.qps, report.cpu_utilization, report.latency), (0.0, 0.0, None));
         let report = serve(&mut backend, 2_020, 2_520);
         assert!((report.qps - 100.0).abs() < 6.0, "over its own age: {report:?}");
@@ -420,10 +434,31 @@ mod tests {
         assert_eq!(receptions[..5], [Reception::Taken; 5]);
         assert_eq!(receptions[5..], [Reception::Overloaded; 2]);
         assert_eq!(backend.in_flight(), 5);
-        assert!(backend.report(ms(100)).expect("it reports").eps > 0.0);
+        assert!(backend.report(ms(100), Message::ShedAnswer).expect("it reports").eps > 0.0);
         assert!(backend.cancel(ms(0), 4) && backend.cancel(ms(0), 0) && !backend.cancel(ms(0), 0));
         assert_eq!(backend.set_conduct(ms(0), Conduct::Down), [1, 2, 3], "running ones first");
         assert_eq!(backend.receive(ms(0), 9, 0.01), Reception::Refused);
+    }
+
+    #[test]
+    fn report_with_an_answer_counts_the_request_it_answers() {
+        let in_flight = |report: Option<LoadReport>| report.expect("it reports").in_flight;
+        let mut serving = backend(Conduct::Serve, Reports::Honest);
+        assert!((0..3).all(|request| serving.receive(ms(0), request, 0.005) == Reception::Taken));
+        assert!(serving.pop_ended(ms(10)).is_some());
+        assert_eq!(in_flight(serving.report(ms(10), Message::Answer)), Some(3), "two others, and the one answered");
+        assert_eq!(in_flight(serving.report(ms(20), Message::ShedAnswer)), Some(2), "a shed request never began");
+        assert_eq!(in_flight(serving.report(ms(30), Message::CheckAnswer)), Some(2));
+        let mut failing = backend(Conduct::FailFast, Reports::Honest);
+        assert_eq!(failing.receive(ms(0), 0, 0.005), Reception::Failed);
+        assert_eq!(in_flight(failing.report(ms(0), Message::Answer)), Some(1));
+        let latency = |message| {
+            let mut backend = backend(Conduct::Serve, Reports::Honest);
+            (0..100).for_each(|_| backend.learn(ms(0), 1, ms(0)));
+            backend.learn(ms(9), 0, ms(0));
+            backend.report(ms(9), message).expect("it reports").latency
+        };
+        assert_ne!(latency(Message::Answer), latency(Message::CheckAnswer), "latency is that of as many in flight");
     }
 
     #[test]
@@ -431,19 +466,19 @@ mod tests {
         let mut backend = backend(Conduct::Serve, Reports::Honest);
         let mut in_flight = |at| {
             assert_eq!(backend.receive(at, 0, 10.0), Reception::Taken);
-            backend.report(at).expect("it reports").in_flight
+            backend.report(at, Message::CheckAnswer).expect("it reports").in_flight
         };
         let last = Timestamp::from_nanos((ms(7) + REUSE_FOR).as_nanos() - 1);
         assert_eq!([ms(7), last, ms(7) + REUSE_FOR].map(&mut in_flight), [Some(1), Some(1), Some(3)]);
         backend.set_conduct(ms(9), Conduct::LameDuck);
-        assert!(backend.report(ms(9)).expect("it reports").lame_duck, "that shows at once");
+        assert!(backend.report(ms(9), Message::CheckAnswer).expect("it reports").lame_duck, "that shows at once");
     }
 
     #[test]
     fn conduct_shows_in_checks_probes_and_reports() {
         let of = |conduct| {
             let mut backend = backend(conduct, Reports::Honest);
-            let lame = backend.report(ms(0)).is_some_and(|report| report.lame_duck);
+            let lame = backend.report(ms(0), Message::CheckAnswer).is_some_and(|report| report.lame_duck);
             (backend.check(), backend.probe(ms(0)).is_some(), lame)
         };
         assert_eq!(of(Conduct::Serve), (Some(CheckOutcome::Passed), true, false));
@@ -458,7 +493,7 @@ mod tests {
         let eps = |reports| {
             let mut backend = backend(Conduct::FailFast, reports);
             assert_eq!(backend.receive(ms(50), 0, 0.01), Reception::Failed);
-            backend.report(ms(100)).map(|report| (report.qps > 0.0, report.eps > 0.0, report.cpu_utilization > 0.0))
+            backend.report(ms(100), Message::Answer).map(|report| (report.qps > 0.0, report.eps > 0.0, report.cpu_utilization > 0.0))
         };
         assert_eq!(eps(Reports::Honest), Some((true, true, true)));
         assert_eq!(eps(Reports::HidesFailures), Some((true, false, true)));

@@ -9,7 +9,7 @@ use super::{Event, World};
 use crate::experiment::fleet::measure::Ending;
 use crate::experiment::fleet::plan::{Abandoned, Arrivals, Conduct, Failures};
 use crate::kernel::NEVER;
-use crate::model::backend::Reception;
+use crate::model::backend::{Message, Reception};
 use crate::model::request::{MAX_OFFERS, Reply, Request};
 use crate::model::retries::Next;
 
@@ -180,12 +180,13 @@ impl World<'_> {
         let request = &mut self.requests[number];
         request.reply = reply;
         let sent = request.awaited && {
-            request.report = match reply {
-                Reply::Answered | Reply::Failed | Reply::Overloaded => {
-                    self.backends[request.backend as usize].report(self.now)
-                }
+            let message = match reply {
+                Reply::Answered | Reply::Failed => Some(Message::Answer),
+                Reply::Overloaded => Some(Message::ShedAnswer),
                 Reply::Lost | Reply::Refused => None,
             };
+            let backend = &mut self.backends[request.backend as usize];
+            request.report = message.and_then(|message| backend.report(self.now, message));
             match reply {
                 // These are the transport's own, which repeats what is lost.
                 Reply::Lost | Reply::Refused => {

@@ -8,6 +8,7 @@ use plimsoll_core::pick::ProbeAnswer;
 
 use super::{Event, Note, Probe, Word, World};
 use crate::kernel::NEVER;
+use crate::model::backend::Message;
 
 /// After this time a check without an answer has failed: the library's default.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -60,7 +61,8 @@ impl World<'_> {
             self.check_fails(number);
             return true;
         };
-        let report = if outcome == CheckOutcome::Unreachable { None } else { backend.report(self.now) };
+        let message = Message::CheckAnswer;
+        let report = if outcome == CheckOutcome::Unreachable { None } else { backend.report(self.now, message) };
         self.notes[number].word = Word::Checked(outcome, report);
         if !self.carrier.send(&mut self.queue, self.now, Event::CheckAnswer(number)) {
             self.check_fails(number);
