@@ -493,7 +493,9 @@ mod tests {
         let eps = |reports| {
             let mut backend = backend(Conduct::FailFast, reports);
             assert_eq!(backend.receive(ms(50), 0, 0.01), Reception::Failed);
-            backend.report(ms(100), Message::Answer).map(|report| (report.qps > 0.0, report.eps > 0.0, report.cpu_utilization > 0.0))
+            backend
+                .report(ms(100), Message::Answer)
+                .map(|report| (report.qps > 0.0, report.eps > 0.0, report.cpu_utilization > 0.0))
         };
         assert_eq!(eps(Reports::Honest), Some((true, true, true)));
         assert_eq!(eps(Reports::HidesFailures), Some((true, false, true)));

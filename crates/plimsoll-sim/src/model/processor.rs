@@ -2,8 +2,8 @@
 //!
 //! With n requests on c cores of speed s each proceeds at `s · min(1, c/n)` CPU-seconds of an ordinary core per
 //! second: none can use more than one core, and beyond that all get the same. It is what a preemptive scheduler does
-//! with time slices far shorter than a request; why not first come, first served: then one dear request holds up the
-//! cheap ones behind it, which is how no server with threads or tasks behaves.
+//! with time slices far shorter than a request. First come, first served is the same with a limit on n: its owner
+//! begins as many requests as there are worker threads, and queues the rest.
 //!
 //! All that run have done the same work since the later of two came. So one number is kept, the *work* W that any one
 //! of them would have done since the processor was last empty, and a request of cost x that begins at W₀ ends when W

@@ -26,6 +26,7 @@ impl Table for SheddingFile {
         visitor.value("tick", &mut plan.tick);
         visitor.value("sample_every", &mut plan.sample_every);
         visitor.value("cores", &mut plan.cores);
+        visitor.optional("concurrency", &mut plan.concurrency);
         visitor.value("cost", &mut plan.cost);
         span_or_off(visitor, "rejection", &mut plan.rejection);
         visitor.value("patience", &mut plan.patience);
@@ -64,6 +65,7 @@ impl Table for Arm {
         visitor.required("name", &mut self.name);
         visitor.value("shedder", &mut self.shedder);
         visitor.optional("cores", &mut self.cores);
+        visitor.optional("concurrency", &mut self.concurrency);
         visitor.value("cohorts", &mut self.cohorts);
         let mut schedule = self.schedule.map(ScheduleForm);
         visitor.optional("schedule", &mut schedule);

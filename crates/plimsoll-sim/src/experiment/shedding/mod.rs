@@ -1,7 +1,8 @@
 //! Shedding: one server that is asked for more than it can do, and what comes of it.
 //!
-//! The server shares its cores evenly among the requests that it has taken on, as threads and tasks do. Turning a request away
-//! costs CPU, too, which those in progress do not get. What asks are tasks: users' wishes, each of one request or of several in turn,
+//! The server shares its cores evenly among the requests that run. All that are admitted run, as tasks that yield do;
+//! or [`Plan::concurrency`] of them, as on worker threads, and the others wait for their turn. Shedding a request costs
+//! CPU, too, which running requests do not get. What asks are tasks: users' wishes, each of one request or of several in turn,
 //! some of which are sent again when they are turned away. Each arm meets the same tasks, and protects the server in another way.
 
 mod figures;

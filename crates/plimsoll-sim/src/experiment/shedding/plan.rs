@@ -24,6 +24,9 @@ pub struct Plan {
     pub sample_every: Duration,
     /// CPU that the server has, in cores; above zero.
     pub cores: f64,
+    /// Requests that run at a time; the others wait, first come, first served. `None`: all run. Those that run share
+    /// the cores evenly, none getting more than one.
+    pub concurrency: Option<NonZeroU32>,
     /// CPU time of a request; what the server expects it has learned from those that ended.
     pub cost: Cost,
     /// CPU time of turning one away.
@@ -69,6 +72,7 @@ impl Default for Plan {
             tick: Self::DEFAULT_TICK,
             sample_every: Self::DEFAULT_SAMPLE_EVERY,
             cores: 1.0,
+            concurrency: None,
             cost: Cost::Exponential { mean: Duration::from_millis(10) },
             rejection: Self::DEFAULT_REJECTION,
             patience: Self::DEFAULT_PATIENCE,
@@ -159,6 +163,8 @@ pub struct Arm {
     pub shedder: Shedder,
     /// CPU that the server has, in cores; `None`: the plan's.
     pub cores: Option<f64>,
+    /// Requests that run at a time; `None`: the plan's.
+    pub concurrency: Option<NonZeroU32>,
     /// Whether the shedder knows which requests belong together.
     pub cohorts: Cohorts,
     /// What criticality becomes with age; `None`: it stays.
@@ -167,7 +173,14 @@ pub struct Arm {
 
 impl Default for Arm {
     fn default() -> Self {
-        Self { name: String::new(), shedder: Shedder::None, cores: None, cohorts: Cohorts::default(), schedule: None }
+        Self {
+            name: String::new(),
+            shedder: Shedder::None,
+            cores: None,
+            concurrency: None,
+            cohorts: Cohorts::default(),
+            schedule: None,
+        }
     }
 }
 

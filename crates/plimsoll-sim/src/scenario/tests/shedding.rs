@@ -28,6 +28,7 @@ fn a_shedding_file_is_read_whole_and_reads_back_the_same() {
         (arm.cohorts, arm.cores, arm.schedule.unwrap().full_until.as_millis()),
         (Cohorts::Unseen, Some(3.0), 100)
     );
+    assert_eq!((plan.concurrency.unwrap().get(), arm.concurrency.unwrap().get()), (8, 4));
     let found: Vec<String> = shedding::run(&plan, 1, &mut |_| {}).metrics.into_keys().collect();
     let mut announced = shedding::metric_names(&plan);
     announced.sort_unstable();
@@ -91,6 +92,7 @@ warmup = "off"
 tick = "2ms"
 sample_every = "500ms"
 cores = 2.0
+concurrency = 8
 cost = { kind = "lognormal", mean = "4ms", sigma = 1.0 }
 rejection = "20us"
 patience = "300ms"
@@ -129,6 +131,7 @@ load = 2
 name = "a"
 shedder = { kind = "ranked", load_line = 0.9, target_delay = "10ms", outlook = "pessimistic" }
 cores = 3.0
+concurrency = 4
 cohorts = "unseen"
 schedule = { full_until = "100ms", then = "sheddable-plus", cancelled_after = "200ms" }
 

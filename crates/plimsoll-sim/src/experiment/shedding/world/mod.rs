@@ -2,6 +2,7 @@
 
 mod tasks;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
@@ -123,6 +124,12 @@ pub(super) struct World<'p> {
     ticks: Lane,
     origins: Vec<Origin>,
     processor: Processor,
+    /// Requests that run at a time.
+    concurrency: usize,
+    /// Requests that run.
+    running: usize,
+    /// Admitted requests that wait for their turn.
+    waiting: VecDeque<u32>,
     /// When the next request is expected to end: an event for another time is void.
     scheduled: Timestamp,
     tasks: Slab<Task>,
@@ -167,6 +174,9 @@ impl<'p> World<'p> {
             ticks,
             origins,
             processor: Processor::new(now, cores, 1.0),
+            concurrency: arm.concurrency.or(plan.concurrency).map_or(usize::MAX, |most| most.get() as usize),
+            running: 0,
+            waiting: VecDeque::new(),
             scheduled: NEVER,
             tasks: Slab::default(),
             arrived: 0,
@@ -236,15 +246,19 @@ impl<'p> World<'p> {
         self.expect_end();
     }
 
-    /// Tells the gate of requests in progress that have used what is expected of them, as one that times each poll of a request's
-    /// task knows it.
+    /// Tells the gate of running requests that have used what is expected of them, as a server knows it that times
+    /// each poll of a request's task. A request on a worker thread is timed as a whole, so the gate hears of it at its
+    /// end.
     fn meter(&mut self) {
+        if self.concurrency < usize::MAX {
+            return;
+        }
         let Guard::Ranked(server) = &mut self.guard else { return };
         for number in &self.metered {
             if let Some(running) = &mut self.tasks[*number].running
-                && let Some(entry) = &mut running.entry
+                && let Some((entry, begun)) = running.entry.as_mut().zip(running.begun)
             {
-                let used = self.processor.work() - running.begun;
+                let used = self.processor.work() - begun;
                 if used >= entry.tell_at() {
                     server.gate.progress(self.now, entry, used);
                     server.charged += used - std::mem::replace(&mut running.told, used);

@@ -40,8 +40,8 @@ pub(super) struct Task {
 /// A request in progress.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// The processor's work when it began.
-    pub(super) begun: f64,
+    /// The processor's work when it began to run; `None` while it waits for its turn.
+    pub(super) begun: Option<f64>,
     /// `None` where no gate was asked.
     pub(super) entry: Option<Entry>,
     /// What the gate knows that it has used, in CPU-seconds.
@@ -128,10 +128,9 @@ impl World<'_> {
                 if entry.is_some() {
                     self.metered.push(number);
                 }
-                self.processor.begin(self.now, cost, number);
-                let begun = self.processor.work();
-                self.meters.begin(source, begun);
-                self.tasks[number].running = Some(Running { begun, entry, told: 0.0 });
+                self.tasks[number].running = Some(Running { begun: None, entry, told: 0.0 });
+                self.waiting.push_back(number);
+                self.start_waiting();
                 self.in_progress += 1;
                 self.most_in_progress = self.most_in_progress.max(self.in_progress);
             }
@@ -141,6 +140,20 @@ impl World<'_> {
                 self.processor.begin(self.now, cost, REJECTION);
                 self.turned_away(number, shed);
             }
+        }
+    }
+
+    /// Admitted requests begin to run, as many as may.
+    fn start_waiting(&mut self) {
+        while self.running < self.concurrency
+            && let Some(number) = self.waiting.pop_front()
+        {
+            let Task { source, cost, running, .. } = &mut self.tasks[number];
+            self.processor.begin(self.now, *cost, number);
+            let begun = self.processor.work();
+            self.meters.begin(*source, begun);
+            running.as_mut().expect("a waiting request is in progress").begun = Some(begun);
+            self.running += 1;
         }
     }
 
@@ -212,8 +225,16 @@ impl World<'_> {
         // Whoever waits to send again does so before that, and sees for itself.
         let (true, Some(Running { begun, .. })) = (task.expires == self.now, &task.running) else { return };
         let (begun, cost) = (*begun, task.cost);
-        self.processor.cancel(self.now, number);
-        let used = self.processor.work() - begun;
+        let used = match begun {
+            Some(begun) => {
+                self.processor.cancel(self.now, number);
+                self.processor.work() - begun
+            }
+            None => {
+                self.waiting.retain(|waiting| *waiting != number);
+                0.0
+            }
+        };
         self.taken -= (cost - used).max(0.0);
         self.stop(number, used);
         self.close(number, Ending::Expired);
@@ -225,12 +246,16 @@ impl World<'_> {
         let Task { running, source, .. } = &mut self.tasks[number];
         let Some(Running { begun, entry, told }) = running.take() else { return };
         self.in_progress -= 1;
-        self.meters.end(*source, begun, used);
+        if let Some(begun) = begun {
+            self.running -= 1;
+            self.meters.end(*source, begun, used);
+        }
         if let (Guard::Ranked(server), Some(entry)) = (&mut self.guard, entry) {
             server.gate.ended(self.now, entry, used);
             server.charged += used - told;
             self.metered.retain(|metered| *metered != number);
         }
+        self.start_waiting();
     }
 
     fn close(&mut self, number: u32, ending: Ending) {
