@@ -58,6 +58,7 @@ impl Table for FleetFile {
         visitor.value("sample_every", &mut plan.sample_every);
         visitor.value("arrivals", &mut plan.arrivals);
         visitor.value("cost", &mut plan.cost);
+        span_or_off(visitor, "overhead", &mut plan.overhead);
         let mut timeline: Vec<Slot> = plan.timeline.drain(..).map(|happening| Slot(Some(happening))).collect();
         visitor.value("timeline", &mut timeline);
         let read = timeline.into_iter().enumerate().filter_map(|(i, slot)| slot.0.map(|happening| (i, happening)));

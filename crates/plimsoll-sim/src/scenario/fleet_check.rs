@@ -86,10 +86,18 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     if let Err(flaw) = within_reason("the run", duration) {
         checker.report("duration", flaw.reason, flaw.help);
     }
+    overhead(plan.overhead, checker);
     // Defaults give way in the proportion that they have to the default duration.
     gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
     gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
     budget::samples(checker, "sample_every", plan.sample_every, duration);
+}
+
+/// Reports an overhead that is longer than any run.
+pub(super) fn overhead(overhead: Duration, checker: &mut Checker<'_>) {
+    if let Err(flaw) = within_reason("overhead", overhead) {
+        checker.report("overhead", flaw.reason, flaw.help);
+    }
 }
 
 /// Reports what makes more events than a run can have, or more of those that have a state of their own.
@@ -160,13 +168,13 @@ fn arrivals(plan: &Plan, checker: &mut Checker<'_>) {
     if !is_counted || !plan.backends.iter().all(is_reasonable) {
         return;
     }
-    let served = plan.backends.iter().map(capacity).sum::<f64>() / plan.cost.mean().as_secs_f64();
+    let served = plan.backends.iter().map(capacity).sum::<f64>() / (plan.cost.mean() + plan.overhead).as_secs_f64();
     let (key, rate) = match plan.arrivals {
         Arrivals::Open { rate: Rate::PerSecond(rate) } => ("arrivals.per_second", rate),
         Arrivals::Open { rate: Rate::OfCapacity(part) } => ("arrivals.of_capacity", part * served),
         Arrivals::Closed { users, think } => {
             budget(checker, "arrivals.count", "users", f64::from(users.get()), MOST_PARTIES);
-            let round = think + plan.cost.mean() + plan.network.delay * 2;
+            let round = think + plan.cost.mean() + plan.overhead + plan.network.delay * 2;
             ("arrivals.count", (f64::from(users.get()) / round.as_secs_f64()).min(served))
         }
     };

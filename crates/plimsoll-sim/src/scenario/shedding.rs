@@ -28,6 +28,7 @@ impl Table for SheddingFile {
         visitor.value("cores", &mut plan.cores);
         visitor.optional("concurrency", &mut plan.concurrency);
         visitor.value("cost", &mut plan.cost);
+        span_or_off(visitor, "overhead", &mut plan.overhead);
         span_or_off(visitor, "rejection", &mut plan.rejection);
         visitor.value("patience", &mut plan.patience);
         visitor.value("abandoned", &mut plan.abandoned);

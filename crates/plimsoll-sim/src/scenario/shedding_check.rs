@@ -7,7 +7,7 @@ use plimsoll_config::Checker;
 
 use super::budget::{self, MOST_EVENTS, MOST_POWER, budget};
 use super::fleet::within_reason;
-use super::fleet_check::{gives_way, metric_name, phase_times, text, unique};
+use super::fleet_check::{gives_way, metric_name, overhead, phase_times, text, unique};
 use super::shedding::SheddingFile;
 use super::{Experiment, Kind, Settings};
 use crate::experiment::shedding::metric_names;
@@ -47,6 +47,7 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     if let Err(flaw) = within_reason("the run", duration) {
         checker.report("duration", flaw.reason, flaw.help);
     }
+    overhead(plan.overhead, checker);
     gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
     gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
     gives_way(checker, "tick", &mut plan.tick, duration, 1_000);

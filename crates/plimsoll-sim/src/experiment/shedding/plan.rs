@@ -29,6 +29,9 @@ pub struct Plan {
     pub concurrency: Option<NonZeroU32>,
     /// CPU time of a request; what the server expects it has learned from those that ended.
     pub cost: Cost,
+    /// CPU time of an admitted request beside its cost, such as reading it and writing its answer. The server cannot
+    /// charge it to the request.
+    pub overhead: Duration,
     /// CPU time of turning one away.
     pub rejection: Duration,
     /// After this time from the beginning of its user nobody wants an answer any more, and nobody asks again.
@@ -74,6 +77,7 @@ impl Default for Plan {
             cores: 1.0,
             concurrency: None,
             cost: Cost::Exponential { mean: Duration::from_millis(10) },
+            overhead: Duration::ZERO,
             rejection: Self::DEFAULT_REJECTION,
             patience: Self::DEFAULT_PATIENCE,
             abandoned: Abandoned::default(),

@@ -264,3 +264,26 @@ fn concurrency_of_an_arm_replaces_that_of_the_plan() {
     plan.concurrency = one;
     assert_eq!(found(&plan), of_arm);
 }
+
+#[test]
+fn overhead_takes_cpu_and_is_no_useful_work() {
+    let plan = Plan { overhead: ms(5), ..plan() };
+    let metrics = run(&plan, 1, &mut |_| ()).metrics;
+    // The same requests, of 10 and 5 ms: all but those under way at the end are answered.
+    let ratio = metrics["a.cpu"] / metrics["a.goodput"];
+    assert!((ratio - 1.5).abs() < 0.01, "{ratio}");
+    assert!(metrics["a.p50"] >= 15.0, "{}", metrics["a.p50"]);
+}
+
+/// The gate sees it as CPU of the process that it charges to no request, and sheds as much more.
+#[test]
+fn gate_makes_up_for_overhead_it_cannot_charge() {
+    let mut plan = Plan { overhead: ms(5), concurrency: Some(NonZeroU32::MIN), ..plan() };
+    plan.warmup = Duration::from_secs(5);
+    plan.sources[0].rate = 200.0;
+    plan.arms[0].shedder = Shedder::RANKED;
+    let found = found(&plan);
+    // Of the core 2/3 are costs. Requests wait for each other: less than the whole of it is of use.
+    assert!((0.6..0.667).contains(&found.goodput), "{}", found.goodput);
+    assert_eq!(found.sources[0].late, 0, "{:?}", found.sources);
+}

@@ -29,6 +29,7 @@ fn a_shedding_file_is_read_whole_and_reads_back_the_same() {
         (Cohorts::Unseen, Some(3.0), 100)
     );
     assert_eq!((plan.concurrency.unwrap().get(), arm.concurrency.unwrap().get()), (8, 4));
+    assert_eq!(plan.overhead.as_micros(), 30);
     let found: Vec<String> = shedding::run(&plan, 1, &mut |_| {}).metrics.into_keys().collect();
     let mut announced = shedding::metric_names(&plan);
     announced.sort_unstable();
@@ -94,6 +95,7 @@ sample_every = "500ms"
 cores = 2.0
 concurrency = 8
 cost = { kind = "lognormal", mean = "4ms", sigma = 1.0 }
+overhead = "30us"
 rejection = "20us"
 patience = "300ms"
 abandoned = "dropped"

@@ -64,6 +64,9 @@ pub struct Plan {
     pub arrivals: Arrivals,
     /// CPU time of a request on a machine of speed 1.
     pub cost: Cost,
+    /// CPU time of a request beside its cost, on a machine of speed 1: the same for every request that a backend works
+    /// on, such as reading it and writing its answer.
+    pub overhead: Duration,
     /// How requests are sent, and given up.
     pub requests: Requests,
     /// What lies between clients and backends.
@@ -91,6 +94,7 @@ impl Default for Plan {
             clients: Clients::default(),
             arrivals: Arrivals::default(),
             cost: Cost::Exponential { mean: Duration::from_millis(10) },
+            overhead: Duration::ZERO,
             requests: Requests::default(),
             network: Network::default(),
             backends: vec![BackendGroup::default()],

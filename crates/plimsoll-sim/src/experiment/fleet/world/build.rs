@@ -120,7 +120,8 @@ impl<'p> World<'p> {
                 let total = match rate {
                     Rate::PerSecond(total) => total,
                     Rate::OfCapacity(part) => {
-                        part * self.capacity() / (self.plan.cost.mean().as_secs_f64() * mean_dearness)
+                        let overhead = self.plan.overhead.as_secs_f64();
+                        part * self.capacity() / (self.plan.cost.mean().as_secs_f64() * mean_dearness + overhead)
                     }
                 };
                 let mean = total / count as f64;

@@ -41,7 +41,7 @@ impl World<'_> {
 
     /// A client has a request.
     fn ask(&mut self, client: u32) {
-        let cost = self.sources[client as usize].cost(&self.costs);
+        let cost = self.sources[client as usize].cost(&self.costs) + self.plan.overhead.as_secs_f64();
         let window = self.measure.current;
         let request = self.requests.insert(Request::new(self.now, client, cost, window));
         self.open += 1;

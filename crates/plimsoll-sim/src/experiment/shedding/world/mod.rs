@@ -124,6 +124,8 @@ pub(super) struct World<'p> {
     ticks: Lane,
     origins: Vec<Origin>,
     processor: Processor,
+    /// CPU-seconds of a request beside its cost.
+    overhead: f64,
     /// Requests that run at a time.
     concurrency: usize,
     /// Requests that run.
@@ -174,6 +176,7 @@ impl<'p> World<'p> {
             ticks,
             origins,
             processor: Processor::new(now, cores, 1.0),
+            overhead: plan.overhead.as_secs_f64(),
             concurrency: arm.concurrency.or(plan.concurrency).map_or(usize::MAX, |most| most.get() as usize),
             running: 0,
             waiting: VecDeque::new(),
@@ -258,7 +261,8 @@ impl<'p> World<'p> {
             if let Some(running) = &mut self.tasks[*number].running
                 && let Some((entry, begun)) = running.entry.as_mut().zip(running.begun)
             {
-                let used = self.processor.work() - begun;
+                // The overhead comes first, and is charged to no request.
+                let used = self.processor.work() - begun - self.overhead;
                 if used >= entry.tell_at() {
                     server.gate.progress(self.now, entry, used);
                     server.charged += used - std::mem::replace(&mut running.told, used);

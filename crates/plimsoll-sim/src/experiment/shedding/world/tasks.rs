@@ -124,7 +124,7 @@ impl World<'_> {
         self.measure.sent(self.now, arrived, source, decided.is_err());
         match decided {
             Ok(entry) => {
-                self.taken += cost;
+                self.taken += cost + self.overhead;
                 if entry.is_some() {
                     self.metered.push(number);
                 }
@@ -149,7 +149,7 @@ impl World<'_> {
             && let Some(number) = self.waiting.pop_front()
         {
             let Task { source, cost, running, .. } = &mut self.tasks[number];
-            self.processor.begin(self.now, *cost, number);
+            self.processor.begin(self.now, *cost + self.overhead, number);
             let begun = self.processor.work();
             self.meters.begin(*source, begun);
             running.as_mut().expect("a waiting request is in progress").begun = Some(begun);
@@ -202,7 +202,7 @@ impl World<'_> {
     /// The request of a task that ran has been answered.
     pub(super) fn end_request(&mut self, number: u32) {
         let cost = self.tasks[number].cost;
-        self.stop(number, cost);
+        self.stop(number, cost + self.overhead);
         let is_late = self.age(number) > self.patience(number);
         let task = &mut self.tasks[number];
         task.used += cost;
@@ -235,13 +235,13 @@ impl World<'_> {
                 0.0
             }
         };
-        self.taken -= (cost - used).max(0.0);
+        self.taken -= (cost + self.overhead - used).max(0.0);
         self.stop(number, used);
         self.close(number, Ending::Expired);
         self.expect_end();
     }
 
-    /// The request in progress is over, having used so many CPU-seconds.
+    /// The request in progress is over, having used so many CPU-seconds, its overhead among them.
     fn stop(&mut self, number: u32, used: f64) {
         let Task { running, source, .. } = &mut self.tasks[number];
         let Some(Running { begun, entry, told }) = running.take() else { return };
@@ -251,6 +251,7 @@ impl World<'_> {
             self.meters.end(*source, begun, used);
         }
         if let (Guard::Ranked(server), Some(entry)) = (&mut self.guard, entry) {
+            let used = (used - self.overhead).max(0.0);
             server.gate.ended(self.now, entry, used);
             server.charged += used - told;
             self.metered.retain(|metered| *metered != number);

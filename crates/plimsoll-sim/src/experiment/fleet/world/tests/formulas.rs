@@ -83,6 +83,17 @@ fn utilization_is_rate_times_cost_over_capacity() {
 }
 
 #[test]
+fn overhead_takes_cpu_and_time_of_every_request() {
+    let mut plan = Plan { duration: secs(60), ..plain(1, 0.5, Cost::Fixed { mean: MEAN }) };
+    plan.overhead = ms(15);
+    let metrics = find(&plan, 1).metrics;
+    // A load is a share of CPU: 20 requests a second of 25 ms each, and of 800 five deviations are 18%.
+    near(metrics["arm.requests"], 800.0, 0.18);
+    near(metrics["arm.cpu"], metrics["arm.requests"] * 0.025 / 40.0, 0.01);
+    assert!(metrics["arm.p50"] >= 25.0, "{}", metrics["arm.p50"]);
+}
+
+#[test]
 fn capacity_counts_speed_and_slow_machines_use_more_cpu() {
     let mut plan = Plan { duration: secs(60), ..plain(1, 0.5, Cost::Fixed { mean: MEAN }) };
     let group = |name: &str, speed| BackendGroup {
