@@ -90,6 +90,17 @@ def test_check_that_fails_exits_1_and_is_marked(tmp_path: pathlib.Path) -> None:
     ]
 
 
+def test_run_without_checks_says_so_and_exits_0(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "explored.toml"
+    file.write_text(FAILING.split("[[checks]]")[0])
+    code, out, _ = sim("run", str(file))
+    assert code == 0 and "Nothing is checked" in out, out
+    code, out, _ = sim("check", str(file))
+    assert code == 0 and "checks: 0" in out, out
+    code, out, _ = sim("run", str(file), "--json")
+    assert code == 0 and json.loads(out)["checks"] == []
+
+
 def test_out_gets_json_and_figures(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "new" / "folder"
     code, out, _ = sim("run", "subset-small", "--json", "--out", str(folder))

@@ -92,6 +92,9 @@ pub(super) fn write_file(file: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
+/// Printed in place of checks for a file that has none.
+const NOT_CHECKED: &str = "Nothing is checked: the file has no [[checks]].\n";
+
 /// The results for a person: the overview, the checks, and with `all` every metric.
 fn text(scenario: &Scenario, summary: &Summary, all: bool) -> String {
     let seeds: Vec<String> = summary.seeds.iter().map(u64::to_string).collect();
@@ -101,7 +104,11 @@ fn text(scenario: &Scenario, summary: &Summary, all: bool) -> String {
         text += &columns(&overview);
         text += "\n";
     }
-    text += &columns(&checks(summary));
+    if summary.checks.is_empty() {
+        text += NOT_CHECKED;
+    } else {
+        text += &columns(&checks(summary));
+    }
     text += "\n";
     if all {
         text += &columns(&metrics(summary));

@@ -89,6 +89,13 @@ mod tests {
     }
 
     #[test]
+    fn every_built_in_scenario_has_checks() {
+        for scenario in built_in() {
+            assert!(!scenario.checks.is_empty(), "{} shows nothing", scenario.name);
+        }
+    }
+
+    #[test]
     fn groups_stand_together_and_each_scenario_says_where_it_comes_from() {
         let scenarios = built_in();
         let mut groups: Vec<&str> = scenarios.iter().map(|scenario| scenario.group.as_str()).collect();

@@ -65,7 +65,7 @@ pub struct Scenario {
     pub seeds: Vec<u64>,
     /// What is tried.
     pub experiment: Experiment,
-    /// What is expected; at least one.
+    /// The expected results. None while a user explores; every built-in scenario has some.
     pub checks: Vec<Check>,
 }
 

@@ -66,6 +66,14 @@ fn the_smallest_file_has_a_group_of_backends_an_arm_and_a_check() {
 }
 
 #[test]
+fn file_without_checks_is_good() {
+    let (explored, _) = MINIMAL.split_once("[[checks]]").unwrap();
+    let scenario = Scenario::parse("test.toml", explored).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(scenario.checks, []);
+    assert_eq!(scenario.experiment, Scenario::parse("test.toml", MINIMAL).unwrap().experiment);
+}
+
+#[test]
 fn a_default_gives_way_to_a_short_run_and_what_is_set_does_not() {
     let short = MINIMAL.replacen('\n', "\nduration = \"6s\"\n", 1);
     let plan = plan(&short);

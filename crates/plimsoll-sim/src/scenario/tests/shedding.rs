@@ -78,10 +78,7 @@ fn every_problem_of_a_shedding_file_is_told() {
     let gloomy = SHEDDING.replace("pessimistic", "gloomy");
     assert_eq!(problems(&gloomy), ["arms[0].shedder.outlook: \"gloomy\" is not an outlook"]);
     let empty = "name = \"a\"\nkind = \"shedding\"\n";
-    assert_eq!(
-        problems(empty),
-        ["sources: there is no source of requests", "arms: there is no arm", "checks: there is no check",]
-    );
+    assert_eq!(problems(empty), ["sources: there is no source of requests", "arms: there is no arm"]);
 }
 
 /// A file of the kind `shedding` that uses most of what there is.
