@@ -201,12 +201,17 @@ def test_run_prints_a_row_for_each_phase_and_arm_with_units(tmp_path: pathlib.Pa
     lines = out.splitlines()
     (heading,) = [i for i, line in enumerate(lines) if line.split()[:2] == ["phase", "arm"]]
     assert re.split(r"  +", lines[heading]) == ["phase", "arm", "p50 (ms)", "p99 (ms)", "errors", "CPU", "CPU max/mean"]
-    rows = [line.split() for line in lines[heading + 1 : heading + 5]]
+    table = lines[heading + 1 : lines.index("", heading)]
+    rows = [line.split() for line in table if "min-max" not in line]
+    spreads = [line.split() for line in table if "min-max" in line]
     names = [["calm", "weighted"], ["calm", "round-robin"], ["flood", "weighted"], ["flood", "round-robin"]]
     assert [row[:2] for row in rows] == names
     assert float(rows[0][2]) == pytest.approx(found["weighted.calm.p50"], abs=0.06)
     assert float(rows[3][6]) == pytest.approx(found["round-robin.flood.max_over_mean"], abs=0.006)
     assert all(row[4].endswith("%") for row in rows)
+    # The column of p99, of the flood: below the mean of each row stand its extremes.
+    least, greatest = (float(end) for end in spreads[2][2].split("-"))
+    assert (least, greatest) == pytest.approx([found[f"weighted.flood.p99.{end}"] for end in ("min", "max")], abs=0.6)
     assert max(map(len, lines)) <= 80, out
     assert not any(line.startswith("weighted.calm.in_flight_p99") for line in lines), "all metrics only with --all"
 
@@ -251,7 +256,7 @@ def test_scenario_is_as_expected_and_its_json_is_as_promised(name: str, scenario
     assert list(found) == ["scenario", "seeds", "metrics", "checks"]
     file = tomllib.loads((ROOT / "scenarios" / f"{name}.toml").read_text())
     assert found["scenario"] == name == file["name"]
-    assert found["seeds"] == file.get("seeds", [1])
+    assert found["seeds"] == file.get("seeds", [1, 2, 3])
     metrics = found["metrics"]
     assert metrics and all(type(value) in (int, float) and math.isfinite(value) for value in metrics.values())
     if len(found["seeds"]) > 1:

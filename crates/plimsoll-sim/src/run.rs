@@ -411,7 +411,7 @@ mod tests {
         for (kind, settings) in QUIET {
             let with = |metric: &str| {
                 let text = format!(
-                    "name = \"quiet\"\nkind = \"{kind}\"\nduration = \"10s\"\n{settings}[[arms]]\nname = \"a\"\n\
+                    "name = \"quiet\"\nkind = \"{kind}\"\nseeds = [1]\nduration = \"10s\"\n{settings}[[arms]]\nname = \"a\"\n\
                      [[checks]]\nmetric = \"{metric}\"\nlow = 0\nwhy = \"none\"\n"
                 );
                 Scenario::parse("quiet.toml", &text).unwrap_or_else(|error| panic!("{error}"))

@@ -101,7 +101,7 @@ fn text(scenario: &Scenario, summary: &Summary, all: bool) -> String {
     let (plural, mean) = if seeds.len() == 1 { ("", "") } else { ("s", " (values are means)") };
     let mut text = format!("{}: {}\nseed{plural}: {}{mean}\n\n", scenario.name, scenario.title, seeds.join(", "));
     if let Some(overview) = overview(scenario, summary) {
-        text += &columns(&overview);
+        text += &columns(&with_spread(overview, scenario, summary));
         text += "\n";
     }
     if summary.checks.is_empty() {
@@ -139,6 +139,47 @@ fn is_extreme(summary: &Summary, name: &str) -> bool {
     summary.seeds.len() > 1 && plain.is_some_and(|plain| summary.metrics.contains_key(plain))
 }
 
+/// The overview with a line below each row: the lowest and the highest value over several seeds. A line without a
+/// difference is left out.
+fn with_spread(mut means: Table, scenario: &Scenario, summary: &Summary) -> Table {
+    if summary.seeds.len() == 1 {
+        return means;
+    }
+    let extremes = EXTREMES.map(|end| overview(scenario, &of_extreme(summary, end)).expect("it has an overview"));
+    let [least, greatest] = extremes.map(|table| table.rows);
+    let rows = std::mem::take(&mut means.rows);
+    for ((row, least), greatest) in rows.into_iter().zip(least).zip(greatest) {
+        let spread = |column: usize| {
+            let (low, high) = (&least[column], &greatest[column]);
+            let is_name = column < means.names;
+            // One "%" is enough: lines of a terminal are 80 characters wide.
+            let low = if high.ends_with('%') { low.trim_end_matches('%') } else { low };
+            if is_name || low == high.trim_end_matches('%') { String::new() } else { format!("{low}-{high}") }
+        };
+        let mut line: Vec<String> = (0..row.len()).map(spread).collect();
+        means.rows.push(row);
+        if line.iter().any(|cell| !cell.is_empty()) {
+            line[means.names - 1] = SPREAD.to_owned();
+            means.rows.push(line);
+        }
+    }
+    means
+}
+
+/// Names the line of the lowest and highest values.
+const SPREAD: &str = "  min-max";
+
+/// The summary with the lowest, or the highest, value of each metric in place of its mean.
+fn of_extreme(summary: &Summary, end: &str) -> Summary {
+    let mut of_extreme = summary.clone();
+    for (name, value) in &mut of_extreme.metrics {
+        if let Some(extreme) = summary.metrics.get(&format!("{name}{end}")) {
+            *value = *extreme;
+        }
+    }
+    of_extreme
+}
+
 /// Every metric with its unit; of several seeds with the least and the greatest value beside the mean.
 fn metrics(summary: &Summary) -> Table {
     let value = |name: &str| summary.metrics.get(name).copied().map(short).unwrap_or_default();
@@ -167,4 +208,50 @@ fn columns(table: &Table) -> String {
         format!("{}\n", cells.join("  ").trim_end())
     };
     all().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+
+    const EXPLORED: &str = r#"
+name = "explored"
+kind = "fleet"
+duration = "3s"
+[[backends]]
+count = 2
+[[arms]]
+name = "weighted"
+"#;
+
+    fn printed(seeds: Vec<u64>) -> (Summary, String) {
+        let scenario = Scenario::parse("explored.toml", EXPLORED).expect("a good file").with_seeds(seeds);
+        let summary = run_scenario(&scenario, NonZeroUsize::MIN, &|_| {}).expect("every metric is a number");
+        let text = text(&scenario, &summary, false);
+        (summary, text)
+    }
+
+    #[test]
+    fn table_has_the_spread_below_the_mean_of_several_seeds() {
+        let (summary, text) = printed(vec![1, 2, 3]);
+        let cells = |name: &str| -> Vec<String> {
+            let line = text.lines().find(|line| line.trim_start().starts_with(name)).expect("such a line");
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        let p50 = |end: &str| format!("{:.1}", summary.metrics[&format!("weighted.p50{end}")]);
+        assert_eq!(cells("weighted")[1], p50(""));
+        assert_eq!(cells("min-max")[1], format!("{}-{}", p50(".min"), p50(".max")));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let (_, alone) = printed(vec![1]);
+        assert!(!alone.contains("min-max"), "{alone}");
+    }
+
+    #[test]
+    fn run_without_checks_says_that_nothing_is_checked() {
+        let (summary, text) = printed(vec![1]);
+        assert!(text.contains("Nothing is checked") && verdict(&summary) == Verdict::Good, "{text}");
+        assert!(!text.contains("expected"), "no heading of checks without checks: {text}");
+    }
 }

@@ -58,7 +58,7 @@ fn the_smallest_file_has_a_group_of_backends_an_arm_and_a_check() {
     let scenario = Scenario::parse("test.toml", MINIMAL).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(
         (scenario.title.as_str(), scenario.group.as_str(), scenario.seeds.as_slice()),
-        ("minimal", "own", &[1][..])
+        ("minimal", "own", &[1, 2, 3][..])
     );
     let plan = plan(MINIMAL);
     assert_eq!(plan.backends, FleetPlan::default().backends);

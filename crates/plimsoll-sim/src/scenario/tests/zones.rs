@@ -9,6 +9,7 @@ use crate::run::run;
 const ZONE_LOST: &str = r#"
 name = "zone-lost"
 kind = "fleet"
+seeds = [1]
 duration = "20s"
 warmup = "1s"
 arrivals = { kind = "rate", per_second = 400 }
