@@ -81,8 +81,12 @@ pub fn unit(metric: &str) -> &'static str {
     if metric.ends_with(".p99.9") {
         return "ms";
     }
-    if metric.contains(".share.") {
+    // Of a group of backends, whose name comes last.
+    if metric.contains(".share.") || metric.contains(".cpu.") {
         return "share";
+    }
+    if metric.contains(".p99.") {
+        return "ms";
     }
     if metric.starts_with("throttle.") {
         return "probability";
@@ -117,6 +121,8 @@ mod tests {
     fn unit_of_an_extreme_is_that_of_its_metric() {
         assert_eq!(unit("weighted.zone-lost.p99.9.max"), "ms");
         assert_eq!(unit("weighted.share.zone-a.min"), "share");
+        assert_eq!(unit("weighted.peak.cpu.zone-a.max"), "share");
+        assert_eq!(unit("weighted.peak.p99.zone-a"), "ms");
         assert_eq!(unit("random.300x300x30.least_over_mean_p5"), "ratio");
         assert_eq!(unit("weighted.unheard-of"), "");
     }

@@ -23,9 +23,6 @@ impl From<FleetFile> for Experiment {
 
 /// Backends in all, at most: beyond it a mistyped number is likelier than a fleet.
 pub(super) const MOST_BACKENDS: u64 = 1_000_000;
-/// A phase of this name would be taken for the shares of groups.
-const SHARE: &str = "share";
-
 impl Settings for FleetFile {
     const KIND: Kind = Kind::Fleet;
 
@@ -293,8 +290,9 @@ fn phases(plan: &Plan, checker: &mut Checker<'_>) {
     phase_times(&plan.phases, plan.duration, plan.warmup, checker);
     for (i, phase) in plan.phases.iter().enumerate() {
         let path = format!("phases[{i}]");
-        if phase.name == SHARE {
-            let reason = "\"share\" is part of the names of metrics";
+        // It would be taken for a metric of groups.
+        if fleet::is_group_metric(&phase.name) {
+            let reason = format!("\"{}\" is part of the names of metrics", phase.name);
             checker.report(format!("{path}.name"), reason, "give it another name");
         }
         if phase.load != 1.0 && matches!(plan.arrivals, Arrivals::Closed { .. }) {

@@ -32,7 +32,9 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
         for window in &windows {
             let prefix = prefix(arm, window.name.as_deref());
             names.extend(METRICS.iter().map(|(name, _)| format!("{prefix}.{name}")));
-            names.extend(groups.iter().map(|group| format!("{prefix}.share.{group}")));
+            for group in &groups {
+                names.extend(OF_GROUP.iter().map(|(name, _)| format!("{prefix}.{name}.{group}")));
+            }
         }
         names.push(format!("{}.events", arm.name));
     }
@@ -67,6 +69,17 @@ const METRICS: [(&str, Metric); 22] = [
     ("answered_per_second", |tally| Some(share(tally, Ending::Answered)? * tally.arrived as f64 / tally.seconds)),
 ];
 
+/// Given the group of each backend, and a group.
+type OfGroup = fn(&Tally, &[u32], u32) -> Option<f64>;
+
+/// Metrics of each group of backends: `METRIC.GROUP`. No phase may have such a name.
+const OF_GROUP: [(&str, OfGroup); 3] = [("share", group_share), ("cpu", group_cpu), ("p99", group_p99)];
+
+/// Whether this is the name of a metric of groups.
+pub(crate) fn is_group_metric(name: &str) -> bool {
+    OF_GROUP.iter().any(|(metric, _)| *metric == name)
+}
+
 /// Puts metrics and figures together.
 pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     let mut findings = Findings::default();
@@ -79,7 +92,9 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
                 findings.metric(format!("{prefix}.{name}"), metric(tally));
             }
             for (group, name) in (0_u32..).zip(&names) {
-                findings.metric(format!("{prefix}.share.{name}"), group_share(tally, &of.groups, group));
+                for (metric, of_group) in OF_GROUP {
+                    findings.metric(format!("{prefix}.{metric}.{name}"), of_group(tally, &of.groups, group));
+                }
             }
         }
         findings.metric(format!("{}.events", of.arm.name), of.events as f64);
@@ -110,6 +125,19 @@ pub(super) fn group_share(tally: &Tally, groups: &[u32], group: u32) -> Option<f
     let of_group = tally.used.iter().zip(groups).filter(|(_, its)| **its == group);
     let received: u64 = of_group.map(|(used, _)| used.received).sum();
     ratio(received as f64, all as f64)
+}
+
+/// CPU used over CPU provisioned, mean of the group's backends.
+fn group_cpu(tally: &Tally, groups: &[u32], group: u32) -> Option<f64> {
+    let of_group = tally.used.iter().zip(groups).filter(|(_, its)| **its == group);
+    let loads: Vec<f64> = of_group.filter_map(|(used, _)| used.load()).collect();
+    is_used(tally).then(|| mean(&loads))?
+}
+
+/// Milliseconds, of the requests whose last backend is of the group.
+fn group_p99(tally: &Tally, _: &[u32], group: u32) -> Option<f64> {
+    let latency = tally.latency_by_group.get(group as usize).filter(|latency| !latency.is_empty())?;
+    Some(latency.value_at_quantile(0.99).min(tally.longest) as f64 / 1e3)
 }
 
 /// Part of the requests that ended so.

@@ -40,6 +40,8 @@ pub(super) struct Tally {
     pub(super) probes: u64,
     /// Microseconds from arrival to answer or time-out.
     pub(super) latency: Histogram<u64>,
+    /// The same of each group, by the last backend of a request.
+    pub(super) latency_by_group: Vec<Histogram<u32>>,
     /// The greatest of them, exactly.
     pub(super) longest: u64,
     /// How long the part lasts.
@@ -59,6 +61,7 @@ impl Tally {
             offers: 0,
             probes: 0,
             latency: Histogram::new_with_bounds(1, longest, 3).expect("an hour of microseconds to three digits"),
+            latency_by_group: Vec::new(),
             longest: 0,
             seconds: window.to.since(window.from).as_secs_f64(),
             in_flight: Histogram::new_with_bounds(1, MOST_IN_FLIGHT, 3).expect("a million to three digits"),
@@ -75,9 +78,23 @@ impl Tally {
         }
         self.longest = self.longest.max(other.longest);
         self.latency.add(&other.latency).expect("the same bounds");
+        for (group, latency) in other.latency_by_group.iter().enumerate() {
+            of_group(&mut self.latency_by_group, group).add(latency).expect(GROWS);
+        }
         self.in_flight.add(&other.in_flight).expect("the same bounds");
     }
 }
+
+/// The histogram of a group. Most groups of a large fleet get no request in most parts of a run, so histograms begin
+/// small and grow.
+fn of_group(latencies: &mut Vec<Histogram<u32>>, group: usize) -> &mut Histogram<u32> {
+    while latencies.len() <= group {
+        latencies.push(Histogram::new(3).expect("three digits are possible"));
+    }
+    &mut latencies[group]
+}
+
+const GROWS: &str = "a histogram without bounds grows";
 
 /// CPU used over CPU provisioned, of the backends that were up, since the last sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -135,13 +152,18 @@ impl Measure {
         }
     }
 
-    pub(super) fn ended(&mut self, window: u16, ending: Ending, after: Duration) {
+    /// Counts the end of a request; `group` is that of its last backend.
+    pub(super) fn ended(&mut self, window: u16, ending: Ending, after: Duration, group: Option<u32>) {
         let Some(tally) = self.tallies.get_mut(usize::from(window)) else { return };
         tally.ended[ending as usize] += 1;
         if matches!(ending, Ending::Answered | Ending::TimedOut) {
             let micros = after.as_nanos().div_ceil(1_000) as u64;
             tally.longest = tally.longest.max(micros);
             tally.latency.saturating_record(micros);
+            if let Some(group) = group {
+                let latency = of_group(&mut tally.latency_by_group, group as usize);
+                latency.record(micros.min(LONGEST.as_micros() as u64)).expect(GROWS);
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod world;
 
 use std::borrow::Cow;
 
+pub(crate) use findings::is_group_metric;
 pub use findings::metric_names;
 pub use plan::Plan;
 

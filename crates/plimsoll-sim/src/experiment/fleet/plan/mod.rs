@@ -26,6 +26,8 @@
 //! | `requests_max_over_mean`, `requests_max_over_min` | spread of the requests sent to each backend |
 //! | `in_flight_p50`, `in_flight_p99` | requests in flight at a backend, at the moments of sampling |
 //! | `share.GROUP` | share of the requests sent that this group of backends got |
+//! | `cpu.GROUP` | CPU used over CPU provisioned, mean of the backends of this group |
+//! | `p99.GROUP` | the same as `p99`, of requests whose last backend is of this group |
 //! | `attempts_per_request`, `probes_per_request` | what one request costs the backends |
 //! | `answered_per_second` | answers to those that arrived in it, over its length |
 //!

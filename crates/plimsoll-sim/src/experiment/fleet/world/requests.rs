@@ -330,7 +330,7 @@ impl World<'_> {
     fn end_request(&mut self, number: u32, ending: Ending) {
         let request = &mut self.requests[number];
         request.awaited = false;
-        let Request { client, window, arrived, queued, granted, .. } = *request;
+        let Request { client, window, arrived, queued, granted, offers, backend, .. } = *request;
         if granted {
             self.clients[client as usize].retrier.give_back();
         }
@@ -341,7 +341,8 @@ impl World<'_> {
             }
         }
         self.open -= 1;
-        self.measure.ended(window, ending, self.now.since(arrived));
+        let group = (offers > 0).then(|| self.backends[backend as usize].build.group);
+        self.measure.ended(window, ending, self.now.since(arrived), group);
         self.release(number);
         if let Arrivals::Closed { think, .. } = self.plan.arrivals {
             self.think(client, think, arrived);

@@ -107,6 +107,11 @@ fn capacity_counts_speed_and_slow_machines_use_more_cpu() {
     // Round robin: each gets 50 requests a second, 10 ms at speed 1: 100% and 33% of a core.
     near(metrics["arm.max_over_min"], 3.0, 0.05);
     near(metrics["arm.share.slow"], 0.5, 0.001);
+    near(metrics["arm.cpu.slow"] / metrics["arm.cpu.fast"], 3.0, 0.05);
+    near(f64::midpoint(metrics["arm.cpu.slow"], metrics["arm.cpu.fast"]), metrics["arm.cpu"], 1e-9);
+    // The slow ones are nearly full, and the slowest requests of all are theirs.
+    let (slow, fast) = (metrics["arm.p99.slow"], metrics["arm.p99.fast"]);
+    assert!(slow > metrics["arm.p99"] && metrics["arm.p99"] > fast && fast > 6.6, "{slow} {fast}");
 }
 
 #[test]
