@@ -17,7 +17,7 @@
 //! | `timeout_share` | not ended in time |
 //! | `failure_share` | answered with a failure, or lost with their backend |
 //! | `overloaded_share` | turned away by a full backend |
-//! | `no_backend_share` | nobody could take them, or they waited too long for somebody who could |
+//! | `no_backend_share` | no backend was usable or accepted a connection, or they waited too long for one |
 //! | `p50`, `p90`, `p99`, `p99.9` | milliseconds from arrival to answer; without one in time, the time-out |
 //! | `mean_latency` | of the same, in milliseconds |
 //! | `cpu` | CPU used over CPU provisioned, as reports count it: mean of the backends while they were up |

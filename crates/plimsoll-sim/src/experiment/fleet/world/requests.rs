@@ -368,6 +368,8 @@ fn ending_of(reply: Reply) -> Ending {
     match reply {
         Reply::Answered => Ending::Answered,
         Reply::Overloaded => Ending::Overloaded,
-        Reply::Failed | Reply::Lost | Reply::Refused => Ending::Failed,
+        Reply::Failed | Reply::Lost => Ending::Failed,
+        // No backend has seen it: the proxy's answer is `no-backend`, too.
+        Reply::Refused => Ending::NoBackend,
     }
 }

@@ -236,6 +236,16 @@ fn a_retry_that_would_come_too_late_is_not_waited_for() {
     assert!((1.1..1.3).contains(&attempts) && timed_out < 0.02, "{attempts} {timed_out}");
 }
 
+/// The proxy answers `no-backend`, whether it knows of no backend or finds out by its connections.
+#[test]
+fn request_ends_as_no_backend_when_all_refuse_connections() {
+    let mut plan = fleet(policy(PolicyKind::RoundRobin));
+    plan.backends[0].conduct = Conduct::Down;
+    let findings = find(&plan, 1);
+    assert!(metric(&findings, "attempts_per_request") > 0.0, "some connections are tried");
+    assert_eq!(metric(&findings, "no_backend_share"), 1.0);
+}
+
 #[test]
 fn users_who_find_nobody_ask_again_after_a_moment() {
     let mut plan = fleet(policy(PolicyKind::RoundRobin));
