@@ -48,6 +48,7 @@ struct Asked {
 /// Decides which requests are taken on.
 pub(super) struct Gate {
     clock: Clock,
+    cpu: cpu::Clock,
     available: Arc<Available>,
     gauge: Option<Gauge>,
     /// None where nothing but CPU is looked at.
@@ -118,12 +119,13 @@ impl Gate {
         mode: Mode,
         gauge: Option<Gauge>,
         watched: &ScarceConfig,
+        cpu: cpu::Clock,
     ) -> Arc<Self> {
         let clock = available.clock();
         let now = clock.now();
         let mut config = with_capacity(available.cpus());
         config.outlook = outlook;
-        let seen = Seen { cpu: cpu::used().as_secs_f64(), ..Seen::default() };
+        let seen = Seen { cpu: cpu.used().as_secs_f64(), ..Seen::default() };
         // Nobody gains from knowing who is in luck; servers of one fleet had better not agree.
         let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
         let scarce = watched.is_any().then(|| {
@@ -132,6 +134,7 @@ impl Gate {
         });
         Arc::new(Self {
             clock,
+            cpu,
             available: Arc::clone(available),
             gauge,
             scarce,
@@ -227,7 +230,7 @@ impl Gate {
         }
         self.look_at.store((now + LOOK_EVERY).as_nanos(), Ordering::Relaxed);
         let seen = Seen {
-            cpu: cpu::used().as_secs_f64(),
+            cpu: self.cpu.used().as_secs_f64(),
             charged: Duration::from_nanos(self.charged.load(Ordering::Relaxed)).as_secs_f64(),
             // Below zero for a moment, where one thread tells of the end of a wait before another of its beginning.
             runnable: self.runnable.load(Ordering::Relaxed).max(0) as f64,
@@ -254,6 +257,11 @@ impl Gate {
             let gauges = scarce.sample(now, &reader.read());
             *watch.gauges.lock() = gauges;
         }
+    }
+
+    /// Whether requests run on the threads of this process, and are timed there.
+    pub(super) fn is_timed_here(&self) -> bool {
+        self.cpu.is_of_process()
     }
 
     /// A request could run, or runs.
@@ -339,7 +347,14 @@ mod tests {
     async fn a_quota_that_is_raised_in_place_makes_room() {
         let tree = Tree::new(&[("cpu.max", "100000 100000\n")]);
         let available = Arc::new(Available::by(CpuReader::within(vec![tree.0.clone()], 8.0)));
-        let gate = Gate::new(&available, Outlook::default(), Mode::default(), None, &ScarceConfig::default());
+        let gate = Gate::new(
+            &available,
+            Outlook::default(),
+            Mode::default(),
+            None,
+            &ScarceConfig::default(),
+            cpu::Clock::default(),
+        );
         tree.write("cpu.max", "400000 100000\n");
         let capacity_after = async |time| {
             tokio::time::advance(time).await;

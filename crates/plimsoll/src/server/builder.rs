@@ -14,6 +14,7 @@ use super::admission::{Gate, Gauge};
 use super::available::Available;
 use super::classify::Rules;
 use super::context::{Cohort, Customer, RequestHead};
+use super::cpu;
 use super::layer::ServerLayer;
 use super::lifecycle::Lifecycle;
 use super::places::Places;
@@ -26,6 +27,7 @@ pub struct ServerLayerBuilder {
     lifecycle: Lifecycle,
     window: Duration,
     cpus: Option<f64>,
+    cpu: cpu::Clock,
     source: Option<Box<dyn ReportSource>>,
     readiness_path: Option<Arc<str>>,
     rules: Rules,
@@ -42,6 +44,7 @@ impl ServerLayerBuilder {
             lifecycle,
             window: DEFAULT_WINDOW,
             cpus: None,
+            cpu: cpu::Clock::default(),
             source: None,
             readiness_path: None,
             rules: Rules::default(),
@@ -65,6 +68,18 @@ impl ServerLayerBuilder {
     /// second. Set it to 1.0 for a server that can keep only one thread busy.
     pub fn cpus(mut self, cpus: f64) -> Self {
         self.cpus = cpus.is_finite().then(|| cpus.max(LEAST_CPUS));
+        self
+    }
+
+    /// The CPU time that the server has used since its start, where its work runs elsewhere.
+    ///
+    /// For example in worker processes. By default it is that of this process, and the code of each
+    /// request is timed on its threads. With a clock of your own nothing is timed: charge the work of
+    /// each request with [`RemoteWork`](super::RemoteWork).
+    ///
+    /// It is called about a hundred times a second, in the path of a request. It must not block.
+    pub fn cpu_clock(mut self, used: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        self.cpu = cpu::Clock::by(used);
         self
     }
 
@@ -302,9 +317,11 @@ impl ServerLayerBuilder {
     #[must_use]
     pub fn build(self) -> ServerLayer {
         let available = Arc::new(Available::new(self.cpus));
-        let gate = self.admission.map(|mode| Gate::new(&available, self.outlook, mode, self.gauge, &self.scarce));
+        let gate = self
+            .admission
+            .map(|mode| Gate::new(&available, self.outlook, mode, self.gauge, &self.scarce, self.cpu.clone()));
         ServerLayer {
-            reporter: Reporter::new(self.lifecycle, self.window, available, self.source),
+            reporter: Reporter::new(self.lifecycle, self.window, available, self.source, self.cpu),
             readiness_path: self.readiness_path,
             rules: Arc::new(self.rules),
             gate,

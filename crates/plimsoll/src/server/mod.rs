@@ -107,7 +107,7 @@ pub use admission::{AdmissionCounts, Decided};
 pub use body::ServerBody;
 pub use builder::ServerLayerBuilder;
 pub use context::{Cohort, Customer, RequestContext, RequestHead, charge, current, pressure, used};
-pub use cost::{bind, spawn, spawn_blocking};
+pub use cost::{RemoteWork, bind, spawn, spawn_blocking};
 pub use endpoints::MIN_REPORT_INTERVAL;
 pub use layer::{ServerLayer, ServerService};
 pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};

@@ -43,6 +43,7 @@ pub(super) struct Reporter {
     /// CPUs that 100% utilization stands for.
     available: Arc<Available>,
     source: Option<Box<dyn ReportSource>>,
+    cpu: cpu::Clock,
     clock: Clock,
     answered: AtomicU64,
     failed: AtomicU64,
@@ -76,13 +77,15 @@ impl Reporter {
         window: Duration,
         available: Arc<Available>,
         source: Option<Box<dyn ReportSource>>,
+        cpu: cpu::Clock,
     ) -> Arc<Self> {
-        let totals = Totals { cpu: cpu::used(), ..Totals::default() };
+        let totals = Totals { cpu: cpu.used(), ..Totals::default() };
         let report = OrcaLoadReport::default();
         Arc::new(Self {
             lifecycle,
             clock: available.clock(),
             source,
+            cpu,
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             machine: Mutex::new(Machine::new(Timestamp::ZERO, window, available.cpus(), totals)),
@@ -177,7 +180,7 @@ impl Reporter {
             let totals = Totals {
                 answered: self.answered.load(Ordering::Relaxed),
                 failed: self.failed.load(Ordering::Relaxed),
-                cpu: cpu::used(),
+                cpu: self.cpu.used(),
             };
             machine.on_totals(now, totals);
         }
@@ -194,7 +197,13 @@ mod tests {
     fn reporter(source: Option<Box<dyn ReportSource>>) -> Arc<Reporter> {
         let lifecycle = Lifecycle::new();
         lifecycle.ready();
-        Reporter::new(lifecycle, Duration::from_secs(1), Arc::new(Available::new(Some(1.0))), source)
+        Reporter::new(
+            lifecycle,
+            Duration::from_secs(1),
+            Arc::new(Available::new(Some(1.0))),
+            source,
+            cpu::Clock::default(),
+        )
     }
 
     fn read(value: &HeaderValue) -> LoadReport {

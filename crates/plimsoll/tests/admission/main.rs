@@ -7,6 +7,7 @@ mod cost;
 mod decisions;
 mod limits;
 mod load_average;
+mod remote;
 mod trust;
 
 use std::convert::Infallible;

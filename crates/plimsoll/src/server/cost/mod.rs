@@ -14,5 +14,5 @@ mod thread;
 
 pub(super) use request::Request;
 pub(super) use section::{current, run};
-pub use spawn::{bind, spawn, spawn_blocking};
+pub use spawn::{RemoteWork, bind, spawn, spawn_blocking};
 pub(super) use task::Metered;

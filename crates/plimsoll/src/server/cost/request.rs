@@ -62,6 +62,11 @@ impl Request {
         self.gate.is_some()
     }
 
+    /// Whether its code is timed on the threads that run it.
+    pub(super) fn is_timed(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.is_timed_here())
+    }
+
     /// CPU that it has used so far.
     pub(in crate::server) fn used(&self) -> Duration {
         Duration::from_nanos(self.used.load(Ordering::Relaxed))

@@ -80,8 +80,8 @@ impl Thread {
     /// Whoever ran stops, and the code of `next` runs from here on.
     fn turn_to(&mut self, next: Option<Arc<Request>>) -> Stopped {
         let ran = self.running.take();
-        let of_ran = ran.as_ref().is_some_and(|ran| ran.request.is_charged());
-        let of_next = next.as_ref().is_some_and(|next| next.is_charged());
+        let of_ran = ran.as_ref().is_some_and(|ran| ran.request.is_timed());
+        let of_next = next.as_ref().is_some_and(|next| next.is_timed());
         let now = if of_ran || of_next { self.clock.ticks() } else { 0 };
         let stopped = ran.map(|Running { request, since }| {
             let used = if of_ran { self.clock.end(since, now) } else { 0 };

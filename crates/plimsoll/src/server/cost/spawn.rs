@@ -1,6 +1,7 @@
 //! Starting tasks that are parts of the request that starts them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
@@ -39,7 +40,31 @@ pub fn bind<R>(code: impl FnOnce() -> R) -> impl FnOnce() -> R {
     }
 }
 
+/// Work that another process does for the current request.
+///
+/// Until it is dropped the request counts as runnable: it has a CPU elsewhere, or waits for one. Use it
+/// with [`cpu_clock`](crate::server::ServerLayerBuilder::cpu_clock), which counts the same CPU time in
+/// the whole server. Outside of requests it does nothing.
+#[derive(Debug)]
+pub struct RemoteWork(Option<Runnable>);
+
+impl RemoteWork {
+    /// Work that could run from now on.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self(current().map(Runnable::new))
+    }
+
+    /// The work has used this much more CPU time.
+    pub fn charge(&self, used: Duration) {
+        if let Some(Runnable(request)) = &self.0 {
+            request.charge(u64::try_from(used.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+}
+
 /// Could run, until it is dropped.
+#[derive(Debug)]
 struct Runnable(Arc<super::Request>);
 
 impl Runnable {
