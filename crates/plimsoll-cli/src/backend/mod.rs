@@ -2,13 +2,16 @@
 //!
 //! HTTP/1, HTTP/2 and gRPC on one listener, told apart by what the client sends first. The traffic is
 //! served on one thread and the cost is burnt on others ([`cores`]), so that a backend at its limit
-//! still accepts, queues and answers its health checks, as servers with a thread pool do.
+//! still accepts, queues and answers its health checks, as servers with a thread pool do. With
+//! `--emulate` the cost is not burnt but computed ([`emulated`]).
 
 mod body;
 mod control;
 mod cores;
 mod distribution;
+mod emulated;
 mod limits;
+mod machine;
 mod service;
 mod settings;
 
@@ -29,7 +32,9 @@ use crate::{process, units};
 
 use cores::Cores;
 use distribution::Distribution;
+use emulated::{Discipline, Emulated};
 use limits::Limit;
+use machine::Machine;
 use service::Backend;
 use settings::{Report, Settings};
 
@@ -46,6 +51,7 @@ const X_CUSTOMER: HeaderName = HeaderName::from_static("x-customer");
   plimsoll backend --listen :9003 --wait lognormal:20ms,1    waits, without CPU
   plimsoll backend --report utilization=.2,rps=100           fixed load report
   plimsoll backend --listen :9004 --cost exp:2ms --protect   sheds overload
+  plimsoll backend --emulate fcfs --cost exp:20ms            a busy core that uses no CPU
   curl -d '{\"speed\": 0.5, \"error_rate\": 0.1}' 127.0.0.1:9001/control
 
 The curl command changes a running backend. Distributions: fixed:D, exp:MEAN, lognormal:MEAN,SIGMA, pareto:LEAST,SHAPE.
@@ -68,6 +74,9 @@ pub(crate) struct Args {
     /// Requests processed at the same time; further requests queue
     #[arg(long, value_name = "N", default_value = "1")]
     cores: NonZeroUsize,
+    /// Emulate the cores: requests take as long as on a machine of that speed, and use no CPU
+    #[arg(long, value_name = "DISCIPLINE", value_enum, conflicts_with = "cpus")]
+    emulate: Option<Discipline>,
     /// CPU capacity, where it shares the cores with other processes [default: the cores]
     #[arg(long, value_name = "F", value_parser = units::positive)]
     cpus: Option<f64>,
@@ -104,8 +113,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Outcome {
     process::prepare();
     // One thread for the traffic: the cost is burnt elsewhere.
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().on_thread_park(coalescing::pause).build()?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all();
+    if args.emulate.is_none() {
+        // Emulated cores have ends to keep, and no CPU to save.
+        runtime.on_thread_park(coalescing::pause);
+    }
+    let runtime = runtime.build()?;
     runtime.block_on(run_server(args))
 }
 
@@ -123,14 +137,25 @@ async fn run_server(args: Args) -> Outcome {
     };
     // Requests are answered on one thread and cost CPU on others: the latter are what can be full.
     let cpus = args.cpus.unwrap_or(args.cores.get() as f64);
-    let cores = Cores::start(args.cores).context("cannot start the threads that burn CPU")?;
+    let (machine, cpu_clock) = match args.emulate {
+        None => (Machine::Real(Cores::start(args.cores).context("cannot start the threads that burn CPU")?), None),
+        Some(discipline) => {
+            let cores = Emulated::start(discipline, args.cores).context("cannot start the timer of the cores")?;
+            let used = cores.used();
+            (Machine::Emulated(cores), Some(used))
+        }
+    };
     let seed = args.seed.unwrap_or(u64::from(listen.port()));
-    let backend = Arc::new(Backend::new(listen, cores, settings, seed));
+    let backend = Arc::new(Backend::new(listen, machine, settings, seed));
 
     let lifecycle = Lifecycle::new();
     lifecycle.on_sigterm().context("cannot handle signals")?;
     let reporting = Arc::clone(&backend);
-    let reports = ServerLayer::builder(lifecycle.clone())
+    let mut reports = ServerLayer::builder(lifecycle.clone());
+    if let Some(used) = cpu_clock {
+        reports = reports.cpu_clock(used);
+    }
+    let reports = reports
         .cpus(cpus)
         // For trying and testing: all claims of clients are believed.
         .trust(Trust::Full)

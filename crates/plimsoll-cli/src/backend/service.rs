@@ -24,7 +24,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::body::AnswerBody;
-use super::cores::Cores;
+use super::machine::Machine;
 use super::settings::{Report, Settings};
 use super::{control, settings};
 
@@ -49,7 +49,7 @@ mod grpc {
 pub(crate) struct Backend {
     listen: SocketAddr,
     name: HeaderValue,
-    cores: Cores,
+    machine: Machine,
     settings: Mutex<Settings>,
     rng: Mutex<Pcg64Mcg>,
 }
@@ -64,11 +64,11 @@ struct Lot {
 
 impl Backend {
     /// `listen` is where it can be reached, and its name in `x-backend`.
-    pub(crate) fn new(listen: SocketAddr, cores: Cores, settings: Settings, seed: u64) -> Self {
+    pub(crate) fn new(listen: SocketAddr, machine: Machine, settings: Settings, seed: u64) -> Self {
         Self {
             listen,
             name: HeaderValue::from_str(&listen.to_string()).expect("addresses are printable"),
-            cores,
+            machine,
             settings: Mutex::new(settings),
             rng: Mutex::new(Pcg64Mcg::seed_from_u64(seed)),
         }
@@ -160,7 +160,7 @@ impl Backend {
     }
 
     async fn work(&self, lot: &Lot) {
-        self.cores.spend(lot.cost).await;
+        self.machine.spend(lot.cost).await;
         if !lot.wait.is_zero() {
             tokio::time::sleep(lot.wait).await;
         }

@@ -26,7 +26,7 @@ fn backend(listen: &str, change: Value) -> Arc<Backend> {
     };
     settings.apply(serde_json::from_value(change).unwrap()).unwrap();
     let listen: SocketAddr = listen.parse().unwrap();
-    Arc::new(Backend::new(listen, Cores::start(NonZeroUsize::MIN).unwrap(), settings, 1))
+    Arc::new(Backend::new(listen, Machine::Real(Cores::start(NonZeroUsize::MIN).unwrap()), settings, 1))
 }
 
 struct Reply {

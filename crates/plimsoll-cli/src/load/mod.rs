@@ -18,7 +18,7 @@
 mod arrival;
 pub(crate) mod engine;
 pub(crate) mod mix;
-mod pace;
+pub(crate) mod pace;
 pub(crate) mod plan;
 mod pool;
 pub(crate) mod record;

@@ -1,4 +1,5 @@
-//! Decides how an open loop waits for the next arrival: on a timer of the kernel.
+//! Decides how an open loop waits for the next arrival, and an emulated core for the next end of a
+//! request: on a timer of the kernel.
 //!
 //! tokio's timers tick once a millisecond, which at 1,000 requests a second is a whole gap. Spinning
 //! until the moment is precise, and takes the CPU from the server under test when both share a
