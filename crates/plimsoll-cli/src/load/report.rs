@@ -72,6 +72,7 @@ struct Counts {
     dropped: u64,
     /// `None` without a useful one.
     useful_p50_ms: Option<f64>,
+    useful_p90_ms: Option<f64>,
     useful_p99_ms: Option<f64>,
 }
 
@@ -162,6 +163,7 @@ impl From<&Tally> for Counts {
             failed_otherwise: tally.requests - tally.ok - tally.shed,
             dropped: tally.dropped,
             useful_p50_ms: tally.useful_ms(0.5),
+            useful_p90_ms: tally.useful_ms(0.9),
             useful_p99_ms: tally.useful_ms(0.99),
         }
     }
@@ -314,7 +316,11 @@ mod tests {
         {
             assert_eq!(sheddable[key], count, "{key}");
         }
-        assert!(sheddable["useful_p99_ms"].is_null());
+        for quantile in ["useful_p50_ms", "useful_p90_ms", "useful_p99_ms"] {
+            assert!(sheddable[quantile].is_null(), "{quantile}");
+            let plus = groups["by_criticality"]["critical-plus"][quantile].as_f64().unwrap();
+            assert!((plus / 20.0 - 1.0).abs() < 0.002, "{quantile}: {plus}");
+        }
         assert!(groups.get("by_customer").is_none());
     }
 
