@@ -39,6 +39,10 @@ bench-overload *ARGS: build
 bench-rejection *ARGS: build
     bench/rejection {{ARGS}}
 
+# The simulator's predictions beside real runs; writes bench/results/ and docs/predictions.md
+bench-predict *ARGS: build
+    bench/predict {{ARGS}}
+
 # What attackers cost honest clients; writes bench/results/
 bench-abuse *ARGS: build
     bench/abuse {{ARGS}}

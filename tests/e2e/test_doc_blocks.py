@@ -18,6 +18,7 @@ RUNNER = ROOT / "tests" / "e2e" / "harness" / "page_runner.py"
 
 # Blocks that are not run, by their first command, each with the reason. The count is printed with those that ran.
 NOT_RUN = {
+    "bench/predict": "measures for ten minutes; test_predict.py runs six of the set-ups for seconds",
     "cargo build --release": "builds for minutes; scripts/test builds it, test_first_minutes.py runs the demo",
     "scripts/release": "builds for a quarter of an hour; test_release.py covers it",
     "scripts/test": "it is the program that runs this test",
