@@ -226,6 +226,18 @@ fn p2c_takes_the_emptier_of_two_distinct_backends() {
 }
 
 #[test]
+fn least_loaded_takes_turns_among_large_idle_backends() {
+    // One request is a quarter of the load at a backend of weight 4, so it still counts as idle.
+    let mut table = Table::new(PolicyKind::LeastLoaded, &[4.0; 3]);
+    let picked: Vec<usize> = (0..9).map(|_| table.pick()).collect();
+    for turn in picked.chunks(3) {
+        let mut turn = turn.to_vec();
+        turn.sort_unstable();
+        assert_eq!(turn, [0, 1, 2], "{picked:?}");
+    }
+}
+
+#[test]
 fn p2c_breaks_ties_evenly() {
     let counts = Table::equal(PolicyKind::P2c, 3).shares(30_000);
     for count in counts {

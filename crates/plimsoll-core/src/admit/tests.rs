@@ -294,3 +294,41 @@ fn a_level_in_which_nobody_asks_does_not_keep_out_those_below() {
     }
     assert!((100..=300).contains(&taken), "{taken} of the 200 that fit");
 }
+
+#[test]
+fn lower_level_gets_nothing_while_the_one_above_it_is_shed() {
+    use Criticality::{Sheddable, SheddablePlus};
+    let in_turn = |n| Ask { criticality: if n % 2 == 0 { Sheddable } else { SheddablePlus }, ..ask() };
+    let decided = overload(&mut one_core(), in_turn);
+    let of = |criticality| decided.iter().filter(|(ask, is_in)| *is_in && ask.criticality == criticality).count();
+    // Each level alone asks for five times the capacity.
+    assert!(of(SheddablePlus) > 900, "{}", of(SheddablePlus));
+    assert!(of(Sheddable) < 20, "{}", of(Sheddable));
+}
+
+#[test]
+fn customers_get_cpu_in_proportion_to_their_shares() {
+    // Customer 1 has three shares of four, and sends three requests of four.
+    let share = |customer| if customer == 1 { Weight::new(3.0).expect("in range") } else { Weight::ONE };
+    let customer = |n| u64::from(n % 4 != 0);
+    let decided = overload(&mut one_core(), |n| Ask { customer: customer(n), share: share(customer(n)), ..ask() });
+    let of = |customer| decided.iter().filter(|(ask, is_in)| *is_in && ask.customer == customer).count() as f64;
+    // About 970 are admitted, 730 and 240: a standard deviation of 0.2 in the ratio, and five of them either way.
+    let ratio = of(1) / of(0);
+    assert!((2.0..4.0).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn pessimistic_outlook_admits_eight_mean_requests_at_once() {
+    let at_once = |outlook| {
+        let mut config = RankedConfig::new(1.0).expect("above zero");
+        config.outlook = outlook;
+        let mut ranked = Ranked::new(Timestamp::ZERO, config);
+        let mut rng = Pcg64Mcg::seed_from_u64(7);
+        let now = Timestamp::from_nanos(MS);
+        (0..1_000).filter(|_| matches!(ranked.admit(now, &ask(), &mut rng), Verdict::Admit(_))).count()
+    };
+    // 5 ms of delay would be five requests of 1 ms; at least eight are admitted, and optimistically 16 to 48.
+    assert_eq!(at_once(Outlook::Pessimistic), 8);
+    assert!(at_once(Outlook::Optimistic) >= 16);
+}
