@@ -332,3 +332,28 @@ fn pessimistic_outlook_admits_eight_mean_requests_at_once() {
     assert_eq!(at_once(Outlook::Pessimistic), 8);
     assert!(at_once(Outlook::Optimistic) >= 16);
 }
+
+#[test]
+fn pessimistic_outlook_sheds_a_request_that_does_not_fit_the_queue() {
+    let admits_large = |outlook| {
+        let mut config = RankedConfig::new(1.0).expect("above zero");
+        config.outlook = outlook;
+        let mut ranked = Ranked::new(Timestamp::ZERO, config);
+        let mut rng = Pcg64Mcg::seed_from_u64(7);
+        let mut admit = |ms: u64, cost| {
+            let now = Timestamp::from_nanos(ms * MS);
+            match ranked.admit(now, &Ask { cost, ..ask() }, &mut rng) {
+                Verdict::Admit(admission) if ms < 1_000 => ranked.finish(now, admission, cost),
+                Verdict::Admit(_) => {}
+                Verdict::Shed(_) => return false,
+            }
+            true
+        };
+        assert!((0..1_000).all(|ms| admit(ms, 0.001)), "one at a time");
+        assert!((0..4).all(|_| admit(1_000, 0.001)), "half of the queue");
+        admit(1_000, 0.006)
+    };
+    // A queue of eight mean requests has headroom for four more.
+    assert!(!admits_large(Outlook::Pessimistic));
+    assert!(admits_large(Outlook::Optimistic));
+}
