@@ -14,7 +14,7 @@ pub struct Findings {
 }
 
 /// A plot.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
     /// Names it among the figures of its scenario: lower case, digits and hyphens.
     pub id: String,
@@ -28,6 +28,32 @@ pub struct Figure {
     pub series: Vec<Series>,
     /// Moments of the run, on a horizontal axis that is time.
     pub marks: Vec<Mark>,
+    /// Values of the vertical axis to compare with. Those outside the axis are not drawn.
+    pub levels: Vec<Level>,
+    /// How the figures of several seeds become one.
+    pub merge: Merge,
+    /// End of the names of the metrics that are drawn, as in `zone-lost.p99`. An upper bound that
+    /// the scenario checks for them becomes a level.
+    pub objective_of: Option<String>,
+}
+
+/// A value of the vertical axis with a name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Level {
+    /// The value.
+    pub at: f64,
+    /// Its name.
+    pub label: String,
+}
+
+/// How the values of several seeds become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Merge {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// The greatest, for a question about the worst case.
+    Max,
 }
 
 /// A moment that a figure over time marks and names.
@@ -51,7 +77,7 @@ pub enum MarkKind {
 }
 
 /// One axis of a plot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Axis {
     /// What is measured.
     pub label: String,
@@ -74,7 +100,7 @@ pub enum Scale {
 }
 
 /// One set of points of a plot.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
@@ -82,14 +108,27 @@ pub struct Series {
     pub kind: SeriesKind,
     /// In the order of x.
     pub points: Vec<(f64, f64)>,
+    /// How it is told apart from others.
+    pub look: Look,
+}
+
+/// How a series is told apart from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Its place in the palette; `None`: its place among the series. A fixed one gives the same
+    /// subject the same colour in several figures.
+    pub colour: Option<usize>,
+    /// Whether its line is dashed, to tell apart two series of one colour.
+    pub dashed: bool,
 }
 
 /// How points are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SeriesKind {
     /// Joined by lines.
+    #[default]
     Line,
-    /// Each value holds until the next.
+    /// Each value holds halfway to its neighbours.
     Steps,
     /// One mark each.
     Points,

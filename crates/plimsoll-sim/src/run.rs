@@ -4,9 +4,9 @@
 //! their seed and put together in that order: the sum of floating-point numbers depends on it, and the result must
 //! be the same bytes on any number of threads.
 //!
-//! Over several seeds a metric is the mean, with `NAME.min` and `NAME.max` beside it; a figure is the mean too where the
-//! runs have the same horizontal positions, so that what is plotted is what is checked, and otherwise that of the first
-//! seed.
+//! Over several seeds a metric is the mean, with `NAME.min` and `NAME.max` beside it; a figure is the mean too, or the
+//! greatest, where the runs have the same horizontal positions, so that what is plotted is what is checked, and otherwise
+//! that of the first seed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::experiment::{fleet, shedding, spill, tiers};
-use crate::findings::{Figure, Findings};
+use crate::findings::{Figure, Findings, Level, Merge};
 use crate::scenario::{Check, EXTREMES, Experiment, Scenario};
 
 /// Told how much is done, in [0, 1], from any thread.
@@ -77,20 +77,26 @@ pub struct Plotted {
     pub of: Of,
 }
 
-/// Of which runs a figure is.
+/// Of which runs a figure is. Its text stands beside the title; that of the only run is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     /// The mean of so many, more than one.
     MeanOf(usize),
-    /// The one with this seed.
+    /// The greatest value of so many, more than one.
+    MaxOf(usize),
+    /// The one with this seed, of several.
     Seed(u64),
+    /// The only one.
+    Only,
 }
 
 impl fmt::Display for Of {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MeanOf(count) => write!(f, "mean of {count} seeds"),
+            Self::MaxOf(count) => write!(f, "maximum of {count} seeds"),
             Self::Seed(seed) => write!(f, "seed {seed}"),
+            Self::Only => Ok(()),
         }
     }
 }
@@ -205,7 +211,10 @@ fn summarize(scenario: &Scenario, all: &[Findings]) -> Result<Summary, RunError>
         scenario: scenario.name.clone(),
         seeds: scenario.seeds.clone(),
         checks: scenario.checks.iter().map(checked).collect::<Result<_, _>>()?,
-        figures: merge_figures(&scenario.seeds, all),
+        figures: merge_figures(&scenario.seeds, all)
+            .into_iter()
+            .map(|plotted| with_objectives(scenario, plotted))
+            .collect(),
         metrics,
     })
 }
@@ -258,8 +267,14 @@ fn merge_figures(seeds: &[u64], all: &[Findings]) -> Vec<Plotted> {
     let merge = |figure: &Figure| {
         let same = |findings: &Findings| findings.figures.iter().find(|other| is_alike(figure, other)).cloned();
         let alike: Vec<Figure> = all.iter().filter_map(same).collect();
-        if all.len() > 1 && alike.len() == all.len() {
-            Plotted { figure: mean(figure.clone(), &alike), of: Of::MeanOf(alike.len()) }
+        if all.len() == 1 {
+            Plotted { figure: figure.clone(), of: Of::Only }
+        } else if alike.len() == all.len() {
+            let of = match figure.merge {
+                Merge::Mean => Of::MeanOf(alike.len()),
+                Merge::Max => Of::MaxOf(alike.len()),
+            };
+            Plotted { figure: merged(figure.clone(), &alike), of }
         } else {
             Plotted { figure: figure.clone(), of: Of::Seed(*seed) }
         }
@@ -276,14 +291,33 @@ fn is_alike(a: &Figure, b: &Figure) -> bool {
     a.id == b.id && positions(a) == positions(b)
 }
 
-fn mean(mut figure: Figure, alike: &[Figure]) -> Figure {
+fn merged(mut figure: Figure, alike: &[Figure]) -> Figure {
     for (k, series) in figure.series.iter_mut().enumerate() {
         for (i, point) in series.points.iter_mut().enumerate() {
-            let sum: f64 = alike.iter().map(|other| other.series[k].points[i].1).sum();
-            point.1 = sum / alike.len() as f64;
+            let values = alike.iter().map(|other| other.series[k].points[i].1);
+            point.1 = match figure.merge {
+                Merge::Mean => values.sum::<f64>() / alike.len() as f64,
+                Merge::Max => values.fold(f64::NEG_INFINITY, f64::max),
+            };
         }
     }
     figure
+}
+
+/// The figure with a level at each upper bound that is checked for its metrics.
+fn with_objectives(scenario: &Scenario, mut plotted: Plotted) -> Plotted {
+    let Some(metric) = &plotted.figure.objective_of else { return plotted };
+    let is_of = |check: &&Check| {
+        let name = EXTREMES.iter().find_map(|end| check.metric.strip_suffix(end)).unwrap_or(&check.metric);
+        check.over.is_none() && name.strip_suffix(&**metric).is_some_and(|arm| arm.ends_with('.'))
+    };
+    let mut bounds: Vec<f64> = scenario.checks.iter().filter(is_of).filter_map(|check| check.high).collect();
+    bounds.sort_unstable_by(f64::total_cmp);
+    bounds.dedup();
+    let unit = &plotted.figure.y.unit;
+    let levels = bounds.into_iter().map(|at| Level { at, label: format!("objective: {at} {unit}") });
+    plotted.figure.levels.extend(levels.collect::<Vec<_>>());
+    plotted
 }
 
 #[cfg(test)]
@@ -311,8 +345,9 @@ mod tests {
 
     fn figure(points: &[(f64, f64)]) -> Figure {
         let axis = || Axis::linear("", "");
-        let series = vec![Series { name: "a".to_owned(), kind: SeriesKind::Line, points: points.to_vec() }];
-        Figure { id: "f".to_owned(), title: String::new(), x: axis(), y: axis(), series, marks: Vec::new() }
+        let series =
+            vec![Series { name: "a".to_owned(), kind: SeriesKind::Line, points: points.to_vec(), ..Series::default() }];
+        Figure { id: "f".to_owned(), title: String::new(), x: axis(), y: axis(), series, ..Figure::default() }
     }
 
     #[test]
@@ -449,5 +484,37 @@ mod tests {
         assert_eq!(alike, [Plotted { figure: figure(&[(1.0, 3.0), (2.0, 6.0)]), of: Of::MeanOf(2) }]);
         let other = merge_figures(&[7, 8], &[with(&[(1.0, 2.0)]), with(&[(1.5, 4.0)])]);
         assert_eq!(other, [Plotted { figure: figure(&[(1.0, 2.0)]), of: Of::Seed(7) }]);
+        let only = merge_figures(&[7], &[with(&[(1.0, 2.0)])]);
+        assert_eq!(only, [Plotted { figure: figure(&[(1.0, 2.0)]), of: Of::Only }]);
+    }
+
+    #[test]
+    fn figure_of_the_worst_case_has_the_maximum_of_the_seeds() {
+        let worst = |y| Figure { merge: Merge::Max, ..figure(&[(1.0, y)]) };
+        let with = |y| Findings { figures: vec![worst(y)], ..Findings::default() };
+        let merged = merge_figures(&[7, 8, 9], &[with(2.0), with(5.0), with(3.0)]);
+        assert_eq!(merged, [Plotted { figure: worst(5.0), of: Of::MaxOf(3) }]);
+    }
+
+    #[test]
+    fn upper_bound_of_a_check_is_a_level_of_the_figure_of_its_metric() {
+        let levels = |metric: &str, bounds: &str, objective_of: &str| -> Vec<(f64, String)> {
+            let mut scenario = scenario(&[1, 2], metric);
+            let high = bounds.parse().ok();
+            scenario.checks[0].high = high;
+            let figure = Figure {
+                y: Axis::linear("latency", "ms"),
+                objective_of: Some(objective_of.to_owned()),
+                ..Figure::default()
+            };
+            let plotted = with_objectives(&scenario, Plotted { figure, of: Of::MaxOf(2) });
+            plotted.figure.levels.into_iter().map(|level| (level.at, level.label)).collect()
+        };
+        let drawn = [(250.0, "objective: 250 ms".to_owned())];
+        assert_eq!(levels("random.40x30x4.most.max", "250", "40x30x4.most"), drawn);
+        assert_eq!(levels("random.40x30x4.most", "250", "most"), drawn);
+        assert_eq!(levels("random.40x30x4.most", "none", "most"), []);
+        assert_eq!(levels("random.40x30x4.most", "250", "least"), []);
+        assert_eq!(levels("random.40x30x4.most", "250", "ost"), [], "a part of a name");
     }
 }

@@ -139,7 +139,7 @@ fn a_run_is_a_function_of_file_and_seed_whatever_the_threads() {
         let progress = progress.into_inner().unwrap();
         assert!(progress.iter().all(|part| (0.0..=1.0).contains(part)), "{threads} threads");
         let summary = summary.unwrap();
-        let figures: String = summary.figures.iter().map(|plotted| svg(&plotted.figure)).collect();
+        let figures: String = summary.figures.iter().map(svg).collect();
         let page = page(&[Section { scenario: &scenario, summary: &summary, origin: Origin::Own, command: "" }]);
         (json(&summary), figures, page)
     });

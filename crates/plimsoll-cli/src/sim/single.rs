@@ -82,7 +82,7 @@ pub(super) fn write(folder: &Path, summary: &Summary) -> anyhow::Result<()> {
     write_file(&folder.join(format!("{name}.json")), &json(summary))?;
     for plotted in &summary.figures {
         let file = folder.join(format!("{name}-{}.svg", plotted.figure.id));
-        write_file(&file, &svg(&plotted.figure))?;
+        write_file(&file, &svg(plotted))?;
     }
     Ok(())
 }

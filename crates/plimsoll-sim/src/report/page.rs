@@ -72,7 +72,6 @@ td:first-child { overflow-wrap: anywhere; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .good { color: var(--good); white-space: nowrap; } .bad { color: var(--bad); font-weight: bold; white-space: nowrap; }
 figure { margin: 1.5rem 0; break-inside: avoid; } figure svg { width: 100%; height: auto; display: block; }
-figcaption { color: var(--faint); font-size: .85rem; text-align: right; }
 tr { break-inside: avoid; } h2, h3 { break-after: avoid; } summary { cursor: pointer; margin: 1rem 0; }
 ";
 
@@ -172,8 +171,7 @@ fn write_section(out: &mut String, Section { scenario, summary, command, .. }: &
     }
     writeln!(out, "</tbody></table></div>")?;
     for plotted in &summary.figures {
-        let figure = svg(&plotted.figure);
-        writeln!(out, "<figure>\n{}\n<figcaption>{}</figcaption>\n</figure>", figure.trim(), plotted.of)?;
+        writeln!(out, "<figure>\n{}\n</figure>", svg(plotted).trim())?;
     }
     writeln!(out, "<details><summary>All {} metrics</summary>", summary.metrics.len())?;
     writeln!(out, "<div class=\"wide\"><table>\n<tbody>")?;

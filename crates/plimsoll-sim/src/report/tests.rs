@@ -3,12 +3,12 @@
 use std::num::NonZeroUsize;
 
 use super::*;
-use crate::findings::{Axis, Figure, Series, SeriesKind};
+use crate::findings::{Axis, Figure, Level, Look, Series, SeriesKind};
 use crate::run::{Of, Plotted, Summary, run};
 use crate::scenario::{Scenario, built_in};
 
 fn series(name: &str, kind: SeriesKind, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
-    Series { name: name.to_owned(), kind, points: points.into_iter().collect() }
+    Series { name: name.to_owned(), kind, points: points.into_iter().collect(), ..Series::default() }
 }
 
 /// A figure with all that could go wrong in a text, and every kind of series.
@@ -31,8 +31,28 @@ fn figure() -> Figure {
             series("eighth", SeriesKind::Line, values(16.0)),
             series("ninth, dashed", SeriesKind::Line, values(32.0)),
         ],
-        marks: Vec::new(),
+        ..Figure::default()
     }
+}
+
+fn drawn(figure: Figure) -> String {
+    svg(&Plotted { figure, of: Of::MeanOf(3) })
+}
+
+/// A figure of these series on linear axes.
+fn plain(series: Vec<Series>) -> Figure {
+    let (x, y) = (Axis::linear("x", ""), Axis::linear("y", ""));
+    Figure { title: "plain".to_owned(), x, y, series, ..Figure::default() }
+}
+
+/// The texts of a document, in their order.
+fn texts(document: &str) -> Vec<&str> {
+    document
+        .split("<text")
+        .skip(1)
+        .filter_map(|element| element.split_once('>')?.1.split('<').next())
+        .map(str::trim)
+        .collect()
 }
 
 /// The elements of XML-like text that are open at its end, and what is wrong with it.
@@ -52,7 +72,7 @@ fn open_elements(text: &str) -> Vec<String> {
 
 #[test]
 fn a_figure_is_well_formed_and_says_what_its_axes_and_series_are() {
-    let text = svg(&figure());
+    let text = drawn(figure());
     assert_eq!(open_elements(&text), Vec::<String>::new(), "{text}");
     for part in
         ["backends &lt;all&gt; (rank)", "latency (ms &amp; more)", "nothing &lt;/svg&gt;", "more bars", "&lt;b&gt;"]
@@ -66,7 +86,7 @@ fn a_figure_is_well_formed_and_says_what_its_axes_and_series_are() {
 fn what_has_no_place_on_an_axis_is_left_out_and_the_rest_is_drawn() {
     let only = |points: &[(f64, f64)]| {
         let series = vec![series("", SeriesKind::Points, points.iter().copied())];
-        svg(&Figure { series, ..figure() }).matches("<circle").count()
+        drawn(Figure { series, ..figure() }).matches("<circle").count()
     };
     assert_eq!(only(&[(1.0, 0.0), (2.0, f64::NAN), (3.0, 5.0), (4.0, 50.0)]), 2);
     assert_eq!(only(&[]), 0);
@@ -76,7 +96,7 @@ fn what_has_no_place_on_an_axis_is_left_out_and_the_rest_is_drawn() {
 fn bars_of_two_series_stand_side_by_side() {
     let bars = |name: &str| series(name, SeriesKind::Bars, [(1.0, 2.0), (2.0, 3.0)]);
     let y = Axis::linear("count", "");
-    let text = svg(&Figure { y, series: vec![bars("a"), bars("b")], ..figure() });
+    let text = drawn(Figure { y, series: vec![bars("a"), bars("b")], ..figure() });
     let attribute = |rectangle: &str, name: &str| -> f64 {
         let (_, rest) = rectangle.split_once(&format!(" {name}=\"")).unwrap();
         rest.split('"').next().unwrap().parse().unwrap()
@@ -90,6 +110,73 @@ fn bars_of_two_series_stand_side_by_side() {
     spans.sort_by(|a, b| a.0.total_cmp(&b.0));
     assert_eq!(spans.len(), 4);
     assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0 + 1.0), "{spans:?}");
+}
+
+#[test]
+fn figure_says_which_runs_it_is_of() {
+    let plotted = |of| Plotted { figure: plain(Vec::new()), of };
+    for (of, words) in
+        [(Of::MeanOf(3), "mean of 3 seeds"), (Of::MaxOf(2), "maximum of 2 seeds"), (Of::Seed(7), "seed 7")]
+    {
+        let text = svg(&plotted(of));
+        assert!(texts(&text).contains(&words), "{of:?}: {text}");
+    }
+}
+
+#[test]
+fn line_that_hides_an_earlier_one_says_so_in_the_legend() {
+    let line = |name: &str, y: f64| series(name, SeriesKind::Steps, (1..=60).map(move |i| (f64::from(i), y)));
+    let text = drawn(plain(vec![line("a", 10.0), line("b", 10.001), line("c", 0.0)]));
+    let names = texts(&text);
+    assert!(names.contains(&"b (same as a)") && names.contains(&"c") && names.contains(&"a"), "{names:?}");
+}
+
+#[test]
+fn steps_reach_half_a_position_beyond_their_points() {
+    let text = drawn(plain(vec![series("a", SeriesKind::Steps, [(1.0, 1.0), (2.0, 5.0)])]));
+    let corners = |line: &str| -> Vec<f64> {
+        let (_, points) = line.split_once("points=\"").expect("it has points");
+        let points = points.split('"').next().unwrap().split_whitespace();
+        points.map(|point| point.split(',').next().unwrap().parse().unwrap()).collect()
+    };
+    let line = text.split("<polyline").map(|line| line.to_owned()).filter(|line| line.contains("#2F7FD1"));
+    let [_, line] = &line.collect::<Vec<_>>()[..] else { panic!("the key and the line: {text}") };
+    let [left, middle, same, right] = corners(line)[..] else { panic!("four corners: {line}") };
+    assert_eq!((same, (2.0 * middle - left - right).abs() <= 1.0), (middle, true), "{line}");
+    assert!(right - left > 600.0, "both have half of the plot: {line}");
+}
+
+#[test]
+fn few_positions_have_the_marks_of_the_axis() {
+    let of = |positions: &[f64]| {
+        let points = positions.iter().map(|x| (*x, 1.0 + x));
+        let text = drawn(plain(vec![series("a", SeriesKind::Line, points)]));
+        texts(&text).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let marked = of(&[9.0, 12.0, 15.0, 18.0, 21.0]);
+    assert!(["9", "12", "18", "21"].iter().all(|mark| marked.contains(&(*mark).to_owned())), "{marked:?}");
+    let close = of(&[1.0, 1.1, 50.0]);
+    assert!(!close.contains(&"1.1".to_owned()), "two marks would meet: {close:?}");
+}
+
+#[test]
+fn level_within_the_axis_is_drawn_with_its_name() {
+    let figure = |at| Figure {
+        levels: vec![Level { at, label: "objective".to_owned() }],
+        ..plain(vec![series("a", SeriesKind::Line, [(0.0, 0.0), (1.0, 100.0)])])
+    };
+    assert!(texts(&drawn(figure(50.0))).contains(&"objective"));
+    assert!(!texts(&drawn(figure(500.0))).contains(&"objective"));
+}
+
+#[test]
+fn series_has_its_own_colour_and_dashes() {
+    let look = |colour, dashed| {
+        let one = Series { look: Look { colour, dashed }, ..series("a", SeriesKind::Line, [(0.0, 0.0), (1.0, 1.0)]) };
+        drawn(plain(vec![one]))
+    };
+    assert!(look(None, false).contains("#2F7FD1") && look(Some(2), false).contains("#1F9567"));
+    assert!(look(None, true).matches("<polyline").count() > look(None, false).matches("<polyline").count() + 20);
 }
 
 fn summary(scenario: &Scenario) -> Summary {

@@ -12,6 +12,8 @@ const MARKS: f64 = 6.0;
 const FROM_ZERO: f64 = 0.3;
 /// A horizontal axis that begins within this share of its length from zero might as well begin there.
 const NEARLY_ZERO: f64 = 0.1;
+/// Digits behind the point of a mark at a value, at most.
+const MOST_DECIMALS: usize = 2;
 /// The extent of no values.
 const NOTHING: (f64, f64) = (1.0, 10.0);
 /// From this many decades on a logarithmic axis has a mark for each power of ten only.
@@ -55,6 +57,16 @@ impl Ruler {
             high = 0.0;
         }
         Self::around(low, high, scale)
+    }
+
+    /// Puts the marks at `values`, in ascending order, if these have short texts.
+    pub(super) fn mark_at(&mut self, values: &[f64]) {
+        let are_short = |decimals: usize| {
+            let unit = 10_f64.powi(-(decimals as i32));
+            values.iter().all(|value| (value / unit - (value / unit).round()).abs() < 1e-6)
+        };
+        let Some(decimals) = (0..=MOST_DECIMALS).find(|decimals| are_short(*decimals)) else { return };
+        self.marks = values.iter().map(|value| (*value, number(*value, decimals))).collect();
     }
 
     /// Where a value is drawn; `None` where the scale has no place for it.
@@ -198,6 +210,18 @@ mod tests {
         assert_eq!(Ruler::horizontal([1.0, 60.0].into_iter(), Scale::Linear).low, 0.0);
         let ruler = Ruler::horizontal([3.0, 700.0].into_iter(), Scale::Logarithmic);
         assert_eq!((ruler.low, ruler.high), (3_f64.log10(), 700_f64.log10()));
+    }
+
+    #[test]
+    fn marks_at_values_have_the_digits_that_all_need() {
+        let at = |values: &[f64]| {
+            let mut ruler = Ruler::horizontal(values.iter().copied(), Scale::Linear);
+            ruler.mark_at(values);
+            ruler.marks.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
+        };
+        assert_eq!(at(&[9.0, 12.0, 21.0]), ["9", "12", "21"]);
+        assert_eq!(at(&[0.5, 56.000_000_000_01]), ["0.5", "56.0"]);
+        assert_eq!(at(&[0.0, 100.0 / 3.0]), ["0", "10", "20", "30"], "no short text");
     }
 
     #[test]

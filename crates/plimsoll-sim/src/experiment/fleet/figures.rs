@@ -6,7 +6,7 @@ use super::marks::marks;
 use super::measure::{Ending, Sample, Tally};
 use super::plan::{Arrivals, Plan, Rate};
 use super::{sizes, sweep};
-use crate::findings::{Axis, Figure, Series, SeriesKind, slug};
+use crate::findings::{Axis, Figure, Level, Look, Series, SeriesKind, slug};
 
 /// Points of a curve of latencies to each factor of ten.
 const POINTS_PER_DECADE: u32 = 8;
@@ -23,7 +23,7 @@ pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
     let mut figures = sweep::figures(plan, measured);
     figures.extend([cpu_by_backend(measured), spread_over_time(plan, measured)]);
     let whole = "Latency exceeded by one request in N";
-    figures.push(latency(measured, 0, "latency".to_owned(), whole.to_owned()));
+    figures.push(latency(plan, measured, 0, "latency".to_owned(), whole.to_owned()));
     if measured.len() <= MOST_ARMS_BY_THEMSELVES {
         figures.extend(measured.iter().map(|of| cpu_over_time(plan, of)));
     }
@@ -38,7 +38,7 @@ fn over_phases(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
     if plan.phases.len() <= MOST_PHASES_BY_THEMSELVES {
         for (window, phase) in (1..).zip(&plan.phases) {
             let title = format!("Latency exceeded by one request in N, phase {}", phase.name);
-            figures.push(latency(measured, window, format!("latency-phase-{window}"), title));
+            figures.push(latency(plan, measured, window, format!("latency-phase-{window}"), title));
         }
     }
     // Levels of load make a curve; a few other phases are told apart better by their distributions.
@@ -72,12 +72,18 @@ pub(super) fn quantile_ms(tally: &Tally, q: f64) -> Option<f64> {
     Some(quantile(tally, q)?.max(1e-3))
 }
 
+/// The latency of requests that timed out, as a level to compare with.
+pub(super) fn timeout(plan: &Plan) -> Level {
+    let at = plan.requests.timeout.as_secs_f64() * 1e3;
+    Level { at, label: format!("timed out: {at} ms") }
+}
+
 fn cpu_by_backend(measured: &[Measured<'_>]) -> Figure {
     let series = measured.iter().map(|of| {
         let mut loads = loads(&of.tallies[0]);
         loads.sort_by(|a, b| b.total_cmp(a));
         let points = (1..).zip(loads).map(|(rank, load)| (f64::from(rank), 100.0 * load)).collect();
-        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points }
+        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points, ..Series::default() }
     });
     Figure {
         id: "cpu-by-backend".to_owned(),
@@ -85,13 +91,13 @@ fn cpu_by_backend(measured: &[Measured<'_>]) -> Figure {
         x: Axis::linear("backend, by rank", ""),
         y: Axis::linear("CPU used, of provisioned", "%"),
         series: series.collect(),
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 
 fn over_time(of: &Measured<'_>, name: String, value: impl Fn(&Sample) -> f64) -> Series {
     let points = of.samples.iter().map(|sample| (sample.at.as_nanos() as f64 / 1e9, value(sample))).collect();
-    Series { name, kind: SeriesKind::Line, points }
+    Series { name, kind: SeriesKind::Line, points, ..Series::default() }
 }
 
 fn spread_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
@@ -103,34 +109,40 @@ fn spread_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
         y: Axis::linear("most loaded over mean", "ratio"),
         series: measured.iter().map(|of| over_time(of, of.arm.name.clone(), value)).collect(),
         marks: marks(plan, None),
+        ..Figure::default()
     }
 }
 
 fn cpu_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
-    let percent = |value: fn(&Sample) -> f64| move |sample: &Sample| 100.0 * value(sample);
+    // In colours that the first arms of other figures do not have.
+    let extreme = |name: &str, colour: usize, value: fn(&Sample) -> f64| {
+        let series = over_time(of, name.to_owned(), move |sample| 100.0 * value(sample));
+        Series { look: Look { colour: Some(colour), dashed: false }, ..series }
+    };
     Figure {
         id: format!("cpu-over-time-{}", slug(&of.arm.name)),
         title: format!("CPU of the most and least loaded backend and the mean: {}", of.arm.name),
         x: Axis::linear("time", "s"),
         y: Axis::linear("CPU used, of provisioned", "%"),
         series: vec![
-            over_time(of, "most loaded".to_owned(), percent(|sample| sample.greatest)),
-            over_time(of, "mean".to_owned(), percent(|sample| sample.mean)),
-            over_time(of, "least loaded".to_owned(), percent(|sample| sample.least)),
+            extreme("most loaded backend", 4, |sample| sample.greatest),
+            extreme("mean", 7, |sample| sample.mean),
+            extreme("least loaded backend", 6, |sample| sample.least),
         ],
         marks: marks(plan, Some(of.arm)),
+        ..Figure::default()
     }
 }
 
 /// The distribution of latency in one part of the run.
-fn latency(measured: &[Measured<'_>], window: usize, id: String, title: String) -> Figure {
+fn latency(plan: &Plan, measured: &[Measured<'_>], window: usize, id: String, title: String) -> Figure {
     let series = measured.iter().map(|of| {
         // From about the median on: what the quickest have says nothing, and would take most of the height.
         let points = (POINTS_PER_DECADE / 4..=4 * POINTS_PER_DECADE).filter_map(|step| {
             let one_in = 10_f64.powf(f64::from(step) / f64::from(POINTS_PER_DECADE));
             Some((one_in, quantile_ms(&of.tallies[window], 1.0 - 1.0 / one_in)?))
         });
-        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect() }
+        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
     });
     Figure {
         id,
@@ -138,7 +150,8 @@ fn latency(measured: &[Measured<'_>], window: usize, id: String, title: String) 
         x: Axis::logarithmic("N: one request in N is slower", ""),
         y: Axis::logarithmic("latency", "ms"),
         series: series.collect(),
-        marks: Vec::new(),
+        levels: vec![timeout(plan)],
+        ..Figure::default()
     }
 }
 
@@ -166,7 +179,7 @@ fn by_phase(
     let series = measured.iter().map(|of| {
         let points = of.tallies[1..].iter().enumerate();
         let points = points.filter_map(|(place, tally)| Some((x_of(place), value(tally)?)));
-        Series { name: of.arm.name.clone(), kind, points: points.collect() }
+        Series { name: of.arm.name.clone(), kind, points: points.collect(), ..Series::default() }
     });
     Figure {
         id: id.to_owned(),
@@ -178,7 +191,7 @@ fn by_phase(
         },
         y,
         series: series.collect(),
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn figures(plan: &Plan, sweep: &Sweep, measured: &[Measured<'_>]) -> 
             x: Axis::linear(format!("backends in group {}", plan.backends[sweep.group].name), ""),
             y,
             series: series(sweep, measured, window, value),
-            marks: Vec::new(),
+            ..Figure::default()
         };
         let p99 = what("99th percentile of latency");
         figures.push(over(id("p99-by-count"), p99, Axis::logarithmic("latency", "ms"), &latency));
@@ -45,7 +45,7 @@ fn series(
     let of_arm = |(name, of): (&String, &[Measured<'_>])| {
         let sized = sweep.sizes.iter().zip(of);
         let points = sized.filter_map(|(size, of)| Some((f64::from(size.get()), value(&of.tallies[window])?)));
-        Series { name: name.clone(), kind: SeriesKind::Line, points: points.collect() }
+        Series { name: name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
     };
     sweep.arms.iter().zip(measured.chunks(sweep.sizes.len())).map(of_arm).collect()
 }

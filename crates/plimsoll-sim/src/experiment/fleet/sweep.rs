@@ -121,13 +121,13 @@ impl Sweep {
     ) -> Figure {
         let curves = values.iter().map(|(name, value)| {
             let points = self.points.iter().filter_map(|(x, place)| Some((*x, value(&measured[*place])?))).collect();
-            Series { name: (*name).to_owned(), kind: SeriesKind::Line, points }
+            Series { name: (*name).to_owned(), kind: SeriesKind::Line, points, ..Series::default() }
         });
         let (first, last) = (self.points[0].0, self.points[self.points.len() - 1].0);
         let levels = self.others.iter().map(|place| &measured[*place]).flat_map(|of| {
             values.iter().map(move |(name, value)| {
                 let points = value(of).map_or_else(Vec::new, |level| vec![(first, level), (last, level)]);
-                Series { name: format!("{}, {name}", of.arm.name), kind: SeriesKind::Line, points }
+                Series { name: format!("{}, {name}", of.arm.name), kind: SeriesKind::Line, points, ..Series::default() }
             })
         });
         let x = Axis { scale: self.setting.scale, ..Axis::linear(self.setting.label, "") };
@@ -137,7 +137,7 @@ impl Sweep {
             x,
             y,
             series: curves.chain(levels).collect(),
-            marks: Vec::new(),
+            ..Figure::default()
         }
     }
 }

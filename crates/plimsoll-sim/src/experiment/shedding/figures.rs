@@ -40,7 +40,7 @@ fn percent(tally: &Tally) -> Option<f64> {
 
 fn bars(name: &str, values: impl Iterator<Item = Option<f64>>) -> Series {
     let points = (1..).map(f64::from).zip(values).filter_map(|(x, value)| Some((x, value?)));
-    Series { name: name.to_owned(), kind: SeriesKind::Bars, points: points.collect() }
+    Series { name: name.to_owned(), kind: SeriesKind::Bars, points: points.collect(), ..Series::default() }
 }
 
 fn by_arm(plan: &Plan, measured: &[Measured<'_>], has_sources: bool) -> Figure {
@@ -59,7 +59,7 @@ fn by_arm(plan: &Plan, measured: &[Measured<'_>], has_sources: bool) -> Figure {
         x: Axis::named("arm", measured.iter().map(|of| of.arm.name.as_str())),
         y: Axis::linear("tasks", "%"),
         series,
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 
@@ -77,7 +77,7 @@ fn by_phase_of_all(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
         x: phases(plan),
         y: Axis::linear("tasks", "%"),
         series: measured.iter().map(of_arm).collect(),
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 
@@ -90,7 +90,7 @@ fn by_phase(plan: &Plan, of: &Measured<'_>) -> Figure {
         x: phases(plan),
         y: Axis::linear("tasks", "%"),
         series: sources.map(|(i, source)| bars(&source.name, of.measure.counted[1..].iter().map(share(i)))).collect(),
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 
@@ -107,7 +107,7 @@ fn over_time<'t, T: 't>(
 ) -> Series {
     let every = plan.sample_every.as_secs_f64();
     let points = (1..).map(f64::from).zip(samples).filter_map(|(i, sample)| Some((i * every, value(sample)?)));
-    Series { name: name.to_owned(), kind: SeriesKind::Line, points: points.collect() }
+    Series { name: name.to_owned(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
 }
 
 fn ends_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
@@ -133,6 +133,7 @@ fn ends_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
             rate("late or expired", late),
         ],
         marks: marks(&plan.phases),
+        ..Figure::default()
     }
 }
 
@@ -152,6 +153,7 @@ fn requests_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
             rate("shed", |sent| sent.shed),
         ],
         marks: marks(&plan.phases),
+        ..Figure::default()
     }
 }
 
@@ -166,6 +168,7 @@ fn useful_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
         y: Axis::linear("tasks", "%"),
         series: plan.sources.iter().enumerate().map(of_source).collect(),
         marks: marks(&plan.phases),
+        ..Figure::default()
     }
 }
 
@@ -185,6 +188,7 @@ fn in_progress_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
         y: Axis::linear("requests", ""),
         series: measured.iter().map(|of| greatest(plan, of, |reading| reading.in_progress as f64)).collect(),
         marks: marks(&plan.phases),
+        ..Figure::default()
     }
 }
 
@@ -197,5 +201,6 @@ fn delay_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
         y: Axis::logarithmic("delay", "ms"),
         series: measured.iter().map(|of| greatest(plan, of, delay)).collect(),
         marks: marks(&plan.phases),
+        ..Figure::default()
     }
 }

@@ -18,7 +18,7 @@ fn utilization_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
     let of_locality = |(place, site): (usize, &super::plan::Site)| {
         let samples = (1..).map(f64::from).zip(&of.measure.samples);
         let points = samples.map(|(i, sample)| (i * every, 100.0 * sample[place].load));
-        Series { name: site.name.clone(), kind: SeriesKind::Line, points: points.collect() }
+        Series { name: site.name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
     };
     Figure {
         id: format!("utilization-over-time-{}", slug(&of.arm.name)),
@@ -27,6 +27,7 @@ fn utilization_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
         y: Axis::linear("utilization", "%"),
         series: plan.localities.iter().enumerate().map(of_locality).collect(),
         marks: marks(&plan.phases),
+        ..Figure::default()
     }
 }
 
@@ -37,7 +38,7 @@ fn served_by_phase(plan: &Plan, of: &Measured<'_>) -> Figure {
         let served =
             tallies.map(|tally| 100.0 - 100.0 * (tally.shed + tally.failed) as f64 / tally.arrived.max(1) as f64);
         let points = (1..).map(f64::from).zip(served);
-        Series { name: source.name.clone(), kind: SeriesKind::Bars, points: points.collect() }
+        Series { name: source.name.clone(), kind: SeriesKind::Bars, points: points.collect(), ..Series::default() }
     };
     Figure {
         id: format!("served-by-phase-{}", slug(&of.arm.name)),
@@ -45,6 +46,6 @@ fn served_by_phase(plan: &Plan, of: &Measured<'_>) -> Figure {
         x: Axis::named("phase", names),
         y: Axis::linear("requests", "%"),
         series: plan.sources.iter().enumerate().map(of_source).collect(),
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }

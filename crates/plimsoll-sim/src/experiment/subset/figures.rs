@@ -26,7 +26,7 @@ fn by_backend(plan: &Plan, measured: &[Measured], index: usize) -> Figure {
         let mut connections = rows[index].connections.clone();
         connections.sort_unstable_by(|a, b| b.cmp(a));
         let points = (1..).map(f64::from).zip(connections.into_iter().map(f64::from)).collect();
-        Series { name: arm.name.clone(), kind: SeriesKind::Steps, points }
+        Series { name: arm.name.clone(), kind: SeriesKind::Steps, points, ..Series::default() }
     });
     Figure {
         id: format!("connections-{}", row.name()),
@@ -37,7 +37,7 @@ fn by_backend(plan: &Plan, measured: &[Measured], index: usize) -> Figure {
         x: Axis::linear("backend, by rank", ""),
         y: Axis::linear("connections", ""),
         series: series.collect(),
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 
@@ -52,7 +52,12 @@ fn over_size(plan: &Plan, measured: &[Measured]) -> Figure {
                 })
                 .collect();
             points.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-            series.push(Series { name: format!("{}, {name}", arm.name), kind: SeriesKind::Line, points });
+            series.push(Series {
+                name: format!("{}, {name}", arm.name),
+                kind: SeriesKind::Line,
+                points,
+                ..Series::default()
+            });
         }
     }
     let row = &plan.rows[0];
@@ -65,7 +70,7 @@ fn over_size(plan: &Plan, measured: &[Measured]) -> Figure {
         x: Axis::linear("subset size, of all backends", "%"),
         y: Axis::linear("connections over mean", "ratio"),
         series,
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 
@@ -79,6 +84,7 @@ fn after_failures(plan: &Plan, measured: &[Measured]) -> Figure {
                 name: format!("{}, {name}", arm.name),
                 kind: SeriesKind::Line,
                 points: points.collect(),
+                ..Series::default()
             });
         }
     }
@@ -89,6 +95,6 @@ fn after_failures(plan: &Plan, measured: &[Measured]) -> Figure {
         x: Axis::linear(format!("failed backends, of {size} in the subset"), ""),
         y: Axis::linear("load over mean of the survivors", "ratio"),
         series,
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }

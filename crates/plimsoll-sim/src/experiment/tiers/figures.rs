@@ -28,7 +28,7 @@ fn phases(plan: &Plan) -> Axis {
 /// One point for each phase; the windows begin with the whole run.
 fn by_phase(plan: &Plan, of: &Measured<'_>, kind: SeriesKind, value: impl Fn(usize) -> Option<f64>) -> Series {
     let points = (0..plan.phases.len()).filter_map(|i| Some((i as f64 + 1.0, value(i + 1)?)));
-    Series { name: of.arm.name.clone(), kind, points: points.collect() }
+    Series { name: of.arm.name.clone(), kind, points: points.collect(), ..Series::default() }
 }
 
 fn sends_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
@@ -45,7 +45,7 @@ fn sends_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
         x: phases(plan),
         y: Axis::logarithmic("sent over capacity", "ratio; less than 0.01 at 0.01"),
         series: measured.iter().map(of_arm).collect(),
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 
@@ -62,7 +62,7 @@ fn useful_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
         x: phases(plan),
         y: Axis::linear("requests", "%"),
         series: measured.iter().map(of_arm).collect(),
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 
@@ -71,7 +71,7 @@ fn sent_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let of_arm = |of: &Measured<'_>| {
         let samples = (1..).map(f64::from).zip(&of.measure.sent_samples);
         let points = samples.map(|(i, sent)| (i * every, (sent[last].sent() as f64 / every).max(LEAST)));
-        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect() }
+        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
     };
     Figure {
         id: "sent-over-time".to_owned(),
@@ -80,6 +80,7 @@ fn sent_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
         y: Axis::logarithmic("requests", "1/s; none at 0.01"),
         series: measured.iter().map(of_arm).collect(),
         marks: marks(&plan.phases),
+        ..Figure::default()
     }
 }
 
@@ -88,7 +89,7 @@ fn useful_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let of_arm = |of: &Measured<'_>| {
         let samples = (1..).map(f64::from).zip(&of.measure.tally_samples);
         let points = samples.map(|(i, tally)| (i * every, tally.useful as f64 / every));
-        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect() }
+        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
     };
     Figure {
         id: "useful-over-time".to_owned(),
@@ -97,5 +98,6 @@ fn useful_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
         y: Axis::linear("requests", "1/s"),
         series: measured.iter().map(of_arm).collect(),
         marks: marks(&plan.phases),
+        ..Figure::default()
     }
 }

@@ -16,6 +16,7 @@ pub(super) fn least_loaded(active: &[u32], picks: &[u32]) -> Figure {
         name: name.to_owned(),
         kind: SeriesKind::Bars,
         points: (0..).map(f64::from).zip(values.into_iter().map(f64::from)).collect(),
+        ..Series::default()
     };
     let after = active.iter().zip(picks).map(|(active, picks)| active + picks).collect();
     Figure {
@@ -24,7 +25,7 @@ pub(super) fn least_loaded(active: &[u32], picks: &[u32]) -> Figure {
         x: Axis::linear("backend", ""),
         y: Axis::linear("active requests", ""),
         series: vec![bars("before", active.to_vec()), bars("after", after)],
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 
@@ -37,21 +38,26 @@ pub(super) fn throttle(points: &[Throttle]) -> Figure {
     let curve = |k: f64| {
         let at = |i: u32| f64::from(i) / f64::from(CURVE);
         let points = (0..=CURVE).map(|i| (100.0 * at(i), rejection_probability(requests, requests * at(i), k)));
-        Series { name: format!("K = {k}"), kind: SeriesKind::Line, points: points.collect() }
+        Series { name: format!("K = {k}"), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
     };
     let mut series: Vec<Series> = ks.into_iter().map(curve).collect();
     let share = |point: &Throttle| 100.0 * point.accepts / point.requests.max(1.0);
     let mut asked: Vec<(f64, f64)> =
         points.iter().map(|p| (share(p), rejection_probability(p.requests, p.accepts, p.k))).collect();
     asked.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    series.push(Series { name: "checked points".to_owned(), kind: SeriesKind::Points, points: asked });
+    series.push(Series {
+        name: "checked points".to_owned(),
+        kind: SeriesKind::Points,
+        points: asked,
+        ..Series::default()
+    });
     Figure {
         id: "equation-21-1".to_owned(),
         title: "Probability that a client throttles its own request".to_owned(),
         x: Axis::linear("requests accepted by the backend", "%"),
         y: Axis::linear("probability", ""),
         series,
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
 
@@ -64,6 +70,7 @@ pub(super) fn aperture(fleet: &Aperture, arcs: &[Vec<(u32, f64)>]) -> Figure {
             name: format!("client {client}"),
             kind: SeriesKind::Bars,
             points: (0..).map(f64::from).zip(covered).collect(),
+            ..Series::default()
         }
     });
     Figure {
@@ -75,6 +82,6 @@ pub(super) fn aperture(fleet: &Aperture, arcs: &[Vec<(u32, f64)>]) -> Figure {
         x: Axis::linear("backend", ""),
         y: Axis::linear("covered", "backends"),
         series: series.collect(),
-        marks: Vec::new(),
+        ..Figure::default()
     }
 }
