@@ -1,11 +1,11 @@
 //! The figures of a sweep over the size of a group: each way to balance is a curve over the number
-//! of backends.
+//! of backends. A sweep asks how many are enough, so the curves are those of the worst seed.
 
-use super::figures::quantile_ms;
+use super::figures::{quantile_ms, timeout};
 use super::findings::{Measured, share};
 use super::measure::{Ending, Tally};
 use super::plan::{Plan, Sweep};
-use crate::findings::{Axis, Figure, Series, SeriesKind, slug};
+use crate::findings::{Axis, Figure, Merge, Series, SeriesKind, slug};
 
 /// p99 and errors over the size, for each phase, or for the whole run where there are none.
 pub(super) fn figures(plan: &Plan, sweep: &Sweep, measured: &[Measured<'_>]) -> Vec<Figure> {
@@ -26,10 +26,16 @@ pub(super) fn figures(plan: &Plan, sweep: &Sweep, measured: &[Measured<'_>]) -> 
             x: Axis::linear(format!("backends in group {}", plan.backends[sweep.group].name), ""),
             y,
             series: series(sweep, measured, window, value),
+            merge: Merge::Max,
             ..Figure::default()
         };
         let p99 = what("99th percentile of latency");
-        figures.push(over(id("p99-by-count"), p99, Axis::logarithmic("latency", "ms"), &latency));
+        let metric = phase.map_or_else(|| "p99".to_owned(), |phase| format!("{phase}.p99"));
+        figures.push(Figure {
+            levels: vec![timeout(plan)],
+            objective_of: Some(metric),
+            ..over(id("p99-by-count"), p99, Axis::logarithmic("latency", "ms"), &latency)
+        });
         let failed = what("Requests that end in an error");
         figures.push(over(id("errors-by-count"), failed, Axis::linear("requests", "%"), &errors));
     }
