@@ -72,3 +72,26 @@ fn clients_that_are_alike_send_all_of_a_failed_backend_to_one_other() {
     assert!((findings.metrics["one shuffle.300x300x10.takers"] - 0.1).abs() < 1e-9);
     assert!(findings.metrics["deterministic.300x300x10.takers"] > 0.9);
 }
+
+#[test]
+fn algorithm_has_one_colour_in_every_figure() {
+    let looks = |algorithms: &[Algorithm]| {
+        let findings = plan(algorithms, &[row(10, 12, 3)]).run(0, &mut |_| {});
+        findings.figures[0].series.iter().map(|series| series.look.colour).collect::<Vec<_>>()
+    };
+    let all = looks(&Algorithm::ALL);
+    assert_eq!(looks(&[Algorithm::ALL[3], Algorithm::ALL[1]]), [all[3], all[1]]);
+    assert_eq!(looks(&[Algorithm::Random, Algorithm::Random]), [None, None], "they could not be told apart");
+}
+
+#[test]
+fn series_of_one_algorithm_differ_by_their_dashes() {
+    let rows = [2, 4, 6, 8].map(|size| row(20, 12, size));
+    let failing = rows.map(|row| Row { failures: 1, ..row });
+    for rows in [rows, failing] {
+        let findings = plan(&[Algorithm::Rocksteadier], &rows).run(0, &mut |_| {});
+        let looks: Vec<_> = findings.figures[0].series.iter().map(|series| series.look).collect();
+        assert_eq!(looks.iter().map(|look| look.dashed).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(looks[0].colour, looks[1].colour);
+    }
+}
