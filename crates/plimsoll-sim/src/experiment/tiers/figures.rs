@@ -3,12 +3,15 @@
 use super::Measured;
 use super::findings::{capacity, sum};
 use super::measure::Tally;
-use super::plan::Plan;
+use super::plan::{Phase, Plan};
 use crate::experiment::windows::marks;
 use crate::findings::{Axis, Figure, Series, SeriesKind};
 
 /// For a logarithmic axis, which has no place for nothing.
 const LEAST: f64 = 1e-2;
+/// Points of a curve over time, at most. With more, a curve of rare requests jumps between one
+/// request and none.
+const MOST_POINTS: usize = 180;
 
 pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
     let mut figures = Vec::new();
@@ -22,7 +25,36 @@ pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
 }
 
 fn phases(plan: &Plan) -> Axis {
+    let is_multiple = |(i, phase): (usize, &Phase)| {
+        let times: Option<f64> = phase.name.strip_suffix('x').and_then(|times| times.parse().ok());
+        let demand: f64 = plan.sources.iter().map(|source| source.rate * phase.load).sum();
+        let capacity = plan.tiers.last().map_or(1.0, |tier| capacity(tier, Some(i)));
+        times.is_some_and(|times| (demand / capacity / times - 1.0).abs() < 0.01)
+    };
+    if plan.phases.iter().enumerate().all(is_multiple) {
+        let names: Vec<String> = plan.phases.iter().map(|phase| phase.name.replace('x', "×")).collect();
+        return Axis::named("demand, in multiples of the capacity", names.iter().map(String::as_str));
+    }
     Axis::named("phase", plan.phases.iter().map(|phase| phase.name.as_str()))
+}
+
+/// A logarithmic axis for series of values from [`LEAST`] on. Its unit says if some were less.
+fn from_least(label: &str, unit: &str, series: &[Series]) -> Axis {
+    let is_least = |(_, value): &(f64, f64)| *value <= LEAST;
+    let has_least = series.iter().flat_map(|series| &series.points).any(is_least);
+    let note = if has_least { format!("; {LEAST} or less at {LEAST}") } else { String::new() };
+    Axis::logarithmic(label, format!("{unit}{note}"))
+}
+
+/// A rate over time: of each run of samples the mean, at its end, in at most [`MOST_POINTS`] points.
+fn rate_over_time<T>(plan: &Plan, name: &str, samples: &[T], count: impl Fn(&T) -> u64) -> Series {
+    let every = plan.sample_every.as_secs_f64();
+    let merged = samples.len().div_ceil(MOST_POINTS).max(1);
+    let points = samples.chunks(merged).enumerate().map(|(i, chunk)| {
+        let seconds = chunk.len() as f64 * every;
+        ((i * merged) as f64 * every + seconds, chunk.iter().map(&count).sum::<u64>() as f64 / seconds)
+    });
+    Series { name: name.to_owned(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
 }
 
 /// One point for each phase; the windows begin with the whole run.
@@ -39,12 +71,13 @@ fn sends_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
             Some((of.measure.sent[i][last].sent() as f64 / capacity).max(LEAST))
         })
     };
+    let series: Vec<Series> = measured.iter().map(of_arm).collect();
     Figure {
         id: "sends-by-phase".to_owned(),
         title: format!("Requests sent to {}, over its capacity", plan.tiers[last].name),
         x: phases(plan),
-        y: Axis::logarithmic("sent over capacity", "ratio; less than 0.01 at 0.01"),
-        series: measured.iter().map(of_arm).collect(),
+        y: from_least("sent over capacity", "ratio", &series),
+        series,
         ..Figure::default()
     }
 }
@@ -67,30 +100,27 @@ fn useful_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
 }
 
 fn sent_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
-    let (last, every) = (plan.tiers.len() - 1, plan.sample_every.as_secs_f64());
+    let last = plan.tiers.len() - 1;
     let of_arm = |of: &Measured<'_>| {
-        let samples = (1..).map(f64::from).zip(&of.measure.sent_samples);
-        let points = samples.map(|(i, sent)| (i * every, (sent[last].sent() as f64 / every).max(LEAST)));
-        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
+        let mut series = rate_over_time(plan, &of.arm.name, &of.measure.sent_samples, |sent| sent[last].sent());
+        series.points.iter_mut().for_each(|(_, rate)| *rate = rate.max(LEAST));
+        series
     };
+    let series: Vec<Series> = measured.iter().map(of_arm).collect();
     Figure {
         id: "sent-over-time".to_owned(),
         title: format!("Requests sent to {}", plan.tiers[last].name),
         x: Axis::linear("time", "s"),
-        y: Axis::logarithmic("requests", "1/s; none at 0.01"),
-        series: measured.iter().map(of_arm).collect(),
+        y: from_least("requests", "1/s", &series),
+        series,
         marks: marks(&plan.phases),
         ..Figure::default()
     }
 }
 
 fn useful_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
-    let every = plan.sample_every.as_secs_f64();
-    let of_arm = |of: &Measured<'_>| {
-        let samples = (1..).map(f64::from).zip(&of.measure.tally_samples);
-        let points = samples.map(|(i, tally)| (i * every, tally.useful as f64 / every));
-        Series { name: of.arm.name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
-    };
+    let of_arm =
+        |of: &Measured<'_>| rate_over_time(plan, &of.arm.name, &of.measure.tally_samples, |tally| tally.useful);
     Figure {
         id: "useful-over-time".to_owned(),
         title: "Requests answered in time, by arrival time".to_owned(),

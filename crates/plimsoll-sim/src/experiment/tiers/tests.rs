@@ -8,6 +8,7 @@ use plimsoll_core::Ratio;
 
 use super::plan::{Arm, Holding, Phase, Plan, Retries, Server, Source, Tier};
 use super::{metric_names, run};
+use crate::findings::{Figure, Findings};
 
 fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -157,4 +158,43 @@ fn arms_meet_the_same_requests() {
     assert_eq!(metrics["a.requests"], metrics["b.requests"]);
     plan.arms[1].load = 2.0;
     assert!((found(&plan)["b.requests"] / metrics["a.requests"] - 2.0).abs() < 0.1);
+}
+
+fn figure<'f>(findings: &'f Findings, id: &str) -> &'f Figure {
+    findings.figures.iter().find(|figure| figure.id == id).expect("every plan gives it")
+}
+
+#[test]
+fn curve_over_time_has_few_points_of_the_same_mean() {
+    let plan = Plan { sample_every: Duration::from_millis(100), ..plan() };
+    let findings = run(&plan, 1, &mut |_| ());
+    let points = &figure(&findings, "useful-over-time").series[0].points;
+    assert_eq!((points.len(), points[0].0, points[99].0), (100, 0.2, 20.0));
+    let mean = points.iter().map(|(_, rate)| rate).sum::<f64>() / 100.0;
+    assert!((mean - findings.metrics["a.useful_per_second"]).abs() < 1.0, "{mean}");
+}
+
+#[test]
+fn axis_tells_of_the_least_value_where_a_value_has_it() {
+    let unit = |rate| {
+        let mut plan = plan();
+        plan.sources[0].rate = rate;
+        figure(&run(&plan, 1, &mut |_| ()), "sent-over-time").y.unit.clone()
+    };
+    assert_eq!([&*unit(100.0), &*unit(0.1)], ["1/s", "1/s; 0.01 or less at 0.01"]);
+}
+
+#[test]
+fn phases_named_by_their_overload_say_so_on_the_axis() {
+    let axis = |names: [&str; 2]| {
+        let phase = |(i, name): (u64, &str)| Phase { at: secs(10 * i), name: name.to_owned(), ..Phase::default() };
+        let mut plan = plan();
+        plan.phases = (0..).zip(names).map(phase).collect();
+        plan.tiers[0].strength = vec![0.25, 0.1];
+        let axis = figure(&run(&plan, 1, &mut |_| ()), "sends-by-phase").x.clone();
+        (axis.label, axis.names)
+    };
+    let multiples = "demand, in multiples of the capacity";
+    assert_eq!(axis(["2x", "5x"]), (multiples.to_owned(), vec!["2×".to_owned(), "5×".to_owned()]));
+    assert_eq!(axis(["2x", "50x"]).0, "phase", "a name that is no multiple");
 }
