@@ -49,6 +49,17 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
+/// Text with names between backticks, as in a doc comment, for HTML outside attributes.
+fn prose(text: &str) -> String {
+    let pieces: Vec<String> = text.split('`').map(escape).collect();
+    if pieces.len().is_multiple_of(2) {
+        // A backtick without its fellow.
+        return escape(text);
+    }
+    let piece = |(i, piece): (usize, String)| if i % 2 == 0 { piece } else { format!("<code>{piece}</code>") };
+    pieces.into_iter().enumerate().map(piece).collect()
+}
+
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1b1e24; --paper: #ffffff; --faint: #5c6470; --rule: #d8dce2; --tint: #f4f6f8;
   --good: #14713f; --bad: #b3261e; }
@@ -60,7 +71,7 @@ const STYLE: &str = "
 body { margin: 0 auto; padding: 1.5rem; max-width: 52rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; }
 h1 { line-height: 1.2; } h2 { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--rule); line-height: 1.3; }
-h2 code { font-size: .75em; color: var(--faint); font-weight: normal; }
+h2 code { font-size: .75em; color: var(--faint); font-weight: normal; white-space: nowrap; }
 a { color: inherit; }
 blockquote { margin: 1rem 0; padding: .5rem 1rem; border-left: 3px solid var(--rule); background: var(--tint); }
 blockquote p { margin: .3rem 0; } .source { color: var(--faint); font-size: .9rem; }
@@ -154,10 +165,10 @@ fn write_section(out: &mut String, Section { scenario, summary, command, .. }: &
     if !scenario.says.is_empty() || !scenario.source.is_empty() {
         writeln!(out, "<blockquote>")?;
         for paragraph in scenario.says.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
-            writeln!(out, "<p>{}</p>", escape(paragraph.trim()))?;
+            writeln!(out, "<p>{}</p>", prose(paragraph.trim()))?;
         }
         if !scenario.source.is_empty() {
-            writeln!(out, "<p class=\"source\">Source: {}</p>", escape(&scenario.source))?;
+            writeln!(out, "<p class=\"source\">Source: {}</p>", prose(&scenario.source))?;
         }
         writeln!(out, "</blockquote>")?;
     }
@@ -181,8 +192,9 @@ fn write_section(out: &mut String, Section { scenario, summary, command, .. }: &
     }
     let seeds: Vec<String> = summary.seeds.iter().map(u64::to_string).collect();
     writeln!(out, "</tbody></table></div></details>")?;
+    let means = if seeds.len() > 1 { " (values are means)" } else { "" };
     let (seeds, command) = (seeds.join(", "), escape(command));
-    writeln!(out, "<p class=\"source\">Seeds: {seeds}. To run it again: <code>{command}</code></p>")?;
+    writeln!(out, "<p class=\"source\">Seeds: {seeds}{means}. To run it again: <code>{command}</code></p>")?;
     writeln!(out, "</section>")
 }
 
@@ -209,7 +221,7 @@ fn write_check(out: &mut String, checked: &Checked) -> std::fmt::Result {
         range(check.low, check.high),
         verdict(checked.is_ok()),
     )?;
-    writeln!(out, "<tr><td class=\"why\" colspan=\"4\">{}</td></tr>", escape(&check.why))
+    writeln!(out, "<tr><td class=\"why\" colspan=\"4\">{}</td></tr>", prose(&check.why))
 }
 
 /// A range in words that fit into a table, its ends as the scenario has them.
@@ -269,6 +281,12 @@ mod tests {
         assert_eq!(range(Some(0.9), None), "at least 0.9");
         assert_eq!(range(None, Some(0.0)), "at most 0");
         assert_eq!(range(Some(3.0), Some(3.0)), "3");
+    }
+
+    #[test]
+    fn names_between_backticks_are_code() {
+        assert_eq!(prose("`a<b` is `c`."), "<code>a&lt;b</code> is <code>c</code>.");
+        assert_eq!(prose("one ` alone"), "one ` alone");
     }
 
     #[test]

@@ -4,8 +4,7 @@
 //! phase, so rows of one phase stand together, each column has one unit, and all else is left to
 //! the list of all metrics.
 
-use crate::experiment::fleet::plan::Phase;
-use crate::experiment::windows::prefix;
+use crate::experiment::windows::{Window, windows};
 use crate::experiment::{fleet, spill, subset, tiers};
 use crate::run::Summary;
 use crate::scenario::{Experiment, Scenario};
@@ -42,6 +41,8 @@ enum Shown {
     Percent,
     /// A ratio or a rate, with two decimals below 100.
     Number,
+    /// Seconds until the phase is back to normal; its whole length stands for never.
+    Recovery,
 }
 
 impl Column {
@@ -56,19 +57,19 @@ pub fn overview(scenario: &Scenario, summary: &Summary) -> Option<Table> {
     match &scenario.experiment {
         Experiment::Fleet(plan) => {
             let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
-            Some(by_phase(summary, arms, &plan.phases, &of_fleet(plan)))
+            Some(by_phase(summary, arms, &windows(&plan.phases, plan.warmup, plan.duration), &of_fleet(plan)))
         }
         Experiment::Shedding(plan) => {
             let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
-            Some(by_phase(summary, arms, &plan.phases, &of_shedding()))
+            Some(by_phase(summary, arms, &windows(&plan.phases, plan.warmup, plan.duration), &of_shedding()))
         }
         Experiment::Tiers(plan) => {
             let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
-            Some(by_phase(summary, arms, &plan.phases, &of_tiers(plan)))
+            Some(by_phase(summary, arms, &windows(&plan.phases, plan.warmup, plan.duration), &of_tiers(plan)))
         }
         Experiment::Spill(plan) => {
             let arms = plan.arms.iter().map(|arm| &*arm.name).collect();
-            Some(by_phase(summary, arms, &plan.phases, &of_spill(plan)))
+            Some(by_phase(summary, arms, &windows(&plan.phases, plan.warmup, plan.duration), &of_spill(plan)))
         }
         Experiment::Subset(plan) => Some(of_subset(summary, plan)),
         Experiment::Worked(_) => None,
@@ -105,7 +106,7 @@ fn of_tiers(plan: &tiers::Plan) -> Vec<Column> {
         let metric = |name: &str| format!("{}.{name}", tier.name);
         columns.push(Column::new(&format!("{} load", tier.name), metric("sends_over_capacity"), Shown::Percent));
     }
-    columns.push(Column::new("recovered (s)", "recovered_after", Shown::Number));
+    columns.push(Column::new("recovered (s)", "recovered_after", Shown::Recovery));
     columns
 }
 
@@ -122,22 +123,28 @@ fn of_spill(plan: &spill::Plan) -> Vec<Column> {
     columns
 }
 
-/// Phases, or the whole run where there are none; in each all arms.
-fn by_phase(summary: &Summary, arms: Vec<&str>, phases: &[Phase], columns: &[Column]) -> Table {
+/// Phases, or the whole run where there are none; in each all arms. The first window is the whole run.
+fn by_phase(summary: &Summary, arms: Vec<&str>, windows: &[Window], columns: &[Column]) -> Table {
+    let windows = if windows.len() > 1 { &windows[1..] } else { windows };
     let mut headings = vec!["arm".to_owned()];
-    if !phases.is_empty() {
+    if windows[0].name.is_some() {
         headings.insert(0, "phase".to_owned());
     }
     let names = headings.len();
     headings.extend(columns.iter().map(|column| column.heading.clone()));
-    let row = |phase: Option<&str>, arm: &str| {
-        let prefix = prefix(arm, phase);
-        let cell = |column: &Column| shown(summary, &format!("{prefix}.{}", column.metric), column.shown);
+    let row = |window: &Window, arm: &str| {
+        let (phase, prefix) = (window.name.as_deref(), window.prefix(arm));
+        let length = window.to.saturating_sub(window.begins).as_secs_f64();
+        let cell = |column: &Column| {
+            let metric = format!("{prefix}.{}", column.metric);
+            match (column.shown, summary.metrics.get(&metric)) {
+                (Shown::Recovery, Some(after)) if *after >= length - 1e-6 => "never".to_owned(),
+                _ => shown(summary, &metric, column.shown),
+            }
+        };
         phase.into_iter().chain([arm]).map(str::to_owned).chain(columns.iter().map(cell)).collect()
     };
-    let windows: Vec<Option<&str>> =
-        if phases.is_empty() { vec![None] } else { phases.iter().map(|phase| Some(&*phase.name)).collect() };
-    let rows = windows.iter().flat_map(|phase| arms.iter().map(|arm| row(*phase, arm))).collect();
+    let rows = windows.iter().flat_map(|window| arms.iter().map(|arm| row(window, arm))).collect();
     Table { headings, names, rows }
 }
 
@@ -173,8 +180,8 @@ fn shown(summary: &Summary, metric: &str, how: Shown) -> String {
         Shown::Latency(_) if value >= 100.0 => format!("{value:.0}"),
         Shown::Latency(_) => format!("{value:.1}"),
         Shown::Percent => percent(value),
-        Shown::Number if value.abs() >= 100.0 => format!("{value:.0}"),
-        Shown::Number => format!("{value:.2}"),
+        Shown::Number | Shown::Recovery if value.abs() >= 100.0 => format!("{value:.0}"),
+        Shown::Number | Shown::Recovery => format!("{value:.2}"),
     }
 }
 
@@ -242,6 +249,40 @@ why = "a number"
         assert_eq!(table.rows[0][2], format!("{:.1}", summary.metrics["a.calm.p50"]));
         assert_eq!(table.rows[2][3], "timeout", "of four times the capacity more than one in a hundred is lost");
         assert_eq!(table.rows[3][4], percent(summary.metrics["b.flood.error_share"]));
+    }
+
+    const OUTAGE: &str = r#"
+name = "outage"
+kind = "tiers"
+duration = "20s"
+warmup = "off"
+[[sources]]
+name = "users"
+rate = 100
+[[tiers]]
+name = "backend"
+capacity = 200
+strength = [1, 0]
+[[phases]]
+name = "before"
+at = "0s"
+[[phases]]
+name = "failed"
+at = "10s"
+[[arms]]
+name = "a"
+[[checks]]
+metric = "a.requests"
+low = 0
+why = "a number"
+"#;
+
+    #[test]
+    fn phase_that_fails_to_its_end_never_recovers() {
+        let (table, summary) = of(OUTAGE);
+        assert_eq!(table.headings[4], "recovered (s)");
+        assert_eq!(table.rows.iter().map(|row| &*row[4]).collect::<Vec<_>>(), ["0.00", "never"]);
+        assert_eq!(summary.metrics["a.failed.recovered_after"], 10.0, "the metric stays a number");
     }
 
     #[test]
