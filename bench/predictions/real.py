@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -10,7 +11,6 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from .forecast import TIMEOUT
 from .setups import CRITICALITIES, FAIL_FAST, PATIENCE_MS, Phase, Setup, steady
@@ -87,7 +87,7 @@ def cpu_seconds(pids: list[int]) -> float:
         with contextlib.suppress(OSError):
             fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
-    return ticks / 100
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Fleet:
@@ -244,4 +244,4 @@ def _sleep_until(moment: float) -> None:
 def overhead(program: str, directory: pathlib.Path, seconds: float = 3) -> float:
     """What a request takes beside its work, in seconds: the median of requests without any."""
     idle = Setup("overhead", "requests without work", "fcfs", 150, steady(1, seconds), (1.0,) * 5, cost_ms=0)
-    return run(replace(idle), program, directory)["metrics"]["steady.p50"] / 1e3
+    return run(idle, program, directory)["metrics"]["steady.p50"] / 1e3

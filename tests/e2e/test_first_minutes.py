@@ -28,7 +28,7 @@ def test_demo_evens_out_cpu_and_serves_the_important_in_overload() -> None:
 
     unprotected, protected = in_time("overload-unprotected"), in_time("overload")
     # The service was measured before. Where other work then takes its CPU, less is served.
-    assert min(protected["critical-plus"], protected["critical"]) > protected["sheddable"], phases
+    assert min(protected["critical-plus"], protected["critical"]) > protected["sheddable"] <= 0.2, phases
     assert protected["critical-plus"] >= 0.4 > unprotected["critical-plus"], phases
     assert protected["critical-plus"] >= 2 * max(unprotected["critical-plus"], protected["sheddable"]), phases
 

@@ -379,7 +379,7 @@ fn orders_never_change_between_versions() {
 }
 
 /// Slices of one shuffle while rounds are whole; the first places of another client's slice replace lost backends. The
-/// test above pins a client whose slice straddles two rounds.
+/// test above pins a slice that straddles two rounds.
 #[test]
 fn deterministic_slices_never_change_between_versions() {
     let order = |client| order_of(Algorithm::Deterministic, 7, client, &alike(12), 3);

@@ -16,10 +16,14 @@ use plimsoll_sim::scenario::Scenario;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).peekable();
-    let seeds: Option<u64> = match arguments.next_if(|argument| argument == "--seeds") {
-        Some(_) => arguments.next().and_then(|count| count.parse().ok()),
-        None => None,
-    };
+    let mut seeds: Option<u64> = None;
+    if arguments.next_if(|argument| argument == "--seeds").is_some() {
+        seeds = arguments.next().and_then(|count| count.parse().ok()).filter(|count| *count > 0);
+        if seeds.is_none() {
+            eprintln!("checks: --seeds needs a number of at least 1; help: checks --seeds 20 FILE");
+            return ExitCode::from(2);
+        }
+    }
     let mut all_ran = true;
     for file in arguments {
         let result = Scenario::load(Path::new(&file)).map_err(|error| error.to_string()).and_then(|scenario| {

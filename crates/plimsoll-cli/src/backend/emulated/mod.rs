@@ -9,8 +9,8 @@
 //! ([`Emulated::used`]). Each request is charged with its part: as it is used where requests share, and
 //! at its end where they come in order, as a worker thread is timed.
 //!
-//! As on real cores ([`cores`](super::cores)), a request whose client left before its turn is not worked
-//! on, and one that has begun is worked on to its end.
+//! As on real cores ([`cores`](super::cores)), an abandoned request is dropped if it waits for its turn,
+//! and worked on to its end if it has begun.
 
 mod processor;
 
@@ -79,7 +79,7 @@ impl Effects {
         }
         drop(self.charges);
         for answer in self.answers {
-            // Nobody waits for a request whose client has left.
+            // An abandoned request has no receiver any more.
             let _ = answer.send(());
         }
     }
@@ -126,7 +126,7 @@ impl Drop for Emulated {
     }
 }
 
-/// Cancels a request that waits for its turn, when its client leaves.
+/// Cancels a request that waits for its turn when its client leaves.
 struct Waiting<'a> {
     shared: &'a Shared,
     id: u64,
@@ -220,8 +220,7 @@ async fn answer(shared: Arc<Shared>, pacer: Pacer) {
         }
         let effects = {
             let mut state = shared.state.lock();
-            let now = shared.now().max(0.0);
-            state.look(now)
+            state.look(shared.now())
         };
         effects.carry_out();
     }
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_whose_client_left_before_its_turn_is_not_worked_on() {
+    async fn request_abandoned_before_its_turn_uses_no_cpu() {
         let cores = emulated(Discipline::Fcfs);
         let left = tokio::time::timeout(MS, async {
             tokio::join!(cores.spend(30 * MS), cores.spend(30 * MS));

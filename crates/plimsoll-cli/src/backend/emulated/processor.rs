@@ -12,6 +12,9 @@
 //! that keep their thread until they are done; the second is a kernel that slices time among threads.
 //! Costs come divided by the speed of the machine. Each step costs O(n), which is small beside the
 //! handling of a real request.
+//!
+//! The simulator has a processor of its own. The two share no code, so that `bench/predict` shows a
+//! mistake in either.
 
 use std::collections::VecDeque;
 

@@ -134,7 +134,7 @@ fn group_cpu(tally: &Tally, groups: &[u32], group: u32) -> Option<f64> {
     is_used(tally).then(|| mean(&loads))?
 }
 
-/// Milliseconds, of the requests whose last backend is of the group.
+/// 99th percentile of latency in ms, of requests with their last attempt at the group.
 fn group_p99(tally: &Tally, _: &[u32], group: u32) -> Option<f64> {
     let latency = tally.latency_by_group.get(group as usize).filter(|latency| !latency.is_empty())?;
     Some(latency.value_at_quantile(0.99).min(tally.longest) as f64 / 1e3)
