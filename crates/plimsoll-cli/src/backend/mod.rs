@@ -51,7 +51,7 @@ const X_CUSTOMER: HeaderName = HeaderName::from_static("x-customer");
   plimsoll backend --listen :9003 --wait lognormal:20ms,1    waits, without CPU
   plimsoll backend --report utilization=.2,rps=100           fixed load report
   plimsoll backend --listen :9004 --cost exp:2ms --protect   sheds overload
-  plimsoll backend --emulate fcfs --cost exp:20ms            a busy core that uses no CPU
+  plimsoll backend --emulate fcfs --cost exp:20ms            an emulated core
   curl -d '{\"speed\": 0.5, \"error_rate\": 0.1}' 127.0.0.1:9001/control
 
 The curl command changes a running backend. Distributions: fixed:D, exp:MEAN, lognormal:MEAN,SIGMA, pareto:LEAST,SHAPE.
