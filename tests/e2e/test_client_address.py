@@ -136,7 +136,12 @@ def test_proxy_header_of_the_other_version_is_refused(fleet: Fleet) -> None:
 
 def test_nobody_but_trusted_proxies_may_say_who_the_client_is(fleet: Fleet) -> None:
     proxy, seen = started(fleet, 'trusted_proxies = ["192.0.2.0/24"]\nproxy_protocol = "any"')
-    before = proxy.admin.metric("plimsoll_failed_handshakes_total", reason="untrusted")
+
+    def untrusted() -> float:
+        return proxy.admin.metric("plimsoll_failed_handshakes_total", reason="untrusted")
+
+    # The connection that waited for the port is the first.
+    wait_until("the first is counted", lambda: untrusted() == 1)
     with Connection.to(proxy.port) as connection:
         try:
             connection.send(HEADERS["v1-ipv4"][0] + GET)
@@ -144,7 +149,7 @@ def test_nobody_but_trusted_proxies_may_say_who_the_client_is(fleet: Fleet) -> N
         except ConnectionError:
             pass
     assert not seen.requests
-    wait_until("it is counted", lambda: proxy.admin.metric("plimsoll_failed_handshakes_total", reason="untrusted") == before + 1)
+    wait_until("it is counted", lambda: untrusted() == 2)
 
 
 def test_proxy_header_that_never_ends_is_let_go(fleet: Fleet) -> None:
