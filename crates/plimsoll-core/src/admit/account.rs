@@ -225,4 +225,87 @@ mod tests {
         account.take(3.0);
         assert!(account.fill(ms(2_000)) > 0.9, "but for a debt");
     }
+
+    /// The beginning of a slot.
+    fn at(slot: u64) -> Timestamp {
+        Timestamp::from_nanos(slot << SLOT_BITS)
+    }
+
+    const MOST: f64 = 2.0 * SECONDS;
+
+    fn assert_close(got: f64, expected: f64) {
+        assert!((got - expected).abs() < 1e-6, "{got}, not {expected}");
+    }
+
+    #[test]
+    fn window_holds_thirty_past_slots() {
+        let mut account = account();
+        account.take(1.0);
+        // Also while nobody looks.
+        assert_close(account.fill(at(30)), 1.0 / MOST);
+        assert_close(account.fill(at(31)), 0.0);
+        account.advance(at(30));
+        assert_close(account.used(), 1.0 / SECONDS);
+        account.advance(at(31));
+        assert_close(account.used(), 0.0);
+    }
+
+    #[test]
+    fn debt_is_reduced_by_each_unused_window_but_the_last() {
+        for (slots, debt) in [(1, 4.0), (60, 3.0), (61, 3.0), (62, 2.0), (93, 1.0), (500, 0.0)] {
+            let mut account = account();
+            account.take(5.0 * MOST);
+            assert_close(account.debt(), 4.0 * MOST);
+            account.advance(at(slots));
+            assert_close(account.debt(), debt * MOST);
+        }
+    }
+
+    #[test]
+    fn fill_counts_debt_also_when_the_window_is_over() {
+        let mut account = account();
+        account.take(MOST + 1.0);
+        assert_close(account.fill(at(0)), 1.0 + 1.0 / MOST);
+        assert_close(account.fill(at(31)), 1.0 / MOST);
+    }
+
+    #[test]
+    fn returned_cost_pays_debt_first_and_then_its_slot() {
+        let mut account = account();
+        let slot = account.take(MOST + 1.0);
+        account.give_back(slot, 0.75);
+        assert_close(account.debt(), 0.25);
+        assert_close(account.used(), 2.0);
+        account.give_back(slot, 0.5);
+        assert_close(account.debt(), 0.0);
+        assert_close(account.used() * SECONDS, MOST - 0.25);
+    }
+
+    #[test]
+    fn cost_of_a_past_slot_is_returned_to_it() {
+        let mut account = Account::new(at(1_000), 2.0);
+        let slot = account.take(1.0);
+        account.advance(at(1_001));
+        account.give_back(slot, 0.25);
+        assert_close(account.used(), 0.75 / SECONDS);
+        account.advance(at(1_002));
+        assert_close(account.used(), 0.75 / SECONDS);
+    }
+
+    #[test]
+    fn changed_limit_holds_at_once() {
+        let mut account = account();
+        account.take(1.0);
+        account.set_limit(0.5);
+        assert!(!account.has_room(0.001, 1.0));
+        account.set_limit(4.0);
+        assert!(account.has_room(3.0, 1.0) && !account.has_room(3.1, 1.0));
+    }
+
+    #[test]
+    fn account_without_a_limit_is_nobodys() {
+        assert!(!Account::default().is_taken());
+        assert!(account().is_taken());
+        assert_eq!(Account::default().fill(at(0)), 0.0);
+    }
 }

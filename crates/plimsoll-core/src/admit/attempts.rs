@@ -68,4 +68,15 @@ mod tests {
         assert_eq!(after(|n| n < 1_000, 3_000).advice(), Retry::Never);
         assert_eq!(after(|n| n < 1_000, 6_000).advice(), Retry::Elsewhere);
     }
+
+    #[test]
+    fn ten_first_attempts_are_counted_from_the_start() {
+        let of_100 = |retries| {
+            let mut attempts = Attempts::new(Timestamp::ZERO, Ratio::from_percent(10));
+            (0..100).for_each(|n| attempts.on_request(Timestamp::ZERO, n < retries));
+            attempts.advice()
+        };
+        assert_eq!(of_100(11), Retry::Elsewhere, "11 of 110 are as many as may be");
+        assert_eq!(of_100(12), Retry::Never);
+    }
 }

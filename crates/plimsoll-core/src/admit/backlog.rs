@@ -297,4 +297,25 @@ mod tests {
         assert!((limit(Some(0.25)) - 0.25).abs() < 1e-9, "two CPUs for an eighth of a second");
         assert!((limit(Some(0.001)) - LEAST * 0.01).abs() < 1e-9);
     }
+
+    #[test]
+    fn abandoned_work_stays_in_the_backlog_until_the_rest_is_done() {
+        let mut backlog = Backlog::<1>::new(ms(0));
+        backlog.add(0, 0.1);
+        backlog.add(0, 0.1);
+        backlog.abandon(0, 0.06);
+        assert!((backlog.all() - 0.2).abs() < 1e-12);
+        backlog.done(0, 0.1, &SUPPLY);
+        assert!((backlog.all() - 0.04).abs() < 1e-12);
+    }
+
+    #[test]
+    fn half_of_the_room_is_half_of_the_limit() {
+        for outlook in [Outlook::Optimistic, Outlook::Pessimistic] {
+            let mut backlog = Backlog::<1>::new(ms(0));
+            backlog.on_request(0, 0.01, None);
+            let limit = |room| backlog.limit(0, &Supply { room, outlook, ..SUPPLY });
+            assert!((limit(0.5) - limit(1.0) / 2.0).abs() < 1e-12, "{outlook:?}");
+        }
+    }
 }

@@ -481,3 +481,229 @@ impl Ranked {
 fn toward(load: f64, step: f64) -> f64 {
     1.0 + step * (1.0 - load).max(-1.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use rand_core::SeedableRng as _;
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+    use crate::Weight;
+
+    const CRITICAL: usize = 1;
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn ask(cost: f64) -> Ask {
+        Ask {
+            criticality: Criticality::Critical,
+            customer: 1,
+            share: Weight::ONE,
+            cost,
+            overhead: 0.0,
+            deadline: None,
+            cohort: None,
+            is_retry: false,
+        }
+    }
+
+    /// For so many cores, all of which requests may use.
+    fn ranked(cores: f64) -> Ranked {
+        let config = RankedConfig { load_line: Ratio::ONE, ..RankedConfig::new(cores).expect("above zero") };
+        Ranked::new(ms(0), config)
+    }
+
+    fn admit(ranked: &mut Ranked, cost: f64) -> Admission {
+        match ranked.admit(ms(0), &ask(cost), &mut Pcg64Mcg::seed_from_u64(1)) {
+            Verdict::Admit(admission) => admission,
+            Verdict::Shed(shed) => panic!("{shed:?}"),
+        }
+    }
+
+    fn assert_close(got: f64, expected: f64, what: &str) {
+        assert!((got - expected).abs() < 1e-9, "{what}: {got}, not {expected}");
+    }
+
+    /// Of a level where customers ask for twice their share in the mean.
+    fn water(level: f64, steady: f64) -> Water {
+        Water { asked: (10.0, 20.0), level, last: steady, steady, ..Water::new(ms(0)) }
+    }
+
+    #[test]
+    fn customer_gets_the_water_level_and_less_as_the_queue_fills() {
+        for (what, level, steady, u, fill, part) in [
+            ("below a quarter all are admitted", 0.5, 0.0, 4.0, 0.249, 1.0),
+            ("from a quarter on heavy ones get the level", 0.5, 0.0, 4.0, 0.25, 0.25),
+            ("nearly full", 0.5, 0.0, 4.0, 0.9, 0.25 * 0.4),
+            ("below the mean the queue looks less full", 16.0, 0.0, 1.6, 1.0, 0.8),
+            ("by a half at most", 16.0, 0.0, 0.4, 1.0, 1.0),
+            ("light, nothing steady known", 0.5, 0.0, 1.2, 0.5, 1.0 / 1.2),
+            ("light, a higher steady level", 0.5, 0.55, 1.2, 0.5, 1.1 / 1.2),
+            ("light, steady of more than twice the level", 0.25, 2.0, 1.2, 0.5, 1.0 / 1.2),
+            ("three quarters of the mean are not light", 0.5, 1.0, 1.5, 0.5, 1.0 / 1.5),
+        ] {
+            assert_close(water(level, steady).on_request(u, 0.0, fill), part, what);
+        }
+    }
+
+    #[test]
+    fn steady_level_is_what_heavy_customers_got_over_seconds() {
+        let mut water = water(0.5, 0.0);
+        let _ = water.on_request(1.2, 0.0, 0.5);
+        assert_eq!((water.last, water.steady), (0.0, 0.0), "a light customer says nothing");
+        let _ = water.on_request(4.0, 0.0, 0.5);
+        assert_eq!((water.last, water.steady), (0.5, 0.5), "a quarter of twice the mean, at once");
+        let _ = water.on_request(3.0, 0.0, 0.9);
+        assert_close(water.last, 0.2, "a third of 0.4 of 1.5 times the mean");
+        assert_eq!(water.steady, 0.5, "only time changes it");
+        water.came = ms(5_000);
+        water.advance(ms(5_000), 0.5);
+        assert_close(water.steady, 0.35, "half of the way after a half-life");
+    }
+
+    #[test]
+    fn dear_request_is_counted_with_twice_what_it_has_used() {
+        let mut ranked = ranked(1.0);
+        let mut admission = admit(&mut ranked, 0.001);
+        // 48 mean requests are tolerable, of which one may fill a quarter.
+        for (used, counted, left) in [
+            (0.000_5, 0.001, 0.000_5),
+            (0.001, 0.002, 0.001),
+            (0.003, 0.006, 0.003),
+            (0.004, 0.006, 0.002),
+            (0.1, 0.112, 0.012),
+        ] {
+            ranked.progress(ms(0), &mut admission, used);
+            assert_close(admission.counted, counted, "counted");
+            assert_close(ranked.backlog.all(), left, "left of it");
+        }
+    }
+
+    #[test]
+    fn finished_request_leaves_the_work_of_the_others() {
+        let mut ranked = ranked(1.0);
+        let mut first = admit(&mut ranked, 0.01);
+        ranked.progress(ms(0), &mut first, 0.004);
+        let _second = admit(&mut ranked, 0.01);
+        ranked.finish(ms(0), first, 0.01);
+        assert_close(ranked.backlog.all(), 0.01, "backlog");
+    }
+
+    #[test]
+    fn abandoned_request_makes_no_room_until_others_are_done() {
+        let mut ranked = ranked(1.0);
+        let mut first = admit(&mut ranked, 0.01);
+        let mut second = admit(&mut ranked, 0.01);
+        ranked.progress(ms(0), &mut first, 0.004);
+        ranked.abandon(ms(0), first);
+        assert_close(ranked.backlog.all(), 0.016, "the server may go on with it");
+        ranked.progress(ms(0), &mut second, 0.0);
+        assert_close(ranked.backlog.all(), 0.01, "all that is in progress");
+        ranked.finish(ms(0), second, 0.01);
+        assert_close(ranked.backlog.all(), 0.0, "nothing is in progress");
+    }
+
+    #[test]
+    fn work_beside_requests_is_counted_up_to_a_tenth_of_a_second() {
+        let mut ranked = ranked(2.0);
+        ranked.overhead(ms(1_000), 10.0);
+        assert_close(ranked.backlog.all(), 0.18, "nine tenths of two cores for 100 ms");
+        ranked.overhead(ms(1_050), 10.0);
+        assert_close(ranked.backlog.all(), 0.18 - 0.1 + 0.09, "what 50 ms have added");
+    }
+
+    #[test]
+    fn pressure_begins_at_a_quarter_and_is_severe_from_five_eighths() {
+        for (fill, pressure) in [
+            (0.24, Pressure::None),
+            (0.26, Pressure::Degrade),
+            (0.62, Pressure::Degrade),
+            (0.63, Pressure::Severe),
+            (1.2, Pressure::Severe),
+        ] {
+            let mut ranked = ranked(1.0);
+            ranked.backlog.on_request(CRITICAL, 0.001, None);
+            // 48 mean requests are tolerable.
+            ranked.backlog.add(CRITICAL, fill * 0.048);
+            assert_eq!(ranked.pressure(Criticality::Critical), pressure, "{fill}");
+        }
+        assert_eq!([0.0, 0.5].map(Pressure::of), [Pressure::None, Pressure::Severe]);
+    }
+
+    /// What the capacity is believed to be after a half-life, of which so much was before.
+    fn corrected(before: f64, is_limiting: bool, used: f64, queue: f64) -> f64 {
+        let mut ranked = ranked(1.0);
+        ranked.backlog.on_request(CRITICAL, 0.001, None);
+        (ranked.correction, ranked.is_limiting) = (before, is_limiting);
+        // 48 requests are tolerable, and a quarter more on average.
+        let signals = Signals { cpus: used, load_average: queue * 60.0 };
+        ranked.on_signals(Timestamp::ZERO + CORRECTION_HALF_LIFE, signals, 0.0);
+        ranked.correction
+    }
+
+    #[test]
+    fn capacity_is_believed_less_of_while_the_queue_is_too_long() {
+        for is_limiting in [false, true] {
+            let correction = corrected(1.0, is_limiting, 0.2, 1.5);
+            assert!((correction - 0.75).abs() < 1e-3, "{is_limiting}: {correction}");
+        }
+        let correction = corrected(0.4, true, 0.2, 0.2);
+        assert!((correction - 0.56).abs() < 1e-3, "more while some are turned away: {correction}");
+        assert_eq!(corrected(0.4, false, 0.2, 0.2), 0.4, "little load says nothing");
+    }
+
+    #[test]
+    fn correction_follows_the_load_by_a_step_of_one_at_most() {
+        assert_eq!([0.5, 1.0, 1.5, 3.0].map(|load| toward(load, 0.25)), [1.125, 1.0, 0.875, 0.75]);
+    }
+
+    #[test]
+    fn early_end_makes_room_up_to_the_load_line_and_not_above() {
+        for (cpus, left) in [(1.0, 0.0), (1.01, 0.01)] {
+            let mut ranked = ranked(1.0);
+            let admission = admit(&mut ranked, 0.01);
+            ranked.on_signals(ms(0), Signals { cpus, load_average: 1.0 }, 0.0);
+            ranked.finish(ms(0), admission, 0.01);
+            assert_close(ranked.backlog.all(), left, "backlog");
+        }
+    }
+
+    #[test]
+    fn room_or_capacity_binds_only_below_95_percent() {
+        for (room, correction, signal) in
+            [(0.94, 0.94, Signal::Memory), (0.95, 0.94, Signal::LoadAverage), (0.95, 0.95, Signal::Cpu)]
+        {
+            let mut ranked = ranked(1.0);
+            assert_eq!(ranked.binding(ms(0), Signal::Memory), None, "nothing was turned away");
+            (ranked.room, ranked.correction, ranked.shed_at) = (room, correction, Some(ms(0)));
+            assert_eq!(ranked.binding(ms(1_000), Signal::Memory), Some(signal));
+            assert_eq!(ranked.binding(ms(1_001), Signal::Memory), None, "long ago");
+        }
+    }
+
+    #[test]
+    fn request_that_ends_just_at_its_deadline_is_in_time() {
+        let mut ranked = ranked(1.0);
+        let _before_it = admit(&mut ranked, 0.01);
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        let mut asks = |left| {
+            let asks = Ask { deadline: Some(Timestamp::ZERO + left), ..ask(0.001) };
+            (0..64).filter(|_| !ranked.has_no_hope(ms(0), &asks, &mut rng)).count()
+        };
+        assert_eq!(asks(Duration::from_millis(11)), 64);
+        assert_eq!(asks(Duration::from_millis(10)), 0, "it would begin when its time is up");
+    }
+
+    #[test]
+    fn resized_server_is_loaded_by_its_new_capacity() {
+        let mut ranked = ranked(1.0);
+        ranked.backlog.on_request(CRITICAL, 0.001, None);
+        let config = RankedConfig::new(2.5).expect("above zero");
+        assert_eq!(config.capacity(), 2.5);
+        ranked.resize(ms(0), config);
+        let _ = ranked.measure(ms(0), Signals { cpus: 2.0, load_average: 30.0 });
+        assert_eq!(ranked.loads().map(|load| (load * 1e6).round()), [800_000.0, 500_000.0]);
+    }
+}
