@@ -150,4 +150,18 @@ mod tests {
         coalescing.turned_away(Timestamp::from_nanos(10_000_000_000), &OVERLOADED);
         assert_eq!(coalescing.pause(Timestamp::from_nanos(10_000_000_000)), Duration::ZERO);
     }
+
+    #[test]
+    fn pause_needs_one_request_in_two_milliseconds() {
+        let pause = |requests, window| {
+            let mut coalescing = Coalescing::default();
+            let now = Timestamp::ZERO + window;
+            (0..requests).for_each(|_| coalescing.turned_away(now, &OVERLOADED));
+            coalescing.pause(now)
+        };
+        assert_eq!(pause(10, WINDOW), LONGEST);
+        assert_eq!(pause(9, WINDOW), Duration::ZERO);
+        assert_eq!(pause(99, STALE - Duration::from_micros(1)), LONGEST);
+        assert_eq!(pause(99, STALE), Duration::ZERO, "the window is too old");
+    }
 }

@@ -681,4 +681,93 @@ mod tests {
         assert!((counted(Outlook::Optimistic) - 0.002).abs() < 0.0002, "{}", counted(Outlook::Optimistic));
         assert!((counted(Outlook::Pessimistic) - 0.004).abs() < 0.0004, "{}", counted(Outlook::Pessimistic));
     }
+
+    /// After a hundred requests of 3 ms in a second, with 2 ms beside each.
+    fn known() -> (Gate, Timestamp) {
+        let mut gate = one_core();
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        for n in 0..100 {
+            let now = Timestamp::from_nanos(n * 10 * MS);
+            let entry = gate.ask(now, &ARRIVAL, &mut rng).0.expect("there is room");
+            gate.ended(now, entry, 0.003);
+        }
+        let now = Timestamp::from_nanos(1_000 * MS);
+        gate.see(now, Seen { cpu: 0.5, charged: 0.3, ..Seen::default() }, &Gauges::default());
+        (gate, now)
+    }
+
+    fn assert_close(got: f64, expected: f64) {
+        assert!((got / expected - 1.0).abs() < 0.01, "{got}, not {expected}");
+    }
+
+    #[test]
+    fn expected_cost_includes_overhead_and_that_of_an_entry_does_not() {
+        let (mut gate, now) = known();
+        assert_close(gate.expected(ARRIVAL.kind), 0.005);
+        let mut entry = gate.ask(now, &ARRIVAL, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is room");
+        assert_close(entry.expected(), 0.003);
+        assert_close(entry.tell_at(), 0.005);
+        gate.progress(now, &mut entry, 0.005);
+        assert_close(entry.expected(), 0.01);
+        assert_close(entry.tell_at(), 0.01);
+    }
+
+    #[test]
+    fn request_given_up_is_charged_with_its_expected_cost() {
+        let (mut gate, now) = known();
+        let quota = Quota::hard(0.5).expect("a limit");
+        let arrival = Arrival { quota, ..ARRIVAL };
+        let mut entry = gate.ask(now, &arrival, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is room");
+        gate.progress(now, &mut entry, 0.02);
+        let used = |gate: &mut Gate| gate.standing(now, ARRIVAL.kind.customer, quota).expect("it has a limit").used;
+        // The window is by 0.7% longer than a second.
+        assert_close(used(&mut gate), 0.04);
+        gate.ended_unheard(now, entry);
+        assert_close(used(&mut gate), 0.005);
+    }
+
+    #[test]
+    fn cpu_used_after_the_end_of_a_request_delays_the_others() {
+        let (mut gate, now) = (one_core(), Timestamp::from_nanos(1_000 * MS));
+        assert_eq!(gate.pressure(Criticality::Critical), Pressure::None);
+        gate.used_late(now, 0.05);
+        assert_eq!(gate.pressure(Criticality::Critical), Pressure::Severe);
+    }
+
+    #[test]
+    fn resized_server_is_loaded_by_its_new_cpus() {
+        let (mut gate, now) = (one_core(), Timestamp::from_nanos(1_000 * MS));
+        gate.resize(Timestamp::ZERO, RankedConfig::new(2.5).expect("cores"));
+        assert_eq!(gate.capacity(), 2.5);
+        gate.see(now, Seen { cpu: 1.0, charged: 1.0, ..Seen::default() }, &Gauges::default());
+        assert_close(gate.signals().cpus, 1.0);
+        assert_close(gate.loads(now).by_signal[0].expect("known"), 1.0 / (2.5 * 0.98));
+    }
+
+    #[test]
+    fn requests_that_ended_unseen_say_nothing_of_costs() {
+        let mut gate = one_core();
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        for _ in 0..10 {
+            let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is room");
+            gate.ended_unmeasured(Timestamp::ZERO, entry);
+        }
+        let before = gate.expected(ARRIVAL.kind);
+        let seen = Seen { cpu: 5.0, charged: 5.0, ..Seen::default() };
+        gate.see_again(Timestamp::from_nanos(100 * MS), seen);
+        gate.see(Timestamp::from_nanos(200 * MS), seen, &Gauges::default());
+        assert_eq!(gate.expected(ARRIVAL.kind), before);
+    }
+
+    #[test]
+    fn gauge_that_is_just_full_takes_no_room_and_is_not_named() {
+        let mut gate = one_core();
+        let mut rng = Pcg64Mcg::seed_from_u64(3);
+        let now = Timestamp::from_nanos(251 * MS);
+        let memory = |memory| Gauges { memory: Some(memory), ..Gauges::default() };
+        gate.see(Timestamp::from_nanos(250 * MS), Seen::default(), &memory(2.0));
+        gate.see(now, Seen::default(), &Gauges { own: Some(1.0), ..memory(0.5) });
+        assert!((0..1_000).any(|_| gate.ask(now, &ARRIVAL, &mut rng).1.is_some()), "too many at once");
+        assert_eq!(gate.loads(now).binding, Some(Signal::Memory));
+    }
 }

@@ -486,4 +486,106 @@ mod tests {
         let (most, none) = (taken.iter().filter(|n| **n > 300).count(), taken.iter().filter(|n| **n == 0).count());
         assert!(most >= 12 && none >= 70, "{taken:?}");
     }
+
+    /// A request of one cohort, so that no chance is in what becomes of it.
+    fn certain(cost: f64) -> Ask {
+        Ask { cost, cohort: Some(1), ..ask(7, Criticality::Critical) }
+    }
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    /// CPU-seconds that are taken from the limit of customer 7.
+    fn taken(limits: &mut Limits) -> f64 {
+        let used = limits.standing(ms(0), 7, quota(LIMIT)).expect("it has a limit").used;
+        // The window is a little longer than a second.
+        used * 30.0 * (1 << 25) as f64 * 1e-9
+    }
+
+    #[test]
+    fn load_is_remembered_for_a_second_without_a_request() {
+        let mut offered = Offered::new(ms(0));
+        let _ = offered.on_request(ms(0), 1, 0.1);
+        let after = |at| {
+            let Found { own, age, .. } = offered.clone().on_request(ms(at), 1, 0.1);
+            (own > 0.0, age)
+        };
+        assert_eq!([1_000, 1_001, 9_000].map(after), [(true, 1.0), (false, 0.0), (false, 0.0)]);
+    }
+
+    #[test]
+    fn full_set_forgets_the_customer_furthest_from_its_limit() {
+        let mut limits = Limits::new(WAYS);
+        let costs = [0.05, 0.04, 0.03, 0.01, 0.02, 0.06, 0.07, 0.08];
+        let mut take = |customer, cost| limits.take(ms(0), &Ask { customer, ..certain(cost) }, quota(LIMIT));
+        (1..).zip(costs).for_each(|(customer, cost)| assert!(take(customer, cost).is_some()));
+        assert!(take(9, 0.1).is_some());
+        let mut used = |customer| limits.standing(ms(0), customer, quota(LIMIT)).expect("it has a limit").used > 0.0;
+        let forgotten: Vec<u64> = (1..=9).filter(|customer| !used(*customer)).collect();
+        assert_eq!(forgotten, [4]);
+    }
+
+    #[test]
+    fn dear_request_needs_room_for_two_percent_of_a_second() {
+        for (room, is_admitted) in [(0.02, true), (0.011, true), (0.009, false)] {
+            let mut limits = Limits::new(64);
+            let window = LIMIT * 30.0 * (1 << 25) as f64 * 1e-9;
+            assert!(limits.take(ms(0), &certain(window - room), quota(LIMIT)).is_some());
+            let mut rng = Pcg64Mcg::seed_from_u64(SEED);
+            let shed = limits.ask(ms(0), &certain(1.0), quota(LIMIT), &mut rng);
+            assert_eq!(shed.is_none(), is_admitted, "{room}");
+        }
+    }
+
+    #[test]
+    fn customer_is_told_to_wait_for_its_debt_and_its_load() {
+        let mut limits = Limits::new(64);
+        let (account, offered) = limits.set(7).entry(ms(1_000), 7, LIMIT);
+        account.take(2.0);
+        let debt = account.debt();
+        // For a second it has asked for a CPU of the higher level, and for half of one of its own.
+        let second = 0.5 / core::f64::consts::LN_2;
+        *offered = Offered { levels: [second, second, 0.0, 0.0], since: ms(0), at: ms(1_000) };
+        let mut rng = Pcg64Mcg::seed_from_u64(SEED);
+        let told = limits.ask(ms(1_000), &certain(0.001), quota(LIMIT), &mut rng);
+        let Some(Shed { retry: Retry::After(wait), .. }) = told else { panic!("{told:?}") };
+        let chance = 0.5 + rng::unit(&mut Pcg64Mcg::seed_from_u64(SEED));
+        let expected = debt / LIMIT + 1.5 / LIMIT;
+        assert!((wait.as_secs_f64() / chance / expected - 1.0).abs() < 1e-3, "{wait:?}");
+    }
+
+    #[test]
+    fn wait_is_half_as_long_to_half_as_long_again() {
+        let mut rng = Pcg64Mcg::seed_from_u64(SEED);
+        let wait = |shed: Shed| match shed.retry {
+            Retry::After(wait) => wait.as_secs_f64(),
+            other => panic!("{other:?}"),
+        };
+        let waits: Vec<f64> = (0..2_000).map(|_| wait(over(10.0, &mut rng))).collect();
+        let (least, most) = (waits.iter().copied().fold(f64::MAX, f64::min), waits.iter().copied().fold(0.0, f64::max));
+        // The chance that none of 2,000 is within a hundredth of an end is 0.99^2000, or 2e-9, for each of them.
+        assert!((5.0..5.1).contains(&least) && (14.9..15.0).contains(&most), "{least} {most}");
+    }
+
+    #[test]
+    fn running_request_is_charged_ahead_once_it_has_used_its_charge() {
+        let mut limits = Limits::new(64);
+        let mut charge = limits.take(ms(0), &certain(0.01), quota(LIMIT)).expect("it has a limit");
+        assert_eq!(charge.taken(), 0.01);
+        // As much again, and no more than 0.05 seconds of the limit.
+        for (used, charged) in [(0.009, 0.01), (0.01, 0.02), (0.015, 0.02), (0.2, 0.225)] {
+            limits.progress(ms(0), &mut charge, used);
+            assert!((charge.taken() - charged).abs() < 1e-9, "{used}: {charge:?}");
+            assert!((taken(&mut limits) - charged).abs() < 1e-6, "{used}: {}", taken(&mut limits));
+        }
+        limits.finish(ms(0), charge, 0.21);
+        assert!((taken(&mut limits) - 0.21).abs() < 1e-6);
+    }
+
+    #[test]
+    fn customer_with_a_limit_of_0_is_never_charged() {
+        let mut limits = Limits::new(64);
+        assert_eq!(limits.take(ms(0), &certain(0.01), quota(0.0)), None);
+    }
 }

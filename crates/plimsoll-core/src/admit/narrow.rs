@@ -159,4 +159,15 @@ mod tests {
         assert_eq!(world.look(2.0, (9.8, 0.1), (1_000, 500), 1), Some(1));
         assert_eq!(world.narrow.look(world.now, 2.0, world.outside, world.flow, 1), None, "no time has gone by");
     }
+
+    #[test]
+    fn three_quarters_of_the_cpus_are_not_narrow() {
+        assert_eq!(look(4.0, (30.0, 0.0), 500, 2), None);
+        assert_eq!(look(4.0, (29.9, 0.0), 500, 2), Some(2));
+    }
+
+    #[test]
+    fn process_that_uses_nothing_is_not_narrow() {
+        assert_eq!(look(2.0, (0.0, 0.0), 500, 0), None);
+    }
 }

@@ -245,4 +245,41 @@ mod tests {
         world.look(0.005, 0.0, 0, 0);
         assert_eq!(world.look(0.02, 0.0, 0, 0).queued, 0.0);
     }
+
+    /// What is said of a process of so many CPUs that asked for `cpus` of them for half a second, with ten requests in flight.
+    fn look(observed: &mut Observed, cpus: f64) -> Seen {
+        let now = observed.at + Duration::from_millis(500);
+        let outside = Outside { cpu: observed.last.cpu + cpus / 2.0, waited: 0.0 };
+        observed.sample(now, outside, Flow { in_flight: 10, ..observed.flow })
+    }
+
+    #[test]
+    fn process_is_full_above_four_fifths_of_its_cpus() {
+        for (cpus, asked_for, queued) in [(1.25, 1.0, 0.0), (1.25, 1.01, 10.0), (2.5, 1.5, 0.0), (2.5, 2.1, 10.0)] {
+            let mut observed = Observed::new(Timestamp::ZERO, cpus);
+            assert_eq!(look(&mut observed, asked_for).queued, queued, "{asked_for} of {cpus}");
+        }
+        let mut observed = Observed::new(Timestamp::ZERO, 1.25);
+        observed.resize(2.5);
+        assert_eq!(look(&mut observed, 1.5).queued, 0.0, "it has twice as many");
+    }
+
+    #[test]
+    fn process_is_calm_below_three_quarters_of_its_cpus() {
+        for (cpus, asked_for, is_calm) in [(1.0, 0.75, false), (1.0, 0.74, true), (4.0, 2.9, true), (4.0, 3.1, false)] {
+            let mut observed = Observed::new(Timestamp::ZERO, cpus);
+            look(&mut observed, asked_for);
+            assert_eq!(observed.calm.seconds > 0.0, is_calm, "{asked_for} of {cpus}");
+        }
+    }
+
+    #[test]
+    fn requests_still_in_flight_have_not_been_answered() {
+        let mut world = World::new();
+        world.look(0.02, 0.0, 50, 50);
+        world.flow.given_up += 50;
+        world.look(0.02, 0.0, 0, 0);
+        // Ten come, of which four are answered.
+        assert_eq!(world.look(0.02, 0.0, 6, 10).queued, 52.0);
+    }
 }

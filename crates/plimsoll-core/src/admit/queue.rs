@@ -334,4 +334,15 @@ mod tests {
             assert!(adaptive > 0.95 && in_order < 0.2, "seed {seed}: {adaptive:.3}, in order {in_order:.3}");
         }
     }
+
+    #[test]
+    fn request_waits_for_the_longest_wait_and_no_longer() {
+        let mut queue = queue(1, 10);
+        for request in 0..3 {
+            let _ = queue.enter(ms(0), Criticality::Critical, None, request);
+        }
+        assert_eq!(queue.in_progress(), 1);
+        assert_eq!(next(&mut queue, 250), (Some(2), Vec::new()));
+        assert_eq!(next(&mut queue, 251), (None, [Gone::WaitedTooLong(1)].into()));
+    }
 }

@@ -100,4 +100,16 @@ mod tests {
         // Ten share a thousand requests of a millisecond a second.
         assert!((rate - 0.1).abs() < 0.005, "{rate}");
     }
+
+    #[test]
+    fn full_set_forgets_the_customer_that_asked_for_least() {
+        let mut usage = Usage::new(WAYS);
+        for (customer, cost) in (1..).zip([0.5, 0.4, 0.3, 0.1, 0.2, 0.6, 0.7, 0.8]) {
+            usage.on_request(ms(0), customer, cost);
+        }
+        usage.on_request(ms(0), 9, 1.0);
+        let known = |customer| usage.sets[0].iter().any(|entry| entry.customer == customer);
+        let forgotten: alloc::vec::Vec<u64> = (1..=9).filter(|customer| !known(*customer)).collect();
+        assert_eq!(forgotten, [4]);
+    }
 }
