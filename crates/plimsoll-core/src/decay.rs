@@ -64,4 +64,10 @@ mod tests {
         assert_eq!(remaining(Timestamp::from_nanos(1), Timestamp::ZERO, Duration::ZERO), 0.0);
         assert_eq!(remaining(Timestamp::ZERO, Timestamp::ZERO, Duration::ZERO), 1.0);
     }
+
+    #[test]
+    fn nothing_is_left_after_thousands_of_half_lives() {
+        let half_life = Duration::from_millis(1);
+        assert_eq!(remaining(Timestamp::from_nanos(2_000_000_000), Timestamp::ZERO, half_life), 0.0);
+    }
 }

@@ -21,3 +21,39 @@ pub(crate) fn spread(number: u64) -> u64 {
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use core::convert::Infallible;
+
+    use rand_core::TryRng;
+
+    use super::*;
+
+    /// A generator that draws this number only.
+    struct Always(u32);
+
+    impl TryRng for Always {
+        type Error = Infallible;
+
+        fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+            Ok(self.0)
+        }
+
+        fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+            Ok(u64::from(self.0) << 32 | u64::from(self.0))
+        }
+
+        fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+            bytes.fill(self.0 as u8);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn draws_stay_below_their_end() {
+        assert_eq!([0, 1 << 31].map(|number| unit(&mut Always(number))), [0.0, 0.5]);
+        assert!(unit(&mut Always(u32::MAX)) < 1.0);
+        assert_eq!([0, 1 << 31, u32::MAX].map(|number| below(&mut Always(number), 7)), [0, 3, 6]);
+    }
+}

@@ -339,3 +339,13 @@ fn client_is_in_one_line_whatever_it_asks_for() {
     let second = Holders { work: Holder::new(2 << 24), ..client(1) };
     assert_eq!(queue.serve(|holders| holders == second, |_| Pick::Backend(id)).map(|served| served.call), Some(2));
 }
+
+#[test]
+fn waiter_that_rejoins_is_first_and_others_keep_their_turns() {
+    let (mut queue, tickets) = lines([2, 1, 1]);
+    let id = World::new().backends[0];
+    assert_eq!(queue.serve(|_| true, |_| Pick::Backend(id)).map(|served| served.call), Some(101));
+    queue.rejoin(&tickets[0], 101);
+    assert_eq!(queue.heads().map(|(holders, _)| holders).collect::<Vec<_>>(), [1, 2, 3].map(client));
+    assert_eq!(order(&mut queue, None), [101, 201, 301, 102]);
+}

@@ -169,4 +169,11 @@ mod tests {
         // A mean of 0.1, from which a quarter is 0.3 away and the others 0.1.
         assert!((costs.high(DEAR) / 0.4 - 1.0).abs() < 0.05, "{}", costs.high(DEAR));
     }
+
+    #[test]
+    fn one_request_says_nothing_of_how_costs_vary() {
+        let mut costs = Costs::new(64);
+        costs.observe(CHEAP, 0.1);
+        assert_eq!(costs.high(CHEAP), costs.expected(CHEAP));
+    }
 }

@@ -377,4 +377,63 @@ mod tests {
         (0..200).for_each(|_| world.window(&[(A, 10_000, 2e-5)], 0.0));
         world.assert_cost(A, 2e-5, 0.02);
     }
+
+    #[test]
+    fn process_below_a_tenth_of_its_cpus_only_makes_requests_cheaper() {
+        // A quarter of a second, in which ten requests end that were expected to cost a millisecond each.
+        let after = |cpus, used, itself| {
+            let mut world = World::new();
+            world.fitted.resize(cpus);
+            world.window(&[(A, 10, used)], itself);
+            world.costs.expected(A)
+        };
+        assert!(after(1.0, 0.0, 0.025) > 0.002, "just a tenth");
+        assert!((after(4.0, 0.005, 0.0) - 0.001).abs() < 1e-9, "a fifth of a CPU of four");
+        assert!(after(4.0, 0.011, 0.0) > 0.002);
+    }
+
+    #[test]
+    fn timers_of_an_idle_process_are_not_laid_on_requests_it_reports() {
+        let mut world = World::new();
+        for _ in 0..100 {
+            world.fitted.ended_saying(A, 0.001);
+            world.window(&[], 0.021);
+        }
+        world.assert_cost(A, 0.001, 0.02);
+    }
+
+    /// Windows with four requests of 10 ms that nothing is said of, five that use 10 ms and are reported as `said`, and so much CPU beside
+    /// all nine.
+    fn partly_reported(said: f64, beside: f64) -> World {
+        let mut world = World::new();
+        for _ in 0..200 {
+            (0..4).for_each(|_| world.fitted.ended(C, 0.01));
+            (0..5).for_each(|_| {
+                world.fitted.ended_saying(A, said);
+            });
+            world.window(&[], 0.09 + beside);
+        }
+        world
+    }
+
+    #[test]
+    fn overhead_is_shared_by_reported_and_other_requests() {
+        partly_reported(0.01, 0.009).assert_cost(A, 0.011, 0.01);
+    }
+
+    #[test]
+    fn reports_are_scaled_to_the_cpu_that_the_other_requests_leave() {
+        partly_reported(10.0, 0.0).assert_cost(A, 0.01, 0.01);
+    }
+
+    #[test]
+    fn cpu_that_is_no_longer_reported_is_overhead() {
+        let mut world = World::new();
+        // Twice what was used is said at first, and then half of it.
+        (0..20).for_each(|_| told(&mut world, 0.02, 0.002, 0.1));
+        let beside = |world: &mut World| world.fitted.ended_saying(B, 0.0).expect("it is believed");
+        assert!(beside(&mut world) < 1e-6);
+        told(&mut world, 0.005, 0.000_5, 0.1);
+        assert!(beside(&mut world) > 50e-6, "{}", beside(&mut world));
+    }
 }

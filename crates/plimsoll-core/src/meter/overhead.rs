@@ -178,4 +178,37 @@ mod tests {
         overhead.sample(Used { wall: 40.1, cpu: 10.11, requests: 25_000, ..calm });
         assert!((overhead.per_request() / 20e-6 - 1.0).abs() < 1e-3, "{}", overhead.per_request());
     }
+
+    /// What is beside each of 5,000 requests of a second that use so much CPU, none of which is charged, where there are so many CPUs.
+    fn learned(cpus: f64, cpu: f64) -> f64 {
+        let mut overhead = Overhead::new(1.0, Used::default());
+        overhead.resize(cpus);
+        overhead.sample(Used { wall: 1.0, cpu, charged: 0.0, requests: 5_000 });
+        overhead.per_request()
+    }
+
+    #[test]
+    fn server_is_idle_below_a_tenth_of_its_cpus() {
+        assert_eq!([learned(1.0, 0.1), learned(4.0, 0.3)], [0.1 / 5e3, 0.0]);
+        assert!(learned(4.0, 0.5) > 0.0);
+    }
+
+    #[test]
+    fn half_is_forgotten_after_half_of_the_memory() {
+        let mut overhead = Overhead::new(1.0, Used::default());
+        overhead.sample(Used { wall: 0.1, cpu: 0.05, charged: 0.0, requests: 5_000 });
+        overhead.sample(Used { wall: 0.2, cpu: 0.2, charged: 0.0, requests: 10_000 });
+        // 10 µs of half of 5,000 requests, and 30 µs of 5,000.
+        let expected = (0.5 * 10e-6 + 30e-6) / 1.5;
+        assert!((overhead.per_request() / expected - 1.0).abs() < 1e-6, "{}", overhead.per_request());
+    }
+
+    #[test]
+    fn short_idle_time_forgets_little() {
+        let mut overhead = Overhead::new(1.0, Used::default());
+        let busy = Used { wall: 1.0, cpu: 0.5, charged: 0.4, requests: 5_000 };
+        overhead.sample(busy);
+        overhead.sample(Used { wall: 1.1, ..busy });
+        assert!((overhead.per_request() / 20e-6 - 0.933).abs() < 0.001, "{}", overhead.per_request());
+    }
 }

@@ -76,4 +76,12 @@ mod tests {
         assert_eq!(recent.get(1_000), None);
         assert_eq!(recent.get(1_000_999), Some(&1));
     }
+
+    #[test]
+    fn key_of_0_is_unknown_until_it_is_entered() {
+        let mut recent = Recent::<u32>::new(8);
+        assert_eq!(recent.get(0), None);
+        *recent.entry(0) = 5;
+        assert_eq!(recent.get(0), Some(&5));
+    }
 }

@@ -128,4 +128,17 @@ mod tests {
         assert!(Memory { used: 1, limit: 0 }.share() >= 1.0);
         assert_eq!(loads([0.2]), [0.2], "one look says nothing of a growth");
     }
+
+    #[test]
+    fn load_is_the_share_expected_ten_seconds_ahead() {
+        let mut load = MemoryLoad::new(Ratio::from_percent(90));
+        let memory = |used| Memory { used, limit: LIMIT };
+        let second = Timestamp::from_nanos(1_000_000_000);
+        assert_eq!(load.sample(Timestamp::ZERO, memory(920_000)), 0.9);
+        // It grows by 4% in a second, half of which is believed after a half-life of a second.
+        for _ in 0..2 {
+            let found = load.sample(second, memory(960_000));
+            assert!((found - 1.16).abs() < 1e-3, "{found}, also when sampled twice at one time");
+        }
+    }
 }

@@ -165,4 +165,12 @@ mod tests {
         }
         assert!((signals.cpus - 1.5).abs() < 0.01, "{signals:?}");
     }
+
+    #[test]
+    fn last_signals_are_those_of_the_last_sample() {
+        let mut smoothed = Smoothed::new(Timestamp::ZERO, 0.0);
+        let signals = smoothed.sample(Timestamp::from_nanos(10_000_000), 0.01, 5.0);
+        assert!(signals.cpus > 0.0 && signals.load_average > 0.0);
+        assert_eq!(smoothed.last(), signals);
+    }
 }

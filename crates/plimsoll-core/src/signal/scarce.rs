@@ -151,4 +151,18 @@ mod tests {
         assert_eq!(gauges.highest(), Some((Signal::Memory, 0.2)));
         assert_eq!(Gauges { own: Some(f64::NAN), ..Gauges::default() }.highest(), None);
     }
+
+    #[test]
+    fn anything_is_watched_when_one_is() {
+        let none = ScarceConfig { memory: None, cpu_pressure: None, memory_pressure: None };
+        let half = Ratio::new(0.5);
+        assert!(!none.is_any());
+        for config in [
+            ScarceConfig { memory: half, ..none },
+            ScarceConfig { cpu_pressure: half, ..none },
+            ScarceConfig { memory_pressure: half, ..none },
+        ] {
+            assert!(config.is_any(), "{config:?}");
+        }
+    }
 }

@@ -127,4 +127,14 @@ mod tests {
         assert_eq!((free, slots.in_use()), (22, 178));
         assert!(slots.may_take(now, of(2), free));
     }
+
+    #[test]
+    fn slot_given_back_is_free_for_its_client_and_its_work() {
+        let mut slots = Slots::default();
+        let holders = Holders { client: Holder::new(1), work: Holder::new(2) };
+        (0..3).for_each(|_| slots.take(holders));
+        assert_eq!((slots.held_by_client(holders), slots.works.held(holders.work), slots.in_use()), (3, 3, 3));
+        slots.give_back(holders);
+        assert_eq!((slots.held_by_client(holders), slots.works.held(holders.work), slots.in_use()), (2, 2, 2));
+    }
 }

@@ -163,4 +163,13 @@ mod tests {
         shares.give_back(mine);
         assert_eq!(shares.held(mine), 0);
     }
+
+    #[test]
+    fn holder_of_reserve_times_the_free_slots_takes_no_more() {
+        let (now, mut shares) = (Timestamp::ZERO, Shares::new(RESERVE));
+        (1..=2).for_each(|number| shares.on_arrival(now, holder(number)));
+        (0..RESERVE).for_each(|_| shares.take(holder(1)));
+        assert!(!shares.may_take(now, holder(1), 1));
+        assert!(shares.may_take(now, holder(1), 2));
+    }
 }
