@@ -367,4 +367,41 @@ mod tests {
             assert_eq!(history.told(), told, "{failure:?}");
         }
     }
+
+    /// A failed request, after so many others were accepted and rejected.
+    fn after(accepted: u64, rejected: u64) -> History {
+        let mut history = history();
+        let _ = history.fail(Outcomes::default(), &failed(Failure::Broken, Repeat::Safe), &mut rng());
+        history.sent(Outcomes { accepted, rejected });
+        history
+    }
+
+    #[test]
+    fn request_is_suspect_when_nine_in_ten_of_the_others_are_accepted() {
+        for (accepted, rejected, is_suspect) in
+            [(0, 0, false), (1, 0, false), (9, 0, false), (10, 0, true), (19, 1, true), (18, 1, false)]
+        {
+            assert_eq!(after(accepted, rejected).is_suspect(), is_suspect, "{accepted}, {rejected}");
+        }
+    }
+
+    #[test]
+    fn suspect_gives_up_when_one_in_a_thousand_would_fail_so() {
+        for (accepted, expected) in [(999, None), (1_000, Some(GiveUp::Attempts))] {
+            let mut history = after(accepted, 0);
+            let broken = failed(Failure::Broken, Repeat::Safe);
+            let next = history.fail(Outcomes { accepted, rejected: 0 }, &broken, &mut rng());
+            assert_eq!(next.err(), expected, "{accepted}");
+        }
+    }
+
+    #[test]
+    fn rejections_do_not_count_as_uncertain_failures() {
+        let (mut history, mut rng) = (history(), rng());
+        for _ in 0..2 * MOST_UNCERTAIN {
+            let turned_away = failed(Failure::Overloaded, Repeat::Safe);
+            assert!(history.fail(Outcomes::default(), &turned_away, &mut rng).is_ok());
+        }
+        assert!(history.fail(Outcomes::default(), &failed(Failure::Broken, Repeat::Safe), &mut rng).is_ok());
+    }
 }

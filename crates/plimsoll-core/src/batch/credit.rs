@@ -400,4 +400,55 @@ mod tests {
         assert_eq!(credit.utilization(ms(1)), None);
         assert!(Target::new(0.0).is_none() && Target::new(f64::NAN).is_none() && Target::new(1.1).is_none());
     }
+
+    /// Sixteen at most, so that a whole round adds one.
+    #[test]
+    fn credit_grows_by_the_part_of_a_mean_round_trip_that_has_passed() {
+        let mut credit = credit(16);
+        credit.on_end(ms(9_000), ms(0), 1, Fate::Accepted, &mut rng());
+        assert_eq!(credit.as_f64(), 2.0);
+        // A mean over about eight: 9 s, and then 8 s. Half of it has passed since the last answer.
+        credit.on_end(ms(13_000), ms(12_000), 2, Fate::Accepted, &mut rng());
+        assert_eq!(credit.as_f64(), 2.5);
+    }
+
+    #[test]
+    fn credit_does_not_grow_when_one_more_request_may_be_sent() {
+        let mut credit = credit(16);
+        credit.on_end(ms(500), ms(480), 1, Fate::Accepted, &mut rng());
+        assert_eq!(credit.as_f64(), 2.0);
+        credit.on_end(ms(1_000), ms(980), 1, Fate::Accepted, &mut rng());
+        assert_eq!(credit.as_f64(), 2.0);
+        credit.on_end(ms(1_500), ms(1_480), 2, Fate::Accepted, &mut rng());
+        assert_eq!(credit.as_f64(), 3.0);
+    }
+
+    #[test]
+    fn credit_falls_in_proportion_to_the_load_above_the_target() {
+        // At the target, a tenth above it (h = 2/5), a quarter, a half.
+        for (above, left) in [(1.0, 1.0), (1.1, 0.8), (1.25, 0.5), (1.5, 0.5)] {
+            let mut credit = credit(32);
+            let now = accept(&mut credit, 0, 20_000, None);
+            credit.on_report(ms(now), above * Target::DEFAULT.as_f64());
+            // The last answer came 10 ms before `now`: a round has passed.
+            credit.on_end(ms(now + 490), ms(now + 470), 32, Fate::Accepted, &mut rng());
+            assert!((credit.as_f64() / 32.0 - left).abs() < 1e-9, "{above}: {}", credit.as_f64());
+        }
+    }
+
+    #[test]
+    fn report_counts_as_four_times_the_target_at_most() {
+        for (target, said, expected) in [(0.7, 100.0, 2.8), (0.5, 100.0, 2.0), (0.5, 1.9, 1.9)] {
+            let mut credit = Credit::new(ms(0), NonZeroU32::MIN, Target::new(target).unwrap());
+            credit.on_report(ms(1), said);
+            assert_eq!(credit.utilization(ms(1)), Some(expected), "{said} at a target of {target}");
+        }
+    }
+
+    #[test]
+    fn report_is_forgotten_after_ten_seconds() {
+        let mut credit = credit(32);
+        credit.on_report(ms(500), 0.4);
+        assert_eq!([10_499, 10_500].map(|at| credit.utilization(ms(at))), [Some(0.4), None]);
+    }
 }

@@ -159,3 +159,61 @@ fn who_is_turned_away_is_told_to_come_when_the_queue_has_gone() {
     let told = gate.come_again(ms(100_000), &mut rng()).as_secs_f64();
     assert!((4.5..11.0).contains(&told), "{told}");
 }
+
+#[test]
+fn first_ticket_is_that_of_the_most_critical_and_oldest() {
+    let mut gate = busy(10);
+    let tickets = [(Sheddable, "a"), (Critical, "b"), (Critical, "c")]
+        .map(|(criticality, name)| wait(&mut gate, criticality, name).0);
+    assert_eq!(tickets.each_ref().map(|ticket| gate.is_first(ticket)), [false, true, false]);
+    let [a, b, c] = tickets;
+    let _ = (gate.leave(b), gate.leave(c));
+    assert!(gate.is_first(&a));
+}
+
+/// Who waited before the queue was forbidden stays; nobody takes its seat.
+#[test]
+fn forbidden_queue_admits_no_more_critical_request_in_place_of_another() {
+    let mut gate = busy(10);
+    let (old, _) = wait(&mut gate, Sheddable, "old");
+    gate.set(BatchConfig { max_queue: 0, ..*gate.config() });
+    assert_eq!(gate.enter(ms(1), &mut History::new(Critical), "critical"), Entered::TurnedAway);
+    assert_eq!(gate.look(&old), (Hand::Empty, Some(&mut "old")));
+}
+
+#[test]
+fn counts_tell_how_often_requests_were_sent_and_how_each_attempt_ended() {
+    let mut gate = busy(10);
+    for (at, fate) in [(1, Fate::Accepted), (2, Fate::Unknown), (3, Fate::Rejected), (10_000, Fate::Rejected)] {
+        gate.end(ms(at), self::at(at), fate, &mut rng());
+        let _ticket = gate.enter(ms(at), &mut History::new(Sheddable), "next");
+        let _next = gate.serve(ms(at + 5_000));
+    }
+    let counts = *gate.counts();
+    assert_eq!((counts.sent, counts.accepted, counts.rejected), (5, 1, 2));
+}
+
+/// The pace of ten seconds ago counts half, so that the queue takes twice as long.
+#[test]
+fn turned_away_requests_wait_longer_when_the_pace_falls() {
+    let mut gate = busy(100);
+    for _ in 0..50 {
+        let _ticket = wait(&mut gate, Sheddable, "x");
+    }
+    for tick in 0..1_000 {
+        gate.end(ms(tick * 100), at(tick * 100), Fate::Accepted, &mut rng());
+    }
+    let [now, later] = [100_000, 110_000].map(|at| gate.come_again(ms(at), &mut rng()).as_secs_f64());
+    assert!((later / now - 2.0).abs() < 0.001, "{now} s, then {later} s");
+}
+
+/// Seed 1, n = 200: no draw is in the first tenth, or none in the last, with a chance of 1.4e-9.
+#[test]
+fn turned_away_requests_come_again_within_all_of_the_second_minute() {
+    let mut gate = busy(100);
+    let _ticket = wait(&mut gate, Sheddable, "x");
+    let mut rng = rng();
+    let told: Vec<f64> = (0..200).map(|_| gate.come_again(ms(1), &mut rng).as_secs_f64()).collect();
+    assert!(told.iter().all(|told| (60.0..120.0).contains(told)), "{told:?}");
+    assert!(told.iter().any(|told| *told < 66.0) && told.iter().any(|told| *told > 114.0), "{told:?}");
+}
