@@ -186,4 +186,12 @@ mod tests {
         let rates = window.sample(ms(900), Totals::default());
         assert!(rates.qps.is_finite() && rates.qps >= 0.0);
     }
+
+    #[test]
+    fn requests_of_the_first_instant_count() {
+        let mut window = LoadWindow::new(ms(0), DEFAULT_WINDOW, Totals::default());
+        window.sample(ms(0), Totals { answered: 10, ..Totals::default() });
+        let rates = window.sample(ms(200), Totals { answered: 20, ..Totals::default() });
+        assert!(close(rates.qps, 100.0), "{rates:?}");
+    }
 }

@@ -264,4 +264,37 @@ mod tests {
         assert!((29..=30).contains(&others), "{others} of the 30 that one in ten of the others would need");
         assert!((270..=300).contains(&retries), "{retries}, of which a tenth of 3,000 are allowed");
     }
+
+    #[test]
+    fn used_share_is_of_what_is_allowed() {
+        let mut budget = Budget::new(at(0), BudgetConfig { share: Ratio::ZERO, floor: 4 });
+        let used = [(); 5].map(|()| {
+            budget.take(at(0), Operation::UNKNOWN);
+            budget.used(at(0)).as_f64()
+        });
+        assert_eq!(used, [0.25, 0.5, 0.75, 1.0, 1.0]);
+        assert_eq!(Budget::new(at(0), BudgetConfig { share: Ratio::ZERO, floor: 0 }).used(at(0)), Ratio::ONE);
+    }
+
+    #[test]
+    fn counts_decay_in_whole_ticks() {
+        let mut counts = Counts { requests: 1_000.0, retries: 100.0, at: at(0) };
+        counts.decay(at(69_999));
+        assert_eq!((counts.requests, counts.retries, counts.at), (1_000.0, 100.0, at(0)));
+        counts.decay(at(70_000));
+        assert!((counts.requests - 990.3).abs() < 0.2 && (counts.retries - 99.03).abs() < 0.02, "{counts:?}");
+        assert_eq!(counts.at, at(70_000));
+    }
+
+    /// A minute ago the first operation was retried more often than the others are now.
+    #[test]
+    fn full_table_forgets_the_operation_with_the_fewest_recent_retries() {
+        let mut budget = Budget::new(at(0), BudgetConfig { share: Ratio::ONE, floor: u32::MAX });
+        let operation = |number| Operation::new(number, number);
+        let minute = at(60_000_000);
+        assert!((0..5).all(|_| budget.take(at(0), operation(0))));
+        assert!((1..=32).all(|number| budget.take(minute, operation(number))));
+        let is_known = |number| budget.operations.clone().get_mut(operation(number).keys().next().unwrap()).is_some();
+        assert_eq!([0, 1, 31].map(is_known), [false, true, true]);
+    }
 }

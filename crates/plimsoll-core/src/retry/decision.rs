@@ -392,4 +392,12 @@ mod tests {
         assert!(waits.iter().all(|wait| *wait < RetryConfig::DEFAULT_BACKOFF_BASE));
         assert!(waits.iter().any(|wait| *wait < Duration::from_millis(1)));
     }
+
+    #[test]
+    fn longest_named_wait_is_still_waited_for() {
+        let after = |wait| why(&attempt(Failure::TurnedAway(Advice::After(wait))));
+        assert_eq!(after(RetryConfig::LONGEST_PUSHBACK), None);
+        let longer = RetryConfig::LONGEST_PUSHBACK + Duration::from_nanos(1);
+        assert_eq!(after(longer), Some(GiveUp::TooLong(Tells::Answer)));
+    }
 }

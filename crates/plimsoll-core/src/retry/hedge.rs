@@ -258,4 +258,42 @@ mod tests {
         (0..100).for_each(|_| hedge.on_latency(Duration::ZERO));
         assert_eq!(hedge.delay(), Some(HedgeConfig::DEFAULT_AT_LEAST));
     }
+
+    #[test]
+    fn first_latency_is_the_first_estimate() {
+        let mut hedge = Hedge::new(HedgeConfig::default());
+        hedge.on_latency(Duration::from_millis(100));
+        assert_eq!(hedge.delay, 0.1);
+    }
+
+    /// Latencies are spread evenly over 1 to 100 ms.
+    #[test]
+    fn delay_moves_to_another_quantile_when_that_is_set() {
+        let mut hedge = Hedge::new(HedgeConfig::default());
+        let mut settle = |percent| {
+            hedge.set_config(HedgeConfig { quantile: Ratio::from_percent(percent), ..HedgeConfig::default() });
+            (0..1_000).for_each(|n| hedge.on_latency(Duration::from_millis(n * 37 % 100 + 1)));
+            hedge.delay().map(|delay| delay.as_millis()).unwrap_or_default()
+        };
+        assert!((90..100).contains(&settle(95)), "{} ms", settle(95));
+        assert!((45..56).contains(&settle(50)), "{} ms", settle(50));
+        assert!((20..31).contains(&settle(25)), "{} ms", settle(25));
+    }
+
+    #[test]
+    fn request_is_hedged_if_half_of_the_delay_is_left() {
+        let mut hedge = Hedge::new(HedgeConfig::default());
+        (0..100).for_each(|_| hedge.on_latency(Duration::from_millis(20)));
+        let half = Duration::from_secs_f64(hedge.delay / 2.0);
+        let waiting = |left| Waiting {
+            number: 1,
+            max_attempts: MaxAttempts::DEFAULT,
+            repeat: Repeat::Safe,
+            deadline: Some(ms(50) + left),
+            operation: Operation::UNKNOWN,
+        };
+        let mut budget = Budget::new(ms(0), BudgetConfig::default());
+        assert_eq!(hedge.ask(ms(50), &waiting(half), &mut budget), Verdict::Wait(Why::Deadline));
+        assert_eq!(hedge.ask(ms(50), &waiting(half + Duration::from_nanos(1)), &mut budget), Verdict::Hedge);
+    }
 }
