@@ -307,3 +307,17 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn user_visible_share_is_of_all_shed_requests_that_users_waited_for() {
+    let mut window = Window::default();
+    assert_eq!(window.user_visible_share(), None, "nothing was shed");
+    for (criticality, cause, requests) in
+        [(CriticalPlus, Cause::Quota, 1), (Critical, Cause::Deadline, 4), (SheddablePlus, Cause::Overloaded, 11)]
+    {
+        window.classes[criticality.rank()].shed[cause as usize].requests = requests;
+    }
+    assert_eq!(window.user_visible_share(), Some(5.0 / 16.0));
+    window.classes[Critical.rank()].expired = 1;
+    assert_eq!(window.user_visible_share(), Some(4.0 / 16.0));
+}
