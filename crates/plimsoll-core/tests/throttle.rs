@@ -165,6 +165,23 @@ fn requests_taken_back_say_nothing() {
     }
 }
 
+/// It is shown as it is now: what was throttled in the last seconds counts for operations alone.
+#[test]
+fn held_share_is_nothing_as_soon_as_everything_is_sent_again() {
+    let mut rng = Pcg64Mcg::seed_from_u64(1);
+    let mut throttle = Throttle::new(at(0), PACED);
+    for ms in 0..10_000 {
+        let outcome = if ms < 5_000 { Outcome::Rejected } else { Outcome::Accepted };
+        if let Verdict::Send(_) = throttle.ask(at(ms), Criticality::Critical, &mut rng) {
+            throttle.on_outcome(at(ms), Criticality::Critical, outcome);
+        }
+        if ms == 4_999 {
+            assert!(throttle.held(at(ms), Criticality::Critical).as_f64() > 0.9);
+        }
+    }
+    assert_eq!(throttle.held(at(10_000), Criticality::Critical), Ratio::ZERO);
+}
+
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }

@@ -258,6 +258,29 @@ fn total_failure_is_met_within_five_seconds_and_its_end_within_six() {
     }
 }
 
+/// Seed 1. The ratio has no headroom, so that a few rejections would hold back most of what follows.
+#[test]
+fn adaptive_cluster_holds_operations_back_from_32_outcomes_on() {
+    let mut rng = Pcg64Mcg::seed_from_u64(1);
+    let mut throttle = Throttle::new(at(0), ADAPTIVE);
+    let mut holds = |throttle: &mut Throttle, operation| {
+        let verdicts = (0..20).map(|_| throttle.ask_for(at(0), Criticality::Critical, operation, &mut rng));
+        verdicts.filter(|verdict| matches!(verdict, Verdict::Hold(_))).count()
+    };
+    let other = Operation::new(1_000, 1_000);
+    for number in 1..=32 {
+        assert_eq!(holds(&mut throttle, other), 0, "before rejection {number}");
+        let operation = Operation::new(number, number);
+        throttle.on_outcome_of(at(0), Criticality::Critical, operation, Outcome::Rejected);
+    }
+    assert!(holds(&mut throttle, other) > 10);
+    // What is not told apart is held back from the first rejection on.
+    let mut throttle = Throttle::new(at(0), ADAPTIVE);
+    let _verdict = throttle.ask(at(0), Criticality::Critical, &mut Pcg64Mcg::seed_from_u64(1));
+    throttle.on_outcome(at(0), Criticality::Critical, Outcome::Rejected);
+    assert!(holds(&mut throttle, Operation::UNKNOWN) > 10);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, rng_seed: RngSeed::Fixed(32), ..ProptestConfig::default() })]
 

@@ -235,4 +235,20 @@ mod tests {
         }
         assert_eq!(history.sum, Counts { requests: 3, accepts: 3 });
     }
+
+    /// A window of a minute, so a step is a second; steps 65 and 5 have one place in it.
+    #[test]
+    fn taken_back_request_is_the_latest_and_no_other_is_forgotten_for_it() {
+        let (mut history, mut rng) = (History::new(secs(0.0), Duration::from_secs(60)), Pcg64Mcg::seed_from_u64(5));
+        for at in [50.0, 65.0] {
+            let _verdict = history.ask(secs(at), Multiple::DEFAULT, &mut rng);
+        }
+        history.on_outcome(secs(70.0), Outcome::Accepted);
+        history.on_outcome(secs(70.0), Outcome::Unknown);
+        let _verdict = history.ask(secs(100.0), Multiple::DEFAULT, &mut rng);
+        for (at, requests) in [(109.0, 2), (110.0, 1), (125.0, 1), (159.0, 1), (160.0, 0)] {
+            history.slide(secs(at));
+            assert_eq!(history.sum.requests, requests, "at {at}");
+        }
+    }
 }

@@ -82,3 +82,25 @@ impl History {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::throttle::Multiple;
+
+    /// Without accepts the throttled share is n / (n + 1).
+    #[test]
+    fn adaptive_history_is_in_outage_when_more_than_half_is_throttled() {
+        let now = Timestamp::ZERO;
+        let policy = ThrottlePolicy::Adaptive { k: Multiple::DEFAULT, window: Duration::from_secs(120) };
+        let mut history = History::new(now, policy).expect("it is on");
+        let in_outage = [(); 3].map(|()| {
+            let is_in_outage = history.is_in_outage(now);
+            history.held_back();
+            is_in_outage
+        });
+        assert_eq!(in_outage, [false, false, true]);
+    }
+}

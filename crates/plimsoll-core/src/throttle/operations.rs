@@ -206,3 +206,56 @@ impl Operations {
         told
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::throttle::Multiple;
+
+    const PACED: ThrottlePolicy = ThrottlePolicy::Paced { k: Multiple::DEFAULT };
+    const NOW: Timestamp = Timestamp::ZERO;
+
+    #[test]
+    fn operation_passes_on_four_outcomes_or_an_eighth_of_what_is_heard() {
+        use Outcome::{Accepted, Rejected};
+        for (passed_on, heard, is_in_outage, outcome, expected) in [
+            (3, 0.0, false, Rejected, true),
+            (4, 0.0, false, Rejected, false),
+            (4, 38.0, false, Rejected, false),
+            (4, 39.0, false, Rejected, true),
+            (15, 127.0, false, Accepted, true),
+            (16, 127.0, false, Accepted, false),
+            // The end of an outage is news.
+            (16, 0.0, true, Accepted, true),
+            (16, 0.0, true, Rejected, false),
+        ] {
+            let history = History::new(NOW, PACED).expect("it is on");
+            let mut entry = Entry { history, heard: Heard::new(NOW), passed_on: Heard::new(NOW) };
+            (0..passed_on).for_each(|_| entry.passed_on.add(NOW));
+            let found = entry.passes_on(NOW, outcome, (heard, is_in_outage));
+            assert_eq!(found, expected, "{passed_on} of {heard}, {outcome:?}, in outage: {is_in_outage}");
+        }
+    }
+
+    #[test]
+    fn operation_is_forgotten_when_its_history_is_as_good_as_new() {
+        let (mut operations, operation) = (Operations::default(), Operation::new(1, 1));
+        let mut on_outcome = |outcome| {
+            operations.on_outcome(NOW, operation, outcome, (0.0, false), PACED);
+            operations.is_empty()
+        };
+        assert!(!on_outcome(Outcome::Rejected));
+        assert!(!on_outcome(Outcome::Rejected), "a rejection leaves something to remember");
+        let accepts = (1..100).find(|_| on_outcome(Outcome::Accepted));
+        assert!(accepts.is_some_and(|accepts| accepts > 1), "{accepts:?}");
+    }
+
+    #[test]
+    fn outcomes_are_recent_for_a_minute() {
+        let mut heard = Heard::new(NOW);
+        assert!(!heard.is_recent(NOW), "there was none");
+        heard.add(NOW);
+        let minute = RECENT.as_nanos() as u64;
+        assert_eq!([minute - 1, minute].map(|at| heard.is_recent(Timestamp::from_nanos(at))), [true, false]);
+    }
+}

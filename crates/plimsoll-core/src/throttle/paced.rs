@@ -261,3 +261,68 @@ fn power(gain: f64, exponent: f64) -> f64 {
     let third = second * (exponent - 2.0) / 3.0;
     1.0 + gain * (exponent + gain * (second + gain * third))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left of a new history after these outcomes, each a second after the one before.
+    fn after(k: Multiple, outcomes: &[(Outcome, u64)]) -> (Pace, Timestamp) {
+        let (mut pace, mut now) = (Pace::new(Timestamp::ZERO, k), Timestamp::ZERO);
+        for (outcome, times) in outcomes {
+            for _ in 0..*times {
+                now = now + Duration::from_secs(1);
+                pace.on_outcome(now, k, *outcome);
+            }
+        }
+        (pace, now)
+    }
+
+    #[test]
+    fn outage_lasts_until_accepts_come_with_few_rejections_between() {
+        use Outcome::{Accepted, Rejected};
+        for (outcomes, outage, recovering) in [
+            (&[(Rejected, 13)][..], false, false),
+            (&[(Rejected, 14)], true, false),
+            (&[(Rejected, 30), (Accepted, 1)], true, false),
+            (&[(Rejected, 30), (Accepted, 1), (Rejected, 7), (Accepted, 1)], true, false),
+            (&[(Rejected, 30), (Accepted, 1), (Rejected, 6), (Accepted, 1)], false, false),
+            (&[(Rejected, 30), (Accepted, 2)], false, true),
+            (&[(Rejected, 30), (Accepted, 2), (Rejected, 1)], false, false),
+            (&[(Rejected, 30), (Accepted, 20)], false, false),
+        ] {
+            let (pace, _) = after(Multiple::DEFAULT, outcomes);
+            assert_eq!((pace.outage, pace.recovering), (outage, recovering), "{outcomes:?}");
+            assert_eq!(pace.is_in_outage(), outage || recovering, "{outcomes:?}");
+        }
+    }
+
+    #[test]
+    fn share_doubles_with_each_accept_at_the_end_of_an_outage() {
+        for (k, times) in [(1.5, 2.0), (2.0, 2.0), (3.0, 4.0)] {
+            let k = Multiple::new(k).expect("it is in range");
+            let (mut pace, mut now) = after(k, &[(Outcome::Rejected, 30)]);
+            for _ in 0..3 {
+                let before = pace.share;
+                now = now + Duration::from_secs(1);
+                pace.on_outcome(now, k, Outcome::Accepted);
+                assert!((pace.share / before - times).abs() < 1e-9, "{k}: {before}, then {}", pace.share);
+            }
+        }
+    }
+
+    #[test]
+    fn power_is_exact_for_small_whole_exponents_and_near_for_others() {
+        for (gain, exponent, expected) in [
+            (0.1, 0.0, 1.0),
+            (0.1, 1.0, 1.1),
+            (0.1, 2.0, 1.21),
+            (0.1, 3.0, 1.331),
+            (1.0, 3.0, 8.0),
+            (0.0404, 0.5, 1.02),
+        ] {
+            let found = power(gain, exponent);
+            assert!((found - expected).abs() < 1e-6, "{gain}, {exponent}: {found}");
+        }
+    }
+}
