@@ -220,4 +220,34 @@ mod tests {
         assert_eq!(heavy.top(ms(1_000), 5).len(), 1);
         assert!(heavy.top(ms(7_200_000), 5).is_empty());
     }
+
+    /// Eight of one set. The first asked for most 20 minutes ago, ten half-lives, and for little since.
+    #[test]
+    fn newcomer_takes_the_place_of_the_lightest_of_late() {
+        let now = ms(20 * 60_000);
+        for asks_again in [false, true] {
+            let mut heavy = Heavy::new(ms(0));
+            let mut keys = (0_u64..).filter(|key| (spread(*key) as usize).is_multiple_of(SETS));
+            let mut ask = |at, key, cost| heavy.on_request(at, Who { key, name: &key }, Quota::UNLIMITED, cost, None);
+            let old: Vec<u64> = keys.by_ref().take(WAYS).collect();
+            ask(ms(0), old[0], 1.0);
+            if asks_again {
+                ask(now, old[0], 0.01);
+            }
+            old[1..].iter().for_each(|key| ask(now, *key, 0.1));
+            let newcomer = keys.next().expect("there is no end");
+            ask(now, newcomer, 0.001);
+            let set = heavy.sets[0].map(|entry| entry.key);
+            assert!(set.contains(&newcomer) && !set.contains(&old[0]), "{set:?}, {asks_again}");
+            assert!(old[1..].iter().all(|key| set.contains(key)), "{set:?}, {asks_again}");
+        }
+    }
+
+    #[test]
+    fn rates_are_zero_at_the_moment_of_the_first_request() {
+        let mut heavy = Heavy::new(ms(0));
+        heavy.on_request(ms(0), Who { key: 1, name: &"ann" }, Quota::UNLIMITED, 0.1, Some(Cause::Overloaded));
+        let first = heavy.top(ms(0), 5)[0];
+        assert_eq!((first.offered, first.offered_cost, first.shed, first.shed_cost), (0.0, 0.0, 0.0, 0.0));
+    }
 }

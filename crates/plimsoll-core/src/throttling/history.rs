@@ -255,4 +255,36 @@ mod tests {
         let bytes = (FINE + MINUTES + COARSES) * size_of::<Bucket>();
         assert!(bytes <= 180 * 1024, "{bytes}");
     }
+
+    /// Ten seconds more than a ring reaches back are in the next one.
+    #[test]
+    fn window_is_never_shorter_than_was_asked_for() {
+        let mut history = steady(1_003..101_400);
+        for back in [600, 601, 610, 3_600, 3_601, 3_660] {
+            let window = history.since(s(101_400), s(101_400 - back));
+            let span = window.span.as_secs();
+            assert!(span >= back && offered(&window).abs_diff(span) <= 1, "{back}: {} in {span} s", offered(&window));
+        }
+    }
+
+    #[test]
+    fn window_of_more_than_a_day_is_one_of_a_day() {
+        let mut history = steady(0..101_405);
+        let window = history.since(s(101_405), s(0));
+        let span = window.span.as_secs();
+        assert!((86_400..87_000).contains(&span), "{span}");
+        assert!(offered(&window).abs_diff(span) <= 1, "{} in {span} s", offered(&window));
+    }
+
+    #[test]
+    fn each_window_has_the_requests_of_the_present_moment() {
+        let mut history = steady(0..86_405);
+        for _ in 0..1_000 {
+            history.class(s(86_405), Criticality::Sheddable).offered.count(1.0);
+        }
+        for back in [60, 600, 3_600, 86_400] {
+            let sheddable = history.since(s(86_405), s(86_405 - back)).classes[Criticality::Sheddable.rank()];
+            assert_eq!(sheddable.offered.requests, 1_000, "{back}");
+        }
+    }
 }

@@ -94,4 +94,13 @@ mod tests {
         assert!(label.is_cut() && label.to_string().ends_with('…'));
         assert!(!Label::of("x".repeat(Label::MOST)).is_cut());
     }
+
+    #[test]
+    fn label_of_text_is_that_of_what_is_written_so() {
+        for text in ["", "search", &"ä".repeat(40)] {
+            let label = Label::from(text);
+            assert_eq!(label, Label::of(text));
+            assert_eq!(label.is_cut(), text.len() > Label::MOST);
+        }
+    }
 }

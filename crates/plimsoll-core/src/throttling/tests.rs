@@ -321,3 +321,16 @@ fn user_visible_share_is_of_all_shed_requests_that_users_waited_for() {
     window.classes[Critical.rank()].expired = 1;
     assert_eq!(window.user_visible_share(), Some(4.0 / 16.0));
 }
+
+/// Batch is shed all the time, and users lose requests for a minute of it.
+#[test]
+fn verdict_after_affected_users_begins_when_it_is_seen() {
+    let mut server = Server::new();
+    server.serve(600, &[CALM, BATCH]).serve(60, &[HURT, BATCH]);
+    let summary = server.summary();
+    assert_eq!(summary.verdict, Verdict::UsersAffected);
+    assert!((40..=60).contains(&summary.verdict_for.as_secs()), "{:?}", summary.verdict_for);
+    let summary = server.serve(400, &[CALM, BATCH]).summary();
+    assert_eq!((summary.verdict, summary.throttled_for), (Verdict::AsIntended, Some(Duration::from_secs(1_060))));
+    assert!((90..=110).contains(&summary.verdict_for.as_secs()), "{:?}", summary.verdict_for);
+}
