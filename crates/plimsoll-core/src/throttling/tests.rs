@@ -334,3 +334,17 @@ fn verdict_after_affected_users_begins_when_it_is_seen() {
     assert_eq!((summary.verdict, summary.throttled_for), (Verdict::AsIntended, Some(Duration::from_secs(1_060))));
     assert!((90..=110).contains(&summary.verdict_for.as_secs()), "{:?}", summary.verdict_for);
 }
+
+/// Somebody looks five seconds before the end, and the next look is due five seconds after it.
+#[test]
+fn spell_is_remembered_when_the_next_begins_just_as_it_is_over() {
+    let mut server = Server::new();
+    server.serve(10, &[BATCH]).at += 294;
+    assert_eq!(server.summary().throttled_for, Some(Duration::from_secs(304)));
+    server.at += 5;
+    server.decide(Sheddable, Some(Cause::Overloaded), false, false);
+    let summary = server.summary();
+    assert_eq!(summary.throttled_for, Some(Duration::ZERO));
+    let last = summary.last.map(|last| (last.lasted.as_secs(), last.ended.as_secs()));
+    assert_eq!(last, Some((9, 300)));
+}

@@ -135,9 +135,9 @@ impl Judge {
         (1..=steps.min(LOOKS)).map(move |step| looked + STEP * step as u32).take_while(move |at| *at < now)
     }
 
-    /// Whether a step has gone by since the last look.
+    /// Whether a step has gone by since the last look, or a spell is over: it is remembered before the next one begins.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        now.since(self.looked) >= STEP
+        now.since(self.looked) >= STEP || self.throttled.is_some_and(|spell| spell.is_over(now))
     }
 
     /// Looks, given what happened in the [`NOTICE`] and the [`PAUSE`] before now. Returns a time with throttling that is over.
