@@ -167,3 +167,68 @@ fn a_failure_that_faded_to_nothing_is_not_to_be_forgiven_twice() {
         check_tables(&balancer);
     }
 }
+
+fn secs(secs: f64) -> Timestamp {
+    Timestamp::from_origin(Duration::from_secs_f64(secs))
+}
+
+fn is_in_slow_start(balancer: &Balancer, now: Timestamp, id: BackendId) -> bool {
+    let member = balancer.members.get(id).expect("a member");
+    member.warming.share(now, &balancer.config.slow_start) < 1.0
+}
+
+#[test]
+fn founding_backends_alone_skip_slow_start() {
+    let mut balancer = Balancer::new(BalancerConfig::default());
+    let mut rng = Pcg64Mcg::seed_from_u64(1);
+    let ids: Vec<_> = (0..4).map(|_| balancer.add(secs(0.0), Weight::ONE, &mut ())).collect();
+    balancer.on_connected(secs(5.0), ids[0], &mut ());
+    balancer.on_connected(secs(5.9), ids[1], &mut ());
+    assert!(!ids[..2].iter().any(|id| is_in_slow_start(&balancer, secs(5.9), *id)));
+    // Once unreachable it may be another process, and so may one that served before its drain.
+    balancer.on_connect_failed(secs(5.1), ids[2], &mut rng, &mut ());
+    balancer.on_connected(secs(5.2), ids[2], &mut ());
+    assert!(is_in_slow_start(&balancer, secs(5.2), ids[2]));
+    let served = loop {
+        let Pick::Backend(id) = balancer.pick(secs(5.3), &mut rng) else { panic!("some are healthy") };
+        if id != ids[2] {
+            break id;
+        }
+    };
+    balancer.drain(secs(5.4), served, &mut ());
+    balancer.undrain(secs(5.5), served, &mut ());
+    balancer.on_connected(secs(5.6), served, &mut ());
+    assert!(is_in_slow_start(&balancer, secs(5.6), served));
+    // A second after the first one.
+    balancer.on_connected(secs(6.0), ids[3], &mut ());
+    assert!(is_in_slow_start(&balancer, secs(6.0), ids[3]));
+}
+
+#[test]
+fn lists_have_room_for_all_backends_in_each_locality() {
+    let mut balancer = Balancer::new(BalancerConfig::default());
+    balancer.set_localities(secs(0.0), &[None, None], SpillConfig::default());
+    for added in 1..20 {
+        balancer.add(secs(0.0), Weight::ONE, &mut ());
+        assert!(balancer.members.usable.iter().all(|list| list.capacity() >= added), "{added} backends");
+    }
+}
+
+#[test]
+fn penalties_are_forgiven_by_picks_once_they_have_faded() {
+    let mut balancer = Balancer::new(BalancerConfig::default());
+    let mut rng = Pcg64Mcg::seed_from_u64(1);
+    let ids = [0, 1].map(|_| balancer.add(secs(0.0), Weight::ONE, &mut ()));
+    ids.iter().for_each(|id| balancer.on_connected(secs(0.0), *id, &mut ()));
+    for (id, outcome) in ids.into_iter().zip([Outcome::Failure, Outcome::RateLimited]) {
+        balancer.finish(secs(0.0), id, Completion { outcome, latency: None }, &mut ());
+    }
+    (0..2).for_each(|_| assert!(matches!(balancer.pick(secs(1.0), &mut rng), Pick::Backend(_))));
+    assert_eq!(balancer.penalised.len(), 2, "not yet");
+    // A backend a pick.
+    for left in [1, 0] {
+        balancer.pick(secs(60.0), &mut rng);
+        assert_eq!(balancer.penalised.len(), left);
+        check_tables(&balancer);
+    }
+}

@@ -32,3 +32,17 @@ impl Timers {
         self.heap.pop().map(|Reverse((.., id))| id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_times_come_up_in_the_order_of_asking() {
+        let mut timers = Timers::default();
+        let ids = [2, 0, 1].map(|slot| BackendId::new(slot, 0));
+        ids.iter().for_each(|id| timers.push(Timestamp::from_nanos(7), *id));
+        let due = core::array::from_fn(|_| timers.pop_due(Timestamp::from_nanos(7)).expect("due"));
+        assert_eq!(due, ids);
+    }
+}

@@ -49,3 +49,25 @@ impl Warming {
         has_turn
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_turns_are_saved_up_and_then_one_comes_in_so_many_picks() {
+        const EVERY: u64 = 10;
+        let mut warming = Warming::begin(Timestamp::ZERO, 1_000);
+        let mut taken_at = |picks| (0..5).filter(|_| warming.take_turn(picks, EVERY)).count();
+        assert_eq!(taken_at(1_000), 3);
+        assert_eq!([1_009, 1_010, 1_019, 1_020].map(&mut taken_at), [0, 1, 0, 1]);
+        assert_eq!(taken_at(5_000), 3, "no more are saved up however long it waits");
+    }
+
+    #[test]
+    fn turns_count_in_the_picks_of_its_present_locality() {
+        let mut warming = Warming::begin(Timestamp::ZERO, 1_000);
+        warming.recount(5);
+        assert!((0..3).all(|_| warming.take_turn(5, 10)) && !warming.take_turn(5, 10));
+    }
+}

@@ -87,3 +87,23 @@ impl Balancer {
         self.members.at_mut(slot).warming.take_turn(self.groups[locality].picks, every)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standing_counts_relative_to_that_of_another() {
+        let relative = Standing { warmth: 0.2, success: 0.6 }.relative_to(&Standing { warmth: 0.5, success: 0.8 });
+        assert!((relative.warmth - 0.4).abs() < 1e-9 && (relative.success - 0.75).abs() < 1e-9, "{relative:?}");
+    }
+
+    #[test]
+    fn standings_are_alike_from_nine_tenths_on() {
+        for (warmth, success, is_alike) in
+            [(1.0, 0.9, true), (1.0, 0.89, false), (0.95, 0.96, true), (0.95, 0.93, false), (3.0, 0.5, true)]
+        {
+            assert_eq!(Standing { warmth, success }.is_alike(), is_alike, "{warmth} of warmth, {success} of success");
+        }
+    }
+}
