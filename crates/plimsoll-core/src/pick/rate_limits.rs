@@ -213,4 +213,16 @@ mod tests {
         assert!(!limited.forgive(ms(5_000)));
         assert!(limited.forgive(ms(60_000)) && limited.is_clean());
     }
+
+    /// A hundred others are limited half of the time: three deviations of a share are 0.344.
+    #[test]
+    fn excess_within_three_standard_deviations_is_chance() {
+        let share = |share| LimitedShare { share, at: ms(0), taught: 1.0 };
+        let others = (0..100).fold(LimitedShares::default(), |all, _| all.with(&share(0.5)));
+        for (over, excess) in [(0.09, 0.0), (0.31, 0.0), (0.36, 0.36)] {
+            let one = share(0.5 + over);
+            let found = one.excess(ms(0), &others.with(&one));
+            assert!((found - excess).abs() < 1e-3, "{over} over the others: {found}");
+        }
+    }
 }

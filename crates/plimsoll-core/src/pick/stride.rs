@@ -109,6 +109,20 @@ mod tests {
         assert!(picks.windows(3).all(|w| !(w[0] == w[1] && w[1] == w[2])), "{picks:?}");
     }
 
+    #[test]
+    fn neighbours_of_equal_weight_are_out_of_step() {
+        let picks = sequence(&[2.0, 1.0, 1.0], 400);
+        assert!(picks.windows(2).all(|pair| pair[0] != pair[1]), "{picks:?}");
+    }
+
+    #[test]
+    fn the_least_weight_that_there_is_has_one_turn_in_all_rounds() {
+        let rounds = MAX as usize;
+        let picks = sequence(&[1.0, 1e-9, 1e-9, 1e-9], rounds + 3);
+        let counts = [0, 1, 2, 3].map(|index| picks.iter().filter(|pick| **pick == index).count());
+        assert_eq!(counts, [rounds, 1, 1, 1]);
+    }
+
     proptest! {
         /// Over N choices each backend gets its share of them to within the two choices that rounding and the phase
         /// at the start can cost, and two per mille for the scale.

@@ -85,3 +85,18 @@ impl Place {
         Standing { room: room.is_finite().then_some(room), sent, is_drained: self.drained && !self.spared }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_stands_still_within_two_percent_of_the_target() {
+        for (utilization, stands) in [(0.78, false), (0.785, true), (0.8, true), (0.815, true), (0.82, false)] {
+            let mut place = Place { healthy: Some(4), utilization: Some(utilization), ..Place::default() };
+            place.room = Some(7.0);
+            place.settle(100.0, 0.8, 0.01, 0.5);
+            assert_eq!(place.room == Some(7.0), stands, "{utilization}: {:?}", place.room);
+        }
+    }
+}

@@ -292,3 +292,91 @@ impl Policy for Prequal {
         1 + self.threshold.value() / IN_FLIGHT_PER_UNIT
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::Timestamp;
+
+    const COUNT_IN_FLIGHT: PrequalConfig = PrequalConfig {
+        pool: PrequalConfig::DEFAULT_POOL,
+        max_age: PrequalConfig::DEFAULT_MAX_AGE,
+        probes_per_pick: PrequalConfig::DEFAULT_PROBES_PER_PICK,
+        removals_per_pick: PrequalConfig::DEFAULT_REMOVALS_PER_PICK,
+        reuse_delta: PrequalConfig::DEFAULT_REUSE_DELTA,
+        hot_quantile: PrequalConfig::DEFAULT_HOT_QUANTILE,
+        rule: ProbeRule::LeastInFlight,
+        source: ProbeSource::Live,
+    };
+
+    /// Answers of backends 0, 1 ... with these requests in flight, the first the oldest.
+    struct Answered {
+        policy: Prequal,
+        candidates: Vec<Candidate>,
+    }
+
+    impl Answered {
+        fn new(removals_per_pick: f64, in_flight: &[u32]) -> Self {
+            let candidate = |_: &u32| Candidate { load: 0, inverse_weight: 1.0, latency: Default::default() };
+            let policy = Prequal::new(PrequalConfig { removals_per_pick, ..COUNT_IN_FLIGHT });
+            let mut answered = Self { policy, candidates: in_flight.iter().map(candidate).collect() };
+            (0..).zip(in_flight).for_each(|(slot, in_flight)| answered.insert(slot, *in_flight));
+            answered
+        }
+
+        fn insert(&mut self, slot: u32, in_flight: u32) {
+            let at = Timestamp::ZERO;
+            self.policy.pool.insert(Entry { slot, in_flight, latency_s: 0.0, at, uses_left: 9 });
+        }
+
+        /// The backends whose answers are left once a pick has thinned the pool out.
+        fn thin_out(&mut self) -> Vec<u32> {
+            let (now, candidates) = (Timestamp::ZERO, &self.candidates);
+            self.policy.thin_out(&View { now, usable: &[], candidates, least_inverse_weight: 1.0 });
+            self.policy.pool.entries().iter().map(|entry| entry.slot).collect()
+        }
+    }
+
+    #[test]
+    fn the_oldest_and_the_worst_answer_leave_in_turn() {
+        let mut answered = Answered::new(1.0, &[3, 0, 9, 1, 8]);
+        assert_eq!([(); 4].map(|()| answered.thin_out()), [vec![1, 2, 3, 4], vec![1, 3, 4], vec![3, 4], vec![3]]);
+    }
+
+    #[test]
+    fn fractions_of_a_removal_add_up() {
+        let mut answered = Answered::new(0.4, &[0; 5]);
+        assert_eq!([(); 5].map(|()| answered.thin_out().len()), [5, 5, 4, 4, 3]);
+        let mut answered = Answered::new(1.5, &[0]);
+        assert_eq!(answered.thin_out().len(), 0);
+        (0..3).for_each(|slot| answered.insert(slot, 0));
+        answered.candidates = Answered::new(0.0, &[0; 3]).candidates;
+        assert_eq!(answered.thin_out().len(), 1, "the half that was left over counts");
+    }
+
+    #[test]
+    fn uses_balance_probes_and_removals() {
+        // 2 ÷ (0.84 · 3 − 1).
+        assert!((COUNT_IN_FLIGHT.uses(100) - 2.0 / 1.52).abs() < 1e-9, "{}", COUNT_IN_FLIGHT.uses(100));
+        assert_eq!(COUNT_IN_FLIGHT.uses(16), UNBOUNDED_USES, "the pool holds all");
+    }
+
+    #[test]
+    fn penalty_grows_with_the_threshold() {
+        let mut policy = Prequal::new(COUNT_IN_FLIGHT);
+        assert_eq!(policy.penalty_unit(), 1);
+        policy.threshold.insert(60);
+        assert_eq!(policy.penalty_unit(), 3);
+    }
+
+    #[test]
+    fn pool_has_room_for_an_answer_of_each_backend() {
+        let mut policy = Prequal::new(COUNT_IN_FLIGHT);
+        policy.on_usable(8, &Answered::new(0.0, &[0]).candidates[0]);
+        assert!(policy.pool.room() >= 9, "{}", policy.pool.room());
+    }
+}

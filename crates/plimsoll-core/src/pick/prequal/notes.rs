@@ -58,3 +58,24 @@ impl Notes {
         Some(Entry { slot, in_flight, latency_s: note.latency_s, at: now, uses_left: 1 })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn note_counts_until_it_is_too_old_or_another_backend_has_its_slot() {
+        let max_age = Duration::from_secs(1);
+        let candidate = Candidate { load: 5, inverse_weight: 1.0, latency: Default::default() };
+        let mut notes = Notes::default();
+        notes.reserve(1);
+        notes.on_report(Timestamp::ZERO, 1, ProbeAnswer { in_flight: 10, latency: None }, 2);
+        let in_flight = |notes: &Notes, ms| {
+            let now = Timestamp::from_origin(Duration::from_millis(ms));
+            notes.entry(now, 1, &candidate, max_age).map(|entry| entry.in_flight)
+        };
+        assert_eq!([999, 1_000].map(|ms| in_flight(&notes, ms)), [Some(13), None]);
+        notes.forget(1);
+        assert_eq!(in_flight(&notes, 0), None);
+    }
+}

@@ -85,6 +85,13 @@ impl Pool {
 mod tests {
     use super::*;
 
+    impl Pool {
+        /// Answers for which no memory has to be allocated.
+        pub(in super::super) fn room(&self) -> usize {
+            self.entries.capacity()
+        }
+    }
+
     fn entry(slot: u32, at_ms: u64) -> Entry {
         let at = Timestamp::from_origin(Duration::from_millis(at_ms));
         Entry { slot, in_flight: 0, latency_s: 0.0, at, uses_left: 2 }
@@ -126,5 +133,13 @@ mod tests {
         pool.insert(entry(2, 1));
         pool.expire(Timestamp::from_origin(Duration::from_secs(1)), Duration::from_secs(1));
         assert_eq!(pool.entries(), [entry(2, 1)]);
+    }
+
+    #[test]
+    fn the_answer_of_one_backend_alone_is_forgotten() {
+        let mut pool = Pool::new(3);
+        (1..=3).for_each(|slot| pool.insert(entry(slot, 0)));
+        pool.forget(2);
+        assert_eq!(pool.entries(), [entry(1, 0), entry(3, 0)]);
     }
 }

@@ -131,3 +131,91 @@ impl ProbeRule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rand_core::SeedableRng as _;
+
+    use super::*;
+    use crate::Timestamp;
+    use crate::pick::latency::PeakEwma;
+
+    /// The load and the inverse weight of each backend.
+    fn candidates<const N: usize>(of: [(u32, f32); N]) -> [Candidate; N] {
+        of.map(|(load, inverse_weight)| Candidate { load, inverse_weight, latency: PeakEwma::default() })
+    }
+
+    fn view(candidates: &[Candidate]) -> View<'_> {
+        View { now: Timestamp::ZERO, usable: &[], candidates, least_inverse_weight: 0.125 }
+    }
+
+    fn entry(slot: u32, in_flight: u32, latency_s: f32) -> Entry {
+        Entry { slot, in_flight, latency_s, at: Timestamp::ZERO, uses_left: 1 }
+    }
+
+    fn assert_score(rule: ProbeRule, entry: &Entry, view: &View<'_>, expected: f32) {
+        let score = rule.score(entry, view, 0);
+        let [less, more] = [0.999, 1.001].map(|factor| Score::new(expected * factor, 0.0));
+        assert!(less < score && score < more, "{rule:?}: not {expected}");
+    }
+
+    #[test]
+    fn requests_in_flight_count_by_weight() {
+        let candidates = candidates([(0, 0.25), (0, 1.0)]);
+        let entries = [entry(0, 8, 0.0), entry(1, 4, 0.0)];
+        let scores = entries.map(|entry| ProbeRule::LeastInFlight.score(&entry, &view(&candidates), 0));
+        assert!(scores[0] < scores[1], "8 at four times the weight are fewer than 4");
+        assert_eq!(fullness(7, 0.5, 0.125), 28);
+    }
+
+    #[test]
+    fn backend_at_the_threshold_is_cold_and_beyond_it_behind_all_cold() {
+        let candidates = candidates([(0, 0.125); 3]);
+        let score = |entry| ProbeRule::HotCold.score(&entry, &view(&candidates), 3);
+        let (at_threshold, slow, hot) = (entry(0, 3, 0.001), entry(1, 0, 50.0), entry(2, 4, 0.0));
+        assert!(score(at_threshold) < score(slow) && score(slow) < score(hot));
+    }
+
+    #[test]
+    fn linear_score_is_a_weighted_sum() {
+        let candidates = candidates([(0, 1.0)]);
+        let (in_flight_share, per_request) = (Ratio::from_percent(25), Duration::from_millis(40));
+        // 0.75 · 20 ms + 0.25 · 40 ms · 3.
+        let rule = ProbeRule::Linear { in_flight_share, per_request };
+        assert_score(rule, &entry(0, 3, 0.02), &view(&candidates), 0.045);
+    }
+
+    #[test]
+    fn c3_score_grows_with_the_cube_of_the_queue() {
+        let mut candidates = candidates([(2, 1.0)]);
+        let rule = ProbeRule::C3 { clients: 3 };
+        // A queue of 1 + 2 · 3 + 4 = 11; the latency of this client is not known yet.
+        assert_score(rule, &entry(0, 4, 0.01), &view(&candidates), 13.31);
+        candidates[0].latency.on_answer(Timestamp::ZERO, Duration::from_millis(510));
+        assert_score(rule, &entry(0, 4, 0.01), &view(&candidates), 13.81);
+    }
+
+    #[test]
+    fn worst_answer_has_the_greatest_score() {
+        let candidates = candidates([(0, 1.0); 3]);
+        let entries = [entry(0, 2, 0.0), entry(1, 7, 0.0), entry(2, 5, 0.0)];
+        assert_eq!(ProbeRule::LeastInFlight.worst(&entries, &view(&candidates), 0), Some(1));
+        assert_eq!(ProbeRule::LeastInFlight.worst(&[], &view(&candidates), 0), None);
+    }
+
+    /// Seed 1, 6,000 draws. Of the six ordered pairs of three answers four hold the least, so it wins 4,000 with a deviation
+    /// of 37; the ends are five and a half of them away, a chance of 4e-8.
+    #[test]
+    fn two_choices_takes_the_fewer_of_two_different_answers() {
+        let candidates = candidates([(0, 1.0); 3]);
+        let entries = [entry(0, 9, 0.0), entry(1, 0, 0.0), entry(2, 5, 0.0)];
+        let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(1);
+        let mut wins = [0; 3];
+        for _ in 0..6_000 {
+            wins[ProbeRule::TwoChoices.best(&entries, &view(&candidates), 0, &mut rng)] += 1;
+        }
+        assert_eq!(wins[0], 0, "{wins:?}");
+        assert!((3_800..4_200).contains(&wins[1]), "{wins:?}");
+        assert_eq!(ProbeRule::TwoChoices.best(&entries[..1], &view(&candidates), 0, &mut rng), 0);
+    }
+}
