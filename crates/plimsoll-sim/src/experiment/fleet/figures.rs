@@ -5,20 +5,22 @@ use super::findings::{Measured, loads, quantile, share};
 use super::marks::marks;
 use super::measure::{Ending, Sample, Tally};
 use super::plan::{Arrivals, Plan, Rate};
-use super::{sizes, sweep};
+use super::{groups, sizes, sweep};
 use crate::findings::{Axis, Figure, Level, Look, Series, SeriesKind, slug};
 
 /// Points of a curve of latencies to each factor of ten.
 const POINTS_PER_DECADE: u32 = 8;
 /// More arms have no figures of their own.
-const MOST_ARMS_BY_THEMSELVES: usize = 4;
+pub(super) const MOST_ARMS_BY_THEMSELVES: usize = 4;
 /// More phases have no distributions of their own.
-const MOST_PHASES_BY_THEMSELVES: usize = 3;
+pub(super) const MOST_PHASES_BY_THEMSELVES: usize = 3;
 
 pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
     if let Some(sweep) = &plan.sweep {
         // Arms of every size have no place in one legend.
-        return sizes::figures(plan, sweep, measured);
+        let mut figures = sizes::figures(plan, sweep, measured);
+        figures.extend(groups::over_sizes(plan, sweep, measured));
+        return figures;
     }
     let mut figures = sweep::figures(plan, measured);
     figures.extend([cpu_by_backend(measured), spread_over_time(plan, measured)]);
@@ -30,6 +32,7 @@ pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
     if plan.phases.len() > 1 {
         figures.extend(over_phases(plan, measured));
     }
+    figures.extend(groups::figures(plan, measured));
     figures
 }
 
@@ -164,6 +167,29 @@ fn base_load(plan: &Plan) -> Option<f64> {
     }
 }
 
+/// Phases along a horizontal axis, one position for each.
+pub(super) struct Phases {
+    pub(super) axis: Axis,
+    pub(super) kind: SeriesKind,
+    pub(super) at: Vec<f64>,
+}
+
+/// Levels of load make a curve over the load; other phases have bars under their names.
+pub(super) fn phases(plan: &Plan) -> Phases {
+    match base_load(plan) {
+        Some(base) => Phases {
+            axis: Axis::linear("offered load, of CPU provisioned", "%"),
+            kind: SeriesKind::Line,
+            at: plan.phases.iter().map(|phase| 100.0 * base * phase.load).collect(),
+        },
+        None => Phases {
+            axis: Axis::named("phase", plan.phases.iter().map(|phase| &*phase.name)),
+            kind: SeriesKind::Bars,
+            at: (1..).map(f64::from).take(plan.phases.len()).collect(),
+        },
+    }
+}
+
 fn by_phase(
     plan: &Plan,
     measured: &[Measured<'_>],
@@ -172,27 +198,14 @@ fn by_phase(
     y: Axis,
     value: &dyn Fn(&Tally) -> Option<f64>,
 ) -> Figure {
-    let base = base_load(plan);
-    let names = plan.phases.iter().map(|phase| &*phase.name);
-    let kind = if base.is_some() { SeriesKind::Line } else { SeriesKind::Bars };
-    let x_of = |place: usize| base.map_or((place + 1) as f64, |base| 100.0 * base * plan.phases[place].load);
+    let phases = phases(plan);
     let series = measured.iter().map(|of| {
-        let points = of.tallies[1..].iter().enumerate();
-        let points = points.filter_map(|(place, tally)| Some((x_of(place), value(tally)?)));
-        Series { name: of.arm.name.clone(), kind, points: points.collect(), ..Series::default() }
+        let points = phases.at.iter().zip(&of.tallies[1..]);
+        let points = points.filter_map(|(x, tally)| Some((*x, value(tally)?)));
+        Series { name: of.arm.name.clone(), kind: phases.kind, points: points.collect(), ..Series::default() }
     });
-    Figure {
-        id: id.to_owned(),
-        title: title.to_owned(),
-        x: if base.is_some() {
-            Axis::linear("offered load, of CPU provisioned", "%")
-        } else {
-            Axis::named("phase", names)
-        },
-        y,
-        series: series.collect(),
-        ..Figure::default()
-    }
+    let series = series.collect();
+    Figure { id: id.to_owned(), title: title.to_owned(), x: phases.axis, y, series, ..Figure::default() }
 }
 
 #[cfg(test)]

@@ -128,14 +128,14 @@ pub(super) fn group_share(tally: &Tally, groups: &[u32], group: u32) -> Option<f
 }
 
 /// CPU used over CPU provisioned, mean of the group's backends.
-fn group_cpu(tally: &Tally, groups: &[u32], group: u32) -> Option<f64> {
+pub(super) fn group_cpu(tally: &Tally, groups: &[u32], group: u32) -> Option<f64> {
     let of_group = tally.used.iter().zip(groups).filter(|(_, its)| **its == group);
     let loads: Vec<f64> = of_group.filter_map(|(used, _)| used.load()).collect();
     is_used(tally).then(|| mean(&loads))?
 }
 
 /// 99th percentile of latency in ms, of requests with their last attempt at the group.
-fn group_p99(tally: &Tally, _: &[u32], group: u32) -> Option<f64> {
+pub(super) fn group_p99(tally: &Tally, _: &[u32], group: u32) -> Option<f64> {
     let latency = tally.latency_by_group.get(group as usize).filter(|latency| !latency.is_empty())?;
     Some(latency.value_at_quantile(0.99).min(tally.longest) as f64 / 1e3)
 }

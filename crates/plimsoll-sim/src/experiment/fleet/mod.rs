@@ -2,6 +2,7 @@
 
 mod figures;
 mod findings;
+mod groups;
 mod marks;
 mod measure;
 pub mod plan;

@@ -9,21 +9,16 @@ use crate::findings::{Axis, Figure, Merge, Series, SeriesKind, slug};
 
 /// p99 and errors over the size, for each phase, or for the whole run where there are none.
 pub(super) fn figures(plan: &Plan, sweep: &Sweep, measured: &[Measured<'_>]) -> Vec<Figure> {
-    let windows: Vec<(usize, Option<&str>)> = if plan.phases.is_empty() {
-        vec![(0, None)]
-    } else {
-        (1..).zip(plan.phases.iter().map(|phase| Some(&*phase.name))).collect()
-    };
     let errors = |tally: &Tally| Some(100.0 * (1.0 - share(tally, Ending::Answered)?));
     let latency = |tally: &Tally| quantile_ms(tally, 0.99);
     let mut figures = Vec::new();
-    for (window, phase) in windows {
+    for (window, phase) in windows(plan) {
         let what = |text: &str| phase.map_or_else(|| text.to_owned(), |phase| format!("{text}, phase {phase}"));
         let id = |text: &str| phase.map_or_else(|| text.to_owned(), |phase| format!("{text}-{}", slug(phase)));
         let over = |id: String, title: String, y: Axis, value: &dyn Fn(&Tally) -> Option<f64>| Figure {
             id,
             title: format!("{title}, by number of backends"),
-            x: Axis::linear(format!("backends in group {}", plan.backends[sweep.group].name), ""),
+            x: axis(plan, sweep),
             y,
             series: series(sweep, measured, window, value),
             merge: Merge::Max,
@@ -40,6 +35,18 @@ pub(super) fn figures(plan: &Plan, sweep: &Sweep, measured: &[Measured<'_>]) -> 
         figures.push(over(id("errors-by-count"), failed, Axis::linear("requests", "%"), &errors));
     }
     figures
+}
+
+/// The phases with their windows, or the whole run where there are none.
+pub(super) fn windows(plan: &Plan) -> Vec<(usize, Option<&str>)> {
+    if plan.phases.is_empty() {
+        return vec![(0, None)];
+    }
+    (1..).zip(plan.phases.iter().map(|phase| Some(&*phase.name))).collect()
+}
+
+pub(super) fn axis(plan: &Plan, sweep: &Sweep) -> Axis {
+    Axis::linear(format!("backends in group {}", plan.backends[sweep.group].name), "")
 }
 
 fn series(
