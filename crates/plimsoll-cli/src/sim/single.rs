@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use plimsoll_sim::report::{Table, json, overview, range, short, svg, unit};
+use plimsoll_sim::report::{Table, all_metrics, json, overview_with_spread, range, short, svg};
 use plimsoll_sim::run::{Checked, Summary, run as run_scenario};
-use plimsoll_sim::scenario::{EXTREMES, Scenario};
+use plimsoll_sim::scenario::Scenario;
 
 use super::bar::Bar;
 use super::{Running, scenarios};
@@ -100,8 +100,8 @@ fn text(scenario: &Scenario, summary: &Summary, all: bool) -> String {
     let seeds: Vec<String> = summary.seeds.iter().map(u64::to_string).collect();
     let (plural, mean) = if seeds.len() == 1 { ("", "") } else { ("s", " (values are means)") };
     let mut text = format!("{}: {}\nseed{plural}: {}{mean}\n\n", scenario.name, scenario.title, seeds.join(", "));
-    if let Some(overview) = overview(scenario, summary) {
-        text += &columns(&with_spread(overview, scenario, summary));
+    if let Some(overview) = overview_with_spread(scenario, summary) {
+        text += &columns(&overview);
         text += "\n";
     }
     if summary.checks.is_empty() {
@@ -111,16 +111,12 @@ fn text(scenario: &Scenario, summary: &Summary, all: bool) -> String {
     }
     text += "\n";
     if all {
-        text += &columns(&metrics(summary));
+        text += &columns(&all_metrics(summary));
     } else {
-        let count = summary.metrics.keys().filter(|name| !is_extreme(summary, name)).count();
+        let count = all_metrics(summary).rows.len();
         text += &format!("--all prints all {count} metrics.\n");
     }
     text
-}
-
-fn table<const N: usize>(headings: [&str; N], names: usize, rows: Vec<Vec<String>>) -> Table {
-    Table { headings: headings.map(str::to_owned).to_vec(), names, rows }
 }
 
 fn checks(summary: &Summary) -> Table {
@@ -130,69 +126,8 @@ fn checks(summary: &Summary) -> Table {
         vec![mark.to_owned(), check.name(), short(checked.got), range(check.low, check.high)]
     };
     // All left-aligned: the expected range is text.
-    table(["", "check", "got", "expected"], 4, summary.checks.iter().map(row).collect())
-}
-
-/// Whether a metric is the least or greatest value of another one over several seeds.
-fn is_extreme(summary: &Summary, name: &str) -> bool {
-    let plain = EXTREMES.iter().find_map(|end| name.strip_suffix(end));
-    summary.seeds.len() > 1 && plain.is_some_and(|plain| summary.metrics.contains_key(plain))
-}
-
-/// The overview with a line below each row: the lowest and the highest value over several seeds. A line without a
-/// difference is left out.
-fn with_spread(mut means: Table, scenario: &Scenario, summary: &Summary) -> Table {
-    if summary.seeds.len() == 1 {
-        return means;
-    }
-    let extremes = EXTREMES.map(|end| overview(scenario, &of_extreme(summary, end)).expect("it has an overview"));
-    let [least, greatest] = extremes.map(|table| table.rows);
-    let rows = std::mem::take(&mut means.rows);
-    for ((row, least), greatest) in rows.into_iter().zip(least).zip(greatest) {
-        let spread = |column: usize| {
-            let (low, high) = (&least[column], &greatest[column]);
-            let is_name = column < means.names;
-            // One "%" is enough: lines of a terminal are 80 characters wide.
-            let low = if high.ends_with('%') { low.trim_end_matches('%') } else { low };
-            if is_name || low == high.trim_end_matches('%') { String::new() } else { format!("{low}-{high}") }
-        };
-        let mut line: Vec<String> = (0..row.len()).map(spread).collect();
-        means.rows.push(row);
-        if line.iter().any(|cell| !cell.is_empty()) {
-            line[means.names - 1] = SPREAD.to_owned();
-            means.rows.push(line);
-        }
-    }
-    means
-}
-
-/// Names the line of the lowest and highest values.
-const SPREAD: &str = "  min-max";
-
-/// The summary with the lowest, or the highest, value of each metric in place of its mean.
-fn of_extreme(summary: &Summary, end: &str) -> Summary {
-    let mut of_extreme = summary.clone();
-    for (name, value) in &mut of_extreme.metrics {
-        if let Some(extreme) = summary.metrics.get(&format!("{name}{end}")) {
-            *value = *extreme;
-        }
-    }
-    of_extreme
-}
-
-/// Every metric with its unit; of several seeds with the least and the greatest value beside the mean.
-fn metrics(summary: &Summary) -> Table {
-    let value = |name: &str| summary.metrics.get(name).copied().map(short).unwrap_or_default();
-    let names = summary.metrics.keys().filter(|name| !is_extreme(summary, name));
-    if summary.seeds.len() == 1 {
-        let rows = names.map(|name| vec![name.clone(), value(name), unit(name).to_owned()]);
-        return table(["metric", "value", "unit"], 3, rows.collect());
-    }
-    let rows = names.map(|name| {
-        let [least, greatest] = EXTREMES.map(|end| value(&format!("{name}{end}")));
-        vec![name.clone(), value(name), least, greatest, unit(name).to_owned()]
-    });
-    table(["metric", "mean", "min", "max", "unit"], 5, rows.collect())
+    let headings = ["", "check", "got", "expected"].map(str::to_owned).to_vec();
+    Table { headings, names: 4, rows: summary.checks.iter().map(row).collect() }
 }
 
 /// The table as text: columns of names to the left, columns of numbers to the right.

@@ -12,7 +12,7 @@ mod units;
 pub use json::json;
 pub use page::{Origin, Section, page, range, short};
 pub use plot::svg;
-pub use table::{Table, overview};
+pub use table::{Table, all_metrics, overview, overview_with_spread};
 pub use units::unit;
 
 #[cfg(test)]

@@ -4,10 +4,12 @@
 //! phase, so rows of one phase stand together, each column has one unit, and all else is left to
 //! the list of all metrics.
 
+use super::page::short;
+use super::units::unit;
 use crate::experiment::windows::{Window, windows};
 use crate::experiment::{fleet, spill, subset, tiers};
 use crate::run::Summary;
-use crate::scenario::{Experiment, Scenario};
+use crate::scenario::{EXTREMES, Experiment, Scenario};
 
 /// Rows of text under their headings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,6 +172,75 @@ fn of_subset(summary: &Summary, plan: &subset::Plan) -> Table {
         names: 2,
         rows: rows.collect(),
     }
+}
+
+/// Whether a metric is the least or greatest value of another one over several seeds.
+fn is_extreme(summary: &Summary, name: &str) -> bool {
+    let plain = EXTREMES.iter().find_map(|end| name.strip_suffix(end));
+    summary.seeds.len() > 1 && plain.is_some_and(|plain| summary.metrics.contains_key(plain))
+}
+
+/// The overview with a line below each row: the lowest and the highest value over several seeds. A line without a
+/// difference is left out.
+#[must_use]
+pub fn overview_with_spread(scenario: &Scenario, summary: &Summary) -> Option<Table> {
+    let mut means = overview(scenario, summary)?;
+    if summary.seeds.len() == 1 {
+        return Some(means);
+    }
+    let [least, greatest] = EXTREMES.map(|end| overview(scenario, &of_extreme(summary, end)));
+    let (least, greatest) = (least?.rows, greatest?.rows);
+    let rows = std::mem::take(&mut means.rows);
+    for ((row, least), greatest) in rows.into_iter().zip(least).zip(greatest) {
+        let spread = |column: usize| {
+            let (low, high) = (&least[column], &greatest[column]);
+            let is_name = column < means.names;
+            // One "%" is enough: lines of a terminal are 80 characters wide.
+            let low = if high.ends_with('%') { low.trim_end_matches('%') } else { low };
+            if is_name || low == high.trim_end_matches('%') { String::new() } else { format!("{low}-{high}") }
+        };
+        let mut line: Vec<String> = (0..row.len()).map(spread).collect();
+        means.rows.push(row);
+        if line.iter().any(|cell| !cell.is_empty()) {
+            line[means.names - 1] = SPREAD.to_owned();
+            means.rows.push(line);
+        }
+    }
+    Some(means)
+}
+
+/// Names the line of the lowest and highest values.
+pub(super) const SPREAD: &str = "  min-max";
+
+/// The summary with the lowest, or the highest, value of each metric in place of its mean.
+fn of_extreme(summary: &Summary, end: &str) -> Summary {
+    let mut of_extreme = summary.clone();
+    for (name, value) in &mut of_extreme.metrics {
+        if let Some(extreme) = summary.metrics.get(&format!("{name}{end}")) {
+            *value = *extreme;
+        }
+    }
+    of_extreme
+}
+
+fn table<const N: usize>(headings: [&str; N], rows: Vec<Vec<String>>) -> Table {
+    Table { headings: headings.map(str::to_owned).to_vec(), names: N, rows }
+}
+
+/// Every metric with its unit; of several seeds with the least and the greatest value beside the mean.
+#[must_use]
+pub fn all_metrics(summary: &Summary) -> Table {
+    let value = |name: &str| summary.metrics.get(name).copied().map(short).unwrap_or_default();
+    let names = summary.metrics.keys().filter(|name| !is_extreme(summary, name));
+    if summary.seeds.len() == 1 {
+        let rows = names.map(|name| vec![name.clone(), value(name), unit(name).to_owned()]);
+        return table(["metric", "value", "unit"], rows.collect());
+    }
+    let rows = names.map(|name| {
+        let [least, greatest] = EXTREMES.map(|end| value(&format!("{name}{end}")));
+        vec![name.clone(), value(name), least, greatest, unit(name).to_owned()]
+    });
+    table(["metric", "mean", "min", "max", "unit"], rows.collect())
 }
 
 /// A dash where nothing was there to be measured.
