@@ -57,6 +57,8 @@ pub struct Checked {
     pub check: Check,
     /// What was found.
     pub got: f64,
+    /// The lowest and the highest value of the seeds; equal for a single run.
+    pub spread: [f64; 2],
 }
 
 impl Checked {
@@ -198,12 +200,12 @@ fn run_each(
 fn summarize(scenario: &Scenario, all: &[Findings]) -> Result<Summary, RunError> {
     let metrics = merge_metrics(scenario, all)?;
     let checked = |check: &Check| {
-        let got = match &check.over {
-            None => find(&metrics, &check.metric),
-            Some(over) => find(&ratios(scenario, all, &check.metric, over)?, &check.metric),
+        let found = match &check.over {
+            None => with_spread(&metrics, &check.metric),
+            Some(over) => with_spread(&ratios(scenario, all, &check.metric, over)?, &check.metric),
         };
-        match got {
-            Some(got) => Ok(Checked { check: check.clone(), got }),
+        match found {
+            Some((got, spread)) => Ok(Checked { check: check.clone(), got, spread }),
             None => Err(RunError::Missing { scenario: scenario.name.clone(), metric: check.name() }),
         }
     };
@@ -223,6 +225,13 @@ fn summarize(scenario: &Scenario, all: &[Findings]) -> Result<Summary, RunError>
 fn find(metrics: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
     let plain = || EXTREMES.iter().find_map(|end| name.strip_suffix(end)).and_then(|name| metrics.get(name));
     metrics.get(name).or_else(plain).copied()
+}
+
+/// The metric, with its least and its greatest value.
+fn with_spread(metrics: &BTreeMap<String, f64>, name: &str) -> Option<(f64, [f64; 2])> {
+    let plain = EXTREMES.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    let [least, greatest] = EXTREMES.map(|end| find(metrics, &format!("{plain}{end}")));
+    Some((find(metrics, name)?, [least?, greatest?]))
 }
 
 /// One metric over another, run by run, merged as metrics are.
@@ -402,6 +411,19 @@ mod tests {
         let scenario = scenario(&[1], "deterministic.40x30x4.least.min");
         let summary = run(&scenario, threads(1), &|_| {}).unwrap();
         assert_eq!(summary.checks[0].got, summary.metrics["deterministic.40x30x4.least"]);
+    }
+
+    #[test]
+    fn check_has_the_spread_of_the_seeds_whatever_it_judges() {
+        let mut scenario = scenario(&[1, 2], "random.40x30x4.most");
+        let all = [findings(&[("m", 10.0), ("n", 1.0)]), findings(&[("m", 40.0), ("n", 8.0)])];
+        let mut spread = |metric: &str, over: Option<&str>| {
+            scenario.checks[0].metric = metric.to_owned();
+            scenario.checks[0].over = over.map(str::to_owned);
+            summarize(&scenario, &all).unwrap().checks[0].spread
+        };
+        assert_eq!([spread("m", None), spread("m.max", None)], [[10.0, 40.0]; 2]);
+        assert_eq!(spread("m.min", Some("n")), [5.0, 10.0], "of the ratio");
     }
 
     #[test]

@@ -6,8 +6,7 @@
 use std::fmt::Write;
 
 use super::plot::{WIDTH, svg};
-use super::table::{Table, overview};
-use super::units::unit;
+use super::table::{Table, all_metrics, overview_with_spread};
 use crate::run::{Checked, Summary};
 use crate::scenario::{DEFAULT_GROUP, Scenario};
 
@@ -104,12 +103,12 @@ fn write_page(out: &mut String, sections: &[Section<'_>]) -> std::fmt::Result {
         .iter()
         .flat_map(|section| &section.summary.checks)
         .fold((0, 0), |(all, bad), one| (all + 1, bad + usize::from(!one.is_ok())));
+    let counts = if checks == 0 { "none".to_owned() } else { format!("{} ok, {failed} failed", checks - failed) };
     writeln!(
         out,
         "<p>All numbers come from simulations that run the balancing code of the proxy and the library. \
-         Scenarios: {}. Checks: {} ok, {failed} failed.</p>",
+         Scenarios: {}. Checks: {counts}.</p>",
         sections.len(),
-        checks - failed,
     )?;
     if sections.len() > 1 {
         contents(out, sections)?;
@@ -147,7 +146,8 @@ fn contents(out: &mut String, sections: &[Section<'_>]) -> std::fmt::Result {
             group = Some(&scenario.group);
         }
         let (name, title) = (escape(&scenario.name), escape(&scenario.title));
-        writeln!(out, "<li><a href=\"#{name}\">{title}</a> {}</li>", verdict(summary.is_ok()))?;
+        let result = if summary.checks.is_empty() { "no checks" } else { verdict(summary.is_ok()) };
+        writeln!(out, "<li><a href=\"#{name}\">{title}</a> {result}</li>")?;
     }
     writeln!(out, "{}</nav>", if group.is_some() { "</ul>\n" } else { "" })
 }
@@ -172,26 +172,20 @@ fn write_section(out: &mut String, Section { scenario, summary, command, .. }: &
         }
         writeln!(out, "</blockquote>")?;
     }
-    if let Some(table) = overview(scenario, summary) {
+    if let Some(table) = overview_with_spread(scenario, summary) {
         write_table(out, &table)?;
     }
-    writeln!(out, "<div class=\"wide\"><table>\n<thead><tr><th>check</th><th class=\"number\">got</th>")?;
-    writeln!(out, "<th class=\"number\">expected</th><th></th></tr></thead>\n<tbody>")?;
-    for checked in &summary.checks {
-        write_check(out, checked)?;
-    }
-    writeln!(out, "</tbody></table></div>")?;
+    write_checks(out, summary)?;
     for plotted in &summary.figures {
         writeln!(out, "<figure>\n{}\n</figure>", svg(plotted).trim())?;
     }
-    writeln!(out, "<details><summary>All {} metrics</summary>", summary.metrics.len())?;
-    writeln!(out, "<div class=\"wide\"><table>\n<tbody>")?;
-    for (metric, value) in &summary.metrics {
-        let (name, unit) = (escape(metric), unit(metric));
-        writeln!(out, "<tr><td>{name}</td><td class=\"number\">{}</td><td>{unit}</td></tr>", short(*value))?;
-    }
+    let metrics = all_metrics(summary);
+    // Without checks, the metrics are all there is to read.
+    let open = if summary.checks.is_empty() { " open" } else { "" };
+    writeln!(out, "<details{open}><summary>All {} metrics</summary>", metrics.rows.len())?;
+    write_table(out, &Table { names: 1, ..metrics })?;
     let seeds: Vec<String> = summary.seeds.iter().map(u64::to_string).collect();
-    writeln!(out, "</tbody></table></div></details>")?;
+    writeln!(out, "</details>")?;
     let means = if seeds.len() > 1 { " (values are means)" } else { "" };
     let (seeds, command) = (seeds.join(", "), escape(command));
     writeln!(out, "<p class=\"source\">Seeds: {seeds}{means}. To run it again: <code>{command}</code></p>")?;
@@ -211,17 +205,38 @@ fn write_table(out: &mut String, table: &Table) -> std::fmt::Result {
     writeln!(out, "</tbody></table></div>")
 }
 
-fn write_check(out: &mut String, checked: &Checked) -> std::fmt::Result {
+fn write_checks(out: &mut String, summary: &Summary) -> std::fmt::Result {
+    if summary.checks.is_empty() {
+        return writeln!(out, "<p>This scenario has no checks.</p>");
+    }
+    let spread = if has_spread(summary) { "<th class=\"number\">min to max</th>" } else { "" };
+    writeln!(out, "<div class=\"wide\"><table>\n<thead><tr><th>check</th><th class=\"number\">got</th>{spread}")?;
+    writeln!(out, "<th class=\"number\">expected</th><th></th></tr></thead>\n<tbody>")?;
+    for checked in &summary.checks {
+        write_check(out, checked, has_spread(summary))?;
+    }
+    writeln!(out, "</tbody></table></div>")
+}
+
+fn has_spread(summary: &Summary) -> bool {
+    summary.seeds.len() > 1
+}
+
+fn write_check(out: &mut String, checked: &Checked, has_spread: bool) -> std::fmt::Result {
     let check = &checked.check;
+    let [least, greatest] = checked.spread.map(short);
+    let spread = if least == greatest { least } else { format!("{least} to {greatest}") };
+    let spread = if has_spread { format!("<td class=\"number\">{spread}</td>") } else { String::new() };
     writeln!(
         out,
-        "<tr class=\"has-why\"><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td>{}</td></tr>",
+        "<tr class=\"has-why\"><td>{}</td><td class=\"number\">{}</td>{spread}<td class=\"number\">{}</td><td>{}</td></tr>",
         escape(&check.name()),
         short(checked.got),
         range(check.low, check.high),
         verdict(checked.is_ok()),
     )?;
-    writeln!(out, "<tr><td class=\"why\" colspan=\"4\">{}</td></tr>", prose(&check.why))
+    let columns = if has_spread { 5 } else { 4 };
+    writeln!(out, "<tr><td class=\"why\" colspan=\"{columns}\">{}</td></tr>", prose(&check.why))
 }
 
 /// A range in words that fit into a table, its ends as the scenario has them.

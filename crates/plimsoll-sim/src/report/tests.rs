@@ -227,6 +227,21 @@ fn page_of_own_scenarios_has_their_names_as_title() {
 }
 
 #[test]
+fn page_shows_metrics_and_no_heading_when_nothing_is_checked() {
+    let mut scenario = small().with_seeds(vec![1, 2, 3]);
+    let checked = page(&[section(&scenario, &summary(&scenario))]);
+    assert!(checked.contains("<th class=\"number\">min to max</th>") && !checked.contains("no checks"));
+    scenario.checks.clear();
+    let text = page(&[section(&scenario, &summary(&scenario))]);
+    assert!(text.contains("<p>This scenario has no checks.</p>") && text.contains("Checks: none."), "{text}");
+    assert!(!text.contains("<th>check</th>") && text.contains("<details open>"), "{text}");
+    let heads =
+        "<th>metric</th><th class=\"number\">mean</th><th class=\"number\">min</th><th class=\"number\">max</th>";
+    assert!(text.contains(heads), "{text}");
+    assert_eq!(open_elements(&text), Vec::<String>::new());
+}
+
+#[test]
 fn json_has_the_promised_form() {
     let scenario = small();
     let text = json(&summary(&scenario));
