@@ -5,8 +5,8 @@
 //! otherwise:       value = sample + (value − sample) · 2^(−Δt/h)
 //! ```
 //!
-//! Between samples the value fades by the same half-life, so that a backend that was slow once and has not been asked
-//! since is asked again.
+//! where value is the one after the last sample. Between samples the estimate fades by the same half-life, so that a backend that was
+//! slow once and has not been asked since is asked again.
 
 use core::time::Duration;
 
@@ -26,11 +26,9 @@ impl PeakEwma {
     /// A request was answered after `latency`.
     pub(crate) fn on_answer(&mut self, now: Timestamp, latency: Duration) {
         let sample = latency.as_secs_f64();
-        let value = self.seconds(now).unwrap_or(0.0);
-        // Fading counts as the time's part of the average: what is left of the old value, and the sample for the rest.
+        // A sample above the value before it faded is above the average too: one formula for both cases.
         let left = self.at.map_or(0.0, |at| decay::remaining(now, at, HALF_LIFE));
-        self.seconds = if sample > value { sample } else { value + sample * (1.0 - left) };
-        self.seconds = self.seconds.max(sample);
+        self.seconds = (self.seconds * left + sample * (1.0 - left)).max(sample);
         self.at = Some(now);
     }
 
@@ -90,5 +88,19 @@ mod tests {
         near(&latency, ms(1), 100.0);
         latency.on_failure(ms(1), Duration::from_secs(1));
         near(&latency, ms(1), 1000.0);
+    }
+
+    #[test]
+    fn higher_sample_never_gives_a_lower_estimate() {
+        let after = |sample_ms: u64| {
+            let mut latency = PeakEwma::default();
+            latency.on_answer(ms(0), Duration::from_secs(1));
+            latency.on_answer(ms(6_931), Duration::from_millis(sample_ms));
+            latency
+        };
+        // Half of the old second counts after one half-life, and half of the sample.
+        for (sample_ms, want_ms) in [(100, 550.0), (490, 745.0), (510, 755.0), (999, 999.5), (1_100, 1_100.0)] {
+            near(&after(sample_ms), ms(6_931), want_ms);
+        }
     }
 }
