@@ -246,4 +246,21 @@ mod tests {
         outlier.on_success();
         assert_eq!(outlier.success_rate(&config), Some(1.0));
     }
+
+    #[test]
+    fn only_a_rate_below_the_mean_by_more_than_the_floor_is_an_outlier() {
+        let floor = SuccessRateFloor { mean: 0.75, square_below_mean: 0.0625 };
+        for (rate, is_outlier) in [(0.4, true), (0.49, true), (0.5, false), (0.6, false), (1.0, false), (1.1, false)] {
+            assert_eq!(floor.is_outlier(rate), is_outlier, "{rate}");
+        }
+    }
+
+    #[test]
+    fn interval_without_requests_has_no_success_rate() {
+        let config = OutlierConfig { min_requests: 0, ..OutlierConfig::default() };
+        let mut outlier = Outlier::default();
+        assert_eq!(outlier.success_rate(&config), None);
+        outlier.on_success();
+        assert_eq!(outlier.success_rate(&config), Some(1.0));
+    }
 }

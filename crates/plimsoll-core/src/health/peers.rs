@@ -293,4 +293,18 @@ mod tests {
             assert!((power(base, exponent as u64) - exact).abs() <= 1e-12 * exact, "{base}^{exponent}");
         }
     }
+
+    #[test]
+    fn tally_without_a_part_is_the_rest() {
+        let part = Tally { successes: 1, failures: 2, timeouts: 3, overloaded: 4 };
+        let rest = Tally { successes: 50, failures: 60, timeouts: 70, overloaded: 80 };
+        assert_eq!(rest.with(&part).without(&part), rest);
+    }
+
+    #[test]
+    fn peers_would_fail_as_now_and_with_one_failure_more() {
+        // Nineteen failures of 79 count as twenty of eighty.
+        assert_eq!(tally(79, 19, 0).failing_if_moved(), 0.25);
+        assert_eq!(Tally::default().failing_if_moved(), 1.0);
+    }
 }

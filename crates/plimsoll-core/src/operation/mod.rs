@@ -82,4 +82,12 @@ mod tests {
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
         assert_eq!(Operation::UNKNOWN.of(Criticality::Critical).keys().count(), 0);
     }
+
+    #[test]
+    fn hash_tells_endpoints_apart_and_is_zero_when_unknown() {
+        let hashes = [(1, 9), (2, 9), (0, 9)].map(|(endpoint, group)| Operation::new(endpoint, group).hash());
+        assert_eq!(hashes.into_iter().chain([0]).collect::<BTreeSet<_>>().len(), 4);
+        assert_eq!(Operation::new(1, 5).hash(), hashes[0], "the group has a key of its own");
+        assert_eq!(Operation::UNKNOWN.hash(), 0);
+    }
 }

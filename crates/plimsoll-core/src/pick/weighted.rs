@@ -139,3 +139,43 @@ impl Policy for Weighted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn updated(known: &[Option<Known>], configured: f64) -> Weighted {
+        let mut weighted = Weighted::default();
+        weighted.update(known.iter().copied(), |_| configured, &[], &[]);
+        weighted
+    }
+
+    fn known(weight: f64, serves: bool) -> Option<Known> {
+        Some(Known { weight, serves })
+    }
+
+    #[test]
+    fn new_backend_in_a_slot_has_the_mean_weight() {
+        let mut weighted = updated(&[known(1.0, true), known(3.0, true)], 1.0);
+        assert_eq!([weighted.relative(0), weighted.relative(1)], [Some(0.5), Some(1.5)]);
+        weighted.forget(1);
+        assert_eq!([weighted.relative(0), weighted.relative(1)], [Some(0.5), Some(1.0)]);
+    }
+
+    #[test]
+    fn backend_without_a_report_has_the_mean_by_its_configured_weight() {
+        let weighted = updated(&[known(1.0, true), known(3.0, true), None], 2.5);
+        assert_eq!(weighted.relative(2), Some(2.5));
+    }
+
+    #[test]
+    fn idle_backends_are_weighed_by_those_that_report_anything() {
+        let idle = [known(0.0, false), known(0.0, false), known(2.0, false), known(4.0, false)];
+        let weighted = updated(&idle, 1.0);
+        // The mean is 1.5, and the least weight a hundredth of it.
+        for (slot, relative) in [(0, 0.01), (2, 2.0 / 1.5), (3, 4.0 / 1.5)] {
+            let found = weighted.relative(slot).expect("reports are known");
+            assert!((found / relative - 1.0).abs() < 0.05, "{slot}: {found}");
+        }
+    }
+}

@@ -282,3 +282,67 @@ fn decrement<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
         counts.remove(&key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Weight;
+
+    /// Four backends of domain 1 and two of domain 2; of these, one is twice as large.
+    fn book() -> (Book, Vec<u32>) {
+        let mut book = Book::new(7);
+        let large = Weight::new(2.0).expect("positive");
+        let fleet =
+            [(1, Weight::ONE), (1, Weight::ONE), (1, Weight::ONE), (1, Weight::ONE), (2, Weight::ONE), (2, large)];
+        let slots = fleet
+            .into_iter()
+            .zip(100..)
+            .map(|((domain, weight), key)| book.add_backend(&Backend { key, domain, weight }))
+            .collect();
+        (book, slots)
+    }
+
+    #[test]
+    fn crowding_is_the_share_of_domain_and_size_with_one_more() {
+        let (mut book, slots) = book();
+        let client = book.add_client(1);
+        let (small, large) = (book.kind(slots[0]), book.kind(slots[5]));
+        book.connect(client, slots[0]);
+        book.connect(client, slots[4]);
+        // Two of four of the domain and three of five of the size; without the first, one less of both.
+        assert_eq!(book.crowding(client, small, None), 2.0 / 4.0 + 3.0 / 5.0);
+        assert_eq!(book.crowding(client, small, Some(slots[0])), 1.0 / 4.0 + 2.0 / 5.0);
+        assert_eq!(book.crowding(client, large, None), 2.0 / 2.0 + 1.0);
+    }
+
+    #[test]
+    fn removed_backend_counts_for_neither_domain_nor_size() {
+        let (mut book, slots) = book();
+        let kind = book.kind(slots[0]);
+        assert_eq!(book.count(kind), 4);
+        book.remove_backend(slots[3]);
+        book.remove_backend(slots[2]);
+        let client = book.add_client(1);
+        assert_eq!(book.count(kind), 2);
+        assert_eq!(book.crowding(client, kind, None), 1.0 / 2.0 + 1.0 / 3.0);
+    }
+
+    #[test]
+    fn connection_made_and_ended_in_one_event_changes_nothing() {
+        let (mut book, slots) = book();
+        let client = book.add_client(1);
+        assert!(!book.is_changed());
+        book.connect(client, slots[1]);
+        assert!(book.is_changed());
+        book.disconnect(client, slots[1]);
+        assert!(!book.is_changed());
+    }
+
+    #[test]
+    fn places_of_pairs_are_below_their_number_and_cover_it() {
+        let (book, slots) = book();
+        let pairs = slots.iter().flat_map(|a| slots.iter().map(move |b| (*a, *b)));
+        let places: alloc::collections::BTreeSet<_> = pairs.map(|(a, b)| book.somewhere(a, b, 5)).collect();
+        assert_eq!(places, (0..5).collect());
+    }
+}
