@@ -21,6 +21,7 @@ from .embed import Mutant, blamed, embed
 
 # Pinned so that two machines make the same mutants.
 CARGO_MUTANTS = "27.1.0"
+# Bytes of address space of a test: a mutant of a loop may allocate without end.
 MEMORY = 4 << 30
 # A mutant of a loop may never end: it has this many times what its tests take without a mistake.
 PATIENCE, LEAST_SECONDS = 10, 5

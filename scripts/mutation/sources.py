@@ -32,12 +32,12 @@ fn chosen(number: usize) -> bool {
     static REACHED: OnceLock<Option<File>> = OnceLock::new();
     static SEEN: [AtomicBool; COUNT] = [const { AtomicBool::new(false) }; COUNT];
     let open = |path| File::options().append(true).create(true).open(path).unwrap();
-    if let Some(mut file) = REACHED.get_or_init(|| env::var("PLIMSOLL_REACHED").ok().map(open)).as_ref() {
+    if let Some(mut file) = REACHED.get_or_init(|| env::var("REACHED").ok().map(open)).as_ref() {
         if !SEEN[number].swap(true, Ordering::Relaxed) {
             file.write_all(std::format!("{number}\\n").as_bytes()).unwrap();
         }
     }
-    let read = || env::var("PLIMSOLL_MISTAKE").ok().and_then(|number| number.parse().ok());
+    let read = || env::var("CHOICE").ok().and_then(|number| number.parse().ok());
     *CHOSEN.get_or_init(read) == Some(number)
 }
 """
@@ -55,7 +55,8 @@ def copy(root, tree, texts, count):
         data = texts[name].encode() if name in texts else source.read_bytes()
         if name == lib:
             text = data.decode().replace("#![no_std]", HEAD).replace("#![forbid(unsafe_code)]", "")
-            data = (text + SWITCH.replace("COUNT", str(count))).encode()
+            switch = SWITCH.replace("COUNT", str(count)).replace('"CHOICE"', f'"{CHOICE}"').replace('"REACHED"', f'"{REACHED}"')
+            data = (text + switch).encode()
         kept.add(target)
         # An unchanged file keeps its time, so that cargo does not build it again.
         if not target.exists() or target.read_bytes() != data:

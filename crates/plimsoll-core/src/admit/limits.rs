@@ -487,7 +487,7 @@ mod tests {
         assert!(most >= 12 && none >= 70, "{taken:?}");
     }
 
-    /// A request of one cohort, so that no chance is in what becomes of it.
+    /// A request of one cohort: no random number decides on it.
     fn certain(cost: f64) -> Ask {
         Ask { cost, cohort: Some(1), ..ask(7, Criticality::Critical) }
     }

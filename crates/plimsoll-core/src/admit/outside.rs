@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(world.look(0.02, 0.0, 0, 0).queued, 0.0);
     }
 
-    /// What is said of a process of so many CPUs that asked for `cpus` of them for half a second, with ten requests in flight.
+    /// The next sample of a process that used `cpus` CPUs for half a second, with ten requests in flight.
     fn look(observed: &mut Observed, cpus: f64) -> Seen {
         let now = observed.at + Duration::from_millis(500);
         let outside = Outside { cpu: observed.last.cpu + cpus / 2.0, waited: 0.0 };
@@ -279,7 +279,7 @@ mod tests {
         world.look(0.02, 0.0, 50, 50);
         world.flow.given_up += 50;
         world.look(0.02, 0.0, 0, 0);
-        // Ten come, of which four are answered.
+        // Ten come, and four of them are answered.
         assert_eq!(world.look(0.02, 0.0, 6, 10).queued, 52.0);
     }
 }

@@ -509,7 +509,7 @@ mod tests {
         }
     }
 
-    /// For so many cores, all of which requests may use.
+    /// A server of `cores` cores; requests may use all of them.
     fn ranked(cores: f64) -> Ranked {
         let config = RankedConfig { load_line: Ratio::ONE, ..RankedConfig::new(cores).expect("above zero") };
         Ranked::new(ms(0), config)
@@ -567,7 +567,7 @@ mod tests {
     fn dear_request_is_counted_with_twice_what_it_has_used() {
         let mut ranked = ranked(1.0);
         let mut admission = admit(&mut ranked, 0.001);
-        // 48 mean requests are tolerable, of which one may fill a quarter.
+        // 48 mean requests are tolerable, and one request may fill a quarter of that.
         for (used, counted, left) in [
             (0.000_5, 0.001, 0.000_5),
             (0.001, 0.002, 0.001),
@@ -632,7 +632,7 @@ mod tests {
         assert_eq!([0.0, 0.5].map(Pressure::of), [Pressure::None, Pressure::Severe]);
     }
 
-    /// What the capacity is believed to be after a half-life, of which so much was before.
+    /// The correction of the capacity, a factor, after one half-life that began at `before`.
     fn corrected(before: f64, is_limiting: bool, used: f64, queue: f64) -> f64 {
         let mut ranked = ranked(1.0);
         ranked.backlog.on_request(CRITICAL, 0.001, None);
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_is_believed_less_of_while_the_queue_is_too_long() {
+    fn capacity_is_corrected_downwards_while_the_queue_is_too_long() {
         for is_limiting in [false, true] {
             let correction = corrected(1.0, is_limiting, 0.2, 1.5);
             assert!((correction - 0.75).abs() < 1e-3, "{is_limiting}: {correction}");

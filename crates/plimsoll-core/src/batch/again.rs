@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    /// A failed request, after so many others were accepted and rejected.
+    /// A failed request, after `accepted` and `rejected` others.
     fn after(accepted: u64, rejected: u64) -> History {
         let mut history = history();
         let _ = history.fail(Outcomes::default(), &failed(Failure::Broken, Repeat::Safe), &mut rng());

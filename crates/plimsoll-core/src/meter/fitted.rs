@@ -402,8 +402,8 @@ mod tests {
         world.assert_cost(A, 0.001, 0.02);
     }
 
-    /// Windows with four requests of 10 ms that nothing is said of, five that use 10 ms and are reported as `said`, and so much CPU beside
-    /// all nine.
+    /// Windows of four requests without a report and five with one. Each uses 10 ms; a report says `said`. The process uses `beside` more
+    /// CPU-seconds.
     fn partly_reported(said: f64, beside: f64) -> World {
         let mut world = World::new();
         for _ in 0..200 {
@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn cpu_that_is_no_longer_reported_is_overhead() {
         let mut world = World::new();
-        // Twice what was used is said at first, and then half of it.
+        // Reports say twice the CPU used at first, and then half of it.
         (0..20).for_each(|_| told(&mut world, 0.02, 0.002, 0.1));
         let beside = |world: &mut World| world.fitted.ended_saying(B, 0.0).expect("it is believed");
         assert!(beside(&mut world) < 1e-6);

@@ -179,7 +179,7 @@ mod tests {
         assert!((overhead.per_request() / 20e-6 - 1.0).abs() < 1e-3, "{}", overhead.per_request());
     }
 
-    /// What is beside each of 5,000 requests of a second that use so much CPU, none of which is charged, where there are so many CPUs.
+    /// Overhead per request after one second with 5,000 requests and `cpu` CPU-seconds, none of them charged, on `cpus` CPUs.
     fn learned(cpus: f64, cpu: f64) -> f64 {
         let mut overhead = Overhead::new(1.0, Used::default());
         overhead.resize(cpus);

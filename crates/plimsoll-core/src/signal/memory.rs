@@ -135,7 +135,7 @@ mod tests {
         let memory = |used| Memory { used, limit: LIMIT };
         let second = Timestamp::from_nanos(1_000_000_000);
         assert_eq!(load.sample(Timestamp::ZERO, memory(920_000)), 0.9);
-        // It grows by 4% in a second, half of which is believed after a half-life of a second.
+        // It grows by 4% in a second; after a half-life of one second, half of that counts.
         for _ in 0..2 {
             let found = load.sample(second, memory(960_000));
             assert!((found - 1.16).abs() < 1e-3, "{found}, also when sampled twice at one time");
