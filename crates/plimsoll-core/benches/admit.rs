@@ -1,12 +1,13 @@
-//! What a decision of the gate costs, however many customers there are.
+//! The cost of a decision of the gate, for ten to a million customers.
 //!
-//! Requests ask and end, at twice the capacity, from ten customers and from a million, each in turn, without limits and with hard
-//! ones that bind where customers are few. A run measures for a while many
-//! times and gives the least and the median: what else the machine does only ever adds.
+//! Requests arrive and end at twice the capacity, from ten, ten thousand and a million customers in
+//! turn. They run without limits, and with hard limits that bind if there are few customers. A run
+//! repeats a short measurement many times, and prints the minimum and the median: other work of the
+//! machine only adds to them.
 //!
 //! ```text
 //! cargo bench -p plimsoll-core --bench admit               a table
-//! cargo bench -p plimsoll-core --bench admit -- --check    exit 1 if a million cost more than twice what ten do, with limits or without
+//! cargo bench -p plimsoll-core --bench admit -- --check    exit 1 if a million cost over twice as much as ten
 //! ```
 
 use std::collections::VecDeque;
@@ -23,13 +24,13 @@ const CUSTOMERS: [u64; 3] = [10, 10_000, 1_000_000];
 /// Decisions in one measurement: about a millisecond.
 const DECISIONS: u64 = 5_000;
 const MEASUREMENTS: usize = 300;
-/// Each customer comes by once at least.
+/// Each customer sends at least one request.
 const WARM_UP: u64 = 1_200_000;
-/// A request uses so much, and another comes each half of that.
+/// The cost of a request, and twice the time between two requests.
 const COST: Duration = Duration::from_micros(20);
 const MOST_IN_PROGRESS: usize = 16;
 
-/// CPU-seconds a second: of ten customers each asks for twice that.
+/// CPU-seconds a second: each of ten customers asks for twice that.
 const LIMIT: f64 = 0.1;
 
 struct Server {
@@ -55,7 +56,7 @@ impl Server {
         }
     }
 
-    /// A request asks, and if it is taken on, another one ends.
+    /// A request arrives, and an earlier one ends if it is admitted.
     fn decide(&mut self) {
         let number = self.requests;
         self.requests += 1;
@@ -90,7 +91,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether a million customers cost no more than twice what ten do.
+/// Whether a million customers cost no more than twice as much as ten.
 fn measure(limits: &str, quota: Quota) -> bool {
     let medians = CUSTOMERS.map(|customers| {
         let mut server = Server::new(customers, quota);

@@ -1,14 +1,18 @@
-//! What one customer has used in the last second, and has still to pay for.
+//! The account of one customer: its CPU usage in the last second, and its debt.
 //!
-//! The second is a window that slides: thirty slots of 34 ms that are past, and the present one. What is taken falls into the present slot
-//! and leaves the window with it, so that in any second no more is taken than the window holds. Why not a bucket that is filled as
-//! time goes by: one that keeps the limit within 2% over any second is as deep as 20 ms of it, which customers far below their
-//! limit empty by chance; one as deep as chance needs lets through twice the limit in a second.
+//! The second is a sliding window of thirty past slots of 34 ms and the present slot. A cost falls
+//! into the present slot and leaves the window with it. So no second contains more than the window
+//! holds.
 //!
-//! A request may turn out to be dearer than what the window holds. What is too much is a *debt*: it takes the place of what leaves
-//! the window, and until it is gone nothing else does. A debt is no greater than what is paid in a minute ([`MOST_DEBT`]): what a process
-//! says of its requests can be wrong, by a factor of a thousand when its unit changes, and nobody is to be shut out for days for it.
-//! In return who has requests of more than a minute of its limit each gets beyond that limit.
+//! Why not a token bucket: to keep the limit within 2% over any second, its depth is 20 ms of the
+//! limit. Customers far below their limit empty such a bucket by chance. A bucket deep enough for
+//! chance lets twice the limit through in a second.
+//!
+//! A request may cost more than the window still holds. The excess is a *debt*. The debt takes the
+//! headroom that leaving slots free, and nothing else fits until the debt is paid. It is bounded by
+//! the payments of one minute ([`MOST_DEBT`]): a process can report wrong costs, by a factor of a
+//! thousand when its unit changes, and no customer should be shut out for days by that. In return,
+//! a customer whose single requests cost more than a minute of its limit exceeds that limit.
 //!
 //! ```text
 //! sum = Σ slots ≤ most,   most = limit · 1.007 s,   debt ≤ 60 · most
@@ -16,48 +20,49 @@
 
 use crate::Timestamp;
 
-/// Slots that are past.
+/// Past slots in the window.
 const PAST: usize = 30;
-/// A slot is 2^25 ns.
+/// A slot is 2^25 ns, 34 ms.
 const SLOT_BITS: u32 = 25;
-/// How long the window is at least, in seconds: at the beginning of a slot. At its end it is by a slot longer.
+/// The shortest length of the window, in seconds: at the beginning of a slot. At the end of a slot
+/// the window is one slot longer.
 const SECONDS: f64 = PAST as f64 * (1_u64 << SLOT_BITS) as f64 * 1e-9;
 
-/// Windows in which the greatest debt is paid.
+/// The largest debt, in windows.
 const MOST_DEBT: f64 = 60.0;
 
-/// What one customer has used, in CPU-seconds.
+/// CPU usage of one customer, in CPU-seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
-    /// The number of the present slot since the beginning of time, and what was taken in it.
+    /// The number of the present slot since the origin of time, and the cost taken in that slot.
     slot: u64,
     present: f64,
-    /// Each in the place of its number modulo their count.
+    /// Costs of past slots. The index is the number of the slot modulo their count.
     past: [f32; PAST],
-    /// What was taken in the window, all slots together.
+    /// The cost taken in the window, over all slots.
     sum: f64,
     debt: f64,
-    /// What the window holds; zero for an account that nobody has.
+    /// The capacity of the window; zero for a free account.
     most: f64,
 }
 
-/// The slot of a time.
+/// The slot that contains a time.
 fn slot(now: Timestamp) -> u64 {
     now.as_nanos() >> SLOT_BITS
 }
 
 impl Account {
-    /// That of a customer of whom nothing is known, with a limit of so many CPU-seconds a second; above zero.
+    /// An empty account with a limit in CPU-seconds a second; above zero.
     pub(super) fn new(now: Timestamp, limit: f64) -> Self {
         Self { slot: slot(now), most: limit * SECONDS, ..Self::default() }
     }
 
-    /// The customer may use so many CPU-seconds a second from now on; above zero.
+    /// Changes the limit, in CPU-seconds a second; above zero.
     pub(super) fn set_limit(&mut self, limit: f64) {
         self.most = limit * SECONDS;
     }
 
-    /// Time goes by.
+    /// Moves the window to `now`.
     pub(super) fn advance(&mut self, now: Timestamp) {
         let slot = slot(now);
         let gone = slot.saturating_sub(self.slot);
@@ -65,7 +70,8 @@ impl Account {
             return;
         }
         if gone > PAST as u64 {
-            // In each window that went by unused as much of the debt was paid as it holds; in the last one it still is.
+            // Each unused window paid one window's worth of the debt. The last one is charged
+            // below.
             let windows = gone / (PAST as u64 + 1) - 1;
             self.debt = (self.debt - windows as f64 * self.most).max(0.0);
             (self.past, self.present) = ([0.0; PAST], 0.0);
@@ -75,13 +81,13 @@ impl Account {
             }
         }
         self.slot = slot;
-        // Added up anew, so that errors of rounding do not add up.
+        // Summed anew, so that rounding errors do not accumulate.
         self.sum = self.past.iter().map(|taken| f64::from(*taken)).sum();
         let debt = core::mem::take(&mut self.debt);
         self.take(debt);
     }
 
-    /// So much is taken. Returns the slot that it is taken in.
+    /// Takes a cost. Returns the slot that it is taken in.
     pub(super) fn take(&mut self, cost: f64) -> u64 {
         let fits = cost.min((self.most - self.sum).max(0.0));
         self.present += fits;
@@ -90,7 +96,8 @@ impl Account {
         self.slot
     }
 
-    /// Of what was taken in this slot so much is given back. What has left the window has made room already.
+    /// Returns a part of the cost that was taken in `slot`: it pays debt first. A slot that has
+    /// left the window needs no correction.
     pub(super) fn give_back(&mut self, slot: u64, cost: f64) {
         let of_debt = cost.min(self.debt);
         self.debt -= of_debt;
@@ -107,13 +114,13 @@ impl Account {
         }
     }
 
-    /// Whether so much more is within this part of what the window holds, and no debt is left.
+    /// Whether `cost` fits into this part of the window, without any debt.
     pub(super) fn has_room(&self, cost: f64, part: f64) -> bool {
         self.debt <= 0.0 && self.sum + cost <= self.most * part
     }
 
-    /// How near its limit the customer is: 1 is there, more is in debt. Zero for an account that nobody has, or whose customer has not
-    /// been seen for a window and owes nothing.
+    /// The usage over the limit: 1 is at the limit, above 1 is in debt. Zero for a free account.
+    /// Also zero for a customer without debt that has been silent for a window.
     pub(super) fn fill(&self, now: Timestamp) -> f64 {
         if self.most <= 0.0 {
             0.0
@@ -124,23 +131,23 @@ impl Account {
         }
     }
 
-    /// CPU-seconds a second that were used in the window.
+    /// CPU-seconds a second used in the window.
     pub(super) fn used(&self) -> f64 {
         self.sum / SECONDS
     }
 
-    /// CPU-seconds that are too much for the window.
+    /// CPU-seconds in excess of the window.
     pub(super) fn debt(&self) -> f64 {
         self.debt
     }
 
-    /// Whether somebody has it.
+    /// Whether a customer owns the account.
     pub(super) fn is_taken(&self) -> bool {
         self.most > 0.0
     }
 }
 
-/// Where a slot that is past stands.
+/// The index of a past slot.
 fn place(slot: u64) -> usize {
     (slot % PAST as u64) as usize
 }
@@ -153,12 +160,12 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// That of a customer with two CPUs.
+    /// The account of a customer with two CPUs.
     fn account() -> Account {
         Account::new(ms(0), 2.0)
     }
 
-    /// When it has room for a millisecond again.
+    /// The time in seconds until a millisecond fits again.
     fn free_at(mut account: Account) -> f64 {
         let at = (0..20_000).find(|at| {
             account.advance(ms(*at));
@@ -183,7 +190,7 @@ mod tests {
         let mut long = account();
         long.take(10.0);
         let after = free_at(long);
-        // Ten are as much as it may use in five seconds, of which the last is in the window.
+        // Ten CPU-seconds are five seconds of the limit, and the last of them fits the window.
         assert!((4.0..4.3).contains(&after), "{after}");
         long.advance(ms(4_000));
         assert!(!long.has_room(0.001, 1.0), "also when nobody looked meanwhile");
@@ -241,7 +248,7 @@ mod tests {
     fn window_holds_thirty_past_slots() {
         let mut account = account();
         account.take(1.0);
-        // Also while nobody looks.
+        // Also without a call in between.
         assert_close(account.fill(at(30)), 1.0 / MOST);
         assert_close(account.fill(at(31)), 0.0);
         account.advance(at(30));

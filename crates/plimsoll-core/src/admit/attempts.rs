@@ -1,21 +1,24 @@
-//! Whether a request that is turned away had better be tried elsewhere.
+//! Retry advice: whether a shed request should be retried elsewhere.
 //!
-//! While few of the requests that come have been tried before, little of the cluster is overloaded, and another backend will take
-//! what this one turns away. Once many have, the others turn away as much, and each retry makes it worse: then the answer is not
-//! to try again (SRE ch. 21, "Deciding to retry"). Clients that keep to their budget, retries of at most a tenth of their requests,
-//! stay below the limit by themselves.
+//! While few arriving requests are retries, only a small part of the cluster is overloaded, and
+//! another backend will admit the shed request. Once many are retries, the others shed as much, and
+//! each retry makes it worse. Then the advice is not to retry (SRE ch. 21, "Deciding to retry").
+//! Clients that keep a retry budget of a tenth of their requests stay below the limit without any
+//! advice.
 
 use core::time::Duration;
 
 use super::Retry;
 use crate::{Ratio, Timestamp, decay};
 
-/// As long as it takes to know; requests of a hundredth of a second ago say more than those of ten seconds ago.
+/// Long enough for a steady estimate. Requests of the last hundredth of a second say more than
+/// those of ten seconds ago.
 const HALF_LIFE: Duration = Duration::from_secs(1);
-/// Counted as first attempts from the start, so that a retry among the first few requests says nothing yet.
+/// First attempts counted at the start, so that one retry among the first few requests says
+/// nothing.
 const PRIOR: f64 = 10.0;
 
-/// Counts first and further attempts, forgetting.
+/// Decaying counts of first attempts and retries.
 #[derive(Clone, Debug)]
 pub(super) struct Attempts {
     most_retries: Ratio,
@@ -29,7 +32,7 @@ impl Attempts {
         Self { most_retries, all: 0.0, retries: 0.0, at: now }
     }
 
-    /// A request has come.
+    /// Counts an arriving request.
     pub(super) fn on_request(&mut self, now: Timestamp, is_retry: bool) {
         let left = decay::remaining(now, self.at, HALF_LIFE);
         self.at = self.at.max(now);
@@ -37,7 +40,7 @@ impl Attempts {
         self.retries = self.retries * left + f64::from(u8::from(is_retry));
     }
 
-    /// What those are told who are turned away.
+    /// The retry advice for shed requests.
     pub(super) fn advice(&self) -> Retry {
         let share = self.retries / (self.all + PRIOR);
         if share > self.most_retries.as_f64() { Retry::Never } else { Retry::Elsewhere }

@@ -1,4 +1,4 @@
-//! The work that a server has taken on and not yet done, by how critical it is; and how much of it is too much.
+//! The backlog: admitted work that is not done yet, by criticality, and its limits.
 //!
 //! Level k counts the requests of the k most critical levels, and no others. Each is a fluid queue:
 //!
@@ -6,19 +6,23 @@
 //! dB_k/dt = admitted_k − C      while B_k > 0
 //! ```
 //!
-//! `B_k` [CPU-seconds] grows by what a request that is taken on is expected to cost, is put right by what it did cost, and
-//! drains at the capacity C [CPU-seconds per second], as if nothing below k existed. So the queue of a level fills when its own
-//! work and that above it are more than C, whatever is offered below; and since `B_k ≤ B_(k+1)`, a level is never in trouble
-//! before all levels below it are. That is strict priority without a queue to sort.
+//! `B_k` [CPU-seconds] grows by the expected cost of each admitted request, and is corrected to the
+//! real cost. It drains at the capacity C [CPU-seconds per second], as if no level below k existed.
+//! So the queue of a level fills when the work of this level and of those above it exceeds C,
+//! whatever is offered below. Since `B_k ≤ B_(k+1)`, a level is overloaded only after all levels
+//! below it. This is strict priority without a queue to sort.
 //!
-//! A fluid queue is right only as far as C is. So B is never more than what the requests in progress have left of what they are
-//! counted with: whatever C is believed to be, a server that has done its work has no backlog; unless it used more CPU for that than it should. Why not that alone: requests that
-//! wait for something else than CPU have all of it left, and are no backlog at all.
+//! A fluid queue is only as right as C. So B never exceeds the remaining cost of the requests in
+//! progress: whatever the estimate of C, a server that has done its work has no backlog. The
+//! exception is a server that used more CPU than the load line allows. Why not the remaining cost
+//! alone: requests that wait for something other than CPU have all of their cost left, and are no
+//! backlog.
 //!
-//! How much is too much depends on what is known. Requests come at random, and at a load of 0.8 of one core a backlog of a dozen
-//! mean requests is nothing but chance, which one of 50 hardly is. Once the level has been offered more than C for a second or so it
-//! is certain, and a long queue does nothing but make everybody wait. So the limit goes from `LOOSE` mean requests to `TIGHT` ones as the
-//! offered load ρ goes from 1 to `CERTAIN`:
+//! The limit depends on how certain an overload is. Requests arrive at random. At a load of 0.8 of
+//! one core, a backlog of a dozen mean requests is chance; a backlog of 50 hardly is. After about a
+//! second of offered load above C the overload is certain, and a long queue only makes every
+//! request wait. So the limit goes from `LOOSE` to `TIGHT` mean requests while the offered load ρ
+//! goes from 1 to `CERTAIN`:
 //!
 //! ```text
 //! T_k = tight + (loose − tight) · clamp((CERTAIN − ρ_k)/(CERTAIN − 1), 0, 1)
@@ -26,63 +30,68 @@
 //! fill_k = B_k ÷ T_k
 //! ```
 //!
-//! Where requests have so little time that they would be late before the queue is full, whom to turn away would be decided by their deadlines and not
-//! by how critical they are. So `T_k` is at most half of the time that requests have in the mean, but for `LEAST` mean requests.
+//! If deadlines are short, requests would be late before the queue is full. Then deadlines and not
+//! criticality would decide which requests are shed. So `T_k` is at most half of the mean time to
+//! the deadline, but at least `LEAST` mean requests.
 //!
-//! Whoever is pessimistic takes a burst for the beginning of an overload: `T_k = max(C · target delay, FEW · mean cost)`.
+//! The pessimistic outlook takes a burst for the beginning of an overload: `T_k = max(C · target
+//! delay, FEW · mean cost)`.
 
 use core::time::Duration;
 
 use super::Outlook;
 use crate::{Timestamp, decay};
 
-/// In mean requests. With exponential costs chance alone gets there at a load of 0.9 for one request in 600, at 0.8 hardly ever.
-/// Longer would be kinder to chance, and crueller to everybody at a load of just 1, where it is often full.
+/// Mean requests. With exponential costs, chance alone gets there for one request in 600 at a load
+/// of 0.9, and hardly ever at 0.8. A longer queue would forgive more bursts. But at a load of just
+/// 1, where it is often full, every request would wait longer.
 const LOOSE: f64 = 48.0;
-/// In mean requests: no fewer are in progress when all goes well, or the cores run dry between two arrivals.
+/// Mean requests: with fewer in progress, cores run dry between two arrivals.
 const TIGHT: f64 = 16.0;
-/// In mean requests, for the pessimistic: two a core of four.
+/// Mean requests under the pessimistic outlook: two for each core of four.
 const FEW: f64 = 8.0;
-/// In mean requests: with fewer, a core runs dry between two arrivals however little time there is.
+/// Mean requests. With fewer, a core runs dry between two arrivals, however short the deadlines.
 const LEAST: f64 = 4.0;
-/// Of what is tolerable, what may be left of work that is done: the queue is full for some time, to those as well who ask for little.
+/// The largest backlog without work in progress, in limits of the level. The queue then stays full
+/// for some time, also for a customer that asks for little.
 const OUTLIVES: f64 = 4.0;
-/// Seconds that a request has at most, as far as this looks; one without a deadline has so many.
+/// The longest time to a deadline that counts, in seconds. Requests without a deadline count with
+/// it.
 const LONGEST: f64 = 10.0;
-/// The offered load, in capacities, at which overload is certain.
+/// The offered load, in capacities, from which overload is certain.
 const CERTAIN: f64 = 1.25;
-/// Of what is offered: the load is known to some per cent after a few hundred requests.
+/// Half-life of the offered load: it is known to some per cent after a few hundred requests.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 
-/// Work of one level and all above it.
+/// Work of one level and of all levels above it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
-    /// CPU-seconds.
+    /// CPU-seconds of admitted work that is not done.
     backlog: f64,
     /// CPU-seconds that requests in progress have left.
     in_progress: f64,
-    /// CPU-seconds, decayed, of all requests that came.
+    /// CPU-seconds of all requests that arrived, decayed.
     offered: f64,
 }
 
-/// Work by how critical it is; the level of a rank holds that of all ranks up to it.
+/// Work by criticality. The level of a rank holds the work of all ranks up to it.
 #[derive(Clone, Debug)]
 pub(super) struct Backlog<const N: usize> {
     levels: [Level; N],
-    /// Of requests that came, decayed: how many, their CPU-seconds, and the seconds that they had.
+    /// Requests that arrived, their CPU-seconds, and their seconds to the deadline, all decayed.
     requests: (f64, f64, f64),
     at: Timestamp,
 }
 
-/// What there is to work with.
+/// The capacity and the limits on its use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Supply {
     /// CPU-seconds a second.
     pub(super) capacity: f64,
     pub(super) target_delay: Duration,
-    /// Of the backlog that is tolerable, the part that may be.
+    /// The part of the limit that is in force.
     pub(super) room: f64,
-    /// More CPU is used than the load line allows.
+    /// Whether more CPU is used than the load line allows.
     pub(super) is_over: bool,
     pub(super) outlook: Outlook,
 }
@@ -92,7 +101,7 @@ impl<const N: usize> Backlog<N> {
         Self { levels: [Level::default(); N], requests: (0.0, 0.0, 0.0), at: now }
     }
 
-    /// Time goes by, in which work is done.
+    /// Drains the backlog for the time that has passed.
     pub(super) fn advance(&mut self, now: Timestamp, supply: &Supply) {
         if now <= self.at {
             return;
@@ -108,14 +117,14 @@ impl<const N: usize> Backlog<N> {
         self.at = now;
     }
 
-    /// A request of this rank asks for `cost` CPU-seconds, and is of use for so many seconds, if there is an end to that.
+    /// A request of this rank arrives, with a cost in CPU-seconds and the seconds to its deadline.
     pub(super) fn on_request(&mut self, rank: usize, cost: f64, time: Option<f64>) {
         self.levels[rank..].iter_mut().for_each(|level| level.offered += cost);
         let (count, costs, times) = self.requests;
         self.requests = (count + 1.0, costs + cost, times + time.unwrap_or(LONGEST).min(LONGEST));
     }
 
-    /// Work of this rank is taken on, or turns out to be so much more, or less.
+    /// Adds admitted work of this rank, or corrects its cost up or down.
     pub(super) fn add(&mut self, rank: usize, cost: f64) {
         for level in &mut self.levels[rank..] {
             level.backlog = (level.backlog + cost).max(0.0);
@@ -123,16 +132,17 @@ impl<const N: usize> Backlog<N> {
         }
     }
 
-    /// CPU-seconds were used on something that is not in progress: they delay all.
+    /// CPU-seconds were used outside the requests in progress. They delay all levels.
     pub(super) fn delay(&mut self, used: f64) {
         self.levels.iter_mut().for_each(|level| level.backlog += used);
     }
 
-    /// So much of what is in progress is done.
+    /// Requests in progress have done `used` CPU-seconds of their work.
     pub(super) fn done(&mut self, rank: usize, used: f64, supply: &Supply) {
         for rank in rank..N {
-            // Above the load line what is done early was done with CPU that is not for requests, and makes no room. But one request that was
-            // far dearer than expected is not to keep everybody out for as long as it took.
+            // Above the load line, an early end used CPU that is not for requests, and frees no
+            // headroom. But one request that cost far more than expected should not block all
+            // others for as long as it took.
             let least = if supply.is_over { OUTLIVES * self.limit(rank, supply) } else { 0.0 };
             let level = &mut self.levels[rank];
             level.in_progress = (level.in_progress - used).max(0.0);
@@ -140,13 +150,14 @@ impl<const N: usize> Backlog<N> {
         }
     }
 
-    /// So much of what was in progress is not, and was not done either: it may be, some time.
+    /// Some work in progress was abandoned and not done. The server may still do it at some time.
     pub(super) fn abandon(&mut self, rank: usize, left: f64) {
         self.levels[rank..].iter_mut().for_each(|level| level.in_progress = (level.in_progress - left).max(0.0));
     }
 
-    /// So many requests wait: each level has at least its part of them to do. Of how many levels they are is not known but by what is in progress; if
-    /// nothing is, they are of the last.
+    /// Raises the backlog for requests that are known to wait. Each level has at least its part of
+    /// their work. The requests in progress give the parts; if there are none, the work is of the
+    /// last level.
     pub(super) fn at_least(&mut self, requests: f64) {
         let waiting = requests * self.mean();
         let all = self.levels[N - 1].in_progress;
@@ -161,18 +172,18 @@ impl<const N: usize> Backlog<N> {
         self.levels.last().map_or(0.0, |level| level.backlog)
     }
 
-    /// How full a level is: 1 is as much as is tolerable.
+    /// The backlog of a level over its limit: 1 is full.
     pub(super) fn fill(&self, rank: usize, supply: &Supply) -> f64 {
         self.levels[rank].backlog / self.limit(rank, supply)
     }
 
-    /// Whether so much more is no more than is tolerable; to one who comes when there is nothing, it is.
+    /// Whether `cost` more stays within the limit. It always fits into an empty queue.
     pub(super) fn fits(&self, rank: usize, cost: f64, supply: &Supply) -> bool {
         let backlog = self.levels[rank].backlog;
         backlog <= 0.0 || backlog + cost <= self.limit(rank, supply)
     }
 
-    /// How many mean requests are as much as is tolerable, of all levels together.
+    /// The limit of all levels together, in mean requests.
     pub(super) fn tolerable(&self, supply: &Supply) -> f64 {
         self.limit(N - 1, supply) / self.mean().max(f64::MIN_POSITIVE)
     }
@@ -182,13 +193,13 @@ impl<const N: usize> Backlog<N> {
         self.requests.1 / self.requests.0.max(f64::MIN_POSITIVE)
     }
 
-    /// Seconds that the mean request has.
+    /// Seconds to the deadline of the mean request.
     fn time(&self) -> f64 {
         let (count, _, times) = self.requests;
         if count > 0.0 { times / count } else { LONGEST }
     }
 
-    /// How many CPU-seconds of backlog are tolerable.
+    /// The limit of a level, in CPU-seconds of backlog.
     pub(super) fn limit(&self, rank: usize, supply: &Supply) -> f64 {
         let level = &self.levels[rank];
         let mean = self.mean();

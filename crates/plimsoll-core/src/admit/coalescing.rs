@@ -1,59 +1,63 @@
-//! How long a thread that turns requests away sleeps before it looks for the next.
+//! Pauses of a thread that sheds requests, so that it sheds several at a time.
 //!
-//! On a core that has more to do than it can, each request that comes by itself wakes the thread that is to turn it away, from the
-//! midst of somebody's work: two switches of context, caches that are cold, a look at the sockets, all of which cost more than
-//! the answer does. Network cards have the same trouble with packets, and interrupt coalescing as the remedy: what comes within
-//! a short time is taken in together. Whoever waits for such a thread waits as much longer, in a server that is overloaded anyway.
+//! On an overloaded core, each arriving request wakes the thread that sheds it, in the middle of
+//! other work. Two context switches, cold caches and a poll of the sockets cost more than the
+//! response. Network cards have the same problem with packets, and solve it by interrupt
+//! coalescing: packets that arrive within a short time are handled together. The price is latency.
+//! Every request that waits for such a thread waits that much longer, on a server that is
+//! overloaded anyway.
 
 use core::time::Duration;
 
 use super::{Reason, Shed};
 use crate::Timestamp;
 
-/// The longest pause: little beside what a request waits on a server that is overloaded, and little to those who are turned away.
+/// The longest pause: short beside the wait of a request on an overloaded server, and short for the
+/// callers of shed requests.
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// As many requests as are to be taken in together. More would gain little more, and come as a burst.
+/// Requests to handle together. More would gain little, and arrive as a burst.
 const TOGETHER: f64 = 16.0;
 
-/// Fewer within the longest pause, and it would cost as much as it spares.
+/// With fewer requests in the longest pause, a pause costs as much as it saves.
 const LEAST_TOGETHER: f64 = 1.0;
 
-/// Over how long requests that are turned away are counted.
+/// The time over which shed requests are counted.
 const WINDOW: Duration = Duration::from_millis(20);
 
-/// Longer between two windows, and the rate of the one says nothing of the other.
+/// A window that is longer than this says nothing of the present rate.
 const STALE: Duration = Duration::from_millis(100);
 
-/// When a thread of an overloaded server pauses. Each thread has one.
+/// Decides when a thread of an overloaded server pauses. Each thread has its own.
 #[derive(Clone, Debug, Default)]
 pub struct Coalescing {
-    /// When the window began, and what was turned away in it.
+    /// The beginning of the window, and the requests shed in it.
     begun: Timestamp,
     counted: u32,
-    /// Of the window before, a second.
+    /// Requests shed per second in the last complete window.
     rate: f64,
-    /// When the first was turned away since a pause was last asked for.
+    /// The time of the first shed request since the last pause.
     first: Option<Timestamp>,
 }
 
 impl Coalescing {
-    /// The thread has turned a request away.
+    /// Counts a request that the thread has shed.
     pub fn turned_away(&mut self, now: Timestamp, shed: &Shed) {
-        // Limits of customers and deadlines are kept on idle servers, too.
+        // Quotas and deadlines shed requests on idle servers, too.
         if shed.reason == Reason::Overloaded {
             self.counted = self.counted.saturating_add(1);
             self.first.get_or_insert(now);
         }
     }
 
-    /// Whether anything was turned away since [`pause`](Self::pause) was last asked; if not, there is none now.
+    /// Whether a request was shed since the last [`pause`](Self::pause). Without one there is no
+    /// pause.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.first.is_some()
     }
 
-    /// The thread has nothing to do: how long it is to sleep before it waits for something to do.
+    /// The pause of a thread that has nothing to do, before it waits for events.
     pub fn pause(&mut self, now: Timestamp) -> Duration {
         let window = now.since(self.begun);
         if window >= WINDOW {
@@ -65,7 +69,7 @@ impl Coalescing {
         if self.rate * LONGEST.as_secs_f64() < LEAST_TOGETHER {
             return Duration::ZERO;
         }
-        // While it was at work, others have come already.
+        // Others have already arrived while the thread worked.
         LONGEST.min(Duration::from_secs_f64(TOGETHER / self.rate)).saturating_sub(now.since(first))
     }
 }
@@ -77,8 +81,8 @@ mod tests {
 
     const OVERLOADED: Shed = Shed { reason: Reason::Overloaded, retry: Retry::Elsewhere };
 
-    /// A thread that turns `rate` requests a second away for the same reason, and sleeps as it is told; from `start` for 200 ms.
-    /// The last pause, and the greatest number that came together.
+    /// Runs a thread that sheds `rate` requests a second and sleeps as told, from `start` for 200
+    /// ms. Returns the last pause, and the largest number of requests that arrived together.
     fn last_pause(coalescing: &mut Coalescing, start: u64, rate: u64, shed: &Shed) -> (Duration, u64) {
         let (mut pause, mut most) = (Duration::ZERO, 0);
         let mut now = Timestamp::from_nanos(start);
@@ -91,7 +95,7 @@ mod tests {
             }
             arrived = due;
             pause = coalescing.pause(now);
-            // Awake for so long with what came together.
+            // The thread is awake for one gap between requests, to handle the arrived ones.
             now = now + pause.max(Duration::from_nanos(1_000_000_000 / rate)) + Duration::from_micros(1);
         }
         (pause, most)

@@ -1,19 +1,21 @@
-//! A server's gate: what it takes on, with all that this takes.
+//! The gate of a server: admission with all measurements that it needs.
 //!
-//! [`Limits`] and [`Ranked`] decide from the cost that is expected of a request, [`Costs`] remembers what requests did cost,
-//! [`Overhead`] what each costs the server beside its own code, and [`Smoothed`] what the signals say of the whole. This puts them
-//! together, so that no shell has to.
+//! [`Limits`] and [`Ranked`] decide from the expected cost of a request. [`Costs`] remembers the
+//! costs of earlier requests, [`Overhead`] the cost of each beside its own code, and [`Smoothed`]
+//! the signals of the whole server. The gate combines them, so that no shell has to.
 //!
 //! ```text
-//!             ask ──▶ Costs + Overhead ──▶ Limits::ask ──▶ Ranked::admit ──▶ taken on, or turned away
+//!             ask ──▶ Costs + Overhead ──▶ Limits::ask ──▶ Ranked::admit ──▶ admitted, or shed
 //!                       ▲                    ▲               ▲  ▲
-//!   ended: what it used ┴────── finish ──────┴───────────────┘  │
+//!   ended: CPU used ────┴────── finish ──────┴───────────────┘  │
 //!   seen: process's CPU ──▶ Overhead, Smoothed ─────────────────┘
 //! ```
 //!
-//! Limits come first: what a customer asks for beyond its own is no part of the load by which the others' is judged.
+//! Limits come first: a customer's demand beyond its limit is not part of the load by which the
+//! demand of the others is judged.
 //!
-//! Where nobody measures what a request uses, as in front of another process, [`Fitted`] finds it from the CPU of the whole.
+//! If nobody measures the CPU of a request, as in front of another process, [`Fitted`] estimates it
+//! from the CPU of the whole process.
 
 use core::time::Duration;
 
@@ -24,51 +26,54 @@ use crate::meter::{Costs, Fitted, Kind, Overhead, Used};
 use crate::signal::{Gauges, Loads, Signal, Signals, Smoothed};
 use crate::{Criticality, Timestamp};
 
-/// In CPU-seconds: eleven days, which no request uses; in milliseconds, of which some servers speak, still a quarter of an hour. What is
-/// said may be any number, and no mean comes back from the infinite sum of the largest.
+/// The largest cost that is believed, in CPU-seconds: eleven days, which no request uses. Some
+/// servers report milliseconds; then it is still a quarter of an hour. A report may be any number,
+/// and no mean recovers from an infinite sum.
 const MOST_SAID: f64 = 1e6;
-/// CPU that a process may have been given ahead of time: the quota of a control group is for 100 ms, of which a request may have found
-/// two.
+/// CPU that a process may have got ahead of time. The quota of a control group is for 100 ms, and a
+/// request may have found two of them.
 const AHEAD: Duration = Duration::from_millis(200);
 
-/// What is known of a request at the gate.
+/// A request at the gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrival {
-    /// How bad it is to lose it.
+    /// How bad it is to lose the request.
     pub criticality: Criticality,
-    /// What its cost is remembered by; the customer is whose share it takes from, too.
+    /// The key of its cost. The customer is also the one that the request counts for in fairness
+    /// and limits.
     pub kind: Kind,
-    /// What its customer may use.
+    /// The limits of its customer.
     pub quota: Quota,
-    /// After this time its answer is of no use.
+    /// The time until its answer is useless.
     pub timeout: Option<Duration>,
-    /// Requests of one cohort are taken on or turned away together: [`cohort`](super::cohort()); `None`: each by itself.
+    /// Requests of one cohort are admitted or shed together: [`cohort`](super::cohort()). `None`:
+    /// the request is on its own.
     pub cohort: Option<u64>,
-    /// Whether it was turned away or failed before, here or elsewhere.
+    /// Whether the request was shed or failed before, here or elsewhere.
     pub is_retry: bool,
 }
 
-/// A request that was let in.
+/// An admitted request.
 #[derive(Debug, PartialEq)]
 #[must_use]
 pub struct Entry {
     kind: Kind,
     begun: Timestamp,
     expected: f64,
-    /// None for one that would have been turned away, if this were not a dry run.
+    /// `None` for a request that only a dry run admitted.
     admission: Option<Admission>,
-    /// None also for one whose customer has no hard limit.
+    /// `None` for such a request, and for one of a customer without a hard limit.
     charge: Option<Charge>,
 }
 
 impl Entry {
-    /// What it is expected to use itself, in CPU-seconds.
+    /// The expected cost of its own code, in CPU-seconds.
     #[must_use]
     pub fn expected(&self) -> f64 {
         self.expected
     }
 
-    /// When it has used so many CPU-seconds, and goes on, [`Gate::progress`] is to be told.
+    /// CPU-seconds of use at which [`Gate::progress`] is due, if the request goes on.
     #[must_use]
     pub fn tell_at(&self) -> f64 {
         let counted = self.admission.as_ref().map_or(self.expected, |admission| admission.counted);
@@ -76,7 +81,7 @@ impl Entry {
     }
 }
 
-/// What can be seen of the server.
+/// The observable state of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
     /// CPU-seconds of the process since its start.
@@ -85,21 +90,22 @@ pub struct Seen {
     pub charged: f64,
     /// Requests that run or could run now.
     pub runnable: f64,
-    /// Of these, those that are known to be whole requests which wait for a CPU or have one; zero where nothing is known.
+    /// Those of them that are known to be whole requests with a CPU or waiting for one; zero if
+    /// unknown.
     pub queued: f64,
 }
 
-/// What is done about too much load.
+/// The reaction to overload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The least important requests are turned away.
+    /// Shed the least important requests.
     #[default]
     Protect,
-    /// It is said what would be turned away, and nothing is.
+    /// Report the requests that would be shed, and admit them.
     DryRun,
 }
 
-/// A server's gate.
+/// The gate of a server.
 #[derive(Clone, Debug)]
 pub struct Gate {
     mode: Mode,
@@ -112,15 +118,15 @@ pub struct Gate {
     smoothed: Smoothed,
     /// CPUs that the server may use.
     cpus: f64,
-    /// At the last look.
+    /// The gauges of the last sample.
     gauges: Gauges,
-    /// The one of them that left less room last.
+    /// The highest gauge when one was last above its line.
     scarce: Signal,
     requests: u64,
 }
 
 impl Gate {
-    /// The gate of a server that has used so much already.
+    /// The gate of a server that has already used this much.
     #[must_use]
     pub fn new(now: Timestamp, config: RankedConfig, mode: Mode, seen: Seen) -> Self {
         Self {
@@ -139,7 +145,8 @@ impl Gate {
         }
     }
 
-    /// Whether a request is taken on, and what is said of it; in a dry run it may be both let in and spoken of as turned away.
+    /// Decides on a request. A dry run may return both an entry and the reason for which it would
+    /// be shed.
     pub fn ask(&mut self, now: Timestamp, arrival: &Arrival, rng: &mut impl Rng) -> (Option<Entry>, Option<Shed>) {
         let &Arrival { criticality, kind, quota, timeout, cohort, is_retry } = arrival;
         self.requests += 1;
@@ -178,7 +185,7 @@ impl Gate {
         }
     }
 
-    /// What a request of this kind is expected to cost the server, with what is spent beside its own code, in CPU-seconds.
+    /// The expected cost of a request of this kind, with overhead, in CPU-seconds.
     #[must_use]
     pub fn expected(&self, kind: Kind) -> f64 {
         self.costs.expected(kind) + self.overhead.per_request()
@@ -190,7 +197,7 @@ impl Gate {
         self.limits.standing(now, customer, quota)
     }
 
-    /// A request that goes on has used so many CPU-seconds so far: see [`Ranked::progress`] and
+    /// A running request has used this many CPU-seconds so far: see [`Ranked::progress`] and
     /// [`Limits::progress`].
     pub fn progress(&mut self, now: Timestamp, entry: &mut Entry, used: f64) {
         entry.expected = entry.expected.max(2.0 * used);
@@ -202,21 +209,23 @@ impl Gate {
         }
     }
 
-    /// A request has ended, and used so many CPU-seconds.
+    /// A request has ended with a measured use, in CPU-seconds.
     pub fn ended(&mut self, now: Timestamp, entry: Entry, used: f64) {
         self.costs.observe(entry.kind, used);
         self.over(now, entry, used);
     }
 
-    /// A request has ended of which nobody knows what it used: what it is expected to, until more is known of all that ended with it.
+    /// A request has ended without a measurement. It counts with its expected cost, until more is
+    /// known of all requests that ended with it.
     pub fn ended_unmeasured(&mut self, now: Timestamp, entry: Entry) {
         let expected = self.costs.expected(entry.kind);
         self.fitted.ended(entry.kind, expected);
         self.over(now, entry, expected);
     }
 
-    /// A request has ended of which nobody but the server knows what it used, and it says so many CPU-seconds. More
-    /// than any can have used counts as not said, and it is counted with no more than all CPUs can have done meanwhile.
+    /// A request has ended, and the server reports its use in CPU-seconds. A report above any
+    /// plausible cost counts as none. A request counts with no more than all CPUs can have done in
+    /// its time.
     pub fn ended_saying(&mut self, now: Timestamp, entry: Entry, used: f64) {
         if !(0.0..=MOST_SAID).contains(&used) {
             return self.ended_unmeasured(now, entry);
@@ -227,7 +236,7 @@ impl Gate {
         self.over(now, entry, counted.min(most));
     }
 
-    /// A request was given up before there was an answer, and nobody but the server knows whether it goes on with it.
+    /// A request was abandoned before its answer, and only the server knows whether it continues.
     pub fn ended_unheard(&mut self, now: Timestamp, entry: Entry) {
         let expected = self.costs.expected(entry.kind);
         self.fitted.ended(entry.kind, expected);
@@ -239,17 +248,18 @@ impl Gate {
         }
     }
 
-    /// A request that was let in is over without having reached the server: it used nothing there, and nothing is learned of its kind.
+    /// An admitted request has ended without reaching the server. It used nothing there, and says
+    /// nothing of the costs of its kind.
     pub fn ended_unsent(&mut self, now: Timestamp, entry: Entry) {
         self.give_back(now, entry, 0.0);
     }
 
-    /// A request that was let in is over, and counts as having used so many CPU-seconds itself.
+    /// Ends an admitted request that used this many CPU-seconds in its own code.
     fn over(&mut self, now: Timestamp, entry: Entry, used: f64) {
         self.give_back(now, entry, used + self.overhead.per_request());
     }
 
-    /// A request that was let in is over, and counts as having had so many CPU-seconds used in all.
+    /// Ends an admitted request that counts with this many CPU-seconds in all.
     fn give_back(&mut self, now: Timestamp, entry: Entry, used: f64) {
         if let Some(admission) = entry.admission {
             self.ranked.finish(now, admission, used);
@@ -259,13 +269,13 @@ impl Gate {
         }
     }
 
-    /// So many CPU-seconds went to what no request in progress is to be charged with.
+    /// CPU-seconds were used that no request in progress is charged with.
     pub fn used_late(&mut self, now: Timestamp, used: f64) {
         self.ranked.overhead(now, used);
     }
 
-    /// What can be seen of the server now, each 10 ms or rarer. `gauges` are what is known of it beside CPU; they may be as old as they
-    /// are apart.
+    /// Takes a sample of the server, every 10 ms or less often. `gauges` are the loads beside CPU;
+    /// they may be as old as the time between their own samples.
     pub fn see(&mut self, now: Timestamp, seen: Seen, gauges: &Gauges) {
         self.overhead.sample(used(now, seen, self.requests));
         self.fitted.sample(now, seen.cpu, &mut self.costs);
@@ -280,19 +290,21 @@ impl Gate {
                 self.ranked.on_queued(now, seen.queued);
                 self.ranked.on_signals(now, signals, gauge);
             }
-            // What is above the line stays there: it would be taken for a lack of CPU, and its queue have the others counted as turned away.
+            // The dry run does not act on the load: its excess requests are still in the queue.
+            // They would look like a lack of CPU, and other requests would be counted as shed.
             Mode::DryRun => {
                 self.ranked.measure(now, signals);
             }
         }
     }
 
-    /// The process could not be seen until now, and has used so much: what ended meanwhile says nothing of costs.
+    /// The process is visible again, and has used this much CPU. Requests that ended in between say
+    /// nothing of costs.
     pub fn see_again(&mut self, now: Timestamp, seen: Seen) {
         self.fitted.restart(now, seen.cpu);
     }
 
-    /// The process may use as many CPUs as this says from now on; no other setting of it is looked at.
+    /// Changes the CPUs that the process may use. No other setting of `config` has an effect.
     pub fn resize(&mut self, now: Timestamp, config: RankedConfig) {
         self.cpus = config.capacity();
         self.overhead.resize(self.cpus);
@@ -306,13 +318,13 @@ impl Gate {
         self.cpus
     }
 
-    /// What the signals were at the last look.
+    /// The signals of the last sample.
     #[must_use]
     pub fn signals(&self) -> Signals {
         self.smoothed.last()
     }
 
-    /// How loaded the server is by each signal, and which one has requests turned away.
+    /// The load of the server by each signal, and the signal that causes shedding.
     #[must_use]
     pub fn loads(&self, now: Timestamp) -> Loads {
         let [cpu, queue] = self.ranked.loads();
@@ -323,7 +335,7 @@ impl Gate {
         }
     }
 
-    /// How near requests of this criticality are to being turned away.
+    /// How close the gate is to shedding requests of this criticality.
     #[must_use]
     pub fn pressure(&self, criticality: Criticality) -> Pressure {
         self.ranked.pressure(criticality)
@@ -355,21 +367,22 @@ mod tests {
         is_retry: false,
     };
 
-    /// Who knows what a request used.
+    /// The source of a request's CPU use.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Measured {
         Itself,
         Nobody,
     }
 
-    /// One core; 2,000 requests a second for ten seconds, each of which uses a millisecond itself and a quarter of one beside, also when
-    /// it is turned away. Returns how many were taken on and turned away in the last second.
+    /// Runs one core for ten seconds with 2,000 requests a second. Each uses 1 ms in its own code
+    /// and 0.25 ms of overhead, which shed requests use, too. Returns the requests admitted and
+    /// shed in the last second.
     fn overload(mode: Mode, measured: Measured) -> (u64, u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let mut gate = Gate::new(Timestamp::ZERO, RankedConfig::new(1.0).expect("a core"), mode, Seen::default());
         let mut seen = Seen::default();
         let mut running = std::collections::VecDeque::new();
-        // CPU-seconds that the core has still to spend.
+        // CPU-seconds of work that the core still has to do.
         let mut work: f64 = 0.0;
         let (mut taken, mut shed) = (0, 0);
         for n in 0..20_000_u64 {
@@ -406,7 +419,7 @@ mod tests {
 
     #[test]
     fn what_is_used_beside_requests_leaves_less_for_them() {
-        // 2,000 quarters of a millisecond are half of the core.
+        // 2,000 times 0.25 ms are half of the core.
         let (taken, shed) = overload(Mode::Protect, Measured::Itself);
         assert!((450..=510).contains(&taken), "{taken}");
         assert_eq!(taken + shed, 2_000);
@@ -414,7 +427,8 @@ mod tests {
 
     #[test]
     fn what_is_used_by_requests_that_nobody_measures_is_laid_upon_those_taken_on() {
-        // The same half of the core goes to turning away, and all of it is taken for what the others cost.
+        // Shed requests use the same half of the core, and all of it is taken for the cost of the
+        // others.
         let (taken, shed) = overload(Mode::Protect, Measured::Nobody);
         assert!((400..=510).contains(&taken), "{taken}");
         assert_eq!(taken + shed, 2_000);
@@ -433,8 +447,9 @@ mod tests {
         }
     }
 
-    /// To one core, of which its customer may use a half, a request of 10 ms each 50 ms, of which the process says so from what
-    /// `said` makes of it. Returns how many of the last second were turned away.
+    /// Sends a request of 10 ms every 50 ms to one core, with a limit of half of it for the
+    /// customer. The process reports `said(n)`. Returns the requests shed in the last tenth of the
+    /// run.
     fn of_a_limited_customer(said: impl Fn(u64) -> f64) -> usize {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let mut gate = one_core();
@@ -468,8 +483,9 @@ mod tests {
         assert!(shed > 1_000, "{shed}");
     }
 
-    /// To one core come two requests each 10 ms, a thousand in all, which have so much time; each uses 20 µs as soon as it is let in.
-    /// Returns how many of the first half were let in, and of the second.
+    /// Sends two requests each 10 ms to one core, a thousand in all, with this timeout. Each uses
+    /// 20 µs as soon as it is admitted. Returns the requests admitted in the first half, and in the
+    /// second.
     fn in_time(gate: &mut Gate, from: Timestamp, timeout: Duration) -> [usize; 2] {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let arrival = Arrival { timeout: Some(timeout), ..ARRIVAL };
@@ -513,7 +529,8 @@ mod tests {
         let config = RankedConfig::new(1.0).expect("a core");
         let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
         let cost = gate.expected(ARRIVAL.kind);
-        // Four times what the core could do in these ten seconds; it does something of its own meanwhile, a fiftieth of the time.
+        // Four times the capacity of the core in these ten seconds. The core uses a fiftieth of the
+        // time for work of its own.
         for n in 0..40_000_u64 {
             let now = Timestamp::from_nanos(n * MS / 4);
             let (entry, shed) = gate.ask(now, &ARRIVAL, &mut rng);
@@ -532,7 +549,7 @@ mod tests {
         let config = RankedConfig::new(1.0).expect("a core");
         let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
         let mut cpu = 0.0;
-        // 200 requests a second, each of which uses 2 ms and says so, but for a few.
+        // 200 requests a second use 2 ms each and report it, except for a few.
         for n in 0..4_000_u64 {
             let now = Timestamp::from_nanos(n * 5 * MS);
             let (entry, shed) = gate.ask(now, &ARRIVAL, &mut rng);
@@ -554,8 +571,9 @@ mod tests {
         }
     }
 
-    /// A customer with a limit of a tenth of a core sends a request of a millisecond each half of one, for two seconds, to a server
-    /// of eight; returns how many were taken on and how many were said to be over.
+    /// Sends a request of 1 ms every 0.5 ms for two seconds to a server of eight cores, with a
+    /// limit of a tenth of a core. Returns the requests admitted, and the requests found above the
+    /// limit.
     fn limited(mode: Mode) -> (u64, u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let mut gate = Gate::new(Timestamp::ZERO, RankedConfig::new(8.0).expect("cores"), mode, Seen::default());
@@ -619,7 +637,8 @@ mod tests {
         assert!(taken == 4_000 && (3_798..=3_815).contains(&over), "{taken} {over}");
     }
 
-    /// What one core goes by that is asked for two millisecond requests a millisecond, for two seconds; and two seconds later.
+    /// The binding signals of one core after two seconds with two requests of 1 ms each
+    /// millisecond, and two seconds later.
     fn binding(runnable: f64, gauges: Gauges) -> [Option<Signal>; 2] {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let config = RankedConfig::new(1.0).expect("a core");
@@ -677,12 +696,12 @@ mod tests {
             let (entry, _) = gate.ask(Timestamp::from_nanos(1_000 * MS), &ARRIVAL, &mut rng);
             entry.expect("there is room").tell_at()
         };
-        // A mean of 2 ms, and a mean deviation of 1.
+        // A mean of 2 ms, and a mean deviation of 1 ms.
         assert!((counted(Outlook::Optimistic) - 0.002).abs() < 0.0002, "{}", counted(Outlook::Optimistic));
         assert!((counted(Outlook::Pessimistic) - 0.004).abs() < 0.0004, "{}", counted(Outlook::Pessimistic));
     }
 
-    /// After a hundred requests of 3 ms in a second, with 2 ms beside each.
+    /// A gate after a hundred requests of 3 ms in a second, with an overhead of 2 ms each.
     fn known() -> (Gate, Timestamp) {
         let mut gate = one_core();
         let mut rng = Pcg64Mcg::seed_from_u64(3);
@@ -720,7 +739,7 @@ mod tests {
         let mut entry = gate.ask(now, &arrival, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is room");
         gate.progress(now, &mut entry, 0.02);
         let used = |gate: &mut Gate| gate.standing(now, ARRIVAL.kind.customer, quota).expect("it has a limit").used;
-        // The window is by 0.7% longer than a second.
+        // The window is 0.7% longer than a second.
         assert_close(used(&mut gate), 0.04);
         gate.ended_unheard(now, entry);
         assert_close(used(&mut gate), 0.005);

@@ -1,32 +1,38 @@
-//! Hard limits: a customer uses no more than so much CPU, at any load and also while the server is idle otherwise.
+//! Hard limits: a customer stays within its CPU limit at any load, also on an idle server.
 //!
-//! Each customer that has one has an [`Account`] of what it used in the last second. A request is taken on while that has room for it,
-//! at the cost that is expected of it; what it turns out to cost is put right while it runs and when it ends. So over any second the
-//! limit is kept within 2%, as far as requests are small beside that; one that is not is let in as if it were, and then paid off
-//! before the next.
+//! Each customer with a hard limit has an [`Account`] of its usage in the last second. A request is
+//! admitted while its expected cost fits the account. The real cost is corrected while the request
+//! runs and when it ends. So the limit is kept within 2% over any second, if requests are small
+//! beside it. An expensive request is admitted as if it were small, and paid off before the next
+//! one.
 //!
-//! # Whom
+//! # The choice of requests
 //!
-//! Within a customer the least critical go first. The account alone takes whoever comes; so before it stands a share for each
-//! criticality, from what the customer asks for: what the limit L leaves of the higher ones is shared among the requests of
-//! this one, and nothing is left for those below.
+//! Within a customer, the least critical requests are shed first. The account alone is first come,
+//! first served. So each criticality has a share in front of it, from the load that the customer
+//! offers. The limit L, less the load of the higher criticalities, is shared among the requests of
+//! this one. Nothing is left for those below.
 //!
 //! ```text
 //! P_r = clamp((BRISK · L − MARGIN · Σ offered above r) ÷ offered_r, 0, 1)
-//! room_r = most · (1 − (RESERVE + 1 − age) · min(1, Σ offered above r ÷ L)),   age ≤ 1 s
+//! headroom_r = most · (1 − (RESERVE + 1 − age) · min(1, Σ offered above r ÷ L)),   age ≤ 1 s
 //! ```
 //!
-//! P makes the limit even, where the account alone would have a customer use a whole second's worth at once and then wait for the rest of
-//! the second. BRISK is a little above 1, so that it is the account that binds and not what is believed of the load. Of the
-//! account the less critical leave a part to the others, for what these ask for more by chance; and in the first second of a customer
-//! for what they will ask for until the end of it, since nothing leaves the account before.
+//! P spreads a customer's requests over time. The account alone would let a customer use a second's
+//! worth at once and then make it wait for the rest of the second. BRISK is a little above 1, so
+//! that the account binds and not the estimate of the load. The less critical requests leave a part
+//! of the account free, for chance in the load of the others. In the first second of a customer
+//! they also leave the part that the others will need until its end, since nothing leaves the
+//! account before.
 //!
 //! # What may go wrong
 //!
-//! Memory is bounded, as for [`Usage`](super::usage): customers without a limit take none of it, and when there are more with one than there
-//! are accounts, whoever is furthest from its limit is forgotten, and begins anew. What a request used before it was
-//! known to be dear is in no account yet: a burst of such requests is too much while it lasts, and paid off afterwards. A limit of
-//! which one request is a large part is met by chance, also by customers that ask for less on average.
+//! Memory is bounded, as for [`Usage`](super::usage). Customers without a limit take none of it.
+//! When there are more customers with a limit than accounts, the customer furthest from its limit
+//! is forgotten, and starts with an empty account. The use of a request before it is known to be
+//! expensive is in no account yet. So a burst of such requests exceeds the limit while it lasts,
+//! and is paid off afterwards. If one request is a large part of a limit, customers with a lower
+//! mean load may still reach it by chance.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -39,43 +45,47 @@ use super::{Ask, Quota, Reason, Retry, Shed};
 use crate::rng::{self, spread};
 use crate::{Criticality, Timestamp, decay};
 
-/// What is offered, over about a second and a half: as long as the account looks back, and some more.
+/// Half-life of the offered load: a mean over about a second and a half, somewhat longer than the
+/// account looks back.
 const HALF_LIFE: Duration = Duration::from_secs(1);
-/// Of the limit, what shares are cut to: what is offered is known to some per cent only, and who asks for just the limit is not to lose
-/// by that.
+/// The part of the limit that shares are cut to. The offered load is known to some per cent only,
+/// and a customer that asks for exactly its limit should not lose by that.
 const BRISK: f64 = 1.1;
-/// A load is known no better in less.
+/// The shortest time that a load estimate covers. Less says too little.
 const YOUNG: Duration = Duration::from_millis(100);
-/// Of the limit, what the less critical leave to others who ask for all of it: four deviations of a thousand requests a second.
+/// The part of the limit that less critical requests leave to others that ask for all of it: four
+/// standard deviations of a thousand requests a second.
 const RESERVE: f64 = 0.15;
-/// What is more critical counts with so much of itself, so that together with what is less it is no more than the limit: more would
-/// leave some slots of the account without anything, at the end of which it has no room for anybody a second later.
+/// The factor on the load of higher criticalities, so that together with the lower ones it is no
+/// more than the limit. An excess would leave some slots of the account empty, and at the end of an
+/// empty slot the account has no headroom a second later.
 const MARGIN: f64 = 1.1;
-/// Of a second's worth, what a request has to find room for, however dear it is: else those that are would never find any.
+/// The part of a second's limit that an expensive request needs free. More, and the most expensive
+/// ones would never be admitted.
 const SMALL: f64 = 0.02;
-/// Seconds of the limit that a request in progress is counted with ahead of what it has used, at most.
+/// The largest charge ahead of use for a request in progress, in seconds of the limit.
 const AHEAD: f64 = 0.05;
-/// Nobody is told to wait for longer, but for chance: limits change.
+/// The longest wait that is advised, in seconds, before its random factor: limits change.
 const LONGEST_WAIT: f64 = 60.0;
 const WAYS: usize = 8;
 const LEVELS: usize = Criticality::ALL.len();
 
-/// What a customer asks for.
+/// The load that a customer offers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Offered {
     /// CPU-seconds by criticality, decayed.
     levels: [f64; LEVELS],
-    /// When it began to ask, and when it asked last.
+    /// The times of the first and the last request.
     since: Timestamp,
     at: Timestamp,
 }
 
-/// What a request finds of its customer's others, in CPU-seconds a second.
+/// The offered load that a request meets, in CPU-seconds a second.
 struct Found {
     above: f64,
-    /// Of those that are as critical and came before it: one that is dear says nothing of a load.
+    /// Load of the same criticality before this request. One expensive request alone is no load.
     own: f64,
-    /// The part of a second for which the customer has been asking: 1 for all of it.
+    /// The part of a second for which the customer has been sending: 1 is all of it.
     age: f64,
 }
 
@@ -94,14 +104,15 @@ impl Offered {
         let above: f64 = self.levels[..rank].iter().sum();
         let own = self.levels[rank];
         self.levels[rank] += cost;
-        // A mean over what has been, and not over what would have been by now.
+        // The mean covers only the time since the first request, and not the full half-life.
         let known = 1.0 - decay::remaining(now.max(self.since + YOUNG), self.since, HALF_LIFE);
         let age = now.since(self.since).as_secs_f64().min(1.0);
         Found { above: decay::rate(above, HALF_LIFE) / known, own: decay::rate(own, HALF_LIFE), age }
     }
 }
 
-/// Customers whose numbers fall together; those are looked at before the rest is, which lies elsewhere in memory.
+/// Customers with the same hash. Their numbers are searched before the accounts, which lie
+/// elsewhere in memory.
 #[derive(Clone, Debug, Default)]
 struct Set {
     customers: [u64; WAYS],
@@ -113,7 +124,7 @@ impl Set {
         (0..WAYS).find(|way| self.customers[*way] == customer && self.accounts[*way].0.is_taken())
     }
 
-    /// That of the customer, or the one that it takes.
+    /// The account of the customer; a new one replaces the account with the least fill.
     fn entry(&mut self, now: Timestamp, customer: u64, limit: f64) -> &mut (Account, Offered) {
         let way = self.find(customer).unwrap_or_else(|| {
             let fill = self.accounts.each_ref().map(|(account, _)| account.fill(now));
@@ -132,7 +143,7 @@ impl Set {
 /// Keeps customers within their hard limits.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// As many sets as there will be; none while no customer with a limit has come.
+    /// All sets, allocated when the first customer with a limit arrives.
     sets: Box<[Set]>,
     customers: usize,
 }
@@ -148,7 +159,7 @@ pub struct Standing {
     pub debt: f64,
 }
 
-/// What a request in progress has been taken from its customer's limit.
+/// The charge of a request in progress to its customer's limit.
 #[derive(Debug, PartialEq)]
 #[must_use]
 pub struct Charge {
@@ -160,24 +171,25 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// When the request has used so many CPU-seconds, and goes on, [`Limits::progress`] is to be told.
+    /// CPU-seconds of use at which [`Limits::progress`] is due, if the request goes on.
     pub(super) fn taken(&self) -> f64 {
         self.taken
     }
 }
 
 impl Limits {
-    /// Customers with a hard limit that are remembered, at 220 bytes for each once the first one has come.
+    /// Default number of customers with a hard limit that are remembered. Each takes 220 bytes from
+    /// the first such customer on.
     pub const DEFAULT_CUSTOMERS: usize = 4_096;
 
-    /// Remembers about so many customers that have a hard limit.
+    /// Remembers about this many customers with a hard limit.
     #[must_use]
     pub fn new(customers: usize) -> Self {
         Self { sets: Box::default(), customers }
     }
 
-    /// Whether the request's customer is over its limit, and what is said of that. A request that is not, and is taken on, is to be
-    /// told of to [`Limits::take`].
+    /// Decides whether the request's customer is over its limit. Returns the retry advice if so. If
+    /// not, and the request is admitted, call [`Limits::take`].
     pub fn ask(&mut self, now: Timestamp, ask: &Ask, quota: Quota, rng: &mut impl Rng) -> Option<Shed> {
         let limit = quota.limit()?;
         if limit <= 0.0 {
@@ -192,12 +204,13 @@ impl Limits {
         if !is_cut && account.has_room(ask.cost.min(SMALL * limit), part) {
             return None;
         }
-        // As long as it takes to do what is asked for in a second, so that those who come again do not come at once.
+        // The time to do one second's demand, so that retries do not return all at once.
         let wait = account.debt() / limit + ((above + own) / limit).max(1.0);
         Some(over(wait.min(LONGEST_WAIT), rng))
     }
 
-    /// A request that was asked about just now is taken on; `None` if its customer has no limit.
+    /// Charges a request that was just asked about and is admitted; `None` if its customer has no
+    /// limit.
     pub fn take(&mut self, now: Timestamp, ask: &Ask, quota: Quota) -> Option<Charge> {
         let limit = quota.limit().filter(|limit| *limit > 0.0)?;
         let (account, _) = self.set(ask.customer).entry(now, ask.customer, limit);
@@ -205,8 +218,8 @@ impl Limits {
         Some(Charge { customer: ask.customer, limit, slot, taken: ask.cost })
     }
 
-    /// A request that goes on has used so many CPU-seconds so far. Once it has used what it is counted with, as much again is
-    /// expected of it.
+    /// A running request has used this many CPU-seconds so far. Once it has used its charge, as
+    /// much again is expected.
     pub fn progress(&mut self, now: Timestamp, charge: &mut Charge, used: f64) {
         if used < charge.taken {
             return;
@@ -218,7 +231,7 @@ impl Limits {
         charge.taken = taken;
     }
 
-    /// A request is over, and has used so many CPU-seconds.
+    /// A request has ended, with its use in CPU-seconds.
     pub fn finish(&mut self, now: Timestamp, charge: Charge, used: f64) {
         let Charge { slot, taken, .. } = charge;
         let more = used - taken;
@@ -245,7 +258,7 @@ impl Limits {
         Some(Standing { limit, used: account.used(), debt: account.debt() })
     }
 
-    /// The account that a request is charged to, if it has not been forgotten.
+    /// The account that a request is charged to, if it is still remembered.
     fn known(&mut self, now: Timestamp, charge: &Charge) -> Option<&mut Account> {
         let set = self.set(charge.customer);
         let way = set.find(charge.customer)?;
@@ -264,7 +277,8 @@ impl Limits {
     }
 }
 
-/// That a customer is over its limit, and is to come again after about so many seconds: half as long to half as long again.
+/// A refusal for quota, with advice to return after about `wait` seconds: half to one and a half of
+/// it.
 fn over(wait: f64, rng: &mut impl Rng) -> Shed {
     let after = Duration::from_secs_f64(wait * (0.5 + rng::unit(rng)));
     Shed { reason: Reason::Quota, retry: Retry::After(after) }
@@ -306,13 +320,13 @@ mod tests {
         }
     }
 
-    /// What became of one customer's requests.
+    /// The outcome of one customer's requests.
     #[derive(Default)]
     struct Outcome {
         /// By criticality.
         asked: [u64; LEVELS],
         taken: [u64; LEVELS],
-        /// CPU-seconds that requests used, by the millisecond in which they ended.
+        /// CPU-seconds that requests used, by the millisecond of their end.
         used: BTreeMap<u64, f64>,
     }
 
@@ -321,7 +335,7 @@ mod tests {
             1.0 - self.taken[rank] as f64 / self.asked[rank] as f64
         }
 
-        /// The most that was used in any second, from the beginning.
+        /// The largest use in any second, from the beginning.
         fn most(&self) -> f64 {
             let mut window = 0.0;
             let mut most = 0.0_f64;
@@ -338,8 +352,8 @@ mod tests {
         }
     }
 
-    /// A server that is idle otherwise. Of each criticality so many times the limit is asked for, at random instants, and each
-    /// request is done at once; what it costs varies as much as an exponential does.
+    /// Runs an otherwise idle server. `load` is the demand of each criticality, in limits. Requests
+    /// arrive at random times and run at once, with exponential costs.
     fn run(load: [f64; LEVELS]) -> Outcome {
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
         let mut limits = Limits::new(64);
@@ -395,7 +409,7 @@ mod tests {
         let found = run([0.3, 0.3, 3.0, 3.0]);
         let shed: [f64; LEVELS] = core::array::from_fn(|rank| found.shed(rank));
         assert!(shed[0] < 0.001 && shed[1] < 0.01 && shed[3] > 0.99, "{shed:?}");
-        // 0.4 of 3 are left, less what is kept free.
+        // 0.4 of 3 are left, less the reserve.
         assert!((shed[2] - 0.89).abs() < 0.02, "{shed:?}");
         assert!(found.most() <= 1.02 * LIMIT, "{}", found.most());
         assert!(found.mean() >= 0.87 * LIMIT, "{}", found.mean());
@@ -404,7 +418,8 @@ mod tests {
     #[test]
     fn what_is_asked_for_beyond_the_limit_is_spread_over_the_second() {
         let found = run([0.0, 10.0, 0.0, 0.0]);
-        // The first second's worth is there at once. After that no tenth of a second is empty for long.
+        // The first second's worth is used at once. After that no tenth of a second is empty for
+        // long.
         let tenth = |n: u64| found.used.range(n * 100..(n + 1) * 100).map(|(_, used)| used).sum::<f64>() / LIMIT;
         let tenths: Vec<f64> = (30..SECONDS * 10).map(tenth).collect();
         let most = tenths.iter().copied().fold(0.0, f64::max);
@@ -419,7 +434,7 @@ mod tests {
         let ask = ask(7, Criticality::Critical);
         assert_eq!(limits.ask(ms(0), &ask, quota(LIMIT), &mut rng), None);
         let mut charge = limits.take(ms(0), &ask, quota(LIMIT)).expect("it has a limit");
-        // It turns out to use two CPU-seconds, which are four seconds' worth.
+        // It uses two CPU-seconds in the end: four seconds of the limit.
         for used in 1..20 {
             limits.progress(ms(used * 10), &mut charge, used as f64 * 0.1);
             let shed = limits.ask(ms(used * 10), &ask, quota(LIMIT), &mut rng);
@@ -430,7 +445,7 @@ mod tests {
         let Some(Shed { reason: Reason::Quota, retry: Retry::After(wait) }) = told else { panic!("{told:?}") };
         assert!((2.0..6.5).contains(&wait.as_secs_f64()), "{wait:?}");
         let free = (200..20_000).find(|at| limits.ask(ms(*at), &ask, quota(LIMIT), &mut rng).is_none());
-        // Of the four seconds the last is in the window.
+        // The last of the four seconds fits the window.
         assert!((3_000..3_500).contains(&free.expect("some time")), "{free:?}");
     }
 
@@ -449,7 +464,7 @@ mod tests {
                 }
             }
         }
-        // Twenty that ask for 2.5 CPUs each, in ten seconds.
+        // Twenty customers ask for 2.5 CPUs each, for ten seconds.
         assert!((18.0..=22.0).contains(&taken), "{taken} of 20");
         assert_eq!(limits.sets.len(), 128);
     }
@@ -496,7 +511,7 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// CPU-seconds that are taken from the limit of customer 7.
+    /// CPU-seconds taken from the limit of customer 7.
     fn taken(limits: &mut Limits) -> f64 {
         let used = limits.standing(ms(0), 7, quota(LIMIT)).expect("it has a limit").used;
         // The window is a little longer than a second.
@@ -544,7 +559,8 @@ mod tests {
         let (account, offered) = limits.set(7).entry(ms(1_000), 7, LIMIT);
         account.take(2.0);
         let debt = account.debt();
-        // For a second it has asked for a CPU of the higher level, and for half of one of its own.
+        // For a second, the customer has asked for one CPU at the higher criticality, and for half
+        // of one at its own.
         let second = 0.5 / core::f64::consts::LN_2;
         *offered = Offered { levels: [second, second, 0.0, 0.0], since: ms(0), at: ms(1_000) };
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
@@ -564,7 +580,8 @@ mod tests {
         };
         let waits: Vec<f64> = (0..2_000).map(|_| wait(over(10.0, &mut rng))).collect();
         let (least, most) = (waits.iter().copied().fold(f64::MAX, f64::min), waits.iter().copied().fold(0.0, f64::max));
-        // The chance that none of 2,000 is within a hundredth of an end is 0.99^2000, or 2e-9, for each of them.
+        // With 2,000 draws, none is within a hundredth of one end with a chance of 0.99^2000, or
+        // 2e-9.
         assert!((5.0..5.1).contains(&least) && (14.9..15.0).contains(&most), "{least} {most}");
     }
 

@@ -1,19 +1,21 @@
-//! Admission: which requests a server takes on, and what those it turns away are told.
+//! Admission: which requests a server admits, and the advice that shed requests get.
 //!
-//! A server that takes on more than it can do does less than it could: requests wait until nobody wants their answers any more,
-//! and the work on them was for nothing (SRE ch. 21, CRE). So it turns some away while they have cost next to nothing yet, and
-//! it matters which.
+//! An overloaded server that admits everything does less than it could. Requests wait until their
+//! callers have left, and the work on them is wasted (SRE ch. 21, CRE). So a server sheds some of
+//! them while they have cost next to nothing, and the choice of them matters.
 //!
-//! - [`Gate`] is what a server asks: the first of the following, with what it has to know.
-//! - [`Observed`] is what can be told to a gate of a server that is another process.
-//! - [`Narrow`] tells when such a server can use less of its CPUs than there are.
-//! - [`Limits`] keeps each customer that has a hard limit within it, whatever the load: its [`Quota`].
-//! - [`Ranked`] gives up the least important first, knowing what requests cost.
-//! - [`Queue`] is for servers that can work on so many at a time, whatever these use: who is next.
-//! - [`cohort`](cohort()) has requests that belong together taken on or turned away together.
-//! - [`Procrustean`] gives up a share of all alike, knowing nothing of them: the simplest that works, and what the other one is
-//!   measured against.
-//! - [`Coalescing`] lets a thread that turns many away do so to several at a time.
+//! - [`Gate`] is the entry point of a server. It combines the modules below with the measurements
+//!   that they need.
+//! - [`Observed`] measures a server that is another process, for its gate.
+//! - [`Narrow`] detects that such a server can use fewer of its CPUs than there are.
+//! - [`Limits`] keeps each customer with a hard limit within it, at any load: its [`Quota`].
+//! - [`Ranked`] sheds the least important requests first. It knows the costs of requests.
+//! - [`Queue`] is for servers with a limit on requests in progress, whatever these use. It chooses
+//!   the next one.
+//! - [`cohort`](cohort()) makes requests that belong together be admitted or shed together.
+//! - [`Procrustean`] sheds the same share of all requests and knows nothing of them. It is the
+//!   simplest rule that works, and the baseline for [`Ranked`].
+//! - [`Coalescing`] lets a thread that sheds many requests shed several at a time.
 
 mod account;
 mod attempts;
@@ -47,93 +49,97 @@ pub use queue::{Entered, Gone, Queue, QueueConfig};
 pub use quota::{InvalidQuota, Quota};
 pub use ranked::{Outlook, Ranked, RankedConfig};
 
-/// What is known of a request that asks to be taken on.
+/// A request that asks for admission.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ask {
-    /// How bad it is to lose it.
+    /// How bad it is to lose the request.
     pub criticality: Criticality,
-    /// Whose it is: any number that is always the same for one customer, and seldom for two, such as a hash of the name.
+    /// The customer: any number that is always the same for one customer and seldom for two, such
+    /// as a hash of its name.
     pub customer: u64,
-    /// What its customer is entitled to, beside other customers: [`Quota::share`].
+    /// The customer's share beside other customers: [`Quota::share`].
     pub share: Weight,
-    /// What it is expected to cost, in CPU-seconds; above zero.
+    /// Expected cost, in CPU-seconds; above zero.
     pub cost: f64,
-    /// The part of that which is spent for it as for any other, and not by its own code: no reason to expect a late answer.
+    /// The part of `cost` outside the request's own code, as any request has it. It is no reason to
+    /// expect a late answer.
     pub overhead: f64,
-    /// After this its answer is of no use.
+    /// The end of the time in which an answer is useful.
     pub deadline: Option<Timestamp>,
-    /// Requests of one cohort, such as a user's session, are taken on or turned away together: [`cohort`](cohort()), or any number
-    /// that is the same for all of them and changes now and then, or the unlucky stay so. `None`: each by itself.
+    /// The cohort. Requests of one cohort, such as a user's session, are admitted or shed together:
+    /// [`cohort`](cohort()), or any number that is the same for all of them. The number must change
+    /// now and then, or an unlucky cohort stays unlucky. `None`: the request is on its own.
     pub cohort: Option<u64>,
-    /// Whether it was turned away or failed before, here or elsewhere.
+    /// Whether the request was shed or failed before, here or elsewhere.
     pub is_retry: bool,
 }
 
-/// What becomes of a request that asks.
+/// The decision on a request.
 #[derive(Debug, PartialEq)]
 #[must_use]
 pub enum Verdict {
-    /// It is taken on; once it is over, [`Ranked::finish`] is to be told.
+    /// The request is admitted. Call [`Ranked::finish`] when it ends.
     Admit(Admission),
-    /// It is turned away.
+    /// The request is shed.
     Shed(Shed),
 }
 
-/// A request that was taken on.
+/// An admitted request.
 #[derive(Debug, PartialEq)]
 #[must_use]
 pub struct Admission {
     criticality: Criticality,
-    /// CPU-seconds that it is counted with, and that it is known to have used.
+    /// CPU-seconds that the request counts for, and CPU-seconds that it is known to have used.
     counted: f64,
     used: f64,
 }
 
-/// Why a request is turned away, and what is said of trying again.
+/// The reason for shedding a request, and the retry advice to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shed {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// Whether to try again.
+    /// The retry advice.
     pub retry: Retry,
 }
 
-/// Why a request is turned away.
+/// The reason for shedding a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// There is more to do than can be done.
+    /// The server is overloaded.
     Overloaded,
-    /// Its deadline has passed, or will have before it could be answered.
+    /// The deadline of the request has passed, or would pass before its answer.
     Deadline,
-    /// Its customer has used up what it may, whatever else there is to do.
+    /// The customer has reached its hard limit, at any load of the server.
     Quota,
 }
 
-/// Whether a request that was turned away may be tried again.
+/// The advice on retrying a shed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// At another backend, at once.
+    /// Retry at another backend, at once.
     Elsewhere,
-    /// Here or elsewhere, after so long: at random for each, so that not all come at once.
+    /// Retry here or elsewhere, after this time. It is random for each request, so that they do not
+    /// all return at once.
     After(Duration),
-    /// Nowhere: others have as much to do, or nobody would want the answer.
+    /// Do not retry: the other backends are as overloaded, or nobody would use the answer.
     Never,
 }
 
-/// How near requests of some criticality are to being turned away.
+/// How close the gate is to shedding requests of one criticality.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
-    /// Not near.
+    /// Not close.
     #[default]
     None,
-    /// Some may soon be, or are: answers that cost less leave room for more.
+    /// Some requests are shed, or soon will be. Cheaper answers leave headroom for more.
     Degrade,
-    /// Most are.
+    /// Most requests are shed.
     Severe,
 }
 
 impl Pressure {
-    /// Of a queue that is full at 1, and at 0 when the first are turned away.
+    /// The pressure of a queue: `near` is 0 where shedding begins, and 1 when the queue is full.
     fn of(near: f64) -> Self {
         if near <= 0.0 {
             Self::None
@@ -146,7 +152,7 @@ impl Pressure {
 }
 
 impl Shed {
-    /// Of one whose deadline has passed, or will have.
+    /// Shed because the deadline has passed, or would pass before the answer.
     pub const DEADLINE: Self = Self { reason: Reason::Deadline, retry: Retry::Never };
 
     const fn overloaded(retry: Retry) -> Self {

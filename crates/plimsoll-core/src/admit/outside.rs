@@ -1,14 +1,16 @@
-//! What a process that can only be seen from outside has used, in the words of a gate.
+//! Observation of a process from outside: turns facts of the system into the input of a gate.
 //!
-//! The system says how much CPU its threads got, and for how long they waited for one. Two things a server knows of itself have to be
-//! guessed:
+//! The system says how much CPU the threads of the process got, and how long they waited for one. A
+//! server knows two more things of itself, which must be estimated here:
 //!
-//! - *Charged to requests*: all of its CPU. What it uses beside them cannot be told apart, and [`Fitted`](crate::meter::Fitted)
-//!   shares it out.
-//! - *Requests that run or could run*. In flight is what was sent to it and is not being answered yet, for an answer that has begun may wait
-//!   for its reader or for events; of a server that works on after the head only threads are seen. Of these some wait for a CPU, in a
-//!   queue of the process's own or of the kernel's, and others for something else: a database, a timer. The latter are as many as were
-//!   sent in the time that a request takes while none has to wait for a CPU (Little's law):
+//! - *CPU charged to requests*: all of its CPU. Its overhead cannot be told apart, and
+//!   [`Fitted`](crate::meter::Fitted) shares it out.
+//! - *Requests that run or could run*. A request is in flight from the time it is sent until the
+//!   answer begins. After that, the answer may wait for its reader or for events; a server that
+//!   works on after the head is seen by its threads only. Some requests in flight wait for a CPU,
+//!   in a queue of the process or of the kernel. Others wait for something else: a database, a
+//!   timer. The number of the latter is the number sent in the time that a request takes while none
+//!   waits for a CPU (Little's law):
 //!
 //! ```text
 //! asked for = (Δcpu + Δwaited) ÷ Δt
@@ -18,12 +20,13 @@
 //! runnable  = max(asked for, queued)
 //! ```
 //!
-//! Until the process was calm for the first time, all in flight count as queued. That may be too many, of which fewer are taken on, so that
-//! it is soon calm.
+//! Until the process is calm for the first time, all requests in flight count as queued. That may
+//! be too many. Then fewer are admitted, and the process is soon calm.
 //!
-//! Why not the requests in flight at all times: a service that waits for others has hundreds, and is not overloaded, even if its
-//! threads are busy. Why not the threads at all times: a server with one thread, or a pool of a few, has never more than these,
-//! however many requests stand in its own queue. Why not the threads' waiting for a CPU: on CPUs of its own a server with as many threads never
+//! Why not the requests in flight at all times: a service that waits for others has hundreds of
+//! them and is not overloaded, even if its threads are busy. Why not the threads at all times: a
+//! server with one thread, or a small pool, never has more than these, however long its own queue.
+//! Why not the threads' wait for a CPU: with CPUs of its own, a server with as many threads never
 //! waits.
 
 use core::time::Duration;
@@ -31,68 +34,69 @@ use core::time::Duration;
 use super::Seen;
 use crate::{Timestamp, decay};
 
-/// Of its CPUs, what a process that is full asks for at least, and one that is calm at most. Kernels write down what a thread ran at their
-/// ticks, each 4 ms or so: in a look of 20 ms a fifth may be missing.
+/// The lowest demand of a full process and the highest of a calm one, as parts of its CPUs. Kernels
+/// update the use of a thread at their ticks, each 4 ms or so. So a fifth may be missing in a
+/// sample of 20 ms.
 const FULL: f64 = 0.8;
 pub(super) const CALM: f64 = 0.75;
-/// Of the time for which a process was calm, what counts: as much as its requests may change in.
+/// Half-life of the calm time: the time in which its requests may change.
 const CALM_HALF_LIFE: Duration = Duration::from_secs(30);
-/// Of requests sent: some hundreds on a small server.
+/// Half-life of requests sent: some hundreds on a small server.
 const SENT_HALF_LIFE: Duration = Duration::from_millis(250);
-/// Requests by which it is known how long they take.
+/// Requests after which their mean time is known.
 const ENOUGH: f64 = 20.0;
 
-/// What the system says of a process; neither ever falls.
+/// Counters of the system for a process. Neither ever falls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outside {
     /// CPU-seconds that its threads got.
     pub cpu: f64,
-    /// Seconds for which its threads waited for a CPU, of all together.
+    /// Seconds for which its threads waited for a CPU, summed over them.
     pub waited: f64,
 }
 
 /// The requests that go to a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flow {
-    /// Those that were sent to it since the beginning.
+    /// Requests sent to it since the beginning.
     pub sent: u64,
-    /// Those of them that it has not begun to answer and that somebody waits for.
+    /// Requests that it has not begun to answer and that a caller waits for.
     pub in_flight: u32,
-    /// Those that were given up before it had begun, since the beginning.
+    /// Requests abandoned before their answer began, since the beginning.
     pub given_up: u64,
 }
 
-/// How long requests take that do not wait for a CPU.
+/// The time that requests take without waiting for a CPU.
 #[derive(Clone, Debug, Default)]
 struct Calm {
-    /// Seconds that requests were in flight, of all together, and how many were sent; decayed.
+    /// Seconds in flight, summed over requests, and requests sent; both decayed.
     seconds: f64,
     sent: f64,
 }
 
 impl Calm {
-    /// For so long so many were in flight, while so many were sent.
+    /// Adds a calm time span with its requests in flight and its requests sent.
     fn observe(&mut self, gone: Duration, in_flight: u32, sent: f64) {
         let left = decay::remaining(Timestamp::from_origin(gone), Timestamp::ZERO, CALM_HALF_LIFE);
         self.seconds = self.seconds * left + f64::from(in_flight) * gone.as_secs_f64();
         self.sent = self.sent * left + sent;
     }
 
-    /// Seconds; zero while that is not known.
+    /// The mean time in seconds; zero while it is unknown.
     fn mean(&self) -> f64 {
         if self.sent >= ENOUGH { self.seconds / self.sent } else { 0.0 }
     }
 }
 
-/// Turns what is seen from outside into what a gate is told.
+/// Turns counters of the system into the input of a gate.
 #[derive(Clone, Debug)]
 pub struct Observed {
     cpus: f64,
     last: Outside,
     flow: Flow,
-    /// Requests sent of late, decayed.
+    /// Requests sent, decayed.
     recent: f64,
-    /// Requests that were given up and that the process may have before it all the same.
+    /// Abandoned requests that may still be in the queue of the process.
     lingering: f64,
     calm: Calm,
     at: Timestamp,
@@ -100,26 +104,26 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Of a process that nobody has seen yet, and that may use so many CPUs.
+    /// Begins with a process that was not observed yet and may use this many CPUs.
     #[must_use]
     pub fn new(now: Timestamp, cpus: f64) -> Self {
         let (last, calm, seen) = (Outside::default(), Calm::default(), Seen::default());
         Self { cpus, last, flow: Flow::default(), recent: 0.0, lingering: 0.0, calm, at: now, seen }
     }
 
-    /// The process may use so many CPUs from now on.
+    /// Changes the CPUs that the process may use.
     pub fn resize(&mut self, cpus: f64) {
         self.cpus = cpus;
     }
 
-    /// The process is seen for the first time, or again; it may be another one, that counts anew. Nothing is known of what was used until
-    /// now.
+    /// Starts or resumes the observation of a process. It may be another process with counters of
+    /// its own. CPU used before this call is not counted.
     pub fn begin(&mut self, now: Timestamp, outside: Outside) -> Seen {
         (self.last, self.at) = (outside, now);
         self.seen
     }
 
-    /// What there is to say: to be asked every few tens of milliseconds.
+    /// Takes a sample, every few tens of milliseconds.
     pub fn sample(&mut self, now: Timestamp, outside: Outside, flow: Flow) -> Seen {
         let gone = now.since(self.at);
         if gone.is_zero() {
@@ -133,11 +137,11 @@ impl Observed {
         let answered = sent - more - given_up;
         let asked_for = (cpu + waited) / gone.as_secs_f64();
         self.recent = self.recent * decay::remaining(now, self.at, SENT_HALF_LIFE) + sent;
-        // It comes to those in their turn, as to those that are answered.
+        // Abandoned requests leave the queue in their turn, like those that are answered.
         self.lingering = (self.lingering + given_up - answered.max(0.0)).max(0.0);
         if asked_for < CALM * self.cpus {
             self.lingering = 0.0;
-            // As many came as went, if there are no more in flight than before.
+            // With as many in flight as before, as many were sent as ended.
             self.calm.observe(gone, flow.in_flight, sent - more / 2.0);
         }
         self.seen.cpu += cpu;
@@ -148,7 +152,7 @@ impl Observed {
         self.seen
     }
 
-    /// Of so many in flight, those that wait for a CPU or have one.
+    /// Requests of those in flight that have a CPU or wait for one.
     fn queued(&self, in_flight: u32) -> f64 {
         let elsewhere = self.calm.mean() * decay::rate(self.recent, SENT_HALF_LIFE);
         (f64::from(in_flight) + self.lingering - elsewhere).max(0.0)
@@ -159,7 +163,7 @@ impl Observed {
 mod tests {
     use super::*;
 
-    /// A process of one CPU that is looked at every 20 ms.
+    /// A process of one CPU, sampled every 20 ms.
     struct World {
         now: Timestamp,
         outside: Outside,
@@ -175,7 +179,7 @@ mod tests {
             Self { now: Timestamp::ZERO, outside, flow: Flow::default(), observed }
         }
 
-        /// What is said after a look in which the process used and waited for so much, with so many requests in flight and so many sent.
+        /// Samples after 20 ms of this CPU use and wait, with these requests in flight and sent.
         fn look(&mut self, cpu: f64, waited: f64, in_flight: u32, sent: u64) -> Seen {
             self.now = self.now + Duration::from_millis(20);
             self.outside.cpu += cpu;
@@ -213,7 +217,7 @@ mod tests {
     #[test]
     fn what_waits_for_something_else_is_no_queue_of_a_full_process() {
         let mut world = World::new();
-        // 200 a second, each of which takes 300 ms.
+        // 200 requests a second, of 300 ms each.
         (0..500).for_each(|_| assert_eq!(world.look(0.01, 0.0, 60, 4).queued, 0.0));
         let queued = world.look(0.02, 0.0, 60, 4).queued;
         assert!(queued < 3.0, "{queued}");
@@ -224,7 +228,7 @@ mod tests {
     #[test]
     fn how_long_requests_take_is_learned_while_they_become_more_and_fewer() {
         let mut world = World::new();
-        // A hundred at a time, each of which takes 100 ms, while the process is calm; and nothing of the times between.
+        // A hundred at a time, of 100 ms each, while the process is calm, and no load between them.
         for _ in 0..100 {
             for in_flight in [100, 100, 100, 100, 0] {
                 world.look(0.01, 0.0, in_flight, if in_flight == 100 { 25 } else { 0 });
@@ -240,13 +244,14 @@ mod tests {
         world.look(0.02, 0.0, 50, 50);
         world.flow.given_up += 50;
         assert_eq!(world.look(0.02, 0.0, 0, 0).queued, 50.0, "nobody has said that it does not go on");
-        // Ten come and are answered.
+        // Ten arrive and are answered.
         assert_eq!(world.look(0.02, 0.0, 0, 10).queued, 40.0);
         world.look(0.005, 0.0, 0, 0);
         assert_eq!(world.look(0.02, 0.0, 0, 0).queued, 0.0);
     }
 
-    /// The next sample of a process that used `cpus` CPUs for half a second, with ten requests in flight.
+    /// The next sample of a process that used `cpus` CPUs for half a second, with ten requests in
+    /// flight.
     fn look(observed: &mut Observed, cpus: f64) -> Seen {
         let now = observed.at + Duration::from_millis(500);
         let outside = Outside { cpu: observed.last.cpu + cpus / 2.0, waited: 0.0 };
@@ -279,7 +284,7 @@ mod tests {
         world.look(0.02, 0.0, 50, 50);
         world.flow.given_up += 50;
         world.look(0.02, 0.0, 0, 0);
-        // Ten come, and four of them are answered.
+        // Ten arrive, and four of them are answered.
         assert_eq!(world.look(0.02, 0.0, 6, 10).queued, 52.0);
     }
 }

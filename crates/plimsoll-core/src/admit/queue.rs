@@ -1,17 +1,21 @@
-//! A queue for servers that can work on so many requests at a time: who is next, and who waits in vain.
+//! A queue for servers with a limit on requests in progress: chooses the next request.
 //!
-//! Where what runs short is not CPU but something that requests hold one of each, such as a connection to a database, a limit
-//! on requests in progress is the right measure, and a short queue before it evens out bursts. What ruins such queues is that under
-//! overload each request waits for as long as its caller does, and is then worked on for nobody. So:
+//! If the scarce resource is not CPU but something that each request holds one of, such as a
+//! database connection, the right measure is a limit on requests in progress. A short queue in
+//! front of it evens out bursts. Under overload such a queue fails: each request waits until its
+//! caller leaves, and is then worked on for nobody. So:
 //!
-//! - The most critical are next. Among equals, the one that has waited longest, as is fair; but once the queue has not been empty for
-//!   [`QueueConfig::newest_first_after`], the newest: its caller is the one most likely to be there still (adaptive LIFO; Maurer, "Fail at
-//!   Scale", 2015). Those behind had their chance when the burst was one.
-//! - Whose deadline has passed is not worked on, and nobody waits for longer than [`QueueConfig::longest_wait`].
-//! - When the queue is full, the least critical one goes that has waited longest; a newcomer that is less critical than all does not
-//!   get in.
+//! - The most critical requests are next. Among equals, the oldest is next, as is fair. Once the
+//!   queue has not been empty for [`QueueConfig::newest_first_after`], the newest is next: its
+//!   caller is the most likely to be still there (adaptive LIFO; Maurer, "Fail at Scale", 2015).
+//!   The older ones had their chance while it was a burst.
+//! - A request whose deadline has passed is not begun, and none waits longer than
+//!   [`QueueConfig::longest_wait`].
+//! - A full queue drops its least critical request, of these the oldest. A newcomer that is less
+//!   critical than all others is shed.
 //!
-//! A decision takes as many steps as there are levels of criticality, and one for each that goes.
+//! A decision takes as many steps as there are levels of criticality, and one for each dropped
+//! request.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -19,28 +23,28 @@ use core::time::Duration;
 use super::{Retry, Shed};
 use crate::{Criticality, Timestamp};
 
-/// How many are served at a time, and how others wait.
+/// The limit on requests in progress, and the limits of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Requests in progress at a time; at least 1.
+    /// Largest number of requests in progress; at least 1.
     pub places: usize,
-    /// Requests that wait at a time.
+    /// Largest number of requests that wait.
     pub longest: usize,
-    /// Nobody waits for longer.
+    /// The longest wait of a request.
     pub longest_wait: Duration,
-    /// A queue that has not been empty for so long is no burst.
+    /// A queue that has not been empty for this long is no burst.
     pub newest_first_after: Duration,
 }
 
 impl QueueConfig {
-    /// Of a request that may take a second as a whole, a quarter.
+    /// A quarter of a request that may take a second as a whole.
     pub const DEFAULT_LONGEST_WAIT: Duration = Duration::from_millis(250);
-    /// Ten times what an even load keeps a queue for, and less than what anybody notices.
+    /// Ten times as long as an even load keeps a queue, and shorter than a user notices.
     pub const DEFAULT_NEWEST_FIRST_AFTER: Duration = Duration::from_millis(100);
-    /// For each place. With less, bursts are turned away that are over before anybody would have noticed.
+    /// Per slot. A shorter queue sheds bursts that would be over before a user notices.
     pub const DEFAULT_LONGEST_PER_PLACE: usize = 16;
 
-    /// For so many requests at a time; `None` if that is zero.
+    /// The configuration for this many requests in progress; `None` if that is zero.
     #[must_use]
     pub fn new(places: usize) -> Option<Self> {
         (places > 0).then_some(Self {
@@ -52,19 +56,19 @@ impl QueueConfig {
     }
 }
 
-/// What becomes of a request that comes.
+/// The decision on an arriving request.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Entered<T> {
-    /// There is a place for it. Once it is over, [`Queue::next`] is to be asked who has it then.
+    /// A slot is free. Call [`Queue::next`] when the request ends.
     Begins(T),
-    /// It waits, and another one may have to go for it.
+    /// The request waits. It may have displaced the request given here.
     Waits(Option<T>),
-    /// It does not get in.
+    /// The request is shed.
     Shed(T),
 }
 
-/// One that waits.
+/// A request that waits.
 #[derive(Clone, Debug)]
 struct Waiting<T> {
     since: Timestamp,
@@ -72,28 +76,28 @@ struct Waiting<T> {
     request: T,
 }
 
-/// Requests that wait for a place.
+/// Requests that wait for a slot.
 #[derive(Clone, Debug)]
 pub struct Queue<T> {
     config: QueueConfig,
     in_progress: usize,
-    /// By criticality, each in the order in which they came.
+    /// By criticality, each in the order of arrival.
     waiting: [VecDeque<Waiting<T>>; Criticality::ALL.len()],
-    /// When somebody last had not to wait, or nobody was left who did.
+    /// The last time that the queue was empty.
     empty_at: Timestamp,
 }
 
 impl<T> Queue<T> {
-    /// What those are told who do not get in, or have to go.
+    /// The answer to a request that the full queue sheds or drops.
     pub const FULL: Shed = Shed::overloaded(Retry::Elsewhere);
 
-    /// An empty one.
+    /// An empty queue.
     #[must_use]
     pub fn new(now: Timestamp, config: QueueConfig) -> Self {
         Self { config, in_progress: 0, waiting: Default::default(), empty_at: now }
     }
 
-    /// A request comes.
+    /// A request arrives.
     pub fn enter(
         &mut self,
         now: Timestamp,
@@ -112,7 +116,7 @@ impl<T> Queue<T> {
         let goes = if self.len() < self.config.longest {
             None
         } else {
-            // The ranks of the less critical are higher.
+            // Less critical requests have higher ranks.
             match (rank..self.waiting.len()).rev().find_map(|rank| self.waiting[rank].pop_front()) {
                 Some(waiting) => Some(waiting.request),
                 None => return Entered::Shed(request),
@@ -122,8 +126,9 @@ impl<T> Queue<T> {
         Entered::Waits(goes)
     }
 
-    /// A request is over: who has its place now, if anybody waits. `gives_up` is told of each that has waited too long, and says for
-    /// others whether they are still there.
+    /// Frees the slot of a request that has ended, and returns the request that gets it. `gives_up`
+    /// takes each request that has waited too long. `is_there` tells whether the caller of another
+    /// one still waits.
     pub fn next(
         &mut self,
         now: Timestamp,
@@ -153,31 +158,31 @@ impl<T> Queue<T> {
         next
     }
 
-    /// Whether it has been too long for a burst.
+    /// Whether the queue is too old for a burst.
     fn is_newest_first(&self, now: Timestamp) -> bool {
         now.since(self.empty_at) >= self.config.newest_first_after
     }
 
-    /// How many wait.
+    /// Requests that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.iter().all(VecDeque::is_empty)
     }
 
-    /// How many are in progress.
+    /// Requests in progress.
     #[must_use]
     pub fn in_progress(&self) -> usize {
         self.in_progress
     }
 }
 
-/// One that has waited in vain.
+/// A request whose wait was abandoned.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Gone<T> {
     /// Its deadline has passed.
@@ -187,7 +192,7 @@ pub enum Gone<T> {
 }
 
 impl<T> Gone<T> {
-    /// The request, and what it is told.
+    /// The request, and the answer to it.
     #[must_use]
     pub fn told(self) -> (T, Shed) {
         match self {
@@ -221,7 +226,7 @@ mod tests {
         Queue::new(ms(0), QueueConfig { longest, ..QueueConfig::new(places).expect("places") })
     }
 
-    /// Whose turn it is at `now`, and who went.
+    /// The request that gets the slot at `now`, and the requests that are dropped.
     fn next(queue: &mut Queue<u32>, now: u64) -> (Option<u32>, Vec<Gone<u32>>) {
         let mut gone = Vec::new();
         let next = queue.next(ms(now), |each| gone.push(each), |request| *request < 1_000);
@@ -258,7 +263,7 @@ mod tests {
         assert_eq!(next(&mut queue, 100).0, Some(2));
         assert_eq!(next(&mut queue, 101).0, Some(4));
         assert_eq!(next(&mut queue, 102).0, Some(3));
-        // Empty again: what comes next is a burst.
+        // Empty again: the next request begins a burst.
         assert_eq!(enter(&mut queue, 110, 5), Entered::Waits(None));
         assert_eq!(enter(&mut queue, 111, 6), Entered::Waits(None));
         assert_eq!(next(&mut queue, 150).0, Some(5));
@@ -291,12 +296,13 @@ mod tests {
         assert_eq!(Gone::WaitedTooLong(4).told(), (4, Queue::<u32>::FULL));
     }
 
-    /// Eight places, requests that hold one for 10 ms each on average, half as many again as can be served, for ten seconds; callers wait
-    /// for 300 ms. Returns what was answered in time over what could have been.
+    /// Runs eight slots for ten seconds. Requests hold one for 10 ms on average, and arrive at one
+    /// and a half times the capacity. Callers wait for 300 ms. Returns the answers in time over the
+    /// capacity.
     fn useful(config: QueueConfig, seed: u64) -> f64 {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let mut queue = Queue::new(ms(0), config);
-        // When each request in progress ends, latest last, and when it came.
+        // The end of each request in progress, latest last, and its arrival.
         let mut ends = BinaryHeap::<(Reverse<u64>, u64)>::new();
         let mut in_time = 0;
         let service = |rng: &mut Pcg64Mcg| (-(1.0 - rng::unit(rng)).ln() * 10.0 * MS as f64) as u64;
@@ -322,7 +328,7 @@ mod tests {
 
     #[test]
     fn under_overload_work_is_done_for_those_who_still_wait() {
-        // Callers say nothing of their deadlines, and the queue is longer than they have patience.
+        // Callers state no deadlines, and the queue is longer than their patience.
         let config = QueueConfig {
             longest: 1_000,
             longest_wait: Duration::from_secs(5),

@@ -1,49 +1,58 @@
-//! Gives up the least important requests first, and takes on as much of the others as there is capacity for.
+//! Ranked admission: sheds the least important requests first, and admits the others up to the
+//! capacity.
 //!
-//! # Whom
+//! # The choice of requests
 //!
-//! In this order: lower criticality first; within one, the customer first that asks for most of what it is entitled to; within one
-//! customer, at random, or by [`cohort`](super::cohort()). Each level of criticality has a fluid queue of its own work and all that is more critical
-//! ([`backlog`](super::backlog)), which is f full. While f is below a quarter, everything is taken on; then a request is with the
-//! probability
+//! Lower criticality is shed first. Within a criticality, the customer with the highest demand over
+//! its share is cut first. Within a customer, requests are shed at random, or by
+//! [`cohort`](super::cohort()). Each level of criticality has a fluid queue of its own work and all
+//! more critical work ([`backlog`](super::backlog)), with a fill of f. While f is below a quarter,
+//! every request is admitted. From there on the probability is
 //!
 //! ```text
-//! P = min(1, λ ÷ u) · clamp(4 · (1 − f'), 0, 1),    f' = f · clamp(u ÷ û, ½, 1),    dλ/dt = λ · (1 − 2f) ÷ τ
+//! P = min(1, λ ÷ u) · clamp(4 · (1 − f'), 0, 1)
+//! f' = f · clamp(u ÷ û, ½, 1),    dλ/dt = λ · (1 − 2f) ÷ τ
 //! ```
 //!
-//! where u is what its customer asks for ÷ what it is entitled to, and û the mean of u over the level's work. λ is a water level: a
-//! customer with u ≤ λ loses nothing, one above is cut down to λ (Stoica, Shenker, Zhang: "Core-stateless fair queueing", 1998).
-//! It falls while the queue is more than half full and rises while it is less, slowly, so that it does not follow chance; where
-//! nobody asks for as long as τ, it begins anew, for nobody is cut down there. What is to be met at once, the second factor meets:
-//! from three quarters on fewer are taken on, and when it is full, none; but who asks for less than the mean sees the queue less
-//! full than it is, so that chance takes the others.
+//! where u is the customer's demand over its share, and û the mean of u over the work of the level.
+//! λ is a water level: a customer with u ≤ λ loses nothing, and one above is cut to λ (Stoica,
+//! Shenker, Zhang: "Core-stateless fair queueing", 1998). λ falls while the queue is more than half
+//! full and rises while it is less, slowly, so that it does not follow chance. After a pause of τ
+//! without requests it starts again, since no request was cut meanwhile. The second factor acts at
+//! once: it admits fewer requests while f' is above three quarters, and none when f' is 1. A
+//! customer with less than the mean demand sees the queue less full than it is, so that chance hits
+//! the others.
 //!
-//! λ follows a queue of some requests and is as noisy, and it is too low by what the heavy have while the queue is less than a
-//! quarter full; both are theirs alone. A customer with u < ¾ û is measured by what the others are left of their u, P · u in the mean
-//! over some seconds, if that is higher than λ. While customers of a more critical level are cut down, less critical ones get
-//! nothing: else they would have what chance leaves.
+//! λ follows a queue of few requests and is as noisy. It is also too low by the admissions of heavy
+//! customers while the queue is less than a quarter full. Only heavy customers should bear both. So
+//! a customer with u < ¾ û gets a steadier level if that is higher than λ: the part P · u that the
+//! others keep of their demand, in the mean over some seconds. While customers of a more critical
+//! level are cut, less critical ones get nothing. Otherwise they would get the requests that chance
+//! leaves over.
 //!
-//! Why not a limit on requests in flight, found by watching latency: it cannot tell ten cheap requests from ten dear ones, needs
-//! seconds to find its place, and when it has found it does not know whom to turn away. Why not a priority queue: whoever stands in
-//! it has been read, parsed, and given memory.
+//! Why not a limit on requests in flight, tuned by latency: it cannot tell ten cheap requests from
+//! ten expensive ones, needs seconds to converge, and then does not know which requests to shed.
+//! Why not a priority queue: each request in it has already been read, parsed and given memory.
 //!
-//! # How much
+//! # The amount of work
 //!
-//! Capacity is CPU-seconds per second, known beforehand; what requests cost is measured. The signals of the server itself say where
-//! the one is wrong ([`Ranked::on_signals`]):
+//! The capacity is in CPU-seconds per second and known beforehand; the costs of requests are
+//! measured. The signals of the server correct both ([`Ranked::on_signals`]):
 //!
-//! - Requests that could run are more than are in order: there is less CPU than was said, because a neighbour takes half of a
-//!   core, or a quota was changed. Capacity is believed to be less, down to what is being used, and less than that until they are
-//!   fewer.
-//! - Something is turned away and CPU is left: more again.
-//! - More CPU is used than the load line allows: then work that is done early makes no room for more.
-//! - Something else runs short that the owner knows of: fewer requests are in progress at a time.
+//! - Runnable requests exceed the limit: there is less CPU than configured, because a neighbour
+//!   takes half of a core, or a quota was changed. The capacity estimate falls to the CPU in use,
+//!   and below that until the queue is shorter.
+//! - Requests are shed and CPU is left: the estimate rises.
+//! - More CPU is used than the load line allows: work that ends early frees no headroom.
+//! - Another resource is short, by the gauge of the owner: fewer requests are in progress at a
+//!   time.
 //!
 //! # What may go wrong
 //!
-//! Costs that are wrong by a factor for one kind of request are put right while it runs ([`Ranked::progress`]) and when it ends
-//! ([`Ranked::finish`]), so that they shift who is given up, not how much. A burst of dear requests that were expected to be cheap is
-//! taken on whole: for as long as these take, others wait.
+//! The cost of one kind of request can be wrong by a factor. It is corrected while the request runs
+//! ([`Ranked::progress`]) and when it ends ([`Ranked::finish`]). So wrong costs change which
+//! requests are shed, but not how much. A burst of expensive requests that were expected to be
+//! cheap is admitted whole, and other requests wait for as long as it takes.
 
 use core::time::Duration;
 
@@ -58,51 +67,56 @@ use crate::rng::{self, spread};
 use crate::signal::{Signal, Signals};
 use crate::{Criticality, Ratio, Timestamp, decay};
 
-/// What a server expects while it does not know: of costs, and of a load that may last or be gone at once.
+/// A server's assumption about unknown costs, and about load that may last or end at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outlook {
-    /// The mean, and that it is chance: a burst is taken on, and what is too much is met when it is there. All of the capacity is used,
-    /// and now and then more work is there than is meant to be, for some tens of milliseconds.
+    /// Assumes mean costs, and that a rise of load is chance. It admits a burst, and reacts to an
+    /// overload when it is there. All of the capacity is used. Now and then there is more work than
+    /// intended, for some tens of milliseconds.
     #[default]
     Optimistic,
-    /// The worst that is likely, and that it lasts: what a request may cost is kept free before it is taken on
-    /// ([`Costs::high`](crate::meter::Costs::high)), and there is never more than fits. Less work waits, and less is done: below
-    /// the capacity bursts are turned away that it could have done a moment later, and at it cores are idle now and then. For servers
-    /// whose latency counts for more than their CPU.
+    /// Assumes the worst likely case, and that it lasts. The likely highest cost of a request is
+    /// reserved before it is admitted ([`Costs::high`](crate::meter::Costs::high)), and work never
+    /// exceeds the headroom. Less work waits, and less is done. Below the capacity, bursts are shed
+    /// that could have been served a moment later; at the capacity, cores are idle now and then.
+    /// For servers whose latency matters more than their CPU.
     Pessimistic,
 }
 
-/// How a server is protected.
+/// The settings of ranked admission.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RankedConfig {
     capacity: f64,
-    /// The part of the capacity that requests may fill. What is left is for what a server does beside them and nobody tells
-    /// of ([`Ranked::overhead`]).
+    /// The part of the capacity that requests may fill. The rest is for work outside requests that
+    /// is not reported ([`Ranked::overhead`]).
     pub load_line: Ratio,
-    /// How long work may wait when more is offered than can be done; longer where requests are so dear that fewer than eight of them
-    /// fill this time.
+    /// The delay of work under overload. It is longer if requests are so expensive that fewer than
+    /// eight of them fill it.
     pub target_delay: Duration,
-    /// Retries among the requests that come, above which those turned away are told not to try again.
+    /// The share of retries in arriving requests above which shed requests are told not to retry.
     pub most_retries: Ratio,
-    /// Customers that are remembered, at 24 bytes for each; of more than so many, the light ones are forgotten.
+    /// Customers that are remembered, at 24 bytes for each. If there are more, light ones are
+    /// forgotten.
     pub customers: usize,
-    /// Whether it had better take on too much for a moment, or too little.
+    /// Whether to risk too much work for a moment, or too little.
     pub outlook: Outlook,
 }
 
 impl RankedConfig {
     /// Two per cent for the rest: timers, accepting connections, an allocator.
     pub const DEFAULT_LOAD_LINE: Ratio = Ratio::from_percent(98);
-    /// A fiftieth of what an interactive request may take as a whole, and more than the slices of a kernel's scheduler. It is shared
-    /// by all in progress, so that one that costs many times the mean waits that many times longer. For requests of milliseconds: where they
-    /// take microseconds, all wait for this long beside hundreds of others.
+    /// A fiftieth of an interactive request's time, and longer than the slices of a kernel's
+    /// scheduler. All requests in progress share it, so a request that costs many times the mean
+    /// waits that many times longer. It suits requests of milliseconds. With requests of
+    /// microseconds, each waits this long beside hundreds of others.
     pub const DEFAULT_TARGET_DELAY: Duration = Duration::from_millis(5);
-    /// What clients with a budget for retries keep to (SRE ch. 21).
+    /// The limit that clients with a retry budget keep (SRE ch. 21).
     pub const DEFAULT_MOST_RETRIES: Ratio = Ratio::from_percent(10);
-    /// 200 KiB; only the heavy ones matter.
+    /// 200 KiB. Only the heavy customers matter.
     pub const DEFAULT_CUSTOMERS: usize = 8_192;
 
-    /// For a server with so many CPU-seconds a second; `None` unless that is finite and above zero.
+    /// The settings for a server with this many CPU-seconds a second; `None` unless that is finite
+    /// and above zero.
     #[must_use]
     pub fn new(capacity: f64) -> Option<Self> {
         (capacity > 0.0 && capacity.is_finite()).then_some(Self {
@@ -124,54 +138,63 @@ impl RankedConfig {
 
 /// Levels of criticality.
 const LEVELS: usize = Criticality::ALL.len();
-/// How full a queue is before anything is turned away.
+/// The fill of a queue from which requests are shed.
 const SLACK: f64 = 0.25;
-/// τ: some hundreds of requests even on a small server, so that λ is no noisier than what customers ask for is known.
+/// τ, in seconds: some hundreds of requests even on a small server, so that λ is no noisier than
+/// the estimates of demand.
 const TAU: f64 = 0.5;
-/// λ, in mean u of the level's work: at the one end customers that ask for far more than most are let through, and it is soon down where
-/// it has to be; at the other next to nobody is.
+/// The range of λ, in mean u of the level's work. At the high end, customers far above the mean
+/// lose nothing, and λ is down again soon when it must fall. At the low end, next to no request is
+/// admitted.
 const LEVEL: core::ops::RangeInclusive<f64> = 1.0 / 256.0..=16.0;
-/// Of the mean of u, which changes as customers come and go.
+/// Half-life of the mean of u, which changes as customers come and go.
 const MEAN_HALF_LIFE: Duration = Duration::from_secs(2);
-/// Of what the heavy are left: long beside the noise of λ, which is that of a queue of some requests.
+/// Half-life of the steady λ: long beside the noise of λ, which is that of a queue of few requests.
 const STEADY_HALF_LIFE: Duration = Duration::from_secs(5);
-/// In û, whom the steady λ is for: those who ask for more can tell by their own noise no better where they are.
+/// The part of û below which a customer gets the steady λ. For customers with more, their own noise
+/// hides the difference.
 const LIGHT: f64 = 0.75;
-/// In λ: when it has fallen for good, the light have to follow at once so far.
+/// The highest steady λ, in λ: when λ has fallen for good, light customers must follow at once down
+/// to it.
 const MOST_STEADY: f64 = 2.0;
-/// Of what is between belief and capacity, by the signals: slower than these, which are smoothed over some tens of milliseconds.
+/// Half-life of the gap between estimated and real capacity. It is slower than the signals, which
+/// are smoothed over some tens of milliseconds.
 const CORRECTION_HALF_LIFE: Duration = Duration::from_millis(250);
-/// Of capacity or of room: something has to be taken on, or nothing would ever be learned.
+/// The least capacity and headroom that are left: without any request, nothing would ever be
+/// learned.
 const LEAST: f64 = 0.02;
-/// Of what is tolerable, the part that one request may fill beside what it has used: of one that starts thousands of small tasks
-/// nobody else is to take notice, whether it is known beforehand or not.
+/// The part of the limit that one request may fill beyond its use. A request that starts thousands
+/// of small tasks should not affect others, whether its cost is known beforehand or not.
 const ONE: f64 = SLACK;
-/// A queue that is full is in order; one that is longer than that on average is longer than it is believed to be.
+/// The load average that counts as a load of 1, over the backlog's limit. A full queue is in order;
+/// a longer one in the mean is longer than the estimate.
 const QUEUES: f64 = 1.25;
-/// Of the capacity, what may go to something else than requests before it is no longer looked at; and what may do so in one go.
+/// The largest part of the capacity that work outside requests may claim.
 const MOST_BESIDE: f64 = 0.9;
-/// Signals, by which such a flood is known as one, come some tens of times in it.
+/// The time span for which such work may claim its part at once. Within it, signals come some tens
+/// of times, and show a flood of such work.
 const BESIDE_AT_ONCE: Duration = Duration::from_millis(100);
-/// With so much of its room or capacity left, it is not the want of that by which a server turns requests away.
+/// With this part of the headroom or capacity left, a lack of it is not the cause of shedding.
 const ALL_BUT_ALL: f64 = 0.95;
-/// Who looks a second after the last request was turned away is to see why.
+/// The binding signal is visible for a second after the last shed request.
 const BINDS_FOR: Duration = Duration::from_secs(1);
-/// Of requests that would be late only by what they are expected to cost themselves, one in so many is begun although there is
-/// something else to do: little is wasted if they are late indeed, and a few are enough to learn what they cost.
+/// One in this many hopeless requests is begun although other work waits, if only its expected cost
+/// makes it late. Little is wasted if it is late, and a few are enough to learn the real cost.
 const BEGUN_LATE: usize = 16;
 
-/// The customers of one level.
+/// Demand and water level of one level's customers.
 #[derive(Clone, Copy, Debug)]
 struct Water {
-    /// CPU-seconds asked for, and the same times u, decayed.
+    /// CPU-seconds of demand, and the same times u, decayed.
     asked: (f64, f64),
     /// λ, in mean u.
     level: f64,
-    /// What the last customer that is not light was left of its u, in mean u, and the mean of that over some seconds; zero before there was one.
+    /// The part P · u of the last customer that is not light, in mean u, and its mean over some
+    /// seconds; zero before the first.
     last: f64,
     steady: f64,
     at: Timestamp,
-    /// When the last request came.
+    /// The time of the last request.
     came: Timestamp,
 }
 
@@ -180,7 +203,8 @@ impl Water {
         Self { asked: (0.0, 0.0), level: *LEVEL.end(), last: 0.0, steady: 0.0, at: now, came: now }
     }
 
-    /// Time goes by while the level is so full. Where nobody asks, nobody is cut down, whatever else fills the queue.
+    /// Moves the water level in time, with this fill of the queue. Without requests nobody is cut,
+    /// whatever else fills the queue.
     fn advance(&mut self, now: Timestamp, fill: f64) {
         if now.nanos_since(self.came) as f64 * 1e-9 >= TAU {
             *self = Self { came: self.came, ..Self::new(now) };
@@ -195,8 +219,8 @@ impl Water {
         self.at = self.at.max(now);
     }
 
-    /// A customer that asks for `u` asks for `cost` CPU-seconds more, while the level is so full. Returns the part of that which is
-    /// taken on.
+    /// A customer with a demand of `u` asks for `cost` CPU-seconds more. Returns the probability to
+    /// admit the request.
     fn on_request(&mut self, u: f64, cost: f64, fill: f64) -> f64 {
         self.came = self.at;
         self.asked = (self.asked.0 + cost, self.asked.1 + cost * u);
@@ -219,14 +243,14 @@ impl Water {
         part
     }
 
-    /// Whether customers of the level are cut down: 1 if none are, 0 if they are by a quarter or more. Nothing is left for less
-    /// critical ones then.
+    /// The part left for less critical levels: 1 if no customer of this level is cut, 0 if they are
+    /// cut by a quarter or more.
     fn leaves(&self) -> f64 {
         (4.0 * self.level - 3.0).clamp(0.0, 1.0)
     }
 }
 
-/// Gives up the least important first.
+/// Ranked admission: sheds the least important requests first.
 #[derive(Clone, Debug)]
 pub struct Ranked {
     config: RankedConfig,
@@ -234,28 +258,28 @@ pub struct Ranked {
     water: [Water; LEVELS],
     usage: Usage,
     attempts: Attempts,
-    /// What the capacity is believed to be, over that of the configuration; at most 1.
+    /// The estimated capacity over the configured one; at most 1.
     pub(super) correction: f64,
-    /// Of the backlog that is tolerable, the part that is left by what else runs short.
+    /// The part of the backlog's limit that other scarce resources leave.
     pub(super) room: f64,
-    /// CPU-seconds that may still go to something else than requests.
+    /// CPU-seconds that work outside requests may still claim.
     beside: f64,
-    /// More CPU is used than the load line allows.
+    /// Whether more CPU is used than the load line allows.
     is_over: bool,
-    /// The backlog has in it what waits.
+    /// Whether the backlog includes a count of waiting requests.
     is_counted: bool,
-    /// Something was turned away since the last signal.
+    /// Whether a request was shed since the last signal.
     pub(super) is_limiting: bool,
-    /// When something was turned away last.
+    /// The time of the last shed request for overload.
     shed_at: Option<Timestamp>,
-    /// Of as much as can be borne: CPU in use, and requests that run or could run.
+    /// CPU in use, and requests that run or could run, each over its limit.
     loads: [f64; 2],
     at: Timestamp,
     signalled: Timestamp,
 }
 
 impl Ranked {
-    /// One that begins.
+    /// Starts with an empty backlog.
     #[must_use]
     pub fn new(now: Timestamp, config: RankedConfig) -> Self {
         Self {
@@ -277,13 +301,13 @@ impl Ranked {
         }
     }
 
-    /// There are so many CPU-seconds a second from now on.
+    /// Changes the capacity. No other setting of `config` has an effect.
     pub fn resize(&mut self, now: Timestamp, config: RankedConfig) {
         self.advance(now);
         self.config.capacity = config.capacity;
     }
 
-    /// Whether a request is taken on. Health checks and the like are not to be asked about: they are always.
+    /// Decides on a request. Do not call it for health checks and the like, which are always admitted.
     pub fn admit(&mut self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> Verdict {
         self.advance(now);
         if self.has_no_hope(now, ask, rng) {
@@ -309,7 +333,7 @@ impl Ranked {
         Verdict::Shed(Shed::overloaded(self.attempts.advice()))
     }
 
-    /// A request that was taken on is over, and has used so many CPU-seconds.
+    /// An admitted request has ended, with its use in CPU-seconds.
     pub fn finish(&mut self, now: Timestamp, admission: Admission, used: f64) {
         self.advance(now);
         let rank = admission.criticality.rank();
@@ -317,19 +341,20 @@ impl Ranked {
         self.backlog.done(rank, used - admission.used, &self.supply());
     }
 
-    /// Nobody waits any more for a request that was taken on, and it is not known whether the server knows: what it is counted with is not there for
-    /// others before it would have been.
+    /// An admitted request was abandoned, and the server may not know. Its cost becomes headroom no
+    /// sooner than it would have.
     pub fn abandon(&mut self, now: Timestamp, admission: Admission) {
         self.advance(now);
         self.backlog.abandon(admission.criticality.rank(), admission.counted - admission.used);
     }
 
-    /// A request that was taken on has used so many CPU-seconds so far and goes on; to be told in the course of long ones, at least
-    /// each [`RankedConfig::target_delay`].
+    /// A running request has used this many CPU-seconds so far. Call it in the course of long
+    /// requests, at least each [`RankedConfig::target_delay`].
     ///
-    /// One that has used up what it is counted with is counted with twice that, for the dearer a request has been, the more is to be
-    /// expected of it; but never with so much more that it alone would have others turned away. Were it counted only once it is over, the dear ones would gather unseen: cheap ones are over first, and make
-    /// room for more of both.
+    /// A request that has used its count counts twice its use: the more it has cost, the more is to
+    /// be expected. But the part ahead is bounded, so that one request alone never causes shedding.
+    /// If requests were counted only at their end, expensive ones would gather unseen: cheap ones
+    /// end first, and free headroom for more of both.
     pub fn progress(&mut self, now: Timestamp, admission: &mut Admission, used: f64) {
         self.advance(now);
         let rank = admission.criticality.rank();
@@ -342,9 +367,10 @@ impl Ranked {
         admission.used = used;
     }
 
-    /// CPU-seconds went to something else than requests that were taken on: to turning others away, above all. They are not there for
-    /// requests then; but a tenth of the capacity always is, or a flood that takes all there is only to be turned away would have
-    /// everybody turned away for as long as it lasts, and where clients come again at once, for longer.
+    /// CPU-seconds were used outside admitted requests, above all to shed others. They are not
+    /// available to requests. But a tenth of the capacity always is: otherwise a flood of requests
+    /// that are only shed would have every request shed for as long as it lasts. If clients retry
+    /// at once, that would be longer.
     pub fn overhead(&mut self, now: Timestamp, used: f64) {
         self.advance(now);
         let counted = used.min(self.beside);
@@ -352,20 +378,21 @@ impl Ranked {
         self.backlog.delay(counted);
     }
 
-    /// What the server's signals say, a few times each [`RankedConfig::target_delay`] or rarer. `gauge` is a measure of the owner's own: 0
-    /// is nothing, 1 as much as the server can bear.
+    /// Takes the signals of the server, a few times each [`RankedConfig::target_delay`] or less
+    /// often. `gauge` is a load of the owner: 0 is none, 1 is the most that the server can bear.
     pub fn on_signals(&mut self, now: Timestamp, signals: Signals, gauge: f64) {
         let [used, queue] = self.measure(now, signals);
         let step = 1.0 - decay::remaining(now, self.signalled, CORRECTION_HALF_LIFE);
         self.signalled = self.signalled.max(now);
-        // Where nothing is turned away, a low load says that little was asked for, and nothing of the capacity.
+        // Without shedding, a low load says that demand is low, and nothing of the capacity.
         let is_limiting = core::mem::replace(&mut self.is_limiting, false);
         if queue > 1.0 {
             self.correction *= toward(queue, step);
         } else if is_limiting && used < 1.0 {
             self.correction *= toward(used.max(queue), step);
         }
-        // As much as is used is there; but less must be taken on until a queue that is too long has gone, unless it is counted.
+        // The CPU in use is certainly there. A queue that is too long shrinks only with a lower
+        // estimate, unless the backlog counts it.
         let excess = if self.is_counted { 1.0 } else { queue.max(1.0) };
         let least = (used.min(1.0) / excess).max(LEAST);
         self.correction = self.correction.clamp(least, 1.0);
@@ -375,22 +402,23 @@ impl Ranked {
         }
     }
 
-    /// So many requests are known to wait for a CPU or to have one: more than is counted, where the CPUs do less than they are believed to or requests
-    /// cost more. To be told before the signals.
+    /// Requests are known to have a CPU or to wait for one. The backlog may hold fewer if the CPUs
+    /// do less than estimated or requests cost more. Call it before the signals.
     pub fn on_queued(&mut self, now: Timestamp, requests: f64) {
         self.advance(now);
         self.is_counted = requests > 0.0;
         self.backlog.at_least(requests);
     }
 
-    /// How near requests of this criticality are to being turned away, for handlers that could answer at less cost.
+    /// How close requests of this criticality are to being shed, for handlers with a cheaper
+    /// answer.
     #[must_use]
     pub fn pressure(&self, criticality: Criticality) -> Pressure {
         let fill = self.backlog.fill(criticality.rank(), &self.supply());
         Pressure::of((fill - SLACK) / (1.0 - SLACK))
     }
 
-    /// Takes down the loads that the signals tell of, and concludes nothing.
+    /// Records the loads by the signals, without a reaction.
     pub(super) fn measure(&mut self, now: Timestamp, signals: Signals) -> [f64; 2] {
         self.advance(now);
         let used = signals.cpus / (self.config.capacity * self.config.load_line.as_f64());
@@ -399,12 +427,13 @@ impl Ranked {
         self.loads
     }
 
-    /// CPU in use and requests that run or could run when they were measured last, 1 is as much as can be borne.
+    /// The last measured CPU in use, and requests that run or could run; 1 is the limit of each.
     pub(super) fn loads(&self) -> [f64; 2] {
         self.loads
     }
 
-    /// What has requests turned away: `scarce` where something beside CPU leaves less room. `None` while none are.
+    /// The signal that causes shedding; `scarce` if a resource beside CPU leaves less headroom.
+    /// `None` while nothing is shed.
     pub(super) fn binding(&self, now: Timestamp, scarce: Signal) -> Option<Signal> {
         self.shed_at.filter(|shed| now.since(*shed) <= BINDS_FOR)?;
         Some(if self.room < ALL_BUT_ALL {
@@ -416,9 +445,10 @@ impl Ranked {
         })
     }
 
-    /// Whether a request would be answered too late: for certain if its time is up before it is begun; most likely if it is expected to
-    /// take longer than that leaves. The latter is no more than a guess at what it costs, or how many cores it uses, and only requests
-    /// that are taken on can put it right. So it is begun if nothing else is there to be done, and now and then in any case.
+    /// Whether a request would be answered too late. That is certain if its deadline passes before
+    /// it begins. It is likely if its expected cost exceeds the rest of its time. The latter is a
+    /// guess at its cost or at the cores that it uses, and only admitted requests correct it. So
+    /// such a request is begun if no other work waits, and otherwise now and then.
     fn has_no_hope(&self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> bool {
         let Some(deadline) = ask.deadline else { return false };
         let after = |seconds| now + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
@@ -429,12 +459,12 @@ impl Ranked {
         after(before_it + ask.cost - ask.overhead) > deadline && before_it > 0.0 && rng::below(rng, BEGUN_LATE) != 0
     }
 
-    /// The part of requests such as this one that is taken on.
+    /// The probability to admit a request like this one.
     fn share_taken(&mut self, now: Timestamp, ask: &Ask) -> f64 {
         let rank = ask.criticality.rank();
         let time = ask.deadline.map(|deadline| deadline.since(now).as_secs_f64());
         self.backlog.on_request(rank, ask.cost, time);
-        // A customer's standing in one level is none of the others' business.
+        // The demand of a customer in one level does not affect the others.
         let asks_for = self.usage.on_request(now, spread(ask.customer).wrapping_add(rank as u64), ask.cost);
         let u = asks_for / ask.share.as_f64();
         let supply = self.supply();
@@ -449,12 +479,12 @@ impl Ranked {
         left * water.on_request(u, ask.cost, fill)
     }
 
-    /// CPU-seconds that one request may be counted with beside what it has used.
+    /// CPU-seconds that one request may count for beyond its use.
     fn most_of_one(&self, rank: usize) -> f64 {
         if self.config.outlook == Outlook::Pessimistic {
             return f64::INFINITY;
         }
-        // Where less is tolerable for want of something else than CPU, one weighs what it always does.
+        // If another resource lowers the limit, one request still weighs the same.
         ONE * self.backlog.limit(rank, &Supply { room: 1.0, ..self.supply() })
     }
 
@@ -477,7 +507,7 @@ impl Ranked {
     }
 }
 
-/// By how much something changes for which this is the load: less above 1, more below it.
+/// The factor of a step toward load 1: below 1 for a load above 1, above 1 for a load below it.
 fn toward(load: f64, step: f64) -> f64 {
     1.0 + step * (1.0 - load).max(-1.0)
 }
@@ -526,7 +556,7 @@ mod tests {
         assert!((got - expected).abs() < 1e-9, "{what}: {got}, not {expected}");
     }
 
-    /// Of a level where customers ask for twice their share in the mean.
+    /// A level where customers ask for twice their share in the mean.
     fn water(level: f64, steady: f64) -> Water {
         Water { asked: (10.0, 20.0), level, last: steady, steady, ..Water::new(ms(0)) }
     }
@@ -567,7 +597,7 @@ mod tests {
     fn dear_request_is_counted_with_twice_what_it_has_used() {
         let mut ranked = ranked(1.0);
         let mut admission = admit(&mut ranked, 0.001);
-        // 48 mean requests are tolerable, and one request may fill a quarter of that.
+        // 48 mean requests are the limit, and one request may fill a quarter of it.
         for (used, counted, left) in [
             (0.000_5, 0.001, 0.000_5),
             (0.001, 0.002, 0.001),
@@ -625,7 +655,7 @@ mod tests {
         ] {
             let mut ranked = ranked(1.0);
             ranked.backlog.on_request(CRITICAL, 0.001, None);
-            // 48 mean requests are tolerable.
+            // 48 mean requests are the limit.
             ranked.backlog.add(CRITICAL, fill * 0.048);
             assert_eq!(ranked.pressure(Criticality::Critical), pressure, "{fill}");
         }
@@ -637,7 +667,7 @@ mod tests {
         let mut ranked = ranked(1.0);
         ranked.backlog.on_request(CRITICAL, 0.001, None);
         (ranked.correction, ranked.is_limiting) = (before, is_limiting);
-        // 48 requests are tolerable, and a quarter more on average.
+        // 48 requests are the limit, and a quarter more on average.
         let signals = Signals { cpus: used, load_average: queue * 60.0 };
         ranked.on_signals(Timestamp::ZERO + CORRECTION_HALF_LIFE, signals, 0.0);
         ranked.correction

@@ -26,13 +26,13 @@ fn ask() -> Ask {
     }
 }
 
-/// One request each 0.1 ms for eight seconds, each of a millisecond, on one core: ten times what can be done. Each ends when the core
-/// has come to it. Returns who was taken on in the last second.
+/// Runs one core for eight seconds with a request of 1 ms each 0.1 ms: ten times its capacity. Each
+/// request ends when the core has done it. Returns the decisions of the last second.
 fn overload(ranked: &mut Ranked, of: impl Fn(u64) -> Ask) -> Vec<(Ask, bool)> {
     overload_from(0, 7, ranked, of)
 }
 
-/// The same, from so many nanoseconds after the origin on.
+/// The same, from `start` nanoseconds after the origin on.
 fn overload_from(start: u64, seed: u64, ranked: &mut Ranked, of: impl Fn(u64) -> Ask) -> Vec<(Ask, bool)> {
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
     let mut running = VecDeque::new();
@@ -73,7 +73,7 @@ fn as_much_is_taken_on_as_can_be_done() {
     assert!((940..=1_000).contains(&per_second), "{per_second} of 1,000 a second");
 }
 
-/// What the signals say for five seconds. Something is turned away all the time.
+/// Sends the same signals for five seconds, while requests are shed all the time.
 fn tell(ranked: &mut Ranked, from: u64, cpus: f64, load_average: f64, gauge: f64) {
     for at in (from..from + 5_000).step_by(20) {
         ranked.is_limiting = true;
@@ -85,7 +85,7 @@ fn tell(ranked: &mut Ranked, from: u64, cpus: f64, load_average: f64, gauge: f64
 fn capacity_is_believed_to_be_less_while_queues_are_longer_than_they_may_be() {
     let mut ranked = one_core();
     overload(&mut ranked, |_| ask());
-    // Little is offered any more, so that 48 are in order.
+    // The offered load is low by now, so that the limit is 48 requests.
     tell(&mut ranked, 20_000, 0.98, 60.5, 0.0);
     assert!(ranked.correction > 0.98, "all of it is used: {}", ranked.correction);
     tell(&mut ranked, 30_000, 0.49, 75.0, 0.0);
@@ -108,7 +108,7 @@ fn little_work_says_nothing_of_capacity() {
 #[test]
 fn above_the_load_line_nothing_more_is_taken_on_for_being_quick() {
     let mut ranked = Ranked::new(Timestamp::ZERO, RankedConfig::new(0.5).expect("above zero"));
-    // The core is twice as fast as it may be used.
+    // The core is twice as fast as its limit.
     assert!(admitted(&overload(&mut ranked, |_| ask())) > 900, "nobody says so");
     let mut ranked = Ranked::new(Timestamp::ZERO, RankedConfig::new(0.5).expect("above zero"));
     tell(&mut ranked, 0, 0.9, 1.0, 0.0);
@@ -128,7 +128,7 @@ fn what_else_runs_short_leaves_room_for_fewer() {
     assert_eq!(ranked.room, 1.0);
 }
 
-/// Requests of 101 cohorts in turn: the part of each that is taken on.
+/// The share of admitted requests of each of 101 cohorts that send in turn.
 fn shares_of_cohorts(start: u64, seed: u64, of: impl Fn(u64) -> u64) -> Vec<f64> {
     let mut ranked = Ranked::new(Timestamp::from_nanos(start), RankedConfig::new(1.0).expect("above zero"));
     let in_turn = |n| Ask { cohort: Some(of(n * 7 % 101)), ..ask() };
@@ -140,7 +140,7 @@ fn shares_of_cohorts(start: u64, seed: u64, of: impl Fn(u64) -> u64) -> Vec<f64>
     (0..101).map(|n| share(of(n))).collect()
 }
 
-/// The number of the cohort of the `n`-th session in this hour.
+/// The cohort of the `n`-th session in this hour.
 fn session(n: u64, hour: u64) -> u64 {
     cohort(std::format!("session-{n}").as_bytes(), Duration::from_secs(hour * 3_600)).expect("not empty")
 }
@@ -156,7 +156,7 @@ fn a_cohort_is_taken_on_or_turned_away_together() {
 fn processes_that_began_at_other_times_turn_the_same_cohorts_away() {
     const HOUR: u64 = 3_600_000 * MS;
     let one = shares_of_cohorts(0, 7, |n| session(n, 494_000));
-    // Whatever the monotonic clock says: of days, and at the end of an hour.
+    // Whatever the monotonic clock says: after days, and at the end of an hour.
     for start in [HOUR - 4_000 * MS, 3 * HOUR, 77 * HOUR + 11 * MS] {
         let other = shares_of_cohorts(start, 8, |n| session(n, 494_000));
         let both = || one.iter().zip(&other);
@@ -168,7 +168,8 @@ fn processes_that_began_at_other_times_turn_the_same_cohorts_away() {
 
 #[test]
 fn a_cohort_is_the_same_everywhere_and_in_all_versions() {
-    // XXH64 as of its specification (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), with the hour as its seed.
+    // XXH64 by its specification (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), with the hour as
+    // its seed.
     assert_eq!(cohort(b"a", Duration::from_secs(3_599)), Some(0xd24e_c4f1_a98c_6e5b));
     assert_eq!(cohort(b"a", Duration::from_secs(3_600)), Some(0xdec2_bc81_c3cd_46c6));
     assert_eq!(cohort(b"", Duration::from_secs(3_600)), None, "no cohort of all that name none");
@@ -180,12 +181,13 @@ fn a_cohort_is_the_same_everywhere_and_in_all_versions() {
 fn luck_is_fair_and_lasts_for_an_hour() {
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     let mut is_lucky = |n, hour, share| luck(&Ask { cohort: Some(session(n, hour)), ..ask() }, &mut rng) < share;
-    // Of 10,000 cohorts: a standard deviation of half a per cent at most, and none of these keys is chance.
+    // Of 10,000 cohorts: the standard deviation is half a per cent at most. The keys are fixed, so
+    // no run differs from another.
     for share in [0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98] {
         let taken = (0..10_000).filter(|n| is_lucky(*n, 494_000, share)).count() as f64 / 1e4;
         assert!((taken - share).abs() < 0.02, "{taken} of {share}");
     }
-    // Of those that are out of luck in one hour as many have it in the next as of all.
+    // Half of the cohorts that are shed in one hour are admitted in the next, as of all cohorts.
     let unlucky: Vec<u64> = (0..10_000).filter(|n| !is_lucky(*n, 494_000, 0.5)).collect();
     let then = unlucky.iter().filter(|n| is_lucky(**n, 494_001, 0.5)).count() as f64 / unlucky.len() as f64;
     assert!((then - 0.5).abs() < 0.03, "{then}");
@@ -194,8 +196,9 @@ fn luck_is_fair_and_lasts_for_an_hour() {
     assert_ne!(second(10_799), second(10_800));
 }
 
-/// Of 1,600 requests like this that come to one core with so many microseconds left, how many are taken on. Each is the only one to ask
-/// while the server has so many milliseconds of work before it. Those that are not are not to be tried again.
+/// Counts the admitted ones of 1,600 requests like this one, with `left` microseconds to the
+/// deadline. Each is the only one to ask a core with `before_it` milliseconds of work. The others
+/// must not be retried.
 fn begun(like: Ask, before_it: u64, left: u64) -> usize {
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     let now = Timestamp::from_nanos(MS);
@@ -217,7 +220,7 @@ fn begun(like: Ask, before_it: u64, left: u64) -> usize {
 #[test]
 fn what_has_no_hope_is_not_begun_and_not_to_be_tried_again() {
     assert_eq!(begun(ask(), 0, 0), 0, "its time is up");
-    // Ten milliseconds of work are done after 10.2.
+    // Ten milliseconds of work are done after 10.2 ms.
     assert_eq!(begun(ask(), 10, 10_000), 0, "its time is up when what is before it is done");
     assert_eq!(begun(ask(), 10, 11_300), 1_600, "it is done in time");
     let half = Ask { overhead: 0.000_5, ..ask() };
@@ -227,7 +230,8 @@ fn what_has_no_hope_is_not_begun_and_not_to_be_tried_again() {
 #[test]
 fn what_is_late_only_by_what_it_may_cost_is_begun_if_nothing_else_is_there_and_else_now_and_then() {
     assert_eq!(begun(ask(), 0, 900), 1_600, "it may cost less, and there is nothing else to do");
-    // 100 of 1,600 in the mean, and a standard deviation of 9.7: one generator in 10,000 is beyond four of them.
+    // 100 of 1,600 in the mean, and a standard deviation of 9.7: one generator in 10,000 is beyond
+    // four of them.
     let now_and_then = begun(ask(), 10, 11_000);
     assert!((62..=138).contains(&now_and_then), "{now_and_then}");
 }
@@ -248,7 +252,7 @@ fn a_flood_that_takes_all_there_is_to_be_turned_away_does_not_keep_everybody_out
     let mut ranked = one_core();
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     let mut taken = 0;
-    // Twice as much goes to turning away as there is.
+    // Shedding uses twice the capacity.
     for n in 0..1_000_u64 {
         let now = Timestamp::from_nanos(n * MS);
         ranked.overhead(now, 0.002);
@@ -281,7 +285,8 @@ fn a_level_in_which_nobody_asks_does_not_keep_out_those_below() {
     let mut ranked = one_core();
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     let mut taken = 0;
-    // Nine tenths of what there is go to turning away; the rest is there for whoever asks, and nobody does who is more critical.
+    // Shedding uses nine tenths of the capacity. The rest is for any request, and no more critical
+    // one comes.
     for n in 0..4_000_u64 {
         let now = Timestamp::from_nanos(n * MS);
         ranked.overhead(now, 0.000_9);
@@ -313,7 +318,8 @@ fn customers_get_cpu_in_proportion_to_their_shares() {
     let customer = |n| u64::from(n % 4 != 0);
     let decided = overload(&mut one_core(), |n| Ask { customer: customer(n), share: share(customer(n)), ..ask() });
     let of = |customer| decided.iter().filter(|(ask, is_in)| *is_in && ask.customer == customer).count() as f64;
-    // About 970 are admitted, 730 and 240: a standard deviation of 0.2 in the ratio, and five of them either way.
+    // About 970 are admitted, 730 and 240: a standard deviation of 0.2 in the ratio, and five of
+    // them either way.
     let ratio = of(1) / of(0);
     assert!((2.0..4.0).contains(&ratio), "{ratio}");
 }
@@ -328,7 +334,8 @@ fn pessimistic_outlook_admits_eight_mean_requests_at_once() {
         let now = Timestamp::from_nanos(MS);
         (0..1_000).filter(|_| matches!(ranked.admit(now, &ask(), &mut rng), Verdict::Admit(_))).count()
     };
-    // 5 ms of delay would be five requests of 1 ms; at least eight are admitted, and optimistically 16 to 48.
+    // 5 ms of delay would be five requests of 1 ms; at least eight are admitted, and optimistically
+    // 16 to 48.
     assert_eq!(at_once(Outlook::Pessimistic), 8);
     assert!(at_once(Outlook::Optimistic) >= 16);
 }

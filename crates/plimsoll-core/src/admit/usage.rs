@@ -1,9 +1,10 @@
-//! How much each customer asks for: CPU-seconds a second, forgetting by half-life, in bounded memory.
+//! The demand of each customer: CPU-seconds a second, decayed, in bounded memory.
 //!
-//! A table of fixed size, in sets of eight: a customer's number names its set, and when that is full, whoever asked for least
-//! of it is forgotten. The heavy ones, which are those that matter when something has to give, stay; the light ones, of whom there
-//! may be millions, come back as if they were new, and new is what they nearly are. A look costs eight comparisons however many
-//! customers there are. Why not a hash map: it has to be swept, and grows in just the moment in which there is no time for it.
+//! A table of fixed size, in sets of eight. The number of a customer selects its set. When the set
+//! is full, the customer with the least demand in it is forgotten. The heavy customers, which
+//! matter under overload, stay. The light ones, of which there may be millions, return as new,
+//! which they nearly are. A lookup costs eight comparisons for any number of customers. Why not a
+//! hash map: it must be swept, and it grows at the very moment when there is no time for it.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -11,15 +12,15 @@ use core::time::Duration;
 use crate::rng::spread;
 use crate::{Timestamp, decay};
 
-/// A mean over about three seconds: long enough to tell customers apart who send a few requests a second, short enough that
-/// one who stops sending is no longer held back for it.
+/// A mean over about three seconds. It is long enough to tell apart customers that send a few
+/// requests a second, and short enough that a customer that stops is no longer shed for its past.
 const HALF_LIFE: Duration = Duration::from_secs(2);
 const WAYS: usize = 8;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     customer: u64,
-    /// CPU-seconds, decayed; zero for an entry that nobody has.
+    /// CPU-seconds, decayed; zero for a free entry.
     asked: f64,
     at: Timestamp,
 }
@@ -30,20 +31,20 @@ impl Entry {
     }
 }
 
-/// What customers ask for.
+/// The demand of customers.
 #[derive(Clone, Debug)]
 pub(super) struct Usage {
     sets: Box<[[Entry; WAYS]]>,
 }
 
 impl Usage {
-    /// Remembers at least so many customers, if their numbers spread evenly.
+    /// Remembers at least this many customers, if their numbers spread evenly.
     pub(super) fn new(customers: usize) -> Self {
         let sets = customers.div_ceil(WAYS).next_power_of_two();
         Self { sets: alloc::vec![[Entry::default(); WAYS]; sets].into() }
     }
 
-    /// A customer asks for `cost` CPU-seconds more. Returns what it asks for in all, in CPU-seconds a second.
+    /// Adds a request of `cost` CPU-seconds. Returns the customer's demand in CPU-seconds a second.
     pub(super) fn on_request(&mut self, now: Timestamp, customer: u64, cost: f64) -> f64 {
         let entry = self.entry(now, customer);
         if entry.customer != customer {
@@ -54,7 +55,7 @@ impl Usage {
         decay::rate(entry.asked, HALF_LIFE)
     }
 
-    /// The customer's entry, or the one that it may have.
+    /// The customer's entry, or the one to replace.
     fn entry(&mut self, now: Timestamp, customer: u64) -> &mut Entry {
         let set = spread(customer) as usize & (self.sets.len() - 1);
         let set = &mut self.sets[set];
@@ -64,7 +65,7 @@ impl Usage {
     }
 }
 
-/// Who asked for least.
+/// The entry with the least demand.
 fn least(set: &[Entry; WAYS], now: Timestamp) -> usize {
     let asked = set.each_ref().map(|entry| entry.asked(now));
     (1..WAYS).fold(0, |least, at| if asked[at] < asked[least] { at } else { least })
@@ -97,7 +98,7 @@ mod tests {
                 rate = usage.on_request(now, at / 50 % 10, 0.001);
             }
         }
-        // Ten share a thousand requests of a millisecond a second.
+        // Ten customers share a thousand requests of 1 ms a second.
         assert!((rate - 0.1).abs() < 0.005, "{rate}");
     }
 
