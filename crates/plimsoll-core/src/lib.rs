@@ -68,7 +68,7 @@ pub use balancer::{
     BackendSnapshot, Balancer, BalancerConfig, Completion, DEFAULT_MAX_ACTIVE_REQUESTS, LocalitySnapshot, Outcome,
     Pick, WaitReason,
 };
-pub use criticality::{Criticality, Schedule};
+pub use criticality::Criticality;
 pub use event::{Event, Observe};
 pub use id::BackendId;
 pub use operation::Operation;

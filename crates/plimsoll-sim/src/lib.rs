@@ -10,6 +10,7 @@ pub mod experiment;
 pub mod findings;
 mod kernel;
 mod model;
+pub mod reference;
 pub mod report;
 pub mod run;
 pub mod scenario;

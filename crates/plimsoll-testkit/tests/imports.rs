@@ -262,7 +262,6 @@ fn the_simulator_takes_every_backend_from_the_core() {
         ("subset.on_state(", "model/client.rs"),
         ("balancer.pick(", "experiment/worked/mod.rs"),
         ("rejection_probability(", "experiment/worked/mod.rs"),
-        ("cover(", "experiment/worked/mod.rs"),
     ] {
         let calls = |line: &str| line.contains(asked);
         assert!(places(&calls).iter().any(|(at, _)| *at == file), "{file} does not ask the core by `{asked}`");

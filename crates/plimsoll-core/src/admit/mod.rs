@@ -13,8 +13,6 @@
 //! - [`Queue`] is for servers with a limit on requests in progress, whatever these use. It chooses
 //!   the next one.
 //! - [`cohort`](cohort()) makes requests that belong together be admitted or shed together.
-//! - [`Procrustean`] sheds the same share of all requests and knows nothing of them. It is the
-//!   simplest rule that works, and the baseline for [`Ranked`].
 //! - [`Coalescing`] lets a thread that sheds many requests shed several at a time.
 
 mod account;
@@ -26,7 +24,6 @@ mod gate;
 mod limits;
 mod narrow;
 mod outside;
-mod procrustean;
 mod queue;
 mod quota;
 mod ranked;
@@ -44,7 +41,6 @@ pub use gate::{Arrival, Entry, Gate, Mode, Seen};
 pub use limits::{Charge, Limits, Standing};
 pub use narrow::Narrow;
 pub use outside::{Flow, Observed, Outside};
-pub use procrustean::{Procrustean, ProcrusteanConfig};
 pub use queue::{Entered, Gone, Queue, QueueConfig};
 pub use quota::{InvalidQuota, Quota};
 pub use ranked::{Outlook, Ranked, RankedConfig};

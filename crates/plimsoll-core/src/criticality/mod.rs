@@ -3,11 +3,7 @@
 //! Four levels, of SRE ch. 21. Four and not a number: a level means something that a whole company can agree on and provision for,
 //! and two services that pass it on understand the same by it.
 
-mod schedule;
-
 use core::fmt;
-
-pub use schedule::Schedule;
 
 /// How bad it is to lose a request; greater is worse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -42,7 +42,6 @@ use core::str::FromStr;
 
 use crate::Weight;
 
-pub mod aperture;
 mod deterministic;
 pub mod ledger;
 mod members;

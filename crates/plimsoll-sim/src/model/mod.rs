@@ -3,7 +3,6 @@
 //! Nothing here decides anything: whom a client sends to, when a backend counts as ill and who belongs to a subset is
 //! asked of `plimsoll-core`.
 
-pub(crate) mod admission_control;
 pub(crate) mod antagonist;
 pub(crate) mod arrival;
 pub(crate) mod backend;

@@ -8,11 +8,11 @@ use plimsoll_config::{
     DeValue, Flaw, Reading, Spanned, Table, Value, Variants, Visitor, choice, inline, kind, quoted, span_or_off, values,
 };
 use plimsoll_core::Criticality;
-use plimsoll_core::Schedule;
 use plimsoll_core::admit::RankedConfig;
 
 use super::fleet::name_of;
 use crate::experiment::shedding::plan::{Arm, Cohorts, Plan, Shedder, Source};
+use crate::reference::schedule::Schedule;
 
 /// The settings of a plan, at the root of the file.
 #[derive(Clone, Debug, Default, PartialEq)]

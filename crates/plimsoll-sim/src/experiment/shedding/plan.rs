@@ -3,12 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_core::Schedule;
 use plimsoll_core::admit::{Outlook, Quota, RankedConfig};
 use plimsoll_core::{Criticality, Ratio, Weight};
 
 pub use crate::experiment::fleet::plan::{Abandoned, Phase};
 pub use crate::model::cost::Cost;
+use crate::reference::schedule::Schedule;
 
 /// One server, what is asked of it, and the ways to protect it that are compared.
 #[derive(Clone, Debug, PartialEq)]
@@ -193,7 +193,7 @@ impl Default for Arm {
 pub enum Shedder {
     /// Not at all.
     None,
-    /// [`Procrustean`](plimsoll_core::admit::Procrustean), by the requests in progress.
+    /// [`Procrustean`](crate::reference::procrustean::Procrustean), by the requests in progress.
     Procrustean {
         /// Up to so many nothing is turned away; at least 0.
         soft: f64,

@@ -4,11 +4,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use plimsoll_core::Criticality;
-use plimsoll_core::Schedule;
 
 use super::plan::{Abandoned, Arm, Cost, Phase, Plan, Shedder, Source};
 use super::world::World;
 use super::{Found, metric_names, run, run_arm};
+use crate::reference::schedule::Schedule;
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -16,12 +16,12 @@ mod figures;
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use plimsoll_core::pick::PolicyKind;
-use plimsoll_core::subset::aperture::{FINAGLE_MINIMUM, cover};
 use plimsoll_core::throttle::adaptive::{DEFAULT_K, rejection_probability};
 use plimsoll_core::{Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
 
 use crate::findings::Findings;
 use crate::kernel::streams::Streams;
+use crate::reference::aperture::{FINAGLE_MINIMUM, cover};
 
 /// The examples to work; each part may be left out.
 #[derive(Clone, Debug, Default, PartialEq)]

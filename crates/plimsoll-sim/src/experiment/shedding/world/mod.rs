@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{Gate, Mode, Procrustean, ProcrusteanConfig, RankedConfig, Seen};
+use plimsoll_core::admit::{Gate, Mode, RankedConfig, Seen};
 use plimsoll_core::signal::Gauges;
 use rand_pcg::Pcg64Mcg;
 
@@ -21,6 +21,7 @@ use crate::kernel::streams::Streams;
 use crate::model::arrival;
 use crate::model::cost::Sampler;
 use crate::model::processor::Processor;
+use crate::reference::procrustean::{Procrustean, ProcrusteanConfig};
 use tasks::Task;
 
 /// What runs in the processor and is no request: the turning away of one.

@@ -7,8 +7,8 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::experiment::tiers::plan::{Arm, Holding};
 use crate::kernel::streams::unit;
-use crate::model::admission_control::AdmissionControl;
 use crate::model::retries::{Next, Retrier};
+use crate::reference::admission_control::AdmissionControl;
 
 /// A client of a tier.
 pub(super) struct Caller {

@@ -9,7 +9,7 @@
 //! requests or of their costs, any number will do for load, and that is also what is wrong with it: the dearest to lose go as
 //! soon as the cheapest.
 
-use super::{Retry, Shed};
+use plimsoll_core::admit::{Reason, Retry, Shed};
 
 /// Between which limits how much is shed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +53,7 @@ impl Procrustean {
         if shed {
             self.owed -= 10;
         }
-        shed.then_some(Shed::overloaded(Retry::Elsewhere))
+        shed.then_some(Shed { reason: Reason::Overloaded, retry: Retry::Elsewhere })
     }
 }
 

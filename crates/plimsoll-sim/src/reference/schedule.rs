@@ -17,9 +17,9 @@
 //!
 //! Source: SRE ch. 21, "Criticality", of which this is the part that changes over time.
 
-use core::time::Duration;
+use std::time::Duration;
 
-use super::Criticality;
+use plimsoll_core::Criticality;
 
 /// What a request's criticality becomes as it ages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,7 @@
 //!
 //! Source: Finagle, `DeterministicAperture`, whose least aperture is [`FINAGLE_MINIMUM`].
 
-use alloc::vec::Vec;
-use core::num::NonZeroU32;
+use std::num::NonZeroU32;
 
 /// The least aperture that Finagle uses.
 pub const FINAGLE_MINIMUM: NonZeroU32 = NonZeroU32::new(12).expect("12 is not zero");
@@ -49,10 +48,6 @@ pub fn cover(index: u32, clients: NonZeroU32, backends: NonZeroU32, minimum: Non
 
 #[cfg(test)]
 mod tests {
-    extern crate std;
-    use std::vec;
-    use std::vec::Vec;
-
     use proptest::prelude::*;
 
     use super::*;
