@@ -268,6 +268,49 @@ fn the_simulator_takes_every_backend_from_the_core() {
     }
 }
 
+/// The folder of algorithms that no shell offers.
+const REFERENCE: &str = "reference/";
+/// The files that may use an algorithm of [`REFERENCE`], and the reason.
+const MAY_COMPARE: &[(&str, &str)] = &[
+    // Settings of an arm, as the plan holds them and as the file gives them.
+    ("experiment/shedding/plan.rs", "schedule::Schedule"),
+    ("scenario/shedding.rs", "schedule::Schedule"),
+    // Arms that the shipped throttle and gate are compared with.
+    ("experiment/shedding/world/mod.rs", "procrustean::"),
+    ("experiment/tiers/world/caller.rs", "admission_control::AdmissionControl"),
+    // A worked example of another system.
+    ("experiment/worked/mod.rs", "aperture::"),
+];
+
+/// An experiment that took a reference for the shipped code would plan capacity that nobody has.
+#[test]
+fn simulator_uses_references_only_where_the_table_says() {
+    let mut found = BTreeSet::new();
+    let mut defined = BTreeSet::new();
+    for (file, line) in code_of_the_simulator() {
+        match file.strip_prefix(REFERENCE) {
+            Some(name) => {
+                defined.insert(name.trim_end_matches(".rs").to_owned());
+                assert!(!line.contains("crate::"), "{file} depends on other code of the simulator: {line}");
+            }
+            None => found.extend(line.split_once("reference::").map(|(_, used)| (file.clone(), used.to_owned()))),
+        }
+    }
+    let is_used =
+        |(file, algorithm): &(&str, &str)| found.iter().any(|(at, used)| at == file && used.starts_with(algorithm));
+    let is_allowed = |(file, used): &&(String, String)| {
+        MAY_COMPARE.iter().any(|(at, algorithm)| at == file && used.starts_with(algorithm))
+    };
+    let beyond: Vec<_> = found.iter().filter(|use_of| !is_allowed(use_of)).collect();
+    assert!(beyond.is_empty(), "the core decides these, not a reference: {beyond:?}");
+    let stale: Vec<_> = MAY_COMPARE.iter().filter(|row| !is_used(row)).collect();
+    assert!(stale.is_empty(), "these are allowed and no longer there: {stale:?}");
+    defined.remove("mod");
+    let listed: BTreeSet<String> =
+        MAY_COMPARE.iter().filter_map(|(_, used)| used.split("::").next()).map(str::to_owned).collect();
+    assert_eq!(listed, defined, "an algorithm without a use, or a use without an algorithm");
+}
+
 /// No function, branch or implementation by the name of a decision.
 #[test]
 fn the_simulator_defines_nothing_that_decides() {
