@@ -1,4 +1,4 @@
-//! What a cluster's owner can set.
+//! The settings of a cluster's balancer.
 
 use core::num::NonZeroU32;
 
@@ -6,30 +6,31 @@ use crate::Ratio;
 use crate::health::{BackoffConfig, CheckConfig, OutlierConfig, Scope, SlowStartConfig};
 use crate::pick::{PolicyKind, PrequalConfig, WeightedConfig};
 
-/// Active requests of one client at one backend from which on the backend is passed over: the value of SRE ch. 20. A backend
-/// that has so many of one client's requests open is unlikely to get to another soon.
+/// Active requests of one client at one backend at which flow control skips the backend: the value
+/// of SRE ch. 20. A backend with this many open requests of one client is unlikely to serve another
+/// soon.
 pub const DEFAULT_MAX_ACTIVE_REQUESTS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 
-/// The settings of a [`Balancer`](crate::Balancer); the default is right for most.
+/// The settings of a [`Balancer`](crate::Balancer); the defaults are right for most clusters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BalancerConfig {
-    /// How to choose.
+    /// The policy that picks backends.
     pub policy: PolicyKind,
-    /// Flow control: active requests at one backend from which on it is passed over.
+    /// Flow control: active requests at one backend at which it is skipped.
     pub max_active_requests: NonZeroU32,
     /// Active health checks.
     pub checks: CheckConfig,
-    /// Passive ejection of backends that fail.
+    /// Outlier detection: ejection of backends that fail.
     pub outlier: OutlierConfig,
-    /// Share of healthy backends below which verdicts on the others are set aside.
+    /// Panic threshold: share of healthy backends below which verdicts on the others are set aside.
     pub panic_threshold: Ratio,
-    /// Growing share of a backend that just came.
+    /// Slow start: the growing share of a new backend.
     pub slow_start: SlowStartConfig,
-    /// How load reports turn into weights.
+    /// Weights from load reports.
     pub weighted: WeightedConfig,
-    /// How probe answers are kept and used.
+    /// Use of probe answers.
     pub prequal: PrequalConfig,
-    /// When to look again at a backend that refuses.
+    /// Waits between connection attempts to a refusing backend.
     pub backoff: BackoffConfig,
 }
 

@@ -1,15 +1,20 @@
-//! Localities of a cluster: in which of them a backend is chosen, and what is told of each to [`Spill`].
+//! The localities of a cluster: choice of a locality's backend, and the state of each for
+//! [`Spill`].
 //!
-//! Each locality has usable backends and a policy of its own, so that a policy goes on to see backends only that may be chosen.
-//! The rest is common to all: one table of backends, one census, one judge of health. A balancer for each locality would be the
-//! obvious way, but a backend that is given another locality by a reload would lose its state and its requests in flight
-//! there, and whoever calls would need a second kind of id. And the panic rule should look at all: where most of
-//! *one* locality is ill it is drained, and nobody need be chosen that fails its checks.
+//! Each locality has its own usable backends and its own policy, so that a policy still sees only
+//! backends that may be chosen. The rest is common to all: one table of backends, one census, one
+//! judgment of health. The obvious way, one balancer per locality, was rejected. A backend that a
+//! reload moves to another locality would lose its state and its requests in flight, and callers
+//! would need a second kind of id. Besides, the panic threshold should look at all localities: a
+//! locality with mostly unhealthy backends is drained, and no backend that fails its checks need be
+//! chosen.
 //!
-//! How full a locality is, is the mean of what its healthy backends reported in the last seconds ([`REPORTS_COUNT_FOR`]); how many are
-//! healthy is known at once, by their states. Both are looked at once a second, and when a state has changed. In the mean nobody is more than
-//! full, or twice as full as the median: else one backend that speaks of percent (85 and not 0.85) would have its whole locality
-//! taken for hopelessly overloaded.
+//! The utilization of a locality is the mean over its healthy backends' reports of the last seconds
+//! ([`REPORTS_COUNT_FOR`]). The number of healthy backends is known at once, from their states.
+//! Both are evaluated once a second, and when a state has changed. In the mean, no backend counts
+//! as more than full, or as more than twice the median if that is larger. Otherwise one backend
+//! that reports percent (85 instead of 0.85) would make its whole locality look hopelessly
+//! overloaded.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -23,29 +28,31 @@ use crate::pick::AnyPolicy;
 use crate::spill::{Locality, Route, Spill, SpillConfig, Standing};
 use crate::{BackendId, Criticality, Timestamp, median};
 
-/// Between two looks at all backends. A quarter of what rooms are smoothed over would see no more.
+/// Time between two evaluations. A quarter of the smoothing of headroom: more often would show no
+/// more.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// What a backend said longer ago says nothing of how full it is: two of the half-lives of what is sent, and a little.
+/// Age at which a load report no longer counts: a little over two half-lives of the sent rate.
 const REPORTS_COUNT_FOR: Duration = Duration::from_secs(5);
-/// A backend counts as at most so many times as full as the median: as unequal as backends of one locality may be in earnest.
+/// Cap of a backend's utilization, as a multiple of the median: the largest inequality to expect
+/// among backends of one locality.
 const MOST_OF_MEDIAN: f64 = 2.0;
 
-/// Who of a locality is next.
+/// The policy of one locality.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) policy: AnyPolicy,
-    /// Requests for which one of its backends was chosen.
+    /// Requests for which one of its backends was picked.
     pub(super) picks: u64,
 }
 
-/// What the balancer knows of one locality.
+/// The balancer's knowledge of one locality.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LocalitySnapshot {
-    /// How many backends it has, and how full they are.
+    /// Its numbers of backends, and their utilization.
     pub locality: Locality,
-    /// What it can take, and gets.
+    /// Its capacity and its load.
     pub standing: Standing,
-    /// Attempts for which one of its backends was chosen.
+    /// Attempts for which one of its backends was picked.
     pub requests: u64,
 }
 
@@ -54,7 +61,7 @@ impl Group {
         Self { policy: AnyPolicy::new(config.policy, config.prequal), picks: 0 }
     }
 
-    /// A backend is new here: nothing is known of whoever had its slot.
+    /// Drops the knowledge of the slot's previous backend: the new one starts unknown.
     pub(super) fn begin(&mut self, slot: usize, slots: usize) {
         match &mut self.policy {
             AnyPolicy::Weighted(policy) => {
@@ -68,14 +75,15 @@ impl Group {
 }
 
 impl Balancer {
-    /// Has so many localities from now on, nearest first, or none. Each is one of those that there were, which keeps what is known of it
-    /// and its backends, or is new; backends of those that are gone are of the nearest until [`Balancer::set_locality`] says another.
+    /// Replaces the localities, nearest first; an empty list means none. Each entry names a former
+    /// locality, which keeps its knowledge and its backends, or is `None` for a new one. Backends
+    /// of removed localities belong to the nearest until [`Balancer::set_locality`] moves them.
     pub fn set_localities(&mut self, now: Timestamp, former: &[Option<usize>], config: SpillConfig) {
         for slot in 0..self.members.slots() as u32 {
             self.set_usable(slot, false);
         }
         let known = core::mem::take(&mut self.groups);
-        // Without localities, what was learned of the only group, or the nearest, is as good for all.
+        // Without localities, the knowledge of the only group, or of the nearest, serves all.
         let groups = if former.is_empty() { &[Some(0)] } else { former };
         let group = |former: &Option<usize>| former.and_then(|i| known.get(i)).cloned();
         self.groups = groups.iter().map(|former| group(former).unwrap_or_else(|| Group::new(&self.config))).collect();
@@ -97,8 +105,8 @@ impl Balancer {
         self.update_weights(now);
     }
 
-    /// Says in which locality a backend is, 0 is the nearest; a further one than there are is the furthest. All that is known of it
-    /// stays.
+    /// Moves a backend to a locality: 0 is the nearest, and an index past the end means the
+    /// furthest. The knowledge of the backend stays.
     pub fn set_locality(&mut self, now: Timestamp, id: BackendId, locality: usize) {
         let locality = locality.min(self.groups.len() - 1);
         let slot = id.slot() as u32;
@@ -113,7 +121,8 @@ impl Balancer {
         self.on_load(now, slot);
     }
 
-    /// Which locality a request goes to, for [`Balancer::pick_at`]; the nearest without localities. Ask once for each attempt.
+    /// The locality of a request, for [`Balancer::pick_at`]; the nearest without localities. Call
+    /// it once for each attempt.
     pub fn route(&mut self, now: Timestamp, criticality: Criticality, rng: &mut impl Rng) -> Route {
         match &mut self.spill {
             None => Route::To(0),
@@ -121,7 +130,7 @@ impl Balancer {
         }
     }
 
-    /// How each locality stands, nearest first; nothing without localities.
+    /// The state of each locality, nearest first; empty without localities.
     #[must_use]
     pub fn localities(&self, now: Timestamp) -> Vec<LocalitySnapshot> {
         let Some(spill) = &self.spill else { return Vec::new() };
@@ -132,7 +141,8 @@ impl Balancer {
             .collect()
     }
 
-    /// A usable backend of the locality `at` that was not tried; else one of another that can take more; else any of `at`.
+    /// An untried usable backend of the locality `at`; else of another with headroom; else any of
+    /// `at`.
     pub(super) fn choose_near(
         &mut self,
         now: Timestamp,
@@ -157,7 +167,7 @@ impl Balancer {
         found
     }
 
-    /// Tells how full localities are.
+    /// Passes the utilization of localities to the spill.
     pub(super) fn see_localities(&mut self, now: Timestamp) {
         self.next_spill = now + INTERVAL;
         if let Some(spill) = &mut self.spill {
@@ -165,7 +175,7 @@ impl Balancer {
         }
     }
 
-    /// The backend in `slot` is among others now, whose picks are counted apart.
+    /// Restarts the turns of the backend in `slot`: its new locality has another count of picks.
     fn recount_turns(&mut self, slot: u32) {
         let picks = self.groups[self.members.locality(slot)].picks;
         self.members.at_mut(slot).warming.recount(picks);
@@ -173,7 +183,7 @@ impl Balancer {
 }
 
 impl Members {
-    /// So many localities, each one of before or a new one; nobody is usable.
+    /// Replaces the localities: each is a former one or new. No backend is usable after this.
     fn rearrange(&mut self, former: &[Option<usize>]) {
         for slot in 0..self.slots() as u32 {
             let was = Some(self.locality(slot));
@@ -184,7 +194,7 @@ impl Members {
         self.reserve();
     }
 
-    /// How each locality is.
+    /// The counts and utilization of each locality.
     fn localities(&self, now: Timestamp) -> Vec<Locality> {
         let none = Locality { healthy: 0, backends: 0, utilization: None };
         let mut localities = Vec::from_iter(self.usable.iter().map(|_| (none, Vec::new())));
@@ -206,7 +216,8 @@ impl Members {
     }
 }
 
-/// The mean of utilizations of which none counts as more than full or twice the median; `None` without any.
+/// The mean of utilizations, each capped at the larger of full and twice the median; `None` without
+/// any.
 fn mean(utilizations: &mut [f64]) -> Option<f64> {
     let most = (MOST_OF_MEDIAN * median::lower(utilizations)?).max(1.0);
     let count = utilizations.len() as f64;

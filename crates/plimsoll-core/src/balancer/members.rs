@@ -1,8 +1,9 @@
-//! The table of backends: a slot for each, and the set of those that may be chosen now.
+//! The table of backends: one slot each, and the set of usable backends.
 //!
-//! What a policy reads on each pick ([`Candidate`]) lies apart from the rest, so that choosing among ten thousand
-//! backends touches little memory. The usable set is a dense array with each member's place in it, so entering and
-//! leaving are constant time; the order in it means nothing.
+//! The data that a policy reads on each pick ([`Candidate`]) lies apart from the rest, so that a
+//! pick among ten thousand backends touches little memory. The usable set is a dense array, and
+//! each member knows its index in it. Entering and leaving therefore take constant time; the order
+//! has no meaning.
 
 use alloc::vec::Vec;
 
@@ -17,15 +18,15 @@ use crate::{BackendId, LoadReport, Timestamp, Weight};
 
 const NOT_USABLE: u32 = u32::MAX;
 
-/// All that is known of one backend.
+/// The balancer's knowledge of one backend.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) active: u32,
-    /// Where it is: its place among localities, nearest first.
+    /// Index of its locality, nearest first.
     pub(super) locality: u32,
     pub(super) errors: ErrorShare,
     pub(super) limited: LimitedShare,
-    /// How far it is in slow start.
+    /// Its progress in slow start.
     pub(super) warming: Warming,
     pub(super) requests: u64,
     pub(super) failures: u64,
@@ -33,11 +34,11 @@ pub(super) struct Member {
     pub(super) outlier: Outlier,
     pub(super) capability: Capability,
     pub(super) report: Option<(Timestamp, LoadReport)>,
-    /// The wake-up that has been asked for.
+    /// The wake-up that is scheduled.
     pub(super) scheduled: Option<Timestamp>,
     generation: u32,
     occupied: bool,
-    /// What the census counts it as.
+    /// State and reachability that the census counts it under.
     counted: (State, bool),
     usable_at: u32,
 }
@@ -68,17 +69,18 @@ impl Member {
         self.health.state() == State::Healthy
     }
 
-    /// Whether nothing of late speaks against it.
+    /// Whether it has no recent failures or rate limits.
     pub(super) fn is_clean(&self) -> bool {
         self.errors.is_clean() && self.limited.is_clean()
     }
 
-    /// The share of recent requests that count as failures for the choice of a backend, in [0, 1].
+    /// The share of recent requests that count as failures for picks, in [0, 1].
     pub(super) fn failing(&self, now: Timestamp, limited: &LimitedShares) -> f32 {
         (self.errors.share(now) + self.limited.excess(now, limited)).min(1.0)
     }
 
-    /// Active requests, and recent failures counted as some more: so many for each `unit` of their penalty.
+    /// Active requests, plus recent failures as further ones: `unit` for each unit of their
+    /// penalty.
     pub(super) fn load(&self, now: Timestamp, unit: u32, limited: &LimitedShares) -> u32 {
         if self.is_clean() {
             self.active
@@ -94,13 +96,13 @@ pub(super) struct Members {
     slots: Vec<Member>,
     free: Vec<u32>,
     pub(super) candidates: Vec<Candidate>,
-    /// Those that may be chosen, by locality: at least one list.
+    /// Slots of usable backends, by locality: at least one list.
     pub(super) usable: Vec<Vec<u32>>,
     pub(super) census: Census,
-    /// Who may be chosen; follows the census.
+    /// The backends that may be chosen; follows the census.
     pub(super) scope: Scope,
     least_inverse_weight: f32,
-    /// How often all of them are rate limited, to compare one with the others.
+    /// Rate limits of all backends together, to compare one backend with the others.
     pub(super) limited: LimitedShares,
 }
 
@@ -142,7 +144,7 @@ impl Members {
         self.id_at(slot)
     }
 
-    /// Makes room for all backends in each locality, so that none is made while requests are chosen for.
+    /// Reserves each locality's list for all backends, so that no pick allocates.
     pub(super) fn reserve(&mut self) {
         let slots = self.slots.len();
         self.usable.iter_mut().for_each(|usable| usable.reserve(slots - usable.len()));
@@ -153,7 +155,7 @@ impl Members {
         self.slots[slot as usize].locality as usize
     }
 
-    /// Takes out a member that is not usable any more.
+    /// Removes a member that is no longer usable.
     pub(super) fn remove(&mut self, id: BackendId) {
         let member = &mut self.slots[id.slot()];
         member.occupied = false;
@@ -206,7 +208,7 @@ impl Members {
         self.slots.iter_mut().filter(|member| member.occupied)
     }
 
-    /// A backend has answered.
+    /// Records an answer of a backend.
     pub(super) fn answered(&mut self, now: Timestamp, slot: u32, is_limited: bool) {
         let limited = &mut self.slots[slot as usize].limited;
         let others = self.limited.without(limited);
@@ -223,7 +225,7 @@ impl Members {
         errors && limited
     }
 
-    /// Slots ever in use.
+    /// Number of slots ever in use.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -236,7 +238,7 @@ impl Members {
         self.len() == 0
     }
 
-    /// The member in `slot`, if there is one now.
+    /// The member in `slot`, if the slot is occupied.
     pub(super) fn occupant(&self, slot: u32) -> Option<&Member> {
         Some(&self.slots[slot as usize]).filter(|member| member.occupied)
     }
@@ -245,13 +247,13 @@ impl Members {
         self.slots[slot as usize].usable_at != NOT_USABLE
     }
 
-    /// Whether state and panic rule let `slot` be chosen.
+    /// Whether state and panic threshold let `slot` be chosen.
     pub(super) fn is_in_scope(&self, slot: u32) -> bool {
         let (state, unreachable) = self.slots[slot as usize].counted;
         crate::health::eligible(self.scope, state, unreachable)
     }
 
-    /// What the policy of a locality sees now.
+    /// The input of a locality's policy at `now`.
     pub(super) fn view(&self, now: Timestamp, locality: usize) -> View<'_> {
         View {
             now,
@@ -261,7 +263,7 @@ impl Members {
         }
     }
 
-    /// By slot, what each backend of a locality is believed to be capable of.
+    /// The known capabilities of a locality's backends, by slot.
     pub(super) fn capabilities(
         &self,
         now: Timestamp,
@@ -269,21 +271,22 @@ impl Members {
         config: &WeightedConfig,
     ) -> impl Iterator<Item = Option<Known>> + Clone {
         self.slots.iter().enumerate().map(move |(slot, member)| {
-            // What one can do that may not be chosen says nothing of how to choose among the others.
+            // A backend that may not be chosen says nothing about the weights of the others.
             let counts = member.occupied && member.locality as usize == locality && self.is_in_scope(slot as u32);
             counts.then(|| member.capability.weight(now, config)).flatten()
         })
     }
 
-    /// No backend of a locality is believed to be capable of more than this.
+    /// Caps the capabilities of a locality's backends at `most`.
     pub(super) fn hold_capabilities(&mut self, locality: usize, most: f64) {
         for member in self.slots.iter_mut().filter(|member| member.locality as usize == locality) {
             member.capability.hold(most);
         }
     }
 
-    /// Corrects the weights of those that may be chosen and get all of their share, for the time since `last`, by how their
-    /// utilization compares to that of their locality; `None`: weights have just come into force.
+    /// Corrects weights for the time since `last`, by each backend's utilization relative to its
+    /// locality's. Only backends that may be chosen and get their full share count. `last` is
+    /// `None` when weights have just come into force.
     pub(super) fn feed_back(&mut self, now: Timestamp, last: Option<Timestamp>, config: &BalancerConfig) {
         let BalancerConfig { weighted, slow_start, .. } = config;
         let counts = |members: &Self, slot: usize| {
@@ -313,7 +316,7 @@ impl Members {
         }
     }
 
-    /// Puts `slot` into the usable set or takes it out; says whether that was a change.
+    /// Adds `slot` to the usable set or removes it; returns whether the set changed.
     pub(super) fn set_usable(&mut self, slot: u32, usable: bool) -> bool {
         let Member { usable_at: place, locality, .. } = self.slots[slot as usize];
         if usable == (place != NOT_USABLE) {

@@ -1,20 +1,25 @@
-//! One cluster as its client sees it: puts health, flow control, slow start and a policy together.
+//! The balancer of one cluster, as one client sees it: health, flow control, slow start and a
+//! policy.
 //!
-//! A request meets the parts in this order. Those backends are *usable* that the panic rule
-//! ([`Scope`]) lets be chosen and that have fewer active requests than flow control allows; the set is
-//! kept up to date as things happen, not computed per pick. The policy chooses among them. A choice that is in slow
-//! start or failed lately may give way to another backend that is better off. With localities, each has a policy, and
-//! usable backends, of its own; health is judged over all of them ([`localities`]).
+//! A request passes these parts in order:
 //!
-//! The caller shares one balancer among all threads that send to the cluster, behind one lock: what must be counted
-//! together (active requests, health, what reports taught) is here and nothing else is. [`Balancer::pick`] and
-//! [`Balancer::finish`] take constant time and do not allocate.
+//! 1. A backend is *usable* if the panic threshold ([`Scope`]) admits it and it is below its limit
+//!    of active requests. Events keep the usable set up to date, so a pick does not compute it.
+//! 2. The policy picks one of the usable backends.
+//! 3. A pick that is in slow start or failed lately may yield to a backend with a better standing.
+//!
+//! With localities, each locality has its own policy and its own usable backends. Health is judged
+//! over all of them ([`localities`]).
+//!
+//! All threads that send to the cluster share one balancer behind one lock. It holds only the state
+//! that must be counted together: active requests, health, and the knowledge from load reports.
+//! [`Balancer::pick`] and [`Balancer::finish`] take constant time and do not allocate.
 //!
 //! # Waking up
 //!
-//! Call [`Balancer::handle_timeout`] when [`Balancer::poll_timeout`] says so, and whenever convenient before; then
-//! [`Balancer::poll_check`] until it returns `None`, and run a check for each backend that it names. Each call
-//! that takes an observer may change `poll_timeout`.
+//! Call [`Balancer::handle_timeout`] when [`Balancer::poll_timeout`] is due; earlier calls do no
+//! harm. Then call [`Balancer::poll_check`] until it returns `None`, and check each backend that it
+//! names. Each call that takes an observer may change `poll_timeout`.
 
 mod config;
 mod localities;
@@ -46,45 +51,47 @@ use members::Members;
 use timers::Timers;
 use warming::Warming;
 
-/// Backends that become healthy for the first time within this time of a cluster's first one came with it: nothing says
-/// that they are new, and there is nobody warmer to spare them.
+/// Time after a cluster's first healthy backend in which other backends count as equally old.
+/// Nothing says that they are new, and no backend is warmer and could spare them.
 const FOUNDING: Duration = Duration::from_secs(1);
 
-/// How a request ended, as far as balancing is concerned.
+/// The end of a request, as far as balancing is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The backend did what it was asked, or refused it for a reason that is the request's.
+    /// The backend served the request, or refused it for a reason that lies in the request.
     Success,
     /// The backend answered with an error, or the connection broke.
     Failure,
     /// The backend did not answer in time: it hangs, or it is overloaded. Its peers tell which.
     TimedOut,
-    /// The backend answered that it has too much to do.
+    /// The backend answered that it is overloaded.
     Overloaded,
-    /// The backend refused the request because of a rate limit, most often of the sender (429, RESOURCE_EXHAUSTED). It counts for the
-    /// choice of a backend as far as the others answer so less often, and never for ejection.
+    /// The backend refused the request because of a rate limit, most often the sender's (429,
+    /// RESOURCE_EXHAUSTED). It never counts for ejection. It counts against picks only as far as
+    /// the other backends are rate limited less often.
     RateLimited,
-    /// The client went away before the answer was complete: says nothing of the backend.
+    /// The client left before the answer was complete: no evidence about the backend.
     Cancelled,
 }
 
 /// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// From when all of the request was sent to the head of the response; `None` when there was no response.
+    /// From the last byte of the request to the head of the response; `None` without a response.
     pub latency: Option<Duration>,
 }
 
-/// What to do with a request.
+/// The decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// Send it to this backend, where it is now counted as active; [`Balancer::finish`] must follow.
+    /// Send it to this backend, which counts it as active from now on; [`Balancer::finish`] must
+    /// follow.
     Backend(BackendId),
-    /// Nobody can take it now, but somebody may soon: wait for a bounded time.
+    /// No backend can take it now, but one may soon: wait for a bounded time.
     Wait(WaitReason),
-    /// Nobody can take it.
+    /// No backend can take it.
     NoBackend,
 }
 
@@ -93,7 +100,7 @@ pub enum Pick {
 pub enum WaitReason {
     /// No backend has been reached yet.
     Starting,
-    /// Flow control: each backend that could take it has as many active requests as it may.
+    /// Flow control: each eligible backend is at its limit of active requests.
     Saturated,
 }
 
@@ -102,22 +109,22 @@ pub enum WaitReason {
 pub struct Balancer {
     config: BalancerConfig,
     members: Members,
-    /// One for each locality, nearest first; one without any.
+    /// One group per locality, nearest first; a single group without localities.
     groups: Vec<Group>,
-    /// Decides between localities; `None` without any.
+    /// Decides between localities; `None` without localities.
     spill: Option<Spill>,
     next_spill: Timestamp,
     timers: Timers,
     due_checks: Vec<BackendId>,
     panicking: bool,
-    /// When the first backend of the cluster became healthy.
+    /// Time at which the first backend of the cluster became healthy.
     first_healthy: Option<Timestamp>,
-    /// Backends with failures and rate limits that fade, by slot, and the index of the next one to
-    /// check.
+    /// Slots of backends whose failures and rate limits still fade, and the index of the next one
+    /// to check.
     penalised: Vec<u32>,
     penalised_next: usize,
     next_update: Timestamp,
-    /// When weights were last corrected; `None` while they are not in force.
+    /// Time of the last correction of weights; `None` while feedback is off.
     last_feedback: Option<Timestamp>,
     next_outlier_sweep: Timestamp,
     /// Operations that failed lately.
@@ -147,8 +154,8 @@ impl Balancer {
         }
     }
 
-    /// Changes the configuration. What is known of the backends stays: their states, active requests, latencies
-    /// and capabilities.
+    /// Changes the configuration. The knowledge of the backends stays: states, active requests,
+    /// latencies and capabilities.
     pub fn set_config(&mut self, now: Timestamp, config: BalancerConfig) {
         for group in &mut self.groups {
             let relearns = match &group.policy {
@@ -172,8 +179,8 @@ impl Balancer {
         self.update_weights(now);
     }
 
-    /// Adds a backend, which is checked at once: see [`Balancer::poll_check`]. It is of the nearest locality until
-    /// [`Balancer::set_locality`] says another.
+    /// Adds a backend, to be checked at once: see [`Balancer::poll_check`]. It belongs to the
+    /// nearest locality until [`Balancer::set_locality`] moves it.
     pub fn add(&mut self, now: Timestamp, weight: Weight, observer: &mut impl Observe) -> BackendId {
         let id = self.members.add(now, weight);
         self.groups[0].begin(id.slot(), self.members.slots());
@@ -184,7 +191,7 @@ impl Balancer {
         id
     }
 
-    /// Takes a backend out. Requests that it still has need not be finished; it is harmless if they are.
+    /// Removes a backend. Its requests in flight need not be finished; finishing them is harmless.
     pub fn remove(&mut self, now: Timestamp, id: BackendId, observer: &mut impl Observe) {
         if self.members.get(id).is_none() {
             return;
@@ -197,18 +204,19 @@ impl Balancer {
         self.rescope(now, observer);
     }
 
-    /// Chooses a backend for a request and counts it as active there.
+    /// Picks a backend for a request and counts the request as active there.
     pub fn pick(&mut self, now: Timestamp, rng: &mut impl Rng) -> Pick {
         self.pick_except(now, rng, &[])
     }
 
-    /// Chooses a backend for a further attempt of a request: one that is not in `tried`, unless there is no other.
+    /// Picks a backend for a further attempt of a request: one not in `tried`, unless there is no
+    /// other.
     pub fn pick_except(&mut self, now: Timestamp, rng: &mut impl Rng, tried: &[BackendId]) -> Pick {
         self.pick_at(now, rng, 0, tried)
     }
 
-    /// Chooses a backend of the locality that [`Balancer::route`] named, preferably none of `tried`; one of another locality that can take
-    /// more than it is sent, the nearest first, where that has nobody now.
+    /// Picks a backend of the locality that [`Balancer::route`] named, preferably none of `tried`.
+    /// If that locality has no such backend now, the nearest locality with headroom provides one.
     pub fn pick_at(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize, tried: &[BackendId]) -> Pick {
         self.forgive_one(now);
         let chosen = match &self.spill {
@@ -228,15 +236,16 @@ impl Balancer {
         Pick::Backend(self.members.id_at(slot))
     }
 
-    /// The slot of a usable backend of a locality, preferably none of `tried`; nothing is counted yet.
+    /// The slot of a usable backend of a locality, preferably none of `tried`. Counts nothing yet.
     fn choose_in(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize, tried: &[BackendId]) -> Option<u32> {
         if self.members.usable[locality].is_empty() {
             return None;
         }
         let mut slot = self.choose(now, rng, locality);
         if !tried.is_empty() && tried.contains(&self.members.id_at(slot)) {
-            // Attempts after the first are rare, and come when a backend is in trouble: a scan is affordable. From anywhere, so
-            // that what one backend fails does not all come down on the same other.
+            // A scan is affordable: further attempts are rare, and come when a backend is in
+            // trouble. It starts anywhere, so that one backend's failures do not all go to the same
+            // other backend.
             let usable = &self.members.usable[locality];
             let (before, after) = usable.split_at(rng::below(rng, usable.len()));
             let untried = |slot: &&u32| !tried.contains(&self.members.id_at(**slot));
@@ -245,12 +254,13 @@ impl Balancer {
         Some(slot)
     }
 
-    /// A request that was picked for this backend has ended. To be called once for each pick.
+    /// Ends a request that was picked for this backend. Call it once for each pick.
     pub fn finish(&mut self, now: Timestamp, id: BackendId, completion: Completion, observer: &mut impl Observe) {
         self.finish_for(now, id, Operation::UNKNOWN, completion, observer);
     }
 
-    /// The same of a request for this operation. A failure that other backends share does not eject this one.
+    /// [`Balancer::finish`] for a request of a known operation. A failure that other backends share
+    /// does not eject this backend.
     pub fn finish_for(
         &mut self,
         now: Timestamp,
@@ -276,9 +286,9 @@ impl Balancer {
             }
             Outcome::Failure => {
                 member.failures += 1;
-                // For the choice each failure counts, since backends are compared there. Else one
-                // that fails at once would draw all requests as soon as another has failed the
-                // operation once.
+                // For picks each failure counts, since picks compare backends. Otherwise a backend
+                // that fails fast would attract all requests as soon as another backend has failed
+                // the same operation once.
                 member.errors.on_failure(now);
                 if self.faults.on_failure(operation, id) {
                     row = member.outlier.on_failure(&self.config.outlier);
@@ -320,7 +330,7 @@ impl Balancer {
         }
     }
 
-    /// A load report of this backend arrived, with a response, a check or by itself.
+    /// Takes a load report of this backend, which came with a response, a check or by itself.
     pub fn on_report(&mut self, now: Timestamp, id: BackendId, report: &LoadReport, observer: &mut impl Observe) {
         let limited = self.members.limited;
         let Some(member) = self.members.get_mut(id) else { return };
@@ -338,14 +348,14 @@ impl Balancer {
         }
     }
 
-    /// A connection to this backend was set up.
+    /// Records a new connection to this backend.
     pub fn on_connected(&mut self, now: Timestamp, id: BackendId, observer: &mut impl Observe) {
         let Some(member) = self.members.get_mut(id) else { return };
         let change = member.health.on_connected(now, &self.config.checks);
         self.apply(now, id, change, observer);
     }
 
-    /// A connection to this backend could not be set up.
+    /// Records a failed attempt to connect to this backend.
     pub fn on_connect_failed(
         &mut self,
         now: Timestamp,
@@ -358,15 +368,15 @@ impl Balancer {
         self.apply(now, id, change, observer);
     }
 
-    /// The process behind a lame duck has ended (a connection held open to it was closed). Without effect on a backend
-    /// that is no lame duck, or that an operator drained.
+    /// Records the end of the process behind a lame duck: a connection held open to it was closed.
+    /// No effect on a backend that is no lame duck, or that an operator drained.
     pub fn on_gone(&mut self, now: Timestamp, id: BackendId, observer: &mut impl Observe) {
         let Some(member) = self.members.get_mut(id) else { return };
         let change = member.health.on_gone(now);
         self.apply(now, id, change, observer);
     }
 
-    /// A check that [`Balancer::poll_check`] asked for has ended.
+    /// Takes the outcome of a check that [`Balancer::poll_check`] asked for.
     pub fn on_check(
         &mut self,
         now: Timestamp,
@@ -380,22 +390,22 @@ impl Balancer {
         self.apply(now, id, change, observer);
     }
 
-    /// Takes the backend out of use until [`Balancer::undrain`]: it finishes what it has.
+    /// Drains a backend until [`Balancer::undrain`]: it gets no new requests and finishes the rest.
     pub fn drain(&mut self, now: Timestamp, id: BackendId, observer: &mut impl Observe) {
         let Some(member) = self.members.get_mut(id) else { return };
         let change = member.health.drain(now);
         self.apply(now, id, change, observer);
     }
 
-    /// Ends a drain: the backend is checked at once and used when it passes.
+    /// Ends a drain: the backend is checked at once, and used when it passes.
     pub fn undrain(&mut self, now: Timestamp, id: BackendId, observer: &mut impl Observe) {
         let Some(member) = self.members.get_mut(id) else { return };
         let change = member.health.undrain(now);
         self.apply(now, id, change, observer);
     }
 
-    /// When [`Balancer::handle_timeout`] wants to be called next. May name a time that is past, and one at
-    /// which there turns out to be nothing to do.
+    /// Time of the next call of [`Balancer::handle_timeout`]. It may be past, and the call may find
+    /// nothing to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         if self.members.is_empty() {
@@ -408,7 +418,8 @@ impl Balancer {
         Some(self.timers.next().map_or(regular, |at| at.min(regular)))
     }
 
-    /// Does what is due at `now`: ends ejections, computes weights, compares success rates, finds checks to run.
+    /// Does the work due at `now`: ends ejections, updates weights, sweeps for outliers, finds
+    /// checks to run.
     pub fn handle_timeout(&mut self, now: Timestamp, observer: &mut impl Observe) {
         while let Some(id) = self.timers.pop_due(now) {
             let Some(member) = self.members.get_mut(id) else { continue };
@@ -434,14 +445,15 @@ impl Balancer {
         }
     }
 
-    /// A backend to check now; its outcome must come to [`Balancer::on_check`].
+    /// A backend to check now; report the outcome to [`Balancer::on_check`].
     pub fn poll_check(&mut self) -> Option<BackendId> {
         self.due_checks.pop()
     }
 
-    /// A backend to ask for its requests in flight and its latency, without delaying any request; its answer goes to
-    /// [`Balancer::on_probe`], no later than some milliseconds after. Call after each pick until it returns `None`. Only a
-    /// policy that probes, and is told to ([`ProbeSource::Live`](crate::pick::ProbeSource)), ever names one.
+    /// A backend to probe for its requests in flight and its latency, without delay for any
+    /// request. Pass the answer to [`Balancer::on_probe`] within some milliseconds. Call this after
+    /// each pick until it returns `None`. Only a policy with live probes
+    /// ([`ProbeSource::Live`](crate::pick::ProbeSource)) ever names a backend.
     pub fn poll_probe(&mut self, rng: &mut impl Rng) -> Option<BackendId> {
         let mut localities = self.groups.iter_mut().zip(&self.members.usable);
         let slot = localities.find_map(|(group, usable)| match &mut group.policy {
@@ -451,7 +463,7 @@ impl Balancer {
         Some(self.members.id_at(slot))
     }
 
-    /// A backend that [`Balancer::poll_probe`] named has answered.
+    /// Takes the answer of a backend that [`Balancer::poll_probe`] named.
     pub fn on_probe(&mut self, now: Timestamp, id: BackendId, answer: ProbeAnswer) {
         let slot = id.slot() as u32;
         if !self.contains(id) || !self.members.is_usable(slot) {
@@ -488,7 +500,7 @@ impl Balancer {
             let founding = from == State::Connecting && member.requests == 0 && now.since(first_healthy) < FOUNDING;
             member.warming = if founding { Warming::over() } else { Warming::begin(now, picks) };
             if from != State::Ejected {
-                // Ejected backends were there all the time; others may be another process now.
+                // An ejected backend was there all the time; any other may be another process now.
                 member.capability.reset();
                 if let AnyPolicy::Weighted(policy) = &mut group.policy {
                     policy.forget(id.slot());

@@ -8,33 +8,33 @@ use crate::health::{Reason, State};
 use crate::pick::AnyPolicy;
 use crate::{BackendId, LoadReport, Timestamp};
 
-/// What the balancer knows of one backend.
+/// The balancer's knowledge of one backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendSnapshot {
-    /// Which.
+    /// The backend.
     pub id: BackendId,
     /// Its state.
     pub state: State,
-    /// Why it is in that state.
+    /// The reason for that state.
     pub reason: Reason,
-    /// Since when.
+    /// Start of that state.
     pub since: Timestamp,
-    /// The place of its locality, 0 is the nearest; 0 without localities.
+    /// Index of its locality: 0 is the nearest, or the only one without localities.
     pub locality: usize,
-    /// Requests that it has now.
+    /// Requests in flight.
     pub active: u32,
-    /// Share of requests that the policy means it to get, relative to the mean (1) of its locality. Policies without weights
-    /// give the configured one.
+    /// Share of requests that the policy gives it, relative to the mean (1) of its locality. For
+    /// policies without weights, the configured weight.
     pub weight: f64,
     /// Peak-sensitive average of the time to the head of a response.
     pub latency: Option<Duration>,
     /// Share of failures among its recent requests, in [0, 1].
     pub error_share: f64,
-    /// Its last load report, and when that came.
+    /// Its last load report, and the report's time of arrival.
     pub report: Option<(Timestamp, LoadReport)>,
     /// Requests sent to it so far.
     pub requests: u64,
-    /// How many of them failed or were answered as overloaded.
+    /// Requests that failed or were answered as overloaded.
     pub failures: u64,
 }
 

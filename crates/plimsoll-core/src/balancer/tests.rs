@@ -1,4 +1,4 @@
-//! What cannot be seen from outside: that the tables kept in step are in step.
+//! Consistency of the balancer's tables, which callers cannot see.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -13,7 +13,7 @@ use crate::pick::PolicyKind;
 use crate::pick::rate_limits::LimitedShares;
 use crate::spill::SpillConfig;
 
-/// Holds every table of `balancer` against what it is computed from.
+/// Compares every table of `balancer` with the data that it is computed from.
 fn check_tables(balancer: &Balancer) {
     let members = &balancer.members;
     let mut census = Census::default();
@@ -112,9 +112,9 @@ proptest! {
     }
 }
 
-/// One endpoint fails at all backends, at ten times the load of another, which succeeds. A backend
-/// that fails the other as well is detected beside it: of 1,819 such requests, 30 a second at each,
-/// it gets a few.
+/// One endpoint fails at all backends, at ten times the load of another endpoint that succeeds. A
+/// backend that fails both is detected all the same. Of the 1,819 requests to the good endpoint, 30
+/// a second at each backend, it gets only a few.
 #[test]
 fn operation_that_fails_everywhere_ejects_nobody() {
     for is_backend_bad in [false, true] {
@@ -160,7 +160,7 @@ fn a_failure_that_faded_to_nothing_is_not_to_be_forgiven_twice() {
     let id = balancer.add(Timestamp::ZERO, Weight::ONE, &mut ());
     balancer.on_connected(Timestamp::ZERO, id, &mut ());
     (0..3).for_each(|_| assert_eq!(balancer.pick(Timestamp::ZERO, &mut rng), Pick::Backend(id)));
-    // The second request takes an hour, in which there is no other.
+    // The second request takes an hour without any other.
     for (secs, outcome) in [(0, Outcome::Failure), (3600, Outcome::Success), (3600, Outcome::Failure)] {
         let now = Timestamp::from_origin(Duration::from_secs(secs));
         balancer.finish(now, id, Completion { outcome, latency: None }, &mut ());
@@ -185,7 +185,7 @@ fn founding_backends_alone_skip_slow_start() {
     balancer.on_connected(secs(5.0), ids[0], &mut ());
     balancer.on_connected(secs(5.9), ids[1], &mut ());
     assert!(!ids[..2].iter().any(|id| is_in_slow_start(&balancer, secs(5.9), *id)));
-    // Once unreachable it may be another process, and so may one that served before its drain.
+    // A backend that was unreachable may be another process, and so may one after a drain.
     balancer.on_connect_failed(secs(5.1), ids[2], &mut rng, &mut ());
     balancer.on_connected(secs(5.2), ids[2], &mut ());
     assert!(is_in_slow_start(&balancer, secs(5.2), ids[2]));
@@ -225,7 +225,7 @@ fn penalties_are_forgiven_by_picks_once_they_have_faded() {
     }
     (0..2).for_each(|_| assert!(matches!(balancer.pick(secs(1.0), &mut rng), Pick::Backend(_))));
     assert_eq!(balancer.penalised.len(), 2, "not yet");
-    // A backend a pick.
+    // One backend per pick.
     for left in [1, 0] {
         balancer.pick(secs(60.0), &mut rng);
         assert_eq!(balancer.penalised.len(), left);

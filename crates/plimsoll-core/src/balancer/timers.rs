@@ -1,8 +1,8 @@
-//! When to look at which backend.
+//! The wake-ups of all backends.
 //!
-//! A heap of wake-ups, the earliest first; equal times in the order in which they were asked for. A backend that
-//! is rescheduled gets a further entry, and the one that no longer holds is passed over when it comes up: cheaper than a
-//! heap with removal, since most backends have one check in the future and keep it.
+//! A heap of wake-ups, the earliest first; equal times come in the order of asking. A rescheduled
+//! backend gets a further entry, and its outdated entry is skipped when it comes up. This is
+//! cheaper than a heap with removal, since most backends have one future check and keep it.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;

@@ -1,7 +1,7 @@
-//! What has to be looked at now and then, rather than when something happens.
+//! Periodic work of the balancer, as opposed to work on events.
 //!
-//! Weights and success rates compare all backends, O(n), about once a second and every ten; penalties fade one
-//! backend per pick.
+//! Weights and success rates compare all backends, in O(n), about once a second and every ten
+//! seconds. Penalties fade by one backend per pick.
 
 use super::Balancer;
 use super::members::Member;
@@ -10,8 +10,8 @@ use crate::pick::AnyPolicy;
 use crate::{BackendId, Observe, Timestamp};
 
 impl Balancer {
-    /// Looks at one of the backends with recent failures or rate limits, so that their penalty fades though nothing happens to
-    /// them. One per pick keeps a pick at constant time.
+    /// Updates one backend with recent failures or rate limits, so that its penalty fades without
+    /// events. One backend per pick keeps a pick at constant time.
     pub(super) fn forgive_one(&mut self, now: Timestamp) {
         if self.penalised.is_empty() {
             return;
@@ -28,7 +28,7 @@ impl Balancer {
         self.on_load(now, slot);
     }
 
-    /// Corrects weights by what utilization has come to since the last time.
+    /// Corrects weights by the utilization since the last time.
     pub(super) fn feed_back(&mut self, now: Timestamp) {
         let is_weighted = matches!(self.groups[0].policy, AnyPolicy::Weighted(_));
         let in_force = is_weighted && !self.config.weighted.feedback.is_zero();
@@ -60,7 +60,8 @@ impl Balancer {
         }
     }
 
-    /// Ejects the backends whose success rate in the interval that ends is an outlier, and begins the next interval.
+    /// Ejects outliers by their success rate in the interval that ends, and begins the next
+    /// interval.
     pub(super) fn sweep_outliers(&mut self, now: Timestamp, observer: &mut impl Observe) {
         self.next_outlier_sweep = now + self.config.outlier.interval;
         self.eject_by_success_rate(now, observer);
@@ -86,7 +87,7 @@ impl Balancer {
         }
     }
 
-    /// Whether the healthy peers of `slot` can take its load, as far as recent reports tell.
+    /// Whether the healthy peers of `slot` can take its load, according to recent reports.
     fn peers_have_capacity(&self, now: Timestamp, slot: u32) -> bool {
         let recent = self.config.outlier.interval;
         let peers = self.members.healthy_peers(slot);
@@ -97,9 +98,9 @@ impl Balancer {
         has_capacity(utilization, self.members.census.healthy)
     }
 
-    /// Ejects the backend after a row of failures, if these are its own fault.
+    /// Ejects the backend after a row of failures, if they are its own fault.
     pub(super) fn eject_after_row(&mut self, now: Timestamp, id: BackendId, row: Row, observer: &mut impl Observe) {
-        // First the cheap question: in an outage each failure comes here.
+        // The cheap test first: in an outage each failure comes here.
         if !self.may_eject(id) {
             return;
         }

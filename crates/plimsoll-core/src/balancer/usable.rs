@@ -1,8 +1,8 @@
-//! Who may be chosen, kept in step with states, load and the panic rule.
+//! The set of usable backends, kept in step with states, load and the panic threshold.
 //!
-//! A backend is usable when the panic rule lets it be chosen in its state and flow control finds it below its limit
-//! of active requests. Both change one backend at a time, which costs constant time; only when the panic rule
-//! begins or ends is the whole set computed anew.
+//! A backend is usable if the panic threshold admits its state and it is below its limit of active
+//! requests. Both change one backend at a time, in constant time. Only when the panic threshold is
+//! crossed is the whole set computed again.
 
 use super::members::Member;
 use super::{Balancer, Pick, WaitReason};
@@ -11,14 +11,14 @@ use crate::pick::Policy;
 use crate::{Event, Observe, Timestamp};
 
 impl Balancer {
-    /// Requests that the backends which may be chosen now take together; those of all localities count.
+    /// Concurrent requests that all backends in scope take together, over all localities.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         let backends = u32::try_from(self.in_scope()).unwrap_or(u32::MAX);
         backends.saturating_mul(self.config.max_active_requests.get())
     }
 
-    /// Requests that these backends could take now. O(n) in the number of backends.
+    /// Further requests that these backends could take now. O(n) in the number of backends.
     #[must_use]
     pub fn free_slots(&self) -> u32 {
         let limit = self.config.max_active_requests.get();
@@ -48,7 +48,7 @@ impl Balancer {
         }
     }
 
-    /// Brings the load that policies see, and usability, in line with the active requests of `slot`.
+    /// Updates the load that policies see, and usability, from the active requests of `slot`.
     pub(super) fn on_load(&mut self, now: Timestamp, slot: u32) {
         let member = self.members.at(slot);
         let policy = &mut self.groups[member.locality as usize].policy;
@@ -74,7 +74,7 @@ impl Balancer {
         }
     }
 
-    /// Follows the panic rule after the counts by state have changed.
+    /// Applies the panic threshold after the counts by state have changed.
     pub(super) fn rescope(&mut self, now: Timestamp, observer: &mut impl Observe) {
         let census = self.members.census;
         let scope = census.scope(self.config.panic_threshold);
@@ -94,7 +94,7 @@ impl Balancer {
         }
     }
 
-    /// Computes anew who is usable: O(n), when the panic rule or the configuration changes.
+    /// Computes the usable set again: O(n), when the scope or the configuration changes.
     pub(super) fn rebuild(&mut self) {
         self.members.scope = self.members.census.scope(self.config.panic_threshold);
         for slot in 0..self.members.slots() as u32 {

@@ -1,46 +1,46 @@
-//! How far one backend is in slow start, and which of its locality's picks it may have meanwhile; without localities, of the cluster's.
+//! Progress of one backend in slow start, and its turns among the picks of its locality.
 //!
-//! Turns are counted in these picks, one in `n ÷ share` with n backends, so that they do not depend on how
-//! the policy finds the backend.
+//! Turns are counted in picks of the locality (without localities, of the cluster): one in `n ÷
+//! share` with n backends. They do not depend on how the policy finds the backend.
 
 use crate::Timestamp;
 use crate::health::SlowStartConfig;
 
-/// Turns that a backend in slow start can have saved up: enough that a policy which comes to it at random intervals
-/// does not waste them, too few for a burst.
+/// Turns that a backend in slow start can save up. Enough that a policy which reaches it at random
+/// intervals wastes none; too few for a burst.
 const TURNS: u64 = 3;
 
-/// How far a backend is in slow start.
+/// Progress of a backend in slow start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Warming {
-    /// Since when; `None` when it is over, or never was.
+    /// Start of slow start; `None` when it is over or never began.
     since: Option<Timestamp>,
-    /// At which pick it will have used up its turns.
+    /// The pick at which its turns will be used up.
     turn_at: u64,
 }
 
 impl Warming {
-    /// It has its whole share.
+    /// No slow start: the backend has its whole share.
     pub(super) const fn over() -> Self {
         Self { since: None, turn_at: 0 }
     }
 
-    /// It begins now, at this pick.
+    /// Begins slow start now, at pick number `picks`.
     pub(super) const fn begin(now: Timestamp, picks: u64) -> Self {
         Self { since: Some(now), turn_at: picks }
     }
 
-    /// The share of what others get, in (0, 1].
+    /// The share relative to the other backends, in (0, 1].
     pub(super) fn share(&self, now: Timestamp, config: &SlowStartConfig) -> f64 {
         self.since.map_or(1.0, |since| config.share(now, since))
     }
 
-    /// Its turns count in the picks of another locality, of which there were so many.
+    /// Restarts turns in the picks of another locality, which has had `picks`.
     pub(super) const fn recount(&mut self, picks: u64) {
         self.turn_at = picks;
     }
 
-    /// Takes a turn if there is one: of the picks, of which there were `picks`, one in `every` is its own.
+    /// Takes a turn if one is due: one in `every` picks is its own, and `picks` have passed.
     pub(super) fn take_turn(&mut self, picks: u64, every: u64) -> bool {
         let has_turn = self.turn_at <= picks + (TURNS - 1) * every;
         if has_turn {

@@ -1,12 +1,14 @@
-//! Whether a policy's choice stands, or yields to a backend that is better off.
+//! Whether a policy's choice stands, or yields to a backend with a better standing.
 //!
-//! Two things can speak against a choice: it is in slow start ([`SlowStartConfig`]), or it failed lately or was rate limited more
-//! often than the others ([`errors`](crate::pick)). Its *standing* is the product of the shares that these leave it, and counts
-//! only relative to others: a backend that is no worse off than its fellows has nothing to yield.
+//! Two facts speak against a choice: the backend is in slow start ([`SlowStartConfig`]), or it
+//! failed or was rate limited more often than the others lately ([`errors`](crate::pick)). The
+//! *standing* of a backend is the product of the shares that these two leave it. It counts only
+//! relative to another backend's: a backend that is no worse than its peers need not yield.
 //!
-//! The one that takes over is the emptier of two others, drawn at random. Why not ask the policy again: one that looks
-//! for the fewest active requests would name the same, emptiest, backend each time. For the same reason slow start
-//! is not left to chance but to turns: one in `n ÷ share` of the picks of its locality, however empty the backend is.
+//! The replacement is the less loaded of two other backends, drawn at random. Asking the policy
+//! again would not do: a policy that looks for the fewest active requests would name the same least
+//! loaded backend each time. For the same reason slow start works by turns and not by chance. A
+//! backend gets one in `n ÷ share` of its locality's picks, however few requests it has.
 
 use rand_core::Rng;
 
@@ -17,19 +19,19 @@ use crate::pick::rate_limits::LimitedShares;
 use crate::pick::{Policy, p2c};
 use crate::{Timestamp, rng};
 
-/// How often somebody better off is looked for before a choice is kept.
+/// Draws of another backend before the choice is kept.
 const DRAWS: u32 = 4;
 
-/// A backend whose standing is this near to another's has nothing to yield to it. When all came within a moment of
-/// each other, the first must not get everything.
+/// Relative standing from which on a backend does not yield. Without it, of several backends that
+/// came within a moment, the first would get all requests.
 const ALIKE: f64 = 0.9;
 
-/// How much of what a policy gives it a backend may take: shares of one.
+/// The part of its share that a backend may take, by cause.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
-    /// By slow start.
+    /// The part that slow start leaves it.
     warmth: f64,
-    /// By its recent failures and rate limits.
+    /// The part that recent failures and rate limits leave it.
     success: f64,
 }
 
@@ -39,7 +41,7 @@ impl Standing {
         Self { warmth: member.warming.share(now, slow_start), success }
     }
 
-    /// The two as parts of another's.
+    /// Both parts relative to another backend's.
     fn relative_to(&self, other: &Self) -> Self {
         Self { warmth: self.warmth / other.warmth, success: self.success / other.success }
     }
@@ -49,14 +51,14 @@ impl Standing {
     }
 }
 
-/// Whether nothing speaks against choosing this backend: the quick way for nearly all picks.
+/// Whether nothing speaks against this backend: the fast path of nearly all picks.
 fn is_settled(member: &Member, now: Timestamp, slow_start: &SlowStartConfig, limited: &LimitedShares) -> bool {
     let at_most = member.errors.at_most() + member.limited.excess(now, limited);
     at_most <= 1.0 - ALIKE as f32 && member.warming.share(now, slow_start) >= 1.0
 }
 
 impl Balancer {
-    /// The slot of the backend of a locality that gets the next request; somebody there is usable.
+    /// The slot that gets the next request; the locality must have a usable backend.
     pub(super) fn choose(&mut self, now: Timestamp, rng: &mut impl Rng, locality: usize) -> u32 {
         let view = self.members.view(now, locality);
         let (slow_start, limited) = (&self.config.slow_start, &self.members.limited);
@@ -73,7 +75,8 @@ impl Balancer {
             if relative.is_alike() {
                 continue;
             }
-            // With failures it gets that part of what the policy means it to have; in slow start, of an even share.
+            // With failures it gets a part of the share that the policy gives it; in slow start, a
+            // part of an even share.
             let keeps = rng::unit(rng) < relative.success
                 && (relative.warmth >= ALIKE || self.takes_turn(chosen, relative.warmth));
             return if keeps { chosen } else { other };
