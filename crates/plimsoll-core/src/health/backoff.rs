@@ -1,7 +1,8 @@
-//! When to look again at a backend that refuses.
+//! The waits between connection attempts to a refusing backend.
 //!
-//! `delay(n) = min(initial · 2^n, max) · U(1 − jitter, 1 + jitter)`. Doubling, so that a thousand clients of a
-//! dead backend do not keep its machine busy; jitter, so that they do not come back in step (gRFC A6).
+//! `delay(n) = min(initial · 2^n, max) · U(1 − jitter, 1 + jitter)`. Doubling, so that a thousand
+//! clients of a dead backend do not keep its machine busy; jitter, so that they do not return in
+//! step (gRFC A6).
 
 use core::time::Duration;
 
@@ -9,24 +10,24 @@ use rand_core::Rng;
 
 use crate::{Ratio, rng};
 
-/// The delays between looks at a backend that refuses.
+/// Exponential backoff of checks of a refusing backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackoffConfig {
-    /// Before the second look.
+    /// Delay before the second check.
     pub initial: Duration,
-    /// However often it refused.
+    /// Largest delay, before jitter.
     pub max: Duration,
-    /// How far from its value a delay may be drawn, either way.
+    /// Jitter of a delay, as a share of it, either way.
     pub jitter: Ratio,
 }
 
 impl BackoffConfig {
-    /// A restarted process is up again in about this time, and a refused connection on a local network costs
-    /// both sides some tens of microseconds.
+    /// A restarted process is up again in about this time. A refused connection on a local network
+    /// costs both sides some tens of microseconds.
     pub const DEFAULT_INITIAL: Duration = Duration::from_millis(100);
-    /// A machine that was away for long is used again within seconds of its return.
+    /// A machine that was unreachable for long is used again within seconds of its return.
     pub const DEFAULT_MAX: Duration = Duration::from_secs(5);
-    /// As gRPC's connection back-off.
+    /// gRPC's connection backoff.
     pub const DEFAULT_JITTER: Ratio = Ratio::from_percent(20);
 
     pub(crate) fn delay(&self, refusals: u32, rng: &mut impl Rng) -> Duration {

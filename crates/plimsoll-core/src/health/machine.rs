@@ -1,10 +1,10 @@
-//! One backend's state, and what changes it.
+//! One backend's state, and the events that change it.
 //!
-//! The machine says what state follows and when to check next; it does not know the other backends, so
-//! ejection (which depends on them) is asked for from outside. A lame duck that announced itself comes back only
-//! by evidence that it is a new process: a passed check, or the end of the old one. Without active
-//! checks there is no one to ask, so after a while it is tried again; if it still is a lame duck it
-//! serves that request, says so again, and the while grows.
+//! The machine decides the next state and the time of the next check. It does not know the other
+//! backends, so its caller asks for ejections, which depend on them. A lame duck that announced
+//! itself comes back only by evidence of a new process: a passed check, or the end of the old
+//! process. Without active checks there is no such evidence, so after a wait it gets a request on
+//! trial. If it is still a lame duck, it serves that request, reports so again, and the wait grows.
 
 use core::time::Duration;
 
@@ -13,13 +13,13 @@ use rand_core::Rng;
 use super::{BackoffConfig, CheckConfig, CheckOutcome, Reason, State};
 use crate::Timestamp;
 
-/// How soon a lame duck is asked again: soon, because a restart takes about this long.
+/// Wait before a lame duck is checked: a restart takes about this long.
 const LAME_DUCK_CHECK: Duration = Duration::from_secs(1);
-/// How soon a lame duck that nothing can ask is tried again, the first time.
+/// First wait before the trial of a lame duck without active checks.
 const LAME_DUCK_TRIAL: Duration = Duration::from_secs(5);
 
-/// How soon a check that could not be made is tried again: what this process lacked may be there when others have given
-/// it back, and asking more often would not bring that about.
+/// Wait before a check that could not be made is retried. Others may return the missing resource by
+/// then; more frequent checks would not bring it back.
 const NOT_MADE_CHECK: Duration = Duration::from_secs(1);
 
 /// A change of state.
@@ -43,7 +43,7 @@ pub(crate) struct Health {
     lame_trials: u32,
     check_running: bool,
     check_due: Option<Timestamp>,
-    /// The next regular check may be due together with those of other backends.
+    /// The next regular check may coincide with those of other backends.
     in_step: bool,
     ejected_until: Option<Timestamp>,
 }
@@ -78,12 +78,12 @@ impl Health {
         self.since
     }
 
-    /// Refusing for want of a connection, not for what its checks say.
+    /// Whether it refuses connections, as opposed to failing its checks.
     pub(crate) fn unreachable(&self) -> bool {
         self.state == State::Refusing && self.reason != Reason::CheckFailed
     }
 
-    /// When the machine wants to be asked again.
+    /// Time of the machine's next wake-up.
     pub(crate) fn wake_at(&self) -> Option<Timestamp> {
         let check = self.check_due.filter(|_| !self.check_running);
         match (check, self.ejected_until) {
@@ -92,7 +92,7 @@ impl Health {
         }
     }
 
-    /// Takes up a check that is due; the answer must come to [`Health::on_check`].
+    /// Starts a check that is due; the outcome must go to [`Health::on_check`].
     pub(crate) fn take_check(&mut self, now: Timestamp) -> bool {
         let due = !self.check_running && self.check_due.is_some_and(|at| at <= now);
         if due {
@@ -102,7 +102,7 @@ impl Health {
         due
     }
 
-    /// Active checks were turned on: a backend without a check in the future is checked now.
+    /// Turns active checks on: a backend without a scheduled check is checked now.
     pub(crate) fn begin_checks(&mut self, now: Timestamp) {
         if self.check_due.is_none() && !self.check_running && !self.drained {
             self.check_due = Some(now);
@@ -133,7 +133,7 @@ impl Health {
         self.refuse(now, Reason::ConnectFailed, backoff, rng)
     }
 
-    /// The process behind a lame duck has ended: whoever listens there now is another.
+    /// The process behind a lame duck has ended; a process that listens there now is another.
     pub(crate) fn on_gone(&mut self, now: Timestamp) -> Option<Change> {
         if self.state != State::LameDuck || self.drained {
             return None;
@@ -206,7 +206,7 @@ impl Health {
         }
     }
 
-    /// Nothing was learnt; whoever needs a check still does.
+    /// The check gave no evidence, so a backend that needs a check still does.
     fn not_made(&mut self, now: Timestamp, checks: &CheckConfig) -> Option<Change> {
         let needs_check = checks.active || !matches!(self.state, State::Healthy | State::Ejected);
         self.check_due = self.check_due.or(needs_check.then(|| now + NOT_MADE_CHECK));
@@ -222,7 +222,7 @@ impl Health {
         self.go(now, State::Ejected, reason)
     }
 
-    /// Ends an ejection whose time is up.
+    /// Ends an ejection that has expired.
     pub(crate) fn end_ejection(&mut self, now: Timestamp) -> Option<Change> {
         if self.state != State::Ejected || self.ejected_until.is_none_or(|until| until > now) {
             return None;
@@ -265,7 +265,7 @@ impl Health {
         self.refusals = self.refusals.saturating_add(1);
         self.lame_trials = 0;
         if self.state == State::Refusing {
-            // The count of the two kinds is kept by reason; a change between them is a change.
+            // The census counts the two kinds apart, so a move between them is a change.
             let same_kind = self.unreachable() == (reason != Reason::CheckFailed);
             if same_kind {
                 return None;

@@ -9,19 +9,19 @@
 //!  Refusing ◀───────────────────   └───────── Refusing ◀──────────────┘
 //! ```
 //!
-//! New requests go to healthy backends only. A lame duck serves what it has and gets nothing new. A
-//! backend that refuses is checked again after a delay that doubles, with jitter. Why not one boolean, as
-//! most balancers have: a backend that asks to be left alone, one that cannot be reached and one that answers
-//! badly want different cures, and an operator wants to know which it was.
+//! New requests go to healthy backends only. A lame duck finishes its requests and gets no new
+//! ones. A refusing backend is checked again after a delay that doubles, with jitter. Most
+//! balancers have one boolean instead. Several states are better: a lame duck, an unreachable
+//! backend and an outlier need different cures, and an operator wants to know which it was.
 //!
 //! - [`State`], [`Reason`]: the names; `machine.rs` holds the transitions.
 //! - [`CheckConfig`], [`CheckOutcome`]: active checks.
 //! - [`OutlierConfig`]: ejection of backends that fail more than their peers (gRFC A50).
 //! - `peers.rs`: whether the backend is at fault, or the load of the cluster.
-//! - `shared_fault.rs`: whether a failure says something about its backend.
-//! - [`SlowStartConfig`]: how much a backend that just came takes.
-//! - [`BackoffConfig`]: when to look again at one that refuses.
-//! - [`Scope`]: the panic rule, who may be chosen when too few are healthy.
+//! - `shared_fault.rs`: whether a failure is evidence against its backend.
+//! - [`SlowStartConfig`]: the share of a new backend.
+//! - [`BackoffConfig`]: the waits between checks of a refusing backend.
+//! - [`Scope`]: the panic threshold, and the backends that may be chosen below it.
 
 mod backoff;
 mod checks;

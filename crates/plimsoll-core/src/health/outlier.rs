@@ -1,17 +1,19 @@
-//! Outlier ejection: leaves out a backend that fails more than its peers.
+//! Outlier detection: leaves out a backend that fails more than its peers.
 //!
-//! Two rules, both passive (gRFC A50, Envoy). The first looks at failures in a row, as they happen. The second looks at
-//! success rates below `mean − k·σ` of the cluster, once per interval. Both also need evidence that the backend, and not
-//! the load, is at fault: see [`peers`](super::peers). An ejection lasts `base × times ejected`, at most `max`. The
-//! multiplier falls by one for each interval without ejection. No more than a share of the backends is ejected at once,
-//! and never the last healthy one.
+//! Two rules, both passive (gRFC A50, Envoy). The first looks at failures in a row, as they happen.
+//! The second looks at success rates below `mean − k·σ` of the cluster, once per interval. Both
+//! also need evidence that the backend, and not the load, is at fault: see [`peers`](super::peers).
+//! An ejection lasts `base × times ejected`, at most `max`. The multiplier falls by one for each
+//! interval without ejection. No more than a share of the backends is ejected at once, and never
+//! the last healthy one.
 //!
-//! An *overloaded* answer is no failure here. Ejecting a backend because it is full would move its load to the others and
-//! fill them too. The policies steer by such answers instead.
+//! An *overloaded* answer is no failure here. Ejecting an overloaded backend would move its load to
+//! the others and overload them too. The policies steer by such answers instead.
 //!
-//! Sources: Envoy's `outlier_detection`, gRFC A50. They lack the second condition. Envoy's users report that the rule
-//! ejects healthy hosts wherever success rates hardly differ (issues 18752 and 37723). Finagle's `FailureAccrual` judges
-//! each backend by itself, so a fault that all backends share takes out all of them.
+//! Sources: Envoy's `outlier_detection`, gRFC A50. They lack the second condition. Envoy's users
+//! report that the rule ejects healthy hosts wherever success rates hardly differ (issues 18752 and
+//! 37723). Finagle's `FailureAccrual` judges each backend by itself, so a fault that all backends
+//! share takes out all of them.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -19,24 +21,25 @@ use core::time::Duration;
 use super::peers::{Peer, Row, Tally};
 use crate::{Ratio, Timestamp};
 
-/// When a backend is ejected, and for how long.
+/// The settings of outlier detection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OutlierConfig {
     /// Failures in a row that eject; `None` turns the rule off.
     pub consecutive_failures: Option<NonZeroU32>,
-    /// How many standard deviations below the mean a success rate ejects; `None` turns the rule off.
+    /// Standard deviations below the mean at which a success rate ejects; `None` turns the rule
+    /// off.
     pub success_rate_stdev: Option<f64>,
-    /// Between two looks at success rates.
+    /// Time between two sweeps of success rates.
     pub interval: Duration,
     /// Length of the first ejection.
     pub base_ejection: Duration,
-    /// Length of the longest.
+    /// Length of the longest ejection.
     pub max_ejection: Duration,
     /// Share of the backends that may be ejected at once; one is always allowed.
     pub max_ejected: Ratio,
     /// Backends with enough requests below which success rates are not compared.
     pub min_hosts: u32,
-    /// Requests in an interval below which a success rate says nothing.
+    /// Requests in an interval below which a success rate is no evidence.
     pub min_requests: u32,
 }
 
@@ -80,8 +83,8 @@ impl Default for OutlierConfig {
     }
 }
 
-/// Weight of one request in the recent share of failures: that of about ten. Fewer, and chance rules; more, and an outage
-/// of all backends is seen too late.
+/// Weight of one request in the recent share of failures: a memory of about ten requests. Fewer,
+/// and chance rules; more, and an outage of all backends shows too late.
 const GAIN: f64 = 0.1;
 
 /// The memory of outlier ejection for one backend.
@@ -110,7 +113,7 @@ impl Outlier {
         self.on_any_failure(config)
     }
 
-    /// The same after a time-out.
+    /// [`Outlier::on_failure`] for a timeout.
     pub(crate) fn on_timeout(&mut self, config: &OutlierConfig) -> Option<Row> {
         self.row.timeouts += 1;
         self.tally.timeouts += 1;
@@ -153,7 +156,7 @@ impl Outlier {
     }
 }
 
-/// The line below which a success rate is an outlier.
+/// The success rate below which a backend is an outlier.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuccessRateFloor {
     mean: f64,
@@ -162,7 +165,7 @@ pub(crate) struct SuccessRateFloor {
 }
 
 impl SuccessRateFloor {
-    /// The line for a fleet with these success rates, or `None` when there are too few to tell.
+    /// The floor for a fleet with these success rates; `None` if they are too few.
     pub(crate) fn new(config: &OutlierConfig, rates: impl Iterator<Item = f64> + Clone) -> Option<Self> {
         let stdevs = config.success_rate_stdev?;
         let count = rates.clone().count();

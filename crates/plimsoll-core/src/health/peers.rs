@@ -1,56 +1,65 @@
-//! Whether a backend is at fault, or the load of its cluster: compares its failures with those of its peers.
+//! Whether a backend is at fault, or the load of its cluster: compares its failures with those of
+//! its peers.
 //!
-//! An ejection moves the load of a backend to its peers. That is right if the backend is broken. If the cluster is
-//! overloaded it is wrong: the slowest machine is the first to fail, and each one taken out leaves less capacity for the
-//! same load. A cluster that lost a zone at 90% CPU failed seven times as many requests with ejection as without.
-//! So the length of a row of failures, or a success rate below that of the others, is not enough.
+//! An ejection moves the load of a backend to its peers. That is right if the backend is broken. If
+//! the cluster is overloaded it is wrong: the slowest machine is the first to fail, and each one
+//! taken out leaves less capacity for the same load. A cluster that lost a zone at 90% CPU failed
+//! seven times as many requests with ejection as without. So the length of a row of failures, or a
+//! success rate below that of the others, is not enough.
 //!
-//! **A row of `k` failures** ejects if chance does not explain it, where `q` is the mean of the peers' shares of failures,
-//! each among its last ten requests or so:
+//! **A row of `k` failures** ejects if chance does not explain it. Here `q` is the mean of the
+//! peers' shares of failures, each among its last ten requests or so:
 //!
 //! ```text
 //! qᵏ ≤ CHANCE                                                         (1)
 //! ```
 //!
-//! With healthy peers any `k` will do. Where peers fail one request of ten, six in a row are needed; where half fail,
-//! twenty. When all fail, no row is long enough. A row of time-outs alone is also the symptom of load. It ejects only if
-//! most peers serve, and if these would serve the load of this backend too: `moved < 1` in (2) over the last one or two
-//! intervals. Peers that fail most requests are left out of this sum, so that a zone that hangs does not protect its members.
+//! With healthy peers any `k` will do. If peers fail one request in ten, six in a row are needed;
+//! if they fail half, twenty. When all fail, no row is long enough. A row of timeouts alone is also
+//! the symptom of load. It ejects only if most peers serve, and if they would serve the load of
+//! this backend too: `moved < 1` in (2) over the last one or two intervals. This sum leaves out
+//! peers that fail most requests, so that a hanging zone does not protect its members.
 //!
-//! **A success rate** ejects if the backend fails at least [`MIN_SHARE`] of its requests, and significantly more than its
-//! peers would fail of the same requests if these moved to them:
+//! **A success rate** ejects if the backend fails at least [`MIN_SHARE`] of its requests. The
+//! failures must also be significantly more than its peers would have if these requests moved to
+//! them:
 //!
 //! ```text
-//! moved = errors ÷ requests + ELASTICITY · (time-outs + overloaded) ÷ answers         (2)
+//! moved = errors ÷ requests + ELASTICITY · (timeouts + overloaded) ÷ answers          (2)
 //! P(Poisson(n · moved) ≥ failures) ≤ e^−λ · (e·λ ÷ failures)^failures ≤ CHANCE          (3)
 //! ```
 //!
-//! all of the peers together in an interval, λ = n · moved, and n the requests of the backend. Errors are taken not to depend on load. The rest
-//! grows far faster than the load: a moved request fails `1 + ρ·f′(ρ)/f(ρ)` times as likely as the average one,
-//! with f the share of time-outs at the utilization ρ. From one peer in thirty on, moving is hopeless.
+//! The counts are those of all peers together in an interval, λ = n · moved, and n is the number of
+//! the backend's requests. Errors are assumed not to depend on load. The rest grows far faster than
+//! the load: a moved request fails `1 + ρ·f′(ρ)/f(ρ)` times as likely as the average one, with f
+//! the share of timeouts at the utilization ρ. If more than one peer request in thirty fails,
+//! moving is hopeless.
 //!
-//! Where load reports tell, the others must also stay below [`MAX_UTILIZATION`] without the backend: latency rises
-//! before time-outs do.
+//! If load reports exist, the others must also stay below [`MAX_UTILIZATION`] without the backend:
+//! latency rises before timeouts do.
 //!
 //! # Where it is weak
 //!
-//! A backend that fails one request in ten is not ejected while its peers time out on one in a hundred. The error
-//! penalty of the policies and retries deal with it. With two backends, the only peer is the whole evidence.
+//! A backend that fails one request in ten is not ejected while its peers time out on one in a
+//! hundred. The error penalty of the policies and retries deal with it. With two backends, the only
+//! peer is the whole evidence.
 
 use crate::decay;
 
-/// Probability of an ejection by chance, for each row or backend and interval. A fleet of 10 clients and 30 backends makes
-/// 1,800 comparisons a minute, so that a false one is expected in nine hours, if its failure shares are all the same.
+/// Probability of an ejection by chance, for each row or backend and interval. A fleet of 10
+/// clients and 30 backends makes 1,800 comparisons a minute. A false one is expected in nine hours,
+/// if the shares of failures are all the same.
 const CHANCE: f64 = 1e-6;
-/// Fewest failures, as a share of requests, for the success-rate rule: below one in twenty, retries repair more than
-/// an ejection does, which costs the capacity of a whole backend.
+/// Smallest share of failures for the success-rate rule. Below one in twenty, retries repair more
+/// than an ejection, which costs the capacity of a whole backend.
 const MIN_SHARE: f64 = 0.05;
-/// How many times as likely as the average request a moved one fails for load. In `what-if-zone-loss`, 6.7% more load
-/// means six times the time-outs: an elasticity of ln 6 ÷ ln 1.067 = 28. It is less far above capacity, where the moved
-/// request fails for certain in any case.
+/// How many times as likely as the average request a moved one fails for load. In
+/// `what-if-zone-loss`, 6.7% more load means six times the timeouts: an elasticity of ln 6 ÷ ln
+/// 1.067 = 28. It is smaller far above capacity, but there the moved request fails for certain in
+/// any case.
 const ELASTICITY: f64 = 30.0;
-/// Highest utilization of the others after an ejection by success rate. Above it, queues more than double with the
-/// next 5% of load.
+/// Highest utilization of the others after an ejection by success rate. Above it, queues more than
+/// double with the next 5% of load.
 const MAX_UTILIZATION: f64 = 0.9;
 /// A peer with this recent share of failures, or more, does not serve.
 const MOSTLY: f64 = 0.5;
@@ -62,7 +71,7 @@ pub(crate) struct Row {
     pub(crate) failures: u32,
     /// Requests that had no answer in time.
     pub(crate) timeouts: u32,
-    /// Length when it was last compared with the peers.
+    /// Length at the last comparison with the peers.
     looked_at: u32,
 }
 
@@ -71,13 +80,14 @@ impl Row {
         self.failures + self.timeouts
     }
 
-    /// Whether to compare it with the peers: from `min` failures on, and again whenever it is a quarter longer. In an
-    /// outage, a comparison of all backends for each failure would be too expensive.
+    /// Whether a comparison with the peers is due: at `min` failures, and again whenever the row is
+    /// a quarter longer. In an outage, a comparison of all backends for each failure would be too
+    /// expensive.
     pub(crate) fn is_due(&self, min: u32) -> bool {
         self.len() >= min && (self.looked_at == 0 || self.len() > self.looked_at + self.looked_at / 4)
     }
 
-    /// Notes that it is compared now.
+    /// Notes that the comparison happens now.
     pub(crate) fn look(&mut self) -> Self {
         self.looked_at = self.len();
         *self
@@ -111,7 +121,7 @@ pub(crate) struct Peer {
     pub(crate) tally: Tally,
 }
 
-/// How the requests of an interval ended, at one backend or several.
+/// Outcomes of the requests of an interval, at one backend or several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) successes: u64,
@@ -119,7 +129,7 @@ pub(crate) struct Tally {
     pub(crate) failures: u64,
     /// Requests that had no answer in time.
     pub(crate) timeouts: u64,
-    /// Answers that the backend has too much to do.
+    /// Answers of an overloaded backend.
     pub(crate) overloaded: u64,
 }
 
@@ -172,8 +182,8 @@ impl Tally {
     }
 }
 
-/// Whether the others have the capacity for the load of one of `healthy` backends, by the mean utilization that they
-/// report. Without reports nothing speaks against it.
+/// Whether the other backends have the capacity for the load of one of `healthy`, by the mean of
+/// their reported utilization. True without reports.
 pub(crate) fn has_capacity(utilization: impl Iterator<Item = f64> + Clone, healthy: usize) -> bool {
     let count = utilization.clone().count();
     let mean = utilization.sum::<f64>() / count.max(1) as f64;
@@ -262,13 +272,13 @@ mod tests {
             (tally(100, 5, 0), tally(900, 0, 0), true),
             (tally(10_000, 499, 0), tally(90_000, 0, 0), false),
             (tally(10_000, 500, 0), tally(90_000, 0, 0), true),
-            // Few peers: that one in five hundred fails is not ruled out.
+            // Few peers: a failure rate of one in five hundred is not ruled out.
             (tally(100, 6, 0), tally(400, 0, 0), false),
             (tally(100, 7, 0), tally(400, 0, 0), true),
             // Errors that load does not cause: one in twenty at the others.
             (tally(1_000, 70, 0), tally(9_000, 450, 0), false),
             (tally(1_000, 100, 0), tally(9_000, 450, 0), true),
-            // Time-outs: thirty times as many, if the requests moved.
+            // Timeouts: thirty times as many, if the requests moved.
             (tally(1_000, 0, 100), tally(9_000, 0, 90), false),
             (tally(1_000, 0, 400), tally(9_000, 0, 90), true),
             (tally(1_000, 1_000, 0), tally(9_000, 0, 300), false),

@@ -1,34 +1,37 @@
-//! The panic rule: who may be chosen when too few backends are healthy.
+//! The panic threshold: the backends that may be chosen when too few are healthy.
 //!
-//! When most of a cluster looks ill at once, the judge is likelier to be wrong than the cluster: a bad
-//! check, a shared dependency, a network fault near the client. To send everything to the few that still look
-//! well would then bring those down too. So below `threshold` the verdicts of checks and of outlier
-//! ejection are set aside, and requests go to all that are not lame ducks (Envoy's panic threshold, SRE ch. 20).
+//! If most of a cluster looks unhealthy at once, the judgment is more likely wrong than the
+//! cluster: a bad check, a shared dependency, a network fault near the client. Sending everything
+//! to the few backends that still look healthy would bring those down too. So below `threshold` the
+//! verdicts of checks and of outlier ejection are set aside, and requests go to all backends that
+//! are not lame ducks (Envoy's panic threshold, SRE ch. 20).
 //!
-//! A refused connection is no verdict but a fact: such a backend joins only when nobody else is left. With three
-//! of four backends dead, counting them in would make three attempts of four fail for nothing. While others have yet
-//! to be reached for the first time, those are worth waiting for: there is no panic at start.
+//! A refused connection is a fact and not a verdict: such a backend joins only when no other is
+//! left. With three of four backends dead, three of four attempts would otherwise fail for nothing.
+//! Backends that have yet to be reached for the first time are worth a wait, so there is no panic
+//! at the start.
 
 use crate::Ratio;
 use crate::health::State;
 
-/// How wide the choice is.
+/// The set of backends that may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Healthy backends only.
     Healthy,
-    /// Panic: also those that were ejected or fail their checks.
+    /// Panic: also backends that were ejected or fail their checks.
     Suspects,
-    /// Panic, and nobody of those is there or still to come: also those that refuse connections.
+    /// Panic, and none of those exists or is still connecting: also backends that refuse
+    /// connections.
     Unreachable,
 }
 
 impl Scope {
-    /// Below half, as Envoy and Finagle have it.
+    /// Half, as in Envoy and Finagle.
     pub const DEFAULT_PANIC_THRESHOLD: Ratio = Ratio::from_percent(50);
 }
 
-/// How many backends are in which condition.
+/// The number of backends in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// In [`State::Connecting`].
@@ -46,13 +49,13 @@ pub struct Census {
 }
 
 impl Census {
-    /// Backends that are neither lame ducks nor still unknown.
+    /// Backends that are neither lame ducks nor still connecting.
     #[must_use]
     pub fn candidates(&self) -> usize {
         self.healthy + self.ejected + self.failing + self.unreachable
     }
 
-    /// The count that a backend in `state` belongs to.
+    /// The count of the backends in `state`.
     pub(crate) fn count_of(&mut self, state: State, unreachable: bool) -> &mut usize {
         match state {
             State::Connecting => &mut self.connecting,
@@ -64,7 +67,7 @@ impl Census {
         }
     }
 
-    /// How wide the choice must be.
+    /// The scope that these counts require.
     #[must_use]
     pub fn scope(&self, panic_threshold: Ratio) -> Scope {
         let candidates = self.candidates();

@@ -1,26 +1,28 @@
-//! Whether a failure says something about its backend: not if other backends fail the same operation.
+//! Whether a failure is evidence against its backend: not if other backends fail the same
+//! operation.
 //!
-//! An endpoint that fails does so wherever it is asked for. Its failures come in rows, at every backend, and by them one backend
-//! after another would be ejected that serves all others well. So for each operation that failed lately the last outcomes at two
-//! different backends are remembered, and
+//! A broken endpoint fails at every backend. Its failures come in rows, and would eject one backend
+//! after another although each serves all other endpoints well. So each operation that failed
+//! lately keeps its last outcomes at two different backends, and
 //!
 //! ```text
 //! a failure counts against its backend  ⇔  the same operation last succeeded at another backend
 //! ```
 //!
-//! or the operation is unknown, or fails for the first time. Why the last outcome, and not shares
-//! over a time? It tells a backend that fails everything from the others after a single answer of
-//! one of them, at any rate of requests. Shares would have to be kept for each pair of operation
-//! and backend.
+//! It also counts if the operation is unknown or fails for the first time. Why the last outcome,
+//! and not shares over a time? A single answer of another backend tells a broken backend from the
+//! others, at any rate of requests. Shares would have to be kept for each pair of operation and
+//! backend.
 //!
-//! Where the endpoint is not known to have been anywhere else, its group decides: of a thousand paths below `/reports` none may be asked
-//! for twice.
+//! If the endpoint is not known at any other backend, its group decides: of a thousand paths below
+//! `/reports`, none may be requested twice.
 //!
 //! # Where it is weak
 //!
-//! An endpoint that fails at random is taken for good now and then, when it last succeeded elsewhere. A backend that is asked
-//! several times for an operation before any other is, and fails, is ejected as many failures later. And where two of three
-//! backends are broken, each hides half of the failures of the other.
+//! An endpoint that fails at random looks healthy now and then, if it last succeeded elsewhere.
+//! Suppose that one backend gets an operation several times before any other backend, and fails it.
+//! It is then ejected that many failures later. And if two of three backends are broken, each hides
+//! half of the other's failures.
 
 use crate::operation::Table;
 use crate::{BackendId, Operation};
@@ -30,7 +32,7 @@ use crate::{BackendId, Operation};
 struct Fault {
     /// Its last outcomes at two different backends, the latest first.
     last: [Option<Seen>; 2],
-    /// Failures so far: the entry with the fewest is forgotten first.
+    /// Failures so far. The entry with the fewest is evicted first.
     failures: f64,
 }
 
@@ -51,7 +53,7 @@ impl Fault {
         self.failures += f64::from(u8::from(is_failure));
     }
 
-    /// Whether the operation last failed at another backend; `None` if it was at none.
+    /// Whether the operation last failed at another backend; `None` if it was at no other.
     fn fails_elsewhere(&self, backend: BackendId) -> Option<bool> {
         self.last.iter().flatten().find(|seen| seen.backend != backend).map(|seen| seen.is_failure)
     }
@@ -68,7 +70,7 @@ impl Default for SharedFaults {
 }
 
 impl SharedFaults {
-    /// A request for `operation` succeeded at `backend`.
+    /// Records a success of `operation` at `backend`.
     pub(crate) fn on_success(&mut self, operation: Operation, backend: BackendId) {
         if self.0.is_empty() {
             return;
@@ -80,7 +82,8 @@ impl SharedFaults {
         }
     }
 
-    /// A request for `operation` failed at `backend`. Whether that counts against the backend.
+    /// Records a failure of `operation` at `backend`. Returns whether it counts against the
+    /// backend.
     pub(crate) fn on_failure(&mut self, operation: Operation, backend: BackendId) -> bool {
         let (mut elsewhere, mut is_first) = (None, true);
         for key in operation.keys() {

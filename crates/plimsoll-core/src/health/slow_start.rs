@@ -1,30 +1,31 @@
-//! Slow start: a backend that just came takes a growing share.
+//! Slow start: a new backend takes a growing share.
 //!
-//! A restarted task is slow at first (cold caches, code not yet compiled, connections to set up), so its share
-//! rises in a straight line from `floor` to whole over `window`. It is applied to what the policy chose: a backend
-//! that has had one in `n ÷ share` of the cluster's picks, with n backends, gives way to one that is warmer, the
-//! emptier of two drawn at random. Why not as a weight inside each policy, as Envoy does: only some policies
-//! know weights, and one that looks for the fewest active requests would send everything to a backend that just came
-//! to a busy cluster. When all backends are new the rule changes nothing, because none is warmer.
+//! A restarted task is slow at first: cold caches, code not yet compiled, connections to set up. So
+//! its share rises in a straight line from `floor` to the whole over `window`. Slow start applies
+//! to the policy's pick. A backend that has had one in `n ÷ share` of the cluster's picks, with n
+//! backends, yields to a warmer one: the less loaded of two drawn at random.
+//!
+//! A weight inside each policy, as in Envoy, was rejected. Only some policies know weights, and one
+//! that looks for the fewest active requests would send everything to a backend that is new in a
+//! busy cluster. When all backends are new, the rule changes nothing, because none is warmer.
 
 use core::time::Duration;
 
 use crate::{Ratio, Timestamp};
 
-/// How fast a backend that became healthy gets its whole share.
+/// The growth of the share of a backend that became healthy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlowStartConfig {
-    /// Until the whole share; zero turns slow start off.
+    /// Time until the whole share; zero turns slow start off.
     pub window: Duration,
-    /// The share to begin with. Not zero: without requests there is nothing to warm up on.
+    /// The first share. Not zero: without requests a backend cannot warm up.
     pub floor: Ratio,
 }
 
 impl SlowStartConfig {
-    /// Covers the warm-up of most run-times; the same as the black-out after which load reports of a new
-    /// backend are believed.
+    /// Covers the warm-up of most run-times. Equal to the blackout of a new backend's load reports.
     pub const DEFAULT_WINDOW: Duration = Duration::from_secs(10);
-    /// As Envoy's `min_weight_percent`.
+    /// Envoy's `min_weight_percent`.
     pub const DEFAULT_FLOOR: Ratio = Ratio::from_percent(10);
 
     /// The share, in (0, 1], of a backend that has been healthy since `since`.

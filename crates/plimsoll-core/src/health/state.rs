@@ -1,24 +1,24 @@
-//! The names of the states, and of the reasons for being in one.
+//! The states of a backend, and the reasons for them.
 
 use core::fmt;
 
-/// What one client knows of a backend's fitness to serve.
+/// One client's judgment of a backend's fitness to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Known, not yet reached or not yet checked.
+    /// Added, not yet reached or not yet checked.
     Connecting,
     /// Gets new requests.
     Healthy,
-    /// Asked for no more requests, or was drained by an operator: finishes what it has.
+    /// Asked for no more requests, or was drained by an operator: finishes its requests in flight.
     LameDuck,
-    /// Does not accept connections, or fails its checks: is looked at again with growing delay.
+    /// Does not accept connections, or fails its checks: checked again with growing delay.
     Refusing,
-    /// Answers worse than its fellows: left out for a while.
+    /// An outlier: left out for a while.
     Ejected,
 }
 
 impl State {
-    /// All states, in the order of their life.
+    /// All states, in the order of a backend's life.
     pub const ALL: [Self; 5] = [Self::Connecting, Self::Healthy, Self::LameDuck, Self::Refusing, Self::Ejected];
 
     /// The word for it in metrics, logs and the API.
@@ -40,22 +40,22 @@ impl fmt::Display for State {
     }
 }
 
-/// Why a backend is in its state.
+/// The reason for a backend's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// It was just added.
     Added,
-    /// A connection was set up, and no check asks for more.
+    /// A connection was set up, and no check is required.
     Connected,
     /// A connection could not be set up.
     ConnectFailed,
     /// Its health check passed.
     CheckPassed,
-    /// Its health check failed as often as the configuration allows.
+    /// Its health check failed as often as the configuration tolerates.
     CheckFailed,
-    /// Its health check said that it is not serving.
+    /// Its health check answered that it is not serving.
     NotServing,
-    /// A load report of its own said that it is a lame duck.
+    /// Its own load report said that it is a lame duck.
     Reported,
     /// It was a lame duck and its process ended.
     Gone,
@@ -65,9 +65,9 @@ pub enum Reason {
     Undrained,
     /// It failed several requests in a row.
     ConsecutiveFailures,
-    /// Its success rate was far below that of its fellows.
+    /// Its success rate was far below that of its peers.
     SuccessRate,
-    /// Its ejection ran out.
+    /// Its ejection expired.
     EjectionOver,
 }
 
