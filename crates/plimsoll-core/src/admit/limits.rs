@@ -25,7 +25,7 @@
 //! they also leave the part that the others will need until its end, since nothing leaves the
 //! account before.
 //!
-//! # What may go wrong
+//! # Failure modes
 //!
 //! Memory is bounded, as for [`Usage`](super::usage). Customers without a limit take none of it.
 //! When there are more customers with a limit than accounts, the customer furthest from its limit

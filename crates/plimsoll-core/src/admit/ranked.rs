@@ -47,7 +47,7 @@
 //! - Another resource is short, by the gauge of the owner: fewer requests are in progress at a
 //!   time.
 //!
-//! # What may go wrong
+//! # Failure modes
 //!
 //! The cost of one kind of request can be wrong by a factor. It is corrected while the request runs
 //! ([`Ranked::progress`]) and when it ends ([`Ranked::finish`]). So wrong costs change which

@@ -1,46 +1,48 @@
-//! What the next request is expected to cost.
+//! The expected cost of the next request.
 //!
-//! A running mean of what requests of the same route and customer did cost, for which the mean of the route stands in while it
-//! is young, and for that the mean of all:
+//! A running mean of the costs of a route and customer. While it is young, the mean of the route
+//! stands in for it, and for that the mean of all requests:
 //!
 //! ```text
 //! expected = (n · mean + PRIOR · expected above) ÷ (n + PRIOR)
 //! mean += (cost − mean) ÷ min(n, MEMORY)
 //! ```
 //!
-//! Beside each mean stands how far costs are from it, on average: whoever must not take on too much goes by the one and a multiple of
-//! the other ([`Costs::high`]). The mean deviation and not the standard one, which one cost in a thousand may decide.
+//! Beside each mean stands the mean deviation of costs from it. A cautious server adds a multiple
+//! of the deviation to the mean ([`Costs::high`]). It is not the standard deviation, which one cost
+//! in a thousand may decide.
 //!
-//! Counted in requests and not in time: a route that is called once an hour costs what it did an hour ago. Routes and customers
-//! that are seldom seen are forgotten, so that memory does not depend on how many there are, and then have the mean of what is above
-//! them again.
+//! Memory is counted in requests and not in time: a route that is called once an hour costs the
+//! same as an hour ago. Rare routes and customers are forgotten, so that memory does not depend on
+//! their number. Then the mean above them stands in again.
 
 use core::time::Duration;
 
 use super::recent::Recent;
 use crate::rng::spread;
 
-/// What the first request of all is expected to cost, in CPU-seconds: a middling one. The second is expected to cost mostly what the
-/// first did.
+/// Expected cost of the very first request, in CPU-seconds: a middling one. From the second request
+/// on, the first one's cost dominates.
 const FIRST: f64 = 1e-3;
-/// In requests. A mean of four is still mostly chance when costs vary much.
+/// In requests. With costs that vary much, a mean of four is still mostly chance.
 const PRIOR: f64 = 4.0;
-/// In requests. With costs that vary as a lognormal of σ = 1 does, known to 4%, nearly as well as a rate is: with half as many, a customer
-/// that asks for less than its part is now and then taken for one that asks for more. With twice as many, what is found from outside of a
-/// process comes too late. A lasting change is believed after three times as many; until then requests are put right while they run.
+/// In requests. With lognormal costs of σ = 1 the mean is then known to 4%, nearly as well as a
+/// rate. With half as many, a customer below its share is now and then taken for one above it. With
+/// twice as many, estimates from outside of a process come too late. A lasting change is believed
+/// after three times as many requests; until then, costs are corrected while requests run.
 const MEMORY: f64 = 512.0;
 
-/// In mean deviations. What costs vary as an exponential does is below it for all but one in twelve; what always costs the same has no
-/// deviation.
+/// In mean deviations. Of exponential costs, all but one in twelve are below it. Constant costs
+/// have no deviation.
 const HIGH: f64 = 2.0;
 
-/// Which kind of request: a route, and a customer. Any numbers that are always the same for one and seldom for two, such as hashes of
-/// their names.
+/// The kind of a request: a route and a customer. Any numbers that are always the same for one and
+/// seldom for two, such as hashes of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Of what is asked for.
+    /// The route.
     pub route: u64,
-    /// Of who asks.
+    /// The customer.
     pub customer: u64,
 }
 
@@ -58,19 +60,19 @@ impl Mean {
         self.requests += 1.0;
         let step = cost - self.mean;
         self.mean += step / self.requests.min(MEMORY);
-        // The first of all is no step from anything.
+        // The very first cost deviates from nothing.
         let off = if self.requests > 1.0 { step.abs() } else { 0.0 };
         self.deviation += (off - self.deviation) / self.requests.min(MEMORY);
     }
 
-    /// With that of what is above it, in so far as it is young.
+    /// Blends this mean with the one above it, the more so the younger this one is.
     fn blend(&self, above: Self) -> Self {
         let of = |own, above| (self.requests * own + PRIOR * above) / (self.requests + PRIOR);
         Self { mean: of(self.mean, above.mean), deviation: of(self.deviation, above.deviation), ..*self }
     }
 }
 
-/// What kinds of requests cost.
+/// The costs of kinds of requests.
 #[derive(Clone, Debug)]
 pub struct Costs {
     all: Mean,
@@ -79,22 +81,24 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Kinds of requests that are remembered, at 40 bytes for each route and each pair of route and customer.
+    /// Default number of routes, and of pairs of route and customer, that are remembered. Each
+    /// takes 40 bytes.
     pub const DEFAULT_KINDS: usize = 4_096;
 
-    /// Remembers about so many routes, and so many pairs of route and customer.
+    /// Remembers about this many routes, and as many pairs of route and customer.
     #[must_use]
     pub fn new(kinds: usize) -> Self {
         Self { all: Mean::default(), routes: Recent::new(kinds), kinds: Recent::new(kinds) }
     }
 
-    /// What a request of this kind is expected to cost, in CPU-seconds; above zero.
+    /// The expected cost of a request of this kind, in CPU-seconds; above zero.
     #[must_use]
     pub fn expected(&self, kind: Kind) -> f64 {
         at_least_something(self.mean(kind).mean)
     }
 
-    /// What few requests of this kind exceed, in CPU-seconds: what is expected, and twice the mean deviation from that.
+    /// A cost that few requests of this kind exceed, in CPU-seconds: the expected cost and two mean
+    /// deviations.
     #[must_use]
     pub fn high(&self, kind: Kind) -> f64 {
         let Mean { mean, deviation, .. } = self.mean(kind);
@@ -108,7 +112,7 @@ impl Costs {
         self.kinds.get(pair(kind)).map_or(route, |mean| mean.blend(route))
     }
 
-    /// A request of this kind has cost so many CPU-seconds.
+    /// Records the cost of a request of this kind, in CPU-seconds.
     pub fn observe(&mut self, kind: Kind, cost: f64) {
         self.all.add(cost);
         self.routes.entry(kind.route).add(cost);
@@ -166,7 +170,7 @@ mod tests {
             costs.observe(DEAR, if n % 4 == 0 { 0.4 } else { 0.0 });
         }
         assert!((costs.high(CHEAP) / 0.001 - 1.0).abs() < 0.01, "{}", costs.high(CHEAP));
-        // A mean of 0.1, from which a quarter is 0.3 away and the others 0.1.
+        // A mean of 0.1: a quarter is 0.3 away from it, and the others 0.1.
         assert!((costs.high(DEAR) / 0.4 - 1.0).abs() < 0.05, "{}", costs.high(DEAR));
     }
 

@@ -1,35 +1,40 @@
-//! What requests cost in a process that can only be seen from outside: what it uses as a whole, laid upon what ended meanwhile.
+//! Fitted costs: the CPU of a whole process, shared out to the requests that ended in it.
 //!
-//! Of a foreign process its CPU is known, and which requests were in it, but not which of them used how much. So windows of time are
-//! looked at. With U the CPU-seconds that the process used in one, and eᵢ what each request that ended in it was expected to cost, each is
-//! taken to have cost
+//! Of a foreign process only its total CPU and its requests are known, but not the use of each
+//! request. So the fit goes by windows of time. With U the CPU-seconds that the process used in a
+//! window, and eᵢ the expected cost of each request that ended in it, each counts as having cost
 //!
 //! ```text
 //! cᵢ = eᵢ · clamp(U ÷ Σe, 1/4, 4)
 //! ```
 //!
-//! Costs remember the mean of that for each kind. It is one step of expectation maximization: what is used is shared out in
-//! proportion to what is believed, and the shares are what is believed next. The sum is right after the first window whose ratio
-//! is within the clamp. Kinds come apart since a window of many requests of one kind moves that one more than others: it takes
-//! some tens of windows whose mixes differ. Where the mix never changes nobody could tell them apart, and nothing depends on it.
+//! [`Costs`] remembers the mean of that for each kind. This is one step of expectation
+//! maximization: the CPU is shared out in proportion to the expected costs, and the shares are the
+//! next expected costs. The sum is right after the first window with a ratio within the clamp.
+//! Kinds separate because a window with many requests of one kind moves that kind more than others.
+//! That takes some tens of windows with different mixes. If the mix never changes, no method could
+//! tell the kinds apart, and nothing depends on it.
 //!
-//! Some processes say themselves what a request has used, in the `request_cost` of their load reports. Where most of those that ended in a
-//! window did, there is nothing to be fitted: with r what is said,
+//! Some processes report the cost of each request, in the `request_cost` of their load reports. If
+//! most requests of a window have a report, no fit is needed. With r the reported cost,
 //!
 //! ```text
 //! cᵢ = rᵢ · min(1, ΣU ÷ Σr) + beside,   beside = Σ(U − r) ÷ Σ requests
 //! ```
 //!
-//! where beside is what the process does of which no report tells: reading, parsing, writing. It goes to all alike, and so the sum
-//! is right. The factor is for those who speak of milliseconds, or of more than they used; it is a mean over some windows, since what
-//! ends in one may have begun in another.
+//! where beside is work of the process that is in no report: reading, parsing, writing. All
+//! requests share it alike, and so the sum is right. The factor is for processes that report
+//! milliseconds, or more than they used. It is a mean over some windows, since a request that ends
+//! in one may have begun in another.
 //!
-//! Why not least squares over the windows: it needs a matrix of all kinds, which come and go, and gives costs below zero to rare ones.
+//! Why not least squares over the windows: it needs a matrix of all kinds, which come and go, and
+//! gives negative costs to rare kinds.
 //!
-//! What may go wrong: a process that does something of its own (compaction, garbage) charges its requests with it. That is right
-//! for admission, for the CPU is not there; but timers of a process that is all but idle would make its few requests look dear.
-//! So below a tenth of its CPUs costs are only corrected downwards: no request has cost more than the process used. Of a process that
-//! used nothing at all nothing is learned: it is stopped, and requests that ended meanwhile were given up.
+//! Failure modes: a process with work of its own (compaction, garbage collection) charges it to
+//! its requests. That is right for admission, since this CPU is not available. But the timers of an
+//! almost idle process would make its few requests look expensive. So below a tenth of its CPUs,
+//! costs are only corrected downwards: no request has cost more than the process used. A process
+//! that used no CPU at all teaches nothing: it is stopped, and its requests were abandoned.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -37,54 +42,58 @@ use core::time::Duration;
 use super::{Costs, Kind, Overhead, Used};
 use crate::Timestamp;
 
-/// Long beside most requests, which begin and end in it, and short beside what a lasting change may take to be believed.
+/// Long beside most requests, which begin and end in one window. Short beside the time until a
+/// lasting change is believed.
 const WINDOW: Duration = Duration::from_millis(250);
-/// The first, after which each is twice as long as the one before: while nothing is known of costs, far too much may be taken on.
+/// The first window; each is twice as long as the one before. While costs are unknown, far too many
+/// requests may be admitted.
 const FIRST_WINDOW: Duration = Duration::from_millis(50);
-/// How far one window can be believed: requests that began long before it, or that go on, are in one sum and not in the other.
+/// The largest correction by one window: for a request that began long before it or goes on, cost
+/// and use fall into different windows.
 const MOST: f64 = 4.0;
-/// Of the CPUs that there are. Below it, timers and the like may be more than what requests cause.
+/// A part of the CPUs. Below it, timers and the like may use more than requests.
 const IDLE: f64 = 0.1;
-/// Of what was used and said before, what still counts a window later: some seconds.
+/// The weight of earlier use and reports after one more window: a memory of some seconds.
 const SAID: f64 = 0.9;
-/// Requests of a window whose kinds are remembered, 24 bytes each: what is sixteen thousand a second is as good as all of more.
+/// Requests of a window whose kinds are remembered, at 24 bytes each. Sixteen thousand a second are
+/// as good a sample as all of more.
 const REMEMBERED: usize = 4_096;
 
-/// Shares out what a process used.
+/// Shares out the CPU of a process.
 #[derive(Clone, Debug)]
 pub struct Fitted {
     cpus: f64,
-    /// How long the window is to be at least.
+    /// The shortest length of the window.
     window: Duration,
     began: Timestamp,
     /// CPU-seconds that the process had used when the window began.
     cpu: f64,
     /// Σe, in CPU-seconds.
     expected: f64,
-    /// The kinds of what ended in the window, and what each was expected to cost.
+    /// The kinds of requests that ended in the window, and the expected cost of each.
     ended: Vec<(Kind, f64)>,
-    /// Requests that are in `expected`.
+    /// Requests without a report, those in `expected`.
     unsaid: u64,
     said: Said,
 }
 
-/// What the process says of its requests.
+/// The costs that the process reports.
 #[derive(Clone, Debug)]
 struct Said {
-    /// The kinds of what ended in the window, and what each is said to have used.
+    /// The kinds of requests that ended in the window with a report, and the reported cost of each.
     ended: Vec<(Kind, f64)>,
     requests: u64,
-    /// CPU-seconds, in the window.
+    /// Reported CPU-seconds in the window.
     sum: f64,
-    /// CPU-seconds that the process used, and that it said, in the windows before, decayed.
+    /// CPU-seconds that the process used and that it reported in earlier windows, decayed.
     before: (f64, f64),
-    /// What it uses beside what it says; and all that was sampled for that.
+    /// Use outside the reports, and the totals that are sampled for it.
     beside: Overhead,
     total: Used,
 }
 
 impl Fitted {
-    /// For a process that may use so many CPUs, and has used so many CPU-seconds.
+    /// Begins with a process that may use this many CPUs and has used `cpu` CPU-seconds.
     #[must_use]
     pub fn new(now: Timestamp, cpus: f64, cpu: f64) -> Self {
         let said = Said {
@@ -98,13 +107,13 @@ impl Fitted {
         Self { cpus, window: FIRST_WINDOW, began: now, cpu, expected: 0.0, ended: Vec::new(), unsaid: 0, said }
     }
 
-    /// The process may use so many CPUs from now on.
+    /// Changes the CPUs that the process may use.
     pub fn resize(&mut self, cpus: f64) {
         self.cpus = cpus;
         self.said.beside.resize(cpus);
     }
 
-    /// A request of this kind has ended, which was expected to cost so many CPU-seconds.
+    /// A request of this kind has ended without a report, with its expected cost in CPU-seconds.
     pub fn ended(&mut self, kind: Kind, expected: f64) {
         self.expected += expected;
         self.unsaid += 1;
@@ -113,8 +122,8 @@ impl Fitted {
         }
     }
 
-    /// A request of this kind has ended, of which the process says that it used so many CPU-seconds. Returns what it is to be counted
-    /// with; `None` while it is not known how far the process is to be believed.
+    /// A request of this kind has ended, with the reported use in CPU-seconds. Returns the cost
+    /// that it counts with; `None` until the first window with reports has ended.
     pub fn ended_saying(&mut self, kind: Kind, used: f64) -> Option<f64> {
         self.said.requests += 1;
         self.said.sum += used;
@@ -124,7 +133,8 @@ impl Fitted {
         (self.said.before.1 > 0.0).then(|| used * self.said.factor() + self.said.beside.per_request())
     }
 
-    /// The process has used so many CPU-seconds; `costs` are told once a window is over. To be told a few times in each.
+    /// Takes the CPU-seconds that the process has used, a few times in each window. The end of a
+    /// window updates `costs`.
     pub fn sample(&mut self, now: Timestamp, cpu: f64, costs: &mut Costs) {
         if now.since(self.began) < self.window {
             return;
@@ -132,7 +142,7 @@ impl Fitted {
         let used = cpu - self.cpu;
         let is_idle = used < IDLE * self.cpus * now.since(self.began).as_secs_f64();
         if self.unsaid + self.said.requests == 0 {
-            // What is used on requests that are longer than a window is theirs, once they end.
+            // A request longer than a window gets all of its use when it ends.
             if is_idle {
                 self.restart(now, cpu);
             }
@@ -156,7 +166,7 @@ impl Fitted {
         self.restart(now, cpu);
     }
 
-    /// Begins a window anew, as nothing is known of the one so far.
+    /// Begins a new window and drops the present one.
     pub fn restart(&mut self, now: Timestamp, cpu: f64) {
         self.ended.clear();
         self.said.ended.clear();
@@ -166,14 +176,14 @@ impl Fitted {
 }
 
 impl Said {
-    /// What has to be made of what the process says, for it to be no more than what it used.
+    /// The factor on reported costs: with it, they do not exceed the use of the process.
     fn factor(&self) -> f64 {
         let (used, said) = self.before;
         if said > used { used / said } else { 1.0 }
     }
 
-    /// A window is over in which the process has used so much, most of it for requests of which it said so; the few others are taken to
-    /// have cost what was expected.
+    /// Ends a window in which most requests have a report. The few others count with their expected
+    /// cost.
     fn over(&mut self, window: Duration, used: f64, unsaid: f64, unsaid_requests: u64, costs: &mut Costs) {
         self.before = (self.before.0 * SAID + used - unsaid.min(used), self.before.1 * SAID + self.sum);
         let factor = self.factor();
@@ -201,7 +211,7 @@ mod tests {
     const B: Kind = Kind { route: 2, customer: 0 };
     const C: Kind = Kind { route: 3, customer: 0 };
 
-    /// A process of one CPU, and how it is fitted.
+    /// A process of one CPU, and its fit.
     struct World {
         now: Timestamp,
         cpu: f64,
@@ -215,7 +225,8 @@ mod tests {
             Self { now: Timestamp::ZERO, cpu: 0.0, costs: Costs::new(64), fitted }
         }
 
-        /// A window in which so many requests of these kinds end that cost so much each, beside what the process uses for itself.
+        /// Runs a window in which these requests end: a kind, a count, and a cost each. The process
+        /// uses `itself` CPU-seconds more.
         fn window(&mut self, requests: &[(Kind, u32, f64)], itself: f64) {
             for &(kind, count, cost) in requests {
                 for _ in 0..count {
@@ -290,7 +301,7 @@ mod tests {
         world.assert_cost(A, 0.8, 0.02);
     }
 
-    /// A window of five dear requests and fifty cheap ones, as always, of which the process says so much each.
+    /// Runs a window of five expensive requests and fifty cheap ones, with these reported costs.
     fn told(world: &mut World, dear: f64, cheap: f64, used: f64) {
         (0..5).for_each(|_| {
             world.fitted.ended_saying(A, dear);
@@ -306,11 +317,11 @@ mod tests {
     #[test]
     fn kinds_that_always_come_in_the_same_mix_are_told_apart_by_who_says_what_they_used() {
         let mut world = World::new();
-        // A tenth of a second in all, half of which is of cheap ones.
+        // A tenth of a second in all, half of it for cheap requests.
         (0..40).for_each(|_| told(&mut world, 0.01, 0.001, 0.1));
         world.assert_cost(A, 0.01, 0.02);
         world.assert_cost(B, 0.001, 0.02);
-        // Without a word of it, they are taken to cost alike.
+        // Without reports, they count with similar costs.
         let mut silent = World::new();
         (0..40).for_each(|_| silent.window(&[(A, 5, 0.01), (B, 50, 0.001)], 0.0));
         assert!(silent.costs.expected(A) < 0.004, "{}", silent.costs.expected(A));
@@ -319,7 +330,7 @@ mod tests {
     #[test]
     fn what_is_used_and_not_said_goes_to_all_alike() {
         let mut world = World::new();
-        // A millisecond beside each of fifty-five requests.
+        // A millisecond of overhead for each of fifty-five requests.
         (0..200).for_each(|_| told(&mut world, 0.01, 0.001, 0.1 + 0.055));
         world.assert_cost(A, 0.011, 0.03);
         world.assert_cost(B, 0.002, 0.03);
@@ -344,7 +355,7 @@ mod tests {
             told(&mut world, 0.01, 0.001, 0.101);
         }
         world.assert_cost(A, 0.01, 0.05);
-        // And where the process says little, the others are fitted to what it does not speak of.
+        // If the process reports little, the other requests share the rest of its use.
         for _ in 0..400 {
             world.fitted.ended_saying(A, 0.01);
             world.window(&[(C, 10, 0.004)], 0.01);
@@ -380,7 +391,8 @@ mod tests {
 
     #[test]
     fn process_below_a_tenth_of_its_cpus_only_makes_requests_cheaper() {
-        // A quarter of a second, in which ten requests end that were expected to cost a millisecond each.
+        // A quarter of a second, in which ten requests end with an expected cost of a millisecond
+        // each.
         let after = |cpus, used, itself| {
             let mut world = World::new();
             world.fitted.resize(cpus);
@@ -402,8 +414,8 @@ mod tests {
         world.assert_cost(A, 0.001, 0.02);
     }
 
-    /// Windows of four requests without a report and five with one. Each uses 10 ms; a report says `said`. The process uses `beside` more
-    /// CPU-seconds.
+    /// Runs windows of four requests without a report and five with one. Each uses 10 ms; a report
+    /// says `said`. The process uses `beside` more CPU-seconds.
     fn partly_reported(said: f64, beside: f64) -> World {
         let mut world = World::new();
         for _ in 0..200 {

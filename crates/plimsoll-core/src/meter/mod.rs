@@ -1,12 +1,12 @@
-//! What requests cost: the expectation that admission uses before it is known, and what a server uses beside them.
+//! Costs of requests: expected costs for admission, and the overhead of a server.
 //!
-//! Requests per second say little: one costs a thousand times what another does. CPU-seconds are what runs out first on most
-//! servers, and can be measured for each request while it runs (SRE ch. 21, "Customer limits"). The shells measure; the machines here
-//! remember.
+//! Requests per second say little, since one costs a thousand times as much as another. CPU-seconds
+//! are the first resource to run short on most servers, and each request's use can be measured
+//! while it runs (SRE ch. 21, "Customer limits"). The shells measure; the machines here remember.
 //!
-//! - [`Costs`]: what the next request of a route and a customer is expected to cost.
-//! - [`Fitted`]: what requests cost in a process that says nothing of itself.
-//! - [`Overhead`]: what is used on accepting, reading, and writing, which no request's own code does.
+//! - [`Costs`]: the expected cost of the next request of a route and a customer.
+//! - [`Fitted`]: costs of requests in a process that reports nothing of itself.
+//! - [`Overhead`]: CPU for accepting, reading and writing, outside the own code of requests.
 
 mod costs;
 mod fitted;

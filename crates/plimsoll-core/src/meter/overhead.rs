@@ -1,19 +1,22 @@
-//! What a server uses beside its requests' own code: accepting, reading, parsing, writing, and turning away.
+//! Overhead: CPU of a server outside the own code of its requests.
 //!
-//! No request can be charged with it while it happens: a system call reads for several, and a parser does not know yet who is
-//! asking. So it is spread evenly over all requests that came, those turned away included, for most of it is done for them, too:
+//! It accepts, reads, parses, writes and sheds. No request can be charged with that while it
+//! happens: a system call reads for several requests, and a parser does not know the caller yet. So
+//! it is spread evenly over all requests that arrived. Shed ones are included, since most of it is
+//! done for them, too:
 //!
 //! ```text
 //! overhead = Σ (used by the process − charged to requests) ÷ Σ requests
 //! ```
 //!
-//! over the last ten thousand requests or so. A server that is all but idle uses its CPU for timers, which no request is to blame for;
-//! what it uses then is not counted.
+//! over the last ten thousand requests or so. An almost idle server uses its CPU for timers, which
+//! no request causes; its use is not counted.
 //!
-//! What may go wrong: a server does something of its own, as at its start or for a job in the background, while few requests come.
-//! Nobody can tell that from what it does for these. So what is used while none came says nothing; what is used while some did is
-//! theirs up to a tenth of a second each; and a server that is all but idle forgets within seconds what it has learned, the number of
-//! requests too, so that what comes next is believed soon.
+//! Failure modes: a server works on something of its own, as at its start or in a background
+//! job, while few requests arrive. That cannot be told apart from work for these requests. So use
+//! without any request is not counted. Use with requests counts as theirs, up to a tenth of a
+//! second each. And an almost idle server forgets within seconds, the number of requests too, so
+//! that the next samples are believed soon.
 
 use core::time::Duration;
 
@@ -21,12 +24,12 @@ use crate::{Timestamp, decay};
 
 /// In requests: some seconds on a busy server.
 const MEMORY: f64 = 10_000.0;
-/// Of the CPUs that there are. Below it, timers and the like may be more than what requests cause.
+/// A part of the CPUs. Below it, timers and the like may use more than requests.
 const IDLE: f64 = 0.1;
-/// CPU-seconds beside one request, up to which it may be its own: handlers that leave their work to tasks that nobody measures have
-/// as much, and reading and parsing never.
+/// The largest overhead of one request, in CPU-seconds. Handlers that leave their work to
+/// unmeasured tasks reach it; reading and parsing never do.
 const MOST: f64 = 0.1;
-/// Of what was learned, while the server is all but idle.
+/// Half-life of the overhead while the server is almost idle.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 
 /// Running totals since some origin; none of them ever falls.
@@ -38,11 +41,11 @@ pub struct Used {
     pub cpu: f64,
     /// CPU-seconds charged to requests.
     pub charged: f64,
-    /// Requests that came.
+    /// Requests that arrived.
     pub requests: u64,
 }
 
-/// What is used beside requests.
+/// The overhead of requests.
 #[derive(Clone, Debug)]
 pub struct Overhead {
     cpus: f64,
@@ -52,24 +55,24 @@ pub struct Overhead {
 }
 
 impl Overhead {
-    /// For a process that may use so many CPUs.
+    /// Begins with a process that may use this many CPUs.
     #[must_use]
     pub fn new(cpus: f64, used: Used) -> Self {
         Self { cpus, last: used, requests: 0.0, beside: 0.0 }
     }
 
-    /// The process may use so many CPUs from now on.
+    /// Changes the CPUs that the process may use.
     pub fn resize(&mut self, cpus: f64) {
         self.cpus = cpus;
     }
 
-    /// What was used up to now; to be told a few times a second.
+    /// Takes the running totals, a few times a second.
     pub fn sample(&mut self, used: Used) {
         let last = core::mem::replace(&mut self.last, used);
         let (wall, cpu) = (used.wall - last.wall, used.cpu - last.cpu);
         if cpu < IDLE * self.cpus * wall {
             let left = remaining(wall);
-            // The quotient is to shrink, and its weight beside what comes next.
+            // Both the quotient and its weight against the next samples shrink.
             self.requests *= left;
             self.beside *= left * left;
             return;
@@ -83,14 +86,14 @@ impl Overhead {
         self.beside = self.beside * left + (cpu - (used.charged - last.charged)).min(requests * MOST);
     }
 
-    /// CPU-seconds beside each request.
+    /// CPU-seconds of overhead for each request.
     #[must_use]
     pub fn per_request(&self) -> f64 {
         if self.requests > 0.0 { (self.beside / self.requests).max(0.0) } else { 0.0 }
     }
 }
 
-/// What is left after so many seconds.
+/// The part left after this many seconds.
 fn remaining(seconds: f64) -> f64 {
     decay::remaining(Timestamp::from_nanos((seconds * 1e9) as u64), Timestamp::ZERO, HALF_LIFE)
 }
@@ -117,7 +120,7 @@ mod tests {
         assert_eq!(after(20, used), 0.0);
     }
 
-    /// A server of one core, looked at so many times a second, to which one request a second comes.
+    /// A server of one core, sampled `looks` times a second, with one request a second.
     struct Server {
         looks: u32,
         overhead: Overhead,
@@ -129,8 +132,8 @@ mod tests {
             Self { looks, overhead: Overhead::new(1.0, Used::default()), used: Used::default() }
         }
 
-        /// It uses so much of the core for so long; of that, a millisecond is charged to each request. Returns the most that was beside
-        /// each, and what is in the end.
+        /// Runs the server with `cpus` of use. A millisecond is charged to each request. Returns
+        /// the highest overhead of a request, and the last one.
         fn runs(&mut self, seconds: u32, cpus: f64) -> [f64; 2] {
             let mut most = 0.0_f64;
             for look in 1..=seconds * self.looks {
@@ -149,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_a_job_in_the_background_used_is_forgotten_when_it_is_over() {
-        // Looks come with requests alone, or each 10 ms.
+        // Samples come with requests only, or every 10 ms.
         for (looks, most) in [(1, MOST), (100, 0.01)] {
             let mut server = Server::new(looks);
             let [highest, beside] = server.runs(30, 1.0);
@@ -179,7 +182,8 @@ mod tests {
         assert!((overhead.per_request() / 20e-6 - 1.0).abs() < 1e-3, "{}", overhead.per_request());
     }
 
-    /// Overhead per request after one second with 5,000 requests and `cpu` CPU-seconds, none of them charged, on `cpus` CPUs.
+    /// Overhead per request after one second with 5,000 requests and `cpu` CPU-seconds, none of
+    /// them charged, on `cpus` CPUs.
     fn learned(cpus: f64, cpu: f64) -> f64 {
         let mut overhead = Overhead::new(1.0, Used::default());
         overhead.resize(cpus);

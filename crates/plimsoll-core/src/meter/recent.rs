@@ -1,8 +1,9 @@
-//! A map of fixed size from numbers to values, that forgets whom it has not seen for longest.
+//! A map of fixed size from numbers to values. It forgets the keys that were not used for longest.
 //!
-//! Sets of eight, as caches have them: a number names its set, and when that is full, the one that was not asked for for longest makes
-//! room. What is asked for often stays, however many others come by; a look costs eight comparisons. Why not a hash map: names of routes
-//! and customers come from outside, and there is no end to them.
+//! It has sets of eight, like a cache. A number selects its set. When the set is full, its least
+//! recently used entry is replaced. Frequent keys stay, however many others come by, and a lookup
+//! costs eight comparisons. Why not a hash map: names of routes and customers come from outside,
+//! and their number has no bound.
 
 use alloc::boxed::Box;
 
@@ -13,7 +14,7 @@ const WAYS: usize = 8;
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry<V> {
     key: u64,
-    /// When it was asked for last, counted in accesses; zero if nobody has it.
+    /// The last use, counted in accesses; zero for a free entry.
     seen: u64,
     value: V,
 }
@@ -26,7 +27,7 @@ pub(super) struct Recent<V> {
 }
 
 impl<V: Copy + Default> Recent<V> {
-    /// Has room for about so many.
+    /// Remembers about this many entries.
     pub(super) fn new(entries: usize) -> Self {
         let sets = entries.div_ceil(WAYS).next_power_of_two();
         Self { sets: alloc::vec![[Entry::default(); WAYS]; sets].into(), accesses: 0 }
@@ -38,7 +39,7 @@ impl<V: Copy + Default> Recent<V> {
         set.iter().find(|entry| entry.key == key && entry.seen > 0).map(|entry| &entry.value)
     }
 
-    /// The value of this key, to be changed: a new one if it is not remembered.
+    /// The value of this key for a change; a new one if it is not remembered.
     pub(super) fn entry(&mut self, key: u64) -> &mut V {
         self.accesses += 1;
         let seen = self.accesses;
