@@ -1,4 +1,4 @@
-//! Whether memory will have run out before requests can be made to need less of it.
+//! The load of memory: whether it will be exhausted before fewer requests can help.
 //!
 //! ```text
 //! s    = used ÷ limit,   then = s + AHEAD · ds/dt
@@ -6,61 +6,65 @@
 //!        min(s, line)       else
 //! ```
 //!
-//! with ds/dt smoothed over a second or two. Above 1 there is too much: of memory that is nearly full nothing will be left in AHEAD, at
-//! the rate of late. What is to be prevented is that the process is killed, and what can be done about it is to have fewer requests in
-//! progress; that helps where these are what memory goes to, which shows in that it grows.
+//! with ds/dt smoothed over a second or two. Above 1 the load is too high: memory is nearly full,
+//! and at the present rate it is exhausted within AHEAD. The aim is that the process is not killed,
+//! and the means is to have fewer requests in progress. That helps if requests are the cause, and
+//! then memory grows.
 //!
-//! Why not the share alone, with a line that it must not pass: a heap that was made as large as the limit allows, or a cache, is always
-//! at 95%, and a server that turned requests away for that would do so for ever, and gain nothing. Why not the rate alone: a server that
-//! has just started fills its memory as fast as it can, and is right to.
+//! Why not the share alone, with a line that it must not cross: a cache, or a heap made as large as
+//! the limit allows, is always at 95%. A server that shed requests for that would do so for ever,
+//! and gain nothing. Why not the rate alone: a server that has just started rightly fills its
+//! memory as fast as it can.
 //!
-//! # What may go wrong
+//! # Failure modes
 //!
-//! A burst that takes the last tenth in less than a look or two is not seen in time. A leak is taken for requests shortly before its end.
+//! A burst that takes the last tenth within a sample or two is seen too late. A leak looks like
+//! requests shortly before its end.
 
 use core::time::Duration;
 
 use crate::{Ratio, Timestamp, decay};
 
-/// In seconds. Longer than nearly all requests take, so that there are fewer by then; a leak of hours is not theirs.
+/// In seconds. It is longer than nearly all requests, so that fewer are left by then. A leak over
+/// hours is not caused by requests.
 const AHEAD: f64 = 10.0;
-/// Of the growth: some looks, so that one allocation of a buffer is not taken for a trend.
+/// Half-life of the growth: some samples, so that one large allocation is not taken for a trend.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 
-/// What is used of memory, and what may be, in bytes.
+/// Memory in use and its limit, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// What is used and would not be given back for the asking.
+    /// Memory in use that would not be given back on demand.
     pub used: u64,
-    /// What may be.
+    /// The limit.
     pub limit: u64,
 }
 
 impl Memory {
-    /// The used part; more than 1 where a limit was lowered beneath it.
+    /// The used part; more than 1 if a limit was lowered below the use.
     #[must_use]
     pub fn share(self) -> f64 {
         self.used as f64 / self.limit.max(1) as f64
     }
 }
 
-/// Watches how memory fills.
+/// The load of memory, from its growth.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryLoad {
     line: Ratio,
-    /// When it was seen last, and the used part then; `None` before that.
+    /// The time and the used part at the last sample; `None` before the first.
     last: Option<(Timestamp, f64)>,
-    /// Of the share, per second.
+    /// Growth of the used part, per second.
     growth: f64,
 }
 
 impl MemoryLoad {
-    /// With a growth that counts from this share on.
+    /// Starts with a line: growth counts above this used part.
     pub(super) const fn new(line: Ratio) -> Self {
         Self { line, last: None, growth: 0.0 }
     }
 
-    /// The load: 1 is as much as can be borne.
+    /// The load after a sample: 1 is the most that the server can bear.
     pub(super) fn sample(&mut self, now: Timestamp, memory: Memory) -> f64 {
         let share = memory.share();
         if let Some((at, before)) = self.last {
@@ -84,7 +88,7 @@ mod tests {
 
     const LIMIT: u64 = 1_000_000;
 
-    /// The loads of a process whose memory is used to these parts, one look every quarter of a second.
+    /// The loads of a process with these used parts of memory, sampled every quarter of a second.
     fn loads(shares: impl IntoIterator<Item = f64>) -> alloc::vec::Vec<f64> {
         let mut load = MemoryLoad::new(Ratio::from_percent(90));
         let at = |look: usize| Timestamp::from_nanos(look as u64 * 250_000_000);
@@ -102,7 +106,7 @@ mod tests {
 
     #[test]
     fn memory_that_fills_is_too_much_only_when_little_is_left() {
-        // From nothing to all of it in 25 s.
+        // From none to all of it in 25 s.
         let found = loads((0..=100).map(|look| f64::from(look) / 100.0));
         assert!(found[..90].iter().all(|load| *load <= 0.9), "{found:?}");
         assert!(found[91..].iter().all(|load| *load > 1.2), "{found:?}");

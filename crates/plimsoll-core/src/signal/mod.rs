@@ -1,26 +1,29 @@
-//! How busy a server is, from what it can see of itself.
+//! The load of a server, from signals that it can measure itself.
 //!
-//! Two measures, for they fail in different ways:
+//! There are two measures, since they fail in different ways:
 //!
-//! - *CPUs*: CPU-seconds used per second. Says how much is left below the load line, and nothing above it: a server that is asked for
-//!   twice what it can do uses all of its CPU, as does one that is just full. Nor does it see a neighbour who takes half of the
-//!   machine.
-//! - *Executor load average*: requests that run or could run, on average (SRE ch. 21, "Utilization signals"). Says how much too much it
-//!   is: requests that wait for something else than CPU do not count, and a request of which many tasks could run counts once, or a
-//!   burst of small tasks would look like overload.
+//! - *CPUs*: CPU-seconds used per second. It says how much is left below the load line, and nothing
+//!   above it: a server with twice the load that it can serve uses all of its CPU, as does one that
+//!   is just full. Nor does it show a neighbour that takes half of the machine.
+//! - *Executor load average*: requests that run or could run, on average (SRE ch. 21, "Utilization
+//!   signals"). It says how far above the limit the load is. Requests that wait for something other
+//!   than CPU do not count. A request with many runnable tasks counts once, or a burst of small
+//!   tasks would look like overload.
 //!
-//! Both are smoothed over a fraction of a second, so that a burst which is over by then passes nearly unseen:
+//! Both are smoothed over a fraction of a second, so that a burst which is over by then hardly
+//! shows:
 //!
 //! ```text
 //! x = x · 2^(−Δt ÷ half-life) + now · (1 − 2^(−Δt ÷ half-life))
 //! ```
 //!
-//! What could run is counted at each look, and not summed up over the time between: a sum would know of those who wait only once they
-//! have waited, and a long queue is seen late by just its own length.
-
+//! Runnable requests are counted at each sample, and not summed over the time between. A sum would
+//! know of a waiting request only after its wait. It would see a long queue late, by just the
+//! length of the queue.
 //!
-//! What runs short beside CPU are *gauges* ([`Gauges`]): memory, time lost to pressure, and whatever the owner knows of. Each is a load of its
-//! own, 1 is as much as can be borne; the highest counts (`scarce`).
+//! Other scarce resources are *gauges* ([`Gauges`]): memory, pressure stalls, and a measure of the
+//! owner. Each is a load of its own, where 1 is the most that the server can bear. The highest
+//! counts (`scarce`).
 
 mod memory;
 mod scarce;
@@ -33,32 +36,33 @@ use crate::{Timestamp, decay};
 pub use memory::Memory;
 pub use scarce::{Gauges, Readings, Scarce, ScarceConfig};
 
-/// Ten times as long as chance takes to pass on a busy server, and short beside the patience of a user.
+/// Ten times as long as chance takes to pass on a busy server, and short beside the patience of a
+/// user.
 const HALF_LIFE: Duration = Duration::from_millis(100);
 
-/// What a server goes by.
+/// A measure of load that a gate obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
-    /// CPU: what requests cost, against what there is.
+    /// CPU: the costs of requests against the capacity.
     Cpu,
-    /// Requests that run or could run: more than are in order, so there is less CPU than was thought.
+    /// Requests that run or could run. Above the limit, there is less CPU than estimated.
     LoadAverage,
-    /// Memory that is running out.
+    /// Memory that is about to be exhausted.
     Memory,
-    /// Time in which somebody waited for a CPU.
+    /// CPU pressure: the time some task waited for a CPU.
     CpuPressure,
-    /// Time in which somebody waited for memory.
+    /// Memory pressure: the time some task waited for memory.
     MemoryPressure,
-    /// A measure of the owner's own.
+    /// A measure of the owner.
     Gauge,
 }
 
 impl Signal {
-    /// All.
+    /// All signals.
     pub const ALL: [Self; 6] =
         [Self::Cpu, Self::LoadAverage, Self::Memory, Self::CpuPressure, Self::MemoryPressure, Self::Gauge];
 
-    /// The word for it in metrics and in the API.
+    /// The name in metrics and in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,23 +76,24 @@ impl Signal {
     }
 }
 
-/// How loaded a server is by each of its signals, and which one has it turn requests away.
+/// The load of a server by each signal, and the signal that causes shedding.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Loads {
-    /// In the order of [`Signal::ALL`]; 1 is as much as can be borne, `None` where a signal is off or nothing is known.
+    /// In the order of [`Signal::ALL`]. 1 is the most that the server can bear; `None` if the
+    /// signal is off or unknown.
     pub by_signal: [Option<f64>; Signal::ALL.len()],
-    /// The one by which requests have been turned away in the last second; `None` while none were.
+    /// The signal that caused shedding in the last second; `None` without shedding.
     pub binding: Option<Signal>,
 }
 
 impl Loads {
-    /// The loads that are known.
+    /// The known loads.
     pub fn known(&self) -> impl Iterator<Item = (Signal, f64)> + '_ {
         Signal::ALL.into_iter().zip(self.by_signal).filter_map(|(signal, load)| Some((signal, load?)))
     }
 }
 
-/// What the signals say.
+/// The smoothed signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Signals {
     /// CPUs in use.
@@ -100,27 +105,27 @@ pub struct Signals {
 /// Smooths the signals.
 #[derive(Clone, Debug)]
 pub struct Smoothed {
-    /// CPU-seconds that the process had used.
+    /// CPU-seconds that the process had used at the last sample.
     cpu: f64,
     at: Timestamp,
     signals: Signals,
 }
 
 impl Smoothed {
-    /// Of a process that has used so many CPU-seconds already.
+    /// Begins with a process that has already used this many CPU-seconds.
     #[must_use]
     pub fn new(now: Timestamp, cpu: f64) -> Self {
         Self { cpu, at: now, signals: Signals::default() }
     }
 
-    /// What the signals were at the last look.
+    /// The signals of the last sample.
     #[must_use]
     pub fn last(&self) -> Signals {
         self.signals
     }
 
-    /// What the signals are, when the process has used so many CPU-seconds since its start and so many requests run or could run now:
-    /// to be asked every few milliseconds.
+    /// Takes a sample, every few milliseconds, and returns the signals. `cpu` is the process's
+    /// CPU-seconds since its start; `runnable` is the number of requests that run or could run now.
     pub fn sample(&mut self, now: Timestamp, cpu: f64, runnable: f64) -> Signals {
         let gone = now.nanos_since(self.at) as f64 * 1e-9;
         if gone > 0.0 {
@@ -138,7 +143,7 @@ impl Smoothed {
 mod tests {
     use super::*;
 
-    /// The load average every 10 ms, if so many requests could run in each.
+    /// The load average every 10 ms, with these numbers of runnable requests.
     fn averages(requests: impl Fn(u64) -> f64, samples: u64) -> alloc::vec::Vec<f64> {
         let mut smoothed = Smoothed::new(Timestamp::ZERO, 0.0);
         let at = |sample| Timestamp::from_nanos((sample + 1) * 10_000_000);

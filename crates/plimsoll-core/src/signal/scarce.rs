@@ -1,7 +1,7 @@
-//! What runs short beside CPU, each as a load, and the highest of them.
+//! Scarce resources beside CPU, each as a load; the highest load counts.
 //!
-//! Not a sum or a mean: a server that has run out of memory is not helped by having CPU left. Nor is one of them taken for another:
-//! which it was is what its owner has to know.
+//! It is not a sum or a mean: spare CPU does not help a server without memory. And each keeps its
+//! name, since the owner must know which resource was short.
 
 use core::time::Duration;
 
@@ -10,61 +10,62 @@ use super::memory::{Memory, MemoryLoad};
 use super::stalls::StallLoad;
 use crate::{Ratio, Timestamp};
 
-/// Which of it is watched, and from where on there is too much.
+/// The resources that are watched, with their limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScarceConfig {
-    /// The used part of memory from which on its growth counts; `None`: memory is not looked at.
+    /// The used part of memory from which its growth counts; `None` ignores memory.
     pub memory: Option<Ratio>,
-    /// The part of the time for which somebody may wait for a CPU; `None`: not looked at.
+    /// Limit of CPU pressure: the share of time some task may wait for a CPU; `None` ignores it.
     pub cpu_pressure: Option<Ratio>,
-    /// The part of the time for which somebody may wait for memory; `None`: not looked at.
+    /// Limit of memory pressure: the share of time some task may wait for it; `None` ignores it.
     pub memory_pressure: Option<Ratio>,
 }
 
 impl ScarceConfig {
-    /// What kernels and allocators need to work well is left, and what requests in progress may still ask for.
+    /// The rest is for kernels and allocators to work well, and for further needs of requests in
+    /// progress.
     pub const DEFAULT_MEMORY: Ratio = Ratio::from_percent(90);
 
-    /// Whether anything is watched.
+    /// Whether any resource is watched.
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.memory.is_some() || self.cpu_pressure.is_some() || self.memory_pressure.is_some()
     }
 }
 
-/// Memory is looked at. How much pressure is too much nobody can know beforehand.
+/// Memory is watched. A limit on pressure cannot be known beforehand.
 impl Default for ScarceConfig {
     fn default() -> Self {
         Self { memory: Some(Self::DEFAULT_MEMORY), cpu_pressure: None, memory_pressure: None }
     }
 }
 
-/// What the system says; `None` for what it does not.
+/// Readings of the system; `None` if it has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
-    /// What is used of memory, and what may be.
+    /// Memory in use and its limit.
     pub memory: Option<Memory>,
-    /// For how long somebody waited for a CPU since some time; never falls.
+    /// Total time that some task waited for a CPU; never falls.
     pub cpu_stalled: Option<Duration>,
-    /// For how long somebody waited for memory since some time; never falls.
+    /// Total time that some task waited for memory; never falls.
     pub memory_stalled: Option<Duration>,
 }
 
-/// Loads beside CPU: 1 is as much as can be borne, `None` for what is not known.
+/// Loads beside CPU: 1 is the most that the server can bear, `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Gauges {
     /// Memory.
     pub memory: Option<f64>,
-    /// Time in which somebody waited for a CPU.
+    /// CPU pressure.
     pub cpu_pressure: Option<f64>,
-    /// Time in which somebody waited for memory.
+    /// Memory pressure.
     pub memory_pressure: Option<f64>,
-    /// A measure of the owner's own.
+    /// A measure of the owner.
     pub own: Option<f64>,
 }
 
 impl Gauges {
-    /// Each with its signal.
+    /// Each load with its signal.
     #[must_use]
     pub fn by_signal(&self) -> [(Signal, Option<f64>); 4] {
         [
@@ -75,7 +76,7 @@ impl Gauges {
         ]
     }
 
-    /// The highest, and which one that is; what is no number counts as not known. `None` if none is.
+    /// The highest load and its signal; NaN counts as unknown. `None` if no load is known.
     #[must_use]
     pub fn highest(&self) -> Option<(Signal, f64)> {
         let known = self.by_signal().into_iter().filter_map(|(signal, load)| Some((signal, load?)));
@@ -83,7 +84,7 @@ impl Gauges {
     }
 }
 
-/// Watches what runs short.
+/// Watches the scarce resources.
 #[derive(Clone, Debug)]
 pub struct Scarce {
     memory: Option<MemoryLoad>,
@@ -92,10 +93,11 @@ pub struct Scarce {
 }
 
 impl Scarce {
-    /// How often to look: at 1 GB/s of new memory every 250 MB, and rarely beside what a look costs, which is some files read.
+    /// The time between two samples. At 1 GB/s of new memory that is every 250 MB. It is long
+    /// beside the cost of a sample, which reads some files.
     pub const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-    /// One that has seen nothing yet.
+    /// Starts without a sample.
     #[must_use]
     pub fn new(config: &ScarceConfig) -> Self {
         Self {
@@ -105,7 +107,8 @@ impl Scarce {
         }
     }
 
-    /// The loads now; to be asked every [`LOOK_EVERY`](Self::LOOK_EVERY) or so. The owner's own is not among them.
+    /// Takes a sample, about every [`LOOK_EVERY`](Self::LOOK_EVERY), and returns the loads. The
+    /// owner's gauge is not among them.
     pub fn sample(&mut self, now: Timestamp, readings: &Readings) -> Gauges {
         let load = |watched: Option<&mut StallLoad>, total: Option<Duration>| Some(watched?.sample(now, total?));
         Gauges {

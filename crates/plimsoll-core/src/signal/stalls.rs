@@ -1,33 +1,35 @@
-//! What part of the time some task stood still for want of CPU, or of memory.
+//! The load of pressure stalls: the share of time that some task waited for CPU or memory.
 //!
-//! It is what the kernel counts as pressure (PSI: Weiner, "Tracking pressure-stall information", 2018): the time in which one task at
-//! least could not go on. Of memory, that is the time spent on getting back pages that were thrown out a moment ago: there is less than
-//! is needed, whatever the limit says. Of CPU, it is that somebody waited, and a server that is busy and well has somebody wait
-//! most of the time. So how much is too much only its owner can say.
+//! The kernel counts it as pressure (PSI: Weiner, "Tracking pressure-stall information", 2018): the
+//! time in which at least one task could not continue. For memory, that is the time to bring back
+//! pages that were evicted a moment ago. Then there is less memory than needed, whatever the limit
+//! says. For CPU, it means that some task waited, which is true most of the time on a busy and
+//! healthy server. So only the owner can state a limit.
 
 use core::time::Duration;
 
 use crate::{Ratio, Timestamp, decay};
 
-/// Some looks; the correction that follows from it has about as long a memory, and more would make the two swing.
+/// Some samples. The correction that follows it has a memory of about this length; a longer one
+/// would make the two oscillate.
 const HALF_LIFE: Duration = Duration::from_millis(250);
 
-/// Watches for how long tasks stand still.
+/// The load of the time in which tasks stall.
 #[derive(Clone, Debug)]
 pub(super) struct StallLoad {
     line: Ratio,
-    /// When it was seen last, and what the total was then; `None` before that.
+    /// The time and the total at the last sample; `None` before the first.
     last: Option<(Timestamp, Duration)>,
     share: f64,
 }
 
 impl StallLoad {
-    /// With as much as can be borne.
+    /// Starts with a line: the largest part of the time that the server can bear.
     pub(super) const fn new(line: Ratio) -> Self {
         Self { line, last: None, share: 0.0 }
     }
 
-    /// The load, when some task has stood still for so long since some time: 1 is as much as can be borne.
+    /// The load after a sample of the total stall time: 1 is the most that the server can bear.
     pub(super) fn sample(&mut self, now: Timestamp, total: Duration) -> f64 {
         let (at, before) = *self.last.get_or_insert((now, total));
         let gone = now.nanos_since(at) as f64 * 1e-9;
@@ -49,7 +51,7 @@ mod tests {
     fn the_load_is_the_time_lost_over_what_may_be_lost_and_goes_as_it_came() {
         let mut load = StallLoad::new(Ratio::from_percent(10));
         let at = |look: u64| Timestamp::from_nanos(look * 250_000_000);
-        // Twenty seconds before anybody looked; then a fifth of the time, then none.
+        // Twenty seconds before the first sample; then a fifth of the time, then none.
         let mut total = Duration::from_secs(20);
         assert_eq!(load.sample(at(0), total), 0.0);
         let mut last = 0.0;
