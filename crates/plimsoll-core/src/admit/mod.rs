@@ -7,7 +7,6 @@
 //! - [`Gate`] is the entry point of a server. It combines the modules below with the measurements
 //!   that they need.
 //! - [`Observed`] measures a server that is another process, for its gate.
-//! - [`Narrow`] detects that such a server can use fewer of its CPUs than there are.
 //! - [`Limits`] keeps each customer with a hard limit within it, at any load: its [`Quota`].
 //! - [`Ranked`] sheds the least important requests first. It knows the costs of requests.
 //! - [`Queue`] is for servers with a limit on requests in progress, whatever these use. It chooses
@@ -22,7 +21,6 @@ mod coalescing;
 mod cohort;
 mod gate;
 mod limits;
-mod narrow;
 mod outside;
 mod queue;
 mod quota;
@@ -39,7 +37,6 @@ pub use coalescing::Coalescing;
 pub use cohort::cohort;
 pub use gate::{Arrival, Entry, Gate, Mode, Seen};
 pub use limits::{Charge, Limits, Standing};
-pub use narrow::Narrow;
 pub use outside::{Flow, Observed, Outside};
 pub use queue::{Entered, Gone, Queue, QueueConfig};
 pub use quota::{InvalidQuota, Quota};

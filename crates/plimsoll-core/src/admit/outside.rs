@@ -38,7 +38,7 @@ use crate::{Timestamp, decay};
 /// update the use of a thread at their ticks, each 4 ms or so. So a fifth may be missing in a
 /// sample of 20 ms.
 const FULL: f64 = 0.8;
-pub(super) const CALM: f64 = 0.75;
+const CALM: f64 = 0.75;
 /// Half-life of the calm time: the time in which its requests may change.
 const CALM_HALF_LIFE: Duration = Duration::from_secs(30);
 /// Half-life of requests sent: some hundreds on a small server.

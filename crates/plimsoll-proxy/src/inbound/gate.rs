@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use plimsoll::system::LEAST_CPUS;
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{
-    self, Arrival, Entry, Flow, Mode, Narrow, Observed, Pressure, RankedConfig, Shed, Standing,
-};
+use plimsoll_core::admit::{self, Arrival, Entry, Flow, Mode, Observed, Pressure, RankedConfig, Shed, Standing};
 use plimsoll_core::signal::{Gauges, Loads, Scarce, ScarceConfig};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
@@ -67,7 +65,6 @@ pub(super) struct Gate {
 struct Machine {
     gate: admit::Gate,
     observed: Observed,
-    narrow: Narrow,
     scarce: Scarce,
     /// At the last look at it.
     gauges: Gauges,
@@ -91,15 +88,7 @@ impl Gate {
         let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
         Self {
             origin: Instant::now(),
-            machine: Mutex::new(Machine {
-                gate,
-                observed,
-                narrow: Narrow::new(now),
-                scarce,
-                gauges: Gauges::default(),
-                capacity,
-                rng,
-            }),
+            machine: Mutex::new(Machine { gate, observed, scarce, gauges: Gauges::default(), capacity, rng }),
             sent: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
             given_up: AtomicU64::new(0),
@@ -165,15 +154,13 @@ impl Gate {
         }
     }
 
-    /// What is seen of the process now; `None` if it cannot be seen. Returns how many CPUs it seems to be able to use, if that is fewer than
-    /// it was taken for and is to be said.
-    pub(super) fn see(&self, look: Option<Look>) -> Option<u32> {
-        let mut usable = None;
-        if let Some(Look { outside, is_first, cpus, readings, full_threads }) = look {
+    /// The last look at the process; `None` if it cannot be seen.
+    pub(super) fn see(&self, look: Option<Look>) {
+        if let Some(Look { outside, is_first, cpus, readings }) = look {
             let now = self.now();
             let flow = self.flow();
             let mut machine = self.machine.lock();
-            let Machine { gate, observed, narrow, scarce, gauges, capacity, .. } = &mut *machine;
+            let Machine { gate, observed, scarce, gauges, capacity, .. } = &mut *machine;
             if let Some(cpus) = cpus {
                 gate.resize(now, with_capacity(cpus));
                 observed.resize(cpus);
@@ -182,9 +169,6 @@ impl Gate {
             if is_first {
                 gate.see_again(now, observed.begin(now, outside));
                 *scarce = Scarce::new(&self.watched);
-                narrow.begin(now, outside, flow);
-            } else if let Some(full) = full_threads {
-                usable = narrow.look(now, *capacity, outside, flow, full);
             }
             if let Some(readings) = readings {
                 *gauges = scarce.sample(now, &readings);
@@ -196,7 +180,6 @@ impl Gate {
             self.was_seen.store(true, Ordering::Relaxed);
         }
         self.is_seen.store(look.is_some(), Ordering::Relaxed);
-        usable
     }
 
     /// Whether it has ever been seen.

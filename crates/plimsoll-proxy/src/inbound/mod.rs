@@ -17,7 +17,6 @@ mod customers;
 mod gate;
 mod process;
 mod source;
-mod threads;
 mod watch;
 
 use std::fmt::Display;

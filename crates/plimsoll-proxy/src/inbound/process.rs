@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plimsoll_core::admit::{Narrow, Outside};
+use plimsoll_core::admit::Outside;
 
 /// Servers start processes that serve when they start themselves, and replace them now and then.
 const DESCENDANTS_EVERY: Duration = Duration::from_secs(1);
@@ -42,8 +42,6 @@ pub(super) struct Tree {
     processes: Vec<Process>,
     total: Used,
     descendants_at: Instant,
-    /// When it was last asked which threads are full.
-    window_at: Instant,
 }
 
 #[derive(Debug)]
@@ -59,8 +57,6 @@ struct Thread {
     /// `None` if too many are open.
     file: Option<File>,
     used: Used,
-    /// What it had used when the window began.
-    before: Used,
 }
 
 impl Tree {
@@ -71,7 +67,6 @@ impl Tree {
             processes: vec![Process::of(proc, root, MOST_OPEN)?],
             total: Used::default(),
             descendants_at: Instant::now(),
-            window_at: Instant::now(),
         };
         tree.find_descendants();
         Ok(tree)
@@ -99,23 +94,6 @@ impl Tree {
         }
         let seconds = |nanos| Duration::from_nanos(nanos).as_secs_f64();
         Ok(Outside { cpu: seconds(self.total.ran), waited: seconds(self.total.waited) })
-    }
-
-    /// How many threads had no rest, each time that a window is over.
-    pub(super) fn full_threads(&mut self) -> Option<u32> {
-        let gone = self.window_at.elapsed();
-        if gone < Narrow::WINDOW {
-            return None;
-        }
-        self.window_at = Instant::now();
-        let enough = gone.mul_f64(Narrow::FULL).as_nanos();
-        let threads = self.processes.iter_mut().flat_map(|process| process.threads.values_mut());
-        let full = threads.filter_map(|thread| {
-            let Used { ran, waited } = std::mem::replace(&mut thread.before, thread.used);
-            let asked_for = thread.used.ran.saturating_sub(ran) + thread.used.waited.saturating_sub(waited);
-            (u128::from(asked_for) >= enough).then_some(1)
-        });
-        Some(full.sum())
     }
 
     /// Files that may be opened to stay so.
@@ -185,10 +163,8 @@ impl Process {
             // Where it cannot be opened to stay so, it is tried again each time.
             let file = if *room > 0 { open(&self.folder, number).ok() } else { None };
             *room -= usize::from(file.is_some());
-            let mut thread = Thread { file, used: Used::default(), before: Used::default() };
+            let mut thread = Thread { file, used: Used::default() };
             if thread.grow(&self.folder, number, total)? {
-                // What it used before it was found was not in this window, or nobody knows.
-                thread.before = thread.used;
                 self.threads.insert(number, thread);
             }
         }
@@ -243,11 +219,6 @@ fn parse(schedstat: &str) -> Option<Used> {
     Some(Used { ran: numbers.next()??, waited: numbers.next()?? })
 }
 
-/// For how long a thread ran and waited for a CPU, by its `schedstat`.
-pub(super) fn asked_for(schedstat: &str) -> Option<Duration> {
-    parse(schedstat).map(|used| Duration::from_nanos(used.ran.saturating_add(used.waited)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::Tree as Folders;
@@ -298,30 +269,6 @@ mod tests {
         assert_eq!(look(&mut tree), (12, 2));
         set(&proc, 10, 11, 3, 0);
         assert_eq!(look(&mut tree), (15, 2), "the number of a thread, given out again");
-    }
-
-    #[test]
-    fn threads_that_had_no_rest_are_counted_by_windows() {
-        let proc = Folders::new(&[]);
-        // Before anybody looked at them.
-        [(10, 10), (10, 11), (10, 12), (20, 20)]
-            .iter()
-            .for_each(|(process, thread)| set(&proc, *process, *thread, 70_000, 0));
-        proc.write("10/task/10/children", "20");
-        let mut tree = Tree::of(&proc.0, 10).unwrap();
-        let window = |tree: &mut Tree| {
-            tree.look().unwrap();
-            assert_eq!(tree.full_threads(), None, "the window is not over");
-            tree.window_at -= Narrow::WINDOW;
-            tree.full_threads()
-        };
-        assert_eq!(window(&mut tree), Some(0));
-        set(&proc, 10, 10, 79_500, 400);
-        set(&proc, 10, 11, 75_000, 4_900);
-        set(&proc, 10, 12, 78_000, 100);
-        set(&proc, 20, 20, 70_900, 9_000);
-        assert_eq!(window(&mut tree), Some(3), "one rested");
-        assert_eq!(window(&mut tree), Some(0), "and that is over");
     }
 
     #[test]

@@ -10,7 +10,6 @@ use plimsoll_core::admit::Outside;
 use plimsoll_core::signal::{Readings, Scarce, ScarceConfig};
 
 use super::process::Tree;
-use super::threads::Threads;
 use crate::config::{Inbound, InboundProcess};
 
 /// A process that starts anew writes its file anew; quotas are changed by hand.
@@ -26,8 +25,6 @@ pub(super) struct Look {
     pub(super) cpus: Option<f64>,
     /// What else there may be too little of, if it was looked at.
     pub(super) readings: Option<Readings>,
-    /// Threads that had no rest, if a window is over now ([`Narrow`](plimsoll_core::admit::Narrow)).
-    pub(super) full_threads: Option<u32>,
 }
 
 /// Where it is read.
@@ -38,8 +35,8 @@ pub(super) struct Source {
     /// How many CPUs it may use, if the file says.
     cpus: Option<f64>,
     tree: Option<Tree>,
-    /// Those of the group, while it is seen.
-    threads: Option<Threads>,
+    /// Whether the group was seen at the last look.
+    is_group_seen: bool,
     check_at: Instant,
     watched: ScarceConfig,
     /// None while nobody has been seen.
@@ -54,7 +51,7 @@ impl Source {
             process: inbound.process(),
             cpus: inbound.cpus.map(|cpus| cpus.get()),
             tree: None,
-            threads: None,
+            is_group_seen: false,
             check_at: Instant::now(),
             watched: inbound.scarce,
             scarce: None,
@@ -71,12 +68,11 @@ impl Source {
         match self.process.clone() {
             InboundProcess::Cgroup(folder) => {
                 let seen = group(&folder);
-                let is_first = self.threads.is_none();
-                let outside = seen.inspect_err(|_| self.threads = None)?;
-                let full_threads = self.threads.get_or_insert_with(|| Threads::of(&self.proc, &folder)).full();
+                let is_first = !std::mem::replace(&mut self.is_group_seen, seen.is_ok());
+                let outside = seen?;
                 let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(Whose::Group(&folder))));
                 let readings = self.readings(Whose::Group(&folder), is_first);
-                Ok(Look { outside, is_first, cpus, readings, full_threads })
+                Ok(Look { outside, is_first, cpus, readings })
             }
             InboundProcess::Pid(pid) => self.look_at(pid.get(), is_due),
             InboundProcess::PidFile(file) => match &self.tree {
@@ -98,12 +94,11 @@ impl Source {
             None => Tree::of(&self.proc, pid).map_err(unseen)?,
         };
         let outside = tree.look().map_err(unseen)?;
-        let full_threads = tree.full_threads();
         self.tree = Some(tree);
         let folder = self.proc.join(pid.to_string());
         let whose = Whose::Process { folder: &folder, pid };
         let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(whose)));
-        Ok(Look { outside, is_first, cpus, readings: self.readings(whose, is_first), full_threads })
+        Ok(Look { outside, is_first, cpus, readings: self.readings(whose, is_first) })
     }
 
     /// What there may be too little of, if it is time to look. One that is seen for the first time may be in other groups.
@@ -155,7 +150,7 @@ mod tests {
             process,
             cpus: Some(2.0),
             tree: None,
-            threads: None,
+            is_group_seen: false,
             check_at: now,
             watched,
             scarce: None,
@@ -167,8 +162,7 @@ mod tests {
     fn a_process_that_starts_anew_under_another_number_is_found_by_its_file() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
         let mut source = source(&folders, InboundProcess::PidFile(folders.0.join("pid")));
-        let first =
-            Look { outside: Outside::default(), is_first: true, cpus: Some(2.0), readings: None, full_threads: None };
+        let first = Look { outside: Outside::default(), is_first: true, cpus: Some(2.0), readings: None };
         assert_eq!(source.look(), Ok(first));
         assert_eq!(source.look(), Ok(Look { is_first: false, cpus: None, ..first }));
         fs::remove_dir_all(folders.0.join("10")).unwrap();
@@ -201,33 +195,16 @@ mod tests {
     fn a_control_group_says_what_its_processes_used_and_waited() {
         let folders = Folders::new(&[("g/cpu.stat", "usage_usec 2500000\nuser_usec 1\n")]);
         let mut source = source(&folders, InboundProcess::Cgroup(folders.0.join("g")));
-        let first = Look {
-            outside: Outside { cpu: 2.5, waited: 0.0 },
-            is_first: true,
-            cpus: Some(2.0),
-            readings: None,
-            full_threads: None,
-        };
+        let outside = Outside { cpu: 2.5, waited: 0.0 };
+        let first = Look { outside, is_first: true, cpus: Some(2.0), readings: None };
         assert_eq!(source.look(), Ok(first));
         folders
             .write("g/cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=300000\nfull avg10=0.00 total=7\n");
         let outside = Outside { cpu: 2.5, waited: 0.3 };
-        assert_eq!(
-            source.look(),
-            Ok(Look { outside, is_first: false, cpus: None, readings: None, full_threads: None })
-        );
+        assert_eq!(source.look(), Ok(Look { outside, is_first: false, cpus: None, readings: None }));
         folders.write("g/cpu.stat", "nr_periods 0\n");
         assert!(source.look().unwrap_err().contains("has no usage_usec"));
-    }
-
-    #[test]
-    fn a_control_group_is_asked_for_its_full_threads() {
-        let folders = Folders::new(&[("g/cpu.stat", "usage_usec 1\n"), ("g/cgroup.threads", "10\n")]);
-        folders.write("10/schedstat", "5 0 1");
-        let mut source = source(&folders, InboundProcess::Cgroup(folders.0.join("g")));
-        assert_eq!(source.look().unwrap().full_threads, None, "no window is over");
-        source.threads.as_mut().unwrap().end_window();
-        folders.write("10/schedstat", "9500000000 0 1");
-        assert_eq!(source.look().unwrap().full_threads, Some(1));
+        folders.write("g/cpu.stat", "usage_usec 2500000\n");
+        assert_eq!(source.look(), Ok(Look { outside, ..first }), "another process may be in it");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderValue, Request};
-use plimsoll_core::admit::{self, Narrow, Outside, Quota};
+use plimsoll_core::admit::{self, Outside, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::signal::{Memory, Readings, Signal};
 use plimsoll_core::throttling::Cause;
@@ -50,13 +50,7 @@ fn inbound(dry_run: bool) -> Inbound {
 }
 
 fn look(cpu: f64, is_first: bool) -> Look {
-    Look {
-        outside: Outside { cpu, waited: 0.0 },
-        is_first,
-        cpus: is_first.then_some(1.0),
-        readings: None,
-        full_threads: None,
-    }
+    Look { outside: Outside { cpu, waited: 0.0 }, is_first, cpus: is_first.then_some(1.0), readings: None }
 }
 
 fn arrival(criticality: Criticality) -> Arrival {
@@ -144,28 +138,6 @@ async fn who_leaves_makes_no_room_for_another_while_the_process_is_busy() {
     let idle = after(0.001).await;
     assert!(busy <= 4, "{busy}: it may work on what nobody wants any more");
     assert!(idle >= 8, "{idle}: it has nothing to do");
-}
-
-/// A process with one thread, of two CPUs; of what it is sent half is given up.
-#[tokio::test]
-async fn a_process_that_is_full_on_one_thread_of_two_is_said_to_have_one_cpu() {
-    tokio::time::pause();
-    let inbound = inbound(false);
-    inbound.gate.see(Some(Look { cpus: Some(2.0), ..look(0.0, true) }));
-    let window = async |cpu: f64, full: u32| {
-        for number in 0..100 {
-            let mut passage = inbound.let_in();
-            passage.sent();
-            if number % 2 == 0 {
-                passage.hear(&HeaderMap::new());
-            }
-        }
-        tokio::time::advance(Narrow::WINDOW).await;
-        inbound.gate.see(Some(Look { full_threads: Some(full), ..look(cpu, false) }))
-    };
-    assert_eq!(window(4.0, 0).await, None, "it waits for something else");
-    assert_eq!(window(13.8, 1).await, Some(1));
-    assert_eq!(window(23.6, 1).await, None, "that has been said");
 }
 
 #[tokio::test]

@@ -23,15 +23,7 @@ pub(super) async fn watch(gate: Weak<Gate>, inbound: Inbound) {
     while let Some(gate) = gate.upgrade() {
         let begun = Instant::now();
         let look = source.look();
-        if let Some(usable) = gate.see(look.as_ref().ok().copied()) {
-            let cpus = gate.capacity();
-            tracing::warn!(
-                %process,
-                cpus,
-                "requests are abandoned, and the process uses no more than {usable} of its CPUs; help: if it has {usable} \
-                 threads that work, set `cpus = {usable}` in its `inbound`, or too many requests are admitted"
-            );
-        }
+        gate.see(look.as_ref().ok().copied());
         let was_seen = is_seen.replace(look.is_ok());
         match look {
             Ok(_) if was_seen != Some(true) => tracing::info!(%process, "process found, overload protection active"),
