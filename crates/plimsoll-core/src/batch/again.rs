@@ -1,37 +1,42 @@
-//! What becomes of a batch request that failed: whether it goes back to where it waits, when, and what its failure says of the backends.
+//! Requeuing: whether and when a failed batch request waits again, and its meaning for credit.
 //!
-//! | failure | goes back | says of backends that there is too much to do |
+//! | failure | requeued | counts as overload of backends |
 //! |---|---|---|
-//! | nobody could be asked, or no connection be made | yes | yes |
-//! | turned away for certain (`overloaded`, `throttled`, ...) | if its body is kept | yes |
-//! | a connection that broke; 502 or 503 and no word why | if it is idempotent and its body is kept, a few times | yes |
-//! | told not to come again | no | yes |
-//! | a customer over its quota; a deadline | no | no |
+//! | no backend to ask, or no connection | yes | yes |
+//! | shed for certain (`overloaded`, `throttled`, ...) | if its body is kept | yes |
+//! | broken connection; 502, 503 without reason | if idempotent, body kept, a few times | yes |
+//! | told not to retry | no | yes |
+//! | customer over its quota; deadline | no | no |
 //!
-//! # One that always fails
+//! # A request that always fails
 //!
-//! Some requests fail whoever is asked: those that crash what serves them, or of a customer whom a backend turns away. A gate that serves the
-//! oldest first and takes each failure for a sign of overload would ask for nothing else, ever more slowly, with all others behind. So
+//! Some requests fail at every backend: those that crash the server, or those of a customer that a
+//! backend sheds. A gate that serves the oldest first and takes each failure for a sign of overload
+//! would send nothing else, ever more slowly, with all others behind. So
 //!
-//! - each waits by itself before it goes back, twice as long with each failure, from half to one and a half of it at random;
-//! - while nothing is accepted, one that comes back goes behind all that wait ([`Gate::enter`](super::Gate::enter)), so that the next probe is
-//!   another;
-//! - a failure that others' luck does not explain is its own ([`History::is_suspect`]): it says nothing of the backends any more.
+//! - each request waits by itself before it is requeued, twice as long with each failure, at random
+//!   from half to one and a half of that;
+//! - while nothing is accepted, a requeued request waits behind all others
+//!   ([`Gate::enter`](super::Gate::enter)), so that the next probe is another one;
+//! - a failure that the failures of others do not explain is the request's own
+//!   ([`History::is_suspect`]): from then on it says nothing of the backends.
 //!
 //! ```text
 //! P = Π (r + 1) ÷ (a + r + 1)          over its further attempts
-//! suspect: P < 1 ÷ 10, and a > 0 before the last of them: where nothing is accepted, all of it is the service's
+//! suspect: P < 1 ÷ 10, and a > 0 before its last attempt: if nothing is accepted, the service fails
 //!
-//! a, r: how many were accepted and rejected of all, between its last failure and its next attempt
+//! a, r: accepted and rejected attempts of all requests, between its last failure and its next attempt
 //! ```
 //!
-//! Why not a number of attempts? When a service is down, each request fails often, and all of it is the service's; when half of what is sent
-//! is rejected, one in eight fails three times in a row.
+//! Why not a number of attempts? When a service is down, each request fails often, and all of that
+//! is the fault of the service. When half of the requests are rejected, one in eight fails three
+//! times in a row.
 //!
-//! # When it is given up
+//! # When a request gives up
 //!
-//! What may have been carried out, or may be what broke the connection, is not tried for as long as there is time: not by a suspect whose P is
-//! below 1 ÷ 1000, and not more than [`MOST_UNCERTAIN`] times by any. Its client gets to see how it failed.
+//! A request that may have been served, or may have broken the connection, is not retried for as
+//! long as its wait allows. A suspect with P below 1 ÷ 1000 gives up, and any request after
+//! [`MOST_UNCERTAIN`] such failures. Its client gets the failure as the response.
 
 use core::time::Duration;
 
@@ -41,128 +46,133 @@ use super::queue::Age;
 use crate::retry::Repeat;
 use crate::{Criticality, rng};
 
-/// Failures of one request after which it may have been carried out. With the pauses between them they take some five seconds, in which a
-/// service restarts; and a request that breaks what serves it has broken no more than so many.
+/// The number of uncertain failures at which a request gives up: failures after which it may have
+/// been served. With the pauses between them they take some five seconds, enough for a service to
+/// restart. And a request that breaks servers has broken no more than this many.
 pub const MOST_UNCERTAIN: u32 = 8;
-/// Credit does not hear of failures that others' luck makes less likely than this. That is far from certain; but until it were, each would cost
-/// everybody a rest, and where a tenth of the rejections is not heard, the others still are.
+/// The chance of a request's failures, by the failures of others, below which credit ignores them.
+/// That is far from certain. But until it were, each failure would cost all requests a rest. And if
+/// a tenth of the rejections is ignored, the others still count.
 const UNLIKELY: f64 = 0.1;
-/// What may break what serves it is given up then: it costs a request that does not its answer.
+/// The chance below which a suspect that may break servers gives up. A request that breaks none
+/// loses its answer.
 const MOST_UNLIKELY: f64 = 0.001;
-/// The pause after the first failure: as the first rest of [`credit`](super::credit).
+/// The pause after the first failure: the same as the first rest of [`credit`](super::credit).
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause, before chance: as the longest rest, so that one that waits alone notices as soon that a service is back.
+/// The longest pause, before its random factor: the same as the longest rest, so that a single
+/// waiting request notices the recovery of a service as soon.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The same for a suspect, which credit does not slow down.
+/// The longest pause of a suspect, which credit does not slow down.
 const LONGEST_OF_SUSPECTS: Duration = Duration::from_secs(10);
-/// The longest time that a backend may name to come again after; a longer one is shortened to it, since credit keeps it from being
-/// asked too often.
+/// The longest pushback that is obeyed. A longer one is shortened to it, since credit already
+/// limits the rate of requests to a backend.
 const LONGEST_AFTER: Duration = Duration::from_secs(10);
 
-/// How an attempt at batch work failed.
+/// The failure of an attempt at batch work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Nothing was sent: there was no backend, or no connection to it.
     Unsent,
-    /// No backend had room; or the one that was asked found none behind it that has.
+    /// Every backend was at its limit, or a backend reported that of the backends behind it.
     Saturated,
-    /// The backend found none behind it.
+    /// The backend had no backend behind it.
     NoneBehind,
-    /// The backend did not look at it, having too much to do.
+    /// The backend was overloaded and shed the request.
     Overloaded,
-    /// The backend held it back from one behind it that has too much to do.
+    /// The backend throttled the request for an overloaded backend behind it.
     Throttled,
-    /// The backend is going away, and did not look at it.
+    /// The backend is a lame duck, and did not serve the request.
     LameDuck,
-    /// Its customer has used up what it may.
+    /// The customer has reached its quota.
     Quota,
-    /// The backend says that its time is over.
+    /// The backend reported that the deadline has passed.
     Deadline,
-    /// The backend says not to come again, and not why.
+    /// The backend forbade a retry without a reason.
     ToldNot,
-    /// The backend failed in a way that may be over soon, such as 503; it may have carried the request out.
+    /// The backend failed in a way that may soon be over, such as 503; it may have served the
+    /// request.
     Unavailable,
-    /// The connection broke with the answer outstanding; the backend may have carried the request out.
+    /// The connection broke before the answer; the backend may have served the request.
     Broken,
     /// No answer came in time.
     TimedOut,
-    /// Others would fail as well.
+    /// Every backend would fail as well.
     Final,
 }
 
 impl Failure {
-    /// Whether it says that there is too much to do, or nobody to do it.
+    /// Whether it is a sign of overload, or of an unreachable service.
     #[must_use]
     pub const fn is_rejection(self) -> bool {
         !matches!(self, Self::Quota | Self::Deadline | Self::Final)
     }
 
-    /// Whether the backend may have carried the request out.
+    /// Whether the backend may have served the request.
     const fn is_uncertain(self) -> bool {
         matches!(self, Self::Unavailable | Self::Broken)
     }
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// How.
+    /// The failure.
     pub failure: Failure,
-    /// Whether its request may be sent again.
+    /// Whether the request may be sent again.
     pub repeat: Repeat,
-    /// When to come again, if the backend says so.
+    /// The pushback of the backend, if there is one.
     pub after: Option<Duration>,
 }
 
-/// Why a request does not go back.
+/// The reason for not requeuing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GiveUp {
-    /// The backend said not to come again.
+    /// The backend forbade a retry.
     ToldNot,
-    /// A backend may have carried it out, and must not do so twice.
+    /// A backend may have served it, and must not do so twice.
     Unsafe,
-    /// Its body is gone.
+    /// Its body is not kept.
     Impossible,
-    /// It fails again and again, and others do not.
+    /// It keeps failing, and others do not.
     Attempts,
     /// It was not answered in time.
     TooLate,
-    /// Others would fail as well.
+    /// Every backend would fail as well.
     Final,
 }
 
-/// Why nobody took a request for as long as it could wait, as its client is told.
+/// The reason that an abandoned request was not served, as its client is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Backends have too much to do, or credit did not reach so far.
+    /// Backends are overloaded, or credit was too low.
     Overloaded,
-    /// Backends hold it back from others behind them.
+    /// Backends throttle for others behind them.
     Throttled,
-    /// The backend is going away.
+    /// The backend is a lame duck.
     LameDuck,
-    /// No backend has room.
+    /// Every backend is at its limit.
     Saturated,
-    /// No backend can be asked.
+    /// No backend is reachable.
     NoBackend,
 }
 
-/// What is known of a request at the gate, from when it comes.
+/// The history of a request at the gate, from its arrival on.
 #[derive(Clone, Debug)]
 pub struct History {
     criticality: Criticality,
-    /// `None` until it comes.
+    /// `None` before its arrival.
     pub(super) age: Option<Age>,
     failures: u32,
     uncertain: u32,
     last: Option<Failure>,
-    /// Of all its failures but the first, were they none of its own.
+    /// The chance of all its failures but the first, if they are not its own fault.
     chance: f64,
     is_suspect: bool,
-    /// What had become of all others when it failed last.
+    /// Outcomes of all requests at its last failure.
     seen: Outcomes,
 }
 
-/// How many were accepted so far, and how many rejected.
+/// Accepted and rejected attempts so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcomes {
     pub(super) accepted: u64,
@@ -170,32 +180,32 @@ pub(super) struct Outcomes {
 }
 
 impl History {
-    /// Of a request that is about to come.
+    /// The history of a request that is about to arrive.
     #[must_use]
     pub fn new(criticality: Criticality) -> Self {
         let seen = Outcomes::default();
         Self { criticality, age: None, failures: 0, uncertain: 0, last: None, chance: 1.0, is_suspect: false, seen }
     }
 
-    /// How important the request is.
+    /// The criticality of the request.
     #[must_use]
     pub const fn criticality(&self) -> Criticality {
         self.criticality
     }
 
-    /// By when it goes among others of its criticality; `None` until it comes.
+    /// Its position among requests of the same criticality; `None` before its arrival.
     #[must_use]
     pub const fn age(&self) -> Option<Age> {
         self.age
     }
 
-    /// Whether it fails so often where others do not that it is not the backends' fault.
+    /// Whether its failures are its own fault: it fails too much more often than others.
     #[must_use]
     pub const fn is_suspect(&self) -> bool {
         self.is_suspect
     }
 
-    /// What its client is told if it has waited for as long as it may.
+    /// The reason for its client when its wait is abandoned.
     #[must_use]
     pub const fn told(&self) -> Reason {
         match self.last {
@@ -207,7 +217,7 @@ impl History {
         }
     }
 
-    /// It goes to a backend.
+    /// The request goes to a backend.
     pub(super) fn sent(&mut self, outcomes: Outcomes) {
         if self.failures == 0 {
             return;
@@ -218,7 +228,7 @@ impl History {
         self.is_suspect = accepted > 0.0 && self.chance < UNLIKELY;
     }
 
-    /// It has failed. Returns after which pause it goes back.
+    /// The request has failed. Returns the pause before it is requeued.
     pub(super) fn fail(&mut self, outcomes: Outcomes, failed: &Failed, rng: &mut impl Rng) -> Result<Duration, GiveUp> {
         let Failed { failure, repeat, after } = *failed;
         self.failures = self.failures.saturating_add(1);
@@ -368,7 +378,7 @@ mod tests {
         }
     }
 
-    /// A failed request, after `accepted` and `rejected` others.
+    /// A failed request, after `accepted` and `rejected` attempts of others.
     fn after(accepted: u64, rejected: u64) -> History {
         let mut history = history();
         let _ = history.fail(Outcomes::default(), &failed(Failure::Broken, Repeat::Safe), &mut rng());

@@ -1,40 +1,48 @@
-//! How many batch requests may be at backends now: as many as they take without their load going beyond a target.
+//! Credit: the number of batch requests that may be at backends now, up to a target utilization.
 //!
 //! ```text
-//! accepted, u ≤ t:  c ← c + (M ÷ 16) · h · Δ ÷ R          h = min(1, (t − u) ÷ (t ÷ 4)), 1 where no report says u
-//! accepted, u > t:  c ← c · (1 − h · Δ ÷ 2R)              h = min(1, (u − t) ÷ (t ÷ 4))
+//! accepted, u ≤ t:  c ← c + (M ÷ 16) · h · Δ ÷ R    h = min(1, (t − u) ÷ (t ÷ 4)); 1 without reports
+//! accepted, u > t:  c ← c · (1 − h · Δ ÷ 2R)        h = min(1, (u − t) ÷ (t ÷ 4))
 //! rejected:         c ← c ÷ 2, at most once a round trip
 //!
-//! c: credit, in requests, from 1 to M          M: the most there may be          t: target utilization
-//! u: utilization of the backends by their reports of the last second          Δ: time since the last step, at most R
+//! c: credit, in requests, from 1 to M
+//! M: the maximum of credit
+//! t: target utilization
+//! u: utilization of the backends, by their reports of the last second
+//! Δ: time since the last step, at most R
 //! R: max(round trip, half a second)
 //! ```
 //!
-//! Additive growth and multiplicative decrease, as of TCP's window and for its reason: several proxies come to even shares without knowing
-//! of each other. Why steps go by time and not by answers: what a backend reports is a mean over some time, and who takes many steps within that
-//! time is far beyond the target when the first report of it comes. Growth becomes less before the target, so that credit settles.
+//! Growth is additive and decrease multiplicative, as in TCP's window and for its reason: several
+//! proxies converge to even shares without knowing each other. Why steps go by time and not by
+//! answers: a report is a mean over some time. A sender that takes many steps within that time is
+//! far above the target when the first report of them arrives. Growth slows down before the target,
+//! so that credit settles.
 //!
-//! Why not a rate? A backend that becomes slower would have more and more of it in its queues; what is bounded here is what is there, and
-//! what can be a connection each.
+//! Why not a rate? A slower backend would have more and more requests in its queues. Credit bounds
+//! the requests that are there, each of which can be a connection.
 //!
-//! Credit that nobody uses does not grow: nothing was learned of it. And what was learned before a pause of ten seconds is not known any
-//! more, so that credit begins anew.
+//! Unused credit does not grow: nothing was learned of it. After a pause of ten seconds credit
+//! starts again, since earlier knowledge is out of date.
 //!
 //! # At most once a round trip
 //!
-//! When a backend is full, all that were on their way to it are rejected, and say the same thing once. So only the rejection of a request counts
-//! that was sent after the last decrease.
+//! When a backend is full, all requests on their way to it are rejected, and tell the same fact. So
+//! only the rejection of a request that was sent after the last decrease counts.
 //!
 //! # The fuse
 //!
-//! With credit for one request and that one rejected, there is a rest before the next: 50 ms, 100 ms, up to 2 s, each half as long again or
-//! half as short at random, until one is accepted. So a service that is down, or that has no room for batch work, is asked by one probe at a time, however many wait.
-//! Who failed so often that it is its own fault is not heard ([`again`](super::again)), or one request could stop all others.
+//! If credit is one request and that is rejected, there is a rest before the next: 50 ms, 100 ms,
+//! up to 2 s, each at random from half to one and a half of it, until a request is accepted. So a
+//! service that is down, or has no capacity for batch work, gets one probe at a time, however many
+//! requests wait. A request that fails so often that it is its own fault does not count
+//! ([`again`](super::again)); otherwise one request could stop all others.
 //!
-//! # Where it is weak
+//! # Failure modes
 //!
-//! Without load reports only rejections show that there is too much, so that backends are kept as busy as they let themselves be. One credit is for
-//! all backends: a single one that rejects everything lowers it for all, until balancing passes that one over.
+//! Without load reports, only rejections show an overload, so backends are kept as busy as they
+//! allow. All backends share one credit: a single backend that rejects everything lowers it for
+//! all, until balancing avoids that backend.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -43,37 +51,38 @@ use rand_core::Rng;
 
 use crate::{Timestamp, decay, rng};
 
-/// Between two full steps at least: about what reports are a mean over.
+/// The shortest time of a full step: about the time that reports are a mean over.
 const ROUND: Duration = Duration::from_millis(500);
-/// From one request to the most in 16 rounds.
+/// Rounds from one request to the maximum.
 const STEPS: f64 = 16.0;
-/// How near the target steps become shorter: a quarter of it.
+/// The distance from the target within which steps become shorter: a quarter of it.
 const BAND: f64 = 0.25;
-/// What is above the target by a quarter of it or more is halved in two rounds.
+/// The part of credit that a full step takes, at a quarter above the target or more.
 const DECREASE: f64 = 0.5;
-/// How long what reports say counts: half of it is from the last 700 ms.
+/// Half-life of reports: half of their mean is from the last 700 ms.
 const REPORTS_HALF_LIFE: Duration = Duration::from_millis(700);
-/// No report counts as more times the target than this: credit falls no faster for it, and one who says more has mistaken the unit, or
-/// means no number by it, and would stand for the others' for minutes.
+/// The largest utilization that a report counts as, in targets. Credit falls no faster for more. A
+/// backend that reports more uses another unit, or no number, and would outweigh the others for
+/// minutes.
 const MOST_OF_TARGET: f64 = 4.0;
-/// A report older than this says nothing of today.
+/// The age at which reports expire.
 const REPORTS_EXPIRE: Duration = Duration::from_secs(10);
-/// After so long without a request credit begins anew.
+/// The time without a request after which credit starts again.
 const IDLE: Duration = Duration::from_secs(10);
 /// The first rest.
 const REST: Duration = Duration::from_millis(50);
-/// The longest, before chance: a service that is back is noticed within three seconds.
+/// The longest rest, before its random factor: a recovered service is noticed within three seconds.
 const LONGEST_REST: Duration = Duration::from_secs(2);
-/// Round trips are a mean over about so many.
+/// The number of round trips in their mean.
 const ROUND_TRIPS: f64 = 8.0;
 
-/// The share of backends' utilization up to which batch work may go.
+/// The utilization of backends up to which batch work may go.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Target(f64);
 
 impl Target {
-    /// Interactive requests at a backend that is busy for 70% of the time wait three times as long as they take to be served, at
-    /// 80% four times, at 90% nine times (M/M/1).
+    /// Interactive requests at a backend with a utilization of 70% wait 2.3 times their service
+    /// time, at 80% four times, at 90% nine times (M/M/1).
     pub const DEFAULT: Self = Self(0.7);
 
     /// `utilization` as a target; `None` unless it is above 0 and at most 1.
@@ -95,26 +104,26 @@ impl Default for Target {
     }
 }
 
-/// What became of a request at a backend.
+/// The outcome of a request at a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fate {
-    /// It was taken on.
+    /// The backend admitted it.
     Accepted,
-    /// There was too much to do: it was turned away, or not answered, or there was nobody to take it.
+    /// The backend was overloaded and shed it, or did not answer, or was unreachable.
     Rejected,
-    /// Nothing is learned by it: it was taken back first.
+    /// It says nothing of the backend: it was withdrawn first.
     Unknown,
 }
 
-/// How many may be at backends.
+/// The limit on batch requests at backends.
 #[derive(Clone, Debug)]
 pub struct Credit {
     most: f64,
     target: Target,
     credit: f64,
-    /// When it last grew or fell because of what was accepted.
+    /// The last step by an accepted request.
     stepped_at: Timestamp,
-    /// When it was last halved.
+    /// The last halving.
     halved_at: Timestamp,
     /// Seconds from a request to the end of its answer.
     round_trip: f64,
@@ -125,7 +134,7 @@ pub struct Credit {
     used_at: Timestamp,
 }
 
-/// What backends say of their load: the mean of reports, of which the later count more.
+/// The mean utilization by load reports, decayed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reports {
     sum: f64,
@@ -147,7 +156,7 @@ impl Reports {
 }
 
 impl Credit {
-    /// For one request, up to `most`.
+    /// Starts with credit for one request, up to `most`.
     #[must_use]
     pub fn new(now: Timestamp, most: NonZeroU32, target: Target) -> Self {
         Self {
@@ -164,38 +173,39 @@ impl Credit {
         }
     }
 
-    /// Goes by other settings from now on.
+    /// Changes the settings.
     pub fn set(&mut self, most: NonZeroU32, target: Target) {
         self.most = f64::from(most.get());
         self.target = target;
         self.credit = self.credit.min(self.most);
     }
 
-    /// How many may be at backends, a fraction included; from 1 to the most.
+    /// The limit on requests at backends, with its fraction; from 1 to the maximum.
     #[must_use]
     pub const fn as_f64(&self) -> f64 {
         self.credit
     }
 
-    /// What backends said of their load lately, as a mean; `None` if nothing.
+    /// The mean utilization that backends reported lately; `None` without reports.
     #[must_use]
     pub fn utilization(&self, now: Timestamp) -> Option<f64> {
         self.reports.mean(now)
     }
 
-    /// Until when nothing is sent, if that is later than `now`.
+    /// The end of the present rest, if it is later than `now`.
     #[must_use]
     pub fn rests_until(&self, now: Timestamp) -> Option<Timestamp> {
         (self.rests_until > now).then_some(self.rests_until)
     }
 
-    /// Whether what was sent last, with credit for one, was rejected.
+    /// Whether the last request, with credit for one, was rejected.
     #[must_use]
     pub const fn is_probing(&self) -> bool {
         self.failures > 0
     }
 
-    /// Whether one more may be sent, with so many at backends. It counts as sent if so.
+    /// Whether one more request may be sent while `active` are at backends. If so, it counts as
+    /// sent.
     pub fn take(&mut self, now: Timestamp, active: u32) -> bool {
         if active == 0 && now.since(self.used_at) >= IDLE {
             self.credit = 1.0;
@@ -207,14 +217,14 @@ impl Credit {
         may
     }
 
-    /// A backend says how loaded it is.
+    /// A backend reports its utilization.
     pub fn on_report(&mut self, now: Timestamp, utilization: f64) {
         if utilization.is_finite() && utilization >= 0.0 {
             self.reports.add(now, utilization.min(MOST_OF_TARGET * self.target.as_f64()));
         }
     }
 
-    /// A request is over that was `sent` then; `active` of them were at backends, this one included.
+    /// A request has ended that was `sent` then; `active` were at backends, this one included.
     pub fn on_end(&mut self, now: Timestamp, sent: Timestamp, active: u32, fate: Fate, rng: &mut impl Rng) {
         self.used_at = self.used_at.max(now);
         match fate {
@@ -256,7 +266,7 @@ impl Credit {
             self.failures = self.failures.saturating_add(1);
             self.rests_until = now + rest.mul_f64(0.5 + rng::unit(rng));
         }
-        // What is sent at this very moment is sent after it.
+        // A request that is sent at this very moment counts as sent after it.
         (self.halved_at, self.stepped_at) = (now, now.max(self.stepped_at));
     }
 
@@ -285,7 +295,8 @@ mod tests {
         Pcg64Mcg::seed_from_u64(1)
     }
 
-    /// Answers every 10 ms for `millis`, each with this utilization, by requests that took 20 ms and used all credit.
+    /// Ends a request every 10 ms for `millis`, sent 20 ms before and accepted, each with this
+    /// utilization.
     fn accept(credit: &mut Credit, from: u64, millis: u64, utilization: Option<f64>) -> u64 {
         for at in (from..from + millis).step_by(10) {
             utilization.into_iter().for_each(|utilization| credit.on_report(ms(at), utilization));
@@ -401,7 +412,7 @@ mod tests {
         assert!(Target::new(0.0).is_none() && Target::new(f64::NAN).is_none() && Target::new(1.1).is_none());
     }
 
-    /// Sixteen at most, so that a whole round adds one.
+    /// A maximum of sixteen, so that a whole round adds one.
     #[test]
     fn credit_grows_by_the_part_of_a_mean_round_trip_that_has_passed() {
         let mut credit = credit(16);

@@ -1,22 +1,26 @@
-//! Batch work: many requests in, few at backends, at the rate at which these accept them.
+//! Batch work: many requests in, few at backends, at the rate at which backends accept them.
 //!
-//! Thousands of batch workers that begin at once are thousands of connections, and what they ask for is many times what there is (SRE ch. 21, "Load from
-//! connections"). None of it is urgent. So it goes through a gate of its own, which decides how many are at backends ([`credit`]), who
-//! is next ([`queue`]), and what comes back to be sent once more ([`again`]). When a job goes wrong, the gate is its fuse: what backends reject is sent slower and slower,
-//! and nobody else notices.
+//! Thousands of batch workers that start at once are thousands of connections, and their demand is
+//! many times the capacity (SRE ch. 21, "Load from connections"). None of it is urgent. So it has a
+//! gate of its own. The gate decides how many requests are at backends ([`credit`]), which one is
+//! next ([`queue`]), and which failed ones are sent again ([`again`]). When a job goes wrong, the
+//! gate is its fuse: the more backends reject, the slower it sends, and other traffic is not
+//! affected.
 //!
 //! ```text
-//! enter ──▶ queue, by criticality ──credit──▶ at a backend ──▶ accepted: over
+//! enter ──▶ queue, by criticality ──credit──▶ at a backend ──▶ accepted: done
 //!   │            ▲   │ full: the newest of the least critical    └─▶ rejected: less credit
-//!   └─ full ─────│───┴─▶ turned away, with a time                         │
-//!                └────── after a pause, again, by its age ◀─────────────┘
+//!   └─ full ─────│───┴─▶ shed, with a time to come back                  │
+//!                └────── requeued after a pause, by its age ◀────────────┘
 //! ```
 //!
-//! Why a request that was rejected does not go by the budget for retries ([`retry`](crate::retry)): that is to keep load from being multiplied, and
-//! credit keeps it from that by itself, as what was rejected has no place at a backend while it waits.
+//! Why a requeued request does not draw on the retry budget ([`retry`](crate::retry)): the budget
+//! keeps retries from multiplying the load. Credit does so by itself, since a rejected request has
+//! no slot at a backend while it waits.
 //!
-//! Call [`Gate::serve`] until it returns `None` after each [`Gate::enter`], [`Gate::end`], [`Gate::leave`] and [`Gate::set`], and at
-//! [`Gate::poll_timeout`]; then nobody waits who need not. No decision allocates, but for a seat in a queue longer than it was before.
+//! Call [`Gate::serve`] until it returns `None` after each [`Gate::enter`], [`Gate::end`],
+//! [`Gate::leave`] and [`Gate::set`], and at [`Gate::poll_timeout`]; then no request waits without
+//! need. No decision allocates, except when the queue is longer than ever before.
 
 pub mod again;
 pub mod credit;
@@ -34,25 +38,25 @@ use self::queue::Queue;
 pub use self::queue::{Age, Hand, Ticket};
 use crate::{Criticality, Timestamp, decay, rng};
 
-/// How much may be at backends, and how much may wait.
+/// The limits on batch requests at backends and in the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchConfig {
-    /// Requests at backends at a time.
+    /// Largest number of requests at backends.
     pub max_active: NonZeroU32,
-    /// Requests that wait.
+    /// Largest number of requests that wait.
     pub max_queue: usize,
-    /// Nobody waits for longer, all its waits together.
+    /// The longest wait of a request, over all its waits.
     pub queue_timeout: Duration,
-    /// How loaded backends may be for batch work to go on.
+    /// The utilization of backends up to which batch work may go.
     pub target: Target,
 }
 
 impl BatchConfig {
-    /// Enough to keep some backends busy, and few beside the hundreds of connections that each has.
+    /// Enough to keep some backends busy, and few beside the hundreds of connections of each.
     pub const DEFAULT_MAX_ACTIVE: NonZeroU32 = NonZeroU32::new(16).expect("not zero");
-    /// As many as connections are taken at a listener: each waits with a request.
+    /// As many as the connections of a listener: each waits with a request.
     pub const DEFAULT_MAX_QUEUE: usize = 10_000;
-    /// What can wait can wait for minutes; clients of HTTP that wait longer than five are seldom.
+    /// Batch work can wait for minutes. Few HTTP clients wait longer than five.
     pub const DEFAULT_QUEUE_TIMEOUT: Duration = Duration::from_secs(300);
 }
 
@@ -67,47 +71,48 @@ impl Default for BatchConfig {
     }
 }
 
-/// What becomes of a request that comes, or comes back.
+/// The decision on a request that arrives or is requeued.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Entered<C> {
-    /// It has a place: [`Gate::sent`] and [`Gate::end`] must follow.
+    /// It has a slot: [`Gate::sent`] and [`Gate::end`] must follow.
     Begins,
-    /// It waits; another one that had to go for it is to be called.
+    /// It waits. If it displaced another request, wake that one by this handle.
     Waits(Ticket, Option<C>),
-    /// It does not get in.
+    /// It is shed.
     TurnedAway,
 }
 
-/// A request that is at a backend.
+/// A request at a backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     at: Timestamp,
     is_suspect: bool,
 }
 
-/// How much was decided so far.
+/// Totals of decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests that got a place at backends, each as often as it did.
+    /// Requests that got a slot at a backend, each counted as often as it did.
     pub sent: u64,
     /// Those of them that were accepted.
     pub accepted: u64,
-    /// Those of them that came back.
+    /// Those of them that were requeued.
     pub requeued: u64,
-    /// Requests that were rejected, as far as credit counts them.
+    /// Rejected requests, as far as credit counts them.
     pub rejected: u64,
-    /// Requests that had to go or did not get in, because the queue was full.
+    /// Requests that a full queue shed or dropped.
     pub full: u64,
 }
 
-/// How fast what waits goes: accepted requests, decaying by half in so long.
+/// Half-life of the pace of the queue: the rate of accepted requests.
 const PACE_HALF_LIFE: Duration = Duration::from_secs(10);
-/// Who is turned away may come again after so long at the earliest, and is told to come within a minute or two: a queue that takes longer is no
-/// reason to have everybody back at one moment.
+/// Bounds in seconds for the shortest time after which a shed request may return. It is told at
+/// most two minutes: if the queue takes longer, that is no reason to have all of them return at one
+/// moment.
 const COME_AGAIN: (f64, f64) = (1.0, 60.0);
 
-/// Decides for the batch requests of one listener, all threads together.
+/// Admission of the batch requests of one listener, over all threads.
 #[derive(Debug)]
 pub struct Gate<C> {
     config: BatchConfig,
@@ -115,13 +120,13 @@ pub struct Gate<C> {
     queue: Queue<C>,
     active: u32,
     counts: Counts,
-    /// Accepted of late, decaying.
+    /// Accepted requests, decayed.
     accepted: f64,
     accepted_at: Timestamp,
 }
 
 impl<C> Gate<C> {
-    /// One through which nothing has gone.
+    /// An empty gate.
     #[must_use]
     pub fn new(now: Timestamp, config: BatchConfig) -> Self {
         Self {
@@ -135,7 +140,7 @@ impl<C> Gate<C> {
         }
     }
 
-    /// Goes by other settings from now on. Who waits stays, whatever the bound.
+    /// Changes the settings. Requests that wait stay, whatever the new bound.
     pub fn set(&mut self, config: BatchConfig) {
         self.credit.set(config.max_active, config.target);
         self.config = config;
@@ -153,7 +158,7 @@ impl<C> Gate<C> {
         self.active
     }
 
-    /// How many may be.
+    /// The limit on requests at backends.
     #[must_use]
     pub const fn credit(&self) -> &Credit {
         &self.credit
@@ -165,14 +170,15 @@ impl<C> Gate<C> {
         self.queue.len_of(criticality)
     }
 
-    /// What was decided so far.
+    /// Totals of decisions so far.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// A request comes, or comes back: to where it was by its age; or behind all others where nothing is accepted, so that another one is the
-    /// next probe.
+    /// A request arrives or is requeued. A requeued one waits at its former position, by its age.
+    /// But if nothing is accepted, it waits behind all others, so that another one is the next
+    /// probe.
     pub fn enter(&mut self, now: Timestamp, history: &mut History, call: C) -> Entered<C> {
         let criticality = history.criticality();
         if let Some(former) = history.age {
@@ -196,7 +202,8 @@ impl<C> Gate<C> {
         Entered::Waits(self.queue.join(criticality, age, call), goes)
     }
 
-    /// Gives the next place to who is first, and returns how to call it. `None`: nobody waits, or there is no credit.
+    /// Gives the next slot to the first request, and returns its wake-up handle. `None` if none
+    /// waits, or without credit.
     pub fn serve(&mut self, now: Timestamp) -> Option<C> {
         if self.queue.is_empty() || !self.credit.take(now, self.active) {
             return None;
@@ -206,37 +213,38 @@ impl<C> Gate<C> {
         call
     }
 
-    /// What the holder of `ticket` has got, and how it is called if that is nothing yet.
+    /// The result for the holder of `ticket`, and its wake-up handle while there is none.
     pub fn look(&mut self, ticket: &Ticket) -> (Hand, Option<&mut C>) {
         self.queue.look(ticket)
     }
 
-    /// Gives the seat of `ticket` back. A place in the hands of who had it is the caller's to use or to end.
+    /// Removes the holder of `ticket` from the queue. If it has a slot, the caller must use or end
+    /// it.
     pub fn leave(&mut self, ticket: Ticket) -> (Hand, Option<C>) {
         self.queue.leave(ticket)
     }
 
-    /// A request has taken its place, and goes to a backend.
+    /// A request uses its slot, and goes to a backend.
     pub fn sent(&self, now: Timestamp, history: &mut History) -> Sent {
         history.sent(self.outcomes());
         Sent { at: now, is_suspect: history.is_suspect() }
     }
 
-    /// A request has failed: after which pause it is to [enter](Self::enter) again.
+    /// A request has failed. Returns the pause before it is to [enter](Self::enter) again.
     ///
     /// # Errors
     ///
-    /// Why it is not to.
+    /// The reason for not requeuing it.
     pub fn again(&self, history: &mut History, failed: &Failed, rng: &mut impl Rng) -> Result<Duration, GiveUp> {
         history.fail(self.outcomes(), failed, rng)
     }
 
-    /// A backend says how loaded it is.
+    /// A backend reports its utilization.
     pub fn on_report(&mut self, now: Timestamp, utilization: f64) {
         self.credit.on_report(now, utilization);
     }
 
-    /// A request has left its backend: once for each place. That a suspect was rejected says nothing.
+    /// A request has left its backend: once for each slot. The rejection of a suspect says nothing.
     pub fn end(&mut self, now: Timestamp, sent: Sent, fate: Fate, rng: &mut impl Rng) {
         let fate = if sent.is_suspect && fate == Fate::Rejected { Fate::Unknown } else { fate };
         self.credit.on_end(now, sent.at, self.active, fate, rng);
@@ -252,13 +260,13 @@ impl<C> Gate<C> {
         }
     }
 
-    /// When to call [`Gate::serve`] again, if somebody waits only for a rest to end.
+    /// The time to call [`Gate::serve`] again, if requests wait only for a rest to end.
     #[must_use]
     pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
         self.credit.rests_until(now).filter(|_| !self.queue.is_empty())
     }
 
-    /// How to call who is next.
+    /// The wake-up handle of the next request.
     #[must_use]
     pub fn first(&self) -> Option<&C> {
         self.queue.first()
@@ -270,7 +278,8 @@ impl<C> Gate<C> {
         self.queue.is_first(ticket)
     }
 
-    /// When who is turned away may come again: after once to twice the time in which all that waits will have gone, at random.
+    /// The time after which a shed request may return: random, between once and twice the time to
+    /// empty the queue.
     pub fn come_again(&self, now: Timestamp, rng: &mut impl Rng) -> Duration {
         let accepted = self.accepted * decay::remaining(now, self.accepted_at, PACE_HALF_LIFE);
         let a_second = decay::rate(accepted, PACE_HALF_LIFE);

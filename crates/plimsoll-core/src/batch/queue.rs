@@ -1,50 +1,52 @@
-//! The requests that wait for credit: a bounded queue, the most critical first, and first come, first served among equals.
+//! The queue of requests that wait for credit: bounded, ordered by criticality and then by arrival.
 //!
-//! Why neither of the other two queues: the one for places at backends ([`crate::queue`]) knows no criticality, as who waits there waits for
-//! milliseconds; and that for servers ([`crate::admit::Queue`]) gives the newest the next place when it is never empty, as
-//! older callers are gone by then. Batch work waits for minutes, its callers stay, and each is to be served in the end.
+//! Why neither of the other two queues. The one for slots at backends ([`crate::queue`]) knows no
+//! criticality, since its waits take milliseconds. The one for servers ([`crate::admit::Queue`])
+//! serves the newest first when it is never empty, because older callers have left by then. Batch
+//! work waits for minutes, its callers stay, and each is to be served in the end.
 //!
-//! - When it is full, the newest of the least critical goes: those before it have waited longer. A newcomer that is no more critical
-//!   than any other is that one itself.
-//! - Whoever was at a backend and comes back takes a place by its age, in front of who came later. It is let in even if the
-//!   queue is full, since it had been let in before: so the queue may be longer than its bound by what may be at backends.
+//! - A full queue drops the newest of its least critical requests: the others have waited longer. A
+//!   newcomer that is no more critical than any other is shed itself.
+//! - A requeued request waits by its age, in front of younger ones. It is admitted even if the
+//!   queue is full, since it had been admitted before. So the queue may exceed its bound by the
+//!   number of requests that may be at backends.
 //!
-//! Every step takes constant time, but for one that comes back, which passes those that came back before it; and a seat is allocated only where
-//! the queue is longer than it ever was.
+//! Every step takes constant time, except that a requeued request passes those that were requeued
+//! before it. An entry is allocated only if the queue is longer than ever before.
 
 use alloc::vec::Vec;
 
 use crate::Criticality;
 
-/// In place of a seat's number: there is none.
+/// The number of no entry.
 const NONE: u32 = u32::MAX;
 const RANKS: usize = Criticality::ALL.len();
 
-/// What a waiter has got.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hand {
-    /// Nothing yet.
+    /// None yet.
     Empty,
-    /// A place at backends: its end must be told.
+    /// A slot at a backend: its end must be reported.
     Place,
-    /// Nothing: it had to go for a more critical one.
+    /// The request was dropped for a more critical one.
     TurnedAway,
 }
 
-/// A waiter's claim to its seat, until [`Queue::leave`].
+/// The claim of a waiter to its entry, until [`Queue::leave`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Ticket(u32);
 
-/// When a request came, among all others.
+/// The order of arrival among all requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age(u64);
 
-/// Requests that wait; `C` is how each is called when something has come of it.
+/// Requests that wait; `C` is the handle that wakes a waiter.
 #[derive(Debug)]
 pub struct Queue<C> {
     seats: Vec<Seat<C>>,
-    /// The first of the seats that nobody has; they are linked by `next`.
+    /// The first free entry; free ones are linked by `next`.
     vacant: u32,
     lines: [Line; RANKS],
     next_age: u64,
@@ -75,38 +77,39 @@ impl<C> Default for Queue<C> {
 }
 
 impl<C> Queue<C> {
-    /// How many wait.
+    /// Requests that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lines.iter().map(|line| line.len).sum()
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines.iter().all(|line| line.len == 0)
     }
 
-    /// How many of this criticality wait.
+    /// Requests of this criticality that wait.
     #[must_use]
     pub fn len_of(&self, criticality: Criticality) -> usize {
         self.lines[criticality.rank()].len
     }
 
-    /// The age of a request that comes now.
+    /// The age of a request that arrives now.
     pub fn come(&mut self) -> Age {
         self.next_age += 1;
         Age(self.next_age)
     }
 
-    /// Whether a newcomer of this criticality gets in with at most `most` waiting; then [`Queue::make_room`] is to be called before it
-    /// joins.
+    /// Whether a newcomer of this criticality is admitted with at most `most` waiting. If so, call
+    /// [`Queue::make_room`] before it joins.
     #[must_use]
     pub fn admits(&self, criticality: Criticality, most: usize) -> bool {
         self.len() < most || self.least_critical().is_some_and(|rank| rank > criticality.rank()) && most > 0
     }
 
-    /// Turns the newest of the least critical away if `most` or more wait. Returns how it is called.
+    /// Drops the newest of the least critical requests if `most` or more wait. Returns its wake-up
+    /// handle.
     pub fn make_room(&mut self, most: usize) -> Option<C> {
         if self.len() < most {
             return None;
@@ -118,7 +121,7 @@ impl<C> Queue<C> {
         seat.call.take()
     }
 
-    /// Takes a seat: at the end for a newcomer, by its age for one that comes back.
+    /// Adds a request: a newcomer at the end, a requeued one by its age.
     pub fn join(&mut self, criticality: Criticality, age: Age, call: C) -> Ticket {
         let rank = criticality.rank();
         let seat = Seat { hand: Hand::Empty, call: Some(call), rank, age, previous: NONE, next: NONE };
@@ -147,7 +150,7 @@ impl<C> Queue<C> {
         Ticket(number)
     }
 
-    /// Gives a place to who is first. Returns how it is called; `None` if nobody waits.
+    /// Gives a slot to the first request. Returns its wake-up handle; `None` if none waits.
     pub fn serve(&mut self) -> Option<C> {
         let number = self.next()?;
         self.unlink(number);
@@ -156,7 +159,7 @@ impl<C> Queue<C> {
         seat.call.take()
     }
 
-    /// How to call who is first.
+    /// The wake-up handle of the first request.
     #[must_use]
     pub fn first(&self) -> Option<&C> {
         self.seats[self.next()? as usize].call.as_ref()
@@ -168,13 +171,13 @@ impl<C> Queue<C> {
         self.next() == Some(ticket.0)
     }
 
-    /// What the holder of `ticket` has got, and how it is called if that is nothing yet.
+    /// The result for the holder of `ticket`, and its wake-up handle while there is none.
     pub fn look(&mut self, ticket: &Ticket) -> (Hand, Option<&mut C>) {
         let seat = &mut self.seats[ticket.0 as usize];
         (seat.hand, seat.call.as_mut())
     }
 
-    /// Gives the seat of `ticket` back, with what was in the hands of who had it.
+    /// Frees the entry of `ticket`, and returns its result.
     pub fn leave(&mut self, ticket: Ticket) -> (Hand, Option<C>) {
         let number = ticket.0;
         if self.seats[number as usize].hand == Hand::Empty {
@@ -190,12 +193,12 @@ impl<C> Queue<C> {
         self.lines.iter().find(|line| line.len > 0).map(|line| line.first)
     }
 
-    /// The rank of the least critical that wait; greater is less critical.
+    /// The rank of the least critical requests that wait; a greater rank is less critical.
     fn least_critical(&self) -> Option<usize> {
         self.lines.iter().rposition(|line| line.len > 0)
     }
 
-    /// Puts `number` into its line behind `previous`, which is [`NONE`] for the front.
+    /// Links `number` behind `previous` in the queue of its rank; [`NONE`] is the front.
     fn link(&mut self, previous: u32, number: u32) {
         let rank = self.seats[number as usize].rank;
         let next = if previous == NONE { self.lines[rank].first } else { self.seats[previous as usize].next };

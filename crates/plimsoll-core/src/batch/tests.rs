@@ -14,14 +14,14 @@ fn rng() -> Pcg64Mcg {
     Pcg64Mcg::seed_from_u64(1)
 }
 
-/// With credit for one, which has a place from the start.
+/// A gate with credit for one request, which is at a backend from the start.
 fn busy(max_queue: usize) -> Gate<&'static str> {
     let mut gate = Gate::new(ms(0), BatchConfig { max_queue, ..BatchConfig::default() });
     assert_eq!(gate.enter(ms(0), &mut History::new(Sheddable), "first"), Entered::Begins);
     gate
 }
 
-/// Of a request that came, and is at a backend.
+/// The history of a request that has arrived and is at a backend.
 fn known(gate: &mut Gate<&'static str>) -> History {
     let mut history = History::new(Sheddable);
     history.age = Some(gate.queue.come());
@@ -39,7 +39,8 @@ fn wait(gate: &mut Gate<&'static str>, criticality: Criticality, name: &'static 
     (ticket, goes)
 }
 
-/// Ends what is at the backend again and again; who gets the place, one after another.
+/// Ends the request at the backend again and again. Returns the requests that get the slot, in
+/// order.
 fn order(gate: &mut Gate<&'static str>) -> Vec<&'static str> {
     let mut served = Vec::new();
     loop {
@@ -155,7 +156,7 @@ fn who_is_turned_away_is_told_to_come_when_the_queue_has_gone() {
     for tick in 0..1_000 {
         gate.end(ms(tick * 100), at(tick * 100), Fate::Accepted, &mut rng());
     }
-    // Ten a second, fifty wait.
+    // Ten a second are accepted, and fifty wait.
     let told = gate.come_again(ms(100_000), &mut rng()).as_secs_f64();
     assert!((4.5..11.0).contains(&told), "{told}");
 }
@@ -171,7 +172,7 @@ fn first_ticket_is_that_of_the_most_critical_and_oldest() {
     assert!(gate.is_first(&a));
 }
 
-/// Who waited before the queue was forbidden stays; nobody takes its seat.
+/// A request that waited before the queue was forbidden stays, and is not displaced.
 #[test]
 fn forbidden_queue_admits_no_more_critical_request_in_place_of_another() {
     let mut gate = busy(10);
