@@ -1,5 +1,8 @@
-//! What the gate for batch work promises: against a plain list of who waits, for any order of what happens; and in virtual time, at backends
-//! that take so much, that report how loaded they are, or that fail.
+//! Properties of the gate for batch work, against a plain list of waiting requests and in virtual
+//! time.
+//!
+//! The list checks any order of events. In virtual time, backends have a limit, report their
+//! utilization, or fail.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 use std::cmp::Reverse;
@@ -21,12 +24,12 @@ fn config(max_active: u32, max_queue: usize) -> BatchConfig {
     BatchConfig { max_active, max_queue, ..BatchConfig::default() }
 }
 
-/// Numbers name who is meant modulo how many there are.
+/// A number names a request modulo the number of candidates.
 #[derive(Clone, Debug)]
 enum Step {
     Arrive(usize),
     End(usize, Fate),
-    /// What was rejected comes back.
+    /// A rejected request is requeued.
     Again(usize),
     Leave(usize),
     Pass(u64),
@@ -47,14 +50,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..300)
 }
 
-/// The gate, and all that is known of its requests from outside.
+/// The gate, and its requests as they are known from outside.
 struct Model {
     gate: Gate<u64>,
     rng: Pcg64Mcg,
     now: Timestamp,
     most: u32,
     next: u64,
-    /// Who has a seat: by criticality, then in the order in which they are to be served.
+    /// Waiting requests, by criticality and then in the order of service.
     seats: BTreeMap<(usize, Age), (u64, Ticket, History)>,
     at_backends: Vec<(History, Sent)>,
     rejected: Vec<History>,
@@ -178,7 +181,7 @@ impl Model {
     }
 }
 
-/// Who is served before whom: the lesser first.
+/// The order of service: the lesser first.
 fn key(history: &History) -> (usize, Age) {
     (history.criticality().rank(), history.age().unwrap())
 }
@@ -199,21 +202,21 @@ proptest! {
 /// Backends in virtual time.
 #[derive(Clone, Copy)]
 struct Backends {
-    /// Requests that they work on at a time; further ones are rejected within a millisecond.
+    /// Requests that they serve at a time; further ones are rejected within a millisecond.
     places: u32,
-    /// Of them, those of others.
+    /// Slots that other traffic uses.
     others: u32,
     reports: bool,
-    /// Seconds in which everything is rejected.
+    /// The span of time, in seconds, in which everything is rejected.
     down: (f64, f64),
 }
 
 impl Backends {
-    /// Each request takes 20 ms of a place.
+    /// Nanoseconds that each request holds a slot.
     const TAKES: u64 = 20_000_000;
 }
 
-/// Requests at a gate, and what fails of them whoever is asked.
+/// Requests at a gate. Some fail at every backend.
 struct World {
     backends: Backends,
     gate: Gate<u64>,
@@ -221,14 +224,14 @@ struct World {
     now: u64,
     busy: u32,
     requests: BTreeMap<u64, (History, Option<Ticket>)>,
-    /// When, and what happens to which of them.
+    /// Times of events, and the request of each.
     events: BinaryHeap<Reverse<(u64, u64)>>,
     at_backends: BTreeMap<u64, (Sent, bool)>,
-    /// So many fail always, like this: every tenth, from the first on.
+    /// The number of requests that always fail, and their failure: every tenth, from the first on.
     poison: (u64, Failure),
 }
 
-/// What happened last.
+/// The last event.
 enum Happened {
     Accepted { utilization: f64 },
     Rejected,
@@ -258,7 +261,7 @@ impl World {
         Timestamp::from_nanos(self.now)
     }
 
-    /// A request comes.
+    /// A request arrives.
     fn come(&mut self, number: u64) {
         self.requests.insert(number, (History::new(Criticality::SheddablePlus), None));
         self.enter(number);
@@ -286,7 +289,7 @@ impl World {
         self.events.push(Reverse((self.now + if taken { Backends::TAKES } else { 1_000_000 }, number)));
     }
 
-    /// Serves who can be, and goes on to what happens next.
+    /// Serves waiting requests, and moves on to the next event.
     fn step(&mut self) -> Happened {
         while let Some(number) = self.gate.serve(self.at()) {
             let ticket = self.requests.get_mut(&number).unwrap().1.take().unwrap();
@@ -329,7 +332,7 @@ impl World {
     }
 }
 
-/// What a second brought.
+/// Counts of one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     accepted: u32,
@@ -338,12 +341,12 @@ struct Second {
     utilization: f64,
 }
 
-/// Twenty times as many wait as can be at backends, at any time.
+/// Runs with twenty times as many waiting requests as may be at backends, at any time.
 fn run(backends: Backends, most: u32, seconds: usize, seed: u64) -> Vec<Second> {
     run_with((0, Failure::Overloaded), backends, most, seconds, seed)
 }
 
-/// The same with these among them that always fail.
+/// The same with requests among them that always fail.
 fn run_with(poison: (u64, Failure), backends: Backends, most: u32, seconds: usize, seed: u64) -> Vec<Second> {
     let mut found = vec![Second::default(); seconds];
     let mut world = World::new(backends, most, seed);
@@ -366,7 +369,8 @@ fn run_with(poison: (u64, Failure), backends: Backends, most: u32, seconds: usiz
     }
 }
 
-/// Seconds until a thousand requests are done, with these among them that always fail. A single one is given up in the end, if that may be.
+/// Seconds until a thousand requests are done, with requests among them that always fail. A single
+/// such request gives up in the end, if its failure allows that.
 fn finish(poison: (u64, Failure), seed: u64) -> f64 {
     let mut world = World::new(Backends { places: 100, others: 0, reports: false, down: NEVER }, 16, seed);
     world.poison = poison;

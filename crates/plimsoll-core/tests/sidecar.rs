@@ -1,7 +1,9 @@
-//! A gate before a process that can only be seen from outside, in closed loop: what is let in decides what is seen next.
+//! A gate before a process that is observed from outside, in closed loop: admissions decide the
+//! next sample.
 //!
-//! The process has threads that take requests in their order. Beside it on the same CPUs may be others, as the proxy is. Seeds are
-//! fixed and the generator portable, so nothing here fails by chance.
+//! The process has threads that serve requests in order of arrival. Other work, such as the proxy,
+//! may share its CPUs. Seeds are fixed and the generator is portable, so nothing here fails by
+//! chance.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 use std::collections::VecDeque;
@@ -14,33 +16,33 @@ use plimsoll_core::{Criticality, Timestamp};
 use rand_core::{Rng, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-/// Seconds that pass at a time.
+/// Seconds in one step.
 const STEP: f64 = 0.000_25;
-/// Steps between two looks at the process.
+/// Steps between two samples of the process.
 const LOOK: u64 = 80;
 /// Seconds.
 const WARM_UP: f64 = 4.0;
 const DEADLINE: f64 = 0.25;
 
-/// A process, what is beside it, and what is asked of it.
+/// A process, its neighbour, and the offered load.
 #[derive(Clone, Copy)]
 struct Plan {
     cpus: f64,
     threads: usize,
-    /// Of its CPUs, what others take while it wants them.
+    /// The part of its CPUs that a neighbour takes.
     neighbour: f64,
     /// CPU-seconds of a request, lognormal with σ = 1.
     mean: f64,
     /// Seconds for which a request waits for something else before it needs a CPU.
     elsewhere: f64,
-    /// Of its CPUs, what requests of each criticality ask for.
+    /// Offered load by criticality, as parts of its CPUs.
     loads: [f64; 4],
-    /// Seconds after which whoever sent a request gives it up, of which the process takes no notice.
+    /// Seconds after which a caller abandons its request. The process takes no notice.
     patience: f64,
     seconds: f64,
 }
 
-/// As `bench/overload`: one thread, and the proxy beside it on its core.
+/// As in `bench/overload`: one thread, and the proxy beside it on its core.
 const SHARED: Plan = Plan {
     cpus: 1.0,
     threads: 1,
@@ -59,22 +61,22 @@ fn split(load: f64) -> [f64; 4] {
 struct Request {
     criticality: usize,
     came: f64,
-    /// When it needs a CPU.
+    /// The time from which it needs a CPU.
     ready: f64,
     left: f64,
-    /// None once it was given up.
+    /// `None` once it was abandoned.
     entry: Option<Entry>,
 }
 
-/// What came of it after the warm-up.
+/// Results after the warm-up.
 #[derive(Debug, Default)]
 struct Found {
     came: [u32; 4],
     useful: [u32; 4],
     late: u32,
-    /// CPU-seconds a second, of what is there.
+    /// CPU-seconds a second, as a part of the CPUs.
     work: f64,
-    /// Seconds from the arrival to the end, of all that were taken on.
+    /// Mean seconds from the arrival to the end of admitted requests.
     latency: f64,
 }
 
@@ -87,7 +89,7 @@ impl Found {
         std::array::from_fn(|criticality| self.share(criticality))
     }
 
-    /// A class may lose more than 5% only where each lower one has less than 5% left.
+    /// Whether a criticality loses more than 5% only while each lower one has less than 5% left.
     fn keeps_order(&self) -> bool {
         let shares = self.shares();
         (0..4).all(|class| shares[class] >= 0.95 || shares[class + 1..].iter().all(|lower| *lower < 0.05))
@@ -117,7 +119,7 @@ fn run(plan: &Plan, seed: u64) -> Found {
         let counts = seconds > WARM_UP;
         for (criticality, load) in plan.loads.into_iter().enumerate() {
             let expected = load * plan.cpus / plan.mean * STEP;
-            // At most two in so short a time.
+            // At most two in such a short time.
             for _ in 0..2 {
                 if (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 >= expected / 2.0 {
                     continue;
@@ -139,8 +141,8 @@ fn run(plan: &Plan, seed: u64) -> Found {
                 }
             }
         }
-        // The first of those that are ready, as many as there are threads, share what is there; who comes after one that is done has the
-        // rest of its time.
+        // The first ready requests, one for each thread, share the CPUs. A request behind a
+        // finished one gets the rest of its time.
         let ready = queue.iter().take_while(|request| request.ready <= seconds).count();
         let runnable = ready.min(plan.threads);
         let there = plan.cpus * (1.0 - plan.neighbour) * STEP;
@@ -191,7 +193,7 @@ fn run(plan: &Plan, seed: u64) -> Found {
     found
 }
 
-/// Something that holds with every seed.
+/// Asserts a property with every seed.
 #[track_caller]
 fn always(plan: &Plan, holds: impl Fn(&Found) -> bool) {
     for seed in 1..=5 {
@@ -217,13 +219,14 @@ fn on_cpus_of_its_own_a_process_has_no_queue_that_nobody_sees() {
     }
 }
 
-/// They are guessed at a twentieth of what they cost, when nothing is known of them.
+/// While nothing is known of costs, they are estimated at a twentieth of the real ones.
 #[test]
 fn requests_that_are_dear_beside_the_time_that_they_have_are_still_served_in_order() {
     let plan = Plan { loads: split(4.0), neighbour: 0.0, mean: 0.02, seconds: 34.0, ..SHARED };
     always(&plan, |found| {
         let shares = found.shares();
-        // Chance weighs: the core does fifty a second, and one in a hundred costs more than eight times the mean.
+        // Chance matters: the core does fifty a second, and one in a hundred costs more than eight
+        // times the mean.
         shares[0] > 0.8 && shares[1] > 0.35 && shares[2] < 0.02 && shares[3] < 0.01 && found.work > 0.87
     });
 }
@@ -232,13 +235,14 @@ fn requests_that_are_dear_beside_the_time_that_they_have_are_still_served_in_ord
 fn requests_that_wait_for_others_are_no_overload() {
     let plan = Plan { cpus: 4.0, threads: 1_000, neighbour: 0.0, elsewhere: 0.1, ..SHARED };
     for load in [0.7, 0.85] {
-        // A hundredth are still on their way in the end.
+        // A hundredth are still in flight at the end.
         always(&Plan { loads: split(load), ..plan }, |found| found.shares().iter().all(|share| *share > 0.97));
     }
     always(&Plan { loads: split(2.0), ..plan }, |found| found.keeps_order() && found.work > 0.9);
 }
 
-/// Less than half of the time that a queue of all that come would take: it is never empty of what nobody wants, if nothing is done.
+/// The patience is less than half of the time that a queue of all requests would take. Without a
+/// reaction, the queue would always hold abandoned requests.
 #[test]
 fn callers_who_give_up_do_not_fill_the_process_with_work_for_nobody() {
     for neighbour in [0.0, SHARED.neighbour] {
