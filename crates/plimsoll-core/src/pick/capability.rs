@@ -1,39 +1,41 @@
-//! Capability of a backend: how many requests per second it would serve at full utilization.
+//! Capability of a backend: the requests per second that it would serve at full utilization.
 //!
 //! ```text
 //! capability = (qps − eps) ÷ (utilization + error penalty · eps/qps)
 //! ```
 //!
-//! from its load reports (gRFC A58, whose numerator is qps; failed requests are no service, so they are
-//! taken off here). It needs no knowledge of machines or costs: a backend that is twice as fast, or whose
-//! requests are twice as cheap, reports half the utilization at the same qps. Requests in proportion to capability
-//! bring all backends to the same utilization.
+//! from its load reports (gRFC A58; its numerator is qps, but failed requests are no service, so
+//! they are subtracted here). It needs no knowledge of machines or costs. A backend that is twice
+//! as fast, or whose requests cost half as much, reports half the utilization at the same qps.
+//! Requests in proportion to capability bring all backends to the same utilization.
 //!
-//! Where that is not enough, since not all clients send to all backends, [feedback](super::feedback) does the rest.
+//! If that is not enough, since not all clients send to all backends, [feedback](super::feedback)
+//! does the rest.
 //!
-//! Smoothed, because utilization is measured over short windows; not believed during `blackout`
-//! after a backend came, when it is still warming up, nor after `expiry`, when it is stale. Unknown is not tiny: a
-//! backend without capability is taken at the mean of the others.
+//! The value is smoothed, because utilization is measured over short windows. It does not count
+//! during `blackout`, while a new backend is still warming up, nor after `expiry`, when it is
+//! stale. Unknown does not mean small: a backend without capability gets the mean of the others.
 
 use core::time::Duration;
 
 use super::feedback::{Feedback, Utilization};
 use crate::{LoadReport, Timestamp, decay};
 
-/// How load reports turn into weights.
+/// Weights from load reports: the settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WeightedConfig {
-    /// For so long after its first report a backend's reports only teach, and do not yet weigh.
+    /// Time after a backend's first report during which its reports are collected but do not count.
     pub blackout: Duration,
-    /// After so long without a report what was learned is no longer believed.
+    /// Time without a report after which the capability no longer counts.
     pub expiry: Duration,
-    /// Between two computations of the weights.
+    /// Time between two computations of the weights.
     pub update: Duration,
-    /// Half-life of what earlier reports said.
+    /// Half-life of earlier reports.
     pub smoothing: Duration,
-    /// Utilization that a backend is charged when all of its requests fail.
+    /// Utilization charged to a backend whose requests all fail.
     pub error_penalty: f64,
-    /// Time constant by which weights follow utilization where capability alone leaves it uneven; zero: not at all.
+    /// Time constant of the correction of weights by utilization, where capability alone leaves it
+    /// uneven. Zero turns it off.
     pub feedback: Duration,
 }
 
@@ -46,12 +48,13 @@ impl WeightedConfig {
     pub const DEFAULT_UPDATE: Duration = Duration::from_secs(1);
     /// gRFC A58's floor of the update period: faster, and the weights would follow noise.
     pub const MIN_UPDATE: Duration = Duration::from_millis(100);
-    /// Averages over the few seconds that a utilization measured over one second needs to settle; a backend whose
-    /// speed changes is followed within ten.
+    /// Averages over the few seconds that a utilization measured over one second needs to settle. A
+    /// change of a backend's speed shows within ten.
     pub const DEFAULT_SMOOTHING: Duration = Duration::from_secs(3);
     /// gRFC A58's `error_utilization_penalty`.
     pub const DEFAULT_ERROR_PENALTY: f64 = 1.0;
-    /// Twice the age of what is known of utilization, and more, so that corrections do not overshoot.
+    /// More than twice the age of the knowledge of utilization, so that corrections do not
+    /// overshoot.
     pub const DEFAULT_FEEDBACK: Duration = Duration::from_secs(15);
 }
 
@@ -68,30 +71,31 @@ impl Default for WeightedConfig {
     }
 }
 
-/// What a weight is made of.
+/// The parts of a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Known {
     pub(crate) weight: f64,
-    /// At least half of its requests succeed: what the others can do says nothing of what is usual.
+    /// At least half of its requests succeed. The capability of a failing backend says nothing
+    /// about the usual one.
     pub(crate) serves: bool,
 }
 
-/// What the reports of one backend have taught.
+/// The knowledge from one backend's reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Capability {
     /// Requests per second at full utilization.
     value: f64,
     serves: bool,
-    /// Of the first report since the backend came, or since reports stopped for `expiry`.
+    /// Time of the first report since the backend was added, or since reports stopped for `expiry`.
     first: Option<Timestamp>,
     last: Timestamp,
     pub(crate) feedback: Feedback,
 }
 
 impl Capability {
-    /// Takes a report in. One that names neither rate nor utilization teaches nothing. `failing` is the share of requests
-    /// that its client saw fail: a backend that answers at once with errors, and does not count them as such, would look
-    /// like the most capable of all.
+    /// Takes a report. A report without a rate or a utilization has no effect. `failing` is the
+    /// share of failed requests that this client saw. Without it, a backend that answers with fast
+    /// errors and does not report them would look like the most capable of all.
     pub(crate) fn on_report(&mut self, now: Timestamp, report: &LoadReport, failing: f64, config: &WeightedConfig) {
         let Some(utilization) = report.utilization() else { return };
         if !(report.qps.is_finite() && report.qps > 0.0) {
@@ -117,24 +121,24 @@ impl Capability {
         (self.serves, self.last) = (serves, now);
     }
 
-    /// It is not believed to be more than this: what is known of others says so, and what was learned from a wild report would take its
-    /// half-lives to be forgotten.
+    /// Caps the capability at `most`, which the other backends suggest. A wild report would
+    /// otherwise take its half-lives to be forgotten.
     pub(crate) fn hold(&mut self, most: f64) {
         self.value = self.value.min(most);
     }
 
-    /// Begins anew: the backend was away, and what it could do then says nothing.
+    /// Starts over: the backend was unreachable, and its former capability is no evidence.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// What a weight is made of, if it is to be believed now: the capability, and what feedback makes of it.
+    /// The capability with its feedback, if it counts now.
     pub(crate) fn weight(&self, now: Timestamp, config: &WeightedConfig) -> Option<Known> {
         let factor = if config.feedback.is_zero() { 1.0 } else { self.feedback.factor() };
         self.known(now, config).map(|value| Known { weight: value * factor, serves: self.serves })
     }
 
-    /// The capability, if it is to be believed now.
+    /// The capability, if it counts now.
     pub(crate) fn known(&self, now: Timestamp, config: &WeightedConfig) -> Option<f64> {
         let first = self.first?;
         (!self.expired(now, config) && now.since(first) >= config.blackout).then_some(self.value)

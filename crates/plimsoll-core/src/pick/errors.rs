@@ -1,31 +1,32 @@
 //! Recent failures of a backend, as a penalty that policies can add to its load.
 //!
-//! A backend that fails at once has few active requests, so a policy that looks for the fewest would send it
-//! everything: the sinkhole of SRE ch. 20. The cure given there is to count recent errors as if they
-//! were active requests. Here: `e` is the share of failures among about the last ten requests, fading with a half-life
-//! while nothing happens,
+//! A backend that fails fast has few active requests, so a policy that looks for the fewest would
+//! send it everything: the sinkhole of SRE ch. 20. The cure there is to count recent errors as if
+//! they were active requests. Here `e` is the share of failures among about the last ten requests.
+//! Without requests it fades with a half-life:
 //!
 //! ```text
 //! failure:  e ← e + (1 − e)/10        overloaded:  e ← e + (1 − e)/5        success:  e ← e − e/10
 //! penalty = 100·e²  active requests
 //! ```
 //!
-//! The square, because one failure is no news (e = 0.1, one request) and a run of them is (e = 0.65 after ten: 42
-//! requests). Bounded by the default flow-control limit: a backend that fails everything is as good as full.
-//! Why not a count of errors: at a thousand requests a second and one percent of errors everywhere, the noise
-//! of the counts would outweigh the load.
+//! The square separates one failure, which is no evidence (e = 0.1, one request), from a run of
+//! failures (e = 0.65 after ten: 42 requests). The penalty is at most the default limit of flow
+//! control, so a backend that fails everything is as good as full. A count of errors was rejected:
+//! at a thousand requests a second and one percent of errors everywhere, the noise of the counts
+//! would outweigh the load.
 
 use core::time::Duration;
 
 use crate::{Timestamp, decay};
 
-/// Long enough that a failing backend gets a trickle, short enough that it is forgiven in seconds.
+/// Long enough that a failing backend gets only a trickle, short enough to forgive it in seconds.
 const HALF_LIFE: Duration = Duration::from_secs(5);
 /// Weight of one request in the share of failures.
 const GAIN: f32 = 0.1;
-/// An overloaded answer says for sure what a failure lets one suspect.
+/// An overloaded answer is certain evidence; a failure is only a suspicion.
 const OVERLOADED_GAIN: f32 = 0.2;
-/// Below this share a backend counts as blameless: less than one failure in a hundred requests' fading.
+/// Share below which a backend has no penalty. One failure fades to it within a hundred requests.
 const NEGLIGIBLE: f32 = 0.01;
 /// Penalty, in active requests, of a backend that fails everything.
 const MAX_PENALTY: f32 = 100.0;
@@ -53,12 +54,12 @@ impl ErrorShare {
         self.set(now, share + (1.0 - share) * OVERLOADED_GAIN);
     }
 
-    /// Whether there is anything to forgive.
+    /// Whether there is nothing to forgive.
     pub(crate) fn is_clean(&self) -> bool {
         self.share == 0.0
     }
 
-    /// The share of failures as it was when it last changed; it has only fallen since.
+    /// The share of failures at its last change; since then it has only fallen.
     pub(crate) fn at_most(&self) -> f32 {
         self.share
     }
@@ -71,7 +72,7 @@ impl ErrorShare {
         self.share * decay::remaining(now, self.at, HALF_LIFE) as f32
     }
 
-    /// Forgets a share that has become negligible; says whether it did.
+    /// Drops a share that has become negligible; returns whether it did.
     pub(crate) fn forgive(&mut self, now: Timestamp) -> bool {
         let forgiven = self.share(now) < NEGLIGIBLE;
         if forgiven {
@@ -81,8 +82,8 @@ impl ErrorShare {
     }
 
     fn set(&mut self, now: Timestamp, share: f32) {
-        // However long ago, what happened is forgotten by `forgive` only, so that whoever keeps a list of those to forgive
-        // has each in it once.
+        // Only `forgive` resets the share to zero, however old it is. So a caller's list of
+        // backends to forgive holds each once.
         (self.share, self.at) = (share.max(f32::MIN_POSITIVE), now);
     }
 }

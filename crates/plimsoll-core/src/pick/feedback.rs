@@ -1,63 +1,67 @@
-//! Feedback: what capability alone does not even out, utilization itself corrects.
+//! Feedback: corrects each weight by utilization, where capability alone leaves it uneven.
 //!
-//! Requests in proportion to [capability](super::capability) bring all backends to the same utilization if all clients
-//! together send each of them its share. With subsets and unequal clients they do not: a backend whose clients happen to be the
-//! busy ones gets more than its share from all of them, and its capability, requests over utilization, does not show it.
-//! So each weight is corrected by a factor c that follows the backend's utilization u:
+//! Requests in proportion to [capability](super::capability) bring all backends to the same
+//! utilization, if all clients together send each backend its share. With subsets and unequal
+//! clients they do not. A backend with the busiest clients gets more than its share from all of
+//! them. Its capability, requests over utilization, does not show that. So each weight has a factor
+//! c that follows the backend's utilization u:
 //!
 //! ```text
 //! c ← c · (1 + Δt/T · (ū/u − 1)),   1/4 ≤ c ≤ 4
 //! ```
 //!
-//! with ū the harmonic mean of those that this client knows, about which the corrections balance, and T the time constant.
-//! The factor that makes u equal to ū is ū/u whoever else is sending, because all clients of the backend see the same
-//! report and do the same; so nothing has to be known of them. T must be well above the age of what is known of
-//! utilization (a window of one second, smoothing, and one update: some six seconds), or corrections overshoot.
+//! Here ū is the harmonic mean over the backends that this client knows, at which the corrections
+//! balance, and T is the time constant. The factor that brings u to ū is ū/u, whatever other
+//! clients send. All clients of the backend see the same report and correct alike, so they need not
+//! know each other. T must be well above the age of the knowledge of utilization, or corrections
+//! overshoot. That age is a window of one second, smoothing, and one update: some six seconds.
 //!
-//! Some servers report a utilization that is a configured number and not a measurement, to be given fixed shares (it is
-//! the only way that gRPC has). No correction would ever change it, and c would run into its limit. A measurement is never twice the
-//! same for long, so a utilization that does not move is taken for what it is, and c goes back to 1. Failures that are
-//! charged on top do not make it a measurement. One that stands still at 1 or more while its rate moves does: such a server
-//! is full, and cannot say how much more than full.
+//! Some servers report a configured number as their utilization, to get fixed shares (the only way
+//! that gRPC has). No correction would ever change it, and c would run into its limit. A
+//! measurement never stays the same for long. So a utilization that does not move counts as
+//! configured, and c returns to 1. Charges for failures do not make it a measurement. A utilization
+//! of 1 or more that stands still while its rate moves does count: such a server is full, and
+//! cannot report by how much.
 //!
-//! A backend in slow start is left out. It gets less than its weight says, whatever that is: its factor would only wind up,
-//! and all of it come down on the backend when slow start ends. And when a backend begins to get what its weight says (slow
-//! start is over, its reports are believed, the policy came into force), what is known of its utilization is still of
-//! the time before. Until an eighth of that is left, after three half-lives of the smoothing, nothing is corrected: it would be corrected
-//! for what capability has mended already.
+//! A backend in slow start is left out. It gets less than its weight, whatever the weight is. Its
+//! factor would only wind up, and act on the backend in full when slow start ends. A backend may
+//! also begin to get its weight's share: slow start ends, its reports count, or the policy comes
+//! into force. Its smoothed utilization is then still from the time before. Until an eighth of that
+//! is left, after three half-lives of the smoothing, nothing is corrected. Capability has already
+//! corrected the earlier difference.
 
 use core::time::Duration;
 
 use crate::{Timestamp, decay};
 
-/// A utilization that has not changed for so long is not measured: the servers that do measure do it every second or more
-/// often.
+/// A utilization unchanged for this long is not measured. Servers that measure it do so every
+/// second or more often.
 const MEASURED_WITHIN: Duration = Duration::from_secs(5);
-/// Utilization added on both sides: below it, what is measured is noise.
+/// Utilization added on both sides: below it, a measurement is noise.
 const FLOOR: f64 = 0.01;
-/// Limits of the factor: what is further from its share than that is not for clients to mend.
+/// Limits of the factor. Clients cannot correct a backend that is further from its share.
 const LIMITS: (f64, f64) = (0.25, 4.0);
-/// No report counts as more: who speaks of percent is still told from others who do, and what was beyond all measure is forgotten in
-/// seven half-lives.
+/// Cap of a reported utilization. Backends that report percent can still be told from each other,
+/// and an absurd report is forgotten in seven half-lives.
 const MOST: f64 = 100.0;
-/// Half-lives of the smoothing after which what was before does not count.
+/// Half-lives of the smoothing after which earlier reports no longer count.
 const SETTLING: u32 = 3;
 /// Limits of ū/u in one step.
 const STEP: (f64, f64) = (0.5, 2.0);
 
-/// What a report says of utilization.
+/// The utilization in a load report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Utilization {
-    /// As the backend named it.
+    /// The backend's own value.
     pub(crate) reported: f64,
-    /// With what its failures are charged.
+    /// The reported value plus the charge for its failures.
     pub(crate) charged: f64,
-    /// Requests per second that it came with.
+    /// Requests per second of the same report.
     pub(crate) qps: f64,
 }
 
 impl Utilization {
-    /// Whether a server that measures would say one after the other.
+    /// Whether a measuring server could report one after the other.
     fn moved_since(&self, before: &Self) -> bool {
         self.reported != before.reported || self.reported >= 1.0 && self.qps != before.qps
     }
@@ -66,15 +70,15 @@ impl Utilization {
 /// The correction of one backend's weight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Feedback {
-    /// As last reported.
+    /// The last report.
     reported: Option<Utilization>,
-    /// When that moved; `None` while it has not.
+    /// Time of the last change of the reported utilization; `None` before any change.
     changed: Option<Timestamp>,
-    /// Smoothed.
+    /// Smoothed, with charges.
     utilization: f64,
-    /// Since when it gets what its weight says; `None` while it does not.
+    /// Time since which it gets its weight's share; `None` while it does not.
     share_since: Option<Timestamp>,
-    /// That was long enough ago for its utilization to show it.
+    /// Whether that is long enough ago for its utilization to show it.
     settled: bool,
     factor: f64,
 }
@@ -86,7 +90,7 @@ impl Default for Feedback {
 }
 
 impl Feedback {
-    /// The backend reported this; `left` is what counts of earlier reports, in [0, 1].
+    /// Takes a report; `left` is the remaining weight of earlier reports, in [0, 1].
     pub(crate) fn on_report(&mut self, now: Timestamp, utilization: Utilization, left: f64) {
         let charged = utilization.charged.min(MOST);
         match self.reported.replace(utilization) {
@@ -100,25 +104,26 @@ impl Feedback {
         }
     }
 
-    /// What the weight is to be multiplied with.
+    /// The factor to multiply the weight with.
     pub(crate) fn factor(&self) -> f64 {
         self.factor
     }
 
-    /// The backend gets what its weight says, or does not; `smoothing` is the half-life of what earlier reports said.
+    /// Notes whether the backend gets its weight's share; `smoothing` is the half-life of reports.
     pub(crate) fn settle(&mut self, now: Timestamp, has_its_share: bool, smoothing: Duration) {
         let since = has_its_share.then(|| self.share_since.unwrap_or(now));
         self.share_since = since;
         self.settled = since.is_some_and(|since| now.since(since) >= smoothing * SETTLING);
     }
 
-    /// The utilization to compare with others', if it is measured, and what weights have made of it.
+    /// The utilization to compare with others', if it is measured and settled.
     pub(crate) fn measured(&self, now: Timestamp) -> Option<f64> {
         let changed = self.changed.filter(|changed| self.settled && now.since(*changed) < MEASURED_WITHIN);
         changed.map(|_| self.utilization + FLOOR)
     }
 
-    /// Moves the factor by the time since `last`; `mean` is that of all measured utilizations, if there are any.
+    /// Moves the factor by the time since `last`; `mean` is that of all measured utilizations, if
+    /// there are any.
     pub(crate) fn correct(&mut self, now: Timestamp, last: Timestamp, mean: Option<f64>, time_constant: Duration) {
         match self.measured(now).zip(mean) {
             Some((utilization, mean)) => {
@@ -131,7 +136,8 @@ impl Feedback {
     }
 }
 
-/// The mean about which corrections balance: harmonic, so that the steps of all add up to none. `None` without any.
+/// The mean at which corrections balance: harmonic, so that all steps add up to zero. `None`
+/// without any.
 pub(crate) fn mean(utilizations: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut count, mut sum) = (0_u32, 0.0);
     for utilization in utilizations {
@@ -166,8 +172,8 @@ mod tests {
         assert!(feedback.utilization < 0.6, "{feedback:?}");
     }
 
-    /// Runs `backends` for a minute: each second its utilization is what its factor and its excess make it, and reported with a
-    /// little noise. Returns the factors.
+    /// Runs `backends` for a minute. Each second, a backend reports the product of its factor and
+    /// its excess, with a little noise. Returns the factors.
     fn run<const N: usize>(excess: [f64; N], noise: f64) -> [f64; N] {
         let mut backends = [Feedback::default(); N];
         for second in 1..60 {
@@ -198,7 +204,7 @@ mod tests {
         for second in 1..40 {
             let now = secs(second);
             backend.on_report(now, free_of_failures(0.9 + second as f64 * 1e-3), 0.8);
-            // From 10 s on it gets what its weight says, but for a moment at 25 s.
+            // From 10 s on it gets its weight's share, except for a moment at 25 s.
             backend.settle(now, second >= 10 && second != 25, Duration::from_secs(3));
             let settled = (19..25).contains(&second) || second >= 35;
             assert_eq!(backend.measured(now).is_some(), settled, "{second} s");
@@ -216,7 +222,7 @@ mod tests {
     fn a_utilization_that_never_changes_is_no_measurement() {
         let mut backend = Feedback::default();
         for second in 1..100 {
-            // Nor do the failures that come and go make it one, nor its rate.
+            // Neither changing failures nor a changing rate make it a measurement.
             let rates = Utilization { charged: 0.9 + second as f64 * 1e-3, qps: 100.0 + second as f64, reported: 0.9 };
             backend.on_report(secs(second), rates, 0.8);
             backend.settle(secs(second), true, Duration::ZERO);
@@ -244,7 +250,7 @@ mod tests {
             let utilization = if second < 60 { 0.9 + second as f64 * 1e-3 } else { 0.9 };
             backend.on_report(secs(second), free_of_failures(utilization), 0.8);
             backend.settle(secs(second), true, Duration::ZERO);
-            // Nor has any other backend a measurement, in the end.
+            // In the end no other backend has a measurement either.
             backend.correct(secs(second), secs(second - 1), (second < 100).then_some(0.3), T);
             if second == 60 {
                 assert_eq!(backend.factor(), 0.25);

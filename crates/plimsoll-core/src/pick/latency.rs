@@ -1,38 +1,38 @@
-//! Latency of a backend: an average that follows a rise at once and a fall slowly.
+//! Latency of a backend: an average that rises at once and falls slowly.
 //!
 //! ```text
 //! sample > value:  value = sample
 //! otherwise:       value = sample + (value − sample) · 2^(−Δt/h)
 //! ```
 //!
-//! where value is the one after the last sample. Between samples the estimate fades by the same half-life, so that a backend that was
-//! slow once and has not been asked since is asked again.
+//! `value` is the one after the last sample. Between samples the estimate fades with the same
+//! half-life, so that a backend that was slow once gets requests again.
 
 use core::time::Duration;
 
 use crate::{Timestamp, decay};
 
-/// Finagle's time constant is 10 s; this is the half-life that goes with it (10 s · ln 2).
+/// Finagle's time constant of 10 s, as a half-life (10 s · ln 2).
 const HALF_LIFE: Duration = Duration::from_millis(6931);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeakEwma {
     seconds: f64,
-    /// Of the last sample; `None` before the first.
+    /// Time of the last sample; `None` before the first.
     at: Option<Timestamp>,
 }
 
 impl PeakEwma {
-    /// A request was answered after `latency`.
+    /// Takes the latency of an answered request.
     pub(crate) fn on_answer(&mut self, now: Timestamp, latency: Duration) {
         let sample = latency.as_secs_f64();
-        // A sample above the value before it faded is above the average too: one formula for both cases.
+        // One formula covers both cases: a sample above the unfaded value is above the average too.
         let left = self.at.map_or(0.0, |at| decay::remaining(now, at, HALF_LIFE));
         self.seconds = (self.seconds * left + sample * (1.0 - left)).max(sample);
         self.at = Some(now);
     }
 
-    /// A request failed after `latency`: that may be slow news, but a fast failure is no sign of speed.
+    /// Takes the latency of a failed request, if it is higher. A fast failure is no sign of speed.
     pub(crate) fn on_failure(&mut self, now: Timestamp, latency: Duration) {
         if self.at.is_some() && latency.as_secs_f64() > self.seconds(now).unwrap_or(0.0) {
             self.on_answer(now, latency);
@@ -98,7 +98,7 @@ mod tests {
             latency.on_answer(ms(6_931), Duration::from_millis(sample_ms));
             latency
         };
-        // Half of the old second counts after one half-life, and half of the sample.
+        // After one half-life, half of the old second counts, and half of the sample.
         for (sample_ms, want_ms) in [(100, 550.0), (490, 745.0), (510, 755.0), (999, 999.5), (1_100, 1_100.0)] {
             near(&after(sample_ms), ms(6_931), want_ms);
         }

@@ -1,15 +1,16 @@
 //! `least-loaded`: round robin among the backends with the fewest active requests.
 //!
-//! Recent failures count as active requests ([`errors`](super::errors)), and a backend of twice the weight counts
-//! half of what it has. Sees a backend that is slow to answer, not one that burns more CPU per
-//! request; SRE ch. 20 found it to spread CPU about as badly as round robin, but it needs nothing from the
-//! backends.
+//! Recent failures count as active requests ([`errors`](super::errors)), and a backend of twice the
+//! weight counts half of its own. The policy sees a slow backend, but not one that uses more CPU
+//! per request. SRE ch. 20 found that it spreads CPU about as badly as round robin, but it needs
+//! nothing from the backends.
 //!
-//! Backends stand in queues, one per load. The one chosen is the first of the lowest queue, that is, the one
-//! that has waited longest there, and goes to its end. A change of load moves a backend to the end of another queue.
-//! All of it in constant time: the queues are lists threaded through one array, and the lowest is found by
-//! walking up from the last one, which pays back what completions walked down. Why not scan for the
-//! minimum: ten thousand backends.
+//! Backends stand in queues, one per load. The choice is the first of the lowest queue: the backend
+//! that has waited longest there. It goes to the end of its queue. A change of load moves a backend
+//! to the end of another queue. All of this takes constant time. The queues are lists threaded
+//! through one array. The lowest queue is found by walking up from the last one, which pays back
+//! the steps down of completions. A scan for the minimum was rejected because of clusters with ten
+//! thousand backends.
 
 use alloc::vec::Vec;
 
@@ -17,7 +18,8 @@ use rand_core::Rng;
 
 use super::{Candidate, Policy, View};
 
-/// Loads from here on share one queue: among backends that full, the order no longer matters.
+/// Number of queues. Higher loads share the last one: order no longer matters among backends that
+/// full.
 const QUEUES: usize = 1024;
 const NIL: u32 = u32::MAX;
 
@@ -25,7 +27,7 @@ const NIL: u32 = u32::MAX;
 struct Link {
     previous: u32,
     next: u32,
-    /// The queue that the backend stands in, or `NIL`.
+    /// The queue of the backend, or `NIL`.
     queue: u32,
 }
 
@@ -37,7 +39,7 @@ pub(crate) struct LeastLoaded {
     links: Vec<Link>,
     heads: Vec<u32>,
     tails: Vec<u32>,
-    /// No queue below this one has anybody.
+    /// All queues below this one are empty.
     lowest: usize,
 }
 
@@ -87,7 +89,8 @@ impl Policy for LeastLoaded {
         while self.heads.get(self.lowest).is_some_and(|head| *head == NIL) {
             self.lowest += 1;
         }
-        // A policy without its backends would be the balancer's mistake; the first usable one is right then too.
+        // A policy without its backends would be a bug of the balancer; the first usable one is
+        // right even then.
         let Some(&slot) = self.heads.get(self.lowest) else { return view.usable[0] };
         let queue = self.lowest;
         if self.tails[queue] != slot {

@@ -1,7 +1,8 @@
-//! Policies: which of the usable backends gets the next request.
+//! Policies: the choice of a usable backend for the next request.
 //!
-//! A policy sees only backends that may be used now; health, flow control and slow start are decided
-//! before it. All choose in constant time (amortised) whatever the number of backends, and allocate nothing.
+//! A policy sees only usable backends; health, flow control and slow start have decided before it.
+//! All policies choose in amortised constant time, whatever the number of backends, and allocate
+//! nothing.
 //!
 //! | policy | rule | when |
 //! |---|---|---|
@@ -11,11 +12,12 @@
 //! | `weighted` | in proportion to capability, from load reports | the default: balances CPU |
 //! | `p2c` | two at random, the fewer active | very many backends, bursty |
 //! | `peak-ewma` | two at random, the lower latency × active | latency matters more than CPU |
-//! | `prequal` | of those probed lately and not full, the least latency | tail latency on shared machines |
+//! | `prequal` | least latency of those probed and not full | tail latency on shared machines |
 //!
-//! Failures are a penalty in each: policies read a load that counts them in, not the bare count of active
-//! requests, and the balancer, which keeps a failing backend with a probability below one. Rate-limited answers are one as well,
-//! as far as a backend gives them more often than the others (`rate_limits`).
+//! Failures are a penalty in each. Policies read a load that includes failures, and not the bare
+//! count of active requests. The balancer keeps a pick of a failing backend with a probability
+//! below one. Rate-limited answers are a penalty as well, as far as a backend gives more of them
+//! than the others (`rate_limits`).
 
 use core::fmt;
 use core::str::FromStr;
@@ -57,7 +59,7 @@ pub enum PolicyKind {
     P2c,
     /// Two at random, the lower latency × active requests.
     PeakEwma,
-    /// Of those probed lately and not full, the least latency.
+    /// The least latency of the backends that were probed lately and are not full.
     Prequal,
 }
 
@@ -87,7 +89,7 @@ impl fmt::Display for PolicyKind {
     }
 }
 
-/// A name that is no policy's.
+/// The error of an unknown policy name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy;
 
@@ -111,51 +113,53 @@ impl FromStr for PolicyKind {
     }
 }
 
-/// What policies know of one backend. `slot` in every call is the backend's index, stable while it is a member.
+/// A policy's view of one backend. `slot` in every call is the backend's index, stable while it is
+/// a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     /// Active requests plus the penalty for recent failures.
     pub(crate) load: u32,
     /// 1 / configured weight.
     pub(crate) inverse_weight: f32,
-    /// Latency from all of the request to the head of the response.
+    /// Latency from the end of the request to the head of the response.
     pub(crate) latency: latency::PeakEwma,
 }
 
 impl Candidate {
-    /// Load in terms of an ordinary backend: one twice as large is as full with twice the requests.
+    /// Load relative to weight: a backend of twice the weight has the same relative load with twice
+    /// the requests.
     fn relative_load(&self) -> f32 {
         self.load as f32 * self.inverse_weight
     }
 }
 
-/// The backends as a policy sees them at one moment.
+/// The backends at one moment, as a policy sees them.
 pub(crate) struct View<'a> {
     pub(crate) now: Timestamp,
-    /// Slots of the backends that may be chosen, in no order that means anything.
+    /// Slots of the usable backends, in no meaningful order.
     pub(crate) usable: &'a [u32],
     /// All backends by slot.
     pub(crate) candidates: &'a [Candidate],
-    /// The inverse of the greatest weight that any backend has.
+    /// The inverse of the largest weight of any backend.
     pub(crate) least_inverse_weight: f32,
 }
 
-/// A policy: told what changes, asked whom to choose.
+/// A policy: takes changes of load, and chooses the next backend.
 pub(crate) trait Policy {
-    /// The slot of the backend that is next, out of `view.usable`, which is not empty.
+    /// The slot of the next backend, out of `view.usable`, which is not empty.
     fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32;
 
-    /// A backend may be chosen from now on.
+    /// A backend became usable.
     fn on_usable(&mut self, _slot: u32, _candidate: &Candidate) {}
 
-    /// A backend may not be chosen any more.
+    /// A backend is no longer usable.
     fn on_unusable(&mut self, _slot: u32) {}
 
     /// The load of a usable backend changed.
     fn on_load(&mut self, _slot: u32, _candidate: &Candidate) {}
 
-    /// Active requests that a unit of the penalty for recent failures counts for. More than one where a policy compares
-    /// loads that are greater than those of this client alone.
+    /// Active requests per unit of the penalty for recent failures. More than one if a policy
+    /// compares loads that are larger than this client's alone.
     fn penalty_unit(&self) -> u32 {
         1
     }
@@ -188,7 +192,7 @@ macro_rules! each {
 }
 
 impl AnyPolicy {
-    /// The policy named `kind`, for backends of which none is usable yet.
+    /// The policy of this kind, without usable backends yet.
     pub(crate) fn new(kind: PolicyKind, prequal: PrequalConfig) -> Self {
         match kind {
             PolicyKind::Random => Self::Random(random::Random),
@@ -224,14 +228,14 @@ impl Policy for AnyPolicy {
     }
 }
 
-/// Two distinct usable slots, uniformly; the same one twice when there is only one.
+/// Two distinct usable slots, uniformly; the same one twice if there is only one.
 fn two_distinct(usable: &[u32], rng: &mut impl Rng) -> (u32, u32) {
     let n = usable.len();
     let first = crate::rng::below(rng, n);
     if n == 1 {
         return (usable[0], usable[0]);
     }
-    // Of the n − 1 others, counted from the one after the first.
+    // One of the n − 1 others, counted from the one after the first.
     let second = (first + 1 + crate::rng::below(rng, n - 1)) % n;
     (usable[first], usable[second])
 }

@@ -1,8 +1,8 @@
 //! `p2c`: of two distinct backends at random, the one with the lower load.
 //!
-//! Two choices suffice to make the longest queue O(log log n) where one choice makes it O(log n / log log n)
-//! (Mitzenmacher 2001), and unlike least-loaded, many clients with the same stale view do not all run to
-//! the same backend. A tie goes to the first drawn, which is either with equal probability.
+//! Two choices make the longest queue O(log log n) where one choice makes it O(log n / log log n)
+//! (Mitzenmacher 2001). Unlike with least-loaded, many clients with the same stale view do not all
+//! send to the same backend. A tie goes to the first drawn, which is either with equal probability.
 
 use rand_core::Rng;
 
@@ -18,7 +18,7 @@ impl Policy for P2c {
     }
 }
 
-/// The rule among those who are not `chosen`; `chosen` itself when there is nobody else.
+/// The same rule among all backends but `chosen`; `chosen` itself if there is no other.
 pub(crate) fn other_than(chosen: u32, view: &View<'_>, rng: &mut impl Rng) -> u32 {
     match two_distinct(view.usable, rng) {
         (a, b) if a == chosen => b,
@@ -28,7 +28,8 @@ pub(crate) fn other_than(chosen: u32, view: &View<'_>, rng: &mut impl Rng) -> u3
 }
 
 fn emptier(view: &View<'_>, a: u32, b: u32) -> u32 {
-    // One more than the load, as it would be with this request: else weights would not count when idle.
+    // One more than the load, to include this request. Otherwise weights would have no effect on
+    // idle backends.
     let full = |slot: u32| {
         let candidate = &view.candidates[slot as usize];
         (candidate.load + 1) as f32 * candidate.inverse_weight
@@ -47,8 +48,8 @@ mod tests {
     use crate::Timestamp;
     use crate::pick::Candidate;
 
-    /// Seed 1, 6,000 draws. Of the six ordered pairs of three backends four give the second, so 4,000 with a deviation of
-    /// 37; the ends are five and a half of them away, a chance of 4e-8.
+    /// Seed 1, 6,000 draws. Of the six ordered pairs of three backends, four give the second: 4,000
+    /// with a deviation of 37. The bounds are five and a half deviations away, a chance of 4e-8.
     #[test]
     fn other_is_never_the_chosen_one_and_the_less_loaded_of_two() {
         let load = |load| Candidate { load, inverse_weight: 1.0, latency: Default::default() };

@@ -1,18 +1,20 @@
-//! `peak-ewma`: of two distinct backends at random, the one with the lower latency × (load + 1) ÷ weight.
+//! `peak-ewma`: of two distinct backends at random, the one with the lower latency × (load + 1) ÷
+//! weight.
 //!
-//! Latency sees what the count of active requests cannot: a backend that is slow for other clients' sake.
-//! The estimate jumps up with a slow answer and comes down slowly ([`latency`](super::latency)), so that a stall is
-//! noticed with the first request that meets it (Finagle's `peakEwma`).
+//! Latency shows a backend that other clients slow down; the count of active requests does not. The
+//! estimate jumps up with a slow answer and falls slowly ([`latency`](super::latency)). So the
+//! first request that meets a stall reveals it (Finagle's `peakEwma`).
 //!
-//! A failure counts in the load and never lowers the latency, so an instant error does not look like a fast backend.
+//! A failure counts in the load and never lowers the latency, so an instant error does not look
+//! like a fast backend.
 
 use rand_core::Rng;
 
 use super::{Candidate, Policy, View, two_distinct};
 use crate::Timestamp;
 
-/// Latency taken for a backend that has requests but has not answered any: longer than any real one, so
-/// that a second request does not go where the first may hang.
+/// Assumed latency of a backend that has requests but no answer yet. It is longer than any real
+/// one, so that no second request follows a first that may hang.
 const UNKNOWN_BUSY_S: f64 = 1e6;
 
 #[derive(Clone, Debug)]

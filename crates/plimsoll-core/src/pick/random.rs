@@ -1,15 +1,16 @@
 //! `random`: any usable backend, in proportion to its configured weight.
 //!
-//! The baseline that every other policy must beat. A backend is drawn uniformly and kept with probability
-//! weight ÷ heaviest; with equal weights the first draw is kept.
+//! The baseline that every other policy must beat. A backend is drawn uniformly, and kept with
+//! probability weight ÷ heaviest weight. With equal weights the first draw is kept.
 
 use rand_core::Rng;
 
 use super::{Policy, View};
 use crate::rng;
 
-/// Draws before one is kept whatever its weight, so that a pick is bounded. With weights within a factor of
-/// four the heaviest is drawn at least once in four, and what this cut-off distorts is below one percent.
+/// Draws after which one is kept at any weight, so that a pick is bounded. With weights within a
+/// factor of four, at least one draw in four is kept, and the cut-off distorts less than one
+/// percent.
 const DRAWS: u32 = 16;
 
 #[derive(Clone, Debug)]

@@ -1,46 +1,52 @@
 //! Rate-limited answers of a backend, compared with those of the other backends.
 //!
-//! A backend that answers 429 at once has few active requests and low latency, so policies that look for those send it
-//! everything. It has not failed, though: a rate limit mostly concerns the sender. A customer over its quota is answered so by
-//! every backend, and that must neither eject a backend nor move traffic. So only the *excess* over the others counts. With
-//! `r` as the share of such answers among about the last ten of a backend, `w` as the part of `r` that answers have taught so far,
-//! `m = Σr ÷ Σw` over the others, and `a` as the same over all,
+//! A backend that answers 429 at once has few active requests and a low latency, so a policy that
+//! looks for these sends it everything. It has not failed, though: a rate limit mostly concerns the
+//! sender. Every backend answers so to a customer over quota, and that must neither eject a backend
+//! nor move traffic. So only the *excess* over the other backends counts. Symbols: `r` is the share
+//! of such answers among about a backend's last ten. `w` is the weight of all its answers in `r` so
+//! far. `m = Σr ÷ Σw` over the others, and `a` is the same over all:
 //!
 //! ```text
-//! rate limited:  r ← r + (1 − r)·g        any other answer:  r ← r − r·g        either:  w ← w + (1 − w)·g
+//! rate limited:      r ← r + (1 − r)·g
+//! any other answer:  r ← r − r·g
+//! either:            w ← w + (1 − w)·g
 //! g = 1/10
 //!
 //! excess = r − m   if r − m > 1/10  and  (r − m)² > 3²·a·(1 − a)·g/(2 − g),   else 0
 //! ```
 //!
-//! The second condition is three standard deviations of `r`, if all backends answer so alike: then there is an excess by chance about
-//! 1% of the time. The first says that one answer is no news. The excess fades with a half-life, and
-//! policies and the balancer take it as a share of failures ([`errors`](super::errors)).
+//! The second condition is three standard deviations of `r` if all backends answer alike; chance
+//! exceeds it about 1% of the time. The first condition says that one answer is no evidence. The
+//! excess fades with a half-life. Policies and the balancer treat it as a share of failures
+//! ([`errors`](super::errors)).
 //!
 //! Why not count such answers as failures? Ten of them in a row, all for one customer, would make a
-//! backend look full. The others, which the customer has not reached yet, would look empty. Why not
-//! the greatest of the others instead of their mean: two limited backends of three would excuse
-//! each other.
+//! backend look full. The others, which the customer has not reached yet, would look idle. Why not
+//! the largest share of the others instead of their mean? Two limited backends of three would
+//! excuse each other.
 //!
-//! It is weak where most backends are limited and few are not: then the mean excuses them. The few get their usual part.
+//! It is weak if most backends are limited and few are not: then the mean excuses the limited ones.
+//! The few get their usual share.
 
 use core::time::Duration;
 
 use crate::{Timestamp, decay};
 
-/// As for failures: long enough for a trickle, short enough to be forgiven in seconds.
+/// The half-life of failures: long enough for a trickle, short enough to forgive in seconds.
 const HALF_LIFE: Duration = Duration::from_secs(5);
 /// Weight of one answer.
 const GAIN: f32 = 0.1;
-/// A smaller excess is no news: one answer among ten.
+/// Largest excess that is no evidence: one answer in ten.
 const MIN_EXCESS: f32 = GAIN;
-/// Variance of the share of a backend that answers so at random, per `a·(1 − a)`.
+/// Variance of the share of a backend with random rate limits, per `a·(1 − a)`.
 const VARIANCE: f32 = GAIN / (2.0 - GAIN);
-/// Standard deviations that are still chance.
+/// Standard deviations that chance still explains.
 const CHANCE: f32 = 3.0;
-/// With less taught by all others together there is nothing to compare with: five answers of one, or one each of five.
+/// Smallest weight of all other backends' answers for a comparison: five answers of one, or one
+/// each of five.
 const MIN_TAUGHT: f64 = 0.4;
-/// Below this share a backend counts as one that limits nothing.
+/// Share below which a backend counts as without rate limits.
 const NEGLIGIBLE: f32 = 0.01;
 
 /// The share of rate-limited answers of one backend.
@@ -48,7 +54,7 @@ const NEGLIGIBLE: f32 = 0.01;
 pub(crate) struct LimitedShare {
     share: f32,
     at: Timestamp,
-    /// How much of the share its answers have taught: zero before the first, near one after some twenty.
+    /// Weight of its answers in the share: zero before the first, near one after some twenty.
     taught: f32,
 }
 
@@ -60,7 +66,7 @@ pub(crate) struct LimitedShares {
 }
 
 impl LimitedShare {
-    /// The backend has answered.
+    /// Records an answer of the backend.
     pub(crate) fn on_answer(&mut self, now: Timestamp, is_limited: bool) {
         self.taught += (1.0 - self.taught) * GAIN;
         if !is_limited && self.is_clean() {
@@ -68,16 +74,16 @@ impl LimitedShare {
         }
         let share = self.share * decay::remaining(now, self.at, HALF_LIFE) as f32;
         let share = if is_limited { share + (1.0 - share) * GAIN } else { share * (1.0 - GAIN) };
-        // It is forgotten by `forgive` only, so that a list of those to forgive has each backend once.
+        // Only `forgive` resets it, so that a list of backends to forgive holds each once.
         (self.share, self.at) = (share.max(f32::MIN_POSITIVE), now);
     }
 
-    /// Whether there is anything to forgive.
+    /// Whether there is nothing to forgive.
     pub(crate) fn is_clean(&self) -> bool {
         self.share == 0.0
     }
 
-    /// Forgets a share that has become negligible; says whether it did.
+    /// Drops a share that has become negligible; returns whether it did.
     pub(crate) fn forgive(&mut self, now: Timestamp) -> bool {
         let is_forgiven = self.share * (decay::remaining(now, self.at, HALF_LIFE) as f32) < NEGLIGIBLE;
         if is_forgiven {
@@ -86,7 +92,7 @@ impl LimitedShare {
         is_forgiven
     }
 
-    /// How much more often than the others it gives such answers, in [0, 1]; zero if that may be chance.
+    /// Its share of such answers above that of the others, in [0, 1]; zero if chance explains it.
     pub(crate) fn excess(&self, now: Timestamp, all: &LimitedShares) -> f32 {
         if self.share <= MIN_EXCESS {
             return 0.0;
@@ -105,14 +111,14 @@ impl LimitedShare {
 }
 
 impl LimitedShares {
-    /// The same with one more backend.
+    /// The same shares with one more backend.
     pub(crate) fn with(mut self, share: &LimitedShare) -> Self {
         self.share += f64::from(share.share);
         self.taught += f64::from(share.taught);
         self
     }
 
-    /// The same without one of its backends.
+    /// The same shares without one of their backends.
     pub(crate) fn without(mut self, share: &LimitedShare) -> Self {
         self.share -= f64::from(share.share);
         self.taught -= f64::from(share.taught);
@@ -136,13 +142,13 @@ mod tests {
     }
 
     impl LimitedShares {
-        /// The same but for rounding.
+        /// Equal but for rounding.
         pub(crate) fn is_near(&self, other: &Self) -> bool {
             (self.share - other.share).abs() < 1e-6 && (self.taught - other.taught).abs() < 1e-6
         }
     }
 
-    /// Each backend answers once a millisecond, `percent` of the answers limited. Returns the
+    /// Each backend answers once a millisecond, with `percent` of its answers limited. Returns the
     /// excess of each after `rounds`.
     fn excess_of<const N: usize>(percent: [u32; N], rounds: u64, seed: u64) -> [f32; N] {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
@@ -172,8 +178,8 @@ mod tests {
     }
 
     /// Seeds 0 to 1,999, ten thousand samples a row. Shares of about ten answers are skewed, so
-    /// about 1% are beyond three deviations. 3% would be false by chance in far fewer than one of a
-    /// million cases.
+    /// about 1% are beyond three deviations. A limit of 3% gives a false alarm in far fewer than
+    /// one of a million cases.
     #[test]
     fn backends_that_limit_alike_have_no_excess_but_by_chance() {
         for percent in [0, 1, 10, 50, 90, 100] {

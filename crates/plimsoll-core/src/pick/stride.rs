@@ -1,34 +1,36 @@
-//! Static stride scheduling: choose in proportion to weights, without bursts, in constant time.
+//! Static stride scheduling: choices in proportion to weights, without bursts, in constant time.
 //!
-//! The scheduler of gRPC's `weighted_round_robin`. Weights are scaled to whole numbers `w` with the greatest at
-//! M = 65535. It walks the backends round by round; in round g backend i, of n, is chosen when
+//! The scheduler of gRPC's `weighted_round_robin`. Weights are scaled to whole numbers `w`, with
+//! the greatest at M = 65535. It walks the backends round by round. In round g it chooses backend
+//! i, of n, if
 //!
 //! ```text
 //! (w[i]·g + i·⌊M/2⌋) mod M ≥ M − w[i]
 //! ```
 //!
-//! that is, w[i] times in M rounds, evenly apart; the offset i·⌊M/2⌋ keeps neighbours of equal weight out of
-//! step. The heaviest is chosen in each round, so a choice takes at most `max/mean` steps per backend on
-//! average. Why not a heap of deadlines (earliest deadline first): O(log n) per choice, and weights that
-//! change make its past choices wrong. Why not weighted random: bursts, which queue.
+//! that is, w[i] times in M rounds, evenly apart. The offset i·⌊M/2⌋ keeps neighbours of equal
+//! weight out of step. The heaviest is chosen in each round, so a choice takes at most `max/mean`
+//! steps per backend on average. A heap of deadlines (earliest deadline first) was rejected: it
+//! takes O(log n) per choice, and changed weights make its past choices wrong. Weighted random was
+//! rejected: it makes bursts, which queue.
 
 use rand_core::Rng;
 
 use crate::rng;
 
-/// The scale: weight of the heaviest.
+/// The scale: the weight of the heaviest backend.
 const MAX: u64 = 65_535;
 const OFFSET: u64 = MAX / 2;
 
-/// A scaled weight. At least one: a weight of zero could keep the walk from ever ending.
+/// A scaled weight. At least one: with a weight of zero the walk might never end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScaledWeight(u16);
 
 impl ScaledWeight {
-    /// The heaviest.
+    /// The weight of the heaviest backend.
     pub(crate) const MAX: Self = Self(u16::MAX);
 
-    /// `weight` where the heaviest is `heaviest`.
+    /// Scales `weight` so that `heaviest` is the maximum.
     pub(crate) fn new(weight: f64, heaviest: f64) -> Self {
         Self(((weight / heaviest * MAX as f64) as u16).max(1))
     }
@@ -38,7 +40,7 @@ impl ScaledWeight {
     }
 }
 
-/// Where the walk stands.
+/// The position in the walk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stride {
     /// `None` before the first choice.
@@ -47,13 +49,14 @@ pub(crate) struct Stride {
 }
 
 impl Stride {
-    /// The index below `n`, which must not be zero, of the next backend; `weight(i)` is the weight of the i-th.
+    /// The index of the next backend, below `n`, which must not be zero; `weight(i)` is the weight
+    /// of the i-th.
     ///
-    /// If the heaviest backend was just taken out, a round may pass without a choice; after M rounds each weight has
-    /// had its turn, so the walk ends.
+    /// If the heaviest backend was just removed, a round may pass without a choice. After M rounds
+    /// each weight has had its turn, so the walk ends.
     ///
-    /// The first choice is anywhere in the walk: a thousand clients that start together must not all begin with the
-    /// same backend and stay in step.
+    /// The first choice is anywhere in the walk: a thousand clients that start together must not
+    /// all begin with the same backend and stay in step.
     pub(crate) fn next(&mut self, n: usize, rng: &mut impl Rng, weight: impl Fn(usize) -> ScaledWeight) -> usize {
         if self.index.is_none() {
             self.round = rng::below(rng, MAX as usize) as u64;
@@ -124,8 +127,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over N choices each backend gets its share of them to within the two choices that rounding and the phase
-        /// at the start can cost, and two per mille for the scale.
+        /// Over N choices each backend gets its share of them. The tolerance is two choices, for
+        /// rounding and the phase at the start, and two per mille for the scale.
         #[test]
         fn choices_are_in_proportion(weights in prop::collection::vec(0.1_f64..10.0, 1..20)) {
             let picks = 20_000;

@@ -1,22 +1,27 @@
-//! `weighted`: requests in proportion to what each backend reports that it can do.
+//! `weighted`: requests in proportion to each backend's reported capability.
 //!
-//! Weighted round robin (SRE ch. 20; gRFC A58) on [capability](super::capability), interleaved by the
-//! [stride scheduler](super::stride). Balances utilization, not requests, so unequal machines and unequal requests even
-//! out, and one client is steered by what all clients together do to a backend.
+//! Weighted round robin (SRE ch. 20; gRFC A58) on [capability](super::capability), interleaved by
+//! the [stride scheduler](super::stride). It balances utilization and not requests, so unequal
+//! machines and unequal requests even out. It also responds to the load of all clients together.
 //!
-//! Weights are computed anew about once a second ([`Weighted::update`]), O(n). A backend whose capability is not known
-//! counts as the mean of those that are, times its configured weight. Each weight is held within
+//! Weights are computed about once a second ([`Weighted::update`]), in O(n). A backend of unknown
+//! capability has the mean of the known ones, times its configured weight. Each weight is held
+//! within
 //!
 //! ```text
-//! [0.01 · mean, 10 · median]        the mean is of what is held already, the median of those that serve
+//! [0.01 · mean, 10 · median]        the mean of capped values, the median of serving backends
 //! ```
 //!
-//! so that one wild report does not take its backend off the net, nor give it all: it may, for the few seconds until reports have replaced
-//! it, give it ten times its share. Why the median for the upper bound: the mean is whatever a liar makes it, and bounds by it leave
-//! the honest a hundredth of that each. Backends most of whose requests fail are not in it: else, where most are such, the few that do
-//! serve would be taken for liars. What is above the bound is not remembered either ([`Weighted::update`] returns it).
+//! so that one wild report neither takes its backend out of use nor gives it everything. It may
+//! give the backend ten times its share, for the few seconds until later reports replace it. Why
+//! the median for the upper bound? A wrong report moves the mean at will, and bounds by the mean
+//! would leave each honest backend a hundredth of that. The median leaves out backends that fail
+//! most of their requests. Otherwise, where most backends fail, the few that serve would look like
+//! wrong reports. Values above the bound are not remembered either ([`Weighted::update`] returns
+//! the bound).
 //!
-//! While fewer than two are known, or none can do anything, or what they say is not finite, there is nothing to weigh, and the policy is `least-loaded`.
+//! The policy is `least-loaded` while fewer than two capabilities are known, while all are zero, or
+//! while their sum is not finite.
 
 use alloc::vec::Vec;
 
@@ -28,27 +33,27 @@ use super::stride::{ScaledWeight, Stride};
 use super::{Candidate, Policy, View};
 use crate::median;
 
-/// Bounds of a weight, the lower relative to the mean and the upper to the median (those of gRPC's static stride scheduler, which has
-/// both relative to the mean).
+/// Bounds of a weight, the lower relative to the mean and the upper to the median. In gRPC's static
+/// stride scheduler both are relative to the mean.
 const BOUNDS: (f64, f64) = (0.01, 10.0);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weighted {
-    /// By slot; meaningful for those that were there at the last update.
+    /// By slot; valid for the backends of the last update.
     weights: Vec<ScaledWeight>,
-    /// To find the median in.
+    /// Buffer for the median.
     known: Vec<f64>,
-    /// Of a backend that came since.
+    /// Weight of a backend added since the last update; `None` in the fallback.
     mean: Option<ScaledWeight>,
     stride: Stride,
-    /// In use while too little is known.
+    /// In use while too few capabilities are known.
     fallback: LeastLoaded,
 }
 
 impl Weighted {
-    /// Takes the capabilities in, by slot: `None` where it is not known or there is no backend. `configured` is the weight from
-    /// the configuration, by slot. `view` is rebuilt into the fallback when it comes into use. Returns what no backend is to be believed
-    /// to be capable of more than, if that is known.
+    /// Computes the weights from capabilities by slot: `None` for an unknown one or a free slot.
+    /// `configured` is the configured weight, by slot. `usable` and `candidates` fill the fallback
+    /// when it comes into use. Returns the upper bound of a credible capability, if it is known.
     pub(crate) fn update(
         &mut self,
         capabilities: impl Iterator<Item = Option<Known>> + Clone,
@@ -76,7 +81,7 @@ impl Weighted {
         Some(most)
     }
 
-    /// The mean, and the most that a weight may be; `None` while there is nothing to weigh.
+    /// The mean and the upper bound of weights; `None` in the fallback.
     fn bounds(&mut self, known: impl Iterator<Item = Known> + Clone) -> Option<(f64, f64)> {
         self.known.clear();
         self.known.extend(known.clone().filter(|known| known.serves).map(|known| known.weight));
@@ -92,13 +97,13 @@ impl Weighted {
         (count >= 2 && sum.is_finite() && sum > 0.0).then(|| (sum / f64::from(count), most))
     }
 
-    /// Makes room for `slots` backends, so that updates do not allocate.
+    /// Reserves memory for `slots` backends, so that updates do not allocate.
     pub(crate) fn reserve(&mut self, slots: usize) {
         self.weights.reserve(slots.saturating_sub(self.weights.len()));
         self.known.reserve(slots.saturating_sub(self.known.len()));
     }
 
-    /// A backend is new in its slot: what its predecessor could do says nothing.
+    /// Resets the weight of a slot with a new backend: its predecessor's capability is no evidence.
     pub(crate) fn forget(&mut self, slot: usize) {
         if let (Some(weight), Some(mean)) = (self.weights.get_mut(slot), self.mean) {
             *weight = mean;

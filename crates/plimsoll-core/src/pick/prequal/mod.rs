@@ -1,10 +1,10 @@
-//! `prequal`: the backend that says it will be quickest, among those that are not already full.
+//! `prequal`: the backend with the lowest announced latency among those that are not full.
 //!
-//! Wydrowski et al., "Load is not what you should balance" (NSDI 2024). Balancing CPU evens out averages over
-//! seconds; what makes requests late is a queue of milliseconds at a backend whose machine is busy with something
-//! else. So backends are asked, all the time and ahead of need, how many requests they have in flight and how long one
-//! takes; the answers wait in a [pool] until a request comes, which then goes by the best of them
-//! ([rule]) without waiting for a probe.
+//! Wydrowski et al., "Load is not what you should balance" (NSDI 2024). Balancing CPU evens out
+//! averages over seconds. Late requests come from a queue of milliseconds, at a backend on a
+//! machine that is busy with other work. So the client probes backends all the time, ahead of need,
+//! for their requests in flight and their latency. The answers wait in a [pool]. A request goes by
+//! the best of them ([rule]), without waiting for a probe.
 //!
 //! ```text
 //! probes per pick  p    removals per pick  r    answers kept  m    usable backends  n
@@ -12,19 +12,22 @@
 //! hot: requests in flight > the `hot_quantile` of those probed lately
 //! ```
 //!
-//! Answers leave by age, by use, and one per pick is taken out, in turn the oldest and the worst: else the pool
-//! would come to hold what nobody wants. With fewer than two answers the choice is uniform.
+//! Answers leave by age and by use. In addition one per pick is removed, in turn the oldest and the
+//! worst. Otherwise the pool would fill with answers that never win. With fewer than two answers
+//! the choice is uniform.
 //!
-//! The paper leaves open what keeps a backend that fails at once, and so has nothing in flight and no latency, from drawing
-//! everything. Here recent failures count as requests in flight, as in the other policies. Since those of all clients count,
-//! of which there may be thousands, so does a failure for the more the more there are: with a share e of failures for
-//! 100·e² as elsewhere, and 4·e² of the threshold on top ([`Policy::penalty_unit`]). So one that fails more than half is hot.
+//! A backend that fails fast has nothing in flight and no latency, and the paper leaves open how to
+//! keep it from attracting everything. Here recent failures count as requests in flight, as in the
+//! other policies. But requests in flight are those of all clients, perhaps thousands, so the
+//! penalty grows with them. A share e of failures counts as 100·e² requests, as elsewhere, plus
+//! 4·e² of the threshold ([`Policy::penalty_unit`]). So a backend that fails more than half is hot.
 //!
-//! Where backends answer no probes ([`ProbeSource::Responses`]), as many as would be probed are drawn for each pick, and the
-//! same rule chooses among them by the load reports of the responses that this client got. Where one of those drawn has not
-//! lately named its requests in flight, the fewest of this client's own decide among them: a count of one client's beside one
-//! of all clients' would make the silent backend look empty, and all would send to it. Nothing has to be kept ahead of need,
-//! so there is no pool.
+//! Without live probes ([`ProbeSource::Responses`]), each pick draws as many backends as it would
+//! probe. The same rule chooses among them by the load reports in this client's responses. If a
+//! drawn backend has no recent report of requests in flight, the fewest of this client's own
+//! requests decide. One client's count beside the count of all clients would make the silent
+//! backend look idle, and attract every client. Nothing has to be kept ahead of need, so there is
+//! no pool.
 
 pub(crate) mod notes;
 mod pool;
@@ -45,32 +48,33 @@ use quantile::RunningQuantile;
 pub use rule::ProbeRule;
 use rule::{Score, fullness};
 
-/// With fewer answers there is no choice to make.
+/// Answers below which there is no choice to make.
 const FEWEST: usize = 2;
-/// Probes for one pick, at most: more say the same again.
+/// Largest number of probes for one pick: more only repeat each other.
 const MOST_PROBES: usize = 8;
-/// Requests in flight at the threshold that count as another unit of the penalty for failures: a backend that fails half of
-/// its requests has 25 units.
+/// Requests in flight at the threshold for each further unit of the failure penalty. A backend that
+/// fails half of its requests has 25 units.
 const IN_FLIGHT_PER_UNIT: u32 = 25;
-/// Uses of an answer where the formula has no bound: with a pool as large as the set of backends, answers are replaced by
-/// newer ones long before they are used up.
+/// Uses of an answer if the formula has no bound. With a pool as large as the set of backends,
+/// newer answers replace it long before it is used up.
 const UNBOUNDED_USES: f64 = 1e6;
 
-/// What a backend answers to a probe.
+/// A backend's answer to a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeAnswer {
-    /// Requests in flight there, all clients together, waiting ones included.
+    /// Requests in flight at the backend, of all clients, including waiting ones.
     pub in_flight: u32,
-    /// The median latency of requests that lately found about as many in flight; `None` when it has none to go by.
+    /// The median latency of recent requests that found about as many in flight; `None` if there
+    /// are none.
     pub latency: Option<Duration>,
 }
 
-/// Where answers come from.
+/// The source of probe answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProbeSource {
-    /// From backends that are asked: [`Balancer::poll_probe`](crate::Balancer::poll_probe).
+    /// Live probes of backends: [`Balancer::poll_probe`](crate::Balancer::poll_probe).
     Live,
-    /// From what this client's requests have told.
+    /// Load reports in the responses to this client.
     #[default]
     Responses,
 }
@@ -78,30 +82,30 @@ pub enum ProbeSource {
 /// The settings of `prequal`; the defaults are the paper's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrequalConfig {
-    /// Answers kept.
+    /// Capacity of the pool, in answers.
     pub pool: NonZeroU32,
-    /// From this age on an answer is not used.
+    /// Age at which an answer expires.
     pub max_age: Duration,
     /// Backends probed for each pick, on average.
     pub probes_per_pick: f64,
-    /// Answers taken out of the pool for each pick, on average.
+    /// Answers removed from the pool for each pick, on average.
     pub removals_per_pick: f64,
-    /// δ: by how much answers may outlast the balance of coming and going.
+    /// δ: uses of an answer beyond the balance of arrivals and removals.
     pub reuse_delta: f64,
-    /// Backends with more in flight than this quantile are hot.
+    /// Quantile of requests in flight above which a backend is hot.
     pub hot_quantile: Ratio,
-    /// How to choose among the answers.
+    /// The choice among the answers.
     pub rule: ProbeRule,
-    /// Where answers come from.
+    /// The source of answers.
     pub source: ProbeSource,
 }
 
 impl PrequalConfig {
-    /// Enough to choose well from; more are older.
+    /// Enough for a good choice; more would be older.
     pub const DEFAULT_POOL: NonZeroU32 = NonZeroU32::new(16).expect("not zero");
-    /// After a second another queue is there.
+    /// After a second the queue is another one.
     pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(1);
-    /// Below one probe a pick tails grow steeply.
+    /// Below one probe per pick, tail latency grows steeply.
     pub const DEFAULT_PROBES_PER_PICK: f64 = 3.0;
     /// Keeps the pool fresh at the cost of a third of the probes.
     pub const DEFAULT_REMOVALS_PER_PICK: f64 = 1.0;
@@ -127,12 +131,12 @@ impl Default for PrequalConfig {
 }
 
 impl PrequalConfig {
-    /// How often an answer may be used, with `n` backends to choose among.
+    /// Uses of an answer, with `n` usable backends.
     fn uses(&self, n: usize) -> f64 {
         let share_in_pool = f64::from(self.pool.get()) / n as f64;
         let surplus = (1.0 - share_in_pool) * self.probes_per_pick - self.removals_per_pick;
         let uses = (1.0 + self.reuse_delta) / surplus;
-        // Written so that what is not a number, of settings that make no sense, is unbounded too.
+        // Written so that the NaN of senseless settings is unbounded too.
         if surplus > 0.0 && uses < UNBOUNDED_USES { uses.max(1.0) } else { UNBOUNDED_USES }
     }
 }
@@ -144,11 +148,11 @@ pub(crate) struct Prequal {
     pool: Pool,
     threshold: RunningQuantile,
     notes: Notes,
-    /// Probes and removals that are due, uses that rounding has left over: fractions add up.
+    /// Probes and removals that are due, and uses left over from rounding: fractions add up.
     probes_due: f64,
     removals_due: f64,
     uses_left_over: f64,
-    /// Which kind of removal is next.
+    /// Whether the next removal takes the oldest answer or the worst.
     oldest_next: bool,
     /// Backends probed since the last pick.
     probed: Vec<u32>,
@@ -169,7 +173,7 @@ impl Prequal {
         }
     }
 
-    /// Whether backends are to be asked.
+    /// Whether the policy uses live probes.
     pub(crate) fn asks(&self) -> bool {
         self.config.source == ProbeSource::Live
     }
@@ -182,7 +186,7 @@ impl Prequal {
         &mut self.notes
     }
 
-    /// A backend to probe now, not yet probed since the last pick; `None` when no more are due.
+    /// A backend to probe now, not yet probed since the last pick; `None` if no more are due.
     pub(crate) fn next_probe(&mut self, usable: &[u32], rng: &mut impl Rng) -> Option<u32> {
         if self.probes_due < 1.0 {
             return None;
@@ -200,7 +204,7 @@ impl Prequal {
         Some(usable[place])
     }
 
-    /// A usable backend answered a probe.
+    /// Takes a usable backend's answer to a probe.
     pub(crate) fn on_answer(&mut self, view: &View<'_>, slot: u32, answer: ProbeAnswer) {
         let uses = self.config.uses(view.usable.len()) + self.uses_left_over;
         let uses_left = uses as u32;
@@ -215,7 +219,7 @@ impl Prequal {
         self.threshold.insert(fullness(in_flight, inverse_weight, view.least_inverse_weight));
     }
 
-    /// The pick from the pool.
+    /// Picks from the pool.
     fn choose_probed(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
         self.pool.expire(view.now, self.config.max_age);
         let entries = self.pool.entries();
@@ -231,7 +235,7 @@ impl Prequal {
 
     fn thin_out(&mut self, view: &View<'_>) {
         self.removals_due += self.config.removals_per_pick;
-        // More than all there are is no different from all.
+        // Removals beyond the size of the pool have no effect.
         self.removals_due = self.removals_due.min(self.pool.entries().len() as f64 + 1.0);
         while self.removals_due >= 1.0 {
             self.removals_due -= 1.0;
@@ -245,7 +249,7 @@ impl Prequal {
         }
     }
 
-    /// The pick from what is noted of those drawn.
+    /// Picks from the notes on the backends drawn.
     fn choose_noted(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
         while self.next_probe(view.usable, rng).is_some() {}
         let Some(first) = self.probed.first().copied() else {
@@ -256,13 +260,13 @@ impl Prequal {
         let of_first = heard(first);
         let by_report = |slot| heard(slot).map(|entry| (self.config.rule.score(&entry, view, threshold), slot));
         let by_own = |slot: u32| (Score::new(view.candidates[slot as usize].relative_load(), 0.0), slot);
-        // Of equals the one drawn first, and so any: there is no order among those drawn.
+        // Of equals the one drawn first: the draw is in random order.
         let fewer = |best: (Score, u32), other: (Score, u32)| if other.0 < best.0 { other } else { best };
         let mut drawn = self.probed.iter().copied();
         let reported = drawn.clone().map(by_report).reduce(|best, other| Some(fewer(best?, other?))).flatten();
         let chosen = reported.or_else(|| drawn.by_ref().map(by_own).reduce(fewer));
         if let Some(entry) = of_first {
-            // The first is drawn uniformly; one sample a pick is enough.
+            // The first is drawn uniformly; one sample per pick is enough.
             self.sample(view, first, entry.in_flight);
         }
         chosen.map_or(first, |(_, slot)| slot)
@@ -313,7 +317,7 @@ mod tests {
         source: ProbeSource::Live,
     };
 
-    /// Answers of backends 0, 1 ... with these requests in flight, the first the oldest.
+    /// Answers of backends 0, 1 ... with these requests in flight, the oldest first.
     struct Answered {
         policy: Prequal,
         candidates: Vec<Candidate>,
@@ -333,7 +337,7 @@ mod tests {
             self.policy.pool.insert(Entry { slot, in_flight, latency_s: 0.0, at, uses_left: 9 });
         }
 
-        /// The backends whose answers are left once a pick has thinned the pool out.
+        /// The backends with answers left after a pick has thinned out the pool.
         fn thin_out(&mut self) -> Vec<u32> {
             let (now, candidates) = (Timestamp::ZERO, &self.candidates);
             self.policy.thin_out(&View { now, usable: &[], candidates, least_inverse_weight: 1.0 });

@@ -1,9 +1,10 @@
-//! What the client's own requests have told of each backend: what `prequal` goes by where there is nobody to ask.
+//! Notes of each backend's last load report: the basis of `prequal` without live probes.
 //!
-//! The last load report that named requests in flight, and those that this client has sent there since, less those that came
-//! back; nothing, when it is too old. The client's own count of active requests is no substitute, since it is a part of what
-//! all clients have there; nor is the latency that the client saw one for that which a backend names: it comes late, and
-//! does not say with how many in flight.
+//! A note is the last load report with requests in flight. To its count the policy adds the
+//! requests that this client has sent since, less those that ended. A note that is too old counts
+//! for nothing. The client's own count of active requests is no substitute, since it is a part of
+//! all clients' requests there. Nor is the client's own latency a substitute for the backend's: it
+//! comes late, and without the number in flight.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -17,7 +18,7 @@ use crate::pick::Candidate;
 struct Note {
     at: Timestamp,
     in_flight: u32,
-    /// This client's own at the time.
+    /// This client's own load at the time.
     load: u32,
     latency_s: f32,
 }
@@ -29,21 +30,21 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Makes room, so that reports do not allocate.
+    /// Reserves memory for `slot`, so that reports do not allocate.
     pub(super) fn reserve(&mut self, slot: u32) {
         if self.notes.len() <= slot as usize {
             self.notes.resize(slot as usize + 1, None);
         }
     }
 
-    /// Another backend is in this slot now.
+    /// Drops the note of a slot that now has another backend.
     pub(crate) fn forget(&mut self, slot: u32) {
         if let Some(note) = self.notes.get_mut(slot as usize) {
             *note = None;
         }
     }
 
-    /// A load report named this, when this client had `load` there.
+    /// Notes a load report that came while this client had `load` there.
     pub(crate) fn on_report(&mut self, now: Timestamp, slot: u32, answer: ProbeAnswer, load: u32) {
         if let Some(note) = self.notes.get_mut(slot as usize) {
             let latency_s = answer.latency.map_or(0.0, |latency| latency.as_secs_f32());
@@ -51,7 +52,8 @@ impl Notes {
         }
     }
 
-    /// What the backend in `slot` would answer; `None` when nothing was heard of it within `max_age`.
+    /// The estimated probe answer of the backend in `slot`; `None` without a note younger than
+    /// `max_age`.
     pub(super) fn entry(&self, now: Timestamp, slot: u32, candidate: &Candidate, max_age: Duration) -> Option<Entry> {
         let note = self.notes.get(slot as usize).copied().flatten().filter(|note| now.since(note.at) < max_age)?;
         let in_flight = note.in_flight.saturating_add(candidate.load).saturating_sub(note.load);

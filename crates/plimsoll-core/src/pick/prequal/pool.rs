@@ -1,8 +1,9 @@
-//! The pool of probe answers: what was heard lately from a few backends.
+//! The pool of recent probe answers from a few backends.
 //!
-//! An answer is used until it is too old, has been used as often as it may, or gives way to a newer one. Each use counts
-//! one request more at its backend, so that a run of picks between two probes does not all go to one place. A
-//! backend has one answer in the pool at most: of two, the older says nothing any more.
+//! An answer is used until it is too old, has reached its number of uses, or gives way to a newer
+//! one. Each use counts one request more at its backend, so that a run of picks between two probes
+//! does not all go to one backend. A backend has at most one answer in the pool: a newer answer
+//! makes the older one useless.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -13,15 +14,16 @@ use crate::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Entry {
     pub(super) slot: u32,
-    /// Requests in flight at the backend, all clients together, and those sent there since on the strength of this.
+    /// Requests in flight at the backend, of all clients, plus those sent there since because of
+    /// this answer.
     pub(super) in_flight: u32,
-    /// As the backend estimates it for one more request, in seconds; 0 when it does not know.
+    /// The backend's estimate for one more request, in seconds; 0 if it has none.
     pub(super) latency_s: f32,
     pub(super) at: Timestamp,
     pub(super) uses_left: u32,
 }
 
-/// The answers, in the order in which they came: the oldest first.
+/// The answers in order of arrival: the oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     capacity: usize,
@@ -33,7 +35,7 @@ impl Pool {
         Self { capacity, entries: Vec::new() }
     }
 
-    /// Makes room for the answers of `backends`, so that taking them in does not allocate.
+    /// Reserves memory for the answers of `backends`, so that inserting them does not allocate.
     pub(super) fn reserve(&mut self, backends: usize) {
         self.entries.reserve(backends.min(self.capacity).saturating_sub(self.entries.len()));
     }
@@ -42,7 +44,8 @@ impl Pool {
         &self.entries
     }
 
-    /// Takes an answer in, in place of an earlier one of the same backend or, when full, of the oldest of all.
+    /// Adds an answer. It replaces an earlier one of the same backend or, if the pool is full, the
+    /// oldest.
     pub(super) fn insert(&mut self, entry: Entry) {
         match self.entries.iter().position(|known| known.slot == entry.slot) {
             Some(same) => self.remove(same),
@@ -52,7 +55,7 @@ impl Pool {
         self.entries.push(entry);
     }
 
-    /// Drops answers from `max_age` on.
+    /// Drops answers of age `max_age` or more.
     pub(super) fn expire(&mut self, now: Timestamp, max_age: Duration) {
         let expired = self.entries.iter().take_while(|entry| now.since(entry.at) >= max_age).count();
         if expired > 0 {
@@ -60,17 +63,17 @@ impl Pool {
         }
     }
 
-    /// Drops the answer of a backend that may not be chosen any more.
+    /// Drops the answer of a backend that is no longer usable.
     pub(super) fn forget(&mut self, slot: u32) {
         self.entries.retain(|entry| entry.slot != slot);
     }
 
-    /// Drops the answer in `place`; 0 is the oldest.
+    /// Drops the answer at index `place`; 0 is the oldest.
     pub(super) fn remove(&mut self, place: usize) {
         self.entries.remove(place);
     }
 
-    /// The answer in `place` has decided a pick.
+    /// Counts a use of the answer at index `place`, which has decided a pick.
     pub(super) fn use_up(&mut self, place: usize) {
         let entry = &mut self.entries[place];
         entry.in_flight = entry.in_flight.saturating_add(1);
@@ -86,7 +89,7 @@ mod tests {
     use super::*;
 
     impl Pool {
-        /// Answers for which no memory has to be allocated.
+        /// Number of answers that need no allocation.
         pub(in super::super) fn room(&self) -> usize {
             self.entries.capacity()
         }

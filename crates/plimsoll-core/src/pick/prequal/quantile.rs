@@ -1,17 +1,19 @@
-//! A quantile of the last so many small whole numbers, in constant time.
+//! A running quantile of the last small whole numbers, in constant time.
 //!
-//! Counts by value, the samples in a ring, and a pointer at the quantile that moves as samples come and go. Requests in
-//! flight change by ones, so the pointer moves little. Why not a sorted window: each sample would move half of it.
+//! Counts by value, the samples in a ring, and a pointer at the quantile that moves as samples come
+//! and go. Requests in flight change by ones, so the pointer moves little. A sorted window was
+//! rejected: each sample would move half of it.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::Ratio;
 
-/// Samples that count: some forty picks' worth at three probes a pick, so that the threshold follows a change of load
-/// within a fraction of a second.
+/// Number of samples that count: those of some forty picks at three probes each, so that the
+/// threshold follows a change of load within a fraction of a second.
 const WINDOW: usize = 128;
-/// Values from here on count as this one. A backend with so much in flight is hot by any threshold.
+/// Largest distinct value; higher ones count as this one. A backend with this many in flight is hot
+/// by any threshold.
 const GREATEST: u16 = 1023;
 
 /// The running quantile.
@@ -38,7 +40,7 @@ impl RunningQuantile {
         }
     }
 
-    /// Takes a sample in; the oldest goes when there are enough.
+    /// Adds a sample; the oldest leaves when the window is full.
     pub(super) fn insert(&mut self, value: u32) {
         let value = value.min(u32::from(GREATEST)) as u16;
         if self.ring.len() < WINDOW {
@@ -54,7 +56,8 @@ impl RunningQuantile {
         self.settle();
     }
 
-    /// The least value that a share of at least `quantile` of the samples does not exceed; 0 without samples.
+    /// The least value that a share of at least `quantile` of the samples does not exceed; 0
+    /// without samples.
     pub(super) fn value(&self) -> u32 {
         u32::from(self.at)
     }

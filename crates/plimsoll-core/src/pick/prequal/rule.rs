@@ -1,9 +1,10 @@
-//! Which of the answers in the pool decides a pick.
+//! The rule that ranks probe answers.
 //!
-//! `hot-cold` is Prequal's rule: a backend is *hot* when it has more requests in flight than the `hot_quantile` of those
-//! probed lately. Among cold ones the least latency wins; when all are hot, the fewest in flight. So latency decides in
-//! ordinary times, and requests in flight, which rise at once where latency is known only when requests end, guard
-//! against piling up. The others are the rules that the paper compares it with:
+//! `hot-cold` is Prequal's rule. A backend is *hot* if it has more requests in flight than the
+//! `hot_quantile` of those probed lately. Among cold backends the least latency wins; if all are
+//! hot, the fewest in flight. So latency decides in ordinary times. Requests in flight rise at
+//! once, while latency is known only when requests end, so they guard against piling up. The paper
+//! compares it with these rules:
 //!
 //! | rule | the least of |
 //! |---|---|
@@ -12,8 +13,8 @@
 //! | `linear` | (1 − λ) · latency + λ · α · requests in flight |
 //! | `c3` | R − S + q³ · S, with q = 1 + own · n + in flight (Suresh et al., NSDI 2015) |
 //!
-//! where R is the latency that this client sees, S the one that the backend names, own this client's requests there and
-//! n the number of clients.
+//! Here R is the latency that this client sees, S the latency that the backend announces, own is
+//! this client's requests there, and n the number of clients.
 
 use core::time::Duration;
 
@@ -23,10 +24,10 @@ use super::pool::Entry;
 use crate::pick::{Candidate, View};
 use crate::{Ratio, rng};
 
-/// How to choose among probe answers.
+/// The choice among probe answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum ProbeRule {
-    /// Prequal's: the least latency among those that are not hot.
+    /// Prequal's rule: the least latency among backends that are not hot.
     #[default]
     HotCold,
     /// The fewest requests in flight.
@@ -35,20 +36,20 @@ pub enum ProbeRule {
     TwoChoices,
     /// The least weighted sum of latency and requests in flight.
     Linear {
-        /// Weight of the requests in flight; the rest is the latency's.
+        /// Weight of the requests in flight; latency has the rest.
         in_flight_share: Ratio,
-        /// What one request in flight counts as.
+        /// Latency that one request in flight counts as.
         per_request: Duration,
     },
     /// C3's score.
     C3 {
-        /// Clients that send to the same backends.
+        /// Number of clients that send to the same backends.
         clients: u32,
     },
 }
 
-/// What decides between two answers: less is better. Two numbers of zero or more, the first before the second; as bits,
-/// which order such numbers as well and compare at once.
+/// The rank of an answer: less is better. Two numbers of zero or more, the first before the second.
+/// Kept as bits, which order such numbers as well and compare at once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Score(u64);
 
@@ -57,28 +58,29 @@ impl Score {
         Self(u64::from(first.max(0.0).to_bits()) << 31 | u64::from(second.max(0.0).to_bits() >> 1))
     }
 
-    /// Behind all that are not.
+    /// Ranks it behind all scores without this mark.
     fn last(self) -> Self {
         Self(self.0 | 1 << 63)
     }
 }
 
-/// Requests in flight at the backend of an answer, in terms of an ordinary backend. This client's own, with the penalty for
-/// recent failures, are a lower bound whatever the backend says: one that fails at once always looks empty.
+/// Requests in flight at the backend of an answer, relative to its weight. This client's own, with
+/// the penalty for recent failures, are a lower bound. Otherwise a backend that fails fast would
+/// always look idle.
 pub(super) fn in_flight(entry: &Entry, view: &View<'_>) -> f32 {
     let candidate = candidate(entry, view);
     entry.in_flight.max(candidate.load) as f32 * candidate.inverse_weight
 }
 
-/// Whether more are in flight there than `threshold`, in the measure of the samples that this is a quantile of: one at the
-/// threshold itself must not be hot for a rounding.
+/// Whether its requests in flight exceed `threshold`, in the unit of the samples behind it.
+/// Rounding must not make a backend at the threshold itself hot.
 fn is_hot(entry: &Entry, view: &View<'_>, threshold: u32) -> bool {
     let candidate = candidate(entry, view);
     fullness(entry.in_flight.max(candidate.load), candidate.inverse_weight, view.least_inverse_weight) > threshold
 }
 
-/// Requests in flight in terms of the heaviest backend, in whole numbers: to it each is one, and to others more, so
-/// that nothing is lost by rounding whatever weights are written.
+/// Requests in flight, relative to the weight of the heaviest backend, as a whole number. A request
+/// counts as one at the heaviest and as more at others, so rounding loses nothing at any weights.
 pub(super) fn fullness(in_flight: u32, inverse_weight: f32, least_inverse_weight: f32) -> u32 {
     (in_flight as f32 * (inverse_weight / least_inverse_weight) + 0.5) as u32
 }
@@ -88,9 +90,9 @@ fn candidate<'v>(entry: &Entry, view: &'v View<'_>) -> &'v Candidate {
 }
 
 impl ProbeRule {
-    /// The place of the answer that wins; there is at least one.
+    /// The index of the winning answer; `entries` must not be empty.
     pub(super) fn best(&self, entries: &[Entry], view: &View<'_>, threshold: u32, rng: &mut impl Rng) -> usize {
-        // From anywhere: of equals the first wins, and none shall be first for good.
+        // Starts anywhere: of equals the first wins, and none shall always be first.
         let from = rng::below(rng, entries.len());
         if let Self::TwoChoices = self {
             let other = (from + 1 + rng::below(rng, (entries.len() - 1).max(1))) % entries.len();
@@ -106,7 +108,8 @@ impl ProbeRule {
         best.0
     }
 
-    /// The place of the answer that is worst, and goes first when the pool is thinned out; `None` when there is none.
+    /// The index of the worst answer, the first to leave when the pool is thinned out; `None`
+    /// without answers.
     pub(super) fn worst(&self, entries: &[Entry], view: &View<'_>, threshold: u32) -> Option<usize> {
         (0..entries.len()).max_by_key(|place| self.score(&entries[*place], view, threshold))
     }
@@ -140,7 +143,7 @@ mod tests {
     use crate::Timestamp;
     use crate::pick::latency::PeakEwma;
 
-    /// The load and the inverse weight of each backend.
+    /// Backends with this load and inverse weight.
     fn candidates<const N: usize>(of: [(u32, f32); N]) -> [Candidate; N] {
         of.map(|(load, inverse_weight)| Candidate { load, inverse_weight, latency: PeakEwma::default() })
     }
@@ -189,7 +192,7 @@ mod tests {
     fn c3_score_grows_with_the_cube_of_the_queue() {
         let mut candidates = candidates([(2, 1.0)]);
         let rule = ProbeRule::C3 { clients: 3 };
-        // A queue of 1 + 2 · 3 + 4 = 11; the latency of this client is not known yet.
+        // A queue of 1 + 2 · 3 + 4 = 11; this client has no latency of its own yet.
         assert_score(rule, &entry(0, 4, 0.01), &view(&candidates), 13.31);
         candidates[0].latency.on_answer(Timestamp::ZERO, Duration::from_millis(510));
         assert_score(rule, &entry(0, 4, 0.01), &view(&candidates), 13.81);
@@ -203,8 +206,9 @@ mod tests {
         assert_eq!(ProbeRule::LeastInFlight.worst(&[], &view(&candidates), 0), None);
     }
 
-    /// Seed 1, 6,000 draws. Of the six ordered pairs of three answers four hold the least, so it wins 4,000 with a deviation
-    /// of 37; the ends are five and a half of them away, a chance of 4e-8.
+    /// Seed 1, 6,000 draws. Of the six ordered pairs of three answers, four hold the least: it wins
+    /// 4,000, with a deviation of 37. The bounds are five and a half deviations away, a chance of
+    /// 4e-8.
     #[test]
     fn two_choices_takes_the_fewer_of_two_different_answers() {
         let candidates = candidates([(0, 1.0); 3]);
