@@ -1,17 +1,19 @@
-//! Who asks for most: the heaviest of many, in bounded memory.
+//! The heaviest of many customers or routes, in bounded memory.
 //!
-//! The Space-Saving rule (Metwally, Agrawal, El Abbadi, 2005) in sets of eight, with counts that decay. Whoever is not known takes
-//! the place of the lightest of its set, and its *rank* too, on top of which its own cost is counted:
+//! The Space-Saving rule (Metwally, Agrawal, El Abbadi, 2005) in sets of eight, with counts that
+//! decay. A newcomer replaces the lightest entry of its set. It inherits that entry's *rank* and
+//! adds its own cost to it:
 //!
 //! ```text
-//! rank += cost                    of one that is known
-//! rank  = rank of lightest + cost  of one that takes its place
+//! rank += cost                    of a known entry
+//! rank  = rank of lightest + cost  of a newcomer
 //! ```
 //!
-//! Why take over the rank, when [`Usage`](crate::admit) does not: there a newcomer that is heavy may be put out by the next light one
-//! again and again, for as long as heavier ones hold the rest of its set. With the rank of all whom a place has had it stays, once its
-//! cost is more than what the light ones ask for between two of its requests. What is told of it is only what was counted since it
-//! came, so that nobody is accused of others' cost: an estimate from below.
+//! Reason for inheriting the rank, which [`Usage`](crate::admit) does not do: without it, each
+//! light request could evict a heavy newcomer again while heavier entries hold the rest of the set.
+//! With the rank of all previous holders the newcomer stays, once its cost exceeds the cost of the
+//! light requests between two of its own. Reported counts include only its own requests since it
+//! entered, so that no customer is accused of others' cost. They are a lower bound.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,35 +25,37 @@ use crate::admit::Quota;
 use crate::rng::spread;
 use crate::{Timestamp, decay};
 
-/// Means over about three minutes: who is heavy now, without the chance of a few seconds.
+/// Gives means over about three minutes: the customers that are heavy now, without the noise of a
+/// few seconds.
 const HALF_LIFE: Duration = Duration::from_secs(120);
 const WAYS: usize = 8;
-/// 256 at about 190 bytes each: the heaviest ten are found among a hundred times as many that are as heavy as one another.
+/// 256 entries of about 190 bytes each: enough to find the heaviest ten among a hundred times as
+/// many that are equally heavy.
 const SETS: usize = 32;
 
-/// One of many, as it is to be told apart from the others.
+/// Identity of a customer or route.
 #[derive(Clone, Copy)]
 pub struct Who<'a> {
-    /// Always the same for one and seldom for two, such as a hash of the name.
+    /// The same for equal names and seldom for different ones, such as a hash of the name.
     pub key: u64,
-    /// Asked for only when it takes a place.
+    /// Formatted only when the name enters the table.
     pub name: &'a dyn Display,
 }
 
-/// What one asks for, and what it did not get.
+/// Demand of one customer or route, and the part of it that was shed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Who.
+    /// Name of the customer or route.
     pub name: Label,
-    /// Requests a second.
+    /// Offered requests a second.
     pub offered: f64,
-    /// CPU-seconds a second that they were expected to cost.
+    /// Expected cost of the offered requests, in CPU-seconds a second.
     pub offered_cost: f64,
     /// Shed requests a second, in the order of [`Cause::ALL`].
     pub shed_by: [f64; Cause::ALL.len()],
     /// Shed requests a second.
     pub shed: f64,
-    /// CPU-seconds a second that these were expected to cost.
+    /// Expected cost of the shed requests, in CPU-seconds a second.
     pub shed_cost: f64,
     /// Limits of the customer at its last request; unlimited for a route.
     pub quota: Quota,
@@ -62,9 +66,9 @@ struct Entry {
     key: u64,
     name: Label,
     at: Timestamp,
-    /// Zero for one that nobody has.
+    /// Zero in an empty entry.
     rank: f64,
-    /// Offered requests, their cost, the cost of shed ones; decayed, as the rank is.
+    /// Offered requests, their cost, the cost of the shed ones; decayed like the rank.
     counts: [f64; 3],
     /// Shed requests, decayed.
     shed: [f64; Cause::ALL.len()],
@@ -72,7 +76,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// An entry that no customer or route has.
+    /// An entry without a customer or route.
     fn empty() -> Self {
         Self {
             key: 0,
@@ -98,7 +102,7 @@ impl Entry {
     }
 }
 
-/// The heaviest of many.
+/// Table of the heaviest customers or routes.
 #[derive(Clone, Debug)]
 pub(super) struct Heavy {
     sets: Box<[[Entry; WAYS]]>,
@@ -110,7 +114,7 @@ impl Heavy {
         Self { sets: alloc::vec![[Entry::empty(); WAYS]; SETS].into(), begun: now }
     }
 
-    /// A request of this expected cost was admitted, or shed for this cause.
+    /// Counts a request of this expected cost that was admitted, or shed for this cause.
     pub(super) fn on_request(&mut self, now: Timestamp, who: Who<'_>, quota: Quota, cost: f64, shed: Option<Cause>) {
         let set = &mut self.sets[spread(who.key) as usize % SETS];
         let known = set.iter().position(|entry| entry.key == who.key && entry.rank > 0.0);
@@ -121,7 +125,7 @@ impl Heavy {
             *entry =
                 Entry { key: who.key, name: Label::of(who.name), rank: entry.rank, at: entry.at, ..Entry::empty() };
         }
-        // One that costs nothing has a place all the same.
+        // A request without cost has an entry all the same.
         entry.rank += cost.max(f64::MIN_POSITIVE);
         entry.quota = quota;
         let shed_cost = if shed.is_some() { cost } else { 0.0 };
@@ -131,15 +135,15 @@ impl Heavy {
         }
     }
 
-    /// The `most` heaviest, heaviest first.
+    /// The `most` heaviest entries, the heaviest first.
     pub(super) fn top(&self, now: Timestamp, most: usize) -> Vec<Share> {
-        // Counts that began lately have not come to their full size.
+        // Counts that began lately are below their steady value.
         let grown = 1.0 - decay::remaining(now, self.begun, HALF_LIFE);
         let per_second = if grown > 0.0 { decay::rate(1.0, HALF_LIFE) / grown } else { 0.0 };
         let mut entries: Vec<Entry> = self.sets.iter().flatten().filter(|entry| entry.rank > 0.0).copied().collect();
         entries.iter_mut().for_each(|entry| entry.fade(now));
         entries.sort_by(|one, other| other.counts[1].total_cmp(&one.counts[1]).then(one.key.cmp(&other.key)));
-        // Of one that has not asked for an hour nothing is left worth telling.
+        // After an hour of silence nothing is left that is worth reporting.
         let told = entries.into_iter().filter(|entry| entry.counts[0] > 1e-6).take(most);
         told.map(|Entry { name, counts, shed, quota, .. }| {
             let [offered, offered_cost, shed_cost] = counts.map(|count| count * per_second);
@@ -170,7 +174,8 @@ mod tests {
         let mut heavy = Heavy::new(ms(0));
         for n in 0..1_000_000_u64 {
             let now = ms(n / 4);
-            // Four thousand requests a second by as many strangers; ten customers share a thousand more, the first of them half.
+            // 4,000 requests a second from as many strangers. Ten customers send another 1,000, the
+            // first of them half.
             heavy.on_request(now, Who { key: 1_000 + n, name: &"stranger" }, Quota::UNLIMITED, 0.001, None);
             if n % 4 == 0 {
                 let key = if n % 8 == 0 { 0 } else { 1 + n / 8 % 9 };
@@ -221,7 +226,7 @@ mod tests {
         assert!(heavy.top(ms(7_200_000), 5).is_empty());
     }
 
-    /// Eight of one set. The first asked for most 20 minutes ago, ten half-lives, and for little since.
+    /// The set is full. The first entry was heavy 20 minutes (ten half-lives) ago and light since.
     #[test]
     fn newcomer_takes_the_place_of_the_lightest_of_late() {
         let now = ms(20 * 60_000);

@@ -1,16 +1,17 @@
-//! What was offered, admitted and shed, over the last minute, hour and day: rings of buckets.
+//! Offered, admitted and shed requests of the last minute, hour and day, in rings of buckets.
 //!
-//! A request is counted in one bucket, that of the present ten seconds; a bucket that is full of its time is added to the coarser
-//! rings. So a request costs the same however far back is remembered, and memory is fixed: about 180 KiB.
+//! Each request is counted in one bucket, the present ten seconds. A bucket whose time is over is
+//! added to the coarser rings. So the cost of a request does not depend on the length of the
+//! history, and memory is fixed: about 180 KiB.
 //!
-//! | ring | bucket | reaches back |
+//! | ring | bucket | reach |
 //! |---|---|---|
 //! | fine | 10 s | 10 min |
 //! | minutes | 1 min | 1 h |
 //! | coarse | 10 min | 24 h |
 //!
-//! What is asked for a time gets the buckets that this time begins in and all after it, and is told how long they are, so that rates
-//! are right and the time is one bucket longer at most.
+//! A query for a period returns the bucket in which the period begins and all later ones, with
+//! their total length. So rates are right, and the length exceeds the period by one bucket at most.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -18,22 +19,24 @@ use core::time::Duration;
 use super::{CLASSES, Class};
 use crate::{Criticality, Timestamp};
 
-/// A change is seen within it.
+/// Interval between updates of the verdict: a change shows within it.
 pub(super) const STEP: Duration = Duration::from_secs(10);
 const FINE: usize = 61;
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTES: usize = 61;
 const COARSE: Duration = Duration::from_secs(600);
 const COARSES: usize = 145;
-/// Over this a burst of what users wait for is smoothed: shorter ones are for queues and the load line, not for more machines.
+/// Buckets in a minute, over which bursts of user-visible requests are averaged. Queues and the
+/// load line are for shorter bursts, not more machines.
 const PEAK_STEPS: u64 = 6;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// Which one, counted from the origin.
+    /// Number of the bucket, counted from the origin of time.
     number: u64,
     classes: [Class; CLASSES],
-    /// The largest mean over a minute that ended in it: CPU-seconds a second of first attempts that users wait for.
+    /// Largest mean over a minute that ended in this bucket, of user-visible first attempts, in
+    /// CPU-seconds a second.
     peak: f64,
 }
 
@@ -44,7 +47,7 @@ impl Bucket {
     }
 }
 
-/// Buckets of one width; those of an earlier round are as good as empty.
+/// Buckets of one width. A bucket of an earlier round counts as empty.
 #[derive(Clone, Debug)]
 struct Ring {
     width: Duration,
@@ -68,7 +71,7 @@ impl Ring {
         self.width * (self.buckets.len() as u32 - 1)
     }
 
-    /// The bucket of this number, to be added to.
+    /// The bucket of this number, for adding to it.
     fn bucket(&mut self, number: u64) -> &mut Bucket {
         let place = number as usize % self.buckets.len();
         let bucket = &mut self.buckets[place];
@@ -86,27 +89,27 @@ impl Ring {
     }
 }
 
-/// What happened in some time.
+/// Counts over one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Window {
-    /// How long the time is that it was counted in.
+    /// Length of the period.
     pub span: Duration,
-    /// By criticality, in the order of [`Criticality::ALL`].
+    /// Counts by criticality, in the order of [`Criticality::ALL`].
     pub classes: [Class; CLASSES],
-    /// CPU-seconds a second of first attempts that users wait for, in the minute in which these were most.
+    /// Largest mean over a minute of user-visible first attempts, in CPU-seconds a second.
     pub(super) peak: f64,
 }
 
-/// What happened.
+/// Counts of one day.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     begun: Timestamp,
     fine: Ring,
     minutes: Ring,
     coarse: Ring,
-    /// The bucket that is being filled, in the fine ring.
+    /// Number of the fine bucket that is being filled.
     present: u64,
-    /// All that went before it.
+    /// Counts before the present bucket.
     total: [Class; CLASSES],
 }
 
@@ -126,13 +129,13 @@ impl History {
         history
     }
 
-    /// Where requests of this criticality are counted now.
+    /// The counts for requests of this criticality now.
     pub(super) fn class(&mut self, now: Timestamp, criticality: Criticality) -> &mut Class {
         self.advance(now);
         &mut self.fine.bucket(self.present).classes[criticality.rank()]
     }
 
-    /// All that was counted since the beginning.
+    /// Counts since the start.
     pub(super) fn total(&self) -> [Class; CLASSES] {
         let mut total = self.total;
         total
@@ -142,7 +145,7 @@ impl History {
         total
     }
 
-    /// What happened from then on.
+    /// Counts from this time on.
     pub(super) fn since(&mut self, now: Timestamp, from: Timestamp) -> Window {
         self.advance(now);
         let age = now.since(from);
@@ -160,7 +163,7 @@ impl History {
 
     fn advance(&mut self, now: Timestamp) {
         let number = self.fine.number(now);
-        // Two threads may hand their readings over in either order.
+        // Two threads may report in either order.
         if number <= self.present {
             return;
         }
@@ -178,7 +181,8 @@ impl History {
         self.fine.bucket(number);
     }
 
-    /// Of first attempts that users wait for, over the minute that ends with the present bucket.
+    /// Cost of user-visible first attempts in the minute that ends with the present bucket, in
+    /// CPU-seconds a second.
     fn minute_mean(&self) -> f64 {
         let minute = self.fine.sum((self.present + 1).saturating_sub(PEAK_STEPS), self.present);
         let cost: f64 = user_visible(&minute.classes).map(Class::first_cost).sum();
@@ -186,7 +190,7 @@ impl History {
     }
 }
 
-/// The classes of requests that a user waits for.
+/// Classes of the criticalities that a user waits for.
 pub(super) fn user_visible(classes: &[Class; CLASSES]) -> impl Iterator<Item = &Class> {
     let of = Criticality::ALL.into_iter().zip(classes);
     of.filter(|(criticality, _)| *criticality >= Criticality::Critical).map(|(_, class)| class)
@@ -200,7 +204,7 @@ mod tests {
         Timestamp::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// A request of ten milliseconds each second.
+    /// One request of ten milliseconds each second.
     fn steady(seconds: core::ops::Range<u64>) -> History {
         let mut history = History::new(s(seconds.start));
         for at in seconds {
@@ -242,7 +246,7 @@ mod tests {
         for at in 40_001..100_000 {
             history.class(s(at), Criticality::Sheddable).offered.count(5.0);
         }
-        // 60 CPU-seconds at once are one a second over their minute, beside what was steady.
+        // 60 CPU-seconds at once are one a second over their minute, added to the steady 0.01.
         for from in [39_000, 20_000] {
             let peak = history.since(s(100_000), s(from)).peak;
             assert!((peak - 1.01).abs() < 0.02, "{peak}");
@@ -256,7 +260,7 @@ mod tests {
         assert!(bytes <= 180 * 1024, "{bytes}");
     }
 
-    /// Ten seconds more than a ring reaches back are in the next one.
+    /// Ten seconds beyond a ring's reach are in the next ring.
     #[test]
     fn window_is_never_shorter_than_was_asked_for() {
         let mut history = steady(1_003..101_400);

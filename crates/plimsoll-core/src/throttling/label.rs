@@ -1,11 +1,11 @@
 //! A name of fixed size.
 //!
-//! Names of customers come from outside, and there is no end to them: kept at a fixed size they take a fixed room, and nothing is
-//! allocated when one takes another's place.
+//! Names of customers come from outside and are unlimited in number and length. At a fixed size
+//! they need fixed memory, and an entry changes its name without an allocation.
 
 use core::fmt::{self, Write as _};
 
-/// A name, as far as there is room for it.
+/// A name, cut to [`Label::MOST`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Label {
     bytes: [u8; Self::MOST],
@@ -14,25 +14,25 @@ pub struct Label {
 }
 
 impl Label {
-    /// Bytes that there is room for; what is longer is cut.
+    /// Longest name in bytes; a longer one is cut.
     pub const MOST: usize = 62;
 
-    /// The name that this is written as.
+    /// The label of a value's `Display` form.
     #[must_use]
     pub fn of(name: impl fmt::Display) -> Self {
         let mut label = Self::default();
-        // Stops at an error only where the name is cut.
+        // Only a cut name is an error.
         let _ = write!(label, "{name}");
         label
     }
 
-    /// The name; what was cut off is missing.
+    /// The name, without the part that was cut.
     #[must_use]
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)]).expect("whole characters were written")
     }
 
-    /// Whether the name is longer.
+    /// Whether the name was cut.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut
@@ -45,7 +45,7 @@ impl Default for Label {
     }
 }
 
-/// The same as [`Label::of`], without the way through a formatter.
+/// The same as [`Label::of`] without a formatter.
 impl From<&str> for Label {
     fn from(name: &str) -> Self {
         let mut label = Self::default();

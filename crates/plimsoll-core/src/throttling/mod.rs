@@ -1,12 +1,13 @@
-//! Throttling as a signal: what was asked of a server, what it turned away and why, and whether that is as it should be.
+//! Shedding report: the requests offered to a server, those shed and why, and a verdict on them.
 //!
-//! A server that turns requests away may do just what it is for: batch waits while users are served. Or it may be too small, or fail
-//! its users. The counts alone do not say which, and nobody watches them at night. So this remembers a day of them, and who asks for
-//! most, and makes one word of it: a [`Verdict`].
+//! Shedding may be intended: batch waits while users are served. Or the server is too small, or
+//! fails its users. The counts alone do not tell these apart, and nobody watches them at night. So
+//! [`Throttling`] remembers one day of counts and the heaviest customers and routes, and sums them
+//! up in one word: a [`Verdict`].
 //!
-//! # How much capacity would have been enough
+//! # Enough capacity
 //!
-//! For what was offered since throttling began, over a day at most and ten minutes at least:
+//! For the load offered since shedding began, over a day at most and ten minutes at least:
 //!
 //! ```text
 //! enough = max(peak, mean) ÷ load line
@@ -14,21 +15,24 @@
 //! mean   = cost of all requests ÷ time
 //! ```
 //!
-//! both in CPU-seconds a second, and of first attempts alone: what is turned away comes again, and would be counted as often as it
-//! comes. What users wait for has to be met at its peak, bursts shorter than a minute left to queues; what can wait only on average.
-//! Costs are those expected at the gate, since what is turned away has no other.
+//! Both are in CPU-seconds a second and count first attempts alone: a shed request is retried, and
+//! each retry would count again. Requests that users wait for need capacity for their peak; queues
+//! absorb bursts shorter than a minute. Requests that can wait need it only on average. Costs are
+//! the gate's estimates, since a shed request has no other cost.
 //!
 //! Two rules keep the figure from contradicting the verdict:
 //!
-//! - It is not known before shedding began ten minutes ago. A mean that includes the calm before an
-//!   incident says that too little would have been enough.
-//! - It is not known if it is below the capacity and users lost requests meanwhile. The capacity was
-//!   not enough then, whatever the mean: bursts shorter than a minute, or no usable backend.
+//! - It is unknown until shedding has lasted ten minutes. A mean that includes the calm before an
+//!   incident would be too small.
+//! - It is unknown if it is below the capacity and users lost requests meanwhile. The capacity was
+//!   not enough then, whatever the mean: bursts were shorter than a minute, or no backend was
+//!   usable.
 //!
-//! # What may go wrong
+//! # Where it is weak
 //!
-//! Clients that try again and do not say so (`x-envoy-attempt-count`, `grpc-previous-rpc-attempts`) count as new requests, so that
-//! `enough` comes out too large while they are turned away. Clients that give up without asking are not seen at all.
+//! Retries that are not marked (`x-envoy-attempt-count`, `grpc-previous-rpc-attempts`) count as new
+//! requests, so `enough` is too large while they are shed. Requests that clients throttle are
+//! invisible.
 
 mod heavy;
 mod history;
@@ -49,34 +53,34 @@ use self::verdict::{Judge, NOTICE, PAUSE, Spell, Visible};
 use crate::admit::Quota;
 use crate::{Criticality, Ratio, Timestamp};
 
-/// Levels of criticality.
+/// Number of criticalities.
 const CLASSES: usize = Criticality::ALL.len();
-/// What is remembered of offered cost.
+/// History of offered cost.
 const DAY: Duration = Duration::from_secs(86_400);
-/// Shortest time over which work that can wait is spread.
+/// Shortest time over which the cost of requests that can wait is averaged.
 const MIN_SPREAD: Duration = Duration::from_secs(600);
 
-/// Why a request was turned away; named as in the table of answers without service.
+/// Reason for shedding a request, named as in the table of answers without service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// There was more to do than could be done.
+    /// The server had more work than capacity.
     Overloaded,
-    /// The same, and there was no use in trying elsewhere.
+    /// As [`Self::Overloaded`], and a retry at another server would not help.
     OverloadedNoRetry,
-    /// Its customer was at its limit.
+    /// The request's customer was at its hard limit.
     Quota,
-    /// The client side held it back.
+    /// The client's throttle failed the request before sending it.
     Throttled,
-    /// It could not have been answered in time.
+    /// No answer was possible before the deadline.
     Deadline,
-    /// Every backend had as many requests as it may have.
+    /// Every usable backend was at its limit of active requests.
     Saturated,
     /// No backend was usable.
     NoBackend,
 }
 
 impl Cause {
-    /// All.
+    /// All causes.
     pub const ALL: [Self; 7] = [
         Self::Overloaded,
         Self::OverloadedNoRetry,
@@ -87,7 +91,7 @@ impl Cause {
         Self::NoBackend,
     ];
 
-    /// The word for it on the wire, in metrics and in the API.
+    /// The cause's name on the wire, in metrics and in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -101,32 +105,33 @@ impl Cause {
         }
     }
 
-    /// The one of that name.
+    /// The cause of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| cause.name() == name)
     }
 
-    /// Whether more capacity would have helped. Not where a customer is at its own limit, where no backend is there at all, and
-    /// where the time was too short: that may be the client's doing.
+    /// Whether more capacity would have helped. It would not if a customer is at its own limit, if
+    /// no backend is usable, or if the deadline was too short, perhaps by the client's doing.
     #[must_use]
     pub const fn is_shortage(self) -> bool {
         matches!(self, Self::Overloaded | Self::OverloadedNoRetry | Self::Throttled | Self::Saturated)
     }
 
-    /// Whether a user who loses a request by it is the service's concern. Not where the customer agreed to the limit.
+    /// Whether users are affected by requests lost for this cause. A customer's own limit does not
+    /// count: the customer agreed to it.
     #[must_use]
     pub const fn affects_users(self) -> bool {
         !matches!(self, Self::Quota)
     }
 }
 
-/// Requests, and what they were expected to cost.
+/// Number of requests and their expected cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// How many.
+    /// Requests.
     pub requests: u64,
-    /// CPU-seconds.
+    /// Expected CPU-seconds.
     pub cost: f64,
 }
 
@@ -141,23 +146,23 @@ impl Tally {
     }
 }
 
-/// What became of requests of one criticality.
+/// Counts of the requests of one criticality.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Class {
-    /// All that came.
+    /// All requests that arrived.
     pub offered: Tally,
-    /// Those that were let in. Among them are those that were lost afterwards, as no backend was to be had.
+    /// Admitted requests. Those lost afterwards for want of a backend are counted here and as shed.
     pub admitted: Tally,
-    /// Those that had been tried before.
+    /// Requests that were retries.
     pub retried: Tally,
-    /// Those that were turned away, in the order of [`Cause::ALL`].
+    /// Shed requests, in the order of [`Cause::ALL`].
     pub shed: [Tally; Cause::ALL.len()],
-    /// Of these, how many nobody waited for any more when they came.
+    /// Shed requests that had expired on arrival: nobody waited for them any more.
     pub expired: u64,
 }
 
 impl Class {
-    /// All that were turned away, whatever the cause.
+    /// Shed requests of all causes.
     #[must_use]
     pub fn shed_in_all(&self) -> Tally {
         let mut all = Tally::default();
@@ -173,14 +178,14 @@ impl Class {
         self.expired += other.expired;
     }
 
-    /// Of first attempts, in CPU-seconds.
+    /// Expected cost of first attempts, in CPU-seconds.
     fn first_cost(&self) -> f64 {
         (self.offered.cost - self.retried.cost).max(0.0)
     }
 }
 
 impl Window {
-    /// Of what was turned away, the part that users waited for, in requests; `None` when nothing was.
+    /// Share of shed requests that users waited for; `None` if nothing was shed.
     #[must_use]
     pub fn user_visible_share(&self) -> Option<f64> {
         let shed = |class: &Class| class.shed_in_all().requests;
@@ -198,7 +203,7 @@ impl Window {
         Visible { offered: classes().map(|class| class.offered.requests).sum(), lost: classes().map(lost).sum() }
     }
 
-    /// See [`self`](crate::throttling).
+    /// CPUs that would have been enough; see [`self`](crate::throttling).
     fn enough(&self, load_line: Ratio) -> f64 {
         let cost: f64 = self.classes.iter().map(Class::first_cost).sum();
         let span = self.span.as_secs_f64();
@@ -207,35 +212,35 @@ impl Window {
     }
 }
 
-/// What a gate decided about a request.
+/// A request and the gate's decision on it.
 #[derive(Clone, Copy)]
 pub struct Decided<'a> {
-    /// How bad it is to lose it.
+    /// How bad it is to lose the request.
     pub criticality: Criticality,
-    /// What it is expected to cost, in CPU-seconds.
+    /// Expected cost in CPU-seconds.
     pub cost: f64,
-    /// Whether it was tried before.
+    /// Whether it is a retry.
     pub is_retry: bool,
-    /// Why it was turned away; `None` for one that was let in.
+    /// Cause of shedding; `None` if the request was admitted.
     pub shed: Option<Cause>,
-    /// Its time was up when it came: whatever becomes of it, no user loses it here.
+    /// Whether its deadline had passed on arrival: no user loses it here, with any decision.
     pub is_expired: bool,
-    /// Whose it is.
+    /// The customer that the request counts for.
     pub customer: Who<'a>,
-    /// Limits of that customer.
+    /// The customer's limits.
     pub quota: Quota,
-    /// What it asks for.
+    /// The requested route.
     pub route: Who<'a>,
-    /// CPUs that the server could use then.
+    /// CPUs that the server could use at the time of the decision.
     pub capacity: f64,
 }
 
-/// What can be set.
+/// Settings of the shedding report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottlingConfig {
-    /// Throttled for want of capacity for so long without a pause, capacity is short.
+    /// Time of shedding for want of capacity, without a pause, after which capacity is short.
     pub short_after: Duration,
-    /// The part of the capacity that requests may fill.
+    /// Share of the capacity that requests may fill.
     pub load_line: Ratio,
 }
 
@@ -246,53 +251,53 @@ impl Default for ThrottlingConfig {
 }
 
 impl ThrottlingConfig {
-    /// A working day and a night are over: batch that waits for the quiet hours has had them.
+    /// A working day and a night: batch that waits for the quiet hours has had them.
     pub const DEFAULT_SHORT_AFTER: Duration = Duration::from_secs(12 * 3_600);
 }
 
-/// A time in which something was turned away, without a pause, and that is over.
+/// A past period of shedding without a pause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Episode {
-    /// Since its end.
+    /// Time since its end.
     pub ended: Duration,
-    /// How long it was.
+    /// Length.
     pub lasted: Duration,
-    /// CPUs that would have been enough, if that is known; see [`self`](crate::throttling).
+    /// CPUs that would have been enough, if known; see [`self`](crate::throttling).
     pub enough: Option<f64>,
 }
 
-/// What there is to say.
+/// The shedding report at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// What it means.
+    /// The verdict on the shedding.
     pub verdict: Verdict,
-    /// For how long it has meant that.
+    /// Time since the verdict began.
     pub verdict_for: Duration,
-    /// For how long something has been turned away without a pause; `None` while nothing is.
+    /// Time of shedding without a pause; `None` while nothing is shed.
     pub throttled_for: Option<Duration>,
-    /// CPUs that would have been enough for the load of that time. `None` while nothing is shed, and
-    /// while it is not known; see [`self`](crate::throttling).
+    /// CPUs that would have been enough for the load of that time. `None` while nothing is shed or
+    /// the figure is unknown; see [`self`](crate::throttling).
     pub enough: Option<f64>,
-    /// The time before, in which something was turned away.
+    /// The previous period of shedding.
     pub last: Option<Episode>,
     /// The last minute, ten minutes, and hour.
     pub windows: [Window; 3],
-    /// All since the beginning, by criticality.
+    /// Counts since the start, by criticality.
     pub total: [Class; CLASSES],
-    /// The customers that asked for most, lately.
+    /// Customers that asked for most CPU lately, the heaviest first.
     pub customers: Vec<Share>,
-    /// The routes that were asked for most.
+    /// Routes that asked for most CPU lately, the heaviest first.
     pub routes: Vec<Share>,
 }
 
 impl Summary {
-    /// What the windows are long, as far as something is remembered.
+    /// Lengths of the windows, as far as the history reaches.
     pub const WINDOWS: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(600), Duration::from_secs(3_600)];
-    /// Customers and routes that are named.
+    /// Number of customers and of routes in the summary.
     pub const TOP: usize = 10;
 }
 
-/// Remembers what was decided, and judges it.
+/// Account of a gate's decisions, with a verdict.
 #[derive(Clone, Debug)]
 pub struct Throttling {
     config: ThrottlingConfig,
@@ -302,12 +307,12 @@ pub struct Throttling {
     judge: Judge,
     customers: Heavy,
     routes: Heavy,
-    /// With the time of its last request that was turned away.
+    /// The previous period of shedding, with the time of its last shed request.
     last: Option<(Timestamp, Episode)>,
 }
 
 impl Throttling {
-    /// One that has seen nothing yet.
+    /// An account without requests.
     #[must_use]
     pub fn new(now: Timestamp, config: ThrottlingConfig) -> Self {
         Self {
@@ -321,7 +326,7 @@ impl Throttling {
         }
     }
 
-    /// A gate has decided.
+    /// Counts a request that the gate admitted or shed.
     pub fn on_decided(&mut self, now: Timestamp, decided: &Decided<'_>) {
         let &Decided { criticality, cost, is_retry, shed, is_expired, customer, quota, route, capacity } = decided;
         self.keep_up(now);
@@ -345,14 +350,14 @@ impl Throttling {
         self.routes.on_request(now, route, Quota::UNLIMITED, cost, shed);
     }
 
-    /// A request that had been let in got no backend.
+    /// Counts an admitted request that got no backend.
     pub fn on_lost(&mut self, now: Timestamp, criticality: Criticality, cost: f64, cause: Cause) {
         self.keep_up(now);
         self.history.class(now, criticality).shed[cause as usize].count(cost);
         self.judge.on_shed(now, cause);
     }
 
-    /// What there is to say now.
+    /// The shedding report at this moment.
     pub fn summary(&mut self, now: Timestamp) -> Summary {
         self.keep_up(now);
         self.look(now);
@@ -371,7 +376,7 @@ impl Throttling {
         }
     }
 
-    /// Looks as often as there was occasion to since the last look.
+    /// Updates the verdict at each step since the last update.
     fn keep_up(&mut self, now: Timestamp) {
         if self.judge.is_due(now) {
             for at in self.judge.due(now) {
@@ -390,7 +395,7 @@ impl Throttling {
         }
     }
 
-    /// CPUs that would have been enough since the spell began, if that is known.
+    /// CPUs that would have been enough since the spell began, if known.
     fn enough_since(&mut self, now: Timestamp, spell: Spell) -> Option<f64> {
         if now.since(spell.begun) < MIN_SPREAD {
             return None;

@@ -1,4 +1,4 @@
-//! Loads over hours, and what is said of them.
+//! Verdicts on loads that last for hours.
 
 extern crate std;
 
@@ -14,7 +14,7 @@ fn s(seconds: u64) -> Timestamp {
     Timestamp::from_nanos(seconds * 1_000_000_000)
 }
 
-/// What comes each second: so many requests of this criticality, of which so many are turned away.
+/// Requests of one criticality in each second, and the number that is shed.
 #[derive(Clone, Copy)]
 struct Load {
     criticality: Criticality,
@@ -35,7 +35,7 @@ const COST: f64 = 0.05;
 struct Server {
     throttling: Throttling,
     at: u64,
-    /// CPUs.
+    /// CPU-seconds of each request.
     capacity: f64,
     quota: Quota,
 }
@@ -59,7 +59,7 @@ impl Server {
     }
 
     fn serve(&mut self, seconds: u64, loads: &[Load]) -> &mut Self {
-        // Over hours each fifth second stands for five.
+        // In runs of hours, each fifth second stands for five.
         let step = if seconds > 2 * HOUR { 5 } else { 1 };
         for _ in 0..seconds / step {
             for load in loads {
@@ -134,7 +134,7 @@ fn what_comes_and_goes_within_minutes_has_one_verdict() {
         }
     }
     assert!(verdicts.iter().all(|verdict| *verdict == Verdict::AsIntended), "{verdicts:?}");
-    // And it adds up: eight hours of this and five more are more than twelve without a pause.
+    // Pauses do not reset it: eight hours of this and five more exceed twelve hours.
     server.serve(5 * HOUR, &[CALM, BATCH]);
     assert_eq!(server.verdict(), Verdict::CapacityShort);
     let affected = Server::new().serve(120, &[HURT]).serve(200, &[CALM]).verdict();
@@ -186,7 +186,7 @@ fn enough_is_the_peak_of_what_users_wait_for_or_the_mean_of_all() {
     let mut server = Server::new();
     server.serve(HOUR, &[BATCH]).serve(120, &[burst, BATCH]).serve(HOUR, &[BATCH]);
     near(enough(&mut server), 10.0);
-    // The same of batch is spread over the time in which it can wait.
+    // The same cost of batch is averaged over the whole time.
     let bulk = Load { criticality: SheddablePlus, ..burst };
     let mut server = Server::new();
     server.serve(HOUR, &[BATCH]).serve(120, &[bulk, BATCH]).serve(HOUR, &[BATCH]);
@@ -248,7 +248,7 @@ fn each_cause_has_a_name_and_a_place_of_its_own() {
     assert!(Verdict::ALL.is_sorted());
 }
 
-/// A minute of half the capacity, then three times the capacity: two in three users lose.
+/// Three times the capacity: users lose two of three requests.
 const INCIDENT: Load =
     Load { criticality: Critical, offered: 60, shed: 40, cause: Cause::Overloaded, is_expired: false };
 
@@ -265,7 +265,7 @@ fn enough_is_unknown_until_shedding_has_lasted_ten_minutes() {
     let summary = server.serve(1, &[INCIDENT]).summary();
     let enough = summary.enough.expect("ten minutes have passed");
     assert!((enough * 0.98 / 3.0 - 1.0).abs() < 0.02, "{enough}");
-    // A shorter one is over before it can be known.
+    // A shorter incident ends before the figure is known.
     let mut server = Server { capacity: 1.0, ..Server::new() };
     let last = server.serve(HOUR, &[CALM]).serve(11, &[INCIDENT]).serve(400, &[CALM]).summary().last;
     assert_eq!(last.map(|last| (last.lasted.as_secs(), last.enough)), Some((10, None)));
@@ -290,7 +290,7 @@ fn enough_is_never_below_capacity_while_users_lose_requests() {
 proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config::with_cases(64))]
 
-    /// Whatever comes: a figure below the capacity says that no user lost a request.
+    /// With any load: a figure below the capacity means that no user lost a request.
     #[test]
     fn enough_below_capacity_means_that_no_user_lost_a_request(
         steps in proptest::collection::vec((1_u64..120, 0_usize..4, 0_u32..5, 0.0..1.0_f64), 1..25),
@@ -335,7 +335,7 @@ fn verdict_after_affected_users_begins_when_it_is_seen() {
     assert!((90..=110).contains(&summary.verdict_for.as_secs()), "{:?}", summary.verdict_for);
 }
 
-/// Somebody looks five seconds before the end, and the next look is due five seconds after it.
+/// An update five seconds before the end makes the next one due five seconds after it.
 #[test]
 fn spell_is_remembered_when_the_next_begins_just_as_it_is_over() {
     let mut server = Server::new();

@@ -1,21 +1,23 @@
-//! What throttling means, in one word.
+//! The verdict on a server's shedding, in one word.
 //!
-//! | verdict | when |
+//! | verdict | condition |
 //! |---|---|
-//! | `fine` | nothing was turned away in the last five minutes |
-//! | `as-intended` | something was, and nothing of what follows is so: batch waits, or a customer is at its limit |
-//! | `capacity-short` | capacity has been short for twelve hours without a pause: even work that can wait has waited for too long |
-//! | `users-affected` | of the requests that users wait for, one in a thousand or more was lost over a minute |
+//! | `fine` | nothing was shed in the last five minutes |
+//! | `as-intended` | no later row holds: batch was shed, or a customer is at its limit |
+//! | `capacity-short` | capacity was short for twelve hours without a pause: batch waits too long |
+//! | `users-affected` | one in a thousand or more user-visible requests was lost over a minute |
 //!
-//! The last that holds counts. Two clocks and one share make it:
+//! The last row that holds counts. Two periods and one share decide:
 //!
-//! - *Throttled* is a time with something turned away that has no pause of five minutes in it. *Short* is the same of what is turned
-//!   away for want of capacity ([`Cause::is_shortage`]): a customer over its own limit says nothing of that.
-//! - *Affected* begins at one lost in a thousand over a minute, and ends when it is less than half of that over five minutes
-//!   ([`Cause::affects_users`]).
+//! - *Throttled* is a period of shedding without a pause of five minutes. *Short* is a period of
+//!   shedding for want of capacity ([`Cause::is_shortage`]), also without such a pause: a customer
+//!   over its own limit tells nothing about capacity.
+//! - *Affected* begins at one lost request in a thousand over a minute. It ends at less than half
+//!   of that over five minutes ([`Cause::affects_users`]).
 //!
-//! What begins is seen within a minute; what ends is believed after five. So a gate that turns something away every other minute has
-//! one verdict and not two that alternate. It is looked at each ten seconds, and when somebody asks.
+//! A beginning shows within a minute; an end counts only after five. So a gate that sheds every
+//! other minute keeps one verdict in place of two that alternate. The verdict is updated every ten
+//! seconds and at each query.
 
 use core::time::Duration;
 
@@ -23,34 +25,34 @@ use super::Cause;
 use super::history::STEP;
 use crate::Timestamp;
 
-/// As long as nothing has to be turned away for throttling to be over.
+/// Pause that ends a period of shedding.
 pub(super) const PAUSE: Duration = Duration::from_secs(300);
-/// Over this it is seen that users are affected.
+/// Time over which lost requests make users affected.
 pub(super) const NOTICE: Duration = Duration::from_secs(60);
-/// Of the requests that users wait for: what a service that promises 99.9% may lose.
+/// Share of user-visible requests that may be lost: a service that promises 99.9% may lose as many.
 const AFFECTED: f64 = 1e-3;
-/// Looks at a time without requests, after which nothing changes any more.
+/// Updates after the last request, beyond which the verdict cannot change.
 const LOOKS: u64 = PAUSE.as_secs() / STEP.as_secs() + 1;
 
-/// What throttling means; the greater, the worse.
+/// Verdict on the shedding; a greater one is worse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Nothing is turned away.
+    /// Nothing is shed.
     #[default]
     Fine,
-    /// Only what can wait is turned away, and not for too long; or a customer that is at its limit.
+    /// Only requests that can wait are shed, and not for too long, or a customer is at its limit.
     AsIntended,
-    /// Something has been turned away for want of capacity for so long that what can wait has waited for too long.
+    /// Shedding for want of capacity has lasted longer than requests can wait.
     CapacityShort,
     /// Users lose requests.
     UsersAffected,
 }
 
 impl Verdict {
-    /// All, the best first.
+    /// All verdicts, the best first.
     pub const ALL: [Self; 4] = [Self::Fine, Self::AsIntended, Self::CapacityShort, Self::UsersAffected];
 
-    /// The word for it.
+    /// The verdict's name in metrics and in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,7 +64,7 @@ impl Verdict {
     }
 }
 
-/// Requests that users wait for, in some time.
+/// User-visible requests of some period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Visible {
     pub(super) offered: u64,
@@ -75,7 +77,7 @@ impl Visible {
     }
 }
 
-/// A time with something turned away, without a pause.
+/// A period of shedding without a pause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spell {
     pub(super) begun: Timestamp,
@@ -95,7 +97,7 @@ impl Spell {
     }
 }
 
-/// Gives the verdict.
+/// State of the verdict.
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
     short_after: Duration,
@@ -120,7 +122,7 @@ impl Judge {
         }
     }
 
-    /// A request was turned away.
+    /// Notes a shed request.
     pub(super) fn on_shed(&mut self, now: Timestamp, cause: Cause) {
         Spell::go_on(&mut self.throttled, now);
         if cause.is_shortage() {
@@ -128,19 +130,22 @@ impl Judge {
         }
     }
 
-    /// When to look: at each step since the last look, as far as something can have changed, and now.
+    /// Times for an update: each step since the last update until now, as far as something can have
+    /// changed.
     pub(super) fn due(&self, now: Timestamp) -> impl Iterator<Item = Timestamp> + use<> {
         let looked = self.looked;
         let steps = now.nanos_since(looked) / STEP.as_nanos() as u64;
         (1..=steps.min(LOOKS)).map(move |step| looked + STEP * step as u32).take_while(move |at| *at < now)
     }
 
-    /// Whether a step has gone by since the last look, or a spell is over: it is remembered before the next one begins.
+    /// Whether a step has passed since the last update or the spell is over. A spell that is over
+    /// must be recorded before the next one begins.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         now.since(self.looked) >= STEP || self.throttled.is_some_and(|spell| spell.is_over(now))
     }
 
-    /// Looks, given what happened in the [`NOTICE`] and the [`PAUSE`] before now. Returns a time with throttling that is over.
+    /// Updates the verdict from the counts of the last [`NOTICE`] and the last [`PAUSE`]. Returns
+    /// the spell that is over, if any.
     pub(super) fn look(&mut self, now: Timestamp, lately: Visible, before: Visible) -> Option<Spell> {
         self.looked = self.looked.max(now);
         let over = self.throttled.take_if(|spell| spell.is_over(now));
@@ -166,7 +171,7 @@ impl Judge {
         over
     }
 
-    /// The verdict of the last look, and since when it has been that.
+    /// The verdict of the last update, and its beginning.
     pub(super) fn verdict(&self) -> (Verdict, Timestamp) {
         (self.verdict, self.since)
     }
