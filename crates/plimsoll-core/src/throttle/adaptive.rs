@@ -1,25 +1,28 @@
-//! The adaptive throttle of SRE ch. 21: how likely a client is to turn its own request away.
+//! The adaptive throttle of SRE ch. 21: the probability that a client throttles its own request.
 //!
 //! ```text
 //! p = max(0, (requests − K · accepts) ÷ (requests + 1))        (21-1)
 //! ```
 //!
-//! over the last two minutes. *Requests* are all that the application made, those that were held back here among them; *accepts* those
-//! that the backend took on. As long as the backend accepts at least one in K, nothing is turned away here; below that, what
-//! the client sends tends to K times what the backend accepts. So K − 1 of each accepted request's worth of rejections is
-//! what the backend pays to have its clients know how it is; the book takes K = 2.
+//! over the last two minutes. *Requests* are all requests of the application, throttled ones
+//! included. *Accepts* are the requests that the backend accepted. While the backend accepts at
+//! least one in K, the client throttles nothing. Below that, the client's sent requests tend to K
+//! times the accepted ones. The price is K − 1 rejections for each accepted request: the backend
+//! pays it so that clients learn its state. The book takes K = 2.
 //!
 //! # Where it is weak
 //!
-//! Two minutes are long. When everything fails from one moment to the next, the client sends everything for the first half of the window
-//! (until K · accepts < requests), and when two minutes have gone by without an accept it sends one request in a window of them: p is
-//! 1 − 1/(requests + 1). After the end of such an outage it waits for that one, and then grows K-fold in each window. The scenario
-//! `throttle-outage` shows it; [`paced`](super::paced) is the answer.
+//! Two minutes are long. When everything fails from one moment to the next, the client sends
+//! everything for the first half of the window (until K · accepts < requests). After two minutes
+//! without an accept p is 1 − 1/(requests + 1): the client sends one request per window. After such
+//! an outage ends, the client waits for that one request, and then grows K-fold in each window. The
+//! scenario `throttle-outage` shows it; [`paced`](super::paced) avoids it.
 //!
-//! # How the window slides
+//! # Sliding window
 //!
-//! In sixty steps: what is older than the window is forgotten a sixtieth at a time, so a request counts for 59/60 to 60/60 of it. Running
-//! sums make a question O(1); stepping on costs as many steps as have gone by, sixty at most.
+//! The window slides in sixty steps and forgets its oldest sixtieth at each. So it covers 59/60 to
+//! 60/60 of its length. Running sums make a query O(1). Sliding costs one operation for each step
+//! that has passed, sixty at most.
 
 use core::time::Duration;
 
@@ -36,36 +39,37 @@ pub const DEFAULT_WINDOW: Duration = Duration::from_secs(120);
 /// Two seconds each in the book's window: an error of under 2% of it, in half a kilobyte.
 const STEPS: usize = 60;
 
-/// The probability, in [0, 1), with which a client turns a request away, after `requests` of its application of which the
-/// backend accepted `accepts`; `k` is the multiple of the latter that it still lets through, at least 1.
+/// The probability, in [0, 1), that a client throttles a request, after `requests` of its
+/// application and `accepts` of its backend. `k` is the multiple of `accepts` that the client still
+/// sends, at least 1.
 #[must_use]
 pub fn rejection_probability(requests: f64, accepts: f64, k: f64) -> f64 {
     ((requests - k * accepts) / (requests + 1.0)).max(0.0)
 }
 
-/// What the last window held.
+/// Requests and accepts of one step or of the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     requests: u32,
     accepts: u32,
 }
 
-/// Requests and accepts of one criticality over a window that slides.
+/// Requests and accepts of one criticality in a sliding window.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
     steps: [Counts; STEPS],
-    /// Of all steps.
+    /// Sum of all steps.
     sum: Counts,
-    /// The step that is being counted, from the origin of time.
+    /// Number of the present step, counted from the origin of time.
     at: u64,
-    /// Nanoseconds of one, above zero.
+    /// Length of a step in nanoseconds, above zero.
     step: u64,
-    /// When it is over: until then nothing has to be divided.
+    /// End of the present step: no division is needed until then.
     until: Timestamp,
 }
 
 impl History {
-    /// An empty one; a `window` of less than 60 ns is taken as that.
+    /// An empty history. A `window` of less than 60 ns counts as 60 ns.
     #[must_use]
     pub fn new(now: Timestamp, window: Duration) -> Self {
         let step = (u64::try_from(window.as_nanos()).unwrap_or(u64::MAX) / STEPS as u64).max(1);
@@ -74,7 +78,7 @@ impl History {
         Self { steps: [Counts::default(); STEPS], sum: Counts::default(), at, step, until }
     }
 
-    /// Whether a request is sent; counts it.
+    /// Decides on a request and counts it.
     pub fn ask(&mut self, now: Timestamp, k: Multiple, rng: &mut impl Rng) -> Verdict {
         let verdict = match self.judge(now, k, &mut Draw::new(rng)) {
             Some(sent) => Verdict::Send(sent),
@@ -84,33 +88,34 @@ impl History {
         verdict
     }
 
-    /// Whether the next request would be sent; counts nothing.
+    /// Decides on the next request without counting it.
     pub(super) fn judge(&mut self, now: Timestamp, k: Multiple, draw: &mut Draw<impl Rng>) -> Option<Sent> {
         self.slide(now);
         let probability = self.probability(k);
         (probability == 0.0 || draw.unit() >= probability).then_some(Sent::Ordinary)
     }
 
-    /// Counts the request that was judged last.
+    /// Counts the request of the last decision.
     pub(super) fn asked(&mut self) {
         self.count(|counts| counts.requests = counts.requests.saturating_add(1));
     }
 
-    /// What became of one that was sent.
+    /// Counts the outcome of a sent request.
     pub fn on_outcome(&mut self, now: Timestamp, outcome: Outcome) {
         match outcome {
             Outcome::Accepted => {
                 self.slide(now);
                 self.count(|counts| counts.accepts = counts.accepts.saturating_add(1));
             }
-            // It was counted when it asked.
+            // It was counted when it was sent.
             Outcome::Rejected => {}
-            // Nobody was asked in the end. The step in which that was may be another one by now, whose count is as good.
+            // No backend was asked in the end. The request may belong to an older step, but its
+            // count is the same.
             Outcome::Unknown => self.take_back(),
         }
     }
 
-    /// The share that is held back now.
+    /// The share of requests that is throttled now.
     #[must_use]
     pub fn held(&self, now: Timestamp, k: Multiple) -> Ratio {
         let mut then = *self;
@@ -129,7 +134,7 @@ impl History {
 
     fn take_back(&mut self) {
         let current = (self.at % STEPS as u64) as usize;
-        // Backwards from the latest, so that what was just counted is found first.
+        // Backwards from the latest step, to find the latest request first.
         let found = (0..STEPS).map(|back| (current + STEPS - back) % STEPS).find(|i| self.steps[*i].requests > 0);
         if let Some(i) = found {
             self.steps[i].requests -= 1;
@@ -137,7 +142,7 @@ impl History {
         }
     }
 
-    /// Forgets what is older than the window.
+    /// Forgets the steps older than the window.
     fn slide(&mut self, now: Timestamp) {
         if now < self.until {
             return;
@@ -181,7 +186,8 @@ mod tests {
 
     #[test]
     fn what_is_sent_tends_to_k_times_what_is_accepted() {
-        // A backend that accepts 100 a second of 1,000: what goes through is 1000 · (1 − p), and of that 100 are accepted.
+        // The backend accepts 100 of 1,000 requests a second. The client sends 1000 · (1 − p) of
+        // them.
         let sent = 1000.0 * (1.0 - rejection_probability(120_000.0, 12_000.0, 2.0));
         assert!((sent - 200.0).abs() < 0.01, "{sent}");
     }
@@ -236,7 +242,7 @@ mod tests {
         assert_eq!(history.sum, Counts { requests: 3, accepts: 3 });
     }
 
-    /// A window of a minute, so a step is a second; steps 65 and 5 have one place in it.
+    /// A window of a minute, so a step is a second. Steps 65 and 5 share a slot.
     #[test]
     fn taken_back_request_is_the_latest_and_no_other_is_forgotten_for_it() {
         let (mut history, mut rng) = (History::new(secs(0.0), Duration::from_secs(60)), Pcg64Mcg::seed_from_u64(5));

@@ -1,11 +1,12 @@
-//! One random number for all histories that judge a request.
+//! One random number per request, shared by all histories that decide on it.
 
 use rand_core::Rng;
 
 use crate::rng;
 
-/// A number in [0, 1) that is drawn when it is first needed, and is the same from then on. With one number for all histories a
-/// request passes with the smallest of their shares, and not with the product.
+/// A number in [0, 1), drawn at its first use and fixed from then on. With one number for all
+/// histories, a request passes with the smallest of their shares. With one number each, it would
+/// pass with the product.
 pub(super) struct Draw<'a, R> {
     rng: &'a mut R,
     drawn: Option<f64>,

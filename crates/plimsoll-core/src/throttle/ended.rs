@@ -1,74 +1,80 @@
-//! What a throttle, or the credit of batch work, makes of how an attempt ended: [`Outcome`], decided here for all who send.
+//! Maps the end of an attempt to an [`Outcome`] for throttles and for the credit of batch work. One
+//! table serves all senders.
 //!
-//! | the attempt | outcome |
+//! | end of the attempt | outcome |
 //! |---|---|
-//! | was answered, with 500 too: no throttle mends that | accepted |
-//! | was turned away: "overloaded" in any of its forms, or by a lame duck | rejected |
-//! | was held back by the backend from one behind it: the backend has room | accepted |
-//! | found no connection, or one that broke, in a long silence | rejected |
-//! | the same, while others were answered: that says nothing of the cluster | unknown |
-//! | found nobody listening: a restart is no overload, and after one nothing is to be held back | unknown |
-//! | was not waited for any longer, and the wait was long | rejected |
-//! | the same, and it was not: that says nothing | unknown |
-//! | was taken back for a reason of this side, or its caller did not send the rest of it in time | unknown |
+//! | answered, with 500 too: throttling does not help against that | accepted |
+//! | overloaded in any of its forms, or answered by a lame duck | rejected |
+//! | throttled by the backend toward its own backend: it has headroom itself | accepted |
+//! | no connection or a broken one, in a long silence | rejected |
+//! | the same while others were answered: no evidence about the cluster | unknown |
+//! | connection refused: a restart is no overload, and needs no throttling after it | unknown |
+//! | abandoned after a long wait | rejected |
+//! | abandoned after a shorter wait: no evidence | unknown |
+//! | taken back by this side, or not sent completely by the caller in time | unknown |
 //!
-//! # A loss
+//! # Losses
 //!
-//! A crashed process and a broken network leave broken connections behind. So do a firewall that
-//! dislikes a request, and a handler that panics. Those break every request for one URL, at any
-//! load, and others are answered meanwhile. So a loss counts in *silence* only: when no request was
-//! answered since the first of several losses began, for
+//! A crashed process and a broken network break connections. So do a firewall that dislikes a
+//! request and a handler that panics. Those two break every request for one URL, at any load, while
+//! others are answered. So a loss counts only in *silence*: no request was answered since the first
+//! of several losses began, for
 //!
 //! ```text
 //! silence  ≥  max(500 ms, 3 · usual)
 //! ```
 //!
-//! An outage is found out half a second later for it. One backend of several that breaks all of its connections is for outlier
-//! ejection to find, which looks at each by itself.
+//! It delays the detection of an outage by half a second. One backend of several that breaks all of
+//! its connections is a case for outlier ejection, which judges each backend by itself.
 //!
-//! # A long wait
+//! # Long waits
 //!
-//! A backend that accepts connections and never answers turns nobody away. All that is seen of it is that this side stopped waiting: the
-//! time was up, or whoever had asked went away. Either happens at healthy backends too, to a request of which only a
-//! millisecond was left, or whose user clicked again. So it counts by how long was waited:
+//! A backend that accepts connections and never answers rejects nothing. The only evidence is an
+//! abandoned wait: the time was up, or the caller left. Both happen at healthy backends too: a
+//! request had only a millisecond left, or a user clicked again. So the length of the wait decides:
 //!
 //! ```text
-//! long  ⇔  waited ≥ limit ÷ 2,  or  waited ≥ max(50 ms, 3 · usual) in a silence of max(500 ms, 3 · usual)
+//! long  ⇔  waited ≥ limit ÷ 2,  or
+//!          waited ≥ max(50 ms, 3 · usual) in a silence of max(500 ms, 3 · usual)
 //! ```
 //!
-//! with the latency that is usual at the cluster, and the limit that is set for its requests. Half of what is set is long in any case: else
-//! nothing that runs into a short limit, some of which went by in a queue, would ever count. What is shorter is the choice of whoever
-//! asked, and must not be able to hold others back: a user who leaves a slow page, or who sends half of a body and no more. So it counts
-//! in *silence* only, when all of the request was sent and nobody else has been answered since: that is what hanging looks like. What several
-//! waited before they left adds up, see [`Silence`](super::Silence). Three times what is usual keeps slow services apart from hanging
-//! ones; where it is not known yet, nothing but the limit is long.
+//! *Usual* is the usual latency of the cluster, and *limit* the time limit of its requests.
+//!
+//! - *Half of the limit* is long in any case. Else requests with a short limit would never count,
+//!   since a queue uses up part of it.
+//! - *A shorter wait* is the caller's choice, and must not throttle other callers: a user leaves a
+//!   slow page, or sends half of a body and no more. So it counts only in *silence*: the request
+//!   was sent completely, and no request was answered since. A hanging backend looks like that.
+//!   Waits of several callers add up, see [`Silence`](super::Silence).
+//! - *Three times the usual latency* tells a slow service from a hanging one. While it is unknown,
+//!   only the limit counts.
 
 use core::time::Duration;
 
 use super::Outcome;
 use super::silence::TIMES;
 
-/// A silence is not long before this time.
+/// Shortest silence that counts as long.
 const LEAST: Duration = Duration::from_millis(500);
-/// Above this part of the limit any wait is long.
+/// A wait of the limit divided by this is long.
 const OF_LIMIT: u32 = 2;
 
-/// How an attempt ended.
+/// End of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The backend took it on, whatever it made of it.
+    /// The backend accepted the request and answered it, with any status.
     Answered,
-    /// The backend has too much to do, or is going away.
+    /// The backend was overloaded or is a lame duck.
     TurnedAway,
-    /// The backend has room, and held the request back from one behind it that has not.
+    /// The backend has headroom, but throttled the request toward an overloaded backend of its own.
     HeldBack,
     /// No connection could be made, or it broke.
     Lost(Loss),
-    /// Nothing listens there.
+    /// Connection refused: nothing listens at the address.
     Refused,
-    /// There was no answer yet when this side stopped waiting: the time was up, or whoever had asked went away.
+    /// Abandoned before an answer: the time was up, or the caller left.
     Unanswered(Wait),
-    /// This side took it back, or could not send it, all of it or the rest.
+    /// This side took the request back, or could not send all of it.
     TakenBack,
 }
 
@@ -78,31 +84,32 @@ pub struct Loss {
     /// Age of the first request lost since the last answer, counted from its sending. `None` if any
     /// request was answered since this request was sent.
     pub silence: Option<Duration>,
-    /// Usual latency of the cluster; `None` if that is not known.
+    /// Usual latency of the cluster; `None` if unknown.
     pub usual: Option<Duration>,
 }
 
-/// For how long an answer was waited for.
+/// The circumstances of an abandoned wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// For so long.
+    /// Length of the wait.
     pub waited: Duration,
-    /// Answers of this cluster take about this long; `None` if that is not known.
+    /// Usual latency of the cluster; `None` if unknown.
     pub usual: Option<Duration>,
-    /// An answer is waited for no longer than this, if whoever asked has the time.
+    /// Time limit of the wait, for a caller without an earlier deadline.
     pub limit: Duration,
-    /// What was waited in vain since the last answer to anybody, this time included; `None` if somebody was answered since this request was
-    /// sent, or not all of it was, or it waited for too short a time to say anything.
+    /// Abandoned waits since the last answer to any request, added up with this one. `None` if any
+    /// request was answered since this request was sent, if it was not sent completely, or if the
+    /// wait was too short to count.
     pub silence: Option<Duration>,
 }
 
 impl Ended {
-    /// What [`Throttle::on_outcome`](super::Throttle::on_outcome) is told of it.
+    /// The outcome to report to [`Throttle::on_outcome`](super::Throttle::on_outcome).
     #[must_use]
     pub fn outcome(self) -> Outcome {
         match self {
-            // Were the second a rejection, each layer would hold back from the next, and after an overload a request would have to be a
-            // probe in all of them at once.
+            // If the second were a rejection, each layer would throttle toward the next. After an
+            // overload, a request would then have to be a probe in all layers at once.
             Self::Answered | Self::HeldBack => Outcome::Accepted,
             Self::TurnedAway => Outcome::Rejected,
             Self::Lost(loss) if loss.is_in_silence() => Outcome::Rejected,
@@ -126,7 +133,7 @@ fn is_long(silence: Duration, usual: Duration) -> bool {
 }
 
 impl Wait {
-    /// Whether this side waited for so long that it is the other's fault.
+    /// Whether the wait was long enough to blame the backend.
     #[must_use]
     pub fn is_long(&self) -> bool {
         let in_silence = |usual| self.silence.is_some_and(|silence| is_long(silence, usual));
@@ -167,15 +174,15 @@ mod tests {
             (0, None, MINUTE, Unknown),
             (499, Some(10), MINUTE, Unknown),
             (500, Some(10), MINUTE, Rejected),
-            // It may be one that is always slow.
+            // The request may always be slow.
             (29_999, None, MINUTE, Unknown),
             (30_000, None, MINUTE, Rejected),
-            // A user of a slow service who has had enough.
+            // A user of a slow service leaves.
             (2_000, Some(1_000), MINUTE, Unknown),
             (3_000, Some(1_000), MINUTE, Rejected),
             // A millisecond was left.
             (1, Some(1), MINUTE, Unknown),
-            // Half of the time that is set, however short, and however slow it usually is.
+            // Half of the limit, however short the limit and however slow the service.
             (99, Some(1), ms(200), Unknown),
             (100, Some(1), ms(200), Rejected),
             (30_000, Some(20_000), MINUTE, Rejected),
@@ -184,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Whoever asks for a slow page and leaves, as often as he likes, holds nobody back.
+    /// Callers that often leave a slow page cause no throttling.
     #[test]
     fn while_others_are_answered_only_the_limit_is_long() {
         let ended =
@@ -213,8 +220,8 @@ mod tests {
         }
     }
 
-    /// A hundred requests a second are each lost after a millisecond, while others are answered at
-    /// the given interval. Requests sent in each second.
+    /// Requests sent in each second. A hundred requests a second are each lost after a millisecond,
+    /// while others are answered at the given interval.
     fn sent_while_losing(answered_every_ms: Option<u64>) -> [u32; 10] {
         let mut rng = Pcg64Mcg::seed_from_u64(7);
         let at = |millis| Timestamp::from_origin(ms(millis));
@@ -243,7 +250,8 @@ mod tests {
         assert!(sent[3..].iter().all(|sent| *sent <= 3), "{sent:?}");
     }
 
-    /// Requests sent in each second to a backend that has never answered, a hundred of them asked for, by callers with this patience.
+    /// Requests sent in each second, of a hundred offered, to a backend that has never answered.
+    /// Callers leave after `patience`.
     fn sent_while_hanging(patience: Duration) -> [u32; 10] {
         let mut rng = Pcg64Mcg::seed_from_u64(7);
         let policy = ThrottlePolicy::Paced { k: Multiple::DEFAULT };
@@ -265,7 +273,8 @@ mod tests {
         sent
     }
 
-    /// Seed 7; fewer than two a second are sent five seconds after it has begun to hang. Callers who leave at once say nothing.
+    /// Seed 7. Five seconds after the backend begins to hang, the client sends fewer than two
+    /// requests a second. Callers that leave at once are no evidence.
     #[test]
     fn a_backend_that_hangs_is_found_out_though_its_callers_leave_first() {
         for patience in [1_000, 400, 50] {

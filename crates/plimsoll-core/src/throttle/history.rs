@@ -1,4 +1,4 @@
-//! The history of one criticality, or of one operation, under either policy.
+//! History of one criticality or one operation, under either policy.
 
 use alloc::boxed::Box;
 
@@ -11,13 +11,13 @@ use crate::{Ratio, Timestamp};
 /// The outcomes of requests so far, and the decision on the next one.
 #[derive(Clone, Debug)]
 pub(super) enum History {
-    /// Half a kilobyte, in a box so that the common one is small.
+    /// Half a kilobyte, boxed to keep the common variant small.
     Adaptive(Box<adaptive::History>, super::Multiple),
     Paced(paced::Pace, super::Multiple),
 }
 
 impl History {
-    /// A history without outcomes; `None` where throttling is off.
+    /// A history without outcomes; `None` if the policy is off.
     pub(super) fn new(now: Timestamp, policy: ThrottlePolicy) -> Option<Self> {
         match policy {
             ThrottlePolicy::Off => None,
@@ -28,8 +28,8 @@ impl History {
         }
     }
 
-    /// Whether the next request would be sent. If the decision stands, [`History::sent`] or
-    /// [`History::held_back`] follows.
+    /// Decides whether to send the next request. [`History::sent`] or [`History::held_back`] must
+    /// follow if the decision stands.
     pub(super) fn judge(&mut self, now: Timestamp, draw: &mut Draw<'_, impl Rng>) -> Option<Sent> {
         match self {
             Self::Adaptive(history, k) => history.judge(now, *k, draw),
@@ -65,10 +65,11 @@ impl History {
         }
     }
 
-    /// Whether a new history would decide alike.
+    /// Whether a new history would decide the same.
     pub(super) fn is_full(&self) -> bool {
         match self {
-            // Its window tells it apart from a new one; it is dropped when another needs its place.
+            // Its window differs from a new one's. It is dropped when another operation needs its
+            // slot.
             Self::Adaptive(..) => false,
             Self::Paced(pace, _) => pace.is_full(),
         }

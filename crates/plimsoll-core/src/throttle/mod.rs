@@ -1,16 +1,19 @@
-//! Throttling: whether a client sends a request at all (SRE ch. 21, "Client-Side Throttling").
+//! Client-side throttling: whether a client sends a request at all (SRE ch. 21, "Client-Side
+//! Throttling").
 //!
-//! A backend that has too much to do must spend something even on turning requests away, and at some multiple of its capacity that is
-//! all it does. A client that sees many of its requests turned away can spare it that, by failing some of them itself, before the
-//! network. The bound that both policies keep: a backend that accepts c requests a second is sent K · c, whatever is asked for. The
-//! share of those that it turns away is what the clients learn by, so K − 1 rejections for each accepted request is what that costs.
+//! An overloaded backend spends resources even on rejections, and at some multiple of its capacity
+//! it does nothing else. A client that sees many rejections can spare it that: it fails some of its
+//! requests itself, before the network. Both policies keep the same bound: a backend that accepts c
+//! requests a second is sent K · c, at any offered rate. Clients learn from the rejected ones among
+//! them, so the price is K − 1 rejections for each accepted request.
 //!
-//! - [`adaptive`] is the book's: a probability from what two minutes held.
-//! - [`paced`] goes by each outcome, so that an outage is met in seconds, and its end in seconds.
+//! - [`adaptive`] is the book's: a probability from the counts of two minutes.
+//! - [`paced`] follows each outcome, so it reacts to an outage within seconds, and to its end
+//!   within seconds.
 //!
 //! Each criticality has a history of its own: a busy backend sheds sheddable requests, and critical
 //! ones must not be throttled for it. Each rejected [operation](Operation) has a history too: a
-//! failing endpoint throttles itself and not the others (`operations.rs`). One [`Throttle`] is of
+//! failing endpoint throttles itself and not the others (`operations.rs`). One [`Throttle`] serves
 //! one client and one cluster.
 //!
 //! [`Ended`] defines the accepted outcomes, in one table for all senders.
@@ -35,15 +38,16 @@ use self::operations::{Heard, Operations};
 pub use self::silence::Silence;
 use crate::{Criticality, Operation, Ratio, Timestamp};
 
-/// K: how many times what is accepted a client sends, when it cannot send everything.
+/// K: the multiple of accepted requests that a client sends when it cannot send all.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Multiple(f64);
 
 impl Multiple {
-    /// The K of SRE ch. 21: of two requests sent one is accepted, so what a client knows of the backend is never old. Lower for
-    /// backends to which turning away costs nearly as much as serving, at the price of learning later that there is room.
+    /// The K of SRE ch. 21: one of two sent requests is accepted, so the client's knowledge of the
+    /// backend is always fresh. A lower K suits backends for which a rejection costs nearly as much
+    /// as an answer. Its price is that the client learns of headroom later.
     pub const DEFAULT: Self = Self(2.0);
-    /// At 1 no client could ever learn that more would be accepted; above 10 hardly anything is ever held back.
+    /// At 1 a client could never learn of more capacity; above 10 it throttles hardly anything.
     pub const RANGE: core::ops::RangeInclusive<f64> = 1.01..=10.0;
 
     /// `value` as a multiple, or `None` outside [`Multiple::RANGE`].
@@ -71,16 +75,16 @@ impl fmt::Display for Multiple {
     }
 }
 
-/// How a client holds back.
+/// Rule by which a client throttles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThrottlePolicy {
-    /// It does not.
+    /// No throttling.
     Off,
     /// By equation 21-1: [`adaptive`].
     Adaptive {
         /// K.
         k: Multiple,
-        /// How long a request counts; [`adaptive::DEFAULT_WINDOW`].
+        /// Length of the window in which a request counts; [`adaptive::DEFAULT_WINDOW`].
         window: Duration,
     },
     /// By each outcome: [`paced`].
@@ -91,7 +95,7 @@ pub enum ThrottlePolicy {
 }
 
 impl ThrottlePolicy {
-    /// Its name in configs and metrics.
+    /// The policy's name in configs and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -103,54 +107,54 @@ impl ThrottlePolicy {
 }
 
 impl Default for ThrottlePolicy {
-    /// `paced`: it is what the table in `docs/retries.md` favours.
+    /// `paced`, which the table in `docs/retries.md` favours.
     fn default() -> Self {
         Self::Paced { k: Multiple::DEFAULT }
     }
 }
 
-/// What became of a request that was sent.
+/// Outcome of a sent request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The backend took it on, whatever it made of it.
+    /// The backend accepted the request, with any answer.
     Accepted,
-    /// The backend was overloaded, or nobody was answered for long.
+    /// The backend was overloaded, or long silent toward all callers.
     Rejected,
-    /// Nothing is known of it: it was taken back before anything could be, or the backend was just not there.
+    /// No evidence: the request was taken back before any, or the backend was unreachable.
     Unknown,
 }
 
-/// Whether a request is sent.
+/// Decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub enum Verdict {
-    /// It is. [`Throttle::on_outcome`] is to be told what became of it, once.
+    /// Send it, and report its outcome to [`Throttle::on_outcome`] once.
     Send(Sent),
-    /// It fails here: `throttled`. Nobody is told of it again.
+    /// Throttle it: it fails here, and has no outcome to report.
     Hold(Hold),
 }
 
-/// Why a request is sent.
+/// Reason for sending a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sent {
-    /// Nothing is held back now, or this one was drawn to be sent.
+    /// Nothing is throttled now, or the random draw let this one through.
     Ordinary,
-    /// Nothing had been sent for so long that nobody would notice if the backend were well again.
+    /// Nothing was sent for long, so this request tests whether the backend has recovered.
     Probe,
 }
 
-/// Why a request is held back.
+/// A throttled request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hold {
-    /// The share of such requests that is held back now.
+    /// The share of such requests that is throttled now.
     pub share: Ratio,
 }
 
-/// Holds requests back: of one client, to one cluster.
+/// The throttle of one client toward one cluster.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     policy: ThrottlePolicy,
-    /// Of the cluster, by [`Criticality::rank`]; `None` where throttling is off.
+    /// The cluster's histories, by [`Criticality::rank`]; `None` if throttling is off.
     cluster: Option<[Cluster; Criticality::ALL.len()]>,
     operations: Operations,
 }
@@ -160,7 +164,7 @@ pub struct Throttle {
 struct Cluster {
     history: History,
     heard: Heard,
-    /// Requests, and the throttled ones among them; counted while operations are in trouble, and
+    /// Requests, and the throttled ones among them. Counted while operations are in trouble and
     /// just after.
     asked: Heard,
     held: Heard,
@@ -181,7 +185,7 @@ impl Cluster {
 }
 
 impl Throttle {
-    /// One that has seen nothing yet, and holds nothing back.
+    /// A throttle without history, which sends everything.
     #[must_use]
     pub fn new(now: Timestamp, policy: ThrottlePolicy) -> Self {
         let cluster = History::new(now, policy).map(|history| Cluster::new(now, history));
@@ -189,14 +193,14 @@ impl Throttle {
         Self { policy, cluster, operations: Operations::default() }
     }
 
-    /// Whether a request of this criticality is sent. Ask once for each attempt that is about to be sent, retries and hedges among
-    /// them: they are load like any other.
+    /// Decides on a request of this criticality. Ask once for each attempt before sending it,
+    /// retries and hedges included: they are load like any other.
     pub fn ask(&mut self, now: Timestamp, criticality: Criticality, rng: &mut impl Rng) -> Verdict {
         self.ask_for(now, criticality, Operation::UNKNOWN, rng)
     }
 
-    /// The same for a request for this operation: it is sent if neither the operation nor the
-    /// cluster throttles it.
+    /// As [`ask`](Self::ask), for a request of this operation. It is sent if neither the operation
+    /// nor the cluster throttles it.
     pub fn ask_for(
         &mut self,
         now: Timestamp,
@@ -210,7 +214,8 @@ impl Throttle {
         if is_trouble {
             asked.add(now);
         }
-        // The ratio of `adaptive` has no headroom: after four rejections and no accept it would hold back four of five.
+        // The ratio of `adaptive` has no headroom: after four rejections and no accept it would
+        // throttle four of five.
         let is_enough = !operation.is_known()
             || matches!(self.policy, ThrottlePolicy::Paced { .. })
             || heard.count(now) >= operations::ENOUGH;
@@ -234,12 +239,13 @@ impl Throttle {
         Verdict::Send(self.operations.send(now, operation, draw).map_or(sent, |other| sent.max(other)))
     }
 
-    /// What became of a request that was sent; once for each.
+    /// Reports the outcome of a sent request; once for each.
     pub fn on_outcome(&mut self, now: Timestamp, criticality: Criticality, outcome: Outcome) {
         self.on_outcome_of(now, criticality, Operation::UNKNOWN, outcome);
     }
 
-    /// The same of a request for this operation. The cluster is told as far as the operation is not alone with it.
+    /// As [`on_outcome`](Self::on_outcome), for a request of this operation. The cluster hears of
+    /// it unless the operation fails alone.
     pub fn on_outcome_of(&mut self, now: Timestamp, criticality: Criticality, operation: Operation, outcome: Outcome) {
         let Some(cluster) = &mut self.cluster else { return };
         let Cluster { history, heard, .. } = &mut cluster[criticality.rank()];
@@ -251,9 +257,8 @@ impl Throttle {
         history.on_outcome(now, told);
     }
 
-    /// The throttled share of requests of this criticality. It is the cluster's share now or the
-    /// operations' share in the last seconds, whichever is more. For display; [`Throttle::ask`]
-    /// decides.
+    /// The throttled share of requests of this criticality: the larger of the cluster's share now
+    /// and the operations' share in the last seconds. For display; [`Throttle::ask`] decides.
     #[must_use]
     pub fn held(&self, now: Timestamp, criticality: Criticality) -> Ratio {
         let Some(cluster) = &self.cluster else { return Ratio::ZERO };
@@ -262,14 +267,14 @@ impl Throttle {
         if of_all > lately { of_all } else { lately }
     }
 
-    /// What it goes by.
+    /// The policy in use.
     #[must_use]
     pub const fn policy(&self) -> ThrottlePolicy {
         self.policy
     }
 }
 
-/// A probability that rounding may have moved beyond its ends.
+/// A probability, clamped after rounding.
 fn ratio(share: f64) -> Ratio {
     Ratio::new(share.clamp(0.0, 1.0)).unwrap_or(Ratio::ZERO)
 }

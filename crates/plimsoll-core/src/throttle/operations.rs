@@ -1,13 +1,14 @@
-//! Evidence by operation: a failing endpoint throttles its own requests, and not those for others.
+//! Throttling by operation: a failing endpoint throttles its own requests, and not those of others.
 //!
-//! Each operation that was rejected lately has a history of its own, under the same policy as the cluster's. A request is sent if the
-//! histories of its endpoint, of its group and of the cluster would all send it. The requests sent
-//! for one operation are thus at most K times its accepted ones, and so is the sum.
+//! Each operation that was rejected lately has a history of its own, under the cluster's policy. A
+//! request is sent if the histories of its endpoint, of its group and of the cluster would all send
+//! it. The requests sent for one operation are thus at most K times its accepted ones, and so is
+//! the sum.
 //!
 //! # Evidence of the cluster
 //!
-//! The cluster's history is for the case that no operation can see by itself: many endpoints of few
-//! requests each are rejected. So it hears of outcomes, but of none from one operation alone. An
+//! The cluster's history covers the case that no operation sees by itself: many endpoints of few
+//! requests each are rejected. So it hears of outcomes, but not of all from one operation alone. An
 //! outcome is passed on to the level above while
 //!
 //! ```text
@@ -16,29 +17,30 @@
 //!
 //! *passed on* by this operation, and *heard* by the level above from all of its operations. One
 //! endpoint is at most an eighth of the cluster's evidence, and three of them are less than the
-//! half that K = 2 needs. Where the whole cluster is overloaded, either many endpoints are, and
-//! each is within its eighth; or a few are, and each learns by itself as quickly as the cluster
-//! would. Accepts are passed on beyond that while the level above is in an outage: its end is news.
+//! half that K = 2 needs. If the whole cluster is overloaded, there are two cases. Many endpoints
+//! are rejected, and each is within its eighth. Or a few are, and each learns by itself as quickly
+//! as the cluster would. Accepts are passed on beyond that while the level above is in an outage:
+//! its end is news.
 //!
-//! Operations that were not rejected have no entry, and pass on everything. So one honest endpoint is enough to outweigh a
-//! failing one.
+//! Operations that were not rejected have no entry, and pass on everything. So one healthy endpoint
+//! outweighs a failing one.
 //!
 //! # Alternatives
 //!
-//! - *By route.* The configuration that a proxy has without a file is one route.
+//! - *By route.* The configuration of a proxy without a file is one route.
 //! - *By backend.* An endpoint that fails does so at all of them.
-//! - *Histories for all operations and none for the cluster.* A thousand endpoints of a request a minute would never learn, nor would
-//!   those beyond the memory.
+//! - *Histories for all operations and none for the cluster.* A thousand endpoints with a request a
+//!   minute each would never learn. Nor would operations without an entry in the bounded table.
 //! - *The median of the operations.* It needs all of them, and two endpoints have none.
 //!
 //! # Where it is weak
 //!
-//! Four operations may begin to fail in one instant, before any other is accepted. They are heard
-//! as an outage of the cluster (14 rejections in a row); it ends with the first accepts. A caller
-//! that can provoke rejections under ever new first segments is heard as many operations: each is
-//! new, and passes on its first outcomes. In the same way requests that share an operation are not
-//! told apart. If one URL is rejected for its query or its body alone, all its requests are
-//! throttled.
+//! - Four operations may begin to fail in one instant, before any other is accepted. They count as
+//!   an outage of the cluster (14 rejections in a row), which ends with the first accepts.
+//! - A caller that can provoke rejections under ever new first segments counts as many operations.
+//!   Each is new, and passes on its first outcomes.
+//! - Requests that share an operation are not told apart. If one URL is rejected for its query or
+//!   its body alone, all requests of its operation are throttled.
 
 use core::time::Duration;
 
@@ -55,15 +57,15 @@ use crate::{Operation, Ratio, Timestamp, decay};
 const HALF_LIFE: Duration = Duration::from_secs(5);
 /// Twelve half-lives: of a thousand outcomes less than one is left.
 const RECENT: Duration = Duration::from_secs(60);
-/// Outcomes that any operation may pass on. Three operations that fail together are below the 14 rejections in a row that make
-/// an outage.
+/// Outcomes that any operation may pass on. Three operations that fail together stay below the 14
+/// rejections in a row that make an outage.
 const FREE: f64 = 4.0;
-/// The part of a level's evidence that may come from one operation.
+/// Largest share of a level's evidence from one operation.
 const SHARE: f64 = 1.0 / 8.0;
-/// From this number of outcomes on, no operation of a level is above its share.
+/// From this number of outcomes on, no operation exceeds its share of a level.
 pub(super) const ENOUGH: f64 = FREE / SHARE;
 
-/// A number of outcomes, decaying.
+/// A decaying count of outcomes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
     sum: f64,
@@ -79,7 +81,7 @@ impl Heard {
         self.sum * decay::remaining(now, self.at, HALF_LIFE)
     }
 
-    /// Whether anything of it is left to see.
+    /// Whether the count is above zero and less than a minute old.
     pub(super) fn is_recent(&self, now: Timestamp) -> bool {
         self.sum > 0.0 && now.nanos_since(self.at) < RECENT.as_nanos() as u64
     }
@@ -93,13 +95,13 @@ impl Heard {
 #[derive(Clone, Debug)]
 struct Entry {
     history: History,
-    /// The outcomes that this level heard from the one below, and the ones it passed on.
+    /// Outcomes heard from the level below, and those passed on to the level above.
     heard: Heard,
     passed_on: Heard,
 }
 
 impl Entry {
-    /// Whether an outcome is passed on to a level that has heard `heard` outcomes.
+    /// Whether to pass an outcome on to a level with `heard` outcomes.
     fn passes_on(&self, now: Timestamp, outcome: Outcome, (heard, is_in_outage): (f64, bool)) -> bool {
         let most = FREE.max((heard + 1.0) * SHARE);
         self.passed_on.count(now) + 1.0 <= most || is_in_outage && outcome == Outcome::Accepted
@@ -122,7 +124,8 @@ impl Operations {
         self.0.is_empty()
     }
 
-    /// Holds a request back if one of its operation's levels would: the share that is.
+    /// Throttles a request if one of its operation's levels would. Returns that level's throttled
+    /// share.
     pub(super) fn hold_back(
         &mut self,
         now: Timestamp,
@@ -142,7 +145,7 @@ impl Operations {
         })
     }
 
-    /// Notes that an unthrottled request is sent. Returns its kind, if an operation decided that.
+    /// Notes that a request is sent. Returns its kind, if an operation decided that.
     pub(super) fn send(&mut self, now: Timestamp, operation: Operation, draw: &mut Draw<'_, impl Rng>) -> Option<Sent> {
         if self.0.is_empty() {
             return None;
@@ -157,8 +160,8 @@ impl Operations {
         sent_as
     }
 
-    /// Takes in an outcome, and returns the outcome to report to the cluster. `cluster` is its
-    /// number of outcomes heard, and whether it may be in an outage.
+    /// Counts an outcome, and returns the outcome to report to the cluster. `cluster` is its number
+    /// of outcomes heard, and whether it may be in an outage.
     pub(super) fn on_outcome(
         &mut self,
         now: Timestamp,
@@ -176,7 +179,7 @@ impl Operations {
             let above = levels.peek().and_then(|key| self.0.get_mut(*key));
             let above = match (above, levels.peek()) {
                 (Some(entry), _) => (entry.heard.count(now), entry.history.is_in_outage(now)),
-                // The group has not been rejected lately.
+                // The group was not rejected lately.
                 (None, Some(_)) => (0.0, false),
                 (None, None) => cluster,
             };

@@ -1,46 +1,57 @@
-//! A throttle that goes by each outcome: the same bound as [`adaptive`](super::adaptive), known in seconds.
+//! A throttle that follows each outcome: the bound of [`adaptive`](super::adaptive), within
+//! seconds.
 //!
-//! A client keeps one number, the *share* of its requests that it sends, and moves it a little with each outcome:
+//! A client keeps one number, the *share* of its requests that it sends. Each outcome moves it a
+//! little:
 //!
 //! ```text
 //! accepted:  share ← share · (1 + g)^(K − 1)
-//! rejected:  share ← share ÷ (1 + g)              g = 1 ÷ max(24, outcomes of the last half second)
+//! rejected:  share ← share ÷ (1 + g)              g = 1 ÷ max(24, outcomes of the last ½ s)
 //! ```
 //!
-//! The two balance when of K requests sent one is accepted, and only then: so what is sent settles at K times what the backend accepts,
-//! as with equation 21-1, but nothing has to be remembered for two minutes. A gain g of one over what half a second brings moves
-//! the share e-fold in half a second, whatever the rate; that is slow beside round trips, so it does not swing.
+//! The two balance only if one of K sent requests is accepted. So the sent requests settle at K
+//! times the accepted ones, as with equation 21-1, but without a memory of two minutes. A gain g of
+//! one over the outcomes of half a second moves the share e-fold in half a second, at any rate.
+//! That is slow beside round trips, so the share does not swing.
 //!
-//! Why not two sums that decay, of requests and of accepts, with a shorter window? At a low rate of accepts such a sum is 0 most of the
-//! time and a few at others: a client to which 0.2 a second are accepted would forget each before the next. A number that moves with
-//! outcomes only stays where it is while there are none.
+//! The alternative is two decaying sums, of requests and of accepts, with a shorter window. At a
+//! low rate of accepts, such a sum is 0 most of the time and a few at others. A client with 0.2
+//! accepts a second would forget each before the next. A number that moves only with outcomes stays
+//! while there are none.
 //!
 //! # Certain evidence
 //!
-//! With 24 a share is the mean of some thirty outcomes. But when so many outcomes are alike, one after another, that in balance it
-//! would happen once in ten thousand times (14 at K = 2), the share is wrong for certain, and as long as that goes on g = 1 ÷ max(1, outcomes of the
-//! last quarter of a second): a client of 10 requests a second is quiet two seconds after everything has failed. Such a run of rejections is an
-//! *outage*, until two requests are accepted with less than half as many rejections between them. From the first of them on the share
-//! doubles with each accept, or grows e-fold in a quarter of a second, until one is rejected.
+//! With 24, a share is the mean of some thirty outcomes. But a run of equal outcomes may be so long
+//! that it has a probability of 10⁻⁴ in balance (14 at K = 2). Then the share is certainly wrong.
+//! While the run goes on, g = 1 ÷ max(1, outcomes of the last quarter of a second): a client of 10
+//! requests a second is quiet two seconds after everything begins to fail. Such a run of rejections
+//! is an *outage*. It lasts until two requests are accepted with less than half as many rejections
+//! between them. From the first of these accepts on, the share doubles with each accept, or grows
+//! e-fold in a quarter of a second, until a rejection.
 //!
 //! # Probes
 //!
-//! A share alone would reach nothing, and stay. So when nothing was sent for a while the next request is, as a probe: after a second of an
-//! outage (0.5 to 1.5, at random, so that clients do not probe in step), after thirty when there is no certainty; and since one of n requests
-//! was sent then, the share is at least 1/n. The outcomes of probes count as any others, so they do not add to the bound: the share
-//! makes room for them, as long as K times what is accepted is more than the probes alone.
+//! A share alone would fall towards nothing and stay there. So after a time without a sent request
+//! the next one is sent as a probe. That time is a second in an outage (0.5 to 1.5, at random, so
+//! that clients do not probe in step), and thirty without certainty. As one of n requests was sent
+//! then, the share is at least 1/n. Outcomes of probes count like others, so probes do not add to
+//! the bound: the share makes up for them, as long as K times the accepted requests exceed the
+//! probes.
 //!
 //! # Headroom
 //!
-//! The share may be above 1, up to [`HEADROOM`], by which it falls before anything is held back: 30% of random failures, which K = 2 allows,
-//! are never that many at a time.
+//! The share may exceed 1, up to [`HEADROOM`], and throttling begins only below 1. So 30% of random
+//! failures, which K = 2 allows, never come in a run long enough to throttle.
 //!
 //! # Where it is weak
 //!
-//! Outcomes that come late: above three quarters of a second from request to rejection (time-outs) the share swings about its balance. Among
-//! many clients of one backend shares drift apart, since the balance is that of all together: over a minute, one may send
-//! several times what another does. Both are so with equation 21-1, whose window makes it slower. And a share is of what is asked for:
-//! when that falls to a tenth while there is no outage, so does what is sent, and with it how fast the share learns.
+//! - *Late outcomes.* Above three quarters of a second from request to rejection (timeouts) the
+//!   share swings about its balance.
+//! - *Many clients of one backend.* Their shares drift apart, since the balance is that of all
+//!   together: over a minute, one may send several times as much as another. With equation 21-1
+//!   they do too, only slower by its window.
+//! - *Falling load.* The share is relative to the offered load. If that falls to a tenth without an
+//!   outage, so do the sent requests, and the share learns more slowly.
 
 use core::time::Duration;
 
@@ -50,61 +61,68 @@ use super::draw::Draw;
 use super::{Hold, Multiple, Outcome, Sent, Verdict, ratio};
 use crate::{Ratio, Timestamp, decay};
 
-/// Half a second as a time constant: 0.5 s · ln 2. Short beside the seconds in which a recovery should be over, long beside round trips.
+/// A time constant of half a second: 0.5 s · ln 2. It is short beside the seconds of a recovery,
+/// and long beside round trips.
 const HALF_LIFE: Duration = Duration::from_millis(347);
-/// What is counted decays by so much time at once: a twentieth of the half-life is 3%, and a request costs 15 ns less than with each.
+/// Interval between two decays of the count. A twentieth of the half-life is an error of 3%, and
+/// saves 15 ns a request.
 const TICK: Duration = Duration::from_millis(16);
-/// Outcomes over which the share is a mean, at least. Fewer would not tell a half from a quarter; and where half a second brings about as many,
-/// gains rise and fall with chance, and with 16 it shows: 2.08 times what is accepted and not 2.01, at 40 sent a second.
+/// Smallest number of outcomes that the share averages. Fewer would not tell a half from a quarter.
+/// If half a second brings about as many, gains vary at random. With 16 it shows: 2.08 times the
+/// accepted requests in place of 2.01, at 40 sent a second.
 const STEADY: f64 = 24.0;
-/// What is so unlikely in balance is not in balance. At 10⁻³ chance does it often enough, with many clients of small rates, for what is
-/// sent at fifty times the capacity to be 2.13 times that, and not 2.02.
+/// A run of this probability in balance proves that there is no balance. With 10⁻³, chance produces
+/// such runs often enough among many clients of small rates: at fifty times the capacity they send
+/// 2.13 times the capacity in place of 2.02.
 const UNLIKELY: f64 = 1e-4;
-/// An accept after less than this part of the rejections that make an outage ends it. Any accept would be too early: a backend in a flood takes
-/// on one in a hundred of what is sheddable, and a client that took that for the end would probe every half minute only, with a share for
-/// what was asked in the flood. Only two at once would be too late: where one in five is accepted, clients that all probe each second keep each
-/// other there.
+/// An accept ends an outage after less than this part of the rejections that make one. Any accept
+/// would be too early: a backend in a flood accepts one in a hundred sheddable requests. A client
+/// that took that for the end would probe every half minute only, with a share relative to the
+/// flood. Only two accepts in a row would be too late: if one in five is accepted, clients that all
+/// probe each second keep each other in the outage.
 const BACK: u32 = 2;
-/// The most that the share can be: 27 steps above 1. With K = 2 and 30% of random failures it is below 1 with a probability of (3/7)^27, 10⁻¹⁰;
-/// and an outage is answered half a second later for it, at most.
+/// Largest share: 27 steps above 1. With K = 2 and 30% of random failures it is below 1 with a
+/// probability of (3/7)^27, 10⁻¹⁰. It delays the reaction to an outage by half a second at most.
 pub const HEADROOM: f64 = 3.0;
-/// The least: what is below it makes no difference, as there are probes.
+/// Smallest share. A smaller one makes no difference, thanks to probes.
 const LEAST: f64 = 1e-9;
-/// From the last request to a probe, in an outage and just after it: seldom enough to be no load, often enough to see its end within seconds.
+/// Time from the last request to a probe, in an outage and just after it. It is long enough to be
+/// no load, and short enough to see the end within seconds.
 const PROBE_OUTAGE: Duration = Duration::from_secs(1);
-/// The same when some are accepted. What is sent by itself tells enough then, and a share that is small for good reason must not be
-/// raised: of 0.4 a second that K = 2 allows, a probe every ten would be a quarter.
+/// The same while some requests are accepted. Ordinary requests bring evidence enough then, and
+/// probes must not raise a share that is small for good reason: of the 0.4 requests a second that K
+/// = 2 may allow, one probe every ten seconds would be a quarter.
 const PROBE: Duration = Duration::from_secs(30);
 
-/// Outcomes that were alike, one after another.
+/// A run of equal outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
     Accepted(u32),
     Rejected(u32),
 }
 
-/// How much of what one criticality asks for is sent.
+/// Share of the requests of one criticality that is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     share: f64,
-    /// Outcomes of late, decaying.
+    /// Recent outcomes, decaying.
     outcomes: f64,
     outcomes_at: Timestamp,
     run: Run,
-    /// For certain, nearly nothing is accepted.
+    /// Whether nearly nothing is accepted, for certain.
     outage: bool,
-    /// The outage is over, and nothing was rejected since.
+    /// Whether an outage has ended without a rejection since.
     recovering: bool,
-    /// Alike, so many outcomes are certain evidence.
+    /// Lengths of runs that are certain evidence.
     certain: Certain,
     sent_at: Timestamp,
     /// Requests since then.
     asked: u32,
-    /// By how much the time to the next probe is longer or shorter, in [0.5, 1.5).
+    /// Factor on the time to the next probe, in [0.5, 1.5).
     jitter: f64,
 }
 
-/// How many outcomes alike are certain evidence.
+/// Lengths of runs that are certain evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Certain {
     accepted: u32,
@@ -119,7 +137,7 @@ impl Certain {
     }
 }
 
-/// The least n with `probability`^n ≤ [`UNLIKELY`].
+/// The smallest n with `probability`^n ≤ [`UNLIKELY`].
 fn unlikely(probability: f64) -> u32 {
     let (mut n, mut left) = (0, 1.0);
     while left > UNLIKELY {
@@ -130,7 +148,7 @@ fn unlikely(probability: f64) -> u32 {
 }
 
 impl Pace {
-    /// One that sends everything.
+    /// A throttle that sends everything.
     #[must_use]
     pub fn new(now: Timestamp, k: Multiple) -> Self {
         Self {
@@ -147,7 +165,7 @@ impl Pace {
         }
     }
 
-    /// Whether a request is sent.
+    /// Decides on a request and counts it.
     pub fn ask(&mut self, now: Timestamp, rng: &mut impl Rng) -> Verdict {
         let mut draw = Draw::new(rng);
         match self.judge(now, &mut draw) {
@@ -173,7 +191,7 @@ impl Pace {
         is_due.then_some(Sent::Probe)
     }
 
-    /// The request is sent, as [`judge`](Self::judge) said.
+    /// Notes that the request is sent, as [`judge`](Self::judge) decided.
     pub(super) fn sent(&mut self, now: Timestamp, sent: Sent, draw: &mut Draw<impl Rng>) {
         if self.share < 1.0 {
             let draw = draw.unit();
@@ -189,12 +207,12 @@ impl Pace {
         self.asked = 0;
     }
 
-    /// The request is not sent.
+    /// Notes that the request is throttled.
     pub(super) fn held_back(&mut self) {
         self.asked = self.asked.saturating_add(1);
     }
 
-    /// Whether nothing but a new history is left of it.
+    /// Whether a new history would decide the same.
     pub(super) fn is_full(&self) -> bool {
         self.share >= HEADROOM
     }
@@ -204,7 +222,7 @@ impl Pace {
         self.outage || self.recovering
     }
 
-    /// What became of one that was sent.
+    /// Moves the share by the outcome of a sent request.
     pub fn on_outcome(&mut self, now: Timestamp, k: Multiple, outcome: Outcome) {
         if outcome == Outcome::Unknown {
             return;
@@ -228,7 +246,8 @@ impl Pace {
             }
             let is_certain = self.outage || self.recovering || run >= self.certain.accepted;
             let gain = self.gain(is_certain);
-            // By one accept at least as much as by one rejection, once the evidence is certain: else a K near 1 would take minutes.
+            // With certain evidence, an accept raises the share at least as much as a rejection
+            // lowers it: else a K near 1 would take minutes.
             let exponent = if is_certain { (k.as_f64() - 1.0).max(1.0) } else { k.as_f64() - 1.0 };
             self.share *= power(gain, exponent);
             if self.share >= 1.0 {
@@ -244,7 +263,7 @@ impl Pace {
         }
     }
 
-    /// The share that is held back now.
+    /// The share of requests that is throttled now.
     #[must_use]
     pub fn held(&self) -> Ratio {
         ratio(1.0 - self.share)
@@ -255,7 +274,8 @@ impl Pace {
     }
 }
 
-/// (1 + `gain`)^`exponent`, to third order: exact for whole exponents up to 3, and near enough for the gains that there are.
+/// (1 + `gain`)^`exponent`, to third order: exact for whole exponents up to 3, and close enough for
+/// the gains in use.
 fn power(gain: f64, exponent: f64) -> f64 {
     let second = exponent * (exponent - 1.0) / 2.0;
     let third = second * (exponent - 2.0) / 3.0;
@@ -266,7 +286,7 @@ fn power(gain: f64, exponent: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// What is left of a new history after these outcomes, each a second after the one before.
+    /// The pace after these outcomes, one a second, and the time of the last.
     fn after(k: Multiple, outcomes: &[(Outcome, u64)]) -> (Pace, Timestamp) {
         let (mut pace, mut now) = (Pace::new(Timestamp::ZERO, k), Timestamp::ZERO);
         for (outcome, times) in outcomes {

@@ -1,37 +1,38 @@
-//! For how long somebody who was asked has answered nobody.
+//! Duration of a backend's or cluster's silence: the time without an answer to any request.
 //!
-//! One caller may be in a hurry, and wait less than it takes to tell hanging from slow. So what callers wait in vain adds up from the last
-//! answer on; times that overlap count once, and those in which nobody waits do not count. Short waits do not count either: were it a
-//! matter of number, whoever leaves a request a millisecond could pile up any time.
+//! One caller may be in a hurry, and wait too briefly to tell hanging from slow. So abandoned waits
+//! add up from the last answer on. Overlapping waits count once, and time without a wait does not
+//! count. Short waits do not count either: else a caller that leaves its requests after a
+//! millisecond could add up any time.
 
 use core::time::Duration;
 
 use crate::Timestamp;
 
-/// So many times what is usual tells something: few answers take longer, of somebody who is well.
+/// Multiple of the usual latency that is evidence: a healthy backend seldom takes longer.
 pub(super) const TIMES: u32 = 3;
-/// A wait tells nothing before this time.
+/// Shortest wait that is evidence.
 const LEAST: Duration = Duration::from_millis(50);
 
-/// What is known of somebody's silence.
+/// Abandoned waits and lost requests since the last answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silence {
     answered_at: Option<Timestamp>,
-    /// What was waited in vain since, and until when.
+    /// Sum of abandoned waits since the last answer, and the end of the latest.
     in_vain: Duration,
     until: Option<Timestamp>,
-    /// When the first request was sent of those that were lost since.
+    /// Sending time of the first request lost since the last answer.
     lost_since: Option<Timestamp>,
 }
 
 impl Silence {
-    /// Somebody got an answer.
+    /// Notes an answer to any request.
     pub fn answered(&mut self, now: Timestamp) {
         *self = Self { answered_at: Some(now), ..Self::default() };
     }
 
-    /// Nobody waits any longer for the answer to what was sent at `sent`, of which all was sent then; `usual` is what answers
-    /// take as a rule. How long was waited in vain by now; `None` if this says nothing.
+    /// Notes an abandoned wait for a request that was sent completely at `sent`. `usual` is the
+    /// usual latency. Returns the sum of abandoned waits; `None` if this one is no evidence.
     pub fn unanswered(&mut self, now: Timestamp, sent: Timestamp, usual: Duration) -> Option<Duration> {
         let is_short = now.since(sent) < LEAST.max(usual.saturating_mul(TIMES));
         if is_short || self.answered_at.is_some_and(|answered| answered >= sent) {
@@ -43,8 +44,8 @@ impl Silence {
         Some(self.in_vain)
     }
 
-    /// The request sent at `sent` is lost: no connection, or one that broke. Returns the duration
-    /// of losses without an answer; `None` if any request was answered since `sent`.
+    /// Notes that the request sent at `sent` is lost: no connection, or a broken one. Returns the
+    /// duration of losses without an answer; `None` if any request was answered since `sent`.
     pub fn lost(&mut self, now: Timestamp, sent: Timestamp) -> Option<Duration> {
         if self.answered_at.is_some_and(|answered| answered >= sent) {
             return None;
@@ -74,7 +75,7 @@ mod tests {
             (0, 100, Some(100)),
             (50, 150, Some(150)),
             (60, 150, Some(150)),
-            // Nobody waits for an hour, and this is no sign of anything.
+            // Nobody waits for an hour, so the hour does not count.
             (3_600_000, 3_600_100, Some(250)),
         ] {
             assert_eq!(silence.unanswered(at(now), at(sent), ms(5)), expected.map(ms), "{sent}");
@@ -90,7 +91,7 @@ mod tests {
         silence.answered(at(100));
         for (sent, now, expected) in [
             (90, 110, None),
-            // Nothing was asked for an hour, which is no silence.
+            // No request was sent for an hour, so the hour is no silence.
             (3_600_000, 3_600_001, Some(1)),
             (3_600_400, 3_600_401, Some(401)),
             (3_600_200, 3_600_500, Some(500)),
