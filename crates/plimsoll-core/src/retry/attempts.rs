@@ -1,17 +1,17 @@
-//! How often a request is tried.
+//! Limit on the attempts of one request.
 
 use core::num::NonZeroU8;
 
-/// How many attempts one request may have, the first included.
+/// Largest number of attempts of one request, the first included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MaxAttempts(NonZeroU8);
 
 impl MaxAttempts {
-    /// The book's: whoever was turned away by three backends would be by a fourth.
+    /// The book's: a request that three backends rejected would be rejected by a fourth.
     pub const DEFAULT: Self = Self(NonZeroU8::new(3).expect("not zero"));
-    /// One: nothing is tried again.
+    /// One attempt: no retry.
     pub const ONE: Self = Self(NonZeroU8::MIN);
-    /// The most that can be set. What is not served by then is not served by trying.
+    /// Largest limit. More attempts do not help a request that failed this often.
     pub const MOST: u8 = 8;
 
     /// `attempts`, or `None` for none or more than [`MaxAttempts::MOST`].
@@ -20,7 +20,7 @@ impl MaxAttempts {
         NonZeroU8::new(attempts).filter(|attempts| attempts.get() <= Self::MOST).map(Self)
     }
 
-    /// As a number.
+    /// The limit as a number.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0.get()

@@ -1,54 +1,59 @@
-//! How many retries a client can afford: at most a tenth of its requests, whatever fails.
+//! Retry budget: limits a client's retries to a tenth of its requests, with any failures.
 //!
 //! ```text
 //! allowed  ⇔  retries + 1 ≤ max(share · requests, floor)
 //! ```
 //!
-//! with both sums decaying by half every five seconds. So the load of a total failure is 1 + share times the ordinary one, once it has
-//! gone on for some seconds, and never more than share of what some ten seconds held at once. While little fails every request
-//! gets its retry: up to a tenth may fail before one goes without.
+//! with both sums decaying by half every five seconds. So a total failure that lasts for some
+//! seconds raises the load to 1 + share times the ordinary load. A burst of retries is at most
+//! share of the requests of some ten seconds. While few requests fail, each gets its retry: up to a
+//! tenth may fail before one goes without.
 //!
-//! The floor is for clients of a few requests a minute, a tenth of which would be no retry at all: two in some ten seconds, whatever they
-//! send. It is above share · requests only below two requests a second (three at its most), so it adds nothing to the load of a client
-//! that could do harm. It is not a rate that is added on top, as in other budgets: then the bound would not be one.
+//! The floor is for clients of a few requests a minute, a tenth of which would be no retry at all.
+//! It allows two retries in some ten seconds at any rate. It exceeds share · requests only below
+//! some three requests a second, so it adds no load to a client that could do harm. Other budgets
+//! add a rate on top in place of a floor; the bound would then not hold.
 //!
 //! # By operation
 //!
-//! One endpoint that fails all of its requests would take the whole budget. None would be left for
-//! a request that meets a backend just as it ends. So the same rule holds for each
+//! One endpoint that fails all of its requests would use the whole budget. None would be left for a
+//! request that meets a backend just as it ends. So the same rule holds for each
 //! [operation](Operation) by itself: at most a tenth of its own requests. The remaining budget is a
-//! tenth of the others' requests. At its first retry an operation is taken to have made all
-//! requests so far, since nothing was counted for it. In a burst it may thus spend the deposits of
-//! calm times, and it has its own tenth within seconds.
+//! tenth of the others' requests. Nothing is counted for an operation before its first retry, so
+//! all requests until then are taken for its own. In a burst it may thus spend the deposits of calm
+//! times; within seconds it is at its own tenth.
 //!
-//! Why not a limit on retries in progress (Envoy's `max_retries`, 3)? It says nothing of rates: retries that fail in a millisecond
-//! come 3,000 times a second within it. Why not a token for each success (gRFC A6)? It binds only when more than half fail.
+//! # Alternatives
+//!
+//! - *A limit on retries in progress* (Envoy's `max_retries`, 3). It does not limit rates: retries
+//!   that fail within a millisecond come 3,000 times a second.
+//! - *A token for each success* (gRFC A6). It binds only if more than half fail.
 
 use core::time::Duration;
 
 use crate::operation::Table;
 use crate::{Operation, Ratio, Timestamp, decay};
 
-/// Half of what is counted is forgotten in this time. Long enough to hold two dozen requests of a client of three a second, short enough for
-/// a budget that was saved up in calm to be spent in seconds.
+/// Half-life of the sums. It is long enough to hold two dozen requests of a client of three a
+/// second. It is short enough to spend within seconds a budget that was saved up in calm.
 const HALF_LIFE: Duration = Duration::from_secs(5);
 
-/// What is counted decays by so much time at once, which is 1%: a request costs 15 ns less than with each.
+/// Interval between two decays of a sum, by 1% each. It saves 15 ns a request.
 const TICK: Duration = Duration::from_millis(70);
 
-/// How many retries a client can afford.
+/// Limits of a retry budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetConfig {
-    /// Of its requests.
+    /// Share of the client's requests.
     pub share: Ratio,
-    /// So many in some ten seconds (as they decay) however few requests there are.
+    /// Retries in some ten seconds (as they decay) at any rate of requests.
     pub floor: u32,
 }
 
 impl BudgetConfig {
     /// The book's tenth: a total failure adds 10% to the load.
     pub const DEFAULT_SHARE: Ratio = Ratio::from_percent(10);
-    /// One request can have both its retries.
+    /// Enough for both retries of one request.
     pub const DEFAULT_FLOOR: u32 = 2;
 }
 
@@ -58,12 +63,12 @@ impl Default for BudgetConfig {
     }
 }
 
-/// Retries and requests of one client to one cluster.
+/// Retry budget of one client toward one cluster.
 #[derive(Clone, Debug)]
 pub struct Budget {
     config: BudgetConfig,
     all: Counts,
-    /// Of the operations that were retried lately.
+    /// Counts of the operations that were retried lately.
     operations: Table<Counts>,
 }
 
@@ -76,21 +81,21 @@ struct Counts {
 }
 
 impl Budget {
-    /// One that has seen nothing yet.
+    /// A budget without requests.
     #[must_use]
     pub const fn new(now: Timestamp, config: BudgetConfig) -> Self {
         Self { config, all: Counts { requests: 0.0, retries: 0.0, at: now }, operations: Table::new() }
     }
 
-    /// The same, as if so many requests had just begun. Whoever has just started finds out who is overloaded by its first requests, and
-    /// would fail some of them for want of a history.
+    /// Adds a credit for this number of requests. A client that has just started learns of
+    /// overloaded backends by its first requests. Without a history it would fail some of them.
     #[must_use]
     pub fn with_credit(mut self, requests: u32) -> Self {
         self.all.requests = f64::from(requests);
         self
     }
 
-    /// A request begins: once for each, whatever becomes of it and however often it is tried.
+    /// Counts a request when it begins: once for each, at any number of attempts.
     pub fn on_request(&mut self, now: Timestamp, operation: Operation) {
         self.all.decay(now);
         self.all.requests += 1.0;
@@ -105,7 +110,7 @@ impl Budget {
         }
     }
 
-    /// Takes one retry, or a hedge, if there is one left.
+    /// Withdraws one retry or hedge, if one is left.
     pub fn take(&mut self, now: Timestamp, operation: Operation) -> bool {
         self.all.decay(now);
         if !self.all.is_left(&self.config) {
@@ -129,7 +134,7 @@ impl Budget {
         is_left
     }
 
-    /// Gives one back that was taken and not sent after all: the throttle held it back, or no backend was to be had.
+    /// Returns a withdrawn retry that was not sent: it was throttled, or no backend was usable.
     pub fn give_back(&mut self, operation: Operation) {
         self.all.give_back();
         for key in operation.keys() {
@@ -139,7 +144,7 @@ impl Budget {
         }
     }
 
-    /// How much of it is used up. For those who look.
+    /// The share of the budget that is used. For display.
     #[must_use]
     pub fn used(&self, now: Timestamp) -> Ratio {
         let mut then = self.all;
@@ -181,7 +186,7 @@ mod tests {
         Timestamp::from_nanos(micros * 1_000)
     }
 
-    /// Retries a client gets in a minute in which each of its requests fails three times.
+    /// Retries per request of a client that fails each request three times, over a minute.
     fn granted(requests_per_second: u64, config: BudgetConfig) -> f64 {
         let mut budget = Budget::new(at(0), config);
         let requests = 60 * requests_per_second;
@@ -198,7 +203,8 @@ mod tests {
     fn a_total_failure_costs_a_tenth_more() {
         for rate in [3, 10, 1_000] {
             let granted = granted(rate, BudgetConfig::default());
-            // Whole retries: one is less than the tenth of what is remembered, 7.2 s of requests.
+            // Retries are whole: one is less than a tenth of the remembered requests, those of 7.2
+            // s.
             assert!((0.06..=0.105).contains(&granted), "{granted} at {rate} a second");
         }
         assert!((0.099..=0.1).contains(&granted(1_000, BudgetConfig::default())));
@@ -242,7 +248,7 @@ mod tests {
         assert!(budget.take(at(0), Operation::UNKNOWN));
     }
 
-    /// At ten times the load of the others each of its requests fails, as often as it is tried.
+    /// An operation with ten times the load of the others fails at each attempt.
     #[test]
     fn operation_that_fails_leaves_the_others_a_tenth_of_their_requests() {
         let mut budget = Budget::new(at(0), BudgetConfig::default());
@@ -286,7 +292,7 @@ mod tests {
         assert_eq!(counts.at, at(70_000));
     }
 
-    /// A minute ago the first operation was retried more often than the others are now.
+    /// The first operation was retried more often a minute ago than the others are now.
     #[test]
     fn full_table_forgets_the_operation_with_the_fewest_recent_retries() {
         let mut budget = Budget::new(at(0), BudgetConfig { share: Ratio::ONE, floor: u32::MAX });

@@ -1,4 +1,4 @@
-//! Whether a request that failed is tried again: the rules of [`retry`](super), in their order.
+//! Decision on the retry of a failed request: the rules of [`retry`](super), in their order.
 
 use core::time::Duration;
 
@@ -8,23 +8,24 @@ use super::{Budget, MaxAttempts, jitter};
 use crate::throttle::{Ended, Loss, Wait};
 use crate::{Operation, Timestamp};
 
-/// How requests of a cluster are tried again.
+/// Settings for the retries of a cluster's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryConfig {
     /// Attempts of one request, the first included.
     pub max_attempts: MaxAttempts,
     /// The longest wait before the first retry; doubles with each further one.
     pub backoff_base: Duration,
-    /// The longest wait of all; at least the base.
+    /// The longest wait before any retry; at least the base.
     pub backoff_max: Duration,
 }
 
 impl RetryConfig {
     /// Some round trips within a datacenter; Envoy's, too.
     pub const DEFAULT_BACKOFF_BASE: Duration = Duration::from_millis(25);
-    /// Ten times that: what takes longer is for whoever waits to decide.
+    /// Ten times the base: a longer wait is the caller's decision.
     pub const DEFAULT_BACKOFF_MAX: Duration = Duration::from_millis(250);
-    /// A wait that the other end names and that is longer is not waited for: the request is given up, and its caller told.
+    /// Longest pushback that the client waits for. With a longer one it gives up and answers its
+    /// caller.
     pub const LONGEST_PUSHBACK: Duration = Duration::from_secs(10);
 }
 
@@ -38,126 +39,129 @@ impl Default for RetryConfig {
     }
 }
 
-/// How an attempt failed.
+/// Failure of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The backend answered that it has too much to do, or is going away: it did not look at the request.
+    /// The backend was overloaded or is a lame duck: it did not process the request.
     TurnedAway(Advice),
-    /// The backend took it on, and held it back ([`throttle`](crate::throttle)) from one behind it that has too much to do: `throttled`.
+    /// The backend accepted the request, but [throttled](crate::throttle) it toward an overloaded
+    /// backend of its own: `throttled`.
     HeldBack,
-    /// The connection broke with the answer outstanding; the backend may have done what was asked.
+    /// The connection broke before the answer; the backend may have served the request.
     Broken,
-    /// No answer came within the time of an attempt; the backend may still be at it.
+    /// The attempt timed out; the backend may still be serving it.
     TimedOut,
-    /// The backend answered with a failure that may be its own, such as 502: it may have done what was asked.
+    /// The backend failed in a way that may be its own, such as 502. It may have served the
+    /// request.
     Failed(Advice),
-    /// The backend answered with a failure that another would answer with, too, such as 500.
+    /// The backend failed in a way that another would, too, such as 500.
     Final,
 }
 
-/// What the answer says of trying again.
+/// Advice on retries in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing.
+    /// No advice.
     #[default]
     None,
-    /// At another backend, at once.
+    /// Retry at another backend, at once.
     Elsewhere,
-    /// Not before this time has passed (`Retry-After`, pushback).
+    /// Retry after this time (`Retry-After`, pushback).
     After(Duration),
-    /// Not at all ("overloaded, don't retry"; negative pushback).
+    /// Do not retry ("overloaded, don't retry"; negative pushback).
     Never,
 }
 
 /// Whether a request may be sent again after a backend may have seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// It is idempotent, by its method or because its caller says so, and its body, if it has one, is kept.
+    /// Idempotent, by its method or its caller's word, and its body, if any, is kept.
     Safe,
-    /// It is not idempotent, and its body is kept.
+    /// Not idempotent, and its body is kept.
     Unsafe,
-    /// It cannot be sent again: its body was longer than what is kept, and some of it is gone.
+    /// Cannot be sent again: its body exceeded the replay limit, and part of it is gone.
     Impossible,
 }
 
-/// An attempt that failed, and what is known of its request.
+/// A failed attempt and its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Attempts so far, this one included; from 1.
+    /// Number of attempts, this one included; from 1.
     pub number: u32,
-    /// How it failed.
+    /// The failure of this attempt.
     pub failure: Failure,
-    /// Whether its request may be sent again.
+    /// Whether the request may be sent again.
     pub repeat: Repeat,
-    /// After this nobody wants the answer.
+    /// End of the caller's interest in the answer.
     pub deadline: Option<Timestamp>,
-    /// The operation it asks for.
+    /// The request's operation.
     pub operation: Operation,
-    /// How long an attempt takes: the least that has to be left for another one to be of use, such as the median latency of the
-    /// cluster. Zero where that is not known.
+    /// Expected duration of an attempt, such as the median latency of the cluster. A retry needs at
+    /// least this time before the deadline. Zero if unknown.
     pub takes: Duration,
 }
 
-/// Whether a request is tried again.
+/// Decision on a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// It is.
+    /// Retry.
     Again(Again),
-    /// It is not; its caller gets an answer.
+    /// Give up; the caller gets an answer.
     GiveUp(GiveUp),
 }
 
-/// When and where a request is tried again. It was taken from the budget.
+/// Time and place of a retry, which is withdrawn from the budget already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Again {
-    /// After so long; zero for at once.
+    /// Wait before the retry; zero for none.
     pub wait: Duration,
-    /// Where.
+    /// Backends for the retry.
     pub at: Where,
 }
 
-/// Where a request is tried again.
+/// Backends for a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
-    /// At a backend that it was not at yet, while there is one.
+    /// A backend without an earlier attempt of this request, if there is one.
     Elsewhere,
-    /// At any, after a wait that was named: the one that named it among them.
+    /// Any backend, after a pushback: the one that sent it included.
     Anywhere,
 }
 
-/// Why a request is not tried again.
+/// Reason to give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GiveUp {
-    /// It had as many attempts as it may have.
+    /// The limit of attempts was reached.
     Attempts(Tells),
-    /// The other end said not to.
+    /// The answer forbade retries.
     ToldNot(Tells),
-    /// The other end named a wait that is longer than [`RetryConfig::LONGEST_PUSHBACK`].
+    /// The pushback exceeds [`RetryConfig::LONGEST_PUSHBACK`].
     TooLong(Tells),
-    /// Others would fail as well.
+    /// Other backends would fail as well.
     Final,
-    /// A backend may have done what was asked, and must not do it twice.
+    /// A backend may have served the request, which must not be served twice.
     Unsafe(Tells),
-    /// Its body is gone.
+    /// Part of the request's body is gone.
     Impossible(Tells),
-    /// It could not be answered before its deadline.
+    /// No answer could arrive before the deadline.
     Deadline(Tells),
-    /// The client has sent as many retries as it can afford.
+    /// The retry budget is exhausted.
     Budget(Tells),
 }
 
-/// What the caller of one who gives up is told.
+/// Answer to the caller after giving up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tells {
-    /// What the backend answered.
+    /// The backend's answer.
     Answer,
-    /// In place of what the backend answered: overloaded, don't retry. The caller's retry would only come back here, having cost more.
+    /// "Overloaded, don't retry" in place of the backend's answer. A retry of the caller would
+    /// arrive here again, at a higher cost.
     DoNotRetry,
 }
 
 impl GiveUp {
-    /// Its name in metrics and logs.
+    /// The reason's name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -172,7 +176,7 @@ impl GiveUp {
         }
     }
 
-    /// What the caller is told.
+    /// The answer to the caller.
     #[must_use]
     pub const fn tells(self) -> Tells {
         match self {
@@ -189,13 +193,14 @@ impl GiveUp {
 }
 
 impl Failure {
-    /// What a caller is told if this is the end.
+    /// The answer to the caller if this failure is the last.
     #[must_use]
     pub const fn tells(self) -> Tells {
         match self {
-            // The wait is for the caller, who may have the time.
+            // The wait is for the caller, which may have the time.
             Self::TurnedAway(Advice::After(_)) | Self::Failed(_) | Self::Final => Tells::Answer,
-            // It says so already, and says more: a customer over its quota is to know that it is.
+            // The answer forbids retries already, and says more: a customer over its quota should
+            // learn of it.
             Self::TurnedAway(Advice::Never) | Self::HeldBack => Tells::Answer,
             Self::TurnedAway(_) | Self::Broken | Self::TimedOut => Tells::DoNotRetry,
         }
@@ -209,8 +214,9 @@ impl Failure {
         }
     }
 
-    /// How it ended for a [`Throttle`](crate::throttle::Throttle), if an attempt has a time-out of its own and was given all of that.
-    /// Of a connection that broke it is not known here whether anybody else was answered.
+    /// The end of the attempt for a [`Throttle`](crate::throttle::Throttle). A timeout counts as
+    /// one of the attempt's own that was used up. A broken connection has no evidence of silence:
+    /// answers to others are unknown here.
     #[must_use]
     pub const fn ended(self) -> Ended {
         match self {
@@ -224,14 +230,15 @@ impl Failure {
         }
     }
 
-    /// Whether a backend may have done what was asked.
+    /// Whether a backend may have served the request.
     const fn may_be_done(self) -> bool {
         matches!(self, Self::Broken | Self::TimedOut | Self::Failed(_) | Self::Final)
     }
 }
 
 impl RetryConfig {
-    /// Whether a request of which an attempt has failed is tried again; takes it from the budget if so. Ask once for each attempt that failed.
+    /// Decides whether to retry a request after a failed attempt, and if so withdraws from the
+    /// budget. Ask once for each failed attempt.
     pub fn decide(&self, now: Timestamp, attempt: &Attempt, budget: &mut Budget, rng: &mut impl Rng) -> Verdict {
         match self.allow(now, attempt, rng) {
             Ok(again) if budget.take(now, attempt.operation) => Verdict::Again(again),
@@ -240,7 +247,7 @@ impl RetryConfig {
         }
     }
 
-    /// All rules but that of the budget.
+    /// All rules except the budget's.
     fn allow(&self, now: Timestamp, attempt: &Attempt, rng: &mut impl Rng) -> Result<Again, GiveUp> {
         let Attempt { number, failure, repeat, deadline, takes, operation: _ } = *attempt;
         let tells = failure.tells();
@@ -340,7 +347,7 @@ mod tests {
                 Attempt { repeat: Repeat::Unsafe, ..attempt(Failure::Failed(Advice::None)) },
                 Some(GiveUp::Unsafe(Answer)),
             ),
-            // What was turned away was not done.
+            // A rejected request was not served.
             (Attempt { repeat: Repeat::Unsafe, ..of }, None),
             (Attempt { repeat: Repeat::Impossible, ..of }, Some(GiveUp::Impossible(DoNotRetry))),
             (Attempt { deadline: Some(secs(1)), ..of }, None),
@@ -377,7 +384,8 @@ mod tests {
         assert!((named..named + RetryConfig::DEFAULT_BACKOFF_BASE).contains(&again.wait), "{again:?}");
     }
 
-    /// Seed 3, n = 1,000 waits, uniform in [0, 25 ms): mean 12.5 ± 0.23; five standard errors, false alarm 6e-7.
+    /// Seed 3, n = 1,000 waits, uniform in [0, 25 ms): mean 12.5 ± 0.23; five standard errors,
+    /// false alarm 6e-7.
     #[test]
     fn waits_are_spread_over_all_of_the_backoff() {
         let (mut rng, mut budget) = (Pcg64Mcg::seed_from_u64(3), Budget::new(secs(0), RICH));

@@ -1,35 +1,40 @@
-//! Hedging: a second attempt while the first is still out, for idempotent requests (Dean and Barroso, "The Tail at Scale", 2013).
+//! Hedging: a second attempt while the first is unanswered, for idempotent requests.
 //!
-//! After a delay that few requests exceed, one that is not answered is likely to be at a backend that is slow just now, and another would
-//! answer it sooner. A delay of the 95th percentile of latencies hedges one in twenty, which is well within the retry
-//! [budget](super::Budget) of a tenth, and it is behind that budget: when everything gets slow at once, the delay is exceeded by
-//! all, and hedges would double the load. The delay follows the latencies within some dozens of requests, but a budget binds at once.
+//! Few requests exceed the delay. One that does is likely to be at a backend that is slow just now,
+//! and another would answer sooner (Dean and Barroso, "The Tail at Scale", 2013). A delay at the
+//! 95th percentile of latencies hedges one request in twenty, well within the retry
+//! [budget](super::Budget) of a tenth. The budget limits hedges, too: when everything becomes slow
+//! at once, all requests exceed the delay, and hedges would double the load. The delay follows
+//! latencies within some dozens of requests, but a budget binds at once.
 //!
-//! The quantile is found by steps in proportion: each latency above the estimate raises it by η · q, each one below lowers it by
-//! η · (1 − q), so that it rests where a share q is below (Robbins and Monro, 1951; on the logarithm, so no scale has to be
-//! known). One number, one multiplication.
+//! Proportional steps find the quantile. Each latency above the estimate raises it by η · q, and
+//! each one below lowers it by η · (1 − q). So it rests where a share q of latencies is below
+//! (Robbins and Monro, 1951). Steps are on the logarithm, so no scale has to be known. It takes one
+//! number and one multiplication.
 //!
-//! Of a request that its hedge overtook the latency is not known, but that it is above the estimate is, and that is all that a step asks.
-//! Were such requests left out, the estimate would sink with each hedge that wins, and more and more would be sent.
+//! The latency of a request that its hedge overtook is unknown. But it is above the estimate, and a
+//! step needs no more. Without these requests, each winning hedge would lower the estimate, and
+//! hedges would multiply.
 
 use core::time::Duration;
 
 use super::{Budget, MaxAttempts, Repeat};
 use crate::{Operation, Ratio, Timestamp};
 
-/// When a request is hedged.
+/// Settings for the delay of a hedge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HedgeConfig {
-    /// The delay is the latency that this share of requests stays below.
+    /// Share of requests whose latency is below the delay.
     pub quantile: Ratio,
-    /// The delay is at least this.
+    /// Smallest delay.
     pub at_least: Duration,
 }
 
 impl HedgeConfig {
-    /// One in twenty is hedged, half of what the budget allows.
+    /// Hedges one in twenty, half of the budget.
     pub const DEFAULT_QUANTILE: Ratio = Ratio::from_percent(95);
-    /// Below a few milliseconds it is the scheduler that is slow, and a hedge costs more than it gains.
+    /// Below a few milliseconds the scheduler is the slow part, and a hedge costs more than it
+    /// gains.
     pub const DEFAULT_AT_LEAST: Duration = Duration::from_millis(5);
 }
 
@@ -39,68 +44,69 @@ impl Default for HedgeConfig {
     }
 }
 
-/// How far one latency moves the estimate: e-fold in some 50 that are all above it.
+/// Weight of one latency in the estimate: some 50 that are all above it raise it e-fold.
 const STEP: f64 = 0.02;
-/// The estimate is this many seconds at most: many that are not answered for a long time must not make it a time that ends never.
+/// Largest estimate, in seconds: many requests without an answer must not make it endless.
 const LONGEST: f64 = 3_600.0;
-/// Before so many were seen nothing is hedged.
+/// Number of latencies before the first hedge.
 const ENOUGH: u32 = 20;
 
-/// When requests of a cluster are hedged.
+/// Decides when to hedge requests of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Hedge {
     config: HedgeConfig,
-    /// Seconds; the estimate.
+    /// The estimate, in seconds.
     delay: f64,
     seen: u32,
 }
 
-/// What is known of a request that could be hedged.
+/// A request that may be hedged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Attempts so far; the one that is out is the last.
+    /// Number of attempts; the last one is unanswered.
     pub number: u32,
-    /// How many it may have.
+    /// Limit of its attempts.
     pub max_attempts: MaxAttempts,
-    /// Only what is safe is hedged: both attempts may be served.
+    /// Only a safe request is hedged: both attempts may be served.
     pub repeat: Repeat,
-    /// After this nobody wants the answer.
+    /// End of the caller's interest in the answer.
     pub deadline: Option<Timestamp>,
-    /// The operation it asks for.
+    /// The request's operation.
     pub operation: Operation,
 }
 
-/// Whether a second attempt is sent.
+/// Decision on a hedge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// It is, to another backend; it was taken from the budget.
+    /// Hedge at another backend. The hedge is withdrawn from the budget already.
     Hedge,
-    /// It is not, nor will it be.
+    /// Do not hedge this request.
     Wait(Why),
 }
 
-/// Why no second attempt is sent.
+/// Reason against a hedge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It must not, or cannot, be served twice.
+    /// The request must not, or cannot, be served twice.
     Unsafe,
-    /// It had as many attempts as it may have.
+    /// The limit of attempts was reached.
     Attempts,
-    /// It could not be answered before its deadline.
+    /// No answer could arrive before the deadline.
     Deadline,
-    /// The client has sent as many retries and hedges as it can afford.
+    /// The budget of retries and hedges is exhausted.
     Budget,
 }
 
 impl Hedge {
-    /// One that has seen nothing yet.
+    /// A hedge without latencies.
     #[must_use]
     pub const fn new(config: HedgeConfig) -> Self {
         Self { config, delay: 0.0, seen: 0 }
     }
 
-    /// A request was answered, so long after its attempt was sent. Tell it of accepted requests only: rejections are quick.
+    /// Counts the latency of an answered attempt. Report accepted requests only: rejections are
+    /// quick.
     pub fn on_latency(&mut self, latency: Duration) {
         let latency = latency.as_secs_f64();
         if self.seen == 0 {
@@ -109,8 +115,8 @@ impl Hedge {
         self.step(latency > self.delay);
     }
 
-    /// A request was not answered within [`delay`](Hedge::delay), and is not waited for any longer: its hedge was answered, or its time is
-    /// up. While too little is known for a delay this says nothing.
+    /// Counts a request that was not answered within [`delay`](Hedge::delay) and is abandoned: its
+    /// hedge was answered, or its time was up. Before there is a delay it has no effect.
     pub fn on_overtaken(&mut self) {
         if self.delay().is_some() {
             self.step(true);
@@ -120,27 +126,28 @@ impl Hedge {
     fn step(&mut self, is_above: bool) {
         self.seen = self.seen.saturating_add(1);
         if self.seen > 1 {
-            // The first few take greater steps, to be near by the time that it counts.
+            // The first few take larger steps, so that the estimate is close before it is used.
             let step = STEP.max(1.0 / f64::from(self.seen));
             let quantile = self.config.quantile.as_f64();
             self.delay *= if is_above { 1.0 + step * quantile } else { 1.0 - step * (1.0 - quantile) };
         }
-        // A clock that stands would have it stay at nothing for ever.
+        // With a clock that stands still it would stay at zero for ever.
         self.delay = self.delay.clamp(1e-9, LONGEST);
     }
 
-    /// Goes by `config` from now on, from where it is.
+    /// Replaces the settings and keeps the estimate.
     pub const fn set_config(&mut self, config: HedgeConfig) {
         self.config = config;
     }
 
-    /// After which time without an answer to [`ask`](Hedge::ask); `None` while too little is known.
+    /// Time without an answer before [`ask`](Hedge::ask); `None` while too little is known.
     #[must_use]
     pub fn delay(&self) -> Option<Duration> {
         (self.seen >= ENOUGH).then(|| Duration::from_secs_f64(self.delay).max(self.config.at_least))
     }
 
-    /// Whether a request that was not answered within [`delay`](Hedge::delay) is sent a second time. Ask once.
+    /// Decides whether to hedge a request without an answer within [`delay`](Hedge::delay). Ask
+    /// once.
     pub fn ask(&self, now: Timestamp, waiting: &Waiting, budget: &mut Budget) -> Verdict {
         if waiting.repeat != Repeat::Safe {
             return Verdict::Wait(Why::Unsafe);
@@ -148,7 +155,8 @@ impl Hedge {
         if waiting.number >= u32::from(waiting.max_attempts.get()) {
             return Verdict::Wait(Why::Attempts);
         }
-        // Half of requests take less than half of what 95% stay below, as a rule: less than that is not worth a try.
+        // As a rule, half of all requests take less than half of the 95th percentile. Less time
+        // than that is not worth an attempt.
         let takes = Duration::from_secs_f64(self.delay / 2.0);
         if waiting.deadline.is_some_and(|deadline| now + takes >= deadline) {
             return Verdict::Wait(Why::Deadline);
@@ -170,8 +178,8 @@ mod tests {
         Timestamp::from_origin(Duration::from_millis(ms))
     }
 
-    /// Seed 5, uniform latencies from 0 to 100 ms. With steps of 2% the estimate of a quantile at 95 ms has a standard deviation of
-    /// about √(η q (1 − q) · x / 2f), 2.1 ms; four of these.
+    /// Seed 5, uniform latencies from 0 to 100 ms. With steps of 2% the estimate of a quantile at
+    /// 95 ms has a standard deviation of about √(η q (1 − q) · x / 2f), 2.1 ms; four of these.
     #[test]
     fn the_delay_is_what_so_many_stay_below() {
         let (mut hedge, mut rng) = (Hedge::new(HedgeConfig::default()), Pcg64Mcg::seed_from_u64(5));
@@ -182,13 +190,13 @@ mod tests {
         }
         let delay = hedge.delay().map(|delay| delay.as_secs_f64()).unwrap_or_default();
         assert!((delay - 0.095).abs() < 0.0085, "{delay}");
-        // It follows a cluster that gets ten times slower.
+        // It follows a cluster that becomes ten times slower.
         (0..300).for_each(|_| hedge.on_latency(draw(1.0)));
         let delay = hedge.delay().map(|delay| delay.as_secs_f64()).unwrap_or_default();
         assert!((0.75..1.05).contains(&delay), "{delay}");
     }
 
-    /// As above, but all that take longer than the delay are overtaken, so that their latencies are never seen.
+    /// As above, but latencies above the delay are overtaken and never seen.
     #[test]
     fn what_is_overtaken_does_not_make_answers_look_quick() {
         let (mut hedge, mut rng) = (Hedge::new(HedgeConfig::default()), Pcg64Mcg::seed_from_u64(5));

@@ -1,7 +1,8 @@
-//! How long to wait before trying again: exponential backoff with full jitter, drawn from all of [0, ceiling).
+//! Wait before a retry: exponential backoff with full jitter, drawn from all of [0, ceiling).
 //!
-//! Why all of it, and not a little about the ceiling: clients that failed together are spread over the whole wait, so that the load of
-//! the next attempts is least where it is highest (Brooker, "Exponential Backoff and Jitter", 2015).
+//! Full jitter spreads clients that failed together over the whole wait. That lowers the peak of
+//! their next attempts more than a little jitter about the ceiling (Brooker, "Exponential Backoff
+//! and Jitter", 2015).
 
 use core::time::Duration;
 
@@ -15,7 +16,8 @@ pub(super) fn ceiling(base: Duration, max: Duration, retry: u32) -> Duration {
     base.saturating_mul(1 << doublings).min(max)
 }
 
-/// A part of `span`, uniformly. By nanoseconds: multiplying a `Duration` takes 20 ns longer, and each attempt that fails asks.
+/// A random part of `span`, uniform. It works in nanoseconds: multiplying a `Duration` takes 20 ns
+/// longer, for each failed attempt.
 pub(super) fn within(span: Duration, rng: &mut impl Rng) -> Duration {
     let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
     Duration::from_nanos((nanos as f64 * rng::unit(rng)) as u64)
