@@ -1,42 +1,53 @@
-//! Spill: which locality (zone, datacenter) a request goes to, as a waterfall.
+//! Spill: assigns each request to a locality (zone, datacenter), as a waterfall.
 //!
-//! The nearest locality is filled up to what it can take, what is left goes to the next, and so on; what nobody can take is shed, the
-//! least critical first. Two rules that look simpler do harm. To go by the share of healthy backends alone (Envoy's priority levels)
-//! spills nothing while all are healthy, however full, and when a datacenter is half lost sends half of its load on, whether there is room
-//! or not: the next one falls, too. To go by latency sends requests away only once they have waited.
+//! The nearest locality is filled up to its headroom, the excess goes to the next, and so on.
+//! Requests beyond the headroom of all are shed, the least critical first. Two simpler rules do
+//! harm:
 //!
-//! What a locality can take is known by its *utilization*, which its backends report ([`LoadReport`](crate::LoadReport)), whoever loads
-//! it. With the mean utilization u of its h healthy backends, the rate s at which this client sends there, and what one request a second
-//! uses of one backend, e:
+//! - *By the share of healthy backends alone* (Envoy's priority levels). It spills nothing while
+//!   all are healthy, at any load. When a datacenter is half lost, it sends half of the load on,
+//!   with or without headroom, and the next one fails too.
+//! - *By latency.* It spills requests only once they have waited.
+//!
+//! A locality's headroom follows from its *utilization*, which its backends report
+//! ([`LoadReport`](crate::LoadReport)) for the load of all clients. Let u be the mean utilization
+//! of its h healthy backends, s the rate that this client sends there, and e the utilization of one
+//! backend by one request a second:
 //!
 //! ```text
-//! room = s + (target − u) · h ÷ e        e = the least u · h ÷ s that any locality shows
+//! room = s + (target − u) · h ÷ e        e = smallest u · h ÷ s of all localities
 //! ```
 //!
-//! At the target, room is what is sent now, whatever e is: so e need be right within a factor of two only, and it decides how fast, not
-//! where to. The least, because others' load makes u · h ÷ s look dearer than a request is, and never cheaper. Many clients that do
-//! the same arrive at the target together, each with what it sent. While no locality shows any, because nothing is sent or all is idle, e is
-//! what it was: who was shut out by others' load comes back when that is gone.
+//! At the target, room equals the rate that is sent now, for any e. So e may be wrong by a factor
+//! of two: it decides the speed and not the result. It is the smallest value, because other
+//! clients' load makes u · h ÷ s exceed the cost of a request and never fall below it. Many clients
+//! with this rule arrive at the target together, each with the rate that it sent. While no locality
+//! shows a value, because nothing is sent or all is idle, e stays as it was. So a client that was
+//! shut out by others' load returns when that load is gone.
 //!
-//! # How requests are laid out
+//! # Layout of requests
 //!
-//! All that is asked for, a second, is a line: the most critical at its beginning, then the next level. Rooms are laid along it, nearest
-//! first. A request stands at a random point of its level's part, and goes to whose room that is in; beyond the last, it is shed. So
-//! the order of shedding is in the structure, and the most critical work stays near.
+//! The offered rate is a line: the most critical level at its beginning, then the next level. Rooms
+//! are laid along it, the nearest first. A request stands at a random point of its level's section,
+//! and goes to the locality with the room at that point. Beyond the last room it is shed. So the
+//! structure itself gives the order of shedding, and the most critical work stays near.
 //!
 //! # Draining and hysteresis
 //!
-//! A locality with under 25% of its backends healthy gets nothing: most of what it did is gone, and what is left of it is likely to
-//! follow. It comes back at 35%. If that leaves nobody, no locality is drained. Rooms are smoothed (half-life 2 s, about the age of
-//! what reports say) and stand still within 2% of the target; they are per healthy backend, so that one that dies takes its part along at
-//! once.
+//! A locality with under 25% of its backends healthy is drained: most of its capacity is gone, and
+//! the rest is likely to follow. It returns at 35%. If all would be drained, none is. Rooms are
+//! smoothed (half-life 2 s, about the age of load reports) and stand still within 2% of the target.
+//! They are kept per healthy backend, so that a lost backend takes its part with it at once.
 //!
 //! # Where it is weak
 //!
-//! Without reports of utilization from anybody nothing is known of room: the nearest that is not drained gets all. Reports come with
-//! answers, so a locality that gets nothing says nothing (unless it reports out of band), and is taken to be empty; the first seconds of
-//! a spill may find it fuller than that. And a client that begins under a load that has to spill takes rates for less than they are at first, so
-//! rooms lag behind: in its first seconds it may shed some of the least critical although there is room.
+//! - Without any report of utilization no room is known: the nearest locality that is not drained
+//!   gets all requests.
+//! - Reports come with answers. So a locality without requests reports nothing (unless out of band)
+//!   and counts as empty. In the first seconds of a spill it may be fuller than that.
+//! - A client that starts under a load that must spill measures too low a rate at first, so rooms
+//!   lag. In its first seconds it may shed some of the least critical requests in spite of
+//!   headroom.
 
 mod place;
 
@@ -49,27 +60,28 @@ use crate::{Criticality, Ratio, Timestamp, decay, rng};
 use place::Place;
 pub use place::{Locality, Standing};
 
-/// Half of what was asked for and sent is forgotten in this time: as old as what reports say is, about.
+/// Half-life of the offered and sent requests: about the age of load reports.
 const HALF_LIFE: Duration = Duration::from_secs(2);
-/// Below this rate, in requests a second, what a request costs is not known.
+/// Rate in requests a second below which the cost of a request is unknown.
 const LEAST_RATE: f64 = 1.0;
-/// What a request costs is the least that it was seen to, and that doubles in this time: others' load, which makes it look dearer, comes and
-/// goes, and requests may have become so.
+/// Time in which the known cost of a request doubles. The known cost is the smallest one seen.
+/// Others' load, which makes it look higher, comes and goes; but requests may have become more
+/// expensive.
 const COST_DOUBLES_IN: Duration = Duration::from_secs(30);
-/// Below this utilization it is noise.
+/// Smallest utilization that is not noise.
 const LEAST_UTILIZATION: f64 = 0.01;
 
-/// How full localities get.
+/// Settings for the load of localities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpillConfig {
     /// Utilization up to which a locality is filled; above zero.
     pub target: Ratio,
-    /// It gets nothing with a lesser share of its backends healthy.
+    /// Share of healthy backends below which a locality is drained.
     pub drain_below: Ratio,
 }
 
 impl SpillConfig {
-    /// What is left is for bursts, and for the seconds that a spill takes to begin.
+    /// The rest is for bursts, and for the seconds until a spill begins.
     pub const DEFAULT_TARGET: Ratio = Ratio::from_percent(80);
     /// A quarter.
     pub const DEFAULT_DRAIN_BELOW: Ratio = Ratio::from_percent(25);
@@ -81,17 +93,17 @@ impl Default for SpillConfig {
     }
 }
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Route {
-    /// To this locality, counted from the nearest.
+    /// This locality, counted from the nearest.
     To(usize),
-    /// Nowhere: nobody has room for it.
+    /// None: no locality has headroom.
     Shed,
 }
 
-/// Decides to which locality requests go: of one client and one cluster.
+/// Assigns the requests of one client and one cluster to localities.
 #[derive(Clone, Debug)]
 pub struct Spill {
     config: SpillConfig,
@@ -99,14 +111,15 @@ pub struct Spill {
     places: Vec<Place>,
     /// Requests by [`Criticality::rank`], decaying.
     asked: [f64; Criticality::ALL.len()],
-    /// What one request a second uses of one backend, for when no locality shows it.
+    /// Utilization of one backend by one request a second, used while no locality shows it.
     cost: Option<f64>,
     at: Timestamp,
     updated: Timestamp,
 }
 
 impl Spill {
-    /// One that knows nothing of so many `localities` yet, and sends all to the nearest. Allocates, once.
+    /// A waterfall over this number of `localities`, which sends all requests to the nearest until
+    /// it knows more. Allocates once.
     #[must_use]
     pub fn new(now: Timestamp, config: SpillConfig, localities: usize) -> Self {
         Self {
@@ -119,19 +132,20 @@ impl Spill {
         }
     }
 
-    /// Other settings from now on.
+    /// Replaces the settings.
     pub fn set_config(&mut self, config: SpillConfig) {
         self.config = config;
     }
 
-    /// Other localities from now on, nearest first: each is one of those that there were, which keeps what is known of it, or a new one.
-    /// Allocates, once.
+    /// Replaces the localities, nearest first. Each is a former one, which keeps its state, or a
+    /// new one. Allocates once.
     pub fn arrange(&mut self, former: &[Option<usize>]) {
         let place = |former: &Option<usize>| former.and_then(|i| self.places.get(i)).copied().unwrap_or_default();
         self.places = former.iter().map(place).collect();
     }
 
-    /// Where a request goes. Ask once for each, and tell [`Spill::sent`] where it went.
+    /// The destination of a request. Ask once for each, and report the actual one to
+    /// [`Spill::sent`].
     pub fn route(&mut self, now: Timestamp, criticality: Criticality, rng: &mut impl Rng) -> Route {
         self.decay(now);
         let rank = criticality.rank();
@@ -148,13 +162,14 @@ impl Spill {
         if self.nobody_is_healthy() { Route::To(0) } else { Route::Shed }
     }
 
-    /// A request went to this locality, of those that there are.
+    /// Counts a request that went to this locality.
     pub fn sent(&mut self, now: Timestamp, locality: usize) {
         self.decay(now);
         self.places[locality].sent += 1.0;
     }
 
-    /// Whether a locality can take more than it is sent: a request that found nobody in the one where it was to go.
+    /// Whether a locality has headroom beyond its present rate: for a request that found no backend
+    /// in its own locality.
     #[must_use]
     pub fn takes_more(&self, locality: usize) -> bool {
         let place = &self.places[locality];
@@ -165,8 +180,8 @@ impl Spill {
         self.places.iter().all(|place| place.healthy() == 0)
     }
 
-    /// Takes in how localities are, nearest first; once a second, and when many backends have changed. Further ones than there are count for
-    /// nothing.
+    /// Updates the state of the localities, nearest first. Call it once a second, and when many
+    /// backends have changed. Surplus entries have no effect.
     pub fn update(&mut self, now: Timestamp, localities: &[Locality]) {
         self.decay(now);
         for (place, locality) in self.places.iter_mut().zip(localities) {
@@ -191,13 +206,13 @@ impl Spill {
         }
     }
 
-    /// How each locality stands, nearest first. For those who look.
+    /// The state of each locality, nearest first. For display.
     pub fn standings(&self, now: Timestamp) -> impl Iterator<Item = Standing> + '_ {
         let left = decay::remaining(now, self.at, HALF_LIFE);
         self.places.iter().map(move |place| place.standing(decay::rate(place.sent * left, HALF_LIFE)))
     }
 
-    /// What one request a second uses of one backend, if any locality shows it.
+    /// Utilization of one backend by one request a second, if any locality shows it.
     fn shown_cost(&self) -> Option<f64> {
         let shown = self.places.iter().filter_map(|place| {
             let sent = decay::rate(place.sent, HALF_LIFE);

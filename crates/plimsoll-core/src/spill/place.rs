@@ -1,50 +1,51 @@
-//! What one locality can take: its room, and whether it is drained.
+//! State of one locality: its room, and whether it is drained.
 
 use crate::Ratio;
 
-/// What is known of a locality.
+/// Backends of a locality and their load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Locality {
-    /// Backends that may be chosen.
+    /// Backends that may be picked.
     pub healthy: u32,
-    /// All backends that it has.
+    /// All backends of the locality.
     pub backends: u32,
-    /// Mean utilization of the healthy ones, 1 = at their limit, whoever loads them; `None` where none has reported of late.
+    /// Mean utilization of the healthy backends by all clients, 1 at their limit; `None` without
+    /// recent reports.
     pub utilization: Option<f64>,
 }
 
-/// How a locality stands.
+/// Room and load of a locality, for display.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
-    /// Requests a second that it can take from this client; `None` while that is not known, and nothing bounds it.
+    /// Requests a second that this client may send there; `None` while unknown and unlimited.
     pub room: Option<f64>,
-    /// Requests a second that it gets from this client.
+    /// Requests a second that this client sends there.
     pub sent: f64,
-    /// It gets nothing, too few of its backends being healthy.
+    /// Whether it is drained: too few of its backends are healthy.
     pub is_drained: bool,
 }
 
-/// By so much more than what drains it a share of healthy backends has to be for a locality to come back.
+/// Share of healthy backends above the draining limit at which a drained locality returns.
 const HYSTERESIS: f64 = 0.1;
-/// Within so much of the target, as a share of it, the room stands still.
+/// Distance from the target, as a share of it, within which the room stands still.
 const DEAD_BAND: f64 = 0.02;
 
-/// A locality, as a client sees it.
+/// A client's view of a locality.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     healthy: Option<u32>,
     pub(super) utilization: Option<f64>,
     pub(super) drained: bool,
-    /// Drained, but so are all.
+    /// Whether it is used although drained, because all are.
     pub(super) spared: bool,
-    /// Requests a second for each healthy backend; `None` while not known.
+    /// Requests a second for each healthy backend; `None` while unknown.
     room: Option<f64>,
     /// Requests sent, decaying.
     pub(super) sent: f64,
 }
 
 impl Place {
-    /// Requests a second that it can take.
+    /// Requests a second that this client may send there.
     pub(super) fn room(&self) -> f64 {
         match (self.drained && !self.spared, self.healthy) {
             (true, _) | (_, Some(0)) => 0.0,
@@ -53,7 +54,7 @@ impl Place {
         }
     }
 
-    /// Healthy backends; one until anything is known.
+    /// Healthy backends; one until the first update.
     pub(super) fn healthy(&self) -> u32 {
         self.healthy.unwrap_or(1)
     }
@@ -66,7 +67,8 @@ impl Place {
         self.utilization = utilization.filter(|utilization| utilization.is_finite());
     }
 
-    /// Moves the room to where utilization says; `left` is what counts of where it was.
+    /// Moves the room towards the value for this utilization; `left` is the weight of the old
+    /// value.
     pub(super) fn settle(&mut self, sent: f64, target: f64, cost: f64, left: f64) {
         let healthy = f64::from(self.healthy());
         if healthy == 0.0 {

@@ -1,4 +1,4 @@
-//! Two localities whose utilization is what they were sent, with a second of delay.
+//! Localities with utilization in proportion to their requests, a second later.
 
 extern crate std;
 
@@ -9,13 +9,13 @@ use rand_pcg::Pcg64Mcg;
 
 use super::*;
 
-/// A locality of so many backends, each of which can do a hundred requests a second.
+/// A locality whose backends serve a hundred requests a second each.
 struct Site {
     healthy: u32,
     backends: u32,
-    /// Requests a second from others.
+    /// Requests a second from other clients.
     others: f64,
-    /// Requests in the second that is going on.
+    /// Requests in the present second.
     got: [u32; Criticality::ALL.len()],
     utilization: Option<f64>,
 }
@@ -44,14 +44,15 @@ impl World {
         Self { spill, sites, rng: Pcg64Mcg::seed_from_u64(1), second: 0, shed: [0; 4] }
     }
 
-    /// So many requests of each criticality in each of some seconds; what was got and shed is that of the last.
+    /// Sends requests of each criticality at these rates for some seconds. Counts are those of the
+    /// last second.
     fn run(&mut self, seconds: u64, rates: [u32; Criticality::ALL.len()]) {
         let all: u32 = rates.iter().sum();
         for _ in 0..seconds {
             self.shed = [0; 4];
             self.sites.iter_mut().for_each(|site| site.got = [0; 4]);
             for n in 0..all {
-                // Levels mixed evenly.
+                // Levels are mixed evenly.
                 let place = (n * 7919) % all;
                 let rank = (0..4).find(|rank| place < rates[..=*rank].iter().sum()).expect("below the sum of all");
                 let now = Timestamp::from_nanos(
@@ -84,7 +85,7 @@ impl World {
     }
 }
 
-/// A level of `critical` only.
+/// Rates of `critical` requests only.
 const fn critical(rate: u32) -> [u32; 4] {
     [0, rate, 0, 0]
 }
@@ -96,7 +97,8 @@ fn the_nearest_gets_all_while_it_has_room() {
     assert_eq!((world.got(0), world.got(1), world.shed), (700, 0, [0; 4]));
 }
 
-/// 800 a second are 80%. A second is enough to see chance of some √(1100 · 0.73 · 0.27) = 15; five of these, false alarm 6e-7 a look.
+/// 800 a second are 80%. One second has a standard deviation of √(1100 · 0.73 · 0.27) = 15; five of
+/// these, false alarm 6e-7 each.
 #[test]
 fn what_the_nearest_cannot_take_goes_on_and_nothing_flaps() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
@@ -114,7 +116,7 @@ fn others_load_leaves_less_room() {
     world.sites[1].others = 600.0;
     world.run(60, critical(1_200));
     assert!((720..=880).contains(&world.got(0)), "{}", world.got(0));
-    // 200 are left there; the other 200 are shed.
+    // 200 a second fit there; the other 200 are shed.
     assert!((140..=270).contains(&world.got(1)), "{}", world.got(1));
 }
 
@@ -125,7 +127,7 @@ fn what_nobody_can_take_is_shed_the_least_critical_first() {
     // 800 fit: all of the first two levels, 200 of the third, none of the fourth.
     assert_eq!((world.shed[0], world.shed[3]), (0, 300), "{:?}", world.shed);
     assert!(world.shed[1] <= 8 && (30..=200).contains(&world.shed[2]), "{:?}", world.shed);
-    // And the most critical stay near: 400 fit there.
+    // The most critical stay near: 400 fit there.
     assert!(world.sites[0].got[0] >= 195, "{:?}", world.sites[0].got);
 }
 
@@ -166,7 +168,7 @@ fn if_all_would_be_drained_none_is() {
     assert!(world.got(0) > 100 && world.got(1) > 100, "{} {}", world.got(0), world.got(1));
     world.sites.iter_mut().for_each(|site| site.healthy = 0);
     world.run(1, critical(300));
-    // Whom the balancer finds in a panic is for it to say.
+    // The balancer's panic threshold picks among them.
     world.run(1, critical(300));
     assert_eq!(world.got(0), 300);
 }
