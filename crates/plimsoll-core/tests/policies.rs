@@ -57,6 +57,14 @@ impl Table {
         table
     }
 
+    /// Changes all weights, as an update of membership does.
+    fn weigh(&mut self, weights: &[f64]) {
+        for (id, weight) in self.ids.iter().zip(weights) {
+            self.balancer.set_weight(self.now, *id, Weight::new(*weight).expect("in range"));
+        }
+        self.pass(0);
+    }
+
     fn pass(&mut self, ms: u64) {
         self.now = self.now + Duration::from_millis(ms);
         self.balancer.handle_timeout(self.now, &mut ());
@@ -205,6 +213,107 @@ proptest! {
             prop_assert!(active[index] / as_f64[index] < least + 1.0, "{} of {:?} by {:?}", index, active, weights);
             active[index] += 1.0;
         }
+    }
+}
+
+/// Weights of up to eleven backends before and after a change, and whether the backend reports its load.
+fn changed_weights() -> impl Strategy<Value = Vec<((u32, u32), bool)>> {
+    prop::collection::vec(((1..5_u32, 1..5_u32), any::<bool>()), 1..12)
+}
+
+proptest! {
+    /// A balancer whose weights were changed picks exactly as one that was built with them.
+    #[test]
+    fn changed_weights_pick_as_weights_from_the_start(
+        policy in prop::sample::select(PolicyKind::ALL.to_vec()),
+        backends in changed_weights(),
+        steps in prop::collection::vec((any::<bool>(), 0..64_usize), 1..200),
+    ) {
+        let before: Vec<f64> = backends.iter().map(|((before, _), _)| f64::from(*before)).collect();
+        let after: Vec<f64> = backends.iter().map(|((_, after), _)| f64::from(*after)).collect();
+        let [mut changed, mut built] = [&before, &after].map(|weights| {
+            let mut table = Table::new(policy, weights);
+            // Beyond the blackout, so that known capabilities and configured weights are mixed.
+            for _ in 0..3 {
+                let reports = backends.iter().enumerate().filter(|(_, (_, reports))| *reports);
+                reports.for_each(|(index, _)| table.report(index, 0.2 + 0.1 * index as f64, 100.0));
+                table.pass(6_000);
+            }
+            table
+        });
+        changed.weigh(&after);
+        built.pass(0);
+        let mut outstanding = Vec::new();
+        for (pick, which) in steps {
+            if pick || outstanding.is_empty() {
+                let index = changed.pick();
+                prop_assert_eq!(index, built.pick(), "{} of {:?}", outstanding.len(), backends);
+                outstanding.push(index);
+            } else {
+                let index = outstanding.swap_remove(which % outstanding.len());
+                changed.finish(index);
+                built.finish(index);
+            }
+        }
+        let weights = |table: &Table| table.balancer.snapshot(table.now).iter().map(|b| b.weight).collect::<Vec<_>>();
+        prop_assert_eq!(weights(&changed), weights(&built));
+    }
+
+    /// As [`least_loaded_counts_by_weight`], for backends whose weights change while they have requests.
+    #[test]
+    fn least_loaded_counts_by_changed_weights(backends in changed_weights(), picks in 1..120_usize) {
+        let weights = |of: fn(&(u32, u32)) -> u32| backends.iter().map(|(w, _)| f64::from(of(w))).collect::<Vec<_>>();
+        let (before, after) = (weights(|(before, _)| *before), weights(|(_, after)| *after));
+        let mut table = Table::new(PolicyKind::LeastLoaded, &before);
+        let mut active = vec![0.0_f64; backends.len()];
+        (0..picks).for_each(|_| active[table.pick()] += 1.0);
+        table.weigh(&after);
+        for _ in 0..picks {
+            let index = table.pick();
+            let least = active.iter().zip(&after).map(|(a, w)| a / w).fold(f64::INFINITY, f64::min);
+            prop_assert!(active[index] / after[index] < least + 1.0, "{} of {:?} by {:?}", index, active, after);
+            active[index] += 1.0;
+        }
+    }
+}
+
+/// Amid traffic, to the weights of [`every_policy_heeds_configured_weights`] from their opposite.
+#[test]
+fn every_policy_heeds_changed_weights() {
+    for policy in PolicyKind::ALL {
+        let mut table = Table::new(policy, &[2.0, 1.0, 2.0, 1.0]);
+        table.load(&[30; 4]);
+        table.weigh(&[1.0, 2.0, 1.0, 2.0]);
+        for index in 0..4 {
+            (0..30).for_each(|_| table.finish_as(index, Outcome::Success, 10));
+        }
+        let mut active = [0.0_f64; 4];
+        for _ in 0..6_000 {
+            active[table.pick()] += 1.0;
+        }
+        let share = (active[1] + active[3]) / 6_000.0;
+        assert!((share - 2.0 / 3.0).abs() < 0.03, "{policy}: {share:.3} of {active:?}");
+    }
+}
+
+#[test]
+fn changed_weight_keeps_what_is_known_of_a_backend() {
+    for policy in PolicyKind::ALL {
+        let mut table = Table::new(policy, &[1.0, 1.0, 1.0]);
+        table.load(&[3, 1, 2]);
+        table.finish_as(0, Outcome::Failure, 40);
+        table.finish_as(2, Outcome::Success, 20);
+        table.report(1, 0.5, 100.0);
+        let known = |table: &Table| {
+            let mut snapshot = table.balancer.snapshot(table.now);
+            snapshot.iter_mut().for_each(|backend| backend.weight = 1.0);
+            snapshot
+        };
+        let before = known(&table);
+        table.weigh(&[0.5, 4.0, 1.0]);
+        assert_eq!(known(&table), before, "{policy}");
+        let configured = table.balancer.snapshot(table.now).iter().map(|backend| backend.weight).collect::<Vec<_>>();
+        assert_eq!(configured, [0.5, 4.0, 1.0], "{policy}");
     }
 }
 

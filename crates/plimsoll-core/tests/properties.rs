@@ -29,6 +29,7 @@ enum Fact {
     ConnectFailed(usize),
     Check(usize, CheckOutcome),
     Report { backend: usize, lame_duck: bool, utilization: f64 },
+    Weigh(usize, u32),
     Gone(usize),
     Drain(usize),
     Undrain(usize),
@@ -62,6 +63,7 @@ fn facts() -> impl Strategy<Value = Vec<Fact>> {
         6 => (who.clone(), checked).prop_map(|(backend, outcome)| Fact::Check(backend, outcome)),
         2 => (who.clone(), prop::bool::weighted(0.2), 0.0..2.0_f64)
             .prop_map(|(backend, lame_duck, utilization)| Fact::Report { backend, lame_duck, utilization }),
+        2 => (who.clone(), 1..4_u32).prop_map(|(backend, weight)| Fact::Weigh(backend, weight)),
         1 => who.clone().prop_map(Fact::Gone),
         1 => who.clone().prop_map(Fact::Drain),
         1 => who.prop_map(Fact::Undrain),
@@ -163,6 +165,11 @@ impl Run {
                 let report = LoadReport { cpu_utilization: utilization, qps: 50.0, lame_duck, ..LoadReport::default() };
                 self.balancer.on_report(now, id, &report, &mut self.recorder);
                 self.model.report(id, lame_duck);
+            }
+            Fact::Weigh(index, weight) => {
+                // Nothing that the model knows depends on it.
+                let id = self.who(index);
+                self.balancer.set_weight(now, id, Weight::new(f64::from(weight)).expect("in range"));
             }
             Fact::Gone(index) => {
                 let id = self.who(index);

@@ -90,6 +90,11 @@ impl Member {
     }
 }
 
+/// The inverse of a weight, as policies read it.
+fn inverse(weight: Weight) -> f32 {
+    weight.as_f64().recip() as f32
+}
+
 /// The backends by slot.
 #[derive(Clone, Debug)]
 pub(super) struct Members {
@@ -123,7 +128,7 @@ impl Default for Members {
 
 impl Members {
     pub(super) fn add(&mut self, now: Timestamp, weight: Weight) -> BackendId {
-        let inverse_weight = weight.as_f64().recip() as f32;
+        let inverse_weight = inverse(weight);
         let candidate = Candidate { load: 0, inverse_weight, latency: Default::default() };
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -163,8 +168,25 @@ impl Members {
         let (state, unreachable) = member.counted;
         *self.census.count_of(state, unreachable) -= 1;
         self.free.push(id.slot() as u32);
-        self.least_inverse_weight =
-            self.iter().map(|(id, _)| self.candidates[id.slot()].inverse_weight).fold(f32::INFINITY, f32::min);
+        self.find_heaviest();
+    }
+
+    /// Changes the weight of a backend. Returns whether it was another one.
+    pub(super) fn set_weight(&mut self, slot: u32, weight: Weight) -> bool {
+        let inverse_weight = inverse(weight);
+        let former = core::mem::replace(&mut self.candidates[slot as usize].inverse_weight, inverse_weight);
+        if inverse_weight < self.least_inverse_weight {
+            self.least_inverse_weight = inverse_weight;
+        } else if former <= self.least_inverse_weight {
+            self.find_heaviest();
+        }
+        former != inverse_weight
+    }
+
+    /// Finds the least inverse weight, that of the heaviest backend.
+    fn find_heaviest(&mut self) {
+        let inverse_weights = self.iter().map(|(id, _)| self.candidates[id.slot()].inverse_weight);
+        self.least_inverse_weight = inverse_weights.fold(f32::INFINITY, f32::min);
     }
 
     pub(super) fn get(&self, id: BackendId) -> Option<&Member> {

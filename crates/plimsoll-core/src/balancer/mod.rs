@@ -204,6 +204,18 @@ impl Balancer {
         self.rescope(now, observer);
     }
 
+    /// Changes the configured weight of a backend. Its requests, state, latency, slow start and reports stay.
+    ///
+    /// A policy that reads configured weights follows with the next pick. `weighted` computes its weights anew at the
+    /// next [`Balancer::handle_timeout`], which is due at once: all changes of one list then cost one pass.
+    pub fn set_weight(&mut self, now: Timestamp, id: BackendId, weight: Weight) {
+        if !self.contains(id) || !self.members.set_weight(id.slot() as u32, weight) {
+            return;
+        }
+        self.next_update = self.next_update.min(now);
+        self.on_load(now, id.slot() as u32);
+    }
+
     /// Picks a backend for a request and counts the request as active there.
     pub fn pick(&mut self, now: Timestamp, rng: &mut impl Rng) -> Pick {
         self.pick_except(now, rng, &[])

@@ -51,7 +51,7 @@ proptest! {
     #[test]
     fn tables_stay_in_step(
         policy in prop::sample::select(PolicyKind::ALL.to_vec()),
-        steps in prop::collection::vec((0..16_u8, 0..64_usize), 1..300),
+        steps in prop::collection::vec((0..17_u8, 0..64_usize), 1..300),
     ) {
         let max_active_requests = NonZeroU32::new(2).expect("not zero");
         let mut config = BalancerConfig { policy, max_active_requests, ..BalancerConfig::default() };
@@ -101,6 +101,7 @@ proptest! {
                     let arranged = [&[][..], &[Some(1), None, Some(0)], &[Some(0), Some(2)], &[None; 3]][which % 4];
                     balancer.set_localities(now, arranged, SpillConfig::default());
                 }
+                16 => balancer.set_weight(now, id, Weight::new([0.5, 1.0, 4.0][which % 3]).expect("in range")),
                 _ => {
                     if let Pick::Backend(id) = balancer.pick(now, &mut rng) {
                         outstanding.push(id);
