@@ -1,33 +1,38 @@
-//! `deterministic`: rounds of clients share one shuffle of the backends, and each client of a round takes a slice of it.
+//! `deterministic`: rounds of clients share one shuffle of the backends, and each client of a round
+//! takes a slice of it.
 //!
-//! The algorithm of the SRE book. Imagine the n backends shuffled over and over, one round after the other in an endless
-//! row; client i takes the k positions from i·k. Any number of clients so takes whole rounds and a part of one, so the
-//! connections of any two backends differ by **at most 1**.
+//! The algorithm of the SRE book. Imagine the n backends shuffled over and over, one round after
+//! the other in an endless row; client i takes the k positions from i·k. So any number of clients
+//! takes whole rounds and a part of one, and the connections of any two backends differ by **at
+//! most 1**.
 //!
-//! Where k divides n each round has n/k clients, and that is all. Otherwise some client **straddles** the end of one round
-//! and the beginning of the next, and must not get a backend twice. The book leaves the odd backends of a round out, which
-//! is even only after all rounds of a cycle. Here the straddlers are served first, from one **base** shuffle of all backends:
-//! the straddler between rounds r and r + 1 takes the window
+//! If k divides n, each round has n/k clients, and that is all. Otherwise some client **straddles**
+//! the end of one round and the beginning of the next, and must not get a backend twice. The book
+//! leaves the odd backends of a round out, which is even only after all rounds of a cycle. Here the
+//! straddlers are served first, from one **base** shuffle of all backends. The straddler between
+//! rounds r and r + 1 takes the window
 //!
 //! ```text
 //! base[(r·k + j) mod n],   j = 0 … k − 1
 //! ```
 //!
-//! of which the first t are the end of round r and the other k − t the beginning of round r + 1. What a round has left in
-//! the middle is shuffled with the round's number as seed and cut into slices of k.
+//! Its first t backends are the end of round r, the other k − t the beginning of round r + 1. The
+//! rest of a round, in the middle, is shuffled with the round's number as seed and cut into slices
+//! of k.
 //!
-//! *Each round has each backend once*, because what it gives the straddler before it, the end of that window, and the
-//! straddler after it, the beginning of the next window, are one stretch of the base, of at most n: windows follow each
-//! other without a gap. The middle is all others, of which the number is a multiple of k. *No client has one twice*: a window
-//! is k ≤ n in a row. And nothing depends on other clients: a client is served in O(n).
+//! *Each round has each backend once.* It gives the end of one window to the straddler before it,
+//! and the beginning of the next window to the straddler after it. Windows follow each other
+//! without a gap, so the two are one stretch of the base, at most n long. The middle is all other
+//! backends, and their number is a multiple of k. *No client has a backend twice*: a window is k ≤
+//! n in a row. And nothing depends on other clients: a client is served in O(n).
 //!
-//! A client's replacements are what follows its slice in its round, so they are others in each round, and the load of
-//! a failed backend is spread over about as many as it had clients.
+//! The replacements of a client follow its slice in its round, so they differ between rounds. The
+//! load of a failed backend spreads over about as many backends as it had clients.
 //!
-//! Churn is its weakness: with one more backend all shuffles are different ones, and most connections move.
+//! Churn is its weakness: one more backend changes all shuffles, and most connections move.
 //!
-//! With failure domains or sizes, base and middles are [mixed](Mixture::shuffle) rather than only shuffled, so that
-//! a slice has its share of each, give or take one. Balance stays within 1.
+//! With failure domains or sizes, base and middles are [mixed](Mixture::shuffle) and not only
+//! shuffled, so that a slice has its share of each, give or take one. Balance stays within 1.
 //!
 //! Source: SRE ch. 20.
 
@@ -53,7 +58,7 @@ pub(super) fn order(size: NonZeroU32, seed: u64, index: u32, backends: &[Backend
     let round = if straddles { round + 1 } else { round };
     let base = if layout.before(round) > 0 || layout.before(round + 1) > 0 {
         let mut base: Vec<u32> = (0..n as u32).collect();
-        // Numbers of rounds are below 2⁶⁴ / k: the last is free for the base.
+        // Round numbers are below 2⁶⁴ / k: the last is free for the base.
         mixture.shuffle(&mut base, &mut seeds::generator(seed, u64::MAX));
         base
     } else {
@@ -81,7 +86,7 @@ pub(super) fn order(size: NonZeroU32, seed: u64, index: u32, backends: &[Backend
     order.order
 }
 
-/// How clients' slices lie on the rounds.
+/// The layout of clients' slices on the rounds.
 struct Layout {
     /// Backends.
     n: u64,
@@ -90,18 +95,20 @@ struct Layout {
 }
 
 impl Layout {
-    /// Backends of the client that straddles the beginning of `round` that are of the round before; 0 when none does.
+    /// Number of backends of the round before `round` in the slice that straddles its beginning; 0
+    /// without a straddler.
     fn before(&self, round: u64) -> u64 {
         (round * self.n) % self.k
     }
 
-    /// The backends of the client that straddles the beginning of `round`: those of the round before first.
+    /// The backends of the client that straddles the beginning of `round`, those of the round
+    /// before first.
     fn window<'a>(&self, round: u64, base: &'a [u32]) -> impl Iterator<Item = u32> + use<'a> {
         let first = (((round - 1) * self.k) % self.n) as usize;
         base.iter().cycle().skip(first).take(self.k as usize).copied()
     }
 
-    /// The backends of `round` that belong to the clients that straddle its beginning and its end.
+    /// The backends of `round` that belong to the straddlers of its beginning and its end.
     fn ends(&self, round: u64, base: &[u32]) -> (Vec<u32>, Vec<u32>) {
         let (before, after) = (self.before(round), self.before(round + 1));
         let head = if before == 0 { Vec::new() } else { self.window(round, base).skip(before as usize).collect() };
@@ -110,7 +117,7 @@ impl Layout {
     }
 }
 
-/// An order in the making.
+/// An order under construction.
 struct Preference {
     order: Vec<u32>,
     taken: Vec<bool>,
@@ -118,7 +125,7 @@ struct Preference {
 }
 
 impl Preference {
-    /// Adds those of `backends` that are not in it yet, while there is room.
+    /// Appends those of `backends` that the order lacks, up to its length.
     fn take(&mut self, backends: impl IntoIterator<Item = u32>) {
         for backend in backends {
             if self.order.len() < self.len && !core::mem::replace(&mut self.taken[backend as usize], true) {

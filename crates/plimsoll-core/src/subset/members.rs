@@ -1,15 +1,18 @@
-//! Whom a client is connected to, out of its order of preference, as backends fail and return.
+//! The members of a client's subset, taken from its order of preference, as backends fail and
+//! return.
 //!
-//! The members are the shortest head of the order that has `size` usable backends. So an unusable one is replaced by the
-//! next in the order; it stays a member itself, because someone must notice that it is well again; and when it is, the
-//! last replacement leaves. After any trouble the members are those of before.
+//! The members are the shortest head of the order that has `size` usable backends. So the next in
+//! the order replaces an unusable backend. The unusable one stays a member, because a client must
+//! notice its recovery; then the last replacement leaves. After any trouble the members are the
+//! same as before.
 //!
-//! Why not drop the unusable one: it would come back to a client that has forgotten it, and where a fault is in the network
-//! between the two nobody else would tell.
+//! Dropping the unusable backend was rejected. It would return to a client that has forgotten it,
+//! and no other client would notice a fault in the network between the two.
 //!
-//! When fewer than `size` of the whole order are usable all of it are members, and no more is to be had.
+//! If fewer than `size` of the whole order are usable, all of it are members.
 //!
-//! Another list of backends, or another size, is another order: a new [`Subset`], which must be told again who is unusable.
+//! Another list of backends, or another size, is another order. It needs a new [`Subset`], which
+//! must be told again which backends are unusable.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,8 +24,8 @@ use crate::health::State;
 #[derive(Clone, Debug)]
 pub struct Subset {
     order: Vec<u32>,
-    /// By position in the order: what was last said of it. One of whom nothing was said counts as usable, else a client
-    /// that has just started would connect to all of its order.
+    /// The last known usability, by position in the order. An unknown backend counts as usable;
+    /// otherwise a client that has just started would connect to all of its order.
     usable: Vec<bool>,
     size: usize,
     members: usize,
@@ -36,21 +39,23 @@ impl Subset {
         Self { usable: vec![true; order.len()], members: size.min(order.len()), size, order }
     }
 
-    /// The members, dearest first: at least `size` when the order has so many.
+    /// The members, the most preferred first: at least `size` if the order is that long.
     #[must_use]
     pub fn members(&self) -> &[u32] {
         &self.order[..self.members]
     }
 
-    /// `backend` is now in `state`: usable when it serves, and when it has yet to be reached. Returns whether the members
-    /// changed, as [`Subset::on_usable`] does.
+    /// Notes that `backend` is now in `state`: usable if it serves or has yet to be reached.
+    /// Returns whether the members changed, as [`Subset::on_usable`] does.
     pub fn on_state(&mut self, backend: u32, state: State) -> bool {
         self.on_usable(backend, matches!(state, State::Healthy | State::Connecting))
     }
 
-    /// `backend` is now usable or not. Returns whether the members changed: some were added or taken from their end.
+    /// Notes whether `backend` is usable. Returns whether the members changed: some were added at
+    /// the end or removed from it.
     ///
-    /// What is said of one that is not a member is remembered for when it is; of one outside the order it means nothing.
+    /// The usability of a non-member is remembered until it becomes one. A backend outside the
+    /// order has no effect.
     pub fn on_usable(&mut self, backend: u32, usable: bool) -> bool {
         let Some(position) = self.order.iter().position(|b| *b == backend) else { return false };
         if core::mem::replace(&mut self.usable[position], usable) == usable {

@@ -1,14 +1,16 @@
-//! Subsetting: which of a cluster's backends one client connects to.
+//! Subsetting: the choice of the backends that one client connects to.
 //!
-//! With C clients and n backends, all to all are C·n connections, each with memory, health checks and a handshake at
-//! both ends. So each client takes a **subset** of k backends. Whom it takes decides four things, which pull against each
-//! other:
+//! With C clients and n backends, all to all makes C·n connections, each with memory, health checks
+//! and a handshake at both ends. So each client connects to a **subset** of k backends. The choice
+//! decides four things, which pull against each other:
 //!
-//! - *balance*: how evenly connections lie on the backends, C·k/n each on average;
-//! - *churn*: which share of the connections moves when a client or backend comes or goes; with one more backend at least
-//!   1/(n+1) must, or the newcomer gets less than its share;
-//! - *diversity*: how much the subsets of two clients overlap, and so, who takes over when a backend fails;
-//! - what clients must know: only themselves, their number among the clients, or what everyone has (a coordinator).
+//! - *balance*: the evenness of connections over backends, C·k/n each on average;
+//! - *churn*: the share of connections that move when a client or backend comes or goes. With one
+//!   more backend at least 1/(n+1) must move, or the new one gets less than its share;
+//! - *diversity*: the overlap of two clients' subsets, and thus the backends that take over after a
+//!   failure;
+//! - *knowledge*: a client needs only itself, its number among the clients, or the knowledge of all
+//!   (a coordinator).
 //!
 //! | algorithm | balance | churn | needs |
 //! |---|---|---|---|
@@ -19,21 +21,24 @@
 //! | `rendezvous` | poor | least | nothing |
 //! | `ledger` | within 1, always | least | a coordinator |
 //!
-//! # What all of them share
+//! # Common to all
 //!
-//! An algorithm gives a client an **order of preference**; [`Subset`] takes from its head as many as it needs for k usable
-//! ones. An unusable backend is thus replaced by the next in the order and given back when it returns, and nothing else
-//! moves. Except for `ledger`, whose [`Ledger`](ledger::Ledger) remembers, an order depends on nothing but its arguments:
-//! clients that see the same backends agree without a word.
+//! An algorithm gives a client an **order of preference**; [`Subset`] takes as many from its head
+//! as it needs for k usable backends. So the next in the order replaces an unusable backend until
+//! it returns, and nothing else moves. An order depends on nothing but its arguments, except that
+//! of `ledger`, whose [`Ledger`](ledger::Ledger) has memory. Clients that see the same backends
+//! agree without communication.
 //!
-//! **Failure domains** (zones, racks) are spread: a subset has of each domain about the share that the cluster has.
+//! **Failure domains** (zones, racks) are spread: a subset has about the cluster's share of each
+//! domain.
 //!
-//! **Weights.** A machine of twice the weight does not get twice the clients: the policy of each client already sends it
-//! twice the requests, and with twice the clients as well it would get four times. What a subset owes it is fair
-//! company: where a client's whole subset weighs little, each backend in it gets much. So each subset has about the same
-//! share of heavy and light machines, by the same rule that spreads domains.
+//! **Weights.** A machine of twice the weight does not get twice the clients. The policy of each
+//! client already sends it twice the requests; with twice the clients as well it would get four
+//! times. A subset of low total weight would give each of its backends much load. So each subset
+//! has about the same share of heavy and light machines, by the same rule that spreads domains.
 //!
-//! Sources: SRE ch. 20 (deterministic); ACM Queue 20(5), 2022 (ringsteady, rocksteadier); gRFC A68 (rendezvous).
+//! Sources: SRE ch. 20 (deterministic); ACM Queue 20(5), 2022 (ringsteady, rocksteadier); gRFC A68
+//! (rendezvous).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -58,17 +63,17 @@ pub use members::Subset;
 /// The algorithms, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Each client draws its own.
+    /// Each client draws its own subset.
     Random,
     /// Rounds of clients share one shuffle and each take a slice of it.
     Deterministic,
-    /// Both sides on a ring at van der Corput positions; the next ones clockwise.
+    /// Both sides on a ring at van der Corput positions; the next backends clockwise.
     Ringsteady,
     /// Both sides in lots; a row of each lot, lots in ring order.
     Rocksteadier,
     /// The least hashes of client and backend together.
     Rendezvous,
-    /// A coordinator's assignment, which has memory.
+    /// A coordinator's assignment, with memory.
     Ledger,
 }
 
@@ -103,7 +108,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// A name that is no algorithm's.
+/// The error of an unknown algorithm name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm;
 
@@ -127,26 +132,27 @@ impl FromStr for Algorithm {
     }
 }
 
-/// How clients choose their subsets: the same for all clients of a cluster.
+/// The settings of subsetting: the same for all clients of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubsetConfig {
-    /// Which algorithm.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// Usable backends that each client wants; all of them when there are fewer.
+    /// Usable backends in each subset; all of them if there are fewer.
     pub size: NonZeroU32,
-    /// Clusters that share clients and backends need different seeds, or the same backends would be doubly unlucky.
+    /// Seed of all draws. Clusters that share clients and backends need different seeds, or the
+    /// same backends would be unlucky twice.
     pub seed: u64,
 }
 
 impl SubsetConfig {
-    /// Of the 20 to 100 that the SRE book found right for most services, the fewest connections.
+    /// The fewest connections in the SRE book's range of 20 to 100, right for most services.
     pub const DEFAULT_SIZE: NonZeroU32 = NonZeroU32::new(20).expect("20 is not zero");
 }
 
-/// Who wants a subset.
+/// A client that needs a subset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// Different for each client, and the same for one client over its restarts.
+    /// Unique among clients, and the same over a client's restarts.
     pub id: u64,
     /// Its number among the clients: 0, 1, 2 ... without gaps.
     pub index: Option<u32>,
@@ -160,14 +166,15 @@ impl Client {
     }
 }
 
-/// A backend as subsetting sees it. Its position in the slice is its number; all clients must see the same order.
+/// A backend as subsetting sees it. Its position in the slice is its number; all clients must see
+/// the same order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backend {
-    /// Different for each backend, and the same wherever it stands in the slice: a hash of its address.
+    /// Unique among backends, and independent of the position in the slice: a hash of the address.
     pub key: u64,
-    /// What fails together with it: the number of its zone or rack. All alike when nothing is known.
+    /// Failure domain: the number of its zone or rack. The same for all if unknown.
     pub domain: u32,
-    /// Its size relative to its fellows.
+    /// Its size relative to the other backends.
     pub weight: Weight,
 }
 
@@ -179,7 +186,7 @@ impl Backend {
     }
 }
 
-/// What an algorithm needs and was not given.
+/// An input that an algorithm needs and did not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// The client has no number.
@@ -208,21 +215,22 @@ impl fmt::Display for Lack {
 
 impl core::error::Error for Lack {}
 
-/// Backends given per backend wanted, so that as many may be unusable at once before a subset runs short. More would only
-/// cost time: when over half of a client's subset is gone, so is half of the cluster.
+/// Backends in an order per backend in the subset, so that as many may be unusable before a subset
+/// runs short. More would only cost time: if over half of a client's order is unusable, so is about
+/// half of the cluster.
 const SPARE: usize = 2;
 
-/// How many backends an order for subsets of `size` out of `n` backends gives.
+/// Length of an order for subsets of `size` out of `n` backends.
 fn order_len(size: NonZeroU32, n: usize) -> usize {
     (size.get() as usize).saturating_mul(SPARE).min(n)
 }
 
-/// The backends that `client` prefers, by number, dearest first, none twice: twice the size of its subset, at most all.
-/// For [`Subset::new`].
+/// The backends that `client` prefers, by number, the most preferred first, none twice. The order
+/// has twice the size of the subset, at most all backends. Input of [`Subset::new`].
 ///
 /// # Errors
 ///
-/// When the algorithm needs what `client` does not say, or a coordinator.
+/// If the algorithm needs a number that `client` lacks, or a coordinator.
 pub fn order(config: &SubsetConfig, client: Client, backends: &[Backend]) -> Result<Vec<u32>, Lack> {
     let index = || client.index.ok_or(Lack::ClientIndex(config.algorithm));
     let (size, seed) = (config.size, config.seed);

@@ -1,12 +1,13 @@
-//! `rendezvous`: the backends whose hash together with the client is least.
+//! `rendezvous`: the backends with the least hashes of backend and client together.
 //!
 //! ```text
 //! rank of backend b for client c = XXH64(key of b, seed of c)
 //! ```
 //!
-//! Needs no numbering of clients and no common list: a backend's rank does not depend on the other backends, so one that
-//! comes or goes moves only its own connections, which is the least there is. Balance is that of random draws. Why
-//! not a ring of hashes (consistent hashing): its gaps make balance worse still, or it needs hundreds of points per backend.
+//! It needs no numbering of clients and no common list. A backend's rank does not depend on the
+//! other backends, so one that comes or goes moves only its own connections, the least possible.
+//! Balance is that of random draws. A ring of hashes (consistent hashing) was rejected: its gaps
+//! make balance worse still, or it needs hundreds of points per backend.
 //!
 //! Source: gRFC A68, as `random_subsetting`.
 
@@ -15,7 +16,7 @@ use core::num::NonZeroU32;
 
 use super::{Backend, order_len, seeds, strata};
 
-/// What a client's ranks are seeded with.
+/// The seed of a client's ranks.
 pub(super) fn client_seed(seed: u64, client: u64) -> u64 {
     seeds::mix(seed, client)
 }
@@ -28,15 +29,15 @@ pub(super) fn rank(client_seed: u64, key: u64) -> u64 {
 /// The order of `client`.
 pub(super) fn order(size: NonZeroU32, seed: u64, client: u64, backends: &[Backend]) -> Vec<u32> {
     let client = client_seed(seed, client);
-    // A backend's rank does not depend on its stratum: one seed for all.
+    // One seed for all strata: a backend's rank does not depend on its stratum.
     strata::spread(size, seed, client as u32, backends, |_, members| {
         let ranks = members.iter().map(|number| rank(client, backends[*number as usize].key));
         walk(ranks.collect(), order_len(size, members.len()))
     })
 }
 
-/// The positions of `ranks`, the least first. Sorted as far as is asked for, `step` at first and then twice as far each time:
-/// the usual question, for a few of thousands, costs little more than hashing them.
+/// The positions of `ranks`, the least first. It sorts lazily: `step` at first, then twice as far
+/// each time. A few of thousands cost little more than their hashes.
 pub(super) fn walk(ranks: Vec<u64>, step: usize) -> impl Iterator<Item = u32> {
     let mut ranks: Vec<(u64, u32)> = ranks.into_iter().zip(0..).collect();
     let n = ranks.len();

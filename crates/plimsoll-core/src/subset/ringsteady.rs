@@ -1,10 +1,11 @@
-//! `ringsteady`: clients and backends at [van der Corput points](super::van_der_corput) on a circle; a client takes the
-//! next backends clockwise.
+//! `ringsteady`: clients and backends at [van der Corput points](super::van_der_corput) on a
+//! circle; a client takes the next backends clockwise.
 //!
-//! The points of each side are evenly apart however many there are, so connections per backend are nearly even; and no
-//! point moves when another comes, so one more backend only moves the connections that it gets. Why not always: with few
-//! clients the arcs leave backends out, clients beside each other on the circle have nearly the same subset, and a failed
-//! backend's load falls on those that follow it.
+//! The points of each side are evenly apart in any number, so connections per backend are nearly
+//! even. No point moves when another comes, so one more backend moves only the connections that it
+//! gets. It is weak with few clients: their arcs leave backends out. Clients beside each other on
+//! the circle have nearly the same subset, and a failed backend's load falls on the backends that
+//! follow it.
 //!
 //! The seed turns the two sides against each other; the seed 0 does not.
 //!
@@ -23,7 +24,7 @@ pub(super) fn order(size: NonZeroU32, seed: u64, index: u32, backends: &[Backend
     })
 }
 
-/// By how much `seed` turns the clients' points.
+/// The angle by which `seed` turns the clients' points.
 pub(super) fn turn(seed: u64) -> van_der_corput::Angle {
     if seed == 0 { 0 } else { (seeds::mix(seed, 0) >> 32) as u32 }
 }

@@ -1,7 +1,9 @@
-//! Portable chance: what clients on different machines and versions must agree on.
+//! Portable randomness: hashes and draws on which clients of different machines and versions must
+//! agree.
 //!
-//! Everything here is a function of its arguments, specified outside this crate (XXH64, PCG), so that a client built next
-//! year shuffles as one that runs today. Changing any of it moves connections all over a fleet.
+//! Everything here is a function of its arguments, specified outside this crate (XXH64, PCG). A
+//! client built next year shuffles like one that runs today. Any change here moves connections all
+//! over a fleet.
 
 use rand_pcg::Pcg64Mcg;
 use twox_hash::XxHash64;
@@ -18,15 +20,15 @@ pub(super) fn mix(seed: u64, value: u64) -> u64 {
     hash(seed, &value.to_le_bytes())
 }
 
-/// The generator of the `number`-th of something under `seed`.
+/// The random generator number `number` under `seed`.
 pub(super) fn generator(seed: u64, number: u64) -> Pcg64Mcg {
-    // The state itself: how a generator makes one out of a shorter seed is its library's affair, and may change.
+    // Sets the state itself: its library may change how it expands a shorter seed.
     let high = mix(seed, number);
     let low = mix(high, number);
     Pcg64Mcg::new(u128::from(high) << 64 | u128::from(low))
 }
 
-/// Puts `items` in random order, each as likely.
+/// Puts `items` in random order, all orders equally likely.
 pub(super) fn shuffle<T>(items: &mut [T], generator: &mut Pcg64Mcg) {
     for i in (1..items.len()).rev() {
         items.swap(i, rng::below(generator, i + 1));

@@ -1,26 +1,30 @@
-//! Spreading a subset over failure domains and over sizes of machines.
+//! Spread of a subset over failure domains and sizes of machines.
 //!
-//! A client whose whole subset stands in one zone has an outage when the zone has one; one whose subset is all small
-//! machines overloads them. So backends are sorted into **strata**, each of one domain and one size, and a subset of k
-//! takes its share of each: of a stratum with n_s of the n backends
+//! A client with its whole subset in one zone has an outage when the zone has one. A client with
+//! only small machines overloads them. So backends are sorted into **strata**, each of one domain
+//! and one size, and a subset of k takes its share of each. Of a stratum with n_s of the n backends
+//! it takes
 //!
 //! ```text
 //! q_s = ⌊F_s + u⌋ − ⌊F_s₋₁ + u⌋,   F_s = k·(n_0 + … + n_s)/n,   u = the client's phase, in [0, 1)
 //! ```
 //!
-//! which is k·n_s/n rounded down or up, adds up to k, and over clients of all phases is right on average: no backend gets
-//! more for standing in a small domain. Domains are rounded as a whole as well, since their strata follow each other.
+//! which is k·n_s/n rounded down or up, adds up to k, and is exact on average over clients of all
+//! phases. No backend gets more because its domain is small. Domains are rounded as a whole as
+//! well, since their strata follow each other.
 //!
-//! Within its stratum each algorithm chooses as it does without any. Why not let it choose among all, and pass over those
-//! whose domain has its share: what `ringsteady` and `rocksteadier` take is even only when they walk on without gaps. Where
-//! odd backends stand in one zone and even ones in the other, one half of the circle is one zone, and the
-//! backends behind the border would get five times their share.
+//! Within its stratum each algorithm chooses as it does without any. Why not choose among all
+//! backends, and skip domains that have their share? `ringsteady` and `rocksteadier` are even only
+//! if they walk on without gaps. With odd backends in one zone and even ones in the other, one half
+//! of the circle is one zone, and the backends behind the border would get five times their share.
 //!
-//! `deterministic`, whose slices must share one order, mixes the strata into that order instead ([`Mixture`]).
+//! The slices of `deterministic` must share one order, so it mixes the strata into that order
+//! instead ([`Mixture`]).
 //!
-//! Sizes are weights within a half octave of each other: [1, 1.5), [1.5, 2), [2, 3), [3, 4) ... Why not quantiles of the
-//! weights that there are: one machine more would re-sort others, and move their connections. Why not each weight by
-//! itself: where weights are measured no two are equal, and of a stratum of one backend nothing can be taken evenly.
+//! Sizes are weights within a half octave of each other: [1, 1.5), [1.5, 2), [2, 3), [3, 4) ...
+//! Quantiles of the weights were rejected: one machine more would re-sort others, and move their
+//! connections. Single weights were rejected: measured weights are never equal, and a stratum of
+//! one backend cannot be taken evenly.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -31,7 +35,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{Backend, order_len, seeds};
 
-/// What tells backends apart here: domain and size.
+/// The kind of a backend: its domain and size.
 pub(super) type Kind = (u32, u16);
 
 /// The kind of a backend.
@@ -51,7 +55,7 @@ fn strata(backends: &[Backend]) -> Vec<Stratum> {
     if let Some(first) = backends.first().map(kind)
         && backends.iter().all(|backend| kind(backend) == first)
     {
-        // As most often: nothing to sort.
+        // The most frequent case: nothing to sort.
         return vec![Stratum { kind: first, members: (0..backends.len() as u32).collect() }];
     }
     let mut sorted: Vec<(Kind, u32)> = backends.iter().map(kind).zip(0..).collect();
@@ -62,7 +66,7 @@ fn strata(backends: &[Backend]) -> Vec<Stratum> {
         .collect()
 }
 
-/// How many out of `n` each of `strata` gives to a subset of `size`, at most `n`.
+/// Backends that each of `strata` gives to a subset of `size` out of `n`, at most `n` in all.
 fn quotas(strata: &[Stratum], size: usize, n: usize, phase: u32) -> impl Iterator<Item = usize> {
     let (mut before, mut rounded_before) = (0, 0);
     strata.iter().map(move |stratum| {
@@ -75,10 +79,11 @@ fn quotas(strata: &[Stratum], size: usize, n: usize, phase: u32) -> impl Iterato
     })
 }
 
-/// The order of a client: of each stratum its share, in the order in which `walk` gives the stratum's members, and then, in
-/// the same way, as many to replace them.
+/// The order of a client: its share of each stratum, in the order of `walk`, and then as many
+/// replacements in the same way.
 ///
-/// `walk` gets a seed and the backends to choose from, and gives all of their positions. `phase` is u, in 2⁻³².
+/// `walk` gets a seed and the backends to choose from, and gives all of their positions. `phase` is
+/// u, in 2⁻³².
 pub(super) fn spread<W: Iterator<Item = u32>>(
     size: NonZeroU32,
     seed: u64,
@@ -97,7 +102,7 @@ pub(super) fn spread<W: Iterator<Item = u32>>(
             walk(seeds::mix(seed, u64::from(stratum.kind.0) << 16 | u64::from(stratum.kind.1)), &stratum.members)
         })
         .collect();
-    // Not all clients take the first replacement from the same stratum.
+    // The phase decides which stratum gives the first replacement, so that it varies by client.
     let first = ((u64::from(phase) * strata.len() as u64) >> 32) as usize;
     let mut order = Vec::with_capacity(len);
     while order.len() < len {
@@ -106,7 +111,7 @@ pub(super) fn spread<W: Iterator<Item = u32>>(
         let mut progress = true;
         while order.len() < upto {
             if !progress {
-                // Strata whose members are all in the order: the others give more.
+                // These strata have no members left: the others give more.
                 left.fill(1);
             }
             progress = false;
@@ -125,24 +130,25 @@ pub(super) fn spread<W: Iterator<Item = u32>>(
     order
 }
 
-/// Backends sorted into groups, by something that they have in common.
+/// Backends in groups with a common property.
 struct Groups {
-    /// By backend.
+    /// The group of each backend.
     of: Vec<u32>,
-    /// How many groups there are.
+    /// Number of groups.
     count: usize,
 }
 
 impl Groups {
-    /// Puts `numbers` in an order of which any stretch has about its share of each group: the j-th of the n_g of a group goes
-    /// to (j + offset)/n_g of the way. In a group the order stays.
+    /// Reorders `numbers` so that any stretch has about its share of each group. The j-th of the
+    /// n_g of a group goes to (j + offset)/n_g of the way. Within a group the order stays.
     fn interleave(&self, numbers: &mut [u32], generator: &mut Pcg64Mcg) {
         let group = |number: u32| self.of[number as usize] as usize;
         let mut sizes = vec![0_u32; self.count];
         for number in numbers.iter() {
             sizes[group(*number)] += 1;
         }
-        // By group, in 2⁻³² of the way: from one to the next, and of the first.
+        // By group, in 2⁻³² of the way: the step from one member to the next, and the first
+        // position.
         let steps: Vec<u64> = sizes.iter().map(|size| (1 << 32) / u64::from(*size).max(1)).collect();
         let mut next: Vec<u64> = steps.iter().map(|step| (step * u64::from(generator.next_u32())) >> 32).collect();
         let placed = numbers.iter().map(|number| {
@@ -158,8 +164,8 @@ impl Groups {
     }
 }
 
-/// Sorts places, in 2⁻³² of the way, that are about evenly spread: each goes where it belongs, and then past a neighbour or
-/// two. Half of the time that comparing takes, with thousands.
+/// Sorts places that are about evenly spread, in 2⁻³² of the way. Each goes to its bucket, and then
+/// past a neighbour or two. With thousands, it takes half the time of a comparison sort.
 fn sorted_by_place(placed: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     let bucket = |place: u32| ((u64::from(place) * placed.len() as u64) >> 32) as usize;
     let mut starts = vec![0; placed.len() + 1];
@@ -185,14 +191,15 @@ fn sorted_by_place(placed: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     sorted
 }
 
-/// How to mix backends of all domains and sizes.
+/// A mixer of backends of all domains and sizes.
 pub(super) struct Mixture {
-    /// The strata, and the domains: within each domain the sizes alternate, and then the domains as a whole do.
+    /// The strata, and the domains: sizes alternate within each domain, then the domains alternate
+    /// as a whole.
     levels: Vec<Groups>,
 }
 
 impl Mixture {
-    /// Of `backends`.
+    /// The mixture of `backends`.
     pub(super) fn of(backends: &[Backend]) -> Self {
         let strata = strata(backends);
         let mut by_stratum = Groups { of: vec![0; backends.len()], count: strata.len() };
@@ -206,13 +213,14 @@ impl Mixture {
             }
         }
         let mut levels = vec![by_stratum, by_domain];
-        // Strata that are domains are not mixed twice, and what is all alike not at all.
+        // If each domain is one stratum, mix once; if all are alike, not at all.
         levels.dedup_by_key(|groups| groups.count);
         levels.retain(|groups| groups.count > 1);
         Self { levels }
     }
 
-    /// Puts `numbers` of backends in random order, such that any stretch has about its share of each domain and size.
+    /// Puts `numbers` of backends in random order, such that any stretch has about its share of
+    /// each domain and size.
     pub(super) fn shuffle(&self, numbers: &mut [u32], generator: &mut Pcg64Mcg) {
         seeds::shuffle(numbers, generator);
         for level in &self.levels {

@@ -1,13 +1,15 @@
-//! The base-2 van der Corput sequence: points on a circle that are evenly apart however many there are.
+//! The base-2 van der Corput sequence: points on a circle that are evenly apart in any number.
 //!
-//! The i-th point is i with its binary digits mirrored at the point: 0, 1/2, 1/4, 3/4, 1/8, 5/8 ... Each new point halves
-//! one of the widest gaps, and none of the old ones moves. So of n backends at the first n points the gaps are 2⁻ᵐ or
-//! 2¹⁻ᵐ with m = ⌈log₂ n⌉, and any C clients at the first C points meet about the same number of them in any direction.
-//! Why not hash both sides onto the circle, as consistent hashing does: gaps between random points vary by a factor of
+//! The i-th point is i with its binary digits mirrored at the point: 0, 1/2, 1/4, 3/4, 1/8, 5/8 ...
+//! Each new point halves one of the widest gaps, and none of the old ones moves. So of n backends
+//! at the first n points the gaps are 2⁻ᵐ or 2¹⁻ᵐ with m = ⌈log₂ n⌉. Any C clients at the first C
+//! points meet about the same number of backends in any direction. Hashing both sides onto the
+//! circle, as in consistent hashing, was rejected: gaps between random points vary by a factor of
 //! ln n, and so would the connections.
 //!
-//! Backends at the first n points stand on a grid of 2ᵐ slots, where the one in slot s has s with its m digits mirrored as
-//! its number. Walking round the circle is therefore counting: no table, no sorting.
+//! Backends at the first n points stand on a grid of 2ᵐ slots. The backend in slot s has s with its
+//! m digits mirrored as its number. So a walk round the circle needs only counting, no table and no
+//! sorting.
 
 /// A point on the circle: this many 2⁻³² of its circumference.
 pub(super) type Angle = u32;
@@ -17,8 +19,9 @@ pub(super) const fn angle(index: u32) -> Angle {
     index.reverse_bits()
 }
 
-/// The `index`-th number, in 2⁻³², of a sequence as even as the points are, and independent of them: of the clients at any
-/// stretch of the circle it has evenly spread numbers. The second dimension of Sobol's sequence.
+/// The `index`-th number, in 2⁻³², of a sequence as even as the points and independent of them. The
+/// clients in any stretch of the circle have evenly spread numbers. The second dimension of Sobol's
+/// sequence.
 pub(super) const fn companion(index: u32) -> u32 {
     let (mut rest, mut direction, mut number) = (index, 1 << 31, 0);
     while rest != 0 {
@@ -31,7 +34,8 @@ pub(super) const fn companion(index: u32) -> u32 {
     number
 }
 
-/// The first `n` points by number, once round the circle, from the first that is not before `from`.
+/// The first `n` points by number, once round the circle, starting at the first one not before
+/// `from`.
 pub(super) fn walk(n: usize, from: Angle) -> impl Iterator<Item = u32> {
     let slots = n.next_power_of_two() as u64;
     let digits = slots.trailing_zeros();

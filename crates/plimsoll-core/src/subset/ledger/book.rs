@@ -1,8 +1,10 @@
-//! Who is connected to whom: the facts that the [`Ledger`](super::Ledger) decides on, kept so that each question that it asks
-//! is answered without a search.
+//! The connections of all clients and backends: the facts behind the decisions of the
+//! [`Ledger`](super::Ledger). They are kept such that each of its questions is answered without a
+//! search.
 //!
-//! Clients and backends have slots, which are used again. Backends stand sorted by how many connections they have. A
-//! journal holds what the event at hand has changed so far, net: what was moved there and back is not in it.
+//! Clients and backends have slots, which are reused. Backends are sorted by their number of
+//! connections. A journal holds the net changes of the current event; a move there and back leaves
+//! no entry.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -41,13 +43,13 @@ pub(super) struct Book {
     by_key: BTreeMap<u64, u32>,
     /// Connections and slot of each backend.
     levels: BTreeSet<(u32, u32)>,
-    /// How many backends each domain has.
+    /// Number of backends in each domain.
     domains: BTreeMap<u32, u32>,
-    /// How many backends there are of each size.
+    /// Number of backends of each size.
     sizes: BTreeMap<u16, u32>,
-    /// How many backends there are of each kind.
+    /// Number of backends of each kind.
     kinds: BTreeMap<Kind, u32>,
-    /// By backend and client: whether they were connected, or else disconnected, in this event.
+    /// By backend and client: true if this event connected them, false if it disconnected them.
     journal: BTreeMap<(u32, u32), bool>,
 }
 
@@ -61,7 +63,7 @@ impl Book {
         self.by_id.values().copied().collect()
     }
 
-    /// How many backends there are.
+    /// Number of backends.
     pub(super) fn backends(&self) -> usize {
         self.by_key.len()
     }
@@ -96,12 +98,12 @@ impl Book {
         self.backends[backend as usize].kind
     }
 
-    /// Connections and slot of each backend, the emptiest first.
+    /// Connections and slot of each backend, the least loaded first.
     pub(super) fn levels(&self) -> impl Iterator<Item = (u32, u32)> {
         self.levels.iter().copied()
     }
 
-    /// The emptiest and the fullest backend, when the one has at least 2 connections less than the other.
+    /// The least and the most loaded backend, if they are at least 2 connections apart.
     pub(super) fn uneven(&self) -> Option<(u32, u32)> {
         let ((least, emptiest), (most, fullest)) = (*self.levels.first()?, *self.levels.last()?);
         (most > least + 1).then_some((emptiest, fullest))
@@ -117,12 +119,12 @@ impl Book {
         (seeds::mix(seeds::mix(self.seed, self.key(a)), self.key(b)) % n as u64) as usize
     }
 
-    /// How many backends are of a kind.
+    /// Number of backends of a kind.
     pub(super) fn count(&self, kind: Kind) -> u32 {
         self.kinds[&kind]
     }
 
-    /// Of a client's backends, those of the domain and those of the size of `kind`, `without` left out.
+    /// Numbers of a client's backends in the domain and of the size of `kind`, except `without`.
     fn alike(&self, client: u32, kind: Kind, without: Option<u32>) -> (u32, u32) {
         let kinds = self.backends_of(client).iter().filter(|b| Some(**b) != without).map(|b| self.kind(*b));
         kinds.fold((0, 0), |(domain, size), other| {
@@ -130,7 +132,8 @@ impl Book {
         })
     }
 
-    /// Whether a client that is to have `size` backends has its share of the domain of `kind`, and of the size: 0 to 2.
+    /// Whether a client with `size` backends has its share of the domain of `kind`, plus whether it
+    /// has its share of the size: 0 to 2.
     pub(super) fn full(&self, client: u32, kind: Kind, size: usize) -> u8 {
         let has = self.alike(client, kind, None);
         let share = |of: u32| (size as u64 * u64::from(of)).div_ceil(self.backends() as u64);
@@ -138,8 +141,8 @@ impl Book {
             + u8::from(u64::from(has.1) >= share(self.sizes[&kind.1]))
     }
 
-    /// How crowded a client's subset would be with one more of `kind` in the place of `without`: what share of the cluster's
-    /// backends of the kind's domain it would have, and of its size, added up.
+    /// Crowding of a client's subset with one more of `kind` in place of `without`. The sum of two
+    /// shares: of the cluster's backends in the kind's domain, and of those of its size.
     pub(super) fn crowding(&self, client: u32, kind: Kind, without: Option<u32>) -> f64 {
         let has = self.alike(client, kind, without);
         f64::from(has.0 + 1) / f64::from(self.domains[&kind.0]) + f64::from(has.1 + 1) / f64::from(self.sizes[&kind.1])
@@ -172,7 +175,7 @@ impl Book {
         slot
     }
 
-    /// Takes a client out, with its connections, of which nothing needs to be told.
+    /// Removes a client with its connections, without an entry in the journal.
     pub(super) fn remove_client(&mut self, client: u32) {
         for backend in mem::take(&mut self.clients[client as usize].backends) {
             self.unlink(client, backend);
@@ -194,7 +197,7 @@ impl Book {
         slot
     }
 
-    /// Takes a backend out, and returns the clients that had it.
+    /// Removes a backend, and returns its clients.
     pub(super) fn remove_backend(&mut self, backend: u32) -> Vec<u32> {
         let clients = self.clients_of(backend).to_vec();
         for client in &clients {
@@ -237,13 +240,13 @@ impl Book {
     }
 
     fn note(&mut self, client: u32, backend: u32, added: bool) {
-        // What was noted before can only be the opposite, and the two cancel.
+        // An earlier entry can only be the opposite, and the two cancel.
         if self.journal.remove(&(backend, client)).is_none() {
             self.journal.insert((backend, client), added);
         }
     }
 
-    /// Ends the event: what each client has to do, by id.
+    /// Ends the event: returns the changes of each client, by id.
     pub(super) fn close(&mut self) -> Vec<Change> {
         let mut changes: BTreeMap<u64, Change> = BTreeMap::new();
         for ((backend, client), added) in mem::take(&mut self.journal) {
@@ -288,7 +291,7 @@ mod tests {
     use super::*;
     use crate::Weight;
 
-    /// Four backends of domain 1 and two of domain 2; of these, one is twice as large.
+    /// Four backends of domain 1 and two of domain 2; one of these is twice as large.
     fn book() -> (Book, Vec<u32>) {
         let mut book = Book::new(7);
         let large = Weight::new(2.0).expect("positive");
@@ -309,7 +312,8 @@ mod tests {
         let (small, large) = (book.kind(slots[0]), book.kind(slots[5]));
         book.connect(client, slots[0]);
         book.connect(client, slots[4]);
-        // Two of four of the domain and three of five of the size; without the first, one less of both.
+        // Two of four of the domain and three of five of the size; without the first, one less of
+        // both.
         assert_eq!(book.crowding(client, small, None), 2.0 / 4.0 + 3.0 / 5.0);
         assert_eq!(book.crowding(client, small, Some(slots[0])), 1.0 / 4.0 + 2.0 / 5.0);
         assert_eq!(book.crowding(client, large, None), 2.0 / 2.0 + 1.0);

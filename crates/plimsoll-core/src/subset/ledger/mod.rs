@@ -1,27 +1,32 @@
 //! `ledger`: assignments with memory, for clusters that have a coordinator.
 //!
-//! What a client works out by itself must trade balance for churn: it cannot know who has whom. A coordinator can. The
-//! ledger holds the connections there are, and changes no more of them than keeps this true after each event:
+//! A client that computes its own subset must trade balance for churn: it cannot know the
+//! connections of other clients. A coordinator can. The ledger holds the existing connections.
+//! After each event it changes no more of them than keeps these two statements true:
 //!
 //! - every client has min(k, n) backends;
 //! - connections of any two backends differ by at most 1.
 //!
-//! A new client takes the emptiest. When a backend goes, its clients each take the emptiest that they do not have. Then,
-//! while the fullest backend u has at least 2 more than the emptiest v, one client moves from u to v. There always is one
-//! that can: u has more clients than v, so some client of u is none of v's. And such moves are needed: a backend that is too
-//! full or too empty has to lose or gain. So with one more backend ⌊C·k/(n+1)⌋ connections move, the least that
-//! balance allows. Where clients were given new backends in the same event, they hand them on to each other first, which is
-//! no change more; what is left, a connection more than must be, is seen once in a thousand departures of a backend. A
-//! smaller k can move a connection more for every hundred that it ends.
+//! A new client takes the least loaded backends. When a backend leaves, its clients each take the
+//! least loaded one that they do not have. Then, while the most loaded backend u has at least 2
+//! more than the least loaded v, one client moves from u to v. Such a client always exists: u has
+//! more clients than v, so some client of u is none of v's. And such moves are needed: a backend
+//! with too many or too few has to lose or gain. So with one more backend ⌊C·k/(n+1)⌋ connections
+//! move, the least that balance allows. Clients that got new backends in the same event hand them
+//! on to each other first, which adds no change. The remaining excess is one connection in a
+//! thousand departures of a backend. A smaller k can move one connection more for every hundred
+//! that it ends.
 //!
-//! Among equally good choices it takes, first, what keeps the client's part of each failure domain and size of machine at
-//! the cluster's, then what has the least hash of client and backend, so that subsets are diverse. Balance comes first: when
-//! the emptiest backends are all in one domain, so are the client's new ones.
+//! Among equally good choices it prefers the one that keeps the client's part of each failure
+//! domain and size of machine at the cluster's. After that, the least hash of client and backend
+//! wins, so that subsets are diverse. Balance comes first: if the least loaded backends are all in
+//! one domain, so are the client's new ones.
 //!
-//! It is a state machine like the others: the same events in the same order give the same assignments, which is how
-//! coordinators that replace each other agree. A client that comes or goes costs O(n); a backend about 3 µs per connection
-//! that moves: with 10,000 clients of 50 backends some 10 ms, and up to 50 ms with failure domains; another size as much as
-//! all clients coming anew.
+//! It is a state machine like the others. The same events in the same order give the same
+//! assignments, so coordinators that replace each other agree. A client that comes or goes costs
+//! O(n). A backend costs about 3 µs per connection that moves: with 10,000 clients of 50 backends
+//! some 10 ms, and up to 50 ms with failure domains. Another size costs as much as adding all
+//! clients anew.
 
 mod book;
 
@@ -34,31 +39,31 @@ use book::Book;
 use super::strata::Kind;
 use super::{Backend, order_len, rendezvous};
 
-/// What one client has to do after an event. Backends are named by their keys.
+/// The changes of one client's subset after an event. Keys name the backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The client's id.
     pub client: u64,
-    /// No longer in its subset.
+    /// Keys that left its subset.
     pub removed: Vec<u64>,
-    /// New in its subset.
+    /// Keys that joined its subset.
     pub added: Vec<u64>,
 }
 
-/// Clients among which the one to move is chosen: enough that one of them suits as to domains, and few enough for a move to
-/// cost the same whatever the number of clients.
+/// Number of clients among which the one to move is chosen. Enough that one of them suits as to
+/// domains; few enough that a move costs the same with any number of clients.
 const LOOKED_AT: usize = 16;
 
-/// Equally empty backends of one kind.
+/// Backends of one kind with equally few connections.
 struct Candidates {
     kind: Kind,
-    /// How many there are.
+    /// Their number.
     count: u32,
-    /// With their ranks, the one to take first last: as many as can be wanted.
+    /// Backends with their ranks, the first choice last: as many as can be needed.
     ranked: Vec<(u64, u32)>,
 }
 
-/// A coordinator's assignments. Each event returns what clients have to change, by client id.
+/// A coordinator's assignments. Each event returns the changes of clients, by client id.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     book: Book,
@@ -67,13 +72,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger without clients and backends, that will give each client `size` backends.
+    /// A ledger without clients and backends, for subsets of `size` backends.
     #[must_use]
     pub fn new(size: NonZeroU32, seed: u64) -> Self {
         Self { book: Book::new(seed), size, seed }
     }
 
-    /// A client came. One that is there already changes nothing.
+    /// Adds a client. A client that is already there changes nothing.
     pub fn add_client(&mut self, id: u64) -> Vec<Change> {
         if self.book.client(id).is_none() {
             let client = self.book.add_client(id);
@@ -82,7 +87,7 @@ impl Ledger {
         self.settle()
     }
 
-    /// A client left. The changes are those of others; what it had itself is not among them.
+    /// Removes a client. The changes are those of other clients, not its own.
     pub fn remove_client(&mut self, id: u64) -> Vec<Change> {
         if let Some(client) = self.book.client(id) {
             self.book.remove_client(client);
@@ -90,7 +95,7 @@ impl Ledger {
         self.settle()
     }
 
-    /// A backend came. One with a key that is there already changes nothing.
+    /// Adds a backend. A key that is already there changes nothing.
     pub fn add_backend(&mut self, backend: &Backend) -> Vec<Change> {
         if self.book.backend(backend.key).is_none() {
             self.book.add_backend(backend);
@@ -101,7 +106,7 @@ impl Ledger {
         self.settle()
     }
 
-    /// The backend with this key left.
+    /// Removes the backend with this key.
     pub fn remove_backend(&mut self, key: u64) -> Vec<Change> {
         if let Some(backend) = self.book.backend(key) {
             for client in self.book.remove_backend(backend) {
@@ -111,22 +116,23 @@ impl Ledger {
         self.settle()
     }
 
-    /// From now on each client gets `size` backends.
+    /// Sets the size of each client's subset.
     pub fn set_size(&mut self, size: NonZeroU32) -> Vec<Change> {
         self.size = size;
         self.resize();
         self.settle()
     }
 
-    /// The backends of a client, by key; `None` when there is no such client.
+    /// The backends of a client, by key; `None` for an unknown client.
     #[must_use]
     pub fn assignment(&self, client: u64) -> Option<Vec<u64>> {
         let client = self.book.client(client)?;
         Some(self.book.backends_of(client).iter().map(|backend| self.book.key(*backend)).collect())
     }
 
-    /// As [`order`](super::order): the client's assignment, and then others, by `rendezvous`, to replace those that are not
-    /// usable. As numbers of `backends`; one that is not among them is left out. `None` when there is no such client.
+    /// The order of preference, as from [`order`](super::order): the client's assignment, then
+    /// others by `rendezvous` as replacements. Given as numbers of `backends`; an assigned backend
+    /// that is not among them is left out. `None` for an unknown client.
     #[must_use]
     pub fn order(&self, client: u64, backends: &[Backend]) -> Option<Vec<u32>> {
         let mut assigned = self.assignment(client)?;
@@ -141,12 +147,12 @@ impl Ledger {
         Some(order)
     }
 
-    /// Backends that a client is to have.
+    /// Number of backends in each client's subset.
     fn wanted(&self) -> usize {
         self.book.backends().min(self.size.get() as usize)
     }
 
-    /// Gives each client as many as it is to have.
+    /// Brings each client to the number of backends that it is to have.
     fn resize(&mut self) {
         for client in self.book.clients() {
             while self.book.backends_of(client).len() > self.wanted() {
@@ -157,7 +163,7 @@ impl Ledger {
         }
     }
 
-    /// The backend that a client gives up first.
+    /// The backend that a client loses first.
     fn fullest_of(&self, client: u32) -> u32 {
         let crowding = |backend: u32| self.book.crowding(client, self.book.kind(backend), Some(backend));
         let of = self.book.backends_of(client).iter().copied();
@@ -171,7 +177,8 @@ impl Ledger {
         .expect("a client that has too many has some")
     }
 
-    /// Gives a client the emptiest of those that it does not have, until it has as many as it is to have.
+    /// Connects a client to the least loaded backends that it does not have, until its subset is
+    /// complete.
     fn fill(&mut self, client: u32) {
         loop {
             let missing = self.wanted().saturating_sub(self.book.backends_of(client).len());
@@ -188,8 +195,9 @@ impl Ledger {
         }
     }
 
-    /// The position of the kind of which `client` takes the next: not one of which it has its share already, and among the
-    /// others the one with the greatest part left, so that what is left for the last is a fair sample.
+    /// The position of the kind of the client's next backend. A kind with its share already comes
+    /// last; among the others, the one with the greatest part left wins, so that the rest stays a
+    /// fair sample.
     fn choose(&self, client: u32, candidates: &[Candidates]) -> Option<usize> {
         let left = (0..candidates.len()).filter(|i| !candidates[*i].ranked.is_empty());
         let full = |i: usize| self.book.full(client, candidates[i].kind, self.wanted());
@@ -201,7 +209,7 @@ impl Ledger {
         left.max_by(|a, b| full(*b).cmp(&full(*a)).then_with(|| part(*a, *b)))
     }
 
-    /// Of the backends that `client` does not have, those with the fewest connections, by kind.
+    /// The backends with the fewest connections that `client` does not have, by kind.
     fn emptiest(&self, client: u32, missing: usize) -> Vec<Candidates> {
         let has = self.book.backends_of(client);
         let mut others = self.book.levels().filter(|(_, backend)| !has.contains(backend)).peekable();
@@ -222,9 +230,9 @@ impl Ledger {
         candidates.collect()
     }
 
-    /// Evens out, and ends the event.
+    /// Restores balance, and ends the event.
     fn settle(&mut self) -> Vec<Change> {
-        // Else there is nothing that this event could rather have done otherwise.
+        // Without a change in this event there is none to redirect.
         let changed = self.book.is_changed();
         while let Some((emptiest, fullest)) = self.book.uneven() {
             if changed && self.hand_on() {
@@ -238,11 +246,12 @@ impl Ledger {
         self.book.close()
     }
 
-    /// Evens out by one where that is no change more: along a chain of backends, each of which hands a client that this event
-    /// gave it on to the next. Returns whether there was one.
+    /// Evens out by one without a further change. Along a chain of backends, each hands on a client
+    /// that this event gave it. Returns whether there was such a chain.
     fn hand_on(&mut self) -> bool {
         let Some((most, _)) = self.book.levels().last() else { return false };
-        // Breadth first, from the fullest to any that has 2 less. With each backend: who comes to it, and from where.
+        // Breadth first, from the most loaded to any backend that has 2 less. Each entry: the
+        // backend, and the client that comes to it with its origin.
         let (fullest, mut unreached): (Vec<_>, Vec<_>) = self.book.levels().partition(|(level, _)| *level == most);
         let mut reached: Vec<(u32, Option<(u32, usize)>)> = fullest.into_iter().map(|(_, b)| (b, None)).collect();
         let mut at = 0;
@@ -275,7 +284,8 @@ impl Ledger {
         self.book.leavers(emptiest).find(can)
     }
 
-    /// The client that moves from `fullest` to `emptiest`, which has fewer: the one whose domains are best served.
+    /// The client that moves from `fullest` to `emptiest`, which has fewer: the one that crowds its
+    /// domains least.
     fn mover(&self, fullest: u32, emptiest: u32) -> u32 {
         let can = |client: &u32| !self.book.backends_of(*client).contains(&emptiest);
         let clients = self.book.clients_of(fullest);
