@@ -1,29 +1,30 @@
-//! How bad it is to lose a request: the order in which overload takes them.
+//! Criticality: how bad it is to lose a request, and so the order in which overload sheds them.
 //!
-//! Four levels, of SRE ch. 21. Four and not a number: a level means something that a whole company can agree on and provision for,
-//! and two services that pass it on understand the same by it.
+//! It has the four levels of SRE ch. 21 and is not a number: a whole company can agree on the
+//! meaning of a level and provision for it. Two services that pass a level on understand the same
+//! by it.
 
 use core::fmt;
 
 /// How bad it is to lose a request; greater is worse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Criticality {
-    /// May be lost often, and be gone for hours.
+    /// May be lost often, and be unavailable for hours.
     Sheddable,
     /// Lost now and then; retried minutes or hours later. Batch work.
     SheddablePlus,
-    /// A user sees it when it is lost. What interactive work is unless it says otherwise; provisioned for.
+    /// A user notices the loss. The default for interactive work; provisioned for.
     #[default]
     Critical,
-    /// A user sees it, and it is dear to lose.
+    /// A user notices the loss, and it is expensive.
     CriticalPlus,
 }
 
 impl Criticality {
-    /// All, the one that is given up last first.
+    /// All levels; the first is shed last.
     pub const ALL: [Self; 4] = [Self::CriticalPlus, Self::Critical, Self::SheddablePlus, Self::Sheddable];
 
-    /// The word for it on the wire, in metrics and in configs.
+    /// The level's name on the wire, in metrics and in configs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,13 +35,13 @@ impl Criticality {
         }
     }
 
-    /// The one of that name.
+    /// The level of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|criticality| criticality.name() == name)
     }
 
-    /// Its place in [`Criticality::ALL`].
+    /// Index in [`Criticality::ALL`].
     #[must_use]
     pub const fn rank(self) -> usize {
         Self::CriticalPlus as usize - self as usize

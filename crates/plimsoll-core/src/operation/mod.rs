@@ -1,13 +1,14 @@
-//! Operations: the endpoints of a service, as far as evidence has to tell them apart.
+//! Operations: the endpoints of a service, as far as evidence must tell them apart.
 //!
-//! An endpoint can fail by itself: its handler panics, its own limit is reached, a firewall drops its requests. Evidence that
-//! comes from one endpoint alone says nothing about a backend, nor about the cluster. So the throttle, the retry budget and
-//! outlier ejection each note which operation an outcome belongs to.
+//! An endpoint can fail by itself: its handler panics, its own limit is reached, a firewall drops
+//! its requests. Evidence from one endpoint alone says nothing about a backend, nor about the
+//! cluster. So the throttle, the retry budget and outlier ejection each note the operation of an
+//! outcome.
 //!
-//! An operation has two levels, because the paths below one endpoint may be without number (`/posts/a`, `/posts/b`): the
-//! endpoint, and the group that it belongs to. Each level is a hash that the caller makes, with a
+//! An operation has two levels, because the paths below one endpoint may be unlimited (`/posts/a`,
+//! `/posts/b`): the endpoint and its group. Each level is a hash that the caller makes, with a
 //! secret key if strangers choose the hashed text. Two operations with one hash share their
-//! evidence, which is the cost of a bounded memory.
+//! evidence: the price of bounded memory.
 
 mod table;
 
@@ -16,19 +17,20 @@ use core::num::NonZeroU64;
 pub(crate) use self::table::Table;
 use crate::{Criticality, rng};
 
-/// An endpoint of a service, and the group of endpoints that it belongs to.
+/// An endpoint of a service, and its group of endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operation {
     endpoint: Option<NonZeroU64>,
     group: Option<NonZeroU64>,
 }
 
-/// Which level of an operation a key stands for: an endpoint and a group of one hash are not the same.
+/// Level of a key: an endpoint and a group of one hash are not the same.
 const ENDPOINT: u64 = 0x9e37_79b9_7f4a_7c15;
 const GROUP: u64 = 0xd1b5_4a32_d192_ed03;
 
 impl Operation {
-    /// An operation that the caller does not tell from others. Evidence of it is evidence about the whole cluster.
+    /// An operation that the caller does not tell from others. Evidence of it is evidence about the
+    /// whole cluster.
     pub const UNKNOWN: Self = Self { endpoint: None, group: None };
 
     /// The operation with these hashes.
@@ -55,7 +57,7 @@ impl Operation {
         [self.endpoint, self.group].into_iter().flatten().map(NonZeroU64::get)
     }
 
-    /// The same for requests of this criticality alone.
+    /// The same operation, for requests of this criticality alone.
     pub(crate) fn of(self, criticality: Criticality) -> Self {
         let key = |key: NonZeroU64| key.checked_add(criticality.rank() as u64).unwrap_or(key);
         Self { endpoint: self.endpoint.map(key), group: self.group.map(key) }

@@ -1,16 +1,16 @@
 //! A bounded memory of operations.
 //!
-//! Sixty-four keys at most, so that no caller can make a client remember more by asking for ever new paths. The memory is empty
-//! while nothing goes wrong, and then costs nothing: a key is added by trouble only. When it is
-//! full, the lightest entry makes room for a new one, so that a single failure does not displace a
-//! constant one.
+//! It holds 64 keys at most, so that no caller can make a client remember more by ever new paths.
+//! While nothing fails it is empty and costs nothing: only trouble adds a key. If it is full, a new
+//! entry replaces the lightest one, so that a single failure does not displace a constant one.
 //!
-//! Keys are searched one after another, in eight cache lines. A hash map would be slower at this size, and would need a hasher.
+//! A search looks at one key after another, in eight cache lines. A hash map would be slower at
+//! this size, and would need a hasher.
 
 use alloc::vec::Vec;
 
-/// As many operations as are remembered at a time. More endpoints than this that are in trouble at once are trouble of the
-/// cluster.
+/// Largest number of operations. If more endpoints than this are in trouble at once, the cluster
+/// is.
 const MAX_KEYS: usize = 64;
 
 /// State of operations, by key.
@@ -34,8 +34,8 @@ impl<T> Table<T> {
         self.values.get_mut(at)
     }
 
-    /// The value of `key`, which is `new` if there was none. Where there is no room for that, the value with the least `weight`
-    /// is forgotten.
+    /// The value of `key`, which is `new` if there was none. In a full table, `new` replaces the
+    /// value with the smallest `weight`.
     pub(crate) fn get_or_insert(&mut self, key: u64, weight: impl Fn(&T) -> f64, new: impl FnOnce() -> T) -> &mut T {
         let found = self.keys.iter().position(|known| *known == key);
         let at = found.unwrap_or_else(|| self.insert(key, weight, new()));
@@ -74,8 +74,8 @@ mod tests {
             table.get_or_insert(key, |value| *value, || key as f64 + 1.0);
         }
         *table.get_mut(0).expect("it was added") = 100.0;
-        // The first weighed 1 and now weighs 100; the second weighed 2, and makes room for the
-        // first newcomer.
+        // The first weighed 1 and now weighs 100. The second weighed 2, and the first newcomer
+        // replaces it.
         for key in 1_000..2_000 {
             table.get_or_insert(key, |value| *value, || 1.5);
         }

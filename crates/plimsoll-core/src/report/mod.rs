@@ -1,9 +1,9 @@
-//! What a backend says about its own load.
+//! A backend's account of its own load.
 //!
-//! [`LoadReport`] has the fields that balancing reads, out of the ORCA report that came with a response, a health
+//! [`LoadReport`] has the fields that balancing reads, from the ORCA report of a response, a health
 //! check or a stream (`plimsoll-wire` holds the codecs). Source: `xds.data.orca.v3`, gRFC A51.
 //!
-//! [`Reporter`] is the backend's side: what it says, out of what it counts.
+//! [`Reporter`] is the backend's side: it makes reports from counts.
 
 mod reporter;
 mod window;
@@ -16,7 +16,7 @@ pub use window::{DEFAULT_WINDOW, TICK, Totals};
 /// A backend's load as it reports it: rates per second, utilizations as shares of its capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoadReport {
-    /// The backend's own measure of how full it is, 1.0 = at its load line; 0 = not given.
+    /// The backend's own measure of its utilization, 1.0 at its load line; 0 = not given.
     pub application_utilization: f64,
     /// CPU used over CPU available, 1.0 = all of it; 0 = not given.
     pub cpu_utilization: f64,
@@ -24,17 +24,19 @@ pub struct LoadReport {
     pub qps: f64,
     /// Requests failed per second, all clients together.
     pub eps: f64,
-    /// The backend is going away (or not ready yet): it serves what arrives, and asks for no more.
+    /// Whether the backend is a lame duck (or not ready yet): it serves arriving requests and asks
+    /// for no more.
     pub lame_duck: bool,
     /// Requests in flight there, all clients together; `None` = not given.
     pub in_flight: Option<u32>,
-    /// The median latency of requests that lately found about as many in flight; `None` = not given.
+    /// The median latency of recent requests that found about as many in flight; `None` = not
+    /// given.
     pub latency: Option<Duration>,
 }
 
 impl LoadReport {
-    /// The utilization to balance by: the backend's own measure where it gives one, else its CPU
-    /// (gRFC A58). `None` when it gives neither.
+    /// The utilization for balancing: the backend's own measure if given, else its CPU (gRFC A58).
+    /// `None` if it gives neither.
     #[must_use]
     pub fn utilization(&self) -> Option<f64> {
         [self.application_utilization, self.cpu_utilization].into_iter().find(|u| u.is_finite() && *u > 0.0)

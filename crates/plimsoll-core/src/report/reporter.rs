@@ -1,15 +1,18 @@
-//! What a server says of its load with its answers, and for how long it may say the same again.
+//! A server's load reports, and the time for which it may repeat one.
 //!
-//! - *Rates* (requests, failures, CPU) are means over one sliding window, renewed once a [`TICK`](super::TICK): see `window.rs`.
-//! - *Utilization* is the CPU used over the CPU available. It stands in for the application's own measure as well, because
-//!   some clients read only the one and some only the other.
-//! - *Requests in flight*, and the latency that one more of them can expect ([`LatencyByLoad`]), are as of when the report was made.
+//! - *Rates* (requests, failures, CPU) are means over one sliding window, renewed once a
+//!   [`TICK`](super::TICK): see `window.rs`.
+//! - *Utilization* is the CPU used over the CPU available. It is also given as the application's
+//!   own measure, because some clients read only the one and some only the other.
+//! - *Requests in flight*, and the latency that one more of them can expect ([`LatencyByLoad`]),
+//!   are those at the making of the report.
 //!
-//! A report is made anew when an answer is to carry one and the last is [`REUSE_FOR`] old, or says something else about whether
-//! the server is a lame duck: that does not wait, for what comes meanwhile would be sent in vain.
+//! An answer carries a new report if the last one is [`REUSE_FOR`] old or has another lame duck
+//! state. The state does not wait: until clients know it, their new requests arrive for nothing.
 //!
-//! Not for each answer: made and encoded it costs about a microsecond, more than some answers do. So whoever balances by requests
-//! in flight (the policy `prequal`) sees them late, by the network's delay and up to that time.
+//! A new report for each answer would be too expensive: making and encoding it takes about a
+//! microsecond, more than some answers. So clients that balance by requests in flight (the policy
+//! `prequal`) see them late, by the network's delay and up to that time.
 
 use core::time::Duration;
 
@@ -18,32 +21,32 @@ use super::window::{LoadWindow, Rates, Totals};
 use crate::Timestamp;
 use crate::probe::LatencyByLoad;
 
-/// For how long a report may be sent again: half a thousandth of one CPU, at a microsecond each, is the most that reports can
-/// cost then. Of the p99 of `prequal` in the scenario `policy-spread`, 40.8 ms where each answer has a report of its own, 2 ms make
-/// 41.1, 5 ms 41.4 and 20 ms 43.3.
+/// Time for which a report may be sent again. At a microsecond each, reports then cost half a
+/// thousandth of one CPU at most. The p99 of `prequal` in the scenario `policy-spread` is 40.8 ms
+/// with a report for each answer, 41.1 with 2 ms, 41.4 with 5 ms and 43.3 with 20 ms.
 pub const REUSE_FOR: Duration = Duration::from_millis(2);
 
-/// A report, and until when it stands. The default was never said, and does not stand.
+/// A report and its expiry. The default is expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Said {
-    /// What was said.
+    /// The load.
     pub load: LoadReport,
-    /// From then on it is too old.
+    /// Expiry of the report.
     pub until: Timestamp,
 }
 
 impl Said {
-    /// Whether it may be said again.
+    /// Whether it may be sent again.
     #[must_use]
     pub fn stands(&self, now: Timestamp, lame_duck: bool) -> bool {
         now < self.until && self.load.lame_duck == lame_duck
     }
 }
 
-/// What one server knows of its load.
+/// A server's measures of its own load.
 #[derive(Clone, Debug)]
 pub struct Reporter {
-    /// CPUs that 100% utilization stands for.
+    /// CPUs at 100% utilization.
     cpus: f64,
     window: LoadWindow,
     rates: Rates,
@@ -51,7 +54,8 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// A server that begins now, with these totals: rates are means over `window` (at least a tick), utilization is that of `cpus`.
+    /// A server that starts now, with these totals. Rates are means over `window` (at least a
+    /// tick), utilization is that of `cpus`.
     #[must_use]
     pub fn new(now: Timestamp, window: Duration, cpus: f64, totals: Totals) -> Self {
         Self {
@@ -62,36 +66,37 @@ impl Reporter {
         }
     }
 
-    /// There are so many CPUs from now on.
+    /// Sets the number of CPUs.
     pub fn resize(&mut self, cpus: f64) {
         self.cpus = cpus;
     }
 
-    /// A request was answered well, `latency` after it came and found so many others in flight. How soon one fails says nothing
-    /// of those that do not.
+    /// Counts a successful answer, `latency` after its request arrived and `found` others were in
+    /// flight. The latency of a failure says nothing about successes.
     pub fn on_answer(&mut self, now: Timestamp, found: u32, latency: Duration) {
         self.latency.on_answer(now, found, latency);
     }
 
-    /// The latency to expect for one request more than are `in_flight`; `None` when nothing recent is known.
+    /// The latency to expect for one request more than `in_flight`; `None` without recent
+    /// latencies.
     #[must_use]
     pub fn latency(&self, now: Timestamp, in_flight: u32) -> Option<Duration> {
         self.latency.estimate(now, in_flight)
     }
 
-    /// Whether the next report wants totals before it, by [`on_totals`](Self::on_totals). They are not asked for each time,
-    /// because to read the CPU clock of a process takes a microsecond.
+    /// Whether the next report needs totals first, by [`on_totals`](Self::on_totals). It does not
+    /// each time: reading a process's CPU clock takes a microsecond.
     #[must_use]
     pub fn wants_totals(&self, now: Timestamp) -> bool {
         self.window.due(now)
     }
 
-    /// Totals as they are now.
+    /// Takes the present totals.
     pub fn on_totals(&mut self, now: Timestamp, totals: Totals) {
         self.rates = self.window.sample(now, totals);
     }
 
-    /// What to say from now on, whether or not what was said last still stands.
+    /// A new report, even if the last one has not expired.
     #[must_use]
     pub fn report(&self, now: Timestamp, in_flight: u32, lame_duck: bool) -> Said {
         let Rates { qps, eps, cpus } = self.rates;

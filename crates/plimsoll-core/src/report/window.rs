@@ -1,16 +1,16 @@
-//! How busy the server is: requests, failures and CPU seconds per second, over the last while.
+//! Rates of requests, failures and CPU use of a server, over a sliding window.
 //!
-//! All three are means over one and the same sliding window (1 s by default). That matters more than
-//! its length: a balancer divides requests by CPU, and over different windows the quotient would
-//! swing with every change of load. A window, not an exponential mean, because what is older than
-//! the window then has no influence at all, and because it needs no correction at the start.
+//! All three are means over one and the same sliding window (1 s by default). That matters more
+//! than its length: a balancer divides requests by CPU, and over different windows the quotient
+//! would swing with every change of load. A window has two advantages over an exponential mean:
+//! older events have no influence at all, and it needs no correction at the start.
 //!
-//! The shell hands in running totals about every [`TICK`], when an answer gives it occasion. The
-//! total at the beginning of the window is interpolated between the two samples around it; so after
-//! a pause (no requests, no samples) the rates rise over one window instead of jumping.
+//! The shell passes running totals about every [`TICK`], when it answers a request. The total at
+//! the beginning of the window is interpolated between the two samples around it. So after a pause
+//! (no requests, no samples) the rates rise over one window in place of a jump.
 //!
-//! For a total x: `rate = (x(now) − x(now − window)) / window`; while it is younger than the
-//! window, over its age, but no less than a tick.
+//! For a total x: `rate = (x(now) − x(now − window)) / window`. A younger window divides by its
+//! age, but no less than a tick.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -21,13 +21,13 @@ use crate::Timestamp;
 /// the CPU clock of a process takes.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// Default window: short enough to follow load, long enough that hundreds of requests are in it.
+/// Default window: short enough to follow load, long enough to contain hundreds of requests.
 pub const DEFAULT_WINDOW: Duration = Duration::from_secs(1);
 
-/// Running totals since some origin; none of them ever falls.
+/// Running totals since some origin; they never fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Requests answered, well or ill.
+    /// Requests answered, failures included.
     pub answered: u64,
     /// Requests failed.
     pub failed: u64,
@@ -42,11 +42,11 @@ pub(super) struct Rates {
     pub(super) qps: f64,
     /// Requests failed per second.
     pub(super) eps: f64,
-    /// CPU seconds per second: how many CPUs are busy.
+    /// CPU seconds per second: the number of busy CPUs.
     pub(super) cpus: f64,
 }
 
-/// The window. Give it totals whenever it is [`due`](Self::due).
+/// The window. It needs totals whenever it is [`due`](Self::due).
 #[derive(Clone, Debug)]
 pub(super) struct LoadWindow {
     length: Duration,
@@ -65,7 +65,7 @@ impl LoadWindow {
         self.samples.len() == 1 || self.samples.back().is_some_and(|(at, _)| now.since(*at) >= TICK)
     }
 
-    /// Takes a sample, and gives the rates as of now.
+    /// Takes a sample and returns the present rates.
     pub(super) fn sample(&mut self, now: Timestamp, totals: Totals) -> Rates {
         // Times out of order come from threads that read the clock before they waited for the lock.
         let latest = self.samples.back().map_or(now, |(at, _)| *at);
@@ -74,7 +74,7 @@ impl LoadWindow {
         self.rates(now, totals)
     }
 
-    /// Drops samples that the window no longer reaches, but for the youngest of them.
+    /// Drops samples before the window, except the youngest of them.
     fn forget(&mut self, now: Timestamp) {
         while self.samples.get(1).is_some_and(|(at, _)| now.since(*at) >= self.length) {
             self.samples.pop_front();

@@ -6,9 +6,11 @@
 //!
 //! - [`Shares`]: may this holder take one more slot, or is the rest kept for others?
 //! - [`Queue`](crate::queue::Queue): which of the waiting requests gets the next free slot?
-//! - [`preempt`]: which request ends early when a slot is wanted and its holder only waits for its client?
+//! - [`preempt`]: which request ends early when a slot is wanted and its holder only waits for its
+//!   client?
 //!
-//! The shell names the holders of each request ([`Holders`]); this module never learns an address or a name.
+//! The shell names the holders of each request ([`Holders`]); this module never learns an address
+//! or a name.
 
 pub mod preempt;
 mod shares;
@@ -48,14 +50,15 @@ pub struct Holders {
     pub work: Holder,
 }
 
-/// How many times the free slots one client may hold: a ninth of the slots stays free of a single greedy client, 22 of the
-/// 200 of two backends with default limits.
+/// Multiple of the free slots that one client may hold: a ninth of the slots stays free of a single
+/// greedy client, 22 of the 200 of two backends with default limits.
 pub const CLIENT_RESERVE: u32 = 8;
 
-/// The same of one kind of work. It is higher, since the work that one greedy client asks for must stay open to others.
+/// The same for one kind of work. It is higher, since the work that one greedy client requests must
+/// stay open to others.
 pub const WORK_RESERVE: u32 = 32;
 
-/// The slots of a cluster by each kind of holder. A request takes one only if each of its holders may.
+/// A cluster's slots by each kind of holder. A request takes one only if each of its holders may.
 #[derive(Clone, Debug)]
 pub struct Slots {
     clients: Shares,
@@ -70,7 +73,8 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// A request of these holders has arrived. Call it for each, whether it then takes a slot or not.
+    /// Counts an arriving request of these holders. Call it for each, whether it then takes a slot
+    /// or not.
     pub fn on_arrival(&mut self, now: Timestamp, holders: Holders) {
         self.clients.on_arrival(now, holders.client);
         self.works.on_arrival(now, holders.work);
@@ -82,20 +86,20 @@ impl Slots {
         self.clients.may_take(now, holders.client, free) && self.works.may_take(now, holders.work, free)
     }
 
-    /// Slots in use, those at backends that get no new requests among them.
+    /// Slots in use, including those at backends that get no new requests.
     #[must_use]
     pub fn in_use(&self) -> u32 {
         self.in_use
     }
 
-    /// A request of these holders has taken a slot. [`Slots::give_back`] must follow.
+    /// Counts a slot taken by a request of these holders. [`Slots::give_back`] must follow.
     pub fn take(&mut self, holders: Holders) {
         self.in_use += 1;
         self.clients.take(holders.client);
         self.works.take(holders.work);
     }
 
-    /// A request of these holders has given its slot back.
+    /// Counts a slot given back by a request of these holders.
     pub fn give_back(&mut self, holders: Holders) {
         self.in_use = self.in_use.saturating_sub(1);
         self.clients.give_back(holders.client);

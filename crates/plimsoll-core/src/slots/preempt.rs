@@ -1,4 +1,4 @@
-//! Which request ends early when another waits for a slot: one that only waits for its client.
+//! Preemption: a request that only waits for its client ends early when another waits for a slot.
 //!
 //! A request that waits for its client (for more of its body, for the client to read the response,
 //! for a message on an idle tunnel) keeps a backend from other work. While slots are free that
@@ -10,15 +10,15 @@
 //! time that its bytes are worth at [`RATE`]. A client that keeps up with that rate never has any.
 //! One that sends a few bytes now and then, to look alive, gains as little as they are worth.
 //!
-//! A request may be ended for another where
+//! A request may be ended for another if
 //!
 //! ```text
-//! held(its client) > held(other client) + 1   and   debt ≥ GRACE         it has more than a fair share
-//! held(its client) ≥ held(other client)       and   debt ≥ PATIENCE      it is as good as abandoned
+//! held(its client) > held(other client) + 1   and   debt ≥ GRACE     more than a fair share
+//! held(its client) ≥ held(other client)       and   debt ≥ PATIENCE  as good as abandoned
 //! ```
 //!
-//! so a client with many slots never ends the requests of one with few. The holder with the most slots loses
-//! one first, and of its requests the one with the highest debt.
+//! so a client with many slots never ends the requests of one with few. The holder with the most
+//! slots loses one first, and of its requests the one with the highest debt.
 
 use core::time::Duration;
 
@@ -32,7 +32,7 @@ pub const GRACE: Duration = Duration::from_millis(100);
 /// The debt that ends any other: a lost packet is sent again within it.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far a client is behind with one request.
+/// A client's debt with one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientDebt {
     debt: Duration,
@@ -40,12 +40,12 @@ pub struct ClientDebt {
 }
 
 impl ClientDebt {
-    /// The client is waited for from now on. Without effect if it is already.
+    /// Starts a wait for the client. Without effect during a wait.
     pub fn begin_wait(&mut self, now: Timestamp) {
         self.since.get_or_insert(now);
     }
 
-    /// The client is waited for no longer, or `bytes` have passed.
+    /// Ends the wait for the client, or counts `bytes` that have passed.
     pub fn on_bytes(&mut self, now: Timestamp, bytes: u64) {
         let waited = self.since.take().map_or(Duration::ZERO, |since| now.since(since));
         let debt = self.debt.saturating_add(waited);
@@ -53,7 +53,7 @@ impl ClientDebt {
         self.debt = if debt.is_zero() { debt } else { debt.saturating_sub(worth(bytes)) };
     }
 
-    /// The debt now; `None` while it is not waited for.
+    /// The debt now; `None` while the request does not wait for its client.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Option<Duration> {
         self.since.map(|since| self.debt.saturating_add(now.since(since)))
@@ -69,7 +69,7 @@ fn worth(bytes: u64) -> Duration {
 /// A request that may be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate<K> {
-    /// How the caller finds it.
+    /// The caller's key of the request.
     pub key: K,
     /// Slots of its client.
     pub held: u32,
@@ -77,8 +77,7 @@ pub struct Candidate<K> {
     pub debt: Duration,
 }
 
-/// The request to end for a waiting one, if the waiter's client has `held` slots; `None` if none
-/// may be.
+/// The request to end for a waiting one whose client has `held` slots; `None` if there is none.
 pub fn victim<K>(held: u32, candidates: impl IntoIterator<Item = Candidate<K>>) -> Option<Candidate<K>> {
     let may_end = |candidate: &Candidate<K>| {
         candidate.held > held.saturating_add(1) && candidate.debt >= GRACE

@@ -1,20 +1,21 @@
-//! How many slots one holder may take, so that others always find some free.
+//! Limits the slots of one holder, so that others always find some free.
 //!
-//! A fixed share for each holder wastes capacity while few are active; no bound at all lets the first
-//! take everything. A *dynamic threshold* (Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2),
-//! 1998; made for the shared memory of switches) does neither. A holder may take one more slot while
+//! A fixed share for each holder wastes capacity while few are active; no bound at all lets the
+//! first take everything. A *dynamic threshold* (Choudhury and Hahne, IEEE/ACM Transactions on
+//! Networking 6(2), 1998; made for the shared memory of switches) does neither. A holder may take
+//! one more slot while
 //!
 //! ```text
 //! held < reserve · free          or held = 0
 //! ```
 //!
 //! where *free* are the slots that a request could have now. Slots of backends that drain or are
-//! unhealthy do not count. One greedy holder stops at `reserve / (reserve + 1)` of the slots, `n` of
-//! them at `n · reserve / (n · reserve + 1)` together. The rest stays free for holders with few
+//! unhealthy do not count. One greedy holder stops at `reserve / (reserve + 1)` of the slots, `n`
+//! of them at `n · reserve / (n · reserve + 1)` together. The rest stays free for holders with few
 //! slots, which get theirs without waiting. Of `reserve` slots or fewer nothing is kept free.
 //!
-//! Where only one holder was seen for [`MEMORY`] there is nobody to keep slots for, and it may take
-//! them all. So a service behind one load balancer loses nothing.
+//! If only one holder was seen for [`MEMORY`], no slots are kept for others, and it may take them
+//! all. So a service behind one load balancer loses nothing.
 //!
 //! Memory is constant. Holders are counted in two rows of counters by different bits of their hash.
 //! The estimate is the lower of the two, and never too low. It is too high only for a holder that
@@ -26,17 +27,18 @@ use core::time::Duration;
 use super::Holder;
 use crate::Timestamp;
 
-/// How long a second holder is remembered.
+/// Time for which a second holder is remembered.
 const MEMORY: Duration = Duration::from_secs(300);
 
-/// Counters in a row. A holder shares both of its counters with a given other one once in four million cases.
+/// Counters in a row. A holder shares both of its counters with a given other one once in four
+/// million cases.
 const COLUMNS: usize = 2048;
 
 /// Slots in use, by holder.
 #[derive(Clone, Debug)]
 pub struct Shares {
     rows: Box<[[u32; COLUMNS]; 2]>,
-    /// How many times the free slots one holder may hold.
+    /// Multiple of the free slots that one holder may hold.
     reserve: u32,
     latest: Option<Holder>,
     shared_until: Timestamp,
@@ -49,13 +51,14 @@ fn columns(holder: Holder) -> [usize; 2] {
 }
 
 impl Shares {
-    /// None in use. A holder may hold `reserve` times the free slots.
+    /// No slots in use. A holder may hold `reserve` times the free slots.
     #[must_use]
     pub fn new(reserve: u32) -> Self {
         Self { rows: Box::new([[0; COLUMNS]; 2]), reserve, latest: None, shared_until: Timestamp::ZERO }
     }
 
-    /// A request of `holder` has arrived. Call it for each, whether it then takes a slot or not.
+    /// Counts an arriving request of `holder`. Call it for each, whether it then takes a slot or
+    /// not.
     pub fn on_arrival(&mut self, now: Timestamp, holder: Holder) {
         if self.latest.replace(holder).is_some_and(|latest| latest != holder) {
             self.shared_until = now + MEMORY;
@@ -69,21 +72,21 @@ impl Shares {
         held == 0 || held < free.saturating_mul(self.reserve) || now >= self.shared_until
     }
 
-    /// Slots that `holder` has, or a few more.
+    /// Slots of `holder`, or a few more.
     #[must_use]
     pub fn held(&self, holder: Holder) -> u32 {
         let [first, second] = columns(holder);
         self.rows[0][first].min(self.rows[1][second])
     }
 
-    /// `holder` has taken a slot. [`Shares::give_back`] must follow.
+    /// Counts a slot taken by `holder`. [`Shares::give_back`] must follow.
     pub fn take(&mut self, holder: Holder) {
         for (row, column) in self.rows.iter_mut().zip(columns(holder)) {
             row[column] += 1;
         }
     }
 
-    /// `holder` has given a slot back.
+    /// Counts a slot given back by `holder`.
     pub fn give_back(&mut self, holder: Holder) {
         for (row, column) in self.rows.iter_mut().zip(columns(holder)) {
             row[column] = row[column].saturating_sub(1);
@@ -104,7 +107,7 @@ mod tests {
 
     const RESERVE: u32 = 8;
 
-    /// How many of `capacity` slots each of `count` greedy holders gets, taking turns.
+    /// Slots of each of `count` greedy holders of `capacity` slots, taking turns.
     fn greedy(count: u64, capacity: u32) -> Vec<u32> {
         let (now, mut shares, mut free) = (Timestamp::ZERO, Shares::new(RESERVE), capacity);
         (0..=count).for_each(|number| shares.on_arrival(now, holder(number)));

@@ -1,7 +1,8 @@
-//! How bad it is to lose a request changes while its user waits.
+//! Lowers the criticality of a request while its user waits.
 //!
-//! A page nobody waits for any more is the cheapest thing to shed, and nothing on the wire says that nobody does. But users leave
-//! after a while, so the older a request the likelier its work is for nothing. With a the time since the user began:
+//! An abandoned page is the cheapest thing to shed, but nothing on the wire says that it is
+//! abandoned. Users leave after a while, so the work of an older request is more likely to be
+//! wasted. With a the time since the user began:
 //!
 //! ```text
 //! criticality(a) = base             a < full_until
@@ -9,31 +10,38 @@
 //!                  none             a ≥ cancelled_after: not to be sent at all
 //! ```
 //!
-//! Why steps and not a slope: a criticality is one of four words that a whole company has agreed on. Why the age and not what is left
-//! until a deadline: a deadline says when an answer is of no use at all, and is set generously; users go one by one, and long before.
+//! # Alternatives
 //!
-//! What may go wrong: a schedule needs the time at which the user began, not that of the attempt. A retry that counts as young keeps its
-//! place before those who have waited less.
+//! - *A slope in place of steps.* A criticality is one of four words that a whole company has
+//!   agreed on.
+//! - *The time until a deadline in place of the age.* A deadline marks the end of an answer's use,
+//!   and is set generously. Users leave one by one, long before it.
 //!
-//! Source: SRE ch. 21, "Criticality", of which this is the part that changes over time.
+//! # Where it is weak
+//!
+//! A schedule needs the time at which the user began, not that of the attempt. A retry that counts
+//! as young keeps its precedence over requests that have waited less.
+//!
+//! Source: SRE ch. 21, "Criticality", for the levels that this changes over time.
 
 use std::time::Duration;
 
 use plimsoll_core::Criticality;
 
-/// What a request's criticality becomes as it ages.
+/// Criticality of a request as it ages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Younger than this a request is as critical as it was.
+    /// Age up to which a request keeps its criticality.
     pub full_until: Duration,
-    /// What it is from then on, unless it was less critical already.
+    /// Highest criticality from then on.
     pub then: Criticality,
-    /// From this age on nobody wants the answer; `None`: never.
+    /// Age from which nobody wants the answer; `None`: never.
     pub cancelled_after: Option<Duration>,
 }
 
 impl Schedule {
-    /// The criticality of a request that was `base` when its user began, `age` ago; `None`: it is to be cancelled.
+    /// The criticality of a request of age `age` that began as `base`; `None` if it is to be
+    /// cancelled.
     #[must_use]
     pub fn at(&self, base: Criticality, age: Duration) -> Option<Criticality> {
         if self.cancelled_after.is_some_and(|after| age >= after) {
