@@ -1,10 +1,10 @@
-//! What a client's own decisions cost each request: whether it is sent, what became of it, and whether the one in ten that fails is tried
-//! again. A run measures for a while many times and gives the least and the median: what else the machine does only ever adds. Nothing is
-//! allocated, which is counted.
+//! Cost of a client's own decisions for each request: throttling, the outcome, and the retry of one
+//! in ten that fail. A run takes many measurements and reports the least and the median: other work
+//! on the machine only adds. Nothing is allocated, which is counted.
 //!
 //! ```text
 //! cargo bench -p plimsoll-core --bench throttle               a table
-//! cargo bench -p plimsoll-core --bench throttle -- --check    exit 1 if a request costs more than 80 ns, or allocates
+//! cargo bench -p plimsoll-core --bench throttle -- --check    exit 1 above 80 ns or on allocation
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,20 +20,20 @@ use plimsoll_core::{Criticality, Operation, Timestamp};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
-/// The most that a request may cost, in nanoseconds.
+/// Largest cost of a request, in nanoseconds.
 const MOST: f64 = 80.0;
 /// Requests in one measurement: some tenths of a millisecond.
 const REQUESTS: u64 = 5_000;
 const MEASUREMENTS: usize = 400;
-/// Between two requests: 10,000 a second.
+/// Time between two requests: 10,000 a second.
 const GAP: u64 = 100_000;
 
-/// Counts what is allocated.
+/// Counts allocations.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: hands everything on to the system's allocator as it came.
+// SAFETY: passes each call on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +56,7 @@ struct Client {
     retry: RetryConfig,
     rng: Pcg64Mcg,
     requests: u64,
-    /// Of a hundred requests that are sent, so many are turned away.
+    /// Rejected requests of a hundred that are sent.
     turned_away: u64,
 }
 
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// All that is decided of a request.
+    /// All decisions on one request.
     fn request(&mut self) {
         let number = self.requests;
         self.requests += 1;
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
     if is_check && !is_good { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Whether a request costs no more than it may.
+/// Whether a request is within the largest cost.
 fn measure(policy: ThrottlePolicy, turned_away: u64) -> bool {
     let mut client = Client::new(policy, turned_away);
     (0..20 * REQUESTS).for_each(|_| client.request());

@@ -1,42 +1,44 @@
-//! How critical a request is: what its sender claims, as far as the sender is trusted.
+//! Classification: the criticality that a sender claims for a request, within its trust.
 //!
-//! A claim is worth something only inside a fleet that has agreed on what the levels mean. From outside, everybody's requests
-//! are the most critical of all; so a listener that faces strangers ignores what they say, or believes it up to a level.
+//! A claim is worth something only inside a fleet that has agreed on the meaning of the levels. For
+//! a stranger, each of its own requests is the most critical. So a listener for strangers ignores
+//! their claims, or limits them to a level.
 
 use crate::Criticality;
 
-/// How far claims of criticality are believed.
+/// Trust in a sender's claims of criticality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Whatever is claimed.
+    /// Every claim counts.
     Full,
-    /// Claims up to this level; those above it count as this level.
+    /// Claims up to this level count; higher ones count as this level.
     UpTo(Criticality),
-    /// Not at all.
+    /// No claim counts.
     None,
 }
 
-/// Where a decision about criticality comes from.
+/// Origin of a request's criticality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The sender, who is believed.
+    /// The sender's claim, as it is.
     Claimed,
-    /// The sender, who claims more than is believed.
+    /// The sender's claim, lowered to the trusted level.
     Capped,
-    /// Nobody: the sender is not believed at all.
+    /// The default: the sender is not trusted.
     Unbelieved,
-    /// Nobody: the sender claims nothing.
+    /// The default: the sender claims nothing.
     Unclaimed,
 }
 
-/// Decides how critical requests are.
+/// Decides the criticality of requests.
 ///
-/// By default senders are strangers: they may lower the criticality of their requests, and not raise it.
+/// By default senders are strangers: they may lower the criticality of their requests, and not
+/// raise it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classifier {
-    /// How far claims are believed.
+    /// Trust in claims.
     pub trust: Trust,
-    /// What requests are whose senders claim nothing, or are not believed.
+    /// Criticality of requests without a claim, or from a sender without trust.
     pub otherwise: Criticality,
 }
 
@@ -48,8 +50,8 @@ impl Default for Classifier {
 }
 
 impl Classifier {
-    /// Whether senders may raise their requests above those that claim nothing. Only such senders are trusted with other claims
-    /// that can harm others: which attempt a request is.
+    /// Whether senders may raise their requests above those without a claim. Only such senders are
+    /// trusted with another claim that can harm others: the number of a request's attempt.
     #[must_use]
     pub fn lets_raise(&self) -> bool {
         match self.trust {
@@ -59,19 +61,19 @@ impl Classifier {
         }
     }
 
-    /// Whether every claim is believed as it is.
+    /// Whether every claim counts as it is.
     #[must_use]
     pub fn believes_all(&self) -> bool {
         matches!(self.trust, Trust::Full | Trust::UpTo(Criticality::CriticalPlus))
     }
 
-    /// How critical a request is that claims to be so critical.
+    /// The criticality of a request with this claim.
     #[must_use]
     pub fn criticality(&self, claimed: Option<Criticality>) -> Criticality {
         self.decide(claimed).0
     }
 
-    /// The same, and why.
+    /// The criticality of a request with this claim, and its origin.
     #[must_use]
     pub fn decide(&self, claimed: Option<Criticality>) -> (Criticality, Source) {
         match (claimed, self.trust) {

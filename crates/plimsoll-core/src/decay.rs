@@ -1,15 +1,18 @@
 //! Exponential decay without a mathematics library.
 //!
-//! Every smoothed number in the core forgets by half-life: after `h` its past counts half. Half-lives
-//! rather than time constants, because operators think in them and because powers of two come for free:
-//! `2^-x = 2^-⌊x⌋ · 2^-frac(x)`, the first factor is an exponent field, the second a short polynomial.
+//! Every smoothed number in the core forgets by half-life: after `h` its past counts half.
+//! Half-lives are used in place of time constants for two reasons. Operators think in them, and
+//! powers of two are cheap: `2^-x = 2^-⌊x⌋ · 2^-frac(x)` is an exponent field times a short
+//! polynomial.
 
 use core::time::Duration;
 
 use crate::Timestamp;
 
-/// What is left of a value after the time from `since` to `now`: `2^(-elapsed / half_life)` in [0, 1],
-/// with an error below 2·10⁻⁴. A half-life of zero forgets at once.
+/// The part of a value that is left after the time from `since` to `now`.
+///
+/// It is `2^(-elapsed / half_life)` in [0, 1], with an error below 2·10⁻⁴. A half-life of zero
+/// forgets at once.
 pub(crate) fn remaining(now: Timestamp, since: Timestamp, half_life: Duration) -> f64 {
     let elapsed = now.nanos_since(since);
     let half_life = half_life.as_nanos() as u64;
@@ -27,7 +30,7 @@ pub(crate) fn exp_neg(x: f64) -> f64 {
     exp2_neg(x * core::f64::consts::LOG2_E)
 }
 
-/// What a sum that decays by `half_life` says of the rate at which it is added to, per second.
+/// The rate per second of additions to a sum that decays by `half_life`.
 pub(crate) fn rate(sum: f64, half_life: Duration) -> f64 {
     sum * core::f64::consts::LN_2 / half_life.as_secs_f64()
 }

@@ -1,23 +1,23 @@
-//! What a machine tells whoever watches: each change of state, with its reason.
+//! Events of the state machines: each change of state, with its reason.
 //!
-//! The caller hands in an observer; a log line, a metric and the `explain` ring are three of them.
-//! Nothing in the core depends on what an observer does.
+//! The caller passes an observer; a log line, a metric and the `explain` ring are three of them.
+//! Nothing in the core depends on the actions of an observer.
 
 use crate::health::{Reason, State};
 use crate::{BackendId, Timestamp};
 
-/// Something that an operator would want to know happened.
+/// A change that an operator should know of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
     /// A backend went from one state to another.
     StateChanged {
-        /// Which.
+        /// The backend.
         backend: BackendId,
-        /// The state that it left.
+        /// Its former state.
         from: State,
-        /// The state that it is in now.
+        /// Its present state.
         to: State,
-        /// Why.
+        /// Reason for the change.
         reason: Reason,
     },
     /// Too few backends are healthy: requests now go to all that are not lame ducks.

@@ -1,10 +1,10 @@
-//! Which backend is meant.
+//! Identity of a backend in its cluster.
 
 use core::fmt;
 
 /// A backend of one cluster, for as long as it is a member.
 ///
-/// A slot is used again after its backend was removed; the generation tells the two apart, so a
+/// A slot is used again after its backend was removed. The generation tells the two apart, so a
 /// late answer for a removed backend is never charged to its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BackendId {
@@ -26,7 +26,7 @@ impl BackendId {
         self.slot as usize
     }
 
-    /// How many backends had this slot before.
+    /// Number of backends that had this slot before.
     #[must_use]
     pub const fn generation(self) -> u32 {
         self.generation

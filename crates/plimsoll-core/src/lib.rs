@@ -1,23 +1,25 @@
 //! The decisions of Plimsoll, as pure state machines.
 //!
-//! Which backend gets a request, when a backend counts as ill, how it comes back: each is decided
-//! here, from facts, the time and random numbers that the caller passes in. Nothing in this crate
-//! reads a clock, draws from a global generator, takes a lock or touches a socket; so the proxy, the
-//! library and a simulator run the same code, and a seed replays a run byte for byte.
+//! The caller passes in facts, the time and random numbers. The crate returns decisions: the
+//! backend of a request, the health of a backend, its recovery. Nothing here reads a clock, draws
+//! from a global generator, takes a lock or touches a socket. So the proxy, the library and a
+//! simulator run the same code, and a seed replays a run byte for byte.
 //!
-//! - [`Balancer`] is one cluster as its client sees it: it puts the parts below together.
+//! - [`Balancer`] is a client's view of one cluster: it combines the parts below.
 //! - [`health`] keeps the state of each backend and the rules that change it.
 //! - [`pick`] holds the policies that choose among the usable backends.
-//! - [`subset`] decides which of many backends one client connects to.
-//! - [`classify`] decides how critical a request is, [`meter`] what it is expected to cost, [`admit`] whether a server takes it on
-//!   when it cannot take all; [`signal`] is how busy the server is.
+//! - [`subset`] selects the backends that one client connects to.
+//! - [`classify`] decides a request's criticality, [`meter`] estimates its cost, and [`admit`]
+//!   admits or sheds it at an overloaded server. [`signal`] measures the server's load.
 //! - [`Operation`] is the endpoint of a request: evidence is kept per operation.
-//! - [`throttle`] decides whether a client sends a request at all, [`retry`] whether it sends one again that failed.
-//! - [`throttling`] remembers what was turned away, and says whether that is as it should be.
-//! - [`spill`] decides to which of several localities a request goes.
-//! - [`batch`] decides how many batch requests are at backends, and who of the others is next.
-//! - [`queue`] decides who of the requests that wait gets the next place.
-//! - [`LoadReport`] is what backends say of themselves ([`report`]), [`probe`] what they answer when asked; [`spread`] measures how even the result is.
+//! - [`throttle`] decides whether a client sends a request at all, [`retry`] whether it sends a
+//!   failed one again.
+//! - [`throttling`] keeps the shedding report: an account of shed requests, with a verdict.
+//! - [`spill`] assigns requests to localities.
+//! - [`batch`] limits the batch requests at backends, and selects the next of the others.
+//! - [`queue`] selects the waiting request that gets the next slot.
+//! - [`LoadReport`] is a backend's own account of its load ([`report`]), [`probe`] its answer to a
+//!   probe. [`spread`] measures the evenness of load.
 //!
 //! ```
 //! use plimsoll_core::{Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};

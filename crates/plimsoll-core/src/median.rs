@@ -1,8 +1,9 @@
-//! The lower median: a centre that one wild value among many does not move, as it would a mean.
+//! The lower median: a centre that, unlike a mean, one wild value among many does not move.
 //!
-//! Of an even number the lower of the two in the middle, so that of two values the greater is not believed on its own word.
+//! Of an even number it is the lower of the two in the middle, so that of two values the greater is
+//! not believed alone.
 
-/// Reorders `values`. `None` without any.
+/// The lower median of `values`, which it reorders; `None` without any.
 pub(crate) fn lower(values: &mut [f64]) -> Option<f64> {
     let middle = values.len().checked_sub(1)? / 2;
     let (_, median, _) = values.select_nth_unstable_by(middle, f64::total_cmp);

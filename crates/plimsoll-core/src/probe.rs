@@ -1,12 +1,13 @@
-//! What a backend answers to a probe: how long one more request would take.
+//! A backend's answer to a probe: the expected latency of one more request.
 //!
-//! The latency of late depends on how much was going on at the time: a median over everything would tell a backend that has
-//! just become empty that it is slow. So each latency is noted with the number of requests that were in flight when its
-//! request arrived, and the answer is the median of the recent ones that found as many as there are now, or the nearest number
-//! that anything is known for (NSDI 2024, Prequal). The median, because one request of a heavy tail says nothing of
-//! the next.
+//! Recent latency depends on the load at the time: a median over everything would call a backend
+//! slow that has just become empty. So each latency is noted with the number of requests that were
+//! in flight when its request arrived. The answer is the median of the recent ones that found as
+//! many as are in flight now, or the nearest known number (NSDI 2024, Prequal). It is the median,
+//! because one request of a heavy tail says nothing of the next.
 //!
-//! Levels are exact up to 32 in flight and eight to each doubling above, since one more matters less the more there are.
+//! Levels are exact up to 32 in flight and eight to each doubling above, since one more matters
+//! less among more.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,11 +15,12 @@ use core::time::Duration;
 
 use crate::Timestamp;
 
-/// Latencies kept for a level: a median of sixteen is within a quarter of the true one nine times in ten.
+/// Latencies kept for a level: a median of sixteen is within a quarter of the true one nine times
+/// in ten.
 const SAMPLES: usize = 16;
-/// From this age on a latency is no longer recent.
+/// Age from which a latency is no longer recent.
 const RECENT: Duration = Duration::from_secs(5);
-/// Up to this many in flight each number has its own level.
+/// Number in flight up to which each number has its own level.
 const EXACT: u32 = 32;
 /// Levels to each doubling above.
 const PER_DOUBLING: u32 = 8;
@@ -38,7 +40,7 @@ struct Level {
     next: usize,
 }
 
-/// Recent latencies of one backend by the requests in flight that they found.
+/// Recent latencies of one backend, by the requests in flight at arrival.
 #[derive(Clone, Debug)]
 pub struct LatencyByLoad {
     levels: Vec<Level>,
@@ -63,13 +65,15 @@ impl LatencyByLoad {
         }
     }
 
-    /// The latency to expect for a request that finds `in_flight` others; `None` when nothing recent is known.
+    /// The latency to expect for a request that finds `in_flight` others; `None` without recent
+    /// latencies.
     #[must_use]
     pub fn estimate(&self, now: Timestamp, in_flight: u32) -> Option<Duration> {
         let wanted = level(in_flight);
         (0..LEVELS).find_map(|distance| {
             let fewer = wanted.checked_sub(distance).and_then(|at| self.levels[at].median(now));
-            // Of two equally near, the fuller: better to promise too little.
+            // Of two equally near levels, the more loaded one: a promise too low is the safer
+            // error.
             self.levels.get(wanted + distance).and_then(|level| level.median(now)).or(fewer)
         })
     }

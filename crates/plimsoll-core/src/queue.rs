@@ -1,27 +1,28 @@
-//! The requests that wait for a slot at a backend, and which of them gets the next one.
+//! Queue of requests that wait for a slot at a backend, and the choice of the next one.
 //!
 //! Requests of one holder are served first come, first served; the lines of different holders take
-//! turns. With a single line, a client that sends ten thousand requests would have everybody else
+//! turns. With a single line, a client that sends ten thousand requests would make everybody else
 //! wait behind them. A request that arrives while others of its line wait goes to the end. A free
 //! slot is handed over at once, and not left for the waiter to fetch. The task behind a waiter runs
 //! when its thread gets to it, which is late on a busy machine. Until then the slot would stay
-//! empty, and the waiter would hold up all behind it.
+//! empty, and the waiter would delay all behind it.
 //!
-//! Lines are chosen by the hash of the client (`LINES` of them: *stochastic fairness queueing*, McKenney, INFOCOM 1990),
-//! so memory does not grow with the number of clients. When the queue is full, a newcomer displaces the last request of
-//! the longest line, if that is longer than its own would be (as in FQ-CoDel, RFC 8290, 4.1.3).
+//! Lines are chosen by the hash of the client (`LINES` of them: *stochastic fairness queueing*,
+//! McKenney, INFOCOM 1990), so memory does not grow with the number of clients. When the queue is
+//! full, a newcomer displaces the last request of the longest line, if that is longer than its own
+//! would be (as in FQ-CoDel, RFC 8290, 4.1.3).
 //!
-//! A request whose holder has its share of slots ([`Shares`](crate::slots::Shares)) is passed over, and others behind it are
-//! looked at, up to `MAX_LOOK` in a line.
+//! A request whose holder has its share of slots ([`Shares`](crate::slots::Shares)) is passed over,
+//! and others behind it are considered, up to `MAX_LOOK` in a line.
 //!
 //! A request that has tried some backends already gets one of them again rather than none. So does
 //! a further attempt that need not wait ([`Balancer::pick_except`](crate::Balancer::pick_except)).
-//! So any slot is good for the first in line. Where this is not so, each locality has a queue of
-//! its own.
+//! So any slot suits the first in line. For the exception, each locality has a queue of its own.
 //!
-//! Call [`Queue::serve`] until it returns `None` after all that may free a slot: a request finished, a backend was added
-//! or changed state, the configuration changed. Then no request waits that could have a slot. Each
-//! step takes time in proportion to the lines that have waiters, at most `LINES`.
+//! Call [`Queue::serve`] until it returns `None` after each event that may free a slot: a request
+//! finished, a backend was added or changed state, the configuration changed. Then no request waits
+//! that could have a slot. Each step takes time in proportion to the lines that have waiters, at
+//! most `LINES`.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -29,25 +30,27 @@ use alloc::vec::Vec;
 use crate::slots::Holders;
 use crate::{BackendId, Pick};
 
-/// Lines of a queue. Two of 16 busy clients share one with a chance of 38%; then they wait together.
+/// Lines of a queue. Two of 16 busy clients share one with a probability of 38%; then they wait
+/// together.
 const LINES: usize = 256;
 
-/// Requests of one line that are looked at for one that may have a slot.
+/// Requests of one line that are considered for a slot.
 const MAX_LOOK: usize = 64;
 
-/// In place of a seat's number: there is none.
+/// Marks the absence of a seat's number.
 const NONE: u32 = u32::MAX;
 
-/// What a waiter has got.
+/// State of a waiter's seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hand {
-    /// Nothing yet.
+    /// Still waiting.
     Empty,
-    /// A slot at this backend, where it counts as active: [`Balancer::finish`](crate::Balancer::finish) must follow.
+    /// A slot at this backend, where it counts as active:
+    /// [`Balancer::finish`](crate::Balancer::finish) must follow.
     Backend(BackendId),
-    /// Nothing, for no backend is usable any more.
+    /// No slot: no backend is usable any more.
     NoBackend,
-    /// Nothing, for a request of a shorter line has its place in the queue.
+    /// No slot: a request of a shorter line displaced this one.
     Displaced,
 }
 
@@ -59,23 +62,23 @@ pub struct Ticket(u32);
 /// A waiter that has been served.
 #[derive(Debug)]
 pub struct Served<C> {
-    /// How it is called.
+    /// The waiter's callback.
     pub call: C,
-    /// The slot or message it got.
+    /// Its slot, or the reason for none.
     pub hand: Hand,
     /// The holders of the slot.
     pub holders: Holders,
 }
 
-/// Requests that wait, in lines; `C` is how each is called when its turn has come.
+/// Waiting requests, in lines; `C` is the callback of each for its turn.
 #[derive(Debug)]
 pub struct Queue<C> {
     seats: Vec<Seat<C>>,
-    /// The first of the seats that nobody has; they are linked by `next`.
+    /// First of the vacant seats, which are linked by `next`.
     vacant: u32,
-    /// Empty until somebody waits for the first time.
+    /// Empty until the first wait.
     lines: Vec<Line>,
-    /// The lines that have waiters, the next one first.
+    /// Lines with waiters, the next one first.
     turns: VecDeque<u16>,
     waiting: usize,
 }
@@ -103,32 +106,33 @@ impl<C> Default for Queue<C> {
     }
 }
 
-/// The line of these holders: by client alone, since a client can ask for any number of endpoints.
+/// The line of these holders: by client alone, since a client can request any number of endpoints.
 fn line_of(holders: Holders) -> usize {
     (holders.client.hash() >> 24) as usize % LINES
 }
 
 impl<C> Queue<C> {
-    /// How many wait. Those that have something in their hands do not count.
+    /// Number of waiting requests, without those that were served.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    /// The holders of the first request in the line of these holders; `None` if nobody waits there.
+    /// The holders of the first request in the line of these holders; `None` if the line is empty.
     #[must_use]
     pub fn first_before(&self, holders: Holders) -> Option<Holders> {
         let line = self.lines.get(line_of(holders)).filter(|line| line.len > 0)?;
         Some(self.seats[line.first as usize].holders)
     }
 
-    /// The holders of the first request of each line, the next to be served first, and how many wait behind them.
+    /// The holders of the first request of each line, in order of service, with the length of the
+    /// line.
     pub fn heads(&self) -> impl Iterator<Item = (Holders, u32)> {
         self.turns.iter().map(|line| {
             let line = self.lines[usize::from(*line)];
@@ -136,7 +140,8 @@ impl<C> Queue<C> {
         })
     }
 
-    /// Takes a seat at the end of its line for a request that found no slot, preferably for none of `tried`.
+    /// Takes a seat at the end of its line, for a request that found no slot. Its slot should be at
+    /// none of `tried`.
     pub fn join(&mut self, holders: Holders, tried: Vec<BackendId>, call: C) -> Ticket {
         if self.lines.is_empty() {
             self.lines = alloc::vec![Line { first: NONE, last: NONE, len: 0 }; LINES];
@@ -158,8 +163,9 @@ impl<C> Queue<C> {
         Ticket(number)
     }
 
-    /// Makes room for a request of these holders in a full queue: the last request of the longest line goes, and this returns
-    /// how it is called. `None`: no line is longer than that of the newcomer would be.
+    /// Displaces the last request of the longest line from a full queue, for a request of these
+    /// holders. Returns the callback of the displaced one; `None` if no line is longer than the
+    /// newcomer's would be.
     pub fn displace(&mut self, holders: Holders) -> Option<C> {
         let own = self.lines.get(line_of(holders)).map_or(0, |line| line.len);
         let longest = self.turns.iter().map(|line| self.lines[usize::from(*line)]).max_by_key(|line| line.len)?;
@@ -173,12 +179,15 @@ impl<C> Queue<C> {
         seat.call.take()
     }
 
-    /// Hands a slot to the first request of the next line that may have one, and returns how to call
-    /// it. `None`: no waiter may have one, or there is no slot. Requests are passed over if `may_take`
-    /// denies their holders. `pick` chooses a slot,
-    /// preferably none of those that are tried; it is not asked where nobody waits.
+    /// Hands a slot to the first request of the next line that may have one, and returns its
+    /// callback.
     ///
-    /// When no backend is usable any more there is nothing to wait for, and all are told, one with each call.
+    /// `None`: no waiter may have one, or there is no slot. `may_take` tells whether holders may
+    /// have one; requests of others are passed over. `pick` chooses a slot, preferably at none of
+    /// the backends tried. It is not called if no request waits.
+    ///
+    /// When no backend is usable any more, no wait makes sense. Each call then returns one of the
+    /// waiters, with [`Hand::NoBackend`].
     pub fn serve(
         &mut self,
         mut may_take: impl FnMut(Holders) -> bool,
@@ -207,7 +216,7 @@ impl<C> Queue<C> {
         served
     }
 
-    /// What the holder of `ticket` has got, and how it is called if that is nothing yet.
+    /// State of the seat of `ticket`, and its callback while it waits.
     pub fn look(&mut self, ticket: &Ticket) -> (Hand, Option<&mut C>) {
         let seat = &mut self.seats[ticket.0 as usize];
         (seat.hand, seat.call.as_mut())
@@ -225,8 +234,8 @@ impl<C> Queue<C> {
         (seat.hand, seat.call.take())
     }
 
-    /// Puts the holder of `ticket` back in front of its line, and that line first in turn. Its slot
-    /// is of no use, since that backend was removed before it looked.
+    /// Returns the holder of `ticket` to the front of its line, and that line to the front of the
+    /// turns. Its slot is of no use: the backend was removed before the waiter used it.
     pub fn rejoin(&mut self, ticket: &Ticket, call: C) {
         let number = ticket.0;
         let seat = &mut self.seats[number as usize];

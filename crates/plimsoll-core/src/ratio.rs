@@ -12,13 +12,13 @@ impl Ratio {
     /// All of it.
     pub const ONE: Self = Self(1.0);
 
-    /// `value` as a share, or `None` when it is not in [0, 1].
+    /// `value` as a share, or `None` outside [0, 1].
     #[must_use]
     pub const fn new(value: f64) -> Option<Self> {
         if value >= 0.0 && value <= 1.0 { Some(Self(value)) } else { None }
     }
 
-    /// `percent` hundredths; more than 100 is taken as 100.
+    /// `percent` hundredths; more than 100 counts as 100.
     #[must_use]
     pub const fn from_percent(percent: u8) -> Self {
         if percent >= 100 { Self::ONE } else { Self(percent as f64 / 100.0) }
@@ -37,7 +37,7 @@ impl fmt::Display for Ratio {
     }
 }
 
-/// How much a backend is meant to take relative to its fellows; 1 is ordinary, 2 is a machine twice
+/// A backend's intended share of the load, relative to others: 1 is ordinary, 2 is a machine twice
 /// as large. Finite and above zero.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Weight(f64);
@@ -45,7 +45,7 @@ pub struct Weight(f64);
 impl Weight {
     /// An ordinary backend.
     pub const ONE: Self = Self(1.0);
-    /// The smallest and largest that can be said: further apart, the lesser one would never be picked.
+    /// Range of weights: further apart, the smaller one would never be picked.
     pub const RANGE: core::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
     /// `value` as a weight, or `None` outside [`Weight::RANGE`].

@@ -2,9 +2,10 @@
 
 use rand_core::Rng;
 
-/// A uniform index below `n`, which must not be zero. Lemire's multiplication without its rejection
-/// step: with 32 random bits and n up to 10⁵ the bias is below 3·10⁻⁵, far under what any measure of
-/// balance can see.
+/// A uniform index below `n`, which must not be zero.
+///
+/// It is Lemire's multiplication without its rejection step. With 32 random bits and n up to 10⁵
+/// the bias is below 3·10⁻⁵, far below the resolution of any measure of balance.
 pub(crate) fn below(rng: &mut impl Rng, n: usize) -> usize {
     debug_assert!(n > 0 && u32::try_from(n).is_ok(), "n fits 32 bits and is not zero");
     ((u64::from(rng.next_u32()) * n as u64) >> 32) as usize
@@ -15,7 +16,8 @@ pub(crate) fn unit(rng: &mut impl Rng) -> f64 {
     f64::from(rng.next_u32()) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// Numbers that differ little become numbers that differ much: what callers count by need not be a hash. The finaliser of SplitMix64.
+/// Hashes a number (the finaliser of SplitMix64): similar numbers become very different ones, so
+/// that callers' keys need not be hashes.
 pub(crate) fn spread(number: u64) -> u64 {
     let x = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,21 +1,21 @@
-//! How evenly a load lies on its backends.
+//! Evenness of a load over its backends.
 //!
-//! With CPU\[0\] the most loaded backend, the **waste** is Σ(CPU\[0\] − CPU\[i\]): what the others could
-//! still do when the first is full. It is the measure of the SRE book (ch. 20, figure 20-2), beside
-//! max/mean and max/min, which do not depend on the unit.
+//! With CPU\[0\] the most loaded backend, the **waste** is Σ(CPU\[0\] − CPU\[i\]): the unused
+//! capacity of the others when the first is full. It is the measure of the SRE book (ch. 20, figure
+//! 20-2), beside max/mean and max/min, which do not depend on the unit.
 
 /// The spread of one quantity over the backends of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// Largest over mean; 1 = perfectly even.
     pub max_over_mean: f64,
-    /// Largest over smallest; infinite when one backend has nothing.
+    /// Largest over smallest; infinite if one backend has nothing.
     pub max_over_min: f64,
-    /// Sum of what each lacks to the largest, in the unit of the values.
+    /// Sum of the differences to the largest, in the unit of the values.
     pub waste: f64,
 }
 
-/// The spread of `values`, each finite and at least zero; `None` when there are none or all are zero.
+/// The spread of `values`, each finite and at least zero; `None` if there are none or all are zero.
 pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
     let (mut count, mut sum, mut max, mut min) = (0_u32, 0.0_f64, 0.0_f64, f64::INFINITY);
     for value in values {

@@ -1,7 +1,7 @@
-//! Instants as the machines see them: a count of nanoseconds that the caller supplies.
+//! Instants: a count of nanoseconds that the caller supplies.
 //!
-//! A machine never reads a clock. The proxy and the library pass nanoseconds since they started
-//! (monotonic), the simulator passes its virtual time; the same bytes come out of both.
+//! A state machine never reads a clock. The proxy and the library pass nanoseconds since they
+//! started (monotonic), and the simulator passes its virtual time. The results are the same.
 
 use core::ops::Add;
 use core::time::Duration;
@@ -32,14 +32,14 @@ impl Timestamp {
         self.0
     }
 
-    /// Nanoseconds from `earlier` to `self`; zero when `earlier` is later, because two threads
-    /// may hand their readings over in either order.
+    /// Nanoseconds from `earlier` to `self`; zero if `earlier` is later, because two threads may
+    /// report their readings in either order.
     #[must_use]
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Time from `earlier` to `self`; zero when `earlier` is later.
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos_since(earlier))
@@ -49,7 +49,7 @@ impl Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// Saturates instead of wrapping: "never" stays never.
+    /// Saturates in place of wrapping: "never" stays never.
     fn add(self, rhs: Duration) -> Self {
         Self(self.0.saturating_add(saturating_nanos(rhs)))
     }

@@ -1,4 +1,4 @@
-//! A balancer whose backends are in localities: where requests go, and what stays as it was.
+//! A balancer with backends in localities: the routes of requests, and the state that stays.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 use std::num::NonZeroU32;
@@ -14,7 +14,7 @@ use plimsoll_core::{
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
-/// Localities with so many backends each, nearest first, all healthy.
+/// Localities with the given numbers of healthy backends, nearest first.
 struct Sites {
     balancer: Balancer,
     rng: Pcg64Mcg,
@@ -56,7 +56,7 @@ impl Sites {
         self.balancer.pick_at(self.now, &mut self.rng, at, tried)
     }
 
-    /// The locality of the backend that is picked for a request which is to go to the nearest.
+    /// The locality of the backend picked for a request to the nearest.
     fn picked(&mut self, tried: &[BackendId]) -> usize {
         let Pick::Backend(id) = self.pick(0, tried) else { panic!("there are places") };
         self.ids.iter().position(|ids| ids.contains(&id)).unwrap()
@@ -66,8 +66,9 @@ impl Sites {
         self.balancer.finish(self.now, id, completion(Outcome::Success), &mut ());
     }
 
-    /// Some seconds in each of which so many requests of each criticality come; each backend can do a hundred a second, and says how full
-    /// that makes it. What the localities got in the last second, and what was shed of each criticality.
+    /// Runs requests of each criticality at these rates for some seconds. Each backend serves a
+    /// hundred a second and reports its utilization. Returns the requests of each locality and the
+    /// shed ones of each criticality, in the last second.
     fn run(&mut self, seconds: u32, rates: [u32; 4]) -> (Vec<u32>, [u32; 4]) {
         let all: u32 = rates.iter().sum();
         let mut shed = [0; 4];
@@ -121,7 +122,8 @@ fn each_policy_keeps_to_the_locality() {
     }
 }
 
-/// 160 a second are 80% of two backends. A second shows chance of some √(250 · 0.64 · 0.36) = 8; five of these.
+/// 160 a second are 80% of two backends. One second has a standard deviation of √(250 · 0.64 ·
+/// 0.36) = 8; five of these.
 #[test]
 fn the_nearest_is_filled_to_the_target_and_the_rest_goes_on() {
     for policy in PolicyKind::ALL {
@@ -150,7 +152,8 @@ fn a_locality_that_is_mostly_dead_is_left_and_only_what_fits_goes_elsewhere() {
     let (got, shed) = sites.run(20, rates);
     assert_eq!(got[0], 0, "it is drained");
     assert!((350..=450).contains(&got[1]), "{got:?}");
-    // A point of the line lies within what came of its level: the last of what fits is of the level below.
+    // A point lies within the offered requests of its level, so the last requests that fit are of
+    // the level below.
     assert!(shed[0] == 0 && shed[1] <= 12 && shed[2] >= 50, "{shed:?}");
     assert!(sites.balancer.localities(sites.now)[0].standing.is_drained);
 }
@@ -170,7 +173,7 @@ fn what_finds_no_place_in_its_locality_goes_to_one_that_can_take_more() {
 fn a_full_locality_is_not_resorted_to() {
     let mut sites = Sites::new(PolicyKind::RoundRobin, 1, &[1, 1]);
     let far = sites.ids[1][0];
-    // The far one is full with what others send there.
+    // Other clients fill the far one.
     for _ in 0..30 {
         let Pick::Backend(id) = sites.pick(0, &[]) else { panic!("it is free") };
         sites.finish(id);
@@ -213,7 +216,7 @@ fn localities_that_come_and_go_leave_backends_as_they_are() {
     let now = sites.now;
     sites.balancer.set_localities(now, &[], SpillConfig::default());
     assert_eq!((known(&sites), sites.balancer.localities(now)), (before.clone(), vec![]));
-    // All four are one again: the two that are empty come first.
+    // All four are one again: the two without requests come first.
     for _ in 0..6 {
         sites.picked(&[]);
     }

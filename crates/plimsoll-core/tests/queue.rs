@@ -1,4 +1,5 @@
-//! The queue of those who wait, against a plain list of them: any arrivals, ends, departures, changes of backends and limits.
+//! The queue against a plain list of waiters: any arrivals, ends, departures, changes of backends
+//! and limits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
@@ -13,17 +14,17 @@ use rand_pcg::Pcg64Mcg;
 const NOW: Timestamp = Timestamp::ZERO;
 const CANCELLED: Completion = Completion { outcome: Outcome::Cancelled, latency: None };
 
-/// Numbers name backends, requests or waiters modulo how many there are.
+/// A number is the index of a backend, a request or a waiter, modulo their count.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A request comes that has tried this many of the backends.
+    /// A request arrives that has tried this many of the backends.
     Arrive {
         tried: usize,
     },
     Finish(usize),
-    /// A waiter looks, and goes on with what it has got.
+    /// A waiter looks at its seat, and goes on with the result.
     Look(usize),
-    /// A waiter goes away, whatever it has got.
+    /// A waiter leaves, with any result.
     Leave(usize),
     Add,
     Remove(usize),
@@ -57,11 +58,11 @@ struct World {
     /// Requests at their backends.
     held: Vec<BackendId>,
     arrivals: u64,
-    /// All who have a seat, by their number.
+    /// All waiters with a seat, by their number.
     seats: BTreeMap<u64, Ticket>,
-    /// Those of them who wait, in order.
+    /// Those without a result yet, in order.
     waiting: VecDeque<u64>,
-    /// Those of them who were called, and with what.
+    /// Those that were served, with their result.
     called: BTreeMap<u64, Hand>,
 }
 
@@ -271,11 +272,11 @@ fn seats_are_used_again() {
 }
 
 fn client(number: u64) -> Holders {
-    // Its line is given by bits 24 to 31.
+    // Bits 24 to 31 determine its line.
     Holders { client: Holder::new(number << 24), ..Holders::default() }
 }
 
-/// Serves one request after another, and returns the order of those that are called.
+/// Serves one request after another, and returns their order.
 fn order(queue: &mut Queue<u64>, denied: Option<Holders>) -> Vec<u64> {
     let id = World::new().backends[0];
     let mut order = Vec::new();
@@ -334,7 +335,7 @@ fn client_is_in_one_line_whatever_it_asks_for() {
     tickets.push(queue.join(client(2), Vec::new(), 200));
     assert_eq!(queue.heads().count(), 2);
     assert_eq!(queue.displace(client(2)), Some(100));
-    // What is denied in front holds up nobody of the same line.
+    // A denied request in front delays no other of the same line.
     let id = World::new().backends[0];
     let second = Holders { work: Holder::new(2 << 24), ..client(1) };
     assert_eq!(queue.serve(|holders| holders == second, |_| Pick::Backend(id)).map(|served| served.call), Some(2));

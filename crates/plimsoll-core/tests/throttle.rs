@@ -1,8 +1,8 @@
-//! What throttles promise, in virtual time: clients of one cluster, and a backend that accepts so many requests a second, fails for a
-//! while, or fails at random.
+//! Promises of throttles, in virtual time: clients of one cluster, and a backend that limits its
+//! accepted requests, fails for a while, or fails at random.
 //!
-//! Seeds are fixed, so nothing fails by chance. Each promise of `paced` is put to `adaptive` as well, which breaks those that are about
-//! seconds: the assertions are worth something.
+//! Seeds are fixed, so nothing fails by chance. Each promise of `paced` is also put to `adaptive`,
+//! which breaks those about seconds: the assertions can fail.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 use std::cmp::Reverse;
@@ -88,7 +88,8 @@ fn adaptive_sends_k_times_what_is_accepted() {
     assert!((1.9..2.06).contains(&sent), "{sent}");
 }
 
-/// Whatever is asked for once an outage is known, one request in so many is sent in about a second, and nothing else.
+/// In a known outage a client sends one probe in about a second and nothing else, at any offered
+/// rate.
 #[test]
 fn in_an_outage_only_probes_are_sent() {
     let mut rng = Pcg64Mcg::seed_from_u64(7);
@@ -139,7 +140,7 @@ fn off_holds_nothing_back() {
     assert_eq!(throttle.held(at(1_000), Criticality::Critical), Ratio::ZERO);
 }
 
-/// Someone who sends once in a while, and is answered by nobody, goes on sending once in a while.
+/// A client with a request once in a while keeps sending it, though it gets no answer.
 #[test]
 fn who_asks_seldom_is_always_sent() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
@@ -165,7 +166,8 @@ fn requests_taken_back_say_nothing() {
     }
 }
 
-/// It is shown as it is now: what was throttled in the last seconds counts for operations alone.
+/// The shown share is the present one: requests throttled in the last seconds count for operations
+/// alone.
 #[test]
 fn held_share_is_nothing_as_soon_as_everything_is_sent_again() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
@@ -186,18 +188,18 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * 1_000_000)
 }
 
-/// What the backend does.
+/// Behaviour of the backend.
 #[derive(Clone, Copy)]
 enum Backend {
-    /// Accepts so many a second of each client, of all together.
+    /// Accepts this many requests a second for each client, all clients together.
     Accepts(f64),
     /// Fails this share at random.
     Errs(f64),
-    /// Accepts all but between these seconds, when it accepts none.
+    /// Accepts all requests except between these seconds, when it accepts none.
     Fails { from: f64, to: f64 },
 }
 
-/// Clients, and at which rate each is asked for requests, at random instants.
+/// Clients, and the rate of requests at each, at random instants.
 #[derive(Clone, Copy)]
 struct Fleet {
     policy: ThrottlePolicy,
@@ -206,7 +208,7 @@ struct Fleet {
     seed: u64,
 }
 
-/// What happened in one second.
+/// Counts of one second.
 #[derive(Clone, Copy, Default)]
 struct Second {
     asked: u64,
@@ -218,7 +220,7 @@ fn mean(found: &[Second], of: fn(&Second) -> u64) -> f64 {
     found.iter().map(of).sum::<u64>() as f64 / found.len() as f64
 }
 
-/// From a request to what becomes of it.
+/// From a request to its outcome.
 const LATENCY: u64 = 5_000_000;
 
 impl Fleet {

@@ -21,7 +21,7 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 /// From a request to its outcome.
 const LATENCY: u64 = 5_000_000;
 
-/// How the URLs of a service are spread over operations.
+/// Distribution of a service's URLs over operations.
 #[derive(Clone, Copy, Debug)]
 enum Paths {
     /// One endpoint.
@@ -64,7 +64,7 @@ struct World {
     policy: ThrottlePolicy,
     /// Accepted a second, of all limited loads together.
     capacity: f64,
-    /// In these seconds nobody is accepted.
+    /// Seconds in which no request is accepted.
     outage: (f64, f64),
     seed: u64,
 }
@@ -258,7 +258,7 @@ fn total_failure_is_met_within_five_seconds_and_its_end_within_six() {
     }
 }
 
-/// Seed 1. The ratio has no headroom, so that a few rejections would hold back most of what follows.
+/// Seed 1. The ratio has no headroom, so a few rejections would throttle most of the next requests.
 #[test]
 fn adaptive_cluster_holds_operations_back_from_32_outcomes_on() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
@@ -274,7 +274,7 @@ fn adaptive_cluster_holds_operations_back_from_32_outcomes_on() {
         throttle.on_outcome_of(at(0), Criticality::Critical, operation, Outcome::Rejected);
     }
     assert!(holds(&mut throttle, other) > 10);
-    // What is not told apart is held back from the first rejection on.
+    // Unknown operations are throttled from the first rejection on.
     let mut throttle = Throttle::new(at(0), ADAPTIVE);
     let _verdict = throttle.ask(at(0), Criticality::Critical, &mut Pcg64Mcg::seed_from_u64(1));
     throttle.on_outcome(at(0), Criticality::Critical, Outcome::Rejected);
