@@ -1,21 +1,22 @@
-//! What a pick and its completion cost: time, instructions, allocations.
+//! Cost of a pick and its completion: time, instructions, allocations.
 //!
-//! Each policy at 10 to 10,000 backends with two requests outstanding at each on average, so that picks and completions
-//! touch the backends in different orders, as traffic does; beside `tower::balance::p2c` with its `PendingRequests`
-//! load, where a pick is `poll_ready` and `call`, and a completion is the response future running out.
+//! Each policy at 10 to 10,000 backends, with two requests outstanding at each on average, so that
+//! picks and completions touch the backends in different orders, as in traffic. For comparison,
+//! `tower::balance::p2c` with its `PendingRequests` load: there a pick is `poll_ready` and `call`,
+//! and a completion is the end of the response future.
 //!
-//! A run measures for a while many times and gives the least and the median: what else the machine does only ever
-//! adds. Why not criterion: it cannot count allocations, nor be run under callgrind for two numbers of operations, whose
-//! difference leaves the set-up out.
+//! A run measures many times and gives the least and the median, since other work on the machine
+//! only ever adds. Criterion was rejected: it cannot count allocations, nor run under callgrind for
+//! two numbers of operations, whose difference leaves the set-up out.
 //!
 //! ```text
 //! cargo bench -p plimsoll-core --bench pick                    a table
 //! cargo bench -p plimsoll-core --bench pick -- --json          one JSON object
 //! cargo bench -p plimsoll-core --bench pick -- --count p2c 10 50000
-//!                                                              so many operations and nothing else
+//!                                                              50,000 operations only
 //! ```
 //!
-//! Exits 1 when a pick or completion of ours allocates.
+//! Exits 1 if a pick or completion of this crate allocates.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::future::Future;
@@ -36,22 +37,23 @@ use tower::load::{CompleteOnResponse, PendingRequests};
 
 const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
 const OUTSTANDING_PER_BACKEND: usize = 2;
-/// Operations in one measurement: about a millisecond, so that some go by without another process on this core.
+/// Operations in one measurement: about a millisecond, so that some pass without another process on
+/// this core.
 const OPERATIONS: usize = 20_000;
 const MEASUREMENTS: usize = 300;
-/// Before the first measurement.
+/// Operations before the first measurement.
 const WARM_UP: usize = 200_000;
 const TOWER: &str = "tower p2c";
-/// Of `weighted`, without the load reports that it wants.
+/// `weighted` without load reports.
 const FALLBACK: &str = "weighted, no reports";
-/// Between two operations, in virtual time.
+/// Virtual time between two operations.
 const TICK: Duration = Duration::from_micros(10);
 
 struct CountingAllocator;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: hands everything on to the system's allocator; the count has no bearing on memory.
+// SAFETY: delegates to the system's allocator; the count has no effect on memory.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -74,12 +76,13 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Something that can be made to pick and complete.
+/// A balancer that can pick and complete.
 trait Subject {
     fn operate(&mut self, operations: usize);
 }
 
-/// Where the walk over the outstanding requests stands: they complete in an order unlike that of the picks.
+/// Position of the walk over outstanding requests: they complete in another order than that of the
+/// picks.
 struct Walk {
     at: usize,
     step: usize,
@@ -111,7 +114,7 @@ struct Ours {
     now: Timestamp,
     outstanding: Vec<BackendId>,
     walk: Walk,
-    /// One completion in so many is a failure; zero: none.
+    /// One completion in this many is a failure; zero: none.
     fails_every: usize,
     completions: usize,
 }
@@ -119,7 +122,7 @@ struct Ours {
 impl Ours {
     fn new(policy: PolicyKind, backends: usize, reports: bool, fails_every: usize) -> Self {
         let mut config = BalancerConfig { policy, ..BalancerConfig::default() };
-        // Ejection would change the number of backends under the measurement.
+        // Ejection would change the number of backends during the measurement.
         config.outlier.consecutive_failures = None;
         let mut balancer = Balancer::new(config);
         let mut rng = plimsoll_testkit::seeded(1);
@@ -133,7 +136,7 @@ impl Ours {
                 balancer.on_report(start, *id, &report, &mut ());
             }
         }
-        // Past slow start and black-out.
+        // Past slow start and blackout.
         let now = start + Duration::from_secs(20);
         balancer.handle_timeout(now, &mut ());
         let outstanding: Vec<_> = (0..backends * OUTSTANDING_PER_BACKEND)
@@ -204,7 +207,7 @@ impl Tower {
 
 fn tower_pick(balance: &mut TowerBalance) -> <TowerBalance as Service<()>>::Future {
     let mut context = Context::from_waker(Waker::noop());
-    // A service that was just called has to become ready again, which can take a second look.
+    // A service that was just called has to become ready again, which can take a second poll.
     while balance.poll_ready(&mut context).is_pending() {}
     balance.call(())
 }
@@ -221,7 +224,7 @@ impl Subject for Tower {
     }
 }
 
-/// The names of all that is measured.
+/// The names of all subjects.
 fn names() -> Vec<&'static str> {
     PolicyKind::ALL.iter().map(|kind| kind.name()).chain([FALLBACK, TOWER]).collect()
 }

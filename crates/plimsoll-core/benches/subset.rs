@@ -1,14 +1,15 @@
-//! What one client's subset costs to work out: time, and the most memory in use at once.
+//! Cost of computing one client's subset: time, and peak memory.
 //!
-//! Each algorithm with 10 to 10,000 backends that are alike, and with 9,999 in three zones and of two sizes, at the default
-//! subset size; and one event of the ledger with 10,000 clients. The client is another each time. Gives the least and the
-//! median of many calls: what else the machine does only ever adds.
+//! Each algorithm with 10 to 10,000 equal backends, and with 9,999 in three zones and of two sizes,
+//! at the default subset size. Also one event of the ledger with 10,000 clients. The client differs
+//! each time. Gives the least and the median of many calls, since other work on the machine only
+//! ever adds.
 //!
 //! ```text
 //! cargo bench -p plimsoll-core --bench subset
 //! ```
 //!
-//! Exits 1 when a subset of 10,000 backends takes over 1 ms (the median) or over 1 MB.
+//! Exits 1 if a subset of 10,000 backends takes over 1 ms (the median) or over 1 MB.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -32,7 +33,7 @@ struct MeasuringAllocator;
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands everything on to the system's allocator; the counts have no bearing on memory.
+// SAFETY: delegates to the system's allocator; the counts have no effect on memory.
 unsafe impl GlobalAlloc for MeasuringAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let in_use = IN_USE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -64,7 +65,7 @@ fn time(calls: u32, mut call: impl FnMut(u32)) -> (Duration, Duration) {
     (times[0], times[times.len() / 2])
 }
 
-/// The most memory that `call` has in use at once.
+/// Peak memory of `call`, in bytes.
 fn bytes(call: impl FnOnce()) -> usize {
     let before = IN_USE.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -131,7 +132,7 @@ fn main() -> ExitCode {
     for n in SIZES {
         good &= orders(&n.to_string(), &alike(n));
     }
-    // One less: with a number that the subset size does not divide, `deterministic` has more to do.
+    // One less: `deterministic` has more work if the subset size does not divide the number.
     good &= orders("9999", &alike(9_999));
     good &= orders("9999 mixed", &mixed(9_999));
     for n in [50, 10_000] {

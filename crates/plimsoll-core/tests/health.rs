@@ -1,4 +1,4 @@
-//! Ejection, panic, slow start, back-off and checks, as seen through a balancer.
+//! Ejection, panic, slow start, backoff and checks, through a balancer's public calls.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl Cluster {
         Self { balancer, ids, recorder, rng: seeded(3), now: Timestamp::ZERO }
     }
 
-    /// `n` backends, healthy for long.
+    /// `n` backends, healthy for a long time.
     fn healthy(config: BalancerConfig, n: usize) -> Self {
         let mut cluster = Self::connecting(config, n);
         for index in 0..n {
@@ -65,7 +65,7 @@ impl Cluster {
         }
     }
 
-    /// A request at this backend, whatever the policy would like.
+    /// A request at this backend, against the policy if needed.
     fn request(&mut self, index: usize, outcome: Outcome) {
         let mut others = Vec::new();
         loop {
@@ -85,7 +85,7 @@ impl Cluster {
         self.balancer.finish(self.now, self.ids[index], completion, &mut self.recorder);
     }
 
-    /// Requests of which each backend fails its share by time-outs, one a millisecond.
+    /// Requests at one a millisecond; each backend fails its share by timeouts.
     fn overloaded(share: impl Fn(usize) -> f64, requests: u32) -> Self {
         let mut cluster = Self::healthy(random(), 10);
         for _ in 0..requests {
@@ -177,7 +177,7 @@ fn no_more_than_a_tenth_are_ejected_at_once_and_never_the_last() {
 fn outage_of_all_backends_ejects_none() {
     for (n, outcome) in [2, 3, 10, 30].into_iter().flat_map(|n| [(n, Outcome::Failure), (n, Outcome::TimedOut)]) {
         let mut cluster = Cluster::healthy(random(), n);
-        // Healthy for long, so that nothing but the last requests tells.
+        // Healthy for a long time, so that only the last requests are evidence.
         for outcome in [Outcome::Success, outcome] {
             for _ in 0..n * 500 {
                 let index = cluster.pick().expect("all are healthy");
@@ -189,15 +189,15 @@ fn outage_of_all_backends_ejects_none() {
     }
 }
 
-/// The first two of ten time out on three requests of ten, the others on one of twenty: an overload of machines of
-/// different speeds. Both rules, both kinds of evidence.
+/// The first two of ten time out on three requests of ten, the others on one of twenty: an overload
+/// of machines of different speeds. It tests both rules, with both kinds of evidence.
 #[test]
 fn overload_of_the_whole_cluster_ejects_none() {
     let cluster = Cluster::overloaded(|index| if index < 2 { 0.3 } else { 0.05 }, 100_000);
     assert_eq!(cluster.ejections(), 0);
 }
 
-/// Three requests of ten fail at each of ten backends: five in a row is then an everyday event.
+/// Three requests of ten fail at each of ten backends: five failures in a row are then frequent.
 #[test]
 fn row_of_failures_that_peers_explain_ejects_none() {
     let mut cluster = Cluster::healthy(random(), 10);
@@ -210,7 +210,7 @@ fn row_of_failures_that_peers_explain_ejects_none() {
     assert_eq!(cluster.ejections(), 0);
 }
 
-/// Ten of thirty backends hang, as when a zone is lost and its machines still accept connections.
+/// Ten of thirty backends hang, as in the loss of a zone whose machines still accept connections.
 #[test]
 fn backends_that_hang_are_ejected_though_a_third_of_them_do() {
     let mut cluster = Cluster::healthy(random(), 30);
@@ -222,8 +222,8 @@ fn backends_that_hang_are_ejected_though_a_third_of_them_do() {
     assert!((10..30).all(|index| cluster.state(index) == State::Healthy));
 }
 
-/// A broken backend is all that two others have to compare with, beside one that serves: sixteen failures in a row tell,
-/// or twenty-one where the other broken one was sent more.
+/// The peers of each broken backend are one other broken backend and one that serves. Sixteen
+/// failures in a row suffice, or twenty-one if the other broken one got more requests.
 #[test]
 fn two_broken_backends_of_three_do_not_protect_each_other() {
     for outcome in [Outcome::Failure, Outcome::TimedOut] {
@@ -280,7 +280,8 @@ fn success_rate_ejects_only_if_the_others_have_the_capacity() {
     }
 }
 
-/// All fail one request in two hundred at random: among ten, one is always 1.9 standard deviations below the mean.
+/// All fail one request in two hundred at random: one of ten is always 1.9 standard deviations
+/// below the mean.
 #[test]
 fn success_rates_that_differ_by_chance_eject_none() {
     let mut config = random();
@@ -422,7 +423,8 @@ fn a_backend_that_refuses_is_looked_at_ever_later_and_not_in_step_with_others() 
     assert!(seconds.len() > 10, "twenty backends in step: {seconds:?}");
 }
 
-/// The times in milliseconds at which each backend is checked, for a minute from now; all checks pass at once.
+/// The times of each backend's checks in milliseconds, for a minute from now; all checks pass at
+/// once.
 fn checks_in_a_minute(cluster: &mut Cluster) -> Vec<Vec<u64>> {
     let mut times = vec![Vec::new(); cluster.ids.len()];
     let begin = cluster.now;
@@ -438,15 +440,16 @@ fn checks_in_a_minute(cluster: &mut Cluster) -> Vec<Vec<u64>> {
     times
 }
 
-/// Most checks within 100 ms, in windows that begin at multiples of it, from the second check of each backend on.
+/// Largest number of checks within 100 ms, in windows that begin at multiples of it, from each
+/// backend's second check on.
 fn most_at_once(times: &[Vec<u64>]) -> usize {
     let mut windows = vec![0; 601];
     times.iter().flat_map(|times| &times[1..]).for_each(|ms| windows[(ms / 100) as usize] += 1);
     windows.into_iter().max().expect("there are windows")
 }
 
-/// Of 500 checks an interval of 10 s, five are due in 100 ms on average. A Poisson window has 20 or more with a
-/// probability of 3e-7, but the seed decides.
+/// Of 500 checks in an interval of 10 s, five are due in 100 ms on average. A Poisson window has 20
+/// or more with a probability of 3e-7; the seed decides.
 #[test]
 fn checks_of_500_backends_are_spread_over_the_interval() {
     let mut cluster = Cluster::connecting(active_checks(), 500);
@@ -501,7 +504,7 @@ fn reload_keeps_the_phase_of_checks() {
 fn healthy_backends_are_checked_once_per_interval_when_checks_are_on() {
     let mut cluster = Cluster::connecting(active_checks(), 200);
     let checked: usize = checks_in_a_minute(&mut cluster).iter().map(Vec::len).sum();
-    // One at once, one after half an interval and one per interval from then on.
+    // One check at once, one after half an interval, and one per interval from then on.
     assert!((200 * 69 / 10..200 * 71 / 10).contains(&checked), "{checked}");
 }
 

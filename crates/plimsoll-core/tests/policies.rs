@@ -1,7 +1,8 @@
-//! Each policy against a reference that is as plain as it can be: a scan, or a formula.
+//! Each policy against a plain reference: a scan, or a formula.
 //!
-//! Backends are long healthy and fail nothing, so that what is tested is the policy alone. Statistical asserts: the seed
-//! is that of [`Table::new`], n is the number of picks, the chance of a false alarm is [`FALSE_ALARM`] each.
+//! Backends have been healthy for a long time and fail nothing, so that the test sees the policy
+//! alone. Statistical asserts: the seed is that of [`Table::new`], n is the number of picks, the
+//! chance of a false alarm is [`FALSE_ALARM`] each.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -19,7 +20,7 @@ use rand_pcg::Pcg64Mcg;
 
 const FALSE_ALARM: f64 = 1e-6;
 
-/// Backends that have been healthy for long.
+/// Backends that have been healthy for a long time.
 struct Table {
     balancer: Balancer,
     ids: Vec<BackendId>,
@@ -48,7 +49,7 @@ impl Table {
         Self::new(policy, &vec![1.0; n])
     }
 
-    /// As [`Table::equal`], and nobody is ever ejected.
+    /// As [`Table::equal`], without ejection.
     fn without_ejection(policy: PolicyKind, n: usize) -> Self {
         let mut table = Self::equal(policy, n);
         let outlier =
@@ -86,7 +87,7 @@ impl Table {
         self.finish_as(index, Outcome::Success, 10);
     }
 
-    /// Gives each backend so many active requests, whatever the policy would like.
+    /// Gives each backend this many active requests, against the policy if needed.
     fn load(&mut self, active: &[usize]) {
         let mut missing = active.to_vec();
         let mut surplus = Vec::new();
@@ -100,7 +101,7 @@ impl Table {
         surplus.into_iter().for_each(|index| self.finish(index));
     }
 
-    /// How often each is picked when each request ends before the next begins.
+    /// The number of picks of each backend, if each request ends before the next begins.
     fn shares(&mut self, picks: usize) -> Vec<u64> {
         let mut counts = vec![0; self.ids.len()];
         for _ in 0..picks {
@@ -147,7 +148,7 @@ fn random_draws_are_independent_of_the_draw_before() {
 }
 
 proptest! {
-    /// In any n picks in a row each of n backends is picked once, whatever happens in between.
+    /// In any n picks in a row each of n backends is picked once, with any events in between.
     #[test]
     fn round_robin_takes_each_in_turn(n in 1..40_usize, finished in prop::collection::vec(any::<bool>(), 200)) {
         let mut table = Table::equal(PolicyKind::RoundRobin, n);
@@ -177,7 +178,8 @@ proptest! {
         }
     }
 
-    /// Against a scan: the fewest active requests, and of those the one that has had this many, or was passed over, the longest.
+    /// Against a scan: the fewest active requests. Among equals, the backend that has had this
+    /// number, or was passed over, the longest.
     #[test]
     fn least_loaded_is_what_a_scan_finds(n in 1..12_usize, steps in prop::collection::vec((any::<bool>(), 0..64_usize), 1..400)) {
         let mut table = Table::equal(PolicyKind::LeastLoaded, n);
@@ -201,7 +203,8 @@ proptest! {
         }
     }
 
-    /// Backends of any loads and weights: none is picked whose load by weight is above that of another by a whole request.
+    /// With any loads and weights, no picked backend has a load by weight that exceeds another's by
+    /// a whole request.
     #[test]
     fn least_loaded_counts_by_weight(weights in prop::collection::vec(1..5_u32, 1..8), picks in 1..120_usize) {
         let as_f64: Vec<f64> = weights.iter().map(|w| f64::from(*w)).collect();
@@ -216,7 +219,8 @@ proptest! {
     }
 }
 
-/// Weights of up to eleven backends before and after a change, and whether the backend reports its load.
+/// Weights of up to eleven backends before and after a change, and whether the backend reports its
+/// load.
 fn changed_weights() -> impl Strategy<Value = Vec<((u32, u32), bool)>> {
     prop::collection::vec(((1..5_u32, 1..5_u32), any::<bool>()), 1..12)
 }
@@ -233,7 +237,7 @@ proptest! {
         let after: Vec<f64> = backends.iter().map(|((_, after), _)| f64::from(*after)).collect();
         let [mut changed, mut built] = [&before, &after].map(|weights| {
             let mut table = Table::new(policy, weights);
-            // Beyond the blackout, so that known capabilities and configured weights are mixed.
+            // After the blackout, so that known capabilities and configured weights are mixed.
             for _ in 0..3 {
                 let reports = backends.iter().enumerate().filter(|(_, (_, reports))| *reports);
                 reports.for_each(|(index, _)| table.report(index, 0.2 + 0.1 * index as f64, 100.0));
@@ -259,7 +263,8 @@ proptest! {
         prop_assert_eq!(weights(&changed), weights(&built));
     }
 
-    /// As [`least_loaded_counts_by_weight`], for backends whose weights change while they have requests.
+    /// As [`least_loaded_counts_by_weight`], for backends whose weights change while they have
+    /// requests.
     #[test]
     fn least_loaded_counts_by_changed_weights(backends in changed_weights(), picks in 1..120_usize) {
         let weights = |of: fn(&(u32, u32)) -> u32| backends.iter().map(|(w, _)| f64::from(of(w))).collect::<Vec<_>>();
@@ -277,7 +282,8 @@ proptest! {
     }
 }
 
-/// Amid traffic, to the weights of [`every_policy_heeds_configured_weights`] from their opposite.
+/// During traffic, from the opposite of the weights of [`every_policy_heeds_configured_weights`] to
+/// these weights.
 #[test]
 fn every_policy_heeds_changed_weights() {
     for policy in PolicyKind::ALL {
@@ -317,7 +323,8 @@ fn changed_weight_keeps_what_is_known_of_a_backend() {
     }
 }
 
-/// With n backends of different loads the i-th emptiest wins against the n − 1 − i above it, of n(n − 1)/2 pairs.
+/// With n backends of different loads, the i-th least loaded wins against the n − 1 − i above it,
+/// of n(n − 1)/2 pairs.
 fn assert_wins_by_rank(counts: &[u64], by_rank: &[usize], picks: u64) {
     let n = by_rank.len();
     for (rank, index) in by_rank.iter().enumerate() {
@@ -379,7 +386,7 @@ fn peak_ewma_weighs_latency_by_what_a_backend_has() {
     for (index, ms) in [(0, 10), (1, 20)] {
         (0..30).for_each(|_| table.finish_as(index, Outcome::Success, ms));
     }
-    // 10 ms × (active + 1) against 20 ms × (active + 1): the faster one fills up to twice as many.
+    // 10 ms × (active + 1) against 20 ms × (active + 1): the faster one gets up to twice as many.
     let mut active = [0.0_f64; 2];
     for _ in 0..300 {
         active[table.pick()] += 1.0;
@@ -387,7 +394,7 @@ fn peak_ewma_weighs_latency_by_what_a_backend_has() {
     assert!((active[0] / active[1] - 2.0).abs() < 0.05, "{active:?}");
 }
 
-/// Backends that are equal in all but their configured weight: twice the weight, twice as full.
+/// Backends that differ only in their configured weight: twice the weight, twice the load.
 #[test]
 fn every_policy_heeds_configured_weights() {
     for policy in PolicyKind::ALL {
@@ -410,7 +417,8 @@ fn p2c_prefers_the_larger_of_two_idle_backends() {
     assert_eq!(Table::new(PolicyKind::P2c, &[1.0, 2.0]).shares(100), [0, 100]);
 }
 
-/// Backend 0 is idle after ten failures, backend 1 has five requests: the failures weigh more, until they are forgotten.
+/// Backend 0 is idle after ten failures, backend 1 has five requests. The failures weigh more until
+/// they fade.
 #[test]
 fn recent_failures_count_as_active_requests_and_fade() {
     for policy in [PolicyKind::LeastLoaded, PolicyKind::P2c, PolicyKind::PeakEwma] {
@@ -421,7 +429,7 @@ fn recent_failures_count_as_active_requests_and_fade() {
         (0..10).for_each(|_| table.finish_as(0, Outcome::Failure, 10));
         let next: Vec<usize> = (0..20).map(|_| table.pick()).collect();
         assert!(next.iter().filter(|index| **index == 0).count() <= 1, "{policy}: {next:?}");
-        // A minute later one is as good as the other, but for what they have.
+        // A minute later the two differ only in their active requests.
         table.pass(60_000);
         table.finish(0);
         table.finish(1);
@@ -446,7 +454,8 @@ fn an_overloaded_answer_weighs_more_than_a_failure() {
     }
 }
 
-/// The formula again: capability = qps ÷ utilization, at most 10 × median and then at least 0.01 × mean, shares in proportion.
+/// The formula again: capability = qps ÷ utilization, at most 10 × median and then at least 0.01 ×
+/// mean, shares in proportion.
 fn expected_shares(reports: &[(f64, f64)]) -> Vec<f64> {
     let capabilities: Vec<f64> = reports.iter().map(|(utilization, qps)| qps / utilization).collect();
     let mut sorted = capabilities.clone();
@@ -483,7 +492,7 @@ proptest! {
     }
 }
 
-/// Backend 2 reports that it can do three times as much as the others.
+/// Backend 2 reports three times the capability of the others.
 fn weighted_with(known: usize) -> Table {
     let mut table = Table::equal(PolicyKind::Weighted, 4);
     for index in (4 - known)..4 {
@@ -515,7 +524,7 @@ fn weighted_does_not_believe_reports_during_blackout_nor_after_expiry() {
     assert!(even(table.shares(1_000)), "stale");
 }
 
-/// After a restart another process may be there; after an ejection it is the same one.
+/// After a restart the process may be another; after an ejection it is the same one.
 #[test]
 fn weighted_forgets_a_backend_that_was_away_but_not_one_that_was_ejected() {
     let share_of_2 = |table: &mut Table| table.shares(1_200)[2];
@@ -533,7 +542,7 @@ fn weighted_forgets_a_backend_that_was_away_but_not_one_that_was_ejected() {
     table.load(&[0, 0, 5, 0]);
     (0..5).for_each(|_| table.finish_as(2, Outcome::Failure, 10));
     assert_eq!(share_of_2(&mut table), 0, "ejected");
-    // The ejection, slow start, and the fading of failures.
+    // Time for the ejection, slow start, and the fading of failures.
     table.pass(30_000);
     table.pass(60_000);
     let share = share_of_2(&mut table);
@@ -542,7 +551,7 @@ fn weighted_forgets_a_backend_that_was_away_but_not_one_that_was_ejected() {
 
 #[test]
 fn weighted_takes_an_unknown_backend_at_the_mean() {
-    // Capabilities of 600 and 200; the two that report nothing count as 400.
+    // Capabilities of 600 and 200; the two without reports count as 400.
     let mut table = weighted_with(2);
     table.pass(11_000);
     let counts = table.shares(16_000);
@@ -561,11 +570,13 @@ fn weighted_never_takes_a_backend_off_the_net() {
     table.pass(11_000);
     let counts = table.shares(30_000);
     let share = counts[2] as f64 / 30_000.0;
-    // 0.01 of the mean, which is two thirds of what either of the others has: 0.0067 : 1 : 1.
+    // 0.01 of the mean, which is two thirds of the capability of either other backend: 0.0067 : 1 :
+    // 1.
     assert!((share - 0.0033).abs() < 0.0005, "{counts:?}");
 }
 
-/// Of `n` backends the first reports something wild at 11 s, all others the same as before and after.
+/// Of `n` backends, the first sends a wild report at 11 s; all others report the same as before and
+/// after.
 fn weighted_with_a_wild_report(n: usize, utilization: f64, qps: f64) -> Table {
     let mut table = Table::equal(PolicyKind::Weighted, n);
     for _ in 0..11 {
@@ -596,7 +607,7 @@ fn weighted_gives_one_wild_report_ten_times_its_share_and_not_for_long() {
     }
 }
 
-/// A server that fails fast is no measure of what one that serves can do, also where most are such.
+/// A server with fast failures is no measure of a serving one's capability, even if most fail.
 #[test]
 fn weighted_prefers_the_few_that_serve() {
     let mut table = Table::without_ejection(PolicyKind::Weighted, 5);
@@ -612,8 +623,8 @@ fn weighted_prefers_the_few_that_serve() {
     assert!(counts[3] + counts[4] > 19_500, "{counts:?}");
 }
 
-/// Backend 0 reports a fifth of the others' utilization at a fifth of their rate: of the same capability, and with a weight
-/// that is to rise. Returns the weights after `secs`.
+/// Backend 0 reports a fifth of the others' utilization at a fifth of their rate. Its capability is
+/// the same, and its weight must rise. Returns the weights after `secs`.
 fn weights_when_one_is_less_utilized(table: &mut Table, secs: u64) -> Vec<f64> {
     for second in 0..secs {
         for index in 0..4 {
@@ -638,7 +649,8 @@ fn weights_follow_utilization_until_that_is_switched_off() {
     }
 }
 
-/// In slow start it is little utilized whatever its weight: one that rose meanwhile would come down on it all at once.
+/// In slow start a backend has a low utilization at any weight. A weight that rose meanwhile would
+/// act on it all at once.
 #[test]
 fn weights_do_not_wind_up_during_slow_start() {
     let mut table = Table::equal(PolicyKind::Weighted, 4);
@@ -654,11 +666,12 @@ fn weights_do_not_wind_up_during_slow_start() {
     assert!(weights[0] > 2.0 * weights[1], "and are not forgotten after: {weights:?}");
 }
 
-/// Instant errors make a backend look idle, and it may not know of them: a proxy in front of it made them, say.
+/// Fast errors make a backend look idle. It may not know of them, for example if a proxy in front
+/// made them.
 #[test]
 fn weighted_counts_failures_that_the_backend_does_not_report() {
     let mut table = Table::without_ejection(PolicyKind::Weighted, 4);
-    // Long enough to forget the first report, before anything had failed, at its half-life of 3 s.
+    // Long enough to forget the first report, from before the failures, at its half-life of 3 s.
     for _ in 0..45 {
         for index in 0..4 {
             table.report(index, if index == 0 { 0.001 } else { 0.5 }, 100.0);
@@ -692,7 +705,7 @@ fn weighted_is_not_bursty() {
     let picks: Vec<usize> = (0..8_000).map(|_| table.pick()).collect();
     // Every second pick on average; evenly apart, never more than two in a row.
     assert!(picks.windows(3).all(|w| w != [3, 3, 3]), "three in a row");
-    // A backend with an eighth of the picks comes again within two turns of what is due.
+    // A backend with an eighth of the picks is picked again within twice the mean distance.
     let places: Vec<usize> = (0..picks.len()).filter(|place| picks[*place] == 0).collect();
     let longest = places.windows(2).map(|w| w[1] - w[0]).max().expect("it is picked");
     assert!(longest <= 16, "{longest} picks apart, 8 on average");
@@ -718,7 +731,7 @@ fn changing_the_policy_keeps_active_requests_and_what_was_learned() {
     assert_eq!(table.pick(), 3, "the emptiest");
 }
 
-/// What a failed attempt's request does next must not all come down on one of the others.
+/// Further attempts after a backend's failures must not all go to one other backend.
 #[test]
 fn further_attempts_are_spread_over_the_others() {
     for policy in PolicyKind::ALL {
@@ -741,8 +754,9 @@ fn further_attempts_are_spread_over_the_others() {
     }
 }
 
-/// Of ten thousand requests, eight at a time, each is rate limited with this probability, whichever backend has it. How many
-/// each of four backends gets, and by how many active requests the most loaded is ahead of the least, on average.
+/// Ten thousand requests, eight at a time, each rate limited with this probability at any backend.
+/// Returns each backend's number of requests, and the mean lead of the most over the least loaded
+/// in active requests.
 fn spread_when_limited(policy: PolicyKind, percent: u32) -> (Vec<u64>, f64) {
     let mut table = Table::equal(policy, 4);
     let mut customers = seeded(9);
@@ -765,7 +779,8 @@ fn spread_when_limited(policy: PolicyKind, percent: u32) -> (Vec<u64>, f64) {
     (counts, ahead as f64 / 10_000.0)
 }
 
-/// Seed 9 for the customers. A quarter each, within 2%: seven standard deviations of a random choice.
+/// Seed 9 for the customers. A quarter each, within 2%: seven standard deviations of a random
+/// choice.
 #[test]
 fn customer_that_is_limited_everywhere_moves_no_traffic() {
     for policy in PolicyKind::ALL {
@@ -795,7 +810,7 @@ fn limited_backend_is_neither_ejected_nor_starved() {
     }
 }
 
-/// One time-out at a good backend must not hide the failures of a bad one from the choice.
+/// One timeout at a good backend must not hide a bad one's failures from picks.
 #[test]
 fn failures_count_for_the_choice_though_another_backend_shares_them() {
     let mut table = Table::equal(PolicyKind::LeastLoaded, 3);

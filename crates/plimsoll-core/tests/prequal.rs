@@ -1,4 +1,4 @@
-//! `prequal` by its rule: pool, hot and cold, probes.
+//! The rules of `prequal`: pool, hot and cold, probes.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -26,7 +26,7 @@ fn of_cold_backends_the_quickest_is_chosen_and_a_hot_one_is_not() {
 fn when_all_are_hot_the_fewest_in_flight_is_chosen() {
     let config = PrequalConfig { hot_quantile: Ratio::ZERO, ..LIVE };
     let mut table = Table::new(3, config);
-    // The threshold is the least ever probed, and the one that had it is asked again.
+    // The threshold is the lowest count of any probe, and that backend is probed again.
     table.answers(&[(1, 90), (7, 10), (5, 20)]);
     table.answer(0, 9, 90);
     assert_eq!(table.pick(), 2);
@@ -55,7 +55,7 @@ fn an_answer_is_too_old_after_a_second() {
     for _ in 0..40 {
         table.answers(&[(5, 10), (0, 1)]);
         table.pass(1_000);
-        // Finished, or the backend's own load would drive requests from it.
+        // Finished, or the backend's own load would move requests away from it.
         drawn.insert(table.pick_and_finish());
     }
     assert_eq!(drawn, BTreeSet::from([0, 1]));
@@ -75,18 +75,19 @@ fn each_use_counts_as_a_request_in_flight() {
 
 #[test]
 fn an_answer_is_used_as_often_as_the_formula_says() {
-    // 100 backends, pool 16, 2 probes and no removal a pick, δ = 1: 2 ÷ (0.84 · 2) = 1.19 uses on average.
+    // 100 backends, pool 16, 2 probes and no removal a pick, δ = 1: 2 ÷ (0.84 · 2) = 1.19 uses on
+    // average.
     let config = PrequalConfig { probes_per_pick: 2.0, removals_per_pick: 0.0, ..LIVE };
     let mut table = Table::new(100, config);
     let mut twice = 0;
     for _ in 0..1_000 {
-        // Two answers, of which one is by far the better: it is used until it is gone.
+        // Two answers, one by far the better: it is used until it leaves the pool.
         table.pass(2_000);
         table.answer(7, 0, 1);
         twice += usize::from(table.uses_of(7) == 2);
     }
     let share = f64::from(twice as u32) / 1_000.0;
-    // Of the picks after, one in a hundred falls on it by chance.
+    // Of the later picks, one in a hundred goes to it by chance.
     assert!((share - 0.19).abs() < 0.02, "a second use of {share} of the answers");
 }
 
@@ -101,7 +102,8 @@ fn three_distinct_backends_are_probed_for_each_pick() {
         assert_eq!(round.iter().collect::<BTreeSet<_>>().len(), 3, "{round:?}");
         round.iter().for_each(|index| probed[*index] += 1);
     }
-    // Not quite independent draws: three without replacement vary less, which only makes the assert laxer.
+    // The draws are not quite independent. Draws without replacement vary less, which only makes
+    // the assert laxer.
     for count in probed {
         assert_share("probes", count, 30_000, 0.1, FALSE_ALARM);
     }
@@ -135,8 +137,9 @@ fn a_backend_that_fails_at_once_is_hot_though_it_says_it_is_empty() {
     assert!(drawn <= 190, "{drawn} of 1900 went to the backend that fails");
 }
 
-/// A server that waits on others has hundreds of requests in flight: a penalty of a hundred would leave one that fails at once
-/// the emptiest of all. Of 10 clients' worth in flight this client has a tenth.
+/// A server that waits for others has hundreds of requests in flight. A penalty of a hundred would
+/// leave a fast-failing one the least loaded. This client has a tenth of the requests in flight of
+/// 10 clients.
 #[test]
 fn a_backend_that_fails_at_once_is_hot_however_much_others_have_in_flight() {
     for source in [ProbeSource::Live, ProbeSource::Responses] {
@@ -156,12 +159,13 @@ fn a_backend_that_fails_at_once_is_hot_however_much_others_have_in_flight() {
             drawn += u64::from(i >= 1_000 && index == 0);
             table.pass(5);
         }
-        // Once in a while its failures have faded, and it is tried again.
+        // Once in a while its failures have faded, and it gets another request.
         assert!(drawn <= 60, "{source:?}: {drawn} of 3000 went to the backend that fails");
     }
 }
 
-/// Nobody knows what a silent backend has in flight for other clients; it must not look empty beside those that say.
+/// A silent backend's requests in flight for other clients are unknown. It must not look idle
+/// beside backends that report.
 #[test]
 fn a_backend_that_reports_nothing_gets_no_more_than_others() {
     let mut table = Table::new(10, PrequalConfig::default());
@@ -176,8 +180,8 @@ fn a_backend_that_reports_nothing_gets_no_more_than_others() {
     assert_share("silent", table.picked[0], 20_000, 0.1, FALSE_ALARM);
 }
 
-/// Weights are relative: with all at 8, or all at 1/8, the same are hot. Of three with 20 in flight and one with 22, the
-/// last, which is quickest, is hot by a threshold of 75%.
+/// Weights are relative: with all at 8, or all at 1/8, the same backends are hot. Three have 20 in
+/// flight and one, the quickest, has 22. It is hot by a threshold of 75%.
 #[test]
 fn what_is_hot_does_not_depend_on_the_scale_of_weights() {
     for weight in [0.125, 1.0, 1.25, 8.0] {
@@ -259,7 +263,7 @@ fn c3_weighs_its_own_requests_by_the_number_of_clients() {
     let mut table = Table::new(2, config);
     table.answers(&[(10, 10), (0, 10)]);
     assert_eq!(table.pick(), 1);
-    // One of this client's there stands for ten: 0 + 10 + 1 (the use) against 10.
+    // One request of this client stands for ten: 0 + 10 + 1 (the use) against 10.
     table.answer(0, 10, 10);
     assert_eq!(table.pick(), 0);
 }
@@ -288,7 +292,7 @@ const LIVE: PrequalConfig = PrequalConfig {
     source: ProbeSource::Live,
 };
 
-/// Backends that answer what they are told to.
+/// Backends with scripted answers.
 struct Table {
     balancer: Balancer,
     ids: Vec<BackendId>,
@@ -375,7 +379,8 @@ impl Table {
         let bad = (index + 1) % self.ids.len();
         self.answer(bad, 500, 5_000);
         let mut uses = 0;
-        // With the best one gone, one is left, which decides nothing: but then the choice falls on any of a hundred.
+        // Once the better one has left the pool, one answer is left and decides nothing. The choice
+        // is then any of a hundred.
         while self.pick_and_finish() == index {
             uses += 1;
         }

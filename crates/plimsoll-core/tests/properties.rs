@@ -1,7 +1,7 @@
 //! Any sequence of facts, under every policy, against the plain model of the rules.
 //!
-//! After each fact: states, active requests and panic are what the model says, a pick names only whom the model would let
-//! be picked, and events tell each change once.
+//! After each fact, states, active requests and panic are those of the model. A pick names only
+//! backends that the model admits, and events report each change once.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use plimsoll_testkit::seeded;
 use proptest::prelude::*;
 use rand_pcg::Pcg64Mcg;
 
-/// One fact. Numbers name backends or requests modulo how many there are; a removed backend can be named.
+/// One fact. Numbers name backends or requests modulo their count; a removed backend can be named.
 #[derive(Clone, Debug)]
 enum Fact {
     Add(u32),
@@ -84,7 +84,7 @@ fn configs() -> impl Strategy<Value = BalancerConfig> {
                 checks: CheckConfig { active, passes_to_heal, ..CheckConfig::default() },
                 outlier: OutlierConfig {
                     consecutive_failures,
-                    // Depends on the whole fleet's history: has tests of its own.
+                    // Depends on the whole fleet's history, and has its own tests.
                     success_rate_stdev: None,
                     max_ejected: Ratio::from_percent(max_ejected),
                     ..OutlierConfig::default()
@@ -101,7 +101,7 @@ struct Run {
     recorder: Recorder,
     rng: Pcg64Mcg,
     now: Timestamp,
-    /// All that were ever added, the removed ones too.
+    /// All backends ever added, including removed ones.
     known: Vec<BackendId>,
     outstanding: Vec<BackendId>,
     picks: Vec<Pick>,
@@ -167,7 +167,7 @@ impl Run {
                 self.model.report(id, lame_duck);
             }
             Fact::Weigh(index, weight) => {
-                // Nothing that the model knows depends on it.
+                // The model's knowledge does not depend on it.
                 let id = self.who(index);
                 self.balancer.set_weight(now, id, Weight::new(f64::from(weight)).expect("in range"));
             }
@@ -233,7 +233,7 @@ impl Run {
         assert!(self.balancer.poll_timeout().is_none_or(|at| at > self.now), "wants again what was just done");
     }
 
-    /// Holds balancer, model and events against each other.
+    /// Compares balancer, model and events.
     fn compare(&self) {
         let snapshot = self.balancer.snapshot(self.now);
         assert_eq!(snapshot.len(), self.model.backends().count());
@@ -280,7 +280,7 @@ proptest! {
         prop_assert_eq!(picks(), picks());
     }
 
-    /// Whoever was removed, nothing told about it later reaches the backend that has its slot now.
+    /// Facts about a removed backend do not reach its successor in the slot.
     #[test]
     fn what_is_told_of_a_removed_backend_is_harmless(config in configs(), late in facts()) {
         let mut run = Run::new(config);
@@ -291,7 +291,7 @@ proptest! {
         let heir = run.known[1];
         prop_assert_eq!(gone.slot(), heir.slot());
         let before = run.balancer.snapshot(run.now);
-        // All facts are about the one that is gone.
+        // All facts are about the removed backend.
         run.known = vec![gone];
         run.outstanding = vec![gone; late.len()];
         for fact in late.iter().filter(|fact| !matches!(fact, Fact::Add(_) | Fact::Pick { .. } | Fact::Pass(_))) {

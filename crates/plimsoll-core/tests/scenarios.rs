@@ -10,14 +10,14 @@ use plimsoll_testkit::fleet::{Conduct, Cost, Fleet, Load, Machine, Reports};
 use plimsoll_testkit::stats::most_in_share;
 
 const COST: Cost = Cost::Exponential(Duration::from_millis(10));
-/// Of each statistical assert: the chance that a correct change of the order of draws trips it.
+/// For each statistical assert: the chance that a correct change of the order of draws trips it.
 const FALSE_ALARM: f64 = 1e-6;
 
 fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// Without ejection: what is tested is the policy's own guard.
+/// Without ejection: the test sees the policy's own guard.
 fn config(policy: PolicyKind) -> BalancerConfig {
     BalancerConfig {
         policy,
@@ -26,9 +26,10 @@ fn config(policy: PolicyKind) -> BalancerConfig {
     }
 }
 
-/// The sinkhole of SRE ch. 20: `bad` of `n` machines answer each request at once with `outcome`. They may draw at most
-/// `bad / n` of the requests, which is what a blind policy gives them, over 20 s from the start, half of them after the
-/// black-out of load reports. What is wrong with that, if anything.
+/// The sinkhole of SRE ch. 20: `bad` of `n` machines answer each request at once with `outcome`.
+/// They may draw at most `bad / n` of the requests, the share of a blind policy, over 20 s from the
+/// start. Half of that is after the blackout of load reports. Returns the violation, if there is
+/// one.
 fn sinkhole(
     policy: PolicyKind,
     bad: usize,
@@ -46,7 +47,7 @@ fn sinkhole(
     fleet.run(secs(20));
     let drawn: u64 = fleet.counts()[..bad].iter().map(|counts| counts.picked).sum();
     let most = most_in_share(fleet.picked(), bad as f64 / n as f64, FALSE_ALARM);
-    // With nothing at all it would never be found well again.
+    // Without any request it would never be found healthy again.
     (drawn == 0 || drawn as f64 > most).then(|| {
         let share = drawn as f64 / fleet.picked() as f64;
         format!("{policy}, {load:?}, {outcome:?}, {reports:?}, seed {seed}: {share:.4} drawn by {bad} of {n}")
@@ -69,7 +70,7 @@ fn assert_no_sinkhole(load: impl Fn(usize) -> Load) {
 
 #[test]
 fn a_fast_failing_backend_draws_no_more_than_its_share_under_open_load() {
-    // Half of what the fleet can do.
+    // Half of the fleet's capacity.
     assert_no_sinkhole(|n| Load::Open { per_second: 50.0 * n as f64 });
 }
 
@@ -87,7 +88,7 @@ fn configured_weights_of_one_to_two_give_a_third_and_two_thirds() {
                 Machine { speed, weight: Weight::new(speed).expect("in range"), ..Machine::default() }
             })
             .collect();
-        // 90% of what the fleet can do, so that what is wrong with the shares shows.
+        // 90% of the fleet's capacity, so that wrong shares show.
         let load = Load::Open { per_second: 810.0 };
         let mut fleet = Fleet::new(config(policy), 1, &machines, load, Cost::Fixed(Duration::from_millis(10)), 5);
         fleet.run(secs(20));
@@ -95,7 +96,7 @@ fn configured_weights_of_one_to_two_give_a_third_and_two_thirds() {
         fleet.run(secs(60));
         let heavy: u64 = fleet.counts().iter().skip(1).step_by(2).map(|counts| counts.picked).sum();
         let share = heavy as f64 / fleet.picked() as f64;
-        // Those that look at the load may differ a little: what an idle backend has is in whole requests.
+        // Policies that look at the load may differ a little: an idle backend has whole requests.
         let tolerance = if matches!(policy, PolicyKind::Random | PolicyKind::RoundRobin) { 0.01 } else { 0.04 };
         assert!((share - 2.0 / 3.0).abs() < tolerance, "{policy}: {share:.3} of requests to those of twice the weight");
     }
@@ -118,7 +119,8 @@ fn a_backend_that_dies_loses_only_what_it_has_and_takes_traffic_again_when_it_re
         fleet.reset_counts();
         fleet.set_conduct(0, Conduct::Down);
         fleet.run(secs(1));
-        // What was there, and those sent in the one round trip before the first refusal comes back.
+        // Its requests in flight, and those sent in the one round trip before the first refusal
+        // returns.
         assert!(fleet.counts()[0].failed <= u64::from(had) + 2, "{policy}: {:?}, had {had}", fleet.counts()[0]);
         fleet.reset_counts();
         fleet.run(secs(20));
@@ -126,7 +128,7 @@ fn a_backend_that_dies_loses_only_what_it_has_and_takes_traffic_again_when_it_re
         assert_eq!(fleet.waits, 0, "{policy}");
 
         fleet.set_conduct(0, Conduct::Serve);
-        // The longest back-off with its jitter.
+        // The longest backoff with its jitter.
         fleet.run(secs(6));
         fleet.reset_counts();
         fleet.run(secs(60));
@@ -168,8 +170,8 @@ fn a_rolling_restart_with_lame_ducks_fails_nothing() {
     }
 }
 
-/// A backend that came back is cold. While the others are busy it has fewer requests than they, so a policy that looks for
-/// the fewest would send it everything.
+/// A backend that returns is cold. While the others are busy it has fewer requests, so a policy
+/// that looks for the fewest would send it everything.
 #[test]
 fn a_returning_backend_begins_with_a_small_share_though_the_others_are_full() {
     let mut faults = Vec::new();
@@ -187,8 +189,9 @@ fn a_returning_backend_begins_with_a_small_share_though_the_others_are_full() {
             }
             fleet.reset_counts();
             fleet.run(secs(1));
-            // In the first of ten seconds the share rises from 0.10 to 0.19 of a whole one; a half leaves room for how
-            // coarse whole requests are, and is far below the several shares that a policy without slow start gives.
+            // In the first of ten seconds the share rises from 0.10 to 0.19 of a whole one. A bound
+            // of a half allows for whole requests, and is far below the several shares of a policy
+            // without slow start.
             let whole = 1.0 / n as f64;
             let share = fleet.counts()[0].picked as f64 / fleet.picked() as f64;
             if share > 0.5 * whole {
@@ -213,7 +216,7 @@ fn spread_of(policy: PolicyKind, antagonists: [f64; 4], clients: usize, seed: u6
         .zip(antagonists)
         .map(|(speed, antagonist)| Machine { speed, antagonist, reports: Reports::Honest, ..Machine::default() })
         .collect();
-    // So much of what is left of the fleet that round robin just does not overload the slow ones.
+    // A share of the free capacity at which round robin just does not overload the slow machines.
     let capacity: f64 = machines.iter().map(|m| 100.0 * m.speed * (1.0 - m.antagonist)).sum();
     let load = Load::Open { per_second: 0.45 * capacity };
     let mut fleet = Fleet::new(config(policy), clients, &machines, load, COST, seed);
@@ -250,7 +253,7 @@ fn flow_control_holds_back_without_making_everybody_unreachable() {
     for policy in PolicyKind::ALL {
         let machines = [Machine::default(); 3];
         let config = BalancerConfig { max_active_requests: NonZeroU32::new(4).expect("not zero"), ..config(policy) };
-        // Three times what the limits let in.
+        // Three times the requests that the limits admit.
         let mut fleet = Fleet::new(config, 1, &machines, Load::Closed { users: 36 }, COST, 9);
         fleet.run(secs(20));
         let counts = fleet.counts();

@@ -1,6 +1,7 @@
-//! The subset algorithms: what each promises, held on many shapes, and the published numbers.
+//! The subset algorithms: the properties of each, on many shapes, and the published numbers.
 //!
-//! Seeds are fixed and the generators portable: none of these can fail by chance on one machine and pass on another.
+//! Seeds are fixed and the generators portable: none of these can fail by chance on one machine and
+//! pass on another.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -11,7 +12,7 @@ use plimsoll_core::subset::ledger::Ledger;
 use plimsoll_core::subset::{Algorithm, Backend, Client, Lack, Subset, SubsetConfig, order};
 use proptest::prelude::*;
 
-/// All that work without a coordinator.
+/// All algorithms that work without a coordinator.
 const STATELESS: [Algorithm; 5] = [
     Algorithm::Random,
     Algorithm::Deterministic,
@@ -20,13 +21,14 @@ const STATELESS: [Algorithm; 5] = [
     Algorithm::Rendezvous,
 ];
 
-/// Clients, backends, subset size of the published grid.
+/// Clients, backends and subset size of the published grid.
 const GRID: [(u32, u32, u32); 4] = [(300, 300, 30), (137, 60, 10), (1000, 230, 20), (50, 1000, 20)];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// After each of 90 clients: every number of clients is a shape of its own, whole rounds and parts of them.
+    /// After each of 90 clients: every number of clients is its own shape, of whole rounds and
+    /// parts.
     #[test]
     fn deterministic_connections_differ_by_at_most_one(
         (backends, size, seed) in (fleets(), 1..60_u32, any::<u64>()),
@@ -68,7 +70,7 @@ proptest! {
         prop_assert_eq!(taken.len(), backends.len());
     }
 
-    /// What moves is what the newcomer gets: the least churn that there is, for the connections that it then has.
+    /// Only the new backend's connections move: the least churn for its number of connections.
     #[test]
     fn one_more_backend_moves_only_its_own_connections(
         algorithm in prop::sample::select(&[Algorithm::Ringsteady, Algorithm::Rocksteadier, Algorithm::Rendezvous]),
@@ -80,7 +82,7 @@ proptest! {
         prop_assert!(before.difference(&after).count() <= 1, "{before:?} {after:?}");
     }
 
-    /// Rendezvous goes by keys: the position in the list, and who else is in it, do not matter.
+    /// Rendezvous goes by keys: neither the position in the list nor its other backends matter.
     #[test]
     fn rendezvous_depends_on_keys_alone(
         (mut keys, size, seed, id) in (prop::collection::btree_set(any::<u64>(), 2..100), 1..20_u32, any::<u64>(), any::<u64>()),
@@ -101,8 +103,8 @@ proptest! {
         prop_assert!(ranked(&rest).starts_with(&expected));
     }
 
-    /// Of each domain the share of the cluster, rounded down or up. For `deterministic`, whose balance comes first, up to two
-    /// more or less: one is seen once in a hundred subsets, two were once in 2 million.
+    /// Each domain has its share of the cluster, rounded down or up. `deterministic` puts balance
+    /// first and may have up to two more or less: one in about a hundred subsets, two in 2 million.
     #[test]
     fn a_subset_has_its_share_of_each_domain(
         algorithm in prop::sample::select(&STATELESS),
@@ -142,7 +144,8 @@ proptest! {
     }
 }
 
-/// What makes it nearly exact: ten clients of a lot take all ten backends of a lot equally often, in zones too.
+/// The reason for near exactness: ten clients of a lot take all ten backends of a lot equally
+/// often, in zones too.
 #[test]
 fn rocksteadier_lots_of_clients_load_lots_of_backends_evenly() {
     for zones in [1, 3] {
@@ -175,8 +178,9 @@ fn twelve_backends_and_ten_clients_of_three_have_two_or_three_each() {
     }
 }
 
-/// Connections per backend over their average, and the share of connections that one more backend moves, on the grid. The
-/// published figures are one draw over all rows; on the last row all but two leave backends out.
+/// Connections per backend over their average, and the share of connections that one more backend
+/// moves, on the grid. The published figures are one draw over all rows; on the last row all but
+/// two algorithms leave backends out.
 #[test]
 fn balance_and_churn_are_as_published() {
     use Algorithm::*;
@@ -205,18 +209,20 @@ fn balance_and_churn_are_as_published() {
     }
 }
 
-/// With seed 1: 300 draws of 90 of 300. The published draw is 57 to 109 on average 90; binomial, standard deviation
-/// √(300·0.3·0.7) = 7.9, so the least and most of 300 are near 90 ∓ 2.9·7.9 = 67 and 113.
+/// With seed 1: 300 draws of 90 of 300. The published draw is 57 to 109 with a mean of 90. The
+/// distribution is binomial with standard deviation √(300·0.3·0.7) = 7.9, so the least and most of
+/// 300 are near 90 ∓ 2.9·7.9 = 67 and 113.
 #[test]
 fn random_subsets_are_as_uneven_as_chance() {
     let (least, most) = range(&connections(&subsets(Algorithm::Random, 1, 300, &alike(300), 90), 300));
     assert!((55..=75).contains(&least) && (105..=125).contains(&most), "{least} to {most}");
 }
 
-/// Each client spreads one unit of load over its subset in proportion to weight. With half of the machines of twice the
-/// weight, alternating or in two halves, the most loaded has so much more than the average, per unit of weight: nothing
-/// where balance is exact, 1.1 for `rocksteadier` and 1.2 for `ringsteady` as with machines that are alike. Were weights
-/// not looked at, the best would have 1.03 and up, and `ringsteady` 1.5.
+/// Each client spreads one unit of load over its subset in proportion to weight. Half of the
+/// machines have twice the weight, alternating or in two halves. The bound is the most loaded
+/// machine's excess over the average, per unit of weight. It is zero with exact balance, 1.1 for
+/// `rocksteadier` and 1.2 for `ringsteady`, as with equal machines. Without regard to weights, the
+/// best would have 1.03 and up, and `ringsteady` 1.5.
 #[test]
 fn machines_of_two_sizes_are_loaded_alike() {
     use Algorithm::*;
@@ -237,8 +243,9 @@ fn machines_of_two_sizes_are_loaded_alike() {
     }
 }
 
-/// Zones by turns and in blocks, of equal and of unequal size. Where domains are spread by passing over backends whose
-/// domain has its share, `ringsteady` gives some five times their share.
+/// Zones in turn and in blocks, of equal and of unequal size. If domains were spread by skipping
+/// backends of a domain with its share, `ringsteady` would give some backends five times their
+/// share.
 #[test]
 fn domains_do_not_cost_balance() {
     use Algorithm::*;
@@ -256,7 +263,8 @@ fn domains_do_not_cost_balance() {
     }
 }
 
-/// A backend that has yet to be reached has not failed, or each client would at once connect to twice its subset.
+/// A backend that has yet to be reached has not failed; otherwise each client would at once connect
+/// to twice its subset.
 #[test]
 fn only_what_cannot_serve_is_replaced() {
     for (state, members) in
@@ -288,8 +296,8 @@ fn a_failed_zone_is_replaced_from_the_others() {
     }
 }
 
-/// One of 300 fails, which had 30 clients. Where they all followed one shuffle they would all go to one other; here nobody
-/// takes over more than a few.
+/// One of 300 backends fails and had 30 clients. If all clients followed one shuffle, they would
+/// all go to one other backend. Here no backend takes over more than a few.
 #[test]
 fn the_load_of_a_failed_backend_is_spread() {
     for (algorithm, at_most) in [
@@ -361,7 +369,8 @@ fn names_are_read_back() {
     );
 }
 
-/// What clients of different versions must agree on: a change here moves connections all over a fleet.
+/// The agreement of clients of different versions: a change here moves connections all over a
+/// fleet.
 #[test]
 fn orders_never_change_between_versions() {
     let backends: Vec<Backend> = (0..40).map(|i| Backend { domain: i / 20, ..numbered(i) }).collect();
@@ -378,8 +387,8 @@ fn orders_never_change_between_versions() {
     }
 }
 
-/// Slices of one shuffle while rounds are whole; the first places of another client's slice replace lost backends. The
-/// test above pins a slice that straddles two rounds.
+/// Slices of one shuffle while rounds are whole; the head of another client's slice replaces lost
+/// backends. The test above pins a slice that straddles two rounds.
 #[test]
 fn deterministic_slices_never_change_between_versions() {
     let order = |client| order_of(Algorithm::Deterministic, 7, client, &alike(12), 3);
@@ -411,7 +420,7 @@ fn alike(n: u32) -> Vec<Backend> {
     (0..n).map(numbered).collect()
 }
 
-/// Clusters that are alike, or of up to four zones of any sizes and machines of up to three.
+/// Equal clusters, or clusters of up to four zones of any sizes and up to three sizes of machines.
 fn fleets() -> impl Strategy<Value = Vec<Backend>> {
     (1..130_usize, 1..=4_u32, 1..=3_i32).prop_flat_map(|(n, domains, sizes)| {
         prop::collection::vec((0..domains, 0..sizes), n).prop_map(|marks| {
@@ -458,7 +467,7 @@ fn subsets(algorithm: Algorithm, seed: u64, clients: u32, backends: &[Backend], 
     }
 }
 
-/// The share of connections that a backend more moves.
+/// The share of connections that one more backend moves.
 fn churn(algorithm: Algorithm, clients: u32, n: u32, size: u32) -> f64 {
     let (before, after) = if algorithm == Algorithm::Ledger {
         let mut ledger = ledger_of(0, clients, &alike(n), size);
@@ -504,7 +513,7 @@ fn load_per_weight(subsets: &[Vec<u32>], backends: &[Backend]) -> f64 {
     load.into_iter().fold(0.0, f64::max) / (subsets.len() as f64 / weight)
 }
 
-/// How many of `size` each domain should have.
+/// Each domain's share of `size`.
 fn shares(backends: &[Backend], size: u32) -> Vec<(u32, f64)> {
     let domains: BTreeSet<u32> = backends.iter().map(|backend| backend.domain).collect();
     let of = |domain: u32| backends.iter().filter(|backend| backend.domain == domain).count();

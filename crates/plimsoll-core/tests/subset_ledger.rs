@@ -1,4 +1,5 @@
-//! The ledger: any sequence of events, after each of which assignments are complete and even, and no more has moved than must.
+//! The ledger under any sequence of events: after each, assignments are complete and even, and no
+//! more connections have moved than necessary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -10,8 +11,9 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 proptest! {
-    // The seed is fixed: that a backend which leaves costs at most one connection more than the bound from below, and another
-    // size at most three, was seen in 40,000 and 9,000 such events, and is no theorem. The rest is.
+    // The seed is fixed because two bounds are measured and not proven. A backend that leaves costs
+    // at most one connection above the lower bound (in 40,000 events), another size at most three
+    // (in 9,000). The rest is proven.
     #![proptest_config(ProptestConfig { cases: 1_000, rng_seed: RngSeed::Fixed(3), ..ProptestConfig::default() })]
 
     #[test]
@@ -40,7 +42,8 @@ fn a_new_client_moves_nobody_else() {
     assert_eq!((changes[0].client, changes[0].removed.len(), changes[0].added.len()), (1_000, 0, 7));
 }
 
-/// With one more backend ⌊C·k/(n + 1)⌋ connections move, which is the least; on every row of the published grid.
+/// With one more backend ⌊C·k/(n + 1)⌋ connections move, the least possible, on every row of the
+/// published grid.
 #[test]
 fn a_new_backend_gets_its_share_and_nothing_else_moves() {
     for (clients, n, size) in [(300, 300, 30), (137, 60, 10), (1000, 230, 20), (50, 1000, 20)] {
@@ -58,7 +61,8 @@ fn no_backend_is_left_out_while_there_are_connections_enough() {
     assert_eq!(taken.len(), 1000);
 }
 
-/// Three zones, by turns; 400 backends come and go. Two thirds of the backends are there at any time.
+/// Three zones in turn; 400 backends come and go, and two thirds of the backends are present at any
+/// time.
 #[test]
 fn zones_stay_spread_as_backends_come_and_go() {
     let backends = fleet(90, 3);
@@ -92,7 +96,7 @@ fn replacements_follow_the_assignment() {
     assert_eq!(ledger.order(10, &backends), None);
 }
 
-/// A client may hear of backends before or after the coordinator does.
+/// A client may learn of backends before or after the coordinator does.
 #[test]
 fn an_order_leaves_out_who_is_not_in_the_list() {
     let backends = fleet(30, 1);
@@ -106,7 +110,8 @@ fn an_order_leaves_out_who_is_not_in_the_list() {
     assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), 12);
 }
 
-/// One event. Numbers name clients and backends; one that comes twice or leaves without having come is ignored.
+/// One event. Numbers name clients and backends. A second arrival, or a departure without an
+/// arrival, has no effect.
 #[derive(Clone, Debug)]
 enum Event {
     ClientComes(u64),
@@ -132,7 +137,7 @@ fn events(domains: u32, sizes: u32) -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..120)
 }
 
-/// What the ledger's clients have, by following its changes.
+/// The connections of the ledger's clients, as its changes make them.
 struct Followed {
     ledger: Ledger,
     size: usize,
@@ -146,7 +151,7 @@ impl Followed {
         Self { ledger, size: size as usize, backends: BTreeSet::new(), assignments: BTreeMap::new() }
     }
 
-    /// Returns the connections that the event made, and how many it had to make at the least.
+    /// Returns the connections that the event made, and the least number that it had to make.
     fn follow(&mut self, event: &Event) -> (usize, usize) {
         let changes = match event {
             Event::ClientComes(id) => {
@@ -193,8 +198,8 @@ impl Followed {
         self.backends.iter().map(|key| (*key, has(key))).collect()
     }
 
-    /// A bound from below on the connections to make from here: those that clients lack, and those of backends that have too
-    /// many or too few.
+    /// A lower bound on the connections still to make: those that clients lack, and those of
+    /// backends with too many or too few.
     fn needed(&self) -> usize {
         if self.backends.is_empty() {
             return 0;
@@ -227,7 +232,7 @@ fn count(n: u32) -> NonZeroU32 {
     NonZeroU32::new(n).expect("a test's count is not zero")
 }
 
-/// Backends with keys from 0 up, in so many zones by turns.
+/// Backends with keys from 0 up, in `zones` zones in turn.
 fn fleet(n: u32, zones: u32) -> Vec<Backend> {
     (0..n).map(|i| Backend { key: i.into(), domain: i % zones, weight: Weight::ONE }).collect()
 }

@@ -1,8 +1,9 @@
-//! What subsetting promises to whoever uses it, through the public calls alone: balance, what a failure costs, what a resize
-//! costs, and for the ledger how far it is from the least that could move, which is computed exactly.
+//! The guarantees of subsetting, through public calls alone: balance, the cost of a failure and the
+//! cost of a resize. For the ledger, also its distance from the least possible number of moves,
+//! computed exactly.
 //!
-//! Cases of proptest are drawn anew in each run and each promise is for all of them, so none can fail by chance; where a
-//! bound was measured the seed is fixed, and says so.
+//! Cases of proptest are drawn anew in each run, and each guarantee is for all of them, so none can
+//! fail by chance. A measured bound has a fixed seed, and says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -16,7 +17,7 @@ use proptest::test_runner::RngSeed;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
-    /// Whole rounds and parts of one: looked at after every client.
+    /// Whole rounds and parts of one: checked after every client.
     #[test]
     fn deterministic_is_even_at_every_number_of_clients((n, size, clients, seed) in shapes(60, 50)) {
         even_throughout(n, size, clients, seed)?;
@@ -61,8 +62,8 @@ proptest! {
         }
     }
 
-    /// One backend fails: who had it makes one connection, to somebody that works, and nobody else does anything. It
-    /// returns: all is as before.
+    /// One backend fails: each of its clients makes one connection, to a backend that works, and no
+    /// other client does anything. It returns: all is as before.
     #[test]
     fn a_failure_costs_each_client_of_the_backend_one_connection_and_its_end_gives_all_back(
         algorithm in prop::sample::select(&Algorithm::ALL),
@@ -85,8 +86,8 @@ proptest! {
         }
     }
 
-    /// Any number fail and return, in any order: while enough are left a client has as many usable ones as it wants, and in
-    /// the end its first subset.
+    /// Any number fail and return, in any order. While enough are left, a client has its number of
+    /// usable ones, and in the end its first subset.
     #[test]
     fn after_any_trouble_the_subset_is_the_first_one(
         algorithm in prop::sample::select(&Algorithm::ALL),
@@ -113,7 +114,7 @@ proptest! {
         }
     }
 
-    /// The least and greatest of everything: nobody panics, nobody gets one twice.
+    /// The ends of all ranges: no panic, and no client gets a backend twice.
     #[test]
     fn the_ends_of_all_ranges_are_ordinary(
         algorithm in prop::sample::select(&STATELESS),
@@ -130,9 +131,10 @@ proptest! {
     }
 }
 
-/// With ⌈n·g⌉ more backends at least that many of n·(1 + g) connections move, since the new ones get their share. Both walk
-/// past the new ones only, so no more should, but for chance: which clients the new ones meet, up to 1.8% of all connections
-/// here. Shapes and seeds are fixed.
+/// With ⌈n·g⌉ more backends at least that many of n·(1 + g) connections move, since the new ones
+/// get their share. Both algorithms walk past the new ones only, so no more should move but for
+/// chance: the choice of clients that meet new ones, up to 1.8% of all connections here. Shapes and
+/// seeds are fixed.
 #[test]
 fn resizes_of_backends_move_little_more_than_the_share_of_the_new_ones() {
     for algorithm in [Algorithm::Ringsteady, Algorithm::Rocksteadier] {
@@ -157,11 +159,13 @@ fn resizes_of_backends_move_little_more_than_the_share_of_the_new_ones() {
 }
 
 proptest! {
-    // That a loss or another size costs no more than one connection beyond the exact least is measured (it held in 40,000
-    // sequences with another seed), not proven, so the cases are always the same.
+    // The bound of one connection beyond the exact least, after a loss or another size, is measured
+    // and not proven. It held in 40,000 sequences with another seed, so the cases are always the
+    // same.
     #![proptest_config(ProptestConfig { cases: 1_500, rng_seed: RngSeed::Fixed(11), ..ProptestConfig::default() })]
 
-    /// From wherever earlier events have led: complete, within one, and at most one connection beyond the least there is.
+    /// After any earlier events: complete, within one, and at most one connection beyond the least
+    /// possible.
     #[test]
     fn the_ledger_moves_at_most_one_connection_more_than_must(
         size in 1..6_u32, seed in any::<u64>(), events in prop::collection::vec(event(), 1..40),
@@ -198,7 +202,8 @@ enum Event {
     Resize(u32),
 }
 
-/// Small fleets, in which every kind of change comes in every kind of place. Some of two zones and of machines of two sizes.
+/// Small fleets, in which every kind of change happens in every position. Some have two zones and
+/// machines of two sizes.
 fn event() -> impl Strategy<Value = Event> {
     let backend = (0..10_u64, 0..2_u32, 0..2_u32).prop_map(|(key, domain, size)| Backend {
         key,
@@ -228,7 +233,7 @@ fn complete_and_even(has: &Assignments, backends: &BTreeSet<u64>, size: usize) -
     Ok(())
 }
 
-/// `had`, after what was told.
+/// `had`, with the changes applied.
 fn told(had: &Assignments, changes: &[Change]) -> Assignments {
     let mut told = had.clone();
     for Change { client, removed, added } in changes {
@@ -243,9 +248,10 @@ fn told(had: &Assignments, changes: &[Change]) -> Assignments {
     told
 }
 
-/// The least number of connections to make so that every client has its number and backends are within one: a flow of
-/// least cost from clients, each with so many, over pairs, of which those that are connected are free and others cost 1,
-/// to backends, each with room for ⌊total/n⌋ and at a prohibitive price for one more.
+/// The least number of connections to make so that every client has its number and backends are
+/// within one. It is a flow of least cost from clients, each with its number, over pairs, to
+/// backends. Connected pairs are free and others cost 1. Each backend takes ⌊total/n⌋, and one more
+/// at a prohibitive price.
 fn least_to_make(had: &Assignments, backends: &BTreeSet<u64>, size: usize) -> usize {
     const DEAR: i64 = 1_000_000;
     let (clients, n) = (had.len(), backends.len());
@@ -272,11 +278,11 @@ fn least_to_make(had: &Assignments, backends: &BTreeSet<u64>, size: usize) -> us
     (cost % DEAR) as usize
 }
 
-/// Flows of least cost, by shortest augmenting paths; plain rather than fast.
+/// Flows of least cost, by shortest augmenting paths; plain and not fast.
 struct Flow {
-    /// By node: edges that leave it.
+    /// By node: the edges that leave it.
     out: Vec<Vec<usize>>,
-    /// Where to, room, cost. Edge `e ^ 1` is the way back.
+    /// Target, capacity and cost. Edge `e ^ 1` is the way back.
     edges: Vec<(usize, i64, i64)>,
 }
 
@@ -292,7 +298,7 @@ impl Flow {
         self.edges.push((from, 0, -cost));
     }
 
-    /// Sends as much as there is room for; how much, and at what cost.
+    /// Sends as much as the capacity allows; returns the amount and its cost.
     fn run(&mut self, source: usize, sink: usize) -> (i64, i64) {
         let (mut sent, mut cost) = (0, 0);
         loop {
@@ -334,7 +340,7 @@ impl Flow {
     }
 }
 
-/// All that work without a coordinator.
+/// All algorithms that work without a coordinator.
 const STATELESS: [Algorithm; 5] = [
     Algorithm::Random,
     Algorithm::Deterministic,
@@ -356,7 +362,7 @@ fn alike(n: u32) -> Vec<Backend> {
     in_zones(n, 1)
 }
 
-/// Zones by turns.
+/// Zones in turn.
 fn in_zones(n: u32, zones: u32) -> Vec<Backend> {
     (0..n).map(|i| Backend { key: i.into(), domain: i % zones, weight: Weight::ONE }).collect()
 }
@@ -366,7 +372,7 @@ fn preference(algorithm: Algorithm, seed: u64, client: u32, backends: &[Backend]
     order(&config, Client::numbered(client), backends).expect("the client is numbered")
 }
 
-/// Those of each client; the ledger's too.
+/// The preferences of each client, also for the ledger.
 fn preferences(algorithm: Algorithm, seed: u64, clients: u32, backends: &[Backend], size: u32) -> Vec<Vec<u32>> {
     if algorithm != Algorithm::Ledger {
         return (0..clients).map(|client| preference(algorithm, seed, client, backends, size)).collect();

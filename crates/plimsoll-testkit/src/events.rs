@@ -1,4 +1,4 @@
-//! An observer that remembers what it saw, and holds it to the rules that every stream of events obeys.
+//! An observer that records events, and checks the rules of every stream of events.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use plimsoll_core::{BackendId, Event, Observe, Timestamp};
 /// All events so far, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
-    /// What came, and when.
+    /// The events with their times.
     pub events: Vec<(Timestamp, Event)>,
     states: BTreeMap<BackendId, (State, Reason)>,
     panicking: bool,
 }
 
 impl Recorder {
-    /// The state of a backend as told by events alone; a backend of which nothing was told is connecting.
+    /// The state of a backend, as told by events alone; connecting before its first event.
     #[must_use]
     pub fn state(&self, id: BackendId) -> State {
         self.states.get(&id).map_or(State::Connecting, |(state, _)| *state)
     }
 
-    /// Whether the last event on it said that there is panic.
+    /// Whether the last panic event was a beginning.
     #[must_use]
     pub fn panicking(&self) -> bool {
         self.panicking
     }
 
-    /// The changes of state of one backend: from, to, why.
+    /// The changes of state of one backend: from, to, reason.
     #[must_use]
     pub fn changes(&self, id: BackendId) -> Vec<(State, State, Reason)> {
         let change = |(_, event): &(Timestamp, Event)| match *event {
@@ -40,8 +40,8 @@ impl Recorder {
 
 impl Observe for Recorder {
     /// # Panics
-    /// When the event does not follow from those before it: a change from a state that the backend was not in, one that
-    /// changes nothing, panic that begins twice.
+    /// If the event does not follow from earlier ones: a change from a state that the backend was
+    /// not in, a change without effect, or a panic that begins twice.
     fn observe(&mut self, now: Timestamp, event: Event) {
         match event {
             Event::StateChanged { backend, from, to, reason } => {

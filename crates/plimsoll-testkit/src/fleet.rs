@@ -1,12 +1,13 @@
 //! A fleet in virtual time: machines with a queue each, and balancers that send to them.
 //!
-//! A machine serves one request after the other; a request of cost `c` takes `c ÷ (speed · (1 − antagonist))`. It
-//! reports what a real one would: the share of the last second that its CPU was busy (antagonist included), and the
-//! rates of answers and failures in it. The balancers are real ones, woken when they ask to be, and their checks are
-//! answered at once. One seed gives one run, to the last pick.
+//! A machine serves one request after the other; a request of cost `c` takes `c ÷ (speed · (1 −
+//! antagonist))`. Its reports are those of a real machine: the share of the last second that its
+//! CPU was busy (antagonist included), and the rates of answers and failures in it. The balancers
+//! are real. They wake when they ask for it, and their checks are answered at once. One seed gives
+//! one run, to the last pick.
 //!
-//! What it leaves out: connections, retries, more than one request at a time per machine. The full models are the
-//! simulator's; this is as much as the scenarios of the policies need.
+//! It leaves out connections, retries, and concurrent requests at a machine. The simulator has the
+//! full models; this one suffices for the scenarios of the policies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,22 +21,23 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::events::Recorder;
 
-/// There and back.
+/// Network round trip.
 const ROUND_TRIP: Duration = Duration::from_micros(100);
-/// Over which a machine measures itself.
+/// Window of a machine's measurements.
 const WINDOW: Duration = Duration::from_secs(1);
-/// After which a request that nobody could take is tried again.
+/// Wait before a request without a backend is picked for again.
 const WAIT: Duration = Duration::from_millis(1);
 
-/// Who sends requests, and when.
+/// The arrival of requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
-    /// At random instants (Poisson), whatever becomes of them.
+    /// At random instants (Poisson), with no regard to outcomes.
     Open {
         /// Mean rate.
         per_second: f64,
     },
-    /// By users of whom each sends its next request when the last one has ended: fast failures make them faster.
+    /// By users; each sends its next request when the last one has ended, so fast failures make
+    /// them faster.
     Closed {
         /// Requests outstanding in all.
         users: usize,
@@ -51,42 +53,42 @@ pub enum Cost {
     Exponential(Duration),
 }
 
-/// How a machine behaves at present.
+/// The behaviour of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conduct {
     /// It works.
     Serve,
-    /// It works, says that it is a lame duck, and that its checks should say so.
+    /// It works as a lame duck: its reports say so, and its checks answer so.
     LameDuck,
-    /// It answers every request with this at once; its checks pass.
+    /// It answers every request at once with this outcome; its checks pass.
     AtOnce(Outcome),
     /// It refuses connections.
     Down,
 }
 
-/// What a machine says of itself with each answer.
+/// A machine's load reports with its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reports {
     /// Nothing.
     None,
     /// Utilization, rate, failures.
     Honest,
-    /// As [`Reports::Honest`], but it takes its failures for successes.
+    /// As [`Reports::Honest`], with failures counted as successes.
     HidesFailures,
 }
 
 /// A machine to build a fleet with.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// Relative to an ordinary one.
+    /// Relative to an ordinary machine.
     pub speed: f64,
-    /// Share of its CPU, in [0, 1), that others use.
+    /// Share of its CPU, in [0, 1), that other work uses.
     pub antagonist: f64,
-    /// What the balancers are configured to believe of its speed.
+    /// The weight of the balancers' configuration.
     pub weight: Weight,
-    /// How it behaves at the start.
+    /// Its behaviour at the start.
     pub conduct: Conduct,
-    /// What it says of itself.
+    /// Its load reports.
     pub reports: Reports,
 }
 
@@ -96,23 +98,23 @@ impl Default for Machine {
     }
 }
 
-/// What happened at one machine since the counts were last reset.
+/// Counts of one machine since the last reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Requests sent to it.
     pub picked: u64,
-    /// Requests that failed there, or were turned away as too many.
+    /// Requests that failed there, or were answered as overloaded.
     pub failed: u64,
     /// CPU time spent on requests.
     pub busy: Duration,
-    /// Requests that had to wait there at the most, the one being served included.
+    /// Largest number of requests waiting there, including the one being served.
     pub longest_queue: usize,
 }
 
 struct Backend {
     machine: Machine,
     counts: Counts,
-    /// Bumped when the process ends; requests of an earlier one are lost.
+    /// Incremented when the process ends; requests of an earlier process are lost.
     life: u32,
     outstanding: usize,
     free_at: Timestamp,
@@ -144,7 +146,7 @@ pub struct Fleet {
     steps: BTreeMap<(Timestamp, u64), Step>,
     sequence: u64,
     counts_since: Timestamp,
-    /// Requests that found nobody and had to be tried again, since the counts were reset.
+    /// Requests without a backend that had to be picked for again, since the last reset.
     pub waits: u64,
     next_client: usize,
 }
@@ -203,7 +205,7 @@ impl Fleet {
         fleet
     }
 
-    /// Lets `duration` go by.
+    /// Lets `duration` pass.
     pub fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         loop {
@@ -228,8 +230,8 @@ impl Fleet {
         }
     }
 
-    /// Changes how a machine behaves, from now on. One that goes down loses what it has; the connection that balancers
-    /// hold to a lame duck tells them when it ends.
+    /// Changes the behaviour of a machine from now on. A machine that goes down loses its requests.
+    /// Balancers learn of the end of a lame duck from the connection that they hold to it.
     pub fn set_conduct(&mut self, index: usize, conduct: Conduct) {
         let backend = &mut self.backends[index];
         let was = std::mem::replace(&mut backend.machine.conduct, conduct);
@@ -252,13 +254,13 @@ impl Fleet {
         }
     }
 
-    /// What happened at each machine since the start or the last [`Fleet::reset_counts`].
+    /// Counts of each machine since the start or the last [`Fleet::reset_counts`].
     #[must_use]
     pub fn counts(&self) -> Vec<Counts> {
         self.backends.iter().map(|backend| backend.counts).collect()
     }
 
-    /// Begins to count anew.
+    /// Resets all counts.
     pub fn reset_counts(&mut self) {
         self.counts_since = self.now;
         self.waits = 0;
@@ -281,10 +283,10 @@ impl Fleet {
         self.backends.iter().map(|b| b.counts.busy.as_secs_f64() / elapsed + b.machine.antagonist).collect()
     }
 
-    /// How evenly that utilization lies.
+    /// The evenness of that utilization.
     ///
     /// # Panics
-    /// When nothing was done at all.
+    /// If nothing was done at all.
     #[must_use]
     pub fn spread(&self) -> spread::Spread {
         spread::of(self.utilization()).expect("something was done")
@@ -296,13 +298,13 @@ impl Fleet {
         &self.clients[client].balancer
     }
 
-    /// What one client's balancer told.
+    /// The events of one client's balancer.
     #[must_use]
     pub fn recorder(&self, client: usize) -> &Recorder {
         &self.clients[client].recorder
     }
 
-    /// What one client's balancer calls a machine.
+    /// The id of a machine in one client's balancer.
     #[must_use]
     pub fn id(&self, client: usize, index: usize) -> BackendId {
         self.clients[client].ids[index]
@@ -313,7 +315,7 @@ impl Fleet {
         self.steps.insert((self.now + after, self.sequence), step);
     }
 
-    /// Does what the balancers want done at this time.
+    /// Does the balancers' work that is due now.
     fn wake(&mut self) {
         for client in &mut self.clients {
             client.balancer.handle_timeout(self.now, &mut client.recorder);
@@ -403,7 +405,7 @@ impl Fleet {
 }
 
 impl Backend {
-    /// Puts a request into the queue: how long until it is done.
+    /// Puts a request into the queue; returns the time until it is done.
     fn enqueue(&mut self, now: Timestamp, cost: Duration) -> Duration {
         self.account(now);
         let takes = cost.div_f64(self.machine.speed * (1.0 - self.machine.antagonist));
@@ -413,7 +415,8 @@ impl Backend {
         self.free_at.since(now)
     }
 
-    /// Counts the CPU time used up to `now`: the machine is busy from each arrival until it is free.
+    /// Counts the CPU time used up to `now`: the machine is busy from each arrival until it is
+    /// free.
     fn account(&mut self, now: Timestamp) {
         let wall = self.free_at.min(now).since(self.accounted_at);
         let busy = wall.mul_f64(1.0 - self.machine.antagonist);
@@ -422,7 +425,7 @@ impl Backend {
         self.accounted_at = now.max(self.accounted_at);
     }
 
-    /// Notes an answer, and renews the report once per window.
+    /// Counts an answer, and renews the report once per window.
     fn measure(&mut self, now: Timestamp, failed: bool) {
         self.account(now);
         self.window.1 += 1;
@@ -432,7 +435,7 @@ impl Backend {
             let (busy, answers, failures) = std::mem::take(&mut self.window);
             let secs = elapsed.as_secs_f64();
             self.report = LoadReport {
-                // A machine that only fails still burns a little.
+                // A machine that only fails still uses a little CPU.
                 cpu_utilization: (busy.as_secs_f64() / secs + self.machine.antagonist).max(0.001),
                 qps: f64::from(answers) / secs,
                 eps: f64::from(failures) / secs,

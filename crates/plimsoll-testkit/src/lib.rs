@@ -1,9 +1,9 @@
-//! What several test suites share. Never a dependency of anything that ships.
+//! Code shared by several test suites; never a dependency of shipped code.
 //!
 //! - [`fleet`]: backends with queues, in virtual time, driven by real balancers.
-//! - [`model`]: the state rules again, as plainly as they can be put, to compare a balancer with.
-//! - [`stats`]: asserts on counts that came from a random source, with the chance of a false alarm stated.
-//! - [`events`]: an observer that remembers and checks what it saw.
+//! - [`model`]: the state rules in their plainest form, to compare a balancer with.
+//! - [`stats`]: asserts on counts from a random source, with a stated chance of a false alarm.
+//! - [`events`]: an observer that records events and checks them.
 //! - [`ports`]: ports that no other test gets.
 
 pub mod events;
@@ -12,7 +12,8 @@ pub mod model;
 pub mod ports;
 pub mod stats;
 
-/// A generator whose stream never changes between versions, so that a seed in a test's output replays it.
+/// A generator whose stream never changes between versions, so that a seed in a test's output
+/// replays it.
 #[must_use]
 pub fn seeded(seed: u64) -> rand_pcg::Pcg64Mcg {
     use rand_core::SeedableRng;

@@ -1,8 +1,9 @@
-//! The rules of a cluster's states again, as plainly as they can be put: O(n), no tables kept in step, no timers.
+//! The rules of a cluster's states in their plainest form: O(n), no derived tables, no timers.
 //!
-//! It is told the same facts as a [`Balancer`](plimsoll_core::Balancer) and says which state each backend is in, how
-//! many requests it has, who may be picked and whether there is panic. The rules leave open which of the usable backends
-//! is picked, when the next check is due, and success-rate ejection (turn that off to compare).
+//! It takes the same facts as a [`Balancer`](plimsoll_core::Balancer), and gives each backend's
+//! state and active requests, the backends that may be picked, and whether there is panic. The
+//! rules leave open the choice among usable backends, the time of the next check, and success-rate
+//! ejection (turn that off to compare).
 
 use std::collections::BTreeMap;
 
@@ -12,21 +13,22 @@ use plimsoll_core::{BackendId, BalancerConfig, Outcome, Timestamp};
 /// One backend.
 #[derive(Clone, Debug)]
 pub struct Backend {
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// Picked and not finished.
+    /// Requests picked and not finished.
     pub active: u32,
-    /// Refusing because no connection can be made, rather than for what checks say.
+    /// Whether it refuses connections, as opposed to failing its checks.
     pub unreachable: bool,
     drained: bool,
     passes: u32,
     check_failures: u32,
     failures_in_a_row: u32,
-    /// All of these were time-outs.
+    /// Whether all of these were timeouts.
     only_timeouts: bool,
-    /// Length of this row when its peers were last looked at.
+    /// Length of this row at the last comparison with its peers.
     looked_at: u32,
-    /// Requests that ended in this and in the previous interval: all of them, time-outs and overloaded.
+    /// Requests that ended in this and in the previous interval: all, and those with a timeout or
+    /// an overloaded answer.
     ended: [(u32, u32); 2],
     /// Share of failures among about the last ten requests.
     failing: f64,
@@ -39,7 +41,7 @@ pub struct Backend {
 pub struct Model {
     config: BalancerConfig,
     backends: BTreeMap<BackendId, Backend>,
-    /// When each backend's ejections were last forgiven one.
+    /// Time at which each backend's ejections are next forgiven one.
     next_sweep: Timestamp,
 }
 
@@ -55,7 +57,7 @@ impl Model {
         self.backends.iter().map(|(id, backend)| (*id, backend))
     }
 
-    /// A backend was added, and got this id.
+    /// Adds a backend with this id.
     pub fn add(&mut self, id: BackendId) {
         let backend = Backend {
             state: State::Connecting,
@@ -75,19 +77,19 @@ impl Model {
         assert!(self.backends.insert(id, backend).is_none(), "{id} was given out twice");
     }
 
-    /// A backend was removed.
+    /// Removes a backend.
     pub fn remove(&mut self, id: BackendId) {
         self.backends.remove(&id);
     }
 
-    /// A request was sent to `id`.
+    /// Records a request sent to `id`.
     pub fn picked(&mut self, id: BackendId) {
         if let Some(backend) = self.backends.get_mut(&id) {
             backend.active += 1;
         }
     }
 
-    /// A request ended.
+    /// Records the end of a request.
     pub fn finish(&mut self, now: Timestamp, id: BackendId, outcome: Outcome) {
         let explained_by_load = self.is_explained_by_load(id);
         let peers: Vec<f64> = self.peers(id).map(|peer| peer.failing).collect();
@@ -125,7 +127,7 @@ impl Model {
         }
     }
 
-    /// A load report with or without the lame-duck flag.
+    /// Takes a load report, with or without the lame-duck flag.
     pub fn report(&mut self, id: BackendId, lame_duck: bool) {
         if let Some(backend) = self.backends.get_mut(&id)
             && lame_duck
@@ -135,7 +137,7 @@ impl Model {
         }
     }
 
-    /// A connection was made.
+    /// Records a new connection.
     pub fn connected(&mut self, id: BackendId) {
         if let Some(backend) = self.backends.get_mut(&id)
             && !self.config.checks.active
@@ -145,7 +147,7 @@ impl Model {
         }
     }
 
-    /// A connection could not be made.
+    /// Records a failed attempt to connect.
     pub fn connect_failed(&mut self, id: BackendId) {
         if let Some(backend) = self.backends.get_mut(&id).filter(|backend| !backend.drained) {
             backend.state = State::Refusing;
@@ -153,7 +155,7 @@ impl Model {
         }
     }
 
-    /// The process behind a lame duck ended.
+    /// Records the end of the process behind a lame duck.
     pub fn gone(&mut self, id: BackendId) {
         if let Some(backend) = self.backends.get_mut(&id)
             && backend.state == State::LameDuck
@@ -164,7 +166,7 @@ impl Model {
         }
     }
 
-    /// A check ended.
+    /// Takes the outcome of a check.
     pub fn check(&mut self, id: BackendId, outcome: CheckOutcome) {
         let checks = self.config.checks;
         let Some(backend) = self.backends.get_mut(&id).filter(|backend| !backend.drained) else { return };
@@ -195,7 +197,7 @@ impl Model {
         }
     }
 
-    /// An operator took it out.
+    /// Drains a backend, as an operator does.
     pub fn drain(&mut self, id: BackendId) {
         if let Some(backend) = self.backends.get_mut(&id) {
             backend.drained = true;
@@ -203,7 +205,7 @@ impl Model {
         }
     }
 
-    /// An operator put it back.
+    /// Ends a drain.
     pub fn undrain(&mut self, id: BackendId) {
         if let Some(backend) = self.backends.get_mut(&id).filter(|backend| backend.drained) {
             backend.drained = false;
@@ -212,7 +214,7 @@ impl Model {
         }
     }
 
-    /// Time went by and was dealt with.
+    /// Advances to `now`: ends ejections that are due.
     pub fn timeout(&mut self, now: Timestamp) {
         for backend in self.backends.values_mut() {
             if backend.state == State::Ejected && backend.ejected_until <= now {
@@ -230,8 +232,9 @@ impl Model {
         }
     }
 
-    /// Whether too few are healthy: fewer than the threshold's share of those that are neither lame nor still unknown. Not
-    /// while there are some to be reached for the first time and all others cannot be reached.
+    /// Whether too few backends are healthy: less than the threshold's share of all but lame ducks
+    /// and connecting ones. There is no panic while some are still connecting and all others are
+    /// unreachable.
     #[must_use]
     pub fn panicking(&self) -> bool {
         if self.starting() && self.count(Backend::is_reachable) == 0 {
@@ -242,14 +245,14 @@ impl Model {
         known > 0 && (healthy == 0 || (healthy as f64) < self.config.panic_threshold.as_f64() * known as f64)
     }
 
-    /// Whom a pick may name.
+    /// The backends that a pick may name.
     #[must_use]
     pub fn usable(&self) -> Vec<BackendId> {
         let limit = self.config.max_active_requests.get();
         self.in_scope().into_iter().filter(|id| self.backends[id].active < limit).collect()
     }
 
-    /// Whom states and panic rule let be picked, were it not for flow control.
+    /// The backends that states and panic threshold admit, apart from flow control.
     #[must_use]
     pub fn in_scope(&self) -> Vec<BackendId> {
         let healthy = |backend: &Backend| backend.state == State::Healthy;
@@ -263,7 +266,7 @@ impl Model {
         }
     }
 
-    /// Whether a backend is still to be reached for the first time.
+    /// Whether a backend has yet to be reached for the first time.
     #[must_use]
     pub fn starting(&self) -> bool {
         self.count(|backend| backend.state == State::Connecting) > 0
@@ -274,8 +277,8 @@ impl Model {
         self.backends.iter().filter(move |(of, backend)| is_peer(of, backend)).map(|(_, backend)| backend)
     }
 
-    /// Whether time-outs of a backend may come from load: most of its peers fail, or one of thirty requests at the others
-    /// finds no capacity.
+    /// Whether load may explain a backend's timeouts: most of its peers fail, or one in thirty
+    /// requests at the others finds no capacity.
     fn is_explained_by_load(&self, id: BackendId) -> bool {
         let serving: Vec<&Backend> = self.peers(id).filter(|peer| peer.failing < 0.5).collect();
         let (all, full) =
@@ -299,7 +302,7 @@ impl Model {
 }
 
 impl Backend {
-    /// Whether it takes connections, and asks for requests, as far as is known.
+    /// Whether it accepts connections and wants requests, as far as is known.
     fn is_reachable(&self) -> bool {
         match self.state {
             State::Healthy | State::Ejected => true,

@@ -1,9 +1,9 @@
 //! Ports for tests, which run in many processes at once.
 //!
-//! Asking the kernel for port 0 and closing the socket gives a port that the kernel may give again at
-//! once: to another test, or to an outgoing connection. So ports come from a range beneath the
-//! kernel's own. The process that took one holds the lock of that port to its end: a Unix socket
-//! with an abstract name. The end-to-end tests take the same locks.
+//! Asking the kernel for port 0 and closing the socket gives a port that the kernel may give again
+//! at once: to another test, or to an outgoing connection. So ports come from a range below the
+//! kernel's own. The process that took a port holds its lock to the end: a Unix socket with an
+//! abstract name. The end-to-end tests take the same locks.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
@@ -17,14 +17,14 @@ const PORTS: Range<u16> = 20_000..32_000;
 /// The locks of this process. They end with it.
 static LOCKS: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// A loopback port on which nothing listens. No other call returns it, in any process, while this
-/// process lives.
+/// A loopback port without a listener. No other call returns it, in any process, while this process
+/// lives.
 ///
 /// # Panics
-/// When no port of the range is free.
+/// If no port of the range is free.
 #[must_use]
 pub fn free_port() -> u16 {
-    // Processes start at different places, so that few of them ask for the same lock.
+    // Processes start at different offsets, so that few of them ask for the same lock.
     let offset = std::process::id().wrapping_mul(7919) % u32::from(PORTS.end - PORTS.start);
     let offset = u16::try_from(offset).expect("is below the length of the range");
     let (before, after) = (PORTS.start..PORTS.start + offset, PORTS.start + offset..PORTS.end);

@@ -1,17 +1,19 @@
-//! Asserts on counts that came from a random source.
+//! Asserts on counts from a random source.
 //!
-//! A statistical assert that fails once in a hundred runs teaches people to run it again, so each here takes the
-//! probability of a false alarm as an argument. The bound is Bernstein's inequality, which holds for every n and p,
-//! where the normal approximation is wrong exactly in the tails that matter:
+//! A statistical assert that fails once in a hundred runs teaches people to run it again. So each
+//! assert here takes the probability of a false alarm as an argument. The bound is Bernstein's
+//! inequality, which holds for every n and p. The normal approximation is wrong exactly in the
+//! tails that matter:
 //!
 //! ```text
 //! P(|X − np| ≥ t) ≤ 2·exp(−t² / (2np(1−p) + 2t/3))
 //! ```
 //!
-//! Seeds are fixed in all tests, so a run that passed passes for ever; the probability says how likely it is that a
-//! *correct* change (another order of draws) trips the assert.
+//! Seeds are fixed in all tests, so a run that passed passes for ever. The probability is that of a
+//! *correct* change (another order of draws) that trips the assert.
 
-/// How far a binomial count of `n` draws with probability `p` may be from `n·p`, but for a chance of `false_alarm`.
+/// Largest deviation from `n·p` of a binomial count of `n` draws with probability `p`, but for a
+/// chance of `false_alarm`.
 #[must_use]
 pub fn tolerance(n: u64, p: f64, false_alarm: f64) -> f64 {
     let log = (2.0 / false_alarm).ln();
@@ -21,10 +23,10 @@ pub fn tolerance(n: u64, p: f64, false_alarm: f64) -> f64 {
     half + (half * half + 2.0 * variance * log).sqrt()
 }
 
-/// Panics unless `count` of `n` independent draws is what probability `p` gives.
+/// Panics unless `count` of `n` independent draws agrees with the probability `p`.
 ///
 /// # Panics
-/// When it is not, naming everything needed to judge it.
+/// If it does not, with everything needed to judge it.
 #[track_caller]
 pub fn assert_share(what: &str, count: u64, n: u64, p: f64, false_alarm: f64) {
     let (want, tolerance) = (n as f64 * p, tolerance(n, p, false_alarm));
@@ -34,7 +36,8 @@ pub fn assert_share(what: &str, count: u64, n: u64, p: f64, false_alarm: f64) {
     );
 }
 
-/// The most that a count of `n` independent draws with probability at most `p` may be, but for a chance of `false_alarm`.
+/// Largest count of `n` independent draws with probability at most `p`, but for a chance of
+/// `false_alarm`.
 #[must_use]
 pub fn most_in_share(n: u64, p: f64, false_alarm: f64) -> f64 {
     n as f64 * p + tolerance(n, p, false_alarm)
@@ -46,7 +49,8 @@ mod tests {
 
     #[test]
     fn the_tolerance_covers_a_fair_coin_and_little_more() {
-        // σ = 50; one in a million is 4.9 σ by the normal approximation, and the bound is not much wider.
+        // σ = 50; one in a million is 4.9 σ by the normal approximation, and the bound is not much
+        // wider.
         let tolerance = tolerance(10_000, 0.5, 1e-6);
         assert!((245.0..300.0).contains(&tolerance), "{tolerance}");
     }

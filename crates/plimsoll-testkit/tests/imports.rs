@@ -1,4 +1,5 @@
-//! Holds the import table of the workspace, the purity of the core, and that the simulator asks it for every decision.
+//! Checks the import table of the workspace, the purity of the core, and that the simulator takes
+//! every decision from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use cargo_metadata::{DepKindInfo, DependencyKind, Metadata, MetadataCommand};
 
-/// Each crate, and which of ours it may import. A crate that is not here has no place in the workspace yet.
+/// Each crate of the workspace, with the others that it may import. A new crate needs a line here.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-core", &[]),
     ("plimsoll-config", &["plimsoll-core"]),
@@ -79,8 +80,8 @@ fn the_core_is_no_std_and_without_unsafe_code() {
     }
 }
 
-/// Words that would let a clock, a global generator, a lock, I/O or an order that differs between runs in. In tests
-/// within the source they are no better.
+/// Words that name a clock, a global generator, a lock, I/O, or an order that differs between runs.
+/// Tests within the source may not use them either.
 const IMPURE: &[&str] = &[
     "std::time",
     "Instant",
@@ -99,7 +100,7 @@ const IMPURE: &[&str] = &[
     "std::env",
     "std::thread",
 ];
-/// The same for the simulator, which runs seeds on threads and has its scenarios read from files, but whose
+/// The same for the simulator. It runs seeds on threads and reads scenarios from files, but its
 /// results must be a function of file and seed.
 const IMPURE_IN_SIM: &[&str] = &[
     "Instant",
@@ -126,7 +127,7 @@ fn the_simulator_names_no_clock_and_no_global_generator() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Places in the code of `folder`, comments left out, that name one of `words`.
+/// Places in the code of `folder`, without comments, that name one of `words`.
 fn naming(folder: &str, words: &[&str]) -> Vec<String> {
     let mut faults = Vec::new();
     for file in rust_files(&workspace_root().join(folder)) {
@@ -144,9 +145,10 @@ fn naming(folder: &str, words: &[&str]) -> Vec<String> {
     faults
 }
 
-/// What the simulator is made of, all the way down: nothing that waits, listens or keeps threads of its own.
+/// Packages that the simulator must not depend on, even indirectly: runtimes, I/O, listeners,
+/// thread pools.
 const ABSENT_FROM_SIM: &[&str] = &["tokio", "mio", "hyper", "h2", "tonic", "axum", "async-io", "smol", "rayon"];
-/// All that the core is made of.
+/// All packages that the core is built from.
 const CORE_IS_MADE_OF: &[&str] = &["plimsoll-core", "rand_core", "rand_pcg", "twox-hash"];
 
 #[test]
@@ -162,11 +164,11 @@ fn neither_core_nor_simulator_brings_a_runtime_along() {
     let found: Vec<&str> = ABSENT_FROM_SIM.iter().copied().filter(|name| sim.contains(*name)).collect();
     assert!(found.is_empty(), "plimsoll-sim depends on {found:?}, if by way of others");
     assert_eq!(parts("plimsoll-core"), CORE_IS_MADE_OF.iter().map(ToString::to_string).collect(), "the core's parts");
-    // That the test can see what it looks for.
+    // Shows that the test can find a forbidden package.
     assert!(parts("plimsoll-proxy").contains("tokio"));
 }
 
-/// A package and all that it is built from, tests and build scripts left out.
+/// A package and all packages that it is built from, without those of tests and build scripts.
 fn parts(metadata: &Metadata, name: &str) -> BTreeSet<String> {
     let nodes = &metadata.resolve.as_ref().expect("dependencies are resolved").nodes;
     let start = metadata.packages.iter().find(|package| package.name.as_str() == name).expect("it is in the workspace");
@@ -181,7 +183,8 @@ fn parts(metadata: &Metadata, name: &str) -> BTreeSet<String> {
     seen.into_iter().map(|id| metadata[id].name.to_string()).collect()
 }
 
-/// The platform that this is built on, without which packages of others, which nobody has fetched, would be looked for.
+/// The platform of this build. Without it, the packages of other platforms, which are not fetched,
+/// would be looked for.
 fn host() -> String {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let said = Command::new(rustc).arg("-vV").output().expect("rustc runs").stdout;
@@ -189,32 +192,33 @@ fn host() -> String {
     said.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc names its host").to_owned()
 }
 
-/// What the simulator may say of policies, algorithms and states, by file, and why that decides nothing. Whoever needs
-/// another line here should ask first whether the core can answer the question.
+/// Policies, algorithms and states that the simulator may name, by file, with the reason why that
+/// decides nothing. Before adding a line, check whether the core can answer the question.
 const MAY_NAME: &[(&str, &str)] = &[
     // The worked example is one of this policy.
     ("experiment/worked/mod.rs", "PolicyKind::LeastLoaded"),
-    // The ledger is another machine, which has to be held and told of who comes and goes.
+    // The ledger is another machine, which must be kept and told of arrivals and departures.
     ("experiment/subset/assign.rs", "Algorithm::Ledger"),
     ("experiment/subset/measure.rs", "Algorithm::Ledger"),
     ("experiment/fleet/world/build.rs", "Algorithm::Ledger"),
-    // Which setting differs from arm to arm, for the axis of a figure.
+    // The setting that differs between arms, for the axis of a figure.
     ("experiment/fleet/sweep.rs", "PolicyKind::Prequal"),
     ("experiment/fleet/sweep.rs", "ProbeRule::HotCold"),
     ("experiment/fleet/sweep.rs", "ProbeRule::Linear"),
-    // What stands in a field until the file is read.
+    // Value of a field until the file is read.
     ("scenario/fleet.rs", "Algorithm::Rocksteadier"),
     ("scenario/subset.rs", "Algorithm::Random"),
     // A request that has no backend yet.
     ("model/request.rs", "BackendId::new"),
 ];
-/// What is the core's to tell apart, or to make.
+/// Types that only the core may distinguish or construct.
 const CORE_DECIDES_BY: &[&str] = &["PolicyKind::", "Algorithm::", "ProbeRule::", "State::", "BackendId::"];
-/// Of these, what names no variant: lists, defaults, constructors from a name.
+/// Uses of these that name no variant: lists, defaults, constructors from a name.
 const NAMES_NOTHING: &[&str] = &["ALL", "default", "from_str"];
 
-/// A simulator with decisions of its own would tell policies, algorithms or states of backends apart, or make up which
-/// backend is meant. So it may name none of them, but where [`MAY_NAME`] says why.
+/// A simulator with decisions of its own would distinguish policies, algorithms or states of
+/// backends, or construct backend ids. So it may name none of them, except where [`MAY_NAME`] gives
+/// the reason.
 #[test]
 fn the_simulator_tells_no_policy_algorithm_or_state_apart() {
     let mut found = BTreeSet::new();
@@ -238,7 +242,7 @@ fn the_simulator_tells_no_policy_algorithm_or_state_apart() {
     assert!(stale.is_empty(), "these are allowed and not there any more: {stale:?}");
 }
 
-/// Wherever a request goes, and whoever is connected to, the core said so.
+/// The core decides the backend of every request and connection.
 #[test]
 fn the_simulator_takes_every_backend_from_the_core() {
     let code = code_of_the_simulator();
@@ -275,14 +279,14 @@ const MAY_COMPARE: &[(&str, &str)] = &[
     // Settings of an arm, as the plan holds them and as the file gives them.
     ("experiment/shedding/plan.rs", "schedule::Schedule"),
     ("scenario/shedding.rs", "schedule::Schedule"),
-    // Arms that the shipped throttle and gate are compared with.
+    // Arms for comparison with the shipped throttle and gate.
     ("experiment/shedding/world/mod.rs", "procrustean::"),
     ("experiment/tiers/world/caller.rs", "admission_control::AdmissionControl"),
     // A worked example of another system.
     ("experiment/worked/mod.rs", "aperture::"),
 ];
 
-/// An experiment that took a reference for the shipped code would plan capacity that nobody has.
+/// An experiment that used a reference as the shipped code would plan capacity that no user has.
 #[test]
 fn simulator_uses_references_only_where_the_table_says() {
     let mut found = BTreeSet::new();
@@ -332,7 +336,8 @@ fn the_simulator_defines_nothing_that_decides() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A scenario names policies and algorithms, and says nothing of how they work: data alone, and only names of the core.
+/// A scenario names policies and algorithms, and describes none: it is data alone, with only names
+/// of the core.
 #[test]
 fn scenarios_name_decisions_of_the_core_and_hold_none() {
     let names = policy_and_algorithm_names();

@@ -1,7 +1,7 @@
 //! Policies: the choice of a usable backend for the next request.
 //!
 //! A policy sees only usable backends; health, flow control and slow start have decided before it.
-//! All policies choose in amortised constant time, whatever the number of backends, and allocate
+//! All policies choose in amortised constant time with any number of backends, and allocate
 //! nothing.
 //!
 //! | policy | rule | when |
