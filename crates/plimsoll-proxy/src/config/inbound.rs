@@ -1,10 +1,11 @@
 //! The process behind a cluster that is protected from more than it can do.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
 
+use plimsoll::system::WatchedProcess;
 use plimsoll_config::{Checker, DeValue, Flaw, Table, Visitor, kind, number, quoted, text, values};
 use plimsoll_core::Ratio;
 use plimsoll_core::admit::Outlook;
@@ -30,17 +31,6 @@ pub struct Inbound {
     pub scarce: ScarceConfig,
     /// It is only counted who would be turned away.
     pub dry_run: bool,
-}
-
-/// Which process it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum InboundProcess {
-    /// The one whose number is in this file.
-    PidFile(PathBuf),
-    /// All in the control group with this folder.
-    Cgroup(PathBuf),
-    /// The one of this number.
-    Pid(NonZeroU32),
 }
 
 impl Inbound {
@@ -91,7 +81,7 @@ impl Inbound {
     pub(super) fn missing(&self, path: &str) -> Option<(String, Flaw)> {
         let later = "start the process first, or correct the path; until it is found, no request is shed";
         match self.process() {
-            InboundProcess::PidFile(file) => {
+            WatchedProcess::PidFile(file) => {
                 let setting = format!("{path}.pid_file");
                 match fs::read_to_string(&file) {
                     Ok(text) if text.trim().parse::<NonZeroU32>().is_ok() => None,
@@ -105,14 +95,14 @@ impl Inbound {
                     }
                 }
             }
-            InboundProcess::Cgroup(folder) => {
+            WatchedProcess::Cgroup(folder) => {
                 let file = folder.join("cpu.stat");
                 let error = fs::metadata(&file).err()?;
                 let reason = format!("{} cannot be read: {error}", file.display());
                 let help = "start the process first, or correct the path; it needs control groups of version 2";
                 Some((format!("{path}.cgroup"), Flaw::new(reason, help)))
             }
-            InboundProcess::Pid(pid) => {
+            WatchedProcess::Pid(pid) => {
                 fs::metadata(format!("/proc/{pid}")).err()?;
                 let help = "write pid_file = \"/run/app.pid\": a restarted process is found by it";
                 Some((format!("{path}.pid"), Flaw::new(format!("there is no process {pid}"), help)))
@@ -121,13 +111,13 @@ impl Inbound {
     }
 
     /// The process.
-    pub(crate) fn process(&self) -> InboundProcess {
+    pub(crate) fn process(&self) -> WatchedProcess {
         let path = |path: &AbsolutePath| path.0.clone();
-        let by_file = self.pid_file.as_ref().map(path).map(InboundProcess::PidFile);
-        let by_group = self.cgroup.as_ref().map(path).map(InboundProcess::Cgroup);
+        let by_file = self.pid_file.as_ref().map(path).map(WatchedProcess::PidFile);
+        let by_group = self.cgroup.as_ref().map(path).map(WatchedProcess::Cgroup);
         by_file
             .or(by_group)
-            .or(self.pid.map(InboundProcess::Pid))
+            .or(self.pid.map(WatchedProcess::Pid))
             .expect("that there is exactly one was checked with the file")
     }
 }
@@ -146,15 +136,6 @@ impl Table for Inbound {
         visitor.switch("cpu_pressure", cpu_pressure);
         visitor.switch("memory_pressure", memory_pressure);
         visitor.value("dry_run", &mut self.dry_run);
-    }
-}
-
-impl fmt::Display for InboundProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PidFile(path) | Self::Cgroup(path) => write!(f, "{}", path.display()),
-            Self::Pid(pid) => write!(f, "{pid}"),
-        }
     }
 }
 

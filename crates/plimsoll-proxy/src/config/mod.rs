@@ -78,7 +78,6 @@ pub use tls::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, Listene
 
 use bytes::Bytes;
 use files::Files;
-pub(crate) use inbound::InboundProcess;
 use plimsoll::client::ClusterConfig;
 use plimsoll_config::{Places, Read};
 use raw::RawConfig;

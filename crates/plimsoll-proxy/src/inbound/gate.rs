@@ -7,7 +7,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use plimsoll::system::LEAST_CPUS;
+use plimsoll::system::{LEAST_CPUS, Look};
 use plimsoll_core::Timestamp;
 use plimsoll_core::admit::{self, Arrival, Entry, Flow, Mode, Observed, Pressure, RankedConfig, Shed, Standing};
 use plimsoll_core::signal::{Gauges, Loads, Scarce, ScarceConfig};
@@ -15,7 +15,6 @@ use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use tokio::time::Instant;
 
-use super::source::Look;
 use crate::config;
 
 /// What a gate makes of a request.

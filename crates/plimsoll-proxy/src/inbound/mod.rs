@@ -15,8 +15,6 @@
 
 mod customers;
 mod gate;
-mod process;
-mod source;
 mod watch;
 
 use std::fmt::Display;
@@ -27,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::HeaderMap;
 use parking_lot::Mutex;
 use plimsoll::server::coalescing;
+use plimsoll::system;
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::{Arrival, Entry, Pressure, Standing};
 use plimsoll_core::signal::Loads;
@@ -40,7 +39,7 @@ use self::gate::{Asked, Gate, Use};
 use crate::config;
 
 /// Files by which one process is watched.
-pub(crate) const FILES: u64 = process::MOST_OPEN as u64;
+pub(crate) const FILES: u64 = system::MOST_OPEN as u64;
 
 /// Decides which requests of a cluster are let in.
 pub(crate) struct Inbound {

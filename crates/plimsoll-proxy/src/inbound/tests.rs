@@ -1,47 +1,19 @@
-//! A gate before a process that is made up, and folders for those who look at one.
+//! A gate before a process that is made up.
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderValue, Request};
+use plimsoll::system::Look;
 use plimsoll_core::admit::{self, Outside, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::signal::{Memory, Readings, Signal};
 use plimsoll_core::throttling::Cause;
 use plimsoll_core::throttling::Verdict;
 
-use super::source::Look;
 use super::*;
 use crate::classify::{Claims, Rules};
 use crate::config::Config;
 use crate::quotas::Quotas;
-
-/// A folder tree that is removed at the end.
-pub(super) struct Tree(pub(super) PathBuf);
-
-impl Tree {
-    pub(super) fn new(files: &[(&str, &str)]) -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let tree = Self(std::env::temp_dir().join(format!("plimsoll-inbound-{}-{number}", std::process::id())));
-        std::fs::create_dir_all(&tree.0).unwrap();
-        files.iter().for_each(|(path, text)| tree.write(path, text));
-        tree
-    }
-
-    pub(super) fn write(&self, path: &str, text: &str) {
-        let path = self.0.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A cluster whose process nobody looks at but the test.
 fn inbound(dry_run: bool) -> Inbound {

@@ -3,10 +3,10 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use plimsoll::system::Source;
 use tokio::time::Instant;
 
 use super::gate::Gate;
-use super::source::Source;
 use crate::config::Inbound;
 
 /// A fifth of the time over which signals are smoothed.
@@ -16,8 +16,8 @@ const PAUSE: u32 = 50;
 
 /// Tells `gate` what is seen of the process, for as long as there is one to tell.
 pub(super) async fn watch(gate: Weak<Gate>, inbound: Inbound) {
-    let mut source = Source::new(&inbound);
     let process = inbound.process();
+    let mut source = Source::new(process.clone(), inbound.cpus.map(|cpus| cpus.get()), inbound.scarce);
     // What is logged is each change, and how it begins.
     let mut is_seen = None;
     while let Some(gate) = gate.upgrade() {

@@ -7,6 +7,8 @@
 mod cpus;
 mod groups;
 mod memory;
+mod process;
+mod process_tree;
 mod scarce;
 mod stalls;
 
@@ -15,6 +17,8 @@ use std::path::Path;
 pub(crate) use cpus::CpuReader;
 pub use cpus::{LEAST_CPUS, cpus};
 pub use memory::memory_limit;
+pub use process::{Look, Source, WatchedProcess};
+pub use process_tree::MOST_OPEN;
 pub use scarce::ScarceReader;
 
 use groups::Groups;

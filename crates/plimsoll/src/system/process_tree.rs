@@ -22,7 +22,7 @@ const DESCENDANTS_EVERY: Duration = Duration::from_secs(1);
 
 /// Files of threads that stay open, of a process with its descendants. What has more threads can afford to have the others' opened
 /// each time.
-pub(super) const MOST_OPEN: usize = 256;
+pub const MOST_OPEN: usize = 256;
 
 /// Three numbers of twenty digits, and blanks.
 const LONGEST: usize = 64;

@@ -1,37 +1,59 @@
 //! Where it is read what the protected process uses.
 
+use std::fmt;
 use std::fs;
 use std::io;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plimsoll::system::{ScarceReader, Whose, cpus};
 use plimsoll_core::admit::Outside;
 use plimsoll_core::signal::{Readings, Scarce, ScarceConfig};
 
-use super::process::Tree;
-use crate::config::{Inbound, InboundProcess};
+use super::process_tree::Tree;
+use super::{ScarceReader, Whose, cpus};
 
 /// A process that starts anew writes its file anew; quotas are changed by hand.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
+/// Which process it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchedProcess {
+    /// The one whose number is in this file.
+    PidFile(PathBuf),
+    /// All in the control group with this folder.
+    Cgroup(PathBuf),
+    /// The one of this number.
+    Pid(NonZeroU32),
+}
+
+impl fmt::Display for WatchedProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PidFile(path) | Self::Cgroup(path) => write!(f, "{}", path.display()),
+            Self::Pid(pid) => write!(f, "{pid}"),
+        }
+    }
+}
+
 /// What there is to see of the process.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Look {
-    pub(super) outside: Outside,
+pub struct Look {
+    /// CPU that it used, and waited for.
+    pub outside: Outside,
     /// The process may be another one than at the look before, or there was none.
-    pub(super) is_first: bool,
+    pub is_first: bool,
     /// CPUs that it may use, if they were looked up.
-    pub(super) cpus: Option<f64>,
+    pub cpus: Option<f64>,
     /// What else there may be too little of, if it was looked at.
-    pub(super) readings: Option<Readings>,
+    pub readings: Option<Readings>,
 }
 
 /// Where it is read.
 #[derive(Debug)]
-pub(super) struct Source {
+pub struct Source {
     proc: PathBuf,
-    process: InboundProcess,
+    process: WatchedProcess,
     /// How many CPUs it may use, if the file says.
     cpus: Option<f64>,
     tree: Option<Tree>,
@@ -45,28 +67,33 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(inbound: &Inbound) -> Self {
+    /// The process, the CPUs that it may use, if known, and the signals to read.
+    #[must_use]
+    pub fn new(process: WatchedProcess, cpus: Option<f64>, watched: ScarceConfig) -> Self {
         Self {
             proc: PathBuf::from("/proc"),
-            process: inbound.process(),
-            cpus: inbound.cpus.map(|cpus| cpus.get()),
+            process,
+            cpus,
             tree: None,
             is_group_seen: false,
             check_at: Instant::now(),
-            watched: inbound.scarce,
+            watched,
             scarce: None,
             scarce_at: Instant::now(),
         }
     }
 
     /// What the process has used; why it cannot be seen, in words.
-    pub(super) fn look(&mut self) -> Result<Look, String> {
+    ///
+    /// # Errors
+    /// Why it cannot be seen, in words.
+    pub fn look(&mut self) -> Result<Look, String> {
         let is_due = self.check_at.elapsed() >= CHECK_EVERY;
         if is_due {
             self.check_at = Instant::now();
         }
         match self.process.clone() {
-            InboundProcess::Cgroup(folder) => {
+            WatchedProcess::Cgroup(folder) => {
                 let seen = group(&folder);
                 let is_first = !std::mem::replace(&mut self.is_group_seen, seen.is_ok());
                 let outside = seen?;
@@ -74,8 +101,8 @@ impl Source {
                 let readings = self.readings(Whose::Group(&folder), is_first);
                 Ok(Look { outside, is_first, cpus, readings })
             }
-            InboundProcess::Pid(pid) => self.look_at(pid.get(), is_due),
-            InboundProcess::PidFile(file) => match &self.tree {
+            WatchedProcess::Pid(pid) => self.look_at(pid.get(), is_due),
+            WatchedProcess::PidFile(file) => match &self.tree {
                 Some(tree) if !is_due => self.look_at(tree.root(), false),
                 _ => {
                     let pid = pid_in(&file).inspect_err(|_| self.tree = None)?;
@@ -143,7 +170,7 @@ mod tests {
     use super::super::tests::Tree as Folders;
     use super::*;
 
-    fn source(folders: &Folders, process: InboundProcess) -> Source {
+    fn source(folders: &Folders, process: WatchedProcess) -> Source {
         let (now, watched) = (Instant::now(), ScarceConfig { memory: None, ..ScarceConfig::default() });
         Source {
             proc: folders.0.clone(),
@@ -161,7 +188,7 @@ mod tests {
     #[test]
     fn a_process_that_starts_anew_under_another_number_is_found_by_its_file() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
-        let mut source = source(&folders, InboundProcess::PidFile(folders.0.join("pid")));
+        let mut source = source(&folders, WatchedProcess::PidFile(folders.0.join("pid")));
         let first = Look { outside: Outside::default(), is_first: true, cpus: Some(2.0), readings: None };
         assert_eq!(source.look(), Ok(first));
         assert_eq!(source.look(), Ok(Look { is_first: false, cpus: None, ..first }));
@@ -177,7 +204,7 @@ mod tests {
     #[test]
     fn what_else_may_run_short_is_looked_at_rarely_and_anew_for_another_process() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
-        let mut source = source(&folders, InboundProcess::PidFile(folders.0.join("pid")));
+        let mut source = source(&folders, WatchedProcess::PidFile(folders.0.join("pid")));
         source.watched = ScarceConfig::default();
         let first = source.look().unwrap().readings.expect("at the first look");
         assert!(first.memory.is_some_and(|memory| memory.limit > 0) && first.cpu_stalled.is_none(), "{first:?}");
@@ -194,7 +221,7 @@ mod tests {
     #[test]
     fn a_control_group_says_what_its_processes_used_and_waited() {
         let folders = Folders::new(&[("g/cpu.stat", "usage_usec 2500000\nuser_usec 1\n")]);
-        let mut source = source(&folders, InboundProcess::Cgroup(folders.0.join("g")));
+        let mut source = source(&folders, WatchedProcess::Cgroup(folders.0.join("g")));
         let outside = Outside { cpu: 2.5, waited: 0.0 };
         let first = Look { outside, is_first: true, cpus: Some(2.0), readings: None };
         assert_eq!(source.look(), Ok(first));
