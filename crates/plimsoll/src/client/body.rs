@@ -18,8 +18,8 @@ use plimsoll_wire::orca;
 use tokio::time::{Instant, Sleep};
 
 use super::attempt::Attempt;
+use super::attempt_end::Ending;
 use super::classify;
-use super::cluster::Ending;
 use super::error::Error;
 use super::http1;
 use super::http2_body::Http2Body;

@@ -134,6 +134,13 @@ pub enum Protocol {
     Http2,
 }
 
+/// Which HTTP a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http1,
+    Http2,
+}
+
 /// The protocol and time limits of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestConfig {

@@ -19,9 +19,9 @@ use plimsoll_http1::Fault;
 use plimsoll_wire::shed::ShedReason;
 use rustix::io::Errno;
 
-use super::cluster::Ending;
-use super::pool::BoxError;
+use super::attempt_end::Ending;
 use super::refused::Refused;
+use super::request_body::BoxError;
 
 /// The reason why there is no (further) response.
 #[derive(Clone, Debug, thiserror::Error)]

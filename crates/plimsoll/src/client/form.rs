@@ -8,7 +8,7 @@ use http::header::HOST;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Uri, Version};
 
-use super::cluster::Backend;
+use super::backend::Backend;
 
 /// Puts `request` into the form of HTTP/1.1. `lent` remembers that the host is a backend's, so that
 /// another backend's replaces it at a further attempt.

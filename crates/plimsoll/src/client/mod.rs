@@ -29,15 +29,17 @@
 //! # }
 //! ```
 
-mod abandoned;
 mod answer;
 mod attempt;
+mod attempt_end;
+mod backend;
 mod batch;
 mod body;
 mod check;
 mod classify;
 mod cluster;
 mod config;
+mod connect;
 mod error;
 mod form;
 mod http1;
@@ -50,133 +52,49 @@ mod pool;
 mod preemption;
 mod refused;
 mod replay;
+mod request_body;
 mod send;
 mod service;
+mod stream_id;
+mod terms;
 mod timer;
 mod told;
+mod upgraded;
 
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::{Request, Response};
-use plimsoll_core::Criticality;
-use plimsoll_core::slots::Holder;
-use plimsoll_wire::metadata::Metadata;
 use tokio::runtime::Handle;
 use tower_service::Service;
 
+pub use self::attempt_end::Ending;
+pub use self::backend::Backend;
 pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;
 pub use self::cluster::{
-    Backend, BackendCounts, BackendView, Cluster, ClusterCounts, Ending, HedgeCounts, Latencies, LocalityView, Notice,
-    Restraint,
+    BackendCounts, BackendView, Cluster, ClusterCounts, HedgeCounts, Latencies, LocalityView, Notice, Restraint,
 };
 pub use self::config::{
     Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,
 };
 pub use self::error::{Cause, ConnectError, Error};
-pub use self::http1::{Informational, Upgraded};
+pub use self::http1::Informational;
 pub use self::localities::{BadLocalities, Localities};
 use self::pool::Pool;
-pub use self::pool::RequestBody;
 pub use self::refused::Refused;
+pub use self::request_body::RequestBody;
 pub use self::service::ServiceBody;
+pub use self::terms::{Idempotent, Terms};
 pub use self::told::{FailedAttempt, Failure, GivenUp, Next};
+pub use self::upgraded::Upgraded;
 /// Whose request it is, where backends are told by the PROXY protocol: an extension of the request.
 pub use plimsoll_wire::proxy_protocol::Addresses as ClientAddress;
 pub use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
-
-/// On what terms a request is sent.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Terms {
-    /// Time to the head of the response; `None` for the configured one.
-    pub timeout: Option<Duration>,
-    /// Longest time without any byte of the response's body while the reader waits for one, [`Duration::MAX`] for any time; `None` for the
-    /// configured one.
-    pub body_idle_timeout: Option<Duration>,
-    /// Who is told of interim responses, as over HTTP/1.1 they come; `None` for nobody.
-    pub informational: Option<Informational>,
-    /// How critical the request is, which is then what it says to its backend; `None` for what it says in its headers.
-    pub criticality: Option<Criticality>,
-    /// What it is taken to say of itself here, whatever its headers say, which go on as they are; `None` for what they say. For whoever has
-    /// read them, or does not believe them.
-    pub metadata: Option<Metadata>,
-    /// The gate that it goes through, if it is batch work; `None` if not.
-    pub batch: Option<Batch>,
-    /// The client that it is sent for: no client takes all slots from others. Requests that name
-    /// none count as those of one client.
-    pub client: Holder,
-}
-
-/// Marks a request as idempotent, in its extensions.
-///
-/// Such a request may be retried when a backend may have seen it, whatever its method.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Idempotent;
-
-impl Terms {
-    /// Sets the time to the response head.
-    #[must_use]
-    pub fn within(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// Sets the longest pause of the response body; [`Duration::MAX`] for no limit, as for a stream
-    /// with rare messages.
-    #[must_use]
-    pub fn with_body_idle_timeout(mut self, timeout: Duration) -> Self {
-        self.body_idle_timeout = Some(timeout);
-        self
-    }
-
-    /// Sets the criticality, and replaces the claims in the headers by it.
-    #[must_use]
-    pub fn with_criticality(mut self, criticality: Criticality) -> Self {
-        self.criticality = Some(criticality);
-        self
-    }
-
-    /// Sends the request as batch work through this gate.
-    ///
-    /// It waits for credit. The throttle and the retry budget do not apply, and a shed request is
-    /// queued again. Its timeout counts anew for each attempt, and not while it waits.
-    #[must_use]
-    pub fn through(mut self, batch: Batch) -> Self {
-        self.batch = Some(batch);
-        self
-    }
-
-    /// Sends the request for this client. A client leaves some slots to others.
-    #[must_use]
-    pub fn on_behalf_of(mut self, client: Holder) -> Self {
-        self.client = client;
-        self
-    }
-
-    /// Passes interim responses to `informational`.
-    #[must_use]
-    pub fn telling(mut self, informational: Informational) -> Self {
-        self.informational = Some(informational);
-        self
-    }
-
-    /// What they say, and else what is configured. By value: what is borrowed here would be held by the future of every request.
-    fn over(&self, configured: RequestConfig) -> RequestConfig {
-        RequestConfig {
-            request_timeout: self.timeout.unwrap_or(configured.request_timeout),
-            body_idle_timeout: self.body_idle_timeout.unwrap_or(configured.body_idle_timeout),
-            ..configured
-        }
-    }
-}
 
 /// Sends requests to the backends of a cluster. Clones share their connections.
 pub struct Client<B> {
@@ -186,7 +104,6 @@ pub struct Client<B> {
 struct Inner<B> {
     pool: Arc<Pool<B>>,
     cluster: Cluster,
-    kept: AtomicBool,
 }
 
 impl<B: RequestBody> Client<B> {
@@ -210,9 +127,9 @@ impl<B: RequestBody> Client<B> {
 
     fn with_cap(cluster: &Cluster, cap: Option<NonZeroUsize>) -> Self {
         let pool = Pool::new(cluster.0.clone(), cap);
-        let client = Self { inner: Arc::new(Inner { pool, cluster: cluster.clone(), kept: AtomicBool::new(false) }) };
+        let client = Self { inner: Arc::new(Inner { pool, cluster: cluster.clone() }) };
         if let Ok(runtime) = Handle::try_current() {
-            client.keep_pool(&runtime);
+            client.inner.pool.keep(&runtime);
         }
         client
     }
@@ -238,7 +155,7 @@ impl<B: RequestBody> Client<B> {
     ///
     /// See [`Error`]; [`Error::nothing_sent`] tells whether the request is known not to have been seen.
     pub fn send(&self, request: Request<B>) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
-        send::send(self, request, Terms::default(), None)
+        send::send(&self.inner.pool, request, Terms::default(), None)
     }
 
     /// Sends `request` on other terms than the configured ones.
@@ -251,7 +168,7 @@ impl<B: RequestBody> Client<B> {
         request: Request<B>,
         terms: Terms,
     ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
-        send::send(self, request, terms, None)
+        send::send(&self.inner.pool, request, terms, None)
     }
 
     /// Sends `request`, and adds each failed attempt with its next step to `told`.
@@ -267,22 +184,7 @@ impl<B: RequestBody> Client<B> {
         terms: Terms,
         told: &mut Vec<FailedAttempt>,
     ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> + Send {
-        send::send(self, request, terms, Some(told))
-    }
-
-    fn keep_pool_once(&self) {
-        if !self.inner.kept.load(Ordering::Relaxed) {
-            self.keep_pool(&Handle::current());
-        }
-    }
-
-    #[cold]
-    fn keep_pool(&self, runtime: &Handle) {
-        if !self.inner.kept.swap(true, Ordering::Relaxed) {
-            let pool = &self.inner.pool;
-            let changes = self.inner.cluster.0.changes();
-            runtime.spawn(pool::keep(Arc::downgrade(pool), pool.alarm().clone(), changes));
-        }
+        send::send(&self.inner.pool, request, terms, Some(told))
     }
 }
 
@@ -315,6 +217,6 @@ impl<B: RequestBody> Service<Request<B>> for Client<B> {
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let client = self.clone();
-        Box::pin(async move { service::call(&client, request).await })
+        Box::pin(async move { service::call(&client.inner.pool, request).await })
     }
 }

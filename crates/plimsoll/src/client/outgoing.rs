@@ -22,8 +22,8 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::pool::{BoxError, RequestBody};
 use super::preemption::Preemption;
+use super::request_body::{BoxError, RequestBody};
 
 /// A piece shorter than this is copied: what it was read into may be much larger, and would be kept with it.
 const COPIED: usize = 4096;

@@ -13,9 +13,9 @@
 
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
-use super::Idempotent;
 use super::outgoing::Outgoing;
-use super::pool::RequestBody;
+use super::request_body::RequestBody;
+use super::terms::Idempotent;
 
 /// Whether carrying a request out twice is the same as once, by its method or because the caller says so.
 pub(crate) fn is_idempotent(method: &Method, extensions: &Extensions) -> bool {

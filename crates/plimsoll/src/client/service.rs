@@ -11,6 +11,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -19,10 +20,12 @@ use http_body::{Body, Frame, SizeHint};
 use plimsoll_wire::grpc;
 use plimsoll_wire::headers::GRPC_MESSAGE;
 
-use super::Client;
 use super::body::ResponseBody;
 use super::error::Error;
-use super::pool::RequestBody;
+use super::pool::Pool;
+use super::request_body::RequestBody;
+use super::send;
+use super::terms::Terms;
 
 /// The response body of the client as a tower service. A gRPC call ends with trailers even if it
 /// fails.
@@ -36,11 +39,11 @@ pub struct ServiceBody {
 
 /// Sends `request`; a gRPC request gets a response in any case.
 pub(super) async fn call<B: RequestBody>(
-    client: &Client<B>,
+    pool: &Arc<Pool<B>>,
     request: Request<B>,
 ) -> Result<Response<ServiceBody>, Error> {
     let is_grpc = grpc::is_grpc(request.headers());
-    match client.send(request).await {
+    match send::send(pool, request, Terms::default(), None).await {
         Ok(response) => Ok(response.map(|body| ServiceBody {
             backend: Some(body.backend_address()),
             attempts: body.attempts(),

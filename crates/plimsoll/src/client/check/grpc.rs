@@ -12,7 +12,7 @@ use plimsoll_wire::grpc::{self, CONTENT_TYPE_GRPC, Code};
 use plimsoll_wire::health::{CHECK_PATH, HealthCheckRequest, HealthCheckResponse, ServingStatus};
 
 use super::{beside, is_busy};
-use crate::client::cluster::Backend;
+use crate::client::backend::Backend;
 use crate::stream::Stream;
 
 /// The answer has one number in it; more than this is not an answer.

@@ -12,9 +12,9 @@ use plimsoll_core::health::CheckOutcome;
 use plimsoll_wire::orca;
 
 use super::{Finding, beside, is_busy};
-use crate::client::cluster::Backend;
+use crate::client::backend::Backend;
+use crate::client::config::Version;
 use crate::client::form;
-use crate::client::pool::Version;
 use crate::stream::Stream;
 
 const AGENT: HeaderValue = HeaderValue::from_static("plimsoll-check");

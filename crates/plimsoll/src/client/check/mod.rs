@@ -16,10 +16,10 @@ use plimsoll_core::health::CheckOutcome;
 use plimsoll_wire::shed::{Shed, ShedReason};
 
 pub(crate) use self::vigil::vigil;
-use super::cluster::Backend;
-use super::config::{Check, ClusterConfig, Protocol};
+use super::backend::Backend;
+use super::config::{Check, ClusterConfig, Protocol, Version};
+use super::connect;
 use super::error::ConnectError;
-use super::pool::{self, Version};
 use crate::stream::Stream;
 use crate::tls::Alpn;
 
@@ -84,7 +84,7 @@ async fn connect(backend: &Backend, config: &ClusterConfig, limit: Duration) -> 
         Version::Http1 => Alpn::Http1,
         Version::Http2 => Alpn::Http2,
     };
-    pool::connect(backend, config, limit, alpn, None).await
+    connect::connect(backend, config, limit, alpn, None).await
 }
 
 /// What `answer` yields, with `connection` driven meanwhile: here instead of on a task of its own, so that it ends with the

@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::oneshot;
 
 use super::connect;
-use crate::client::cluster::Backend;
+use crate::client::backend::Backend;
 use crate::client::config::ClusterConfig;
 
 /// Until a watch is begun again for which this process lacked a descriptor or a port: that says nothing of the backend.

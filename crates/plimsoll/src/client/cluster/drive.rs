@@ -17,7 +17,8 @@ use plimsoll_core::health::CheckOutcome;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::{Persistence, Shared};
+use super::Shared;
+use crate::client::backend::Persistence;
 use crate::client::check::{Finding, check, vigil};
 use crate::client::error::ConnectError;
 

@@ -22,10 +22,11 @@ use plimsoll_core::{
 use rand_core::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use super::backend::Backend;
 use super::membership::Membership;
 use super::preempt::Preemptibles;
-use super::tally::{BackendCounts, ClusterCounts, Ending, Latencies, Usual};
+use super::tally::{BackendCounts, ClusterCounts, Latencies, Usual};
+use crate::client::attempt_end::Ending;
+use crate::client::backend::Backend;
 use crate::client::config::{ClusterConfig, RequestConfig};
 use crate::client::preemption::Preemption;
 use crate::discover::Endpoint;

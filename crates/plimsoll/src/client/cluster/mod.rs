@@ -6,7 +6,6 @@
 //! under it.
 
 mod again;
-mod backend;
 mod drive;
 mod hedge;
 mod localities;
@@ -35,15 +34,14 @@ use tokio::sync::{Notify, watch};
 
 pub use self::again::Restraint;
 pub(crate) use self::again::{Ask, Denied, Grant, Retry, Since, Unanswered};
-pub use self::backend::Backend;
-pub(crate) use self::backend::Persistence;
 pub(crate) use self::hedge::First;
 pub use self::localities::LocalityView;
 pub use self::machine::{BackendView, Notice};
 pub(crate) use self::machine::{Done, Found, Kind, Report, Taken};
 use self::machine::{Machine, News};
-pub use self::tally::{BackendCounts, ClusterCounts, Ending, HedgeCounts, Latencies};
+pub use self::tally::{BackendCounts, ClusterCounts, HedgeCounts, Latencies};
 pub(crate) use self::wait::NoTurn;
+use super::backend::Backend;
 use super::config::ClusterConfig;
 use super::error::ConnectError;
 use super::operations::Operations;

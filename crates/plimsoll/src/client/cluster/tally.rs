@@ -6,26 +6,11 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use plimsoll_core::Criticality;
 use plimsoll_core::health::{Reason, State};
 
+use crate::client::attempt_end::Ending;
 use crate::client::told::GivenUp;
-
-/// How one attempt at a backend ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// With a response of this status.
-    Answered(StatusCode),
-    /// The caller went away first.
-    Cancelled,
-    /// No connection; nothing was sent.
-    ConnectFailed,
-    /// The connection broke, or what came was not HTTP.
-    Broken,
-    /// Too late.
-    TimedOut,
-}
 
 /// Counts of one backend since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -205,6 +190,8 @@ impl Usual {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
 
     #[test]

@@ -10,8 +10,9 @@ use std::task::{Context, Poll, Waker};
 use plimsoll_core::queue::{Hand, Ticket};
 use plimsoll_core::{BackendId, Outcome, Timestamp, throttle};
 
+use super::Shared;
 use super::machine::{Done, Found, Kind, Machine, News, Report, Taken};
-use super::{Ending, Shared};
+use crate::client::attempt_end::Ending;
 use crate::client::config::RequestConfig;
 
 /// How an attempt ends that was never made, of a request of this kind.

@@ -29,7 +29,7 @@ const MAX_READ: usize = 256 * 1024;
 
 /// A connection, on which there is one request at most.
 pub(crate) struct Connection {
-    pub(super) stream: Stream,
+    pub(crate) stream: Stream,
     /// Read, and not yet taken.
     input: BytesMut,
     /// Bytes that the next read asks for.
@@ -38,7 +38,7 @@ pub(crate) struct Connection {
     is_large: bool,
     decoder: Decoder,
     /// It may serve a further request when this one is over.
-    pub(super) is_reusable: bool,
+    pub(crate) is_reusable: bool,
     /// For the deadlines of the requests on it, once there was one; see [`Connection::poll_deadline`].
     timer: Option<Pin<Box<Sleep>>>,
     /// Whom to wake when something happens while it is idle.
@@ -250,7 +250,7 @@ impl Connection {
     }
 
     /// Its bytes, those first that were read already.
-    pub(super) fn take_input(&mut self) -> BytesMut {
+    pub(crate) fn take_input(&mut self) -> BytesMut {
         std::mem::take(&mut self.input)
     }
 }

@@ -18,7 +18,7 @@ use super::Lease;
 use super::upload::{Failure, Upload};
 use crate::client::error::Cause;
 use crate::client::outgoing::{Outgoing, Progress};
-use crate::client::pool::RequestBody;
+use crate::client::request_body::RequestBody;
 
 /// The response's side. Dropped, the connection is closed and nothing more is sent.
 pub(crate) struct Duplex {

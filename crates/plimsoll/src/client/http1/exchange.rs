@@ -16,12 +16,12 @@ use tokio::time::{Instant, Sleep};
 use super::duplex::Duplex;
 use super::upload::{Failure, Upload};
 use super::{Incoming, Informational, Lease};
-use crate::client::cluster::Backend;
+use crate::client::backend::Backend;
 use crate::client::error::Cause;
 use crate::client::outgoing::Outgoing;
-use crate::client::pool::RequestBody;
 use crate::client::preemption::Preemption;
 use crate::client::replay::is_idempotent;
+use crate::client::request_body::RequestBody;
 use crate::client::timer::TooLate;
 
 /// How long a body waits to be asked for (RFC 9110, 10.1.1): a server that knows the expectation says so within a round trip

@@ -7,18 +7,27 @@ use plimsoll_core::BackendId;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Connection;
-use crate::client::attempt::Home;
+
+/// The HTTP/1 connections of a client, of which a lease is on one.
+///
+/// A trait, so that the body of a response need not carry the type of the request's body.
+pub(crate) trait Connections: Send + Sync {
+    /// An HTTP/1 connection may serve again; it is returned if its backend has closed it.
+    fn give_back_http1(&self, backend: BackendId, connection: Box<Connection>) -> Result<(), Box<Connection>>;
+    /// An HTTP/1 connection was closed while it was in use; `is_news`: its end may say something about the backend.
+    fn closed_http1(self: Arc<Self>, backend: BackendId, is_news: bool);
+}
 
 /// A connection that is in use. Its pool counts it until it is given back, or dropped and so closed.
 pub(crate) struct Lease {
-    home: Arc<dyn Home>,
+    home: Arc<dyn Connections>,
     backend: BackendId,
     /// There until it is given back.
     connection: Option<Box<Connection>>,
 }
 
 impl Lease {
-    pub(crate) fn new(home: Arc<dyn Home>, backend: BackendId, connection: Box<Connection>) -> Self {
+    pub(crate) fn new(home: Arc<dyn Connections>, backend: BackendId, connection: Box<Connection>) -> Self {
         Self { home, backend, connection: Some(connection) }
     }
 

@@ -17,12 +17,10 @@ mod exchange;
 mod incoming;
 mod informational;
 mod lease;
-mod upgraded;
 mod upload;
 
 pub(crate) use self::connection::Connection;
 pub(crate) use self::exchange::{After, Exchange, Fate, MAX_INTERIM};
 pub(crate) use self::incoming::Incoming;
 pub use self::informational::Informational;
-pub(crate) use self::lease::Lease;
-pub use self::upgraded::Upgraded;
+pub(crate) use self::lease::{Connections, Lease};

@@ -16,7 +16,7 @@ use plimsoll_http1::{Framing, write};
 use tokio::io::AsyncWrite;
 
 use super::buffers;
-use crate::client::pool::{BoxError, RequestBody};
+use crate::client::request_body::{BoxError, RequestBody};
 
 /// Pieces up to this are copied behind what is written before them: cheaper than a second entry in a vectored write.
 const MAX_COPIED: usize = 4 * 1024;

@@ -11,9 +11,10 @@ use plimsoll_core::{BackendId, Timestamp};
 use tokio::sync::watch;
 
 use super::alarm::Alarm;
-use super::{Pool, RequestBody, State, Version, capped, is_single_use};
-use crate::client::config::Protocol;
+use super::{Pool, State, capped, is_single_use};
+use crate::client::config::{Protocol, Version};
 use crate::client::http1::Connection;
+use crate::client::request_body::RequestBody;
 use crate::tls::TlsConfig;
 
 /// Rounds per idle period: a connection is closed at most a quarter of it late.
@@ -22,7 +23,7 @@ const ROUNDS: u32 = 4;
 const MIN_ROUND: Duration = Duration::from_millis(10);
 
 /// Runs until the pool is gone.
-pub(crate) async fn keep<B: RequestBody>(pool: Weak<Pool<B>>, alarm: Arc<Alarm>, mut changes: watch::Receiver<u64>) {
+pub(super) async fn keep<B: RequestBody>(pool: Weak<Pool<B>>, alarm: Arc<Alarm>, mut changes: watch::Receiver<u64>) {
     // What was there at the start counts as a change.
     changes.mark_changed();
     loop {

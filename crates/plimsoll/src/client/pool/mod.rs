@@ -10,7 +10,6 @@
 //! used on one thread (as the proxy's are) never waits for it.
 
 mod alarm;
-mod connect;
 mod greeting;
 mod http1;
 mod http2;
@@ -23,61 +22,32 @@ mod windows;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::uri::Scheme;
 use http::{Request, Response};
-use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use parking_lot::Mutex;
 use plimsoll_core::{BackendId, Timestamp};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::alarm::Alarm;
-pub(crate) use self::connect::connect;
 use self::http1::{Http1, Kept};
 use self::http2::Http2;
-pub(crate) use self::keep::keep;
-use super::attempt::Home;
-use super::cluster::{Backend, Shared};
-use super::config::{ClusterConfig, PoolConfig};
+use super::attempt::Streams;
+use super::backend::Backend;
+use super::cluster::Shared;
+use super::config::{ClusterConfig, PoolConfig, Version};
 use super::error::ConnectError;
 use super::form;
-use super::http1::{Connection, Lease};
+use super::http1::{Connection, Connections, Lease};
 use super::outgoing::Outgoing;
 use super::replay::Copy;
+use super::request_body::RequestBody;
+use super::stream_id::{ConnectionId, StreamId};
 use crate::tls::TlsConfig;
-
-/// Which HTTP a connection speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
-    Http1,
-    Http2,
-}
-
-/// An HTTP/2 connection of this pool. Never used again for another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ConnectionId {
-    backend: BackendId,
-    key: usize,
-    serial: u64,
-}
-
-/// A request on an HTTP/2 connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StreamId {
-    connection: ConnectionId,
-    /// What had been heard on the connection when it was sent.
-    heard: u32,
-}
-
-/// The bodies that can be sent.
-pub trait RequestBody: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static {}
-
-impl<B> RequestBody for B where B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static {}
-
-/// An error of any type.
-pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The connections of one client.
 pub(crate) struct Pool<B> {
@@ -87,6 +57,8 @@ pub(crate) struct Pool<B> {
     state: Mutex<State<B>>,
     /// Wakes the task that keeps the pool in order, at the latest when the pool is dropped.
     alarm: Arc<Alarm>,
+    /// That task has begun.
+    is_kept: AtomicBool,
 }
 
 struct State<B> {
@@ -152,11 +124,22 @@ impl<B: RequestBody> Pool<B> {
             looked: cluster.now(),
         };
         let state = Mutex::new(state);
-        Arc::new(Self { cluster, cap, state, alarm: Arc::default() })
+        Arc::new(Self { cluster, cap, state, alarm: Arc::default(), is_kept: AtomicBool::new(false) })
     }
 
-    pub(crate) fn alarm(&self) -> &Arc<Alarm> {
-        &self.alarm
+    /// Starts the task that keeps the pool in order, on the runtime of this thread, unless it runs.
+    pub(crate) fn keep_once(self: &Arc<Self>) {
+        if !self.is_kept.load(Ordering::Relaxed) {
+            self.keep(&Handle::current());
+        }
+    }
+
+    /// Starts that task on `runtime`, unless it runs.
+    #[cold]
+    pub(crate) fn keep(self: &Arc<Self>, runtime: &Handle) {
+        if !self.is_kept.swap(true, Ordering::Relaxed) {
+            runtime.spawn(keep::keep(Arc::downgrade(self), self.alarm.clone(), self.cluster.changes()));
+        }
     }
 
     /// Connections that there are now.
@@ -306,7 +289,7 @@ impl<B> Slot<B> {
     }
 }
 
-impl<B: RequestBody> Home for Pool<B> {
+impl<B: RequestBody> Streams for Pool<B> {
     fn cluster(&self) -> &Shared {
         &self.cluster
     }
@@ -318,7 +301,9 @@ impl<B: RequestBody> Home for Pool<B> {
             slot.http2.give_back(connection.key, connection.serial, in_vain_since.map(|since| (since, heard)), now);
         }
     }
+}
 
+impl<B: RequestBody> Connections for Pool<B> {
     fn give_back_http1(&self, backend: BackendId, connection: Box<Connection>) -> Result<(), Box<Connection>> {
         let mut state = self.state.lock();
         let (looked, max_idle) = (state.looked, state.config.max_idle_connections);

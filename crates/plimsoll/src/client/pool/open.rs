@@ -9,18 +9,20 @@ use plimsoll_core::BackendId;
 use tokio::sync::oneshot;
 
 use super::alarm::Watch;
-use super::connect::connect;
 use super::greeting::Overheard;
 use super::http1::Kept;
 use super::http2::{Opened, StreamLimit, Tasks};
 use super::silence::Heard;
-use super::{ConnectionId, Pool, RequestBody, Version, is_single_use, windows};
+use super::{Pool, is_single_use, windows};
 use crate::client::ClientAddress;
-use crate::client::cluster::{Backend, Persistence};
-use crate::client::config::{ClusterConfig, Protocol};
+use crate::client::backend::{Backend, Persistence};
+use crate::client::config::{ClusterConfig, Protocol, Version};
+use crate::client::connect::connect;
 use crate::client::error::ConnectError;
 use crate::client::http1::{Connection, Lease};
 use crate::client::outgoing::Outgoing;
+use crate::client::request_body::RequestBody;
+use crate::client::stream_id::ConnectionId;
 use crate::tls::Alpn;
 
 /// Streams that were given up and for which frames may still come. Callers go away; with hyper's ten, what their backends

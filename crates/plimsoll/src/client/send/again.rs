@@ -24,14 +24,14 @@ use plimsoll_wire::metadata;
 use plimsoll_wire::shed::say_overloaded_no_retry;
 
 use super::{Call, Turn};
-use crate::client::attempt::Home as _;
+use crate::client::attempt::Streams as _;
 use crate::client::body::ResponseBody;
 use crate::client::cluster::{Ask, Denied, Grant};
 use crate::client::error::Error;
 use crate::client::outgoing::Outgoing;
-use crate::client::pool::RequestBody;
 use crate::client::refused::Refused;
 use crate::client::replay::{Copy, is_idempotent};
+use crate::client::request_body::RequestBody;
 use crate::client::told::{Failure, GivenUp, Next};
 
 /// The most of a refusal's body that is read so that its connection can be used again, and the longest that is waited for it.

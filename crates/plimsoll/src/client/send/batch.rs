@@ -18,15 +18,16 @@ use plimsoll_wire::shed::{Retry, ShedReason};
 
 use super::again::Repeatable;
 use super::{Call, Turn, version};
-use crate::client::Terms;
-use crate::client::attempt::{Attempt, Home as _};
+use crate::client::attempt::{Attempt, Streams as _};
 use crate::client::batch::{Batch, Full, Place};
 use crate::client::body::ResponseBody;
 use crate::client::cluster::{Found, Kind};
 use crate::client::error::Error;
 use crate::client::outgoing::Outgoing;
-use crate::client::pool::{Pool, RequestBody};
+use crate::client::pool::Pool;
 use crate::client::refused::Refused;
+use crate::client::request_body::RequestBody;
+use crate::client::terms::Terms;
 use crate::client::timer::{Limit, TooLate};
 use crate::client::told::{FailedAttempt, Failure, GivenUp, Next};
 

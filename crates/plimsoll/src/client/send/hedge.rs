@@ -22,15 +22,16 @@ use tokio::time::timeout_at;
 
 use super::again::{Repeatable, discard};
 use super::{Call, Tried};
-use crate::client::Idempotent;
-use crate::client::attempt::{Home as _, Race};
+use crate::client::attempt::{Race, Streams as _};
 use crate::client::body::ResponseBody;
 use crate::client::classify;
 use crate::client::cluster::{First, Shared};
+use crate::client::config::Version;
 use crate::client::error::Error;
 use crate::client::outgoing::Outgoing;
-use crate::client::pool::{RequestBody, Version};
 use crate::client::refused::Refused;
+use crate::client::request_body::RequestBody;
+use crate::client::terms::Idempotent;
 use crate::client::timer::Limit;
 use crate::client::told::{Failure, Next};
 

@@ -11,16 +11,18 @@ use plimsoll_http1::ResponseHead;
 use super::again::{Repeatable, discard};
 use super::{Call, MAX_CLOSED, Tried, connect_error, connect_too_late, gone};
 use crate::client::ClientAddress;
-use crate::client::attempt::{Attempt, Home as _};
+use crate::client::attempt::{Attempt, Streams as _};
+use crate::client::backend::Backend;
 use crate::client::body::{ResponseBody, Source};
 use crate::client::classify;
-use crate::client::cluster::Backend;
 use crate::client::error::{ConnectError, Error};
 use crate::client::form;
-use crate::client::http1::{After, Exchange, Fate, Incoming, Lease, Upgraded};
+use crate::client::http1::{After, Exchange, Fate, Incoming, Lease};
 use crate::client::outgoing::Outgoing;
-use crate::client::pool::{RequestBody, Taken};
+use crate::client::pool::Taken;
+use crate::client::request_body::RequestBody;
 use crate::client::timer::{Limit, TooLate};
+use crate::client::upgraded::Upgraded;
 
 /// A request that is at its backend. Dropped, it was abandoned there.
 struct Flight<'a, 'r, B: RequestBody> {

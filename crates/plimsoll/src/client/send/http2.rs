@@ -12,15 +12,17 @@ use plimsoll_core::{BackendId, Timestamp};
 
 use super::again::{Repeatable, discard};
 use super::{Call, MAX_CLOSED, Tried, connect_error, gone};
-use crate::client::attempt::{Attempt, Home as _};
+use crate::client::attempt::{Attempt, Streams as _};
+use crate::client::attempt_end::Ending;
+use crate::client::backend::Backend;
 use crate::client::body::Source;
-use crate::client::cluster::{Backend, Ending};
 use crate::client::error::{Cause, ConnectError, Error, is_malformed, refused, was_reset};
 use crate::client::http2_body::Http2Body;
 use crate::client::outgoing::Outgoing;
-use crate::client::pool::{RequestBody, Sending};
+use crate::client::pool::Sending;
 use crate::client::preemption::Preemption;
 use crate::client::replay::Copy;
+use crate::client::request_body::RequestBody;
 use crate::client::timer::{Limit, TooLate};
 
 /// Connections that a request may see opened without getting room on one. Others who waited were

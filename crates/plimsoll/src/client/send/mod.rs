@@ -24,21 +24,24 @@ use plimsoll_wire::{grpc, orca};
 use tokio::time::Instant;
 
 use self::again::Repeatable;
-use super::attempt::{Attempt, Home, Race};
+use super::attempt::{Attempt, Race, Streams};
+use super::attempt_end::Ending;
+use super::backend::Backend;
 use super::batch::Place;
 use super::body::{ResponseBody, Source};
 use super::classify;
-use super::cluster::{Backend, Denied, Ending, Found, Kind, NoTurn, Retry};
-use super::config::{Protocol, RequestConfig};
+use super::cluster::{Denied, Found, Kind, NoTurn, Retry};
+use super::config::{Protocol, RequestConfig, Version};
 use super::error::{ConnectError, Error};
 use super::http1::Informational;
 use super::inherit::inherit;
 use super::outgoing::Outgoing;
-use super::pool::{Pool, RequestBody, Version};
+use super::pool::Pool;
 use super::refused::Refused;
+use super::request_body::RequestBody;
+use super::terms::Terms;
 use super::timer::{Limit, TooLate};
 use super::told::{FailedAttempt, Failure, GivenUp, Next};
-use super::{Client, Terms};
 
 /// Backends that a request is offered to before it is given up. With a quarter of the backends gone and
 /// not yet known to be, one request in 256 is unlucky four times; more attempts would only delay the
@@ -119,7 +122,7 @@ struct Call<'a, B> {
 ///
 /// Not `async` itself: the future would hold the request once as it came and once as it is sent.
 pub(super) fn send<B: RequestBody>(
-    client: &Client<B>,
+    pool: &Arc<Pool<B>>,
     request: Request<B>,
     terms: Terms,
     told: Option<&mut Vec<FailedAttempt>>,
@@ -130,8 +133,7 @@ pub(super) fn send<B: RequestBody>(
     }
     let left = inherit(request.headers_mut()).unwrap_or(Duration::MAX);
     async move {
-        client.keep_pool_once();
-        let pool = &client.inner.pool;
+        pool.keep_once();
         let cluster = pool.cluster();
         let started = cluster.now();
         let is_grpc = grpc::is_grpc(request.headers());

@@ -15,9 +15,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use crate::client::cluster::Backend;
-use crate::client::config::{ClusterConfig, Protocol};
-use crate::client::error::ConnectError;
+use super::backend::Backend;
+use super::config::{ClusterConfig, Protocol};
+use super::error::ConnectError;
 use crate::stream::Stream;
 use crate::tls::{Alpn, TlsConfig};
 

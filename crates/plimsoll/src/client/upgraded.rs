@@ -11,10 +11,10 @@ use http::Response;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Lease;
-use crate::client::attempt::Attempt;
-use crate::client::error::Error;
-use crate::client::preemption::Preemption;
+use super::attempt::Attempt;
+use super::error::Error;
+use super::http1::Lease;
+use super::preemption::Preemption;
 
 /// The connection to the backend after its answer `101 Switching Protocols`: bytes, in both directions. The request counts as
 /// active at its backend until this is dropped, which closes the connection. While others wait for a slot, an idle one may end with

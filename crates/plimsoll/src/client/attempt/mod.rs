@@ -5,6 +5,8 @@
 //! that promise: dropped unfinished, it finishes as cancelled. Its end takes the cluster's lock once,
 //! for the outcome and the load report together.
 
+mod abandoned;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Context;
@@ -15,24 +17,20 @@ use plimsoll_core::throttle::{self, Ended, Wait};
 use plimsoll_core::{BackendId, LoadReport, Outcome, Timestamp};
 use tokio::time::Instant;
 
-use super::abandoned::Abandoned;
+use self::abandoned::Abandoned;
+use super::attempt_end::Ending;
 use super::batch::Place;
-use super::cluster::{Done, Ending, Kind, Report, Shared, Since, Taken, Unanswered};
-use super::http1::Connection;
-use super::pool::StreamId;
+use super::cluster::{Done, Kind, Report, Shared, Since, Taken, Unanswered};
 use super::preemption::Preemption;
+use super::stream_id::StreamId;
 
-/// Where a connection goes when its request is over: its client's pool.
+/// The HTTP/2 connections of a client, and its cluster.
 ///
 /// A trait, so that the body of a response need not carry the type of the request's body.
-pub(crate) trait Home: Send + Sync {
+pub(crate) trait Streams: Send + Sync {
     fn cluster(&self) -> &Shared;
     /// A request on an HTTP/2 connection is over; it has waited in vain since then, if it was not answered.
     fn give_back(&self, stream: StreamId, in_vain_since: Option<Timestamp>, now: Timestamp);
-    /// An HTTP/1 connection may serve again; it is returned if its backend has closed it.
-    fn give_back_http1(&self, backend: BackendId, connection: Box<Connection>) -> Result<(), Box<Connection>>;
-    /// An HTTP/1 connection was closed while it was in use; `is_news`: its end may say something about the backend.
-    fn closed_http1(self: Arc<Self>, backend: BackendId, is_news: bool);
 }
 
 /// Attempts at two backends for one request, of which the answer of the first to have one counts.
@@ -52,7 +50,7 @@ impl Race {
 
 /// One attempt at one backend.
 pub(crate) struct Attempt {
-    home: Arc<dyn Home>,
+    home: Arc<dyn Streams>,
     id: BackendId,
     started: Timestamp,
     kind: Kind,
@@ -88,7 +86,7 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Takes on what [`Shared::pick`] gave.
-    pub(crate) fn new(home: Arc<dyn Home>, id: BackendId, started: Timestamp, kind: Kind) -> Self {
+    pub(crate) fn new(home: Arc<dyn Streams>, id: BackendId, started: Timestamp, kind: Kind) -> Self {
         Self {
             home,
             id,
@@ -469,18 +467,12 @@ mod tests {
     /// A client without connections.
     struct Nowhere(Cluster);
 
-    impl Home for Nowhere {
+    impl Streams for Nowhere {
         fn cluster(&self) -> &Shared {
             &self.0.0
         }
 
         fn give_back(&self, _: StreamId, _: Option<Timestamp>, _: Timestamp) {}
-
-        fn give_back_http1(&self, _: BackendId, _: Box<Connection>) -> Result<(), Box<Connection>> {
-            Ok(())
-        }
-
-        fn closed_http1(self: Arc<Self>, _: BackendId, _: bool) {}
     }
 
     fn nowhere() -> Arc<Nowhere> {

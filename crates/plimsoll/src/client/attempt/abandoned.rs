@@ -23,11 +23,11 @@ use plimsoll_core::{BackendId, Timestamp};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use super::attempt::Home;
-use super::batch::Place;
-use super::cluster::Done;
-use super::http1::Lease;
-use super::preemption::Preemption;
+use super::Streams;
+use crate::client::batch::Place;
+use crate::client::cluster::Done;
+use crate::client::http1::Lease;
+use crate::client::preemption::Preemption;
 
 /// Longest that a slot is kept for a request that nobody waits for.
 pub(crate) const MAX_KEPT: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ const MAX_READ: usize = 64 * 1024;
 
 /// The slot of a request that nobody waits for. Dropped, it comes free.
 pub(crate) struct Abandoned {
-    pub(super) home: Arc<dyn Home>,
+    pub(super) home: Arc<dyn Streams>,
     pub(super) id: BackendId,
     pub(super) started: Timestamp,
     pub(super) done: Done,

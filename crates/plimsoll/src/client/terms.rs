@@ -1,0 +1,97 @@
+//! The terms of one request, where they differ from the configured ones.
+
+use std::time::Duration;
+
+use plimsoll_core::Criticality;
+use plimsoll_core::slots::Holder;
+use plimsoll_wire::metadata::Metadata;
+
+use super::batch::Batch;
+use super::config::RequestConfig;
+use super::http1::Informational;
+
+/// On what terms a request is sent.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Terms {
+    /// Time to the head of the response; `None` for the configured one.
+    pub timeout: Option<Duration>,
+    /// Longest time without any byte of the response's body while the reader waits for one, [`Duration::MAX`] for any time; `None` for the
+    /// configured one.
+    pub body_idle_timeout: Option<Duration>,
+    /// Who is told of interim responses, as over HTTP/1.1 they come; `None` for nobody.
+    pub informational: Option<Informational>,
+    /// How critical the request is, which is then what it says to its backend; `None` for what it says in its headers.
+    pub criticality: Option<Criticality>,
+    /// What it is taken to say of itself here, whatever its headers say, which go on as they are; `None` for what they say. For whoever has
+    /// read them, or does not believe them.
+    pub metadata: Option<Metadata>,
+    /// The gate that it goes through, if it is batch work; `None` if not.
+    pub batch: Option<Batch>,
+    /// The client that it is sent for: no client takes all slots from others. Requests that name
+    /// none count as those of one client.
+    pub client: Holder,
+}
+
+/// Marks a request as idempotent, in its extensions.
+///
+/// Such a request may be retried when a backend may have seen it, whatever its method.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Idempotent;
+
+impl Terms {
+    /// Sets the time to the response head.
+    #[must_use]
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the longest pause of the response body; [`Duration::MAX`] for no limit, as for a stream
+    /// with rare messages.
+    #[must_use]
+    pub fn with_body_idle_timeout(mut self, timeout: Duration) -> Self {
+        self.body_idle_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the criticality, and replaces the claims in the headers by it.
+    #[must_use]
+    pub fn with_criticality(mut self, criticality: Criticality) -> Self {
+        self.criticality = Some(criticality);
+        self
+    }
+
+    /// Sends the request as batch work through this gate.
+    ///
+    /// It waits for credit. The throttle and the retry budget do not apply, and a shed request is
+    /// queued again. Its timeout counts anew for each attempt, and not while it waits.
+    #[must_use]
+    pub fn through(mut self, batch: Batch) -> Self {
+        self.batch = Some(batch);
+        self
+    }
+
+    /// Sends the request for this client. A client leaves some slots to others.
+    #[must_use]
+    pub fn on_behalf_of(mut self, client: Holder) -> Self {
+        self.client = client;
+        self
+    }
+
+    /// Passes interim responses to `informational`.
+    #[must_use]
+    pub fn telling(mut self, informational: Informational) -> Self {
+        self.informational = Some(informational);
+        self
+    }
+
+    /// What they say, and else what is configured. By value: what is borrowed here would be held by the future of every request.
+    pub(super) fn over(&self, configured: RequestConfig) -> RequestConfig {
+        RequestConfig {
+            request_timeout: self.timeout.unwrap_or(configured.request_timeout),
+            body_idle_timeout: self.body_idle_timeout.unwrap_or(configured.body_idle_timeout),
+            ..configured
+        }
+    }
+}
