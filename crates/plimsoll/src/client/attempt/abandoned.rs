@@ -77,8 +77,7 @@ impl Abandoned {
 
 impl Drop for Abandoned {
     fn drop(&mut self) {
-        let cluster = self.home.cluster();
-        cluster.finish(cluster.now(), self.id, &self.done);
+        self.home.finish(self.home.cluster().now(), self.id, &self.done);
         // Last, so that the next request in line finds the backend free.
         drop(self.place.take());
         drop(self.preemption.take());

@@ -31,6 +31,14 @@ pub(crate) trait Streams: Send + Sync {
     fn cluster(&self) -> &Shared;
     /// A request on an HTTP/2 connection is over; it has waited in vain since then, if it was not answered.
     fn give_back(&self, stream: StreamId, in_vain_since: Option<Timestamp>, now: Timestamp);
+    /// An attempt at this backend has ended: exactly once for each pick.
+    fn finish(&self, now: Timestamp, id: BackendId, done: &Done) {
+        self.cluster().finish(now, id, done);
+    }
+    /// The throttle learns of an attempt whose slot stays taken.
+    fn taken(&self, now: Timestamp, taken: Taken) {
+        self.cluster().taken(now, taken);
+    }
 }
 
 /// Attempts at two backends for one request, of which the answer of the first to have one counts.
@@ -357,7 +365,7 @@ impl Attempt {
         let now = cluster.now();
         self.leave_stream(now);
         if !self.is_told {
-            cluster.taken(now, Taken { kind: self.kind, outcome: ended.outcome() });
+            home.taken(now, Taken { kind: self.kind, outcome: ended.outcome() });
         }
         let mut place = self.place.take();
         if let (Some(place), throttle::Outcome::Rejected) = (&mut place, ended.outcome()) {
@@ -396,7 +404,6 @@ impl Attempt {
         }
         let now = self.home.cluster().now();
         self.leave_stream(now);
-        let cluster = self.home.cluster();
         let ended = self.ended.unwrap_or(ended);
         let taken = ended.outcome();
         let mut place = self.place.take();
@@ -413,7 +420,7 @@ impl Attempt {
         let preemption = self.preemption.take();
         let preemptible = preemption.as_ref().map(|(_, key)| *key);
         let (kind, latency, report) = (self.kind, self.latency, self.report);
-        cluster.finish(now, self.id, &Done { kind, outcome, ending, latency, report, taken, preemptible });
+        self.home.finish(now, self.id, &Done { kind, outcome, ending, latency, report, taken, preemptible });
         // Last, so that who gets the place finds the backend free.
         drop(place);
     }

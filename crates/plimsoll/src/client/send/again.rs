@@ -79,21 +79,12 @@ impl<B: RequestBody> Call<'_, B> {
             return Err(Box::new(error));
         }
         self.retried("failed");
-        let outcome = match &error {
-            _ if self.is_batch() => self.comes_back(&error, request).map_err(Denied::as_it_is),
-            // It is the time of the request that is up and not that of an attempt: there is none left to try again in.
-            Error::Timeout { .. } => Err(Denied::as_it_is(GivenUp::TooLate)),
-            // Once it was sent there again at once; a peer that refuses it twice has no room.
-            Error::Closed { cause, .. } if cause.was_refused() => {
-                self.decide(id, retry::Failure::TurnedAway(Advice::Elsewhere), error.clone(), request)
-            }
-            Error::Closed { .. } => self.decide(id, retry::Failure::Broken, error.clone(), request),
-            // Another request's response may have been the malformed one.
-            Error::BadResponse { cause, .. } if cause.is_of_shared_connection() => {
-                self.decide(id, retry::Failure::Broken, error.clone(), request)
-            }
-            // It would come again: an answer that is not HTTP, or the caller's own body.
-            _ => self.decide(id, retry::Failure::Final, error.clone(), request),
+        let outcome = match () {
+            () if self.is_batch() => self.comes_back(&error, request).map_err(Denied::as_it_is),
+            () => match failure(&error) {
+                Some(failure) => self.decide(id, failure, error.clone(), request),
+                None => Err(Denied::as_it_is(GivenUp::TooLate)),
+            },
         };
         self.report(id, Failure::Error(error.clone()), &outcome);
         outcome.map_err(|denied| Box::new(error.after(self.made, self.seen).telling(denied.tells)))
@@ -212,6 +203,21 @@ impl<B: RequestBody> Call<'_, B> {
             headers.insert(X_ENVOY_EXPECTED_RQ_TIMEOUT_MS, HeaderValue::from(millis));
         }
     }
+}
+
+/// The failed attempt, as the retry decision takes it; `None` if no time is left for another.
+pub(super) fn failure(error: &Error) -> Option<retry::Failure> {
+    Some(match error {
+        // It is the time of the request that is up and not that of an attempt: there is none left to try again in.
+        Error::Timeout { .. } => return None,
+        // Once it was sent there again at once; a peer that refuses it twice has no room.
+        Error::Closed { cause, .. } if cause.was_refused() => retry::Failure::TurnedAway(Advice::Elsewhere),
+        Error::Closed { .. } => retry::Failure::Broken,
+        // Another request's response may have been the malformed one.
+        Error::BadResponse { cause, .. } if cause.is_of_shared_connection() => retry::Failure::Broken,
+        // It would come again: an answer that is not HTTP, or the caller's own body.
+        _ => retry::Failure::Final,
+    })
 }
 
 /// Reads a refusal that is not passed on to its end, so that its connection can be used again: under overload there are many, and

@@ -148,13 +148,7 @@ impl<B: RequestBody> Call<'_, B> {
     #[cold]
     pub(super) fn comes_back(&mut self, error: &Error, request: Repeatable) -> Result<Turn, GivenUp> {
         self.seen += 1;
-        let (failure, after) = match error {
-            Error::Refused { refused, .. } => (failure(refused), refused.after),
-            Error::Closed { cause, .. } if cause.was_refused() => (batch::Failure::Overloaded, None),
-            Error::Closed { .. } => (batch::Failure::Broken, None),
-            Error::Timeout { .. } => (batch::Failure::TimedOut, None),
-            _ => (batch::Failure::Final, None),
-        };
+        let (failure, after) = failure_of(error);
         let repeat = match (request.is_whole(), request.is_idempotent()) {
             (false, _) => Repeat::Impossible,
             (true, true) => Repeat::Safe,
@@ -194,8 +188,19 @@ impl<B: RequestBody> Call<'_, B> {
     }
 }
 
+/// The failed attempt, as the decision on batch work takes it, and the time that its backend asks for.
+pub(super) fn failure_of(error: &Error) -> (batch::Failure, Option<Duration>) {
+    match error {
+        Error::Refused { refused, .. } => (failure(refused), refused.after),
+        Error::Closed { cause, .. } if cause.was_refused() => (batch::Failure::Overloaded, None),
+        Error::Closed { .. } => (batch::Failure::Broken, None),
+        Error::Timeout { .. } => (batch::Failure::TimedOut, None),
+        _ => (batch::Failure::Final, None),
+    }
+}
+
 /// A refusal, as the core has it.
-fn failure(refused: &Refused) -> batch::Failure {
+pub(super) fn failure(refused: &Refused) -> batch::Failure {
     match (refused.why, refused.retry) {
         (Some(ShedReason::Overloaded | ShedReason::OverloadedNoRetry), _) => batch::Failure::Overloaded,
         (Some(ShedReason::Throttled), _) => batch::Failure::Throttled,

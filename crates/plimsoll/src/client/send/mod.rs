@@ -412,16 +412,7 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// Takes in what the head of a response says.
     fn read_head(&self, attempt: &mut Attempt, status: StatusCode, headers: &HeaderMap) {
-        let outcome = classify::head(status, headers, self.is_grpc);
-        attempt.answered(status, outcome);
-        if outcome == Some(Outcome::Overloaded) {
-            match classify::reason(headers) {
-                Some(ShedReason::Throttled) => attempt.held_back(),
-                Some(ShedReason::Deadline) => attempt.too_late(),
-                _ => {}
-            }
-        }
-        attempt.reported(orca::read_load(headers));
+        read_head(attempt, status, headers, self.is_grpc);
     }
 
     /// What the head of a response says if it is that the backend did not serve the request. Of nearly all the status is enough to
@@ -446,6 +437,20 @@ impl<B: RequestBody> Call<'_, B> {
         let idle_limit = self.requests.body_idle_timeout;
         ResponseBody::new(source, attempt, backend.address(), self.is_grpc, idle_limit)
     }
+}
+
+/// Takes in what the head of a response says.
+fn read_head(attempt: &mut Attempt, status: StatusCode, headers: &HeaderMap, is_grpc: bool) {
+    let outcome = classify::head(status, headers, is_grpc);
+    attempt.answered(status, outcome);
+    if outcome == Some(Outcome::Overloaded) {
+        match classify::reason(headers) {
+            Some(ShedReason::Throttled) => attempt.held_back(),
+            Some(ShedReason::Deadline) => attempt.too_late(),
+            _ => {}
+        }
+    }
+    attempt.reported(orca::read_load(headers));
 }
 
 /// The backend was removed while the request waited for a connection to it.
