@@ -7,6 +7,8 @@
 
 mod again;
 mod batch;
+#[cfg(test)]
+mod golden;
 mod hedge;
 mod http1;
 mod http2;
