@@ -22,8 +22,10 @@ pub(crate) struct Source {
     what: Pcg64Mcg,
     /// Arrivals per second at a load of 1; zero in a closed loop.
     pub(crate) rate: f64,
-    /// What costs are multiplied with.
-    dearness: f64,
+    /// Multiplies the cost of each request.
+    cost_factor: f64,
+    /// Multiplies the rate.
+    load: f64,
     /// When the next one of an open loop arrives: an event for another time is void.
     pub(crate) due: Timestamp,
     /// Mean gaps from the last change of anything to `due`, and when that was.
@@ -33,26 +35,27 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) fn new(when: Pcg64Mcg, what: Pcg64Mcg, rate: f64, dearness: f64) -> Self {
-        Self { when, what, rate, dearness, due: NEVER, ahead: (0.0, Timestamp::ZERO), stopped: false }
+    pub(crate) fn new(when: Pcg64Mcg, what: Pcg64Mcg, rate: f64, cost_factor: f64, load: f64) -> Self {
+        Self { when, what, rate, cost_factor, load, due: NEVER, ahead: (0.0, Timestamp::ZERO), stopped: false }
     }
 
     /// Draws the time of the next arrival of an open loop.
-    pub(crate) fn advance(&mut self, now: Timestamp, load: f64) -> Timestamp {
+    pub(crate) fn advance(&mut self, now: Timestamp) -> Timestamp {
         let gaps: f64 = Exp1.sample(&mut self.when);
-        self.place(now, gaps, load)
+        self.place(now, gaps)
     }
 
     /// The load changes, and with it the time of the next arrival.
-    pub(crate) fn change(&mut self, now: Timestamp, from: f64, to: f64) -> Timestamp {
+    pub(crate) fn set_load(&mut self, now: Timestamp, load: f64) -> Timestamp {
         let (gaps, since) = self.ahead;
-        let gone = now.since(since).as_secs_f64() * self.rate * from;
-        self.place(now, (gaps - gone).max(0.0), to)
+        let gone = now.since(since).as_secs_f64() * self.rate * self.load;
+        self.load = load;
+        self.place(now, (gaps - gone).max(0.0))
     }
 
-    fn place(&mut self, now: Timestamp, gaps: f64, load: f64) -> Timestamp {
+    fn place(&mut self, now: Timestamp, gaps: f64) -> Timestamp {
         self.ahead = (gaps, now);
-        let seconds = gaps / (self.rate * load);
+        let seconds = gaps / (self.rate * self.load);
         self.due = if self.stopped || !seconds.is_finite() || seconds > 1e9 {
             NEVER
         } else {
@@ -69,7 +72,7 @@ impl Source {
 
     /// CPU-seconds of the next request.
     pub(crate) fn cost(&mut self, sampler: &Sampler) -> f64 {
-        sampler.draw(&mut self.what) * self.dearness
+        sampler.draw(&mut self.what) * self.cost_factor
     }
 }
 
@@ -80,26 +83,26 @@ mod tests {
 
     fn source(rate: f64) -> Source {
         let streams = Streams::new(5);
-        Source::new(streams.stream("arrivals", 0), streams.stream("costs", 0), rate, 1.0)
+        Source::new(streams.stream("arrivals", 0), streams.stream("costs", 0), rate, 1.0, 1.0)
     }
 
     /// Seed 5, n = 100,000 gaps at 1,000/s: 4 standard errors of the mean are 1.26%, false alarm 6e-5.
     #[test]
     fn arrivals_come_at_the_rate_named() {
         let mut source = source(1000.0);
-        let last = (0..100_000).fold(Timestamp::ZERO, |now, _| source.advance(now, 1.0));
+        let last = (0..100_000).fold(Timestamp::ZERO, |now, _| source.advance(now));
         assert!((last.as_nanos() as f64 / 1e11 - 1.0).abs() < 0.0126, "{last:?}");
     }
 
     #[test]
     fn a_change_of_load_stretches_what_is_left() {
         let mut source = source(10.0);
-        let due = source.advance(Timestamp::ZERO, 1.0).as_nanos();
+        let due = source.advance(Timestamp::ZERO).as_nanos();
         let half = Timestamp::from_nanos(due / 2);
-        let doubled = source.change(half, 1.0, 2.0).as_nanos();
+        let doubled = source.set_load(half, 2.0).as_nanos();
         assert!(doubled.abs_diff(due / 2 + due / 4) < 5, "{doubled} of {due}");
-        assert_eq!(source.change(half, 2.0, 0.0), NEVER);
-        let again = source.change(Timestamp::from_nanos(due * 3), 0.0, 1.0).as_nanos();
+        assert_eq!(source.set_load(half, 0.0), NEVER);
+        let again = source.set_load(Timestamp::from_nanos(due * 3), 1.0).as_nanos();
         assert!(again.abs_diff(due * 3 + due / 2) < 5, "{again} of {due}");
     }
 }

@@ -4,6 +4,7 @@
 //! asked of `plimsoll-core`.
 
 pub(crate) mod antagonist;
+pub(crate) mod arena;
 pub(crate) mod arrival;
 pub(crate) mod backend;
 pub(crate) mod client;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use plimsoll_core::{Ratio, Timestamp};
+use plimsoll_core::Ratio;
 use rand_distr::{Distribution as _, Exp1};
 use rand_pcg::Pcg64Mcg;
 
-use crate::kernel::queue::{Lane, Queue};
+use super::arena::Arena;
+use crate::kernel::queue::Lane;
 use crate::kernel::streams::unit;
 
 /// What lies between clients and backends: for each message one way.
@@ -41,28 +42,28 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    pub(crate) fn new<E: Copy>(network: Network, queue: &mut Queue<E>, rng: Pcg64Mcg) -> Self {
-        Self { network, lane: queue.open_lane(), rng }
+    pub(crate) fn new<E: Copy>(network: Network, arena: &mut Arena<E>) -> Self {
+        Self { network, lane: arena.open_lane(), rng: arena.stream("network") }
     }
 
     /// Has `event` happen when a message sent now arrives, unless it is lost; says whether it will.
-    pub(crate) fn send<E: Copy>(&mut self, queue: &mut Queue<E>, now: Timestamp, event: E) -> bool {
+    pub(crate) fn send<E: Copy>(&mut self, arena: &mut Arena<E>, event: E) -> bool {
         let loss = self.network.loss.as_f64();
         if loss > 0.0 && unit(&mut self.rng) < loss {
             return false;
         }
-        self.send_surely(queue, now, event);
+        self.send_surely(arena, event);
         true
     }
 
     /// As [`Carrier::send`], for what the transport repeats until it arrives.
-    pub(crate) fn send_surely<E: Copy>(&mut self, queue: &mut Queue<E>, now: Timestamp, event: E) {
+    pub(crate) fn send_surely<E: Copy>(&mut self, arena: &mut Arena<E>, event: E) {
         let Network { delay, jitter, .. } = self.network;
         if jitter.is_zero() {
-            queue.push_lane(self.lane, now + delay, event);
+            arena.push_lane(self.lane, arena.now + delay, event);
         } else {
             let factor: f64 = Exp1.sample(&mut self.rng);
-            queue.push(now + delay + jitter.mul_f64(factor), event);
+            arena.push(arena.now + delay + jitter.mul_f64(factor), event);
         }
     }
 }
@@ -71,15 +72,14 @@ impl Carrier {
 mod tests {
     use super::*;
     use crate::kernel::NEVER;
-    use crate::kernel::streams::Streams;
 
     fn sent(network: Network, n: u32) -> Vec<u64> {
-        let mut queue = Queue::default();
-        let mut carrier = Carrier::new(network, &mut queue, Streams::new(2).stream("network", 0));
+        let mut arena = Arena::new(2, Duration::ZERO);
+        let mut carrier = Carrier::new(network, &mut arena);
         for message in 0..n {
-            carrier.send(&mut queue, Timestamp::ZERO, message);
+            carrier.send(&mut arena, message);
         }
-        std::iter::from_fn(|| queue.pop_until(NEVER)).map(|(at, _)| at.as_nanos()).collect()
+        std::iter::from_fn(|| arena.queue.pop_until(NEVER)).map(|(at, _)| at.as_nanos()).collect()
     }
 
     #[test]

@@ -31,9 +31,7 @@ pub fn run(plan: &Plan, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
     let plans: Vec<Cow<'_, Plan>> = plan.arms.iter().map(|arm| plan.of_arm(arm)).collect();
     let mut measured = Vec::with_capacity(plan.arms.len());
     for (place, (arm, plan)) in plan.arms.iter().zip(&plans).enumerate() {
-        let mut world = World::new(plan, arm, seed);
-        world.run(&mut |part| progress((place as f64 + part) / arms));
-        measured.push(world.finish());
+        measured.push(World::new(plan, arm, seed).run(&mut |part| progress((place as f64 + part) / arms)));
     }
     findings::findings(plan, &measured)
 }

@@ -11,21 +11,14 @@ use super::Measured;
 use super::measure::Measure;
 use super::plan::{Arm, Plan, Site};
 use super::rules::Chooser;
-use crate::kernel::NEVER;
-use crate::kernel::queue::{Lane, Queue};
-use crate::kernel::streams::Streams;
-use crate::model::arrival;
+use crate::kernel::queue::Lane;
+use crate::model::arena::{self, Arena};
 
-/// Between two tellings of how far a run is: seldom enough to cost nothing.
-const EVENTS_PER_TELLING: u64 = 1 << 16;
 /// What comes within so many seconds of the capacity is served, as by servers with short queues.
 const BURST: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
-    /// A request of this source.
-    Arrive(u32),
-    Phase(u32),
+pub(super) enum Event {
     Report,
     /// Clients see the oldest report that they have not seen.
     Seen,
@@ -99,11 +92,8 @@ impl Place {
 pub(super) struct World<'p> {
     plan: &'p Plan,
     arm: &'p Arm,
-    now: Timestamp,
-    queue: Queue<Event>,
+    arena: Arena<Event>,
     reports: Lane,
-    sources: Vec<arrival::Source>,
-    load: f64,
     clients: Vec<Chooser>,
     places: Vec<Place>,
     /// Since when localities are as they are.
@@ -116,116 +106,49 @@ pub(super) struct World<'p> {
 
 impl<'p> World<'p> {
     pub(super) fn new(plan: &'p Plan, arm: &'p Arm, seed: u64) -> Self {
-        let streams = Streams::new(seed);
-        let now = Timestamp::ZERO;
-        let mut queue = Queue::default();
-        let mut sources = Vec::new();
-        for (number, source) in (0..).zip(&plan.sources) {
-            let (when, what) = (streams.stream("arrivals", number), streams.stream("costs", number));
-            let mut source = arrival::Source::new(when, what, source.rate, 1.0);
-            queue.push(source.advance(now, 1.0), Event::Arrive(number as u32));
-            sources.push(source);
-        }
-        for (number, phase) in (0..).zip(&plan.phases) {
-            queue.push(now + phase.at, Event::Phase(number));
-        }
-        let reports = queue.open_lane();
-        queue.push_lane(reports, now + plan.report_every, Event::Report);
+        let mut arena = Arena::new(seed, plan.duration);
+        let now = arena.now;
+        plan.sources.iter().for_each(|source| arena.add_source(source.rate, 1.0, 1.0));
+        arena.add_phases(plan.phases.iter().map(|phase| phase.at));
+        let reports = arena.open_lane();
+        arena.push_lane(reports, now + plan.report_every, Event::Report);
         let client = |_| Chooser::new(now, arm.rule, plan.localities.len());
         Self {
             plan,
             arm,
-            now,
-            queue,
             reports,
-            sources,
-            load: 1.0,
             clients: (0..plan.clients.get()).map(client).collect(),
             places: plan.localities.iter().map(|site| Place::new(now, site)).collect(),
             since: now,
             under_way: VecDeque::new(),
-            whose: streams.stream("whose", 0),
-            choices: streams.stream("choices", 0),
+            whose: arena.stream("whose"),
+            choices: arena.stream("choices"),
             measure: Measure::new(plan),
+            arena,
         }
     }
 
     pub(super) fn run(mut self, progress: &mut dyn FnMut(f64)) -> Measured<'p> {
-        let end = Timestamp::from_origin(self.plan.duration);
-        let mut events = 0;
-        while let Some((at, event)) = self.queue.pop_until(end) {
-            self.now = at;
-            events += 1;
-            if events % EVENTS_PER_TELLING == 0 {
-                progress(at.as_nanos() as f64 / end.as_nanos() as f64);
-            }
-            match event {
-                Event::Arrive(source) => self.arrive(source as usize),
-                Event::Phase(number) => self.begin_phase(number as usize),
-                Event::Report => self.report(),
-                Event::Seen => self.seen(),
-            }
-        }
-        self.now = end;
+        arena::run(&mut self, progress);
+        self.arena.now = self.arena.end;
         self.count_others();
-        progress(1.0);
-        Measured { arm: self.arm, measure: self.measure, events }
-    }
-
-    fn arrive(&mut self, source: usize) {
-        if self.sources[source].due != self.now {
-            return;
-        }
-        let next = self.sources[source].advance(self.now, self.load);
-        self.queue.push(next, Event::Arrive(source as u32));
-        let client = (self.whose.next_u64() % self.clients.len() as u64) as usize;
-        let criticality = self.plan.sources[source].criticality;
-        let route = self.clients[client].route(self.now, criticality, &mut self.choices);
-        self.measure.count(self.now, source, |tally| tally.arrived += 1);
-        match route {
-            Route::Shed => self.measure.count(self.now, source, |tally| tally.shed += 1),
-            Route::To(place) => {
-                let of = &mut self.places[place];
-                let is_served = of.serve(self.now);
-                let serves = of.serves() * self.plan.sample_every.as_secs_f64();
-                self.measure.went(self.now, route, if serves > 0.0 { serves.recip() } else { 1.0 });
-                if !is_served {
-                    self.measure.count(self.now, source, |tally| tally.failed += 1);
-                }
-            }
-        }
-    }
-
-    fn begin_phase(&mut self, number: usize) {
-        self.count_others();
-        let load = self.plan.phases[number].load;
-        let from = std::mem::replace(&mut self.load, load);
-        for (i, source) in (0..).zip(&mut self.sources) {
-            let due = source.change(self.now, from, load);
-            if due < NEVER {
-                self.queue.push(due, Event::Arrive(i));
-            }
-        }
-        for (place, site) in self.places.iter_mut().zip(&self.plan.localities) {
-            place.fill(self.now);
-            place.healthy = site.healthy.get(number).copied().unwrap_or(site.backends.get());
-        }
+        Measured { arm: self.arm, measure: self.measure, events: self.arena.events }
     }
 
     /// Counts what came from elsewhere since localities are as they are.
     fn count_others(&mut self) {
-        let (from, to) = (self.since.since(Timestamp::ZERO), self.now.since(Timestamp::ZERO));
+        let (from, to) = (self.since.since(Timestamp::ZERO), self.arena.now.since(Timestamp::ZERO));
         for (i, place) in self.places.iter().enumerate().filter(|(_, place)| place.serves() > 0.0) {
             self.measure.others(i, from, to, place.others / place.serves());
         }
-        self.since = self.now;
+        self.since = self.arena.now;
     }
 
     fn report(&mut self) {
         let seconds = self.plan.report_every.as_secs_f64();
         self.under_way.push_back(self.places.iter_mut().map(|place| place.report(seconds)).collect());
-        self.queue.push(self.now + self.plan.report_age, Event::Seen);
-        self.queue.push_lane(self.reports, self.now + self.plan.report_every, Event::Report);
+        self.arena.push(self.arena.now + self.plan.report_age, Event::Seen);
+        self.arena.push_lane(self.reports, self.arena.now + self.plan.report_every, Event::Report);
     }
 
     fn seen(&mut self) {
@@ -234,6 +157,51 @@ impl<'p> World<'p> {
         for (locality, place) in localities.iter_mut().zip(&self.places) {
             locality.healthy = place.healthy;
         }
-        self.clients.iter_mut().for_each(|client| client.update(self.now, &localities));
+        self.clients.iter_mut().for_each(|client| client.update(self.arena.now, &localities));
+    }
+}
+
+impl arena::World for World<'_> {
+    type Event = Event;
+
+    fn arena(&mut self) -> &mut Arena<Event> {
+        &mut self.arena
+    }
+
+    fn arrive(&mut self, source: usize) {
+        let now = self.arena.now;
+        let client = (self.whose.next_u64() % self.clients.len() as u64) as usize;
+        let criticality = self.plan.sources[source].criticality;
+        let route = self.clients[client].route(now, criticality, &mut self.choices);
+        self.measure.count(now, source, |tally| tally.arrived += 1);
+        match route {
+            Route::Shed => self.measure.count(now, source, |tally| tally.shed += 1),
+            Route::To(place) => {
+                let of = &mut self.places[place];
+                let is_served = of.serve(now);
+                let serves = of.serves() * self.plan.sample_every.as_secs_f64();
+                self.measure.went(now, route, if serves > 0.0 { serves.recip() } else { 1.0 });
+                if !is_served {
+                    self.measure.count(now, source, |tally| tally.failed += 1);
+                }
+            }
+        }
+    }
+
+    fn begin_phase(&mut self, number: usize) {
+        self.count_others();
+        let load = self.plan.phases[number].load;
+        self.arena.set_loads(|_| load);
+        for (place, site) in self.places.iter_mut().zip(&self.plan.localities) {
+            place.fill(self.arena.now);
+            place.healthy = site.healthy.get(number).copied().unwrap_or(site.backends.get());
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Report => self.report(),
+            Event::Seen => self.seen(),
+        }
     }
 }

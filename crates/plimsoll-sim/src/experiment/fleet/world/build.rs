@@ -10,11 +10,10 @@ use super::{Event, World};
 use crate::experiment::fleet::measure::Measure;
 use crate::experiment::fleet::plan::{Arm, Arrivals, Plan, Rate, Speed};
 use crate::experiment::fleet::script::Script;
-use crate::kernel::queue::Queue;
 use crate::kernel::slab::Slab;
 use crate::kernel::streams::{Streams, unit};
 use crate::model::antagonist::Neighbours;
-use crate::model::arrival::Source;
+use crate::model::arena::Arena;
 use crate::model::backend::{Backend, Build};
 use crate::model::client::Client;
 use crate::model::network::Carrier;
@@ -25,30 +24,25 @@ const STAGGER: Duration = Duration::from_millis(10);
 impl<'p> World<'p> {
     /// The world of one arm at its beginning.
     pub(in crate::experiment::fleet) fn new(plan: &'p Plan, arm: &'p Arm, seed: u64) -> Self {
-        let streams = Streams::new(seed);
         let script = Script::new(plan, arm);
-        let mut queue = Queue::default();
-        let carrier = Carrier::new(plan.network, &mut queue, streams.stream("network", 0));
+        let mut arena = Arena::new(seed, plan.duration);
+        let carrier = Carrier::new(plan.network, &mut arena);
         let subset =
-            arm.subset.map(|config| SubsetConfig { seed: config.seed ^ streams.number("subsets", 0), ..config });
+            arm.subset.map(|config| SubsetConfig { seed: config.seed ^ arena.streams.number("subsets", 0), ..config });
         let ledger = subset.filter(|config| config.algorithm == Algorithm::Ledger);
         let mut world = Self {
             plan,
             arm,
             measure: Measure::new(&script.windows),
             script,
-            streams,
-            now: Timestamp::ZERO,
-            end: Timestamp::from_origin(plan.duration),
-            deadlines: queue.open_lane(),
-            queue_deadlines: queue.open_lane(),
-            queue,
+            deadlines: arena.open_lane(),
+            queue_deadlines: arena.open_lane(),
+            arena,
             carrier,
             requests: Slab::default(),
             probes: Slab::default(),
             notes: Slab::default(),
             clients: Vec::new(),
-            sources: Vec::new(),
             costs: plan.cost.sampler(),
             backends: Vec::new(),
             weights: Vec::new(),
@@ -67,9 +61,9 @@ impl<'p> World<'p> {
         world.assign();
         for step in 0..world.script.steps.len() {
             let at = world.script.steps[step].0;
-            world.queue.push(at, Event::Step(step as u32));
+            world.arena.push(at, Event::Step(step as u32));
         }
-        world.queue.push(Timestamp::ZERO, Event::Sample);
+        world.arena.push(Timestamp::ZERO, Event::Sample);
         world
     }
 
@@ -77,7 +71,7 @@ impl<'p> World<'p> {
     pub(super) fn add_backends(&mut self, group: usize) {
         let spec = self.script.groups[group];
         for (place, number) in (0..spec.count.get()).zip(self.script.numbers[group].clone()) {
-            let stream = |label| self.streams.stream(label, u64::from(number));
+            let stream = |label| self.arena.streams.stream(label, u64::from(number));
             let speed = match spec.speed {
                 Speed::Fixed(speed) => speed,
                 Speed::Uniform { low, high } => low + (high - low) * unit(&mut stream("speeds")),
@@ -100,7 +94,7 @@ impl<'p> World<'p> {
                 number as usize,
                 "groups come in the order in which they are numbered"
             );
-            self.backends.push(Backend::new(self.now, build));
+            self.backends.push(Backend::new(self.arena.now, build));
             self.weights.push(spec.weight);
             if let Some(ledger) = &mut self.ledger {
                 ledger.add_backend(&seen(number, &self.backends[number as usize]));
@@ -111,8 +105,8 @@ impl<'p> World<'p> {
 
     fn add_first_clients(&mut self) {
         let count = self.plan.clients.count.get() as usize;
-        let rates = self.plan.clients.rates.factors(count, &mut self.streams.stream("rates", 0));
-        let dearness = self.plan.clients.costs.factors(count, &mut self.streams.stream("dearness", 0));
+        let rates = self.plan.clients.rates.factors(count, &mut self.arena.streams.stream("rates", 0));
+        let dearness = self.plan.clients.costs.factors(count, &mut self.arena.streams.stream("dearness", 0));
         match self.plan.arrivals {
             Arrivals::Open { rate } => {
                 let mean_dearness: f64 =
@@ -153,23 +147,16 @@ impl<'p> World<'p> {
     /// Adds a client that sends from now on; it has no backends until [`World::assign`].
     pub(super) fn add_client(&mut self, rate: f64, users: u32, dearness: f64) {
         let number = self.clients.len() as u32;
-        let stream = |label| self.streams.stream(label, u64::from(number));
-        self.clients.push(Client::new(self.now, self.balancer, self.arm.retries, stream("policy")));
-        self.sources.push(Source::new(stream("arrivals"), stream("costs"), rate, dearness));
+        let stream = |label| self.arena.streams.stream(label, u64::from(number));
+        self.clients.push(Client::new(self.arena.now, self.balancer, self.arm.retries, stream("policy")));
+        self.arena.add_source(rate, dearness, self.load);
         if let Some(ledger) = &mut self.ledger {
             ledger.add_client(u64::from(number));
         }
-        let source = &mut self.sources[number as usize];
-        if rate > 0.0 {
-            let at = source.advance(self.now, self.load);
-            if at <= self.end {
-                self.queue.push(at, Event::Arrive(number));
-            }
-        }
         if let Arrivals::Closed { think, .. } = self.plan.arrivals {
             for _ in 0..users {
-                let at = self.now + source.think(if think.is_zero() { STAGGER } else { think });
-                self.queue.push(at, Event::Think(number));
+                let thought = self.arena.sources[number as usize].think(if think.is_zero() { STAGGER } else { think });
+                self.arena.push(self.arena.now + thought, Event::Think(number));
             }
         }
     }
@@ -180,12 +167,12 @@ impl<'p> World<'p> {
             (0_u32..).zip(&self.backends).filter(|(_, backend)| !backend.removed).map(|(number, _)| number).collect();
         let seen: Vec<_> = in_service.iter().map(|number| seen(*number, &self.backends[*number as usize])).collect();
         for number in 0..self.clients.len() as u32 {
-            if self.sources[number as usize].stopped {
+            if self.arena.sources[number as usize].stopped {
                 continue;
             }
             let client = &mut self.clients[number as usize];
             match self.subset {
-                None => client.set_members(self.now, &in_service, &self.weights),
+                None => client.set_members(self.arena.now, &in_service, &self.weights),
                 Some(config) => {
                     let assigned = self.ledger.as_ref().and_then(|ledger| ledger.order(u64::from(number), &seen));
                     let order = match assigned {
@@ -194,7 +181,7 @@ impl<'p> World<'p> {
                             .expect("clients are numbered, and a ledger has an order for each"),
                     };
                     let order = order.into_iter().map(|place| in_service[place as usize]).collect();
-                    client.set_subset(self.now, Subset::new(order, config.size), &self.weights);
+                    client.set_subset(self.arena.now, Subset::new(order, config.size), &self.weights);
                 }
             }
             self.settle(number);

@@ -2,7 +2,7 @@
 //!
 //! | event | what it does | where |
 //! |---|---|---|
-//! | `Arrive`, `Think` | a client has a request | [`requests`] |
+//! | an arrival, `Think` | a client has a request | [`requests`] |
 //! | `Reach`, `Complete`, `Answer` | it gets to its backend, ends there, and is back | [`requests`] |
 //! | `Again` | it has waited to be sent again | [`requests`] |
 //! | `Deadline`, `QueueDeadline`, `Recall` | it is given up | [`requests`] |
@@ -29,11 +29,9 @@ use super::findings::Measured;
 use super::measure::Measure;
 use super::plan::{Arm, Plan};
 use super::script::Script;
-use crate::kernel::NEVER;
-use crate::kernel::queue::{Lane, Queue};
+use crate::kernel::queue::Lane;
 use crate::kernel::slab::Slab;
-use crate::kernel::streams::Streams;
-use crate::model::arrival::Source;
+use crate::model::arena::{self, Arena};
 use crate::model::backend::Backend;
 use crate::model::client::Client;
 use crate::model::cost::Sampler;
@@ -42,9 +40,7 @@ use crate::model::request::Request;
 
 /// Something that happens at its time. The number is that of what it happens to.
 #[derive(Clone, Copy, Debug)]
-enum Event {
-    /// The next request of a client's open loop.
-    Arrive(u32),
+pub(super) enum Event {
     /// A user of this client has thought.
     Think(u32),
     Reach(u32),
@@ -102,10 +98,7 @@ pub(super) struct World<'p> {
     plan: &'p Plan,
     arm: &'p Arm,
     script: Script<'p>,
-    streams: Streams,
-    now: Timestamp,
-    end: Timestamp,
-    queue: Queue<Event>,
+    arena: Arena<Event>,
     carrier: Carrier,
     deadlines: Lane,
     queue_deadlines: Lane,
@@ -113,7 +106,6 @@ pub(super) struct World<'p> {
     probes: Slab<Probe>,
     notes: Slab<Note>,
     clients: Vec<Client>,
-    sources: Vec<Source>,
     costs: Sampler,
     backends: Vec<Backend>,
     weights: Vec<Weight>,
@@ -128,35 +120,41 @@ pub(super) struct World<'p> {
     mean_rate: (f64, u32),
     /// Requests that are awaited.
     open: u64,
+    /// Events handled, without those whose reason had gone.
     events: u64,
     measure: Measure,
 }
 
 impl<'p> World<'p> {
-    /// Runs until no request is awaited any more, telling now and then which part of the time has gone by.
-    pub(super) fn run(&mut self, progress: &mut dyn FnMut(f64)) {
-        while let Some((at, event)) = self.queue.pop_until(NEVER) {
-            if at > self.end && self.open == 0 {
-                break;
-            }
-            self.now = at;
-            self.handle(event, progress);
-        }
+    /// Runs until the answer to the last request.
+    pub(super) fn run(mut self, progress: &mut dyn FnMut(f64)) -> Measured<'p> {
+        arena::run(&mut self, progress);
+        self.finish()
     }
 
-    /// Runs until that time, all that happens at it included.
-    #[cfg(test)]
-    fn run_until(&mut self, limit: Timestamp) {
-        while let Some((at, event)) = self.queue.pop_until(limit) {
-            self.now = at;
-            self.handle(event, &mut |_| ());
-        }
-        self.now = limit;
+    /// The measurements.
+    fn finish(self) -> Measured<'p> {
+        let (tallies, samples) = self.measure.finish();
+        let groups = self.backends.iter().map(|backend| backend.build.group).collect();
+        Measured { arm: self.arm, tallies, samples, groups, events: self.events }
+    }
+}
+
+impl arena::World for World<'_> {
+    type Event = Event;
+
+    fn arena(&mut self) -> &mut Arena<Event> {
+        &mut self.arena
     }
 
-    fn handle(&mut self, event: Event, progress: &mut dyn FnMut(f64)) {
+    /// A source is the open loop of a client.
+    fn arrive(&mut self, client: usize) {
+        self.events += 1;
+        self.ask(client as u32);
+    }
+
+    fn handle(&mut self, event: Event) {
         let handled = match event {
-            Event::Arrive(client) => self.arrive(client),
             Event::Think(client) => self.thought(client),
             Event::Reach(request) => self.reach(request),
             Event::Complete(backend) => self.complete(backend),
@@ -172,15 +170,12 @@ impl<'p> World<'p> {
             Event::ProbeAnswer(probe) => self.probe_answer(probe),
             Event::Neighbour(backend) => self.neighbour(backend),
             Event::Step(step) => self.step(step as usize),
-            Event::Sample => self.sample(progress),
+            Event::Sample => self.sample(),
         };
         self.events += u64::from(handled);
     }
 
-    /// What was measured.
-    pub(super) fn finish(self) -> Measured<'p> {
-        let (tallies, samples) = self.measure.finish();
-        let groups = self.backends.iter().map(|backend| backend.build.group).collect();
-        Measured { arm: self.arm, tallies, samples, groups, events: self.events }
+    fn is_awaited(&self) -> bool {
+        self.open > 0
     }
 }

@@ -18,21 +18,8 @@ use crate::model::retries::Next;
 const LEAST_THOUGHT: Duration = Duration::from_millis(1);
 
 impl World<'_> {
-    pub(super) fn arrive(&mut self, client: u32) -> bool {
-        let source = &mut self.sources[client as usize];
-        if source.due != self.now {
-            return false;
-        }
-        let next = source.advance(self.now, self.load);
-        if next <= self.end {
-            self.queue.push(next, Event::Arrive(client));
-        }
-        self.ask(client);
-        true
-    }
-
     pub(super) fn thought(&mut self, client: u32) -> bool {
-        if self.now > self.end || self.sources[client as usize].stopped {
+        if self.arena.now > self.arena.end || self.arena.sources[client as usize].stopped {
             return false;
         }
         self.ask(client);
@@ -40,14 +27,14 @@ impl World<'_> {
     }
 
     /// A client has a request.
-    fn ask(&mut self, client: u32) {
-        let cost = self.sources[client as usize].cost(&self.costs) + self.plan.overhead.as_secs_f64();
+    pub(super) fn ask(&mut self, client: u32) {
+        let cost = self.arena.sources[client as usize].cost(&self.costs) + self.plan.overhead.as_secs_f64();
         let window = self.measure.current;
-        let request = self.requests.insert(Request::new(self.now, client, cost, window));
+        let request = self.requests.insert(Request::new(self.arena.now, client, cost, window));
         self.open += 1;
-        self.clients[client as usize].retrier.begin(self.now);
+        self.clients[client as usize].retrier.begin(self.arena.now);
         self.measure.arrived(window);
-        self.queue.push_lane(self.deadlines, self.now + self.plan.requests.timeout, Event::Deadline(request));
+        self.arena.push_lane(self.deadlines, self.arena.now + self.plan.requests.timeout, Event::Deadline(request));
         if self.clients[client as usize].waiting.is_empty() {
             self.offer(request);
         } else {
@@ -60,14 +47,14 @@ impl World<'_> {
         let request = &mut self.requests[number];
         let client = &mut self.clients[request.client as usize];
         let pick = match request.tried() {
-            [] => client.balancer.pick(self.now, &mut client.rng),
-            tried => client.balancer.pick_except(self.now, &mut client.rng, tried),
+            [] => client.balancer.pick(self.arena.now, &mut client.rng),
+            tried => client.balancer.pick_except(self.arena.now, &mut client.rng, tried),
         };
         match pick {
             Pick::Backend(id) if request.tried().contains(&id) => {
                 // Only those that it was offered to already are left: one more round would not help.
                 let completion = Completion { outcome: Outcome::Cancelled, latency: None };
-                client.balancer.finish(self.now, id, completion, &mut client.changes);
+                client.balancer.finish(self.arena.now, id, completion, &mut client.changes);
                 let ending = ending_of(request.reply);
                 self.end_request(number, ending);
             }
@@ -76,11 +63,11 @@ impl World<'_> {
                 request.offers += 1;
                 request.id = id;
                 request.backend = client.backend(id);
-                request.picked = self.now;
+                request.picked = self.arena.now;
                 request.queued = NEVER;
                 request.granted = false;
                 let (window, of) = (request.window, request.client);
-                request.away = self.carrier.send(&mut self.queue, self.now, Event::Reach(number));
+                request.away = self.carrier.send(&mut self.arena, Event::Reach(number));
                 let probes = self.send_probes(of);
                 self.measure.offered(window, probes);
             }
@@ -99,9 +86,9 @@ impl World<'_> {
             return;
         }
         waiting.push_back(number);
-        request.queued = self.now;
-        let at = self.now + self.plan.requests.queue_timeout;
-        self.queue.push_lane(self.queue_deadlines, at, Event::QueueDeadline(number));
+        request.queued = self.arena.now;
+        let at = self.arena.now + self.plan.requests.queue_timeout;
+        self.arena.push_lane(self.queue_deadlines, at, Event::QueueDeadline(number));
     }
 
     /// Lets those look for a backend who wait for one, the first first.
@@ -121,9 +108,9 @@ impl World<'_> {
     pub(super) fn reach(&mut self, number: u32) -> bool {
         let request = &mut self.requests[number];
         let backend = &mut self.backends[request.backend as usize];
-        request.reached = self.now;
+        request.reached = self.arena.now;
         request.found = backend.in_flight();
-        match backend.receive(self.now, number, request.cost) {
+        match backend.receive(self.arena.now, number, request.cost) {
             Reception::Taken => {
                 let backend = request.backend;
                 self.expect_end(backend);
@@ -147,22 +134,22 @@ impl World<'_> {
             && at < backend.scheduled
         {
             backend.scheduled = at;
-            self.queue.push(at, Event::Complete(number));
+            self.arena.push(at, Event::Complete(number));
         }
     }
 
     pub(super) fn complete(&mut self, number: u32) -> bool {
-        if self.backends[number as usize].scheduled != self.now {
+        if self.backends[number as usize].scheduled != self.arena.now {
             return false;
         }
         self.backends[number as usize].scheduled = NEVER;
         let mut handled = false;
-        while let Some((request, failed)) = self.backends[number as usize].pop_ended(self.now) {
+        while let Some((request, failed)) = self.backends[number as usize].pop_ended(self.arena.now) {
             handled = true;
             let backend = &mut self.backends[number as usize];
             let Request { found, reached, .. } = self.requests[request];
             if !failed {
-                backend.learn(self.now, found, reached);
+                backend.learn(self.arena.now, found, reached);
             }
             if backend.conduct == Conduct::Hang {
                 self.requests[request].away = false;
@@ -186,14 +173,14 @@ impl World<'_> {
                 Reply::Lost | Reply::Refused => None,
             };
             let backend = &mut self.backends[request.backend as usize];
-            request.report = message.and_then(|message| backend.report(self.now, message));
+            request.report = message.and_then(|message| backend.report(self.arena.now, message));
             match reply {
                 // These are the transport's own, which repeats what is lost.
                 Reply::Lost | Reply::Refused => {
-                    self.carrier.send_surely(&mut self.queue, self.now, Event::Answer(number));
+                    self.carrier.send_surely(&mut self.arena, Event::Answer(number));
                     true
                 }
-                _ => self.carrier.send(&mut self.queue, self.now, Event::Answer(number)),
+                _ => self.carrier.send(&mut self.arena, Event::Answer(number)),
             }
         };
         if !sent {
@@ -212,7 +199,7 @@ impl World<'_> {
         let (of, reply) = (request.client, request.reply);
         let client = &mut self.clients[of as usize];
         if let Some(report) = &request.report {
-            client.balancer.on_report(self.now, request.id, report, &mut client.changes);
+            client.balancer.on_report(self.arena.now, request.id, report, &mut client.changes);
         }
         let outcome = match reply {
             Reply::Answered => Outcome::Success,
@@ -221,10 +208,10 @@ impl World<'_> {
             Reply::Failed | Reply::Lost | Reply::Refused => Outcome::Failure,
         };
         let answered = matches!(reply, Reply::Answered | Reply::Failed | Reply::Overloaded);
-        let latency = answered.then(|| self.now.since(request.picked));
-        client.balancer.finish(self.now, request.id, Completion { outcome, latency }, &mut client.changes);
+        let latency = answered.then(|| self.arena.now.since(request.picked));
+        client.balancer.finish(self.arena.now, request.id, Completion { outcome, latency }, &mut client.changes);
         if reply == Reply::Refused {
-            client.balancer.on_connect_failed(self.now, request.id, &mut client.rng, &mut client.changes);
+            client.balancer.on_connect_failed(self.arena.now, request.id, &mut client.rng, &mut client.changes);
         } else {
             request.attempts += 1;
         }
@@ -232,7 +219,7 @@ impl World<'_> {
             Some(Duration::ZERO) => {
                 self.offer(number);
             }
-            Some(wait) => self.queue.push(self.now + wait, Event::Again(number)),
+            Some(wait) => self.arena.push(self.arena.now + wait, Event::Again(number)),
             None => self.end_request(number, ending_of(reply)),
         }
         self.settle(of);
@@ -259,7 +246,7 @@ impl World<'_> {
             takes: Duration::ZERO,
         };
         let client = &mut self.clients[request.client as usize];
-        match client.retrier.decide(self.now, &attempt, &mut client.rng) {
+        match client.retrier.decide(self.arena.now, &attempt, &mut client.rng) {
             Next::Again(again) => {
                 request.granted = true;
                 Some(again.wait)
@@ -279,20 +266,20 @@ impl World<'_> {
     pub(super) fn deadline(&mut self, number: u32) -> bool {
         let request = &mut self.requests[number];
         let timeout = self.plan.requests.timeout;
-        if !request.awaited || request.arrived + timeout != self.now {
+        if !request.awaited || request.arrived + timeout != self.arena.now {
             return false;
         }
         let of = request.client;
         if request.queued == NEVER {
             let client = &mut self.clients[of as usize];
-            let latency = Some(self.now.since(request.picked));
+            let latency = Some(self.arena.now.since(request.picked));
             let outcome = match self.arm.failures {
                 Failures::Counted => Outcome::TimedOut,
                 Failures::Unseen => Outcome::Success,
             };
-            client.balancer.finish(self.now, request.id, Completion { outcome, latency }, &mut client.changes);
+            client.balancer.finish(self.arena.now, request.id, Completion { outcome, latency }, &mut client.changes);
             if request.away && self.plan.requests.abandoned == Abandoned::Dropped {
-                request.recalled = self.carrier.send(&mut self.queue, self.now, Event::Recall(number));
+                request.recalled = self.carrier.send(&mut self.arena, Event::Recall(number));
             }
         }
         self.end_request(number, Ending::TimedOut);
@@ -302,7 +289,9 @@ impl World<'_> {
 
     pub(super) fn queue_deadline(&mut self, number: u32) -> bool {
         let request = &self.requests[number];
-        if !request.awaited || request.queued == NEVER || request.queued + self.plan.requests.queue_timeout != self.now
+        if !request.awaited
+            || request.queued == NEVER
+            || request.queued + self.plan.requests.queue_timeout != self.arena.now
         {
             return false;
         }
@@ -318,7 +307,7 @@ impl World<'_> {
         request.recalled = false;
         // If the backend does not have it, it is on its way, there or back, and is worked on or done.
         let backend = request.backend;
-        if request.away && self.backends[backend as usize].cancel(self.now, number) {
+        if request.away && self.backends[backend as usize].cancel(self.arena.now, number) {
             request.away = false;
             self.expect_end(backend);
         }
@@ -342,7 +331,7 @@ impl World<'_> {
         }
         self.open -= 1;
         let group = (offers > 0).then(|| self.backends[backend as usize].build.group);
-        self.measure.ended(window, ending, self.now.since(arrived), group);
+        self.measure.ended(window, ending, self.arena.now.since(arrived), group);
         self.release(number);
         if let Arrivals::Closed { think, .. } = self.plan.arrivals {
             self.think(client, think, arrived);
@@ -350,10 +339,10 @@ impl World<'_> {
     }
 
     fn think(&mut self, client: u32, mean: Duration, arrived: Timestamp) {
-        let thought = self.sources[client as usize].think(mean);
+        let thought = self.arena.sources[client as usize].think(mean);
         let earliest = arrived + LEAST_THOUGHT;
-        let at = if self.now == arrived { earliest } else { self.now + thought };
-        self.queue.push(at.max(self.now + thought), Event::Think(client));
+        let at = if self.arena.now == arrived { earliest } else { self.arena.now + thought };
+        self.arena.push(at.max(self.arena.now + thought), Event::Think(client));
     }
 
     /// Forgets a request that nobody has to do with any more.

@@ -13,7 +13,7 @@ use crate::model::request::Reply;
 
 impl World<'_> {
     pub(super) fn step(&mut self, place: usize) -> bool {
-        let now = self.now;
+        let now = self.arena.now;
         match self.script.steps[place].1.clone() {
             Step::Conduct { backend, conduct } => self.set_conduct(backend, conduct),
             Step::Warmth { backend, warmth } => {
@@ -33,7 +33,10 @@ impl World<'_> {
             Step::AddClients { count } => self.add_clients(count),
             Step::RemoveClients { count } => self.remove_clients(count),
             Step::Configure { balancer } => self.configure(*balancer),
-            Step::Load { load } => self.set_load(load),
+            Step::Load { load } => {
+                self.load = load;
+                self.arena.set_loads(|_| load);
+            }
             Step::Begin { window } => {
                 let used = self.used();
                 self.measure.begin(window, used);
@@ -52,7 +55,7 @@ impl World<'_> {
         if was == conduct || backend.removed {
             return;
         }
-        let lost = backend.set_conduct(self.now, conduct);
+        let lost = backend.set_conduct(self.arena.now, conduct);
         for request in lost {
             self.reply(request, Reply::Lost);
         }
@@ -66,14 +69,14 @@ impl World<'_> {
 
     fn set_antagonist(&mut self, place: usize, number: u32, antagonist: Antagonist) {
         let index = (place as u64) << 32 | u64::from(number);
-        let rng = self.streams.stream("later antagonists", index);
+        let rng = self.arena.streams.stream("later antagonists", index);
         self.backends[number as usize].build.neighbours = Neighbours::new(antagonist, rng);
         self.resupply(number);
     }
 
     /// What a backend has of its machine changes by its neighbours' doing.
     pub(super) fn neighbour(&mut self, number: u32) -> bool {
-        let due = self.backends[number as usize].supply_until == self.now;
+        let due = self.backends[number as usize].supply_until == self.arena.now;
         if due {
             self.resupply(number);
         }
@@ -84,10 +87,10 @@ impl World<'_> {
     pub(super) fn resupply(&mut self, number: u32) {
         let backend = &mut self.backends[number as usize];
         let (supply, holds) = backend.build.neighbours.next(backend.build.cores);
-        backend.set_supply(self.now, supply);
-        backend.supply_until = holds.map_or(NEVER, |holds| self.now + holds);
-        if backend.supply_until <= self.end {
-            self.queue.push(backend.supply_until, Event::Neighbour(number));
+        backend.set_supply(self.arena.now, supply);
+        backend.supply_until = holds.map_or(NEVER, |holds| self.arena.now + holds);
+        if backend.supply_until <= self.arena.end {
+            self.arena.push(backend.supply_until, Event::Neighbour(number));
         }
         self.expect_end(number);
     }
@@ -95,7 +98,7 @@ impl World<'_> {
     fn remove_backends(&mut self, numbers: &[u32]) {
         for &number in numbers {
             // Time in service counts until now.
-            self.backends[number as usize].usage(self.now);
+            self.backends[number as usize].usage(self.arena.now);
             self.backends[number as usize].removed = true;
             if let Some(ledger) = &mut self.ledger {
                 ledger.remove_backend(key(number));
@@ -113,10 +116,10 @@ impl World<'_> {
     }
 
     fn remove_clients(&mut self, count: u32) {
-        let staying = self.sources.iter().rposition(|source| !source.stopped).map_or(0, |last| last + 1);
+        let staying = self.arena.sources.iter().rposition(|source| !source.stopped).map_or(0, |last| last + 1);
         for number in staying.saturating_sub(count as usize)..staying {
-            self.sources[number].stopped = true;
-            self.sources[number].due = NEVER;
+            self.arena.sources[number].stopped = true;
+            self.arena.sources[number].due = NEVER;
             if let Some(ledger) = &mut self.ledger {
                 ledger.remove_client(number as u64);
             }
@@ -127,38 +130,25 @@ impl World<'_> {
     fn configure(&mut self, balancer: BalancerConfig) {
         self.balancer = balancer;
         for number in 0..self.clients.len() as u32 {
-            self.clients[number as usize].balancer.set_config(self.now, balancer);
+            self.clients[number as usize].balancer.set_config(self.arena.now, balancer);
             self.settle(number);
         }
     }
 
-    fn set_load(&mut self, load: f64) {
-        let from = std::mem::replace(&mut self.load, load);
-        for (number, source) in (0_u32..).zip(&mut self.sources) {
-            if source.rate > 0.0 && !source.stopped {
-                let at = source.change(self.now, from, load);
-                if at <= self.end {
-                    self.queue.push(at, Event::Arrive(number));
-                }
-            }
-        }
-    }
-
-    pub(super) fn sample(&mut self, progress: &mut dyn FnMut(f64)) -> bool {
-        if self.now > Timestamp::ZERO {
+    pub(super) fn sample(&mut self) -> bool {
+        if self.arena.now > Timestamp::ZERO {
             let used = self.used();
             let up = self.backends.iter().filter(|backend| backend.is_up());
-            self.measure.sample(self.now, used, up.map(|backend| backend.in_flight()));
+            self.measure.sample(self.arena.now, used, up.map(|backend| backend.in_flight()));
         }
-        progress((self.now.as_nanos() as f64 / self.end.as_nanos() as f64).min(1.0));
-        let next = self.now + self.plan.sample_every;
-        if next <= self.end {
-            self.queue.push(next, Event::Sample);
+        let next = self.arena.now + self.plan.sample_every;
+        if next <= self.arena.end {
+            self.arena.push(next, Event::Sample);
         }
         true
     }
 
     fn used(&mut self) -> Vec<Used> {
-        self.backends.iter_mut().map(|backend| backend.usage(self.now)).collect()
+        self.backends.iter_mut().map(|backend| backend.usage(self.arena.now)).collect()
     }
 }

@@ -18,7 +18,7 @@ impl World<'_> {
     pub(super) fn settle(&mut self, number: u32) {
         let client = &mut self.clients[number as usize];
         if client.has_changes() {
-            client.follow(self.now, &self.weights);
+            client.follow(self.arena.now, &self.weights);
         }
         if !client.waiting.is_empty() {
             self.serve_waiting(number);
@@ -30,24 +30,24 @@ impl World<'_> {
     pub(super) fn expect_wake(&mut self, number: u32) {
         let client = &mut self.clients[number as usize];
         let Some(at) = client.balancer.poll_timeout() else { return };
-        let at = at.max(self.now);
+        let at = at.max(self.arena.now);
         if at < client.wake_at {
             client.wake_at = at;
-            self.queue.push(at, Event::Wake(number));
+            self.arena.push(at, Event::Wake(number));
         }
     }
 
     pub(super) fn wake(&mut self, number: u32) -> bool {
         let client = &mut self.clients[number as usize];
-        if client.wake_at != self.now {
+        if client.wake_at != self.arena.now {
             return false;
         }
         client.wake_at = NEVER;
-        client.balancer.handle_timeout(self.now, &mut client.changes);
+        client.balancer.handle_timeout(self.arena.now, &mut client.changes);
         while let Some(id) = self.clients[number as usize].balancer.poll_check() {
             let backend = self.clients[number as usize].backend(id);
             let note = self.notes.insert(Note { client: number, backend, id, word: Word::Check });
-            if !self.carrier.send(&mut self.queue, self.now, Event::CheckReach(note)) {
+            if !self.carrier.send(&mut self.arena, Event::CheckReach(note)) {
                 self.check_fails(note);
             }
         }
@@ -62,9 +62,9 @@ impl World<'_> {
             return true;
         };
         let message = Message::CheckAnswer;
-        let report = if outcome == CheckOutcome::Unreachable { None } else { backend.report(self.now, message) };
+        let report = if outcome == CheckOutcome::Unreachable { None } else { backend.report(self.arena.now, message) };
         self.notes[number].word = Word::Checked(outcome, report);
-        if !self.carrier.send(&mut self.queue, self.now, Event::CheckAnswer(number)) {
+        if !self.carrier.send(&mut self.arena, Event::CheckAnswer(number)) {
             self.check_fails(number);
         }
         true
@@ -72,7 +72,7 @@ impl World<'_> {
 
     fn check_fails(&mut self, number: u32) {
         self.notes[number].word = Word::Checked(CheckOutcome::Failed, None);
-        self.queue.push(self.now + CHECK_TIMEOUT, Event::CheckAnswer(number));
+        self.arena.push(self.arena.now + CHECK_TIMEOUT, Event::CheckAnswer(number));
     }
 
     /// Tells every client of which a backend is a member; the connection that each holds carries it.
@@ -80,7 +80,7 @@ impl World<'_> {
         for number in 0..self.clients.len() as u32 {
             let Some(id) = self.clients[number as usize].id(backend) else { continue };
             let note = self.notes.insert(Note { client: number, backend, id, word });
-            self.carrier.send_surely(&mut self.queue, self.now, Event::Notice(note));
+            self.carrier.send_surely(&mut self.arena, Event::Notice(note));
         }
     }
 
@@ -94,15 +94,15 @@ impl World<'_> {
             Word::Check => {}
             Word::Checked(outcome, report) => {
                 if let Some(report) = &report {
-                    balancer.on_report(self.now, id, report, changes);
+                    balancer.on_report(self.arena.now, id, report, changes);
                 }
-                balancer.on_check(self.now, id, outcome, &mut client.rng, changes);
+                balancer.on_check(self.arena.now, id, outcome, &mut client.rng, changes);
             }
             Word::LameDuck => {
                 let report = LoadReport { lame_duck: true, ..LoadReport::default() };
-                balancer.on_report(self.now, id, &report, changes);
+                balancer.on_report(self.arena.now, id, &report, changes);
             }
-            Word::Gone => balancer.on_gone(self.now, id, changes),
+            Word::Gone => balancer.on_gone(self.arena.now, id, changes),
         }
         self.settle(of);
         true
@@ -116,8 +116,8 @@ impl World<'_> {
             sent += 1;
             let backend = client.backend(id);
             let answer = ProbeAnswer::default();
-            let probe = self.probes.insert(Probe { client: number, backend, id, sent: self.now, answer });
-            if !self.carrier.send(&mut self.queue, self.now, Event::ProbeReach(probe)) {
+            let probe = self.probes.insert(Probe { client: number, backend, id, sent: self.arena.now, answer });
+            if !self.carrier.send(&mut self.arena, Event::ProbeReach(probe)) {
                 self.probes.free(probe);
             }
         }
@@ -126,9 +126,9 @@ impl World<'_> {
 
     pub(super) fn probe_reach(&mut self, number: u32) -> bool {
         let probe = &mut self.probes[number];
-        let answer = self.backends[probe.backend as usize].probe(self.now);
+        let answer = self.backends[probe.backend as usize].probe(self.arena.now);
         probe.answer = answer.unwrap_or_default();
-        if answer.is_none() || !self.carrier.send(&mut self.queue, self.now, Event::ProbeAnswer(number)) {
+        if answer.is_none() || !self.carrier.send(&mut self.arena, Event::ProbeAnswer(number)) {
             self.probes.free(number);
         }
         true
@@ -137,8 +137,8 @@ impl World<'_> {
     pub(super) fn probe_answer(&mut self, number: u32) -> bool {
         let Probe { client, id, sent, answer, .. } = self.probes[number];
         self.probes.free(number);
-        if self.now.since(sent) <= self.plan.requests.probe_timeout {
-            self.clients[client as usize].balancer.on_probe(self.now, id, answer);
+        if self.arena.now.since(sent) <= self.plan.requests.probe_timeout {
+            self.clients[client as usize].balancer.on_probe(self.arena.now, id, answer);
         }
         true
     }

@@ -15,10 +15,9 @@ use super::measure::{Measure, Reading};
 use super::meters::Meters;
 use super::plan::{Arm, Plan, Shedder, Source};
 use crate::kernel::NEVER;
-use crate::kernel::queue::{Lane, Queue};
+use crate::kernel::queue::Lane;
 use crate::kernel::slab::Slab;
-use crate::kernel::streams::Streams;
-use crate::model::arrival;
+use crate::model::arena::{self, Arena};
 use crate::model::cost::Sampler;
 use crate::model::processor::Processor;
 use crate::reference::procrustean::{Procrustean, ProcrusteanConfig};
@@ -26,20 +25,15 @@ use tasks::Task;
 
 /// What runs in the processor and is no request: the turning away of one.
 const REJECTION: u32 = u32::MAX;
-/// Between two tellings of how far a run is: seldom enough to cost nothing.
-const EVENTS_PER_TELLING: u64 = 1 << 16;
 /// Between two looks of a gate at the server: as often as the library looks, when a request asks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
-    /// A task of this source.
-    Arrive(u32),
+pub(super) enum Event {
     /// A task's request is sent again.
     Retry(u32),
     /// Nobody wants a task's answer any more.
     Expire(u32),
-    Phase(u32),
     Complete,
     Tick,
 }
@@ -88,30 +82,26 @@ impl Guard {
     }
 }
 
-/// Where the tasks of one source come from.
+/// Draws of the tasks of one source, beside their arrivals.
 struct Origin {
-    arrivals: arrival::Source,
     costs: Sampler,
     /// Of all requests of a task but the first: which of these are sent depends on the arm, and must not move what the first ones cost.
     later_costs: Pcg64Mcg,
     customers: Pcg64Mcg,
     ages: Pcg64Mcg,
     patience: Duration,
-    load: f64,
 }
 
 impl Origin {
-    fn new(plan: &Plan, source: &Source, streams: &Streams, number: u64) -> Self {
-        let stream = |label| streams.stream(label, number);
+    fn new(plan: &Plan, source: &Source, number: u64, arena: &Arena<Event>) -> Self {
+        let stream = |label| arena.streams.stream(label, number);
         let cost = source.cost.unwrap_or(plan.cost);
         Self {
-            arrivals: arrival::Source::new(stream("arrivals"), stream("costs"), source.rate, 1.0),
             costs: cost.sampler(),
             later_costs: stream("later costs"),
             customers: stream("customers"),
             ages: stream("ages"),
             patience: source.patience.unwrap_or(plan.patience),
-            load: 1.0,
         }
     }
 }
@@ -120,8 +110,7 @@ pub(super) struct World<'p> {
     plan: &'p Plan,
     arm: &'p Arm,
     cores: f64,
-    now: Timestamp,
-    queue: Queue<Event>,
+    arena: Arena<Event>,
     ticks: Lane,
     origins: Vec<Origin>,
     processor: Processor,
@@ -154,28 +143,20 @@ pub(super) struct World<'p> {
 
 impl<'p> World<'p> {
     pub(super) fn new(plan: &'p Plan, arm: &'p Arm, seed: u64) -> Self {
-        let streams = Streams::new(seed);
-        let now = Timestamp::ZERO;
+        let mut arena = Arena::new(seed, plan.duration);
+        let now = arena.now;
         let cores = arm.cores.unwrap_or(plan.cores);
-        let mut queue = Queue::default();
-        let origins = (0..).zip(&plan.sources).map(|(number, source)| Origin::new(plan, source, &streams, number));
-        let mut origins: Vec<_> = origins.collect();
-        for (number, origin) in (0..).zip(&mut origins) {
-            queue.push(origin.arrivals.advance(now, 1.0), Event::Arrive(number));
-        }
-        for (number, phase) in (0..).zip(&plan.phases) {
-            queue.push(now + phase.at, Event::Phase(number));
-        }
-        let ticks = queue.open_lane();
-        queue.push_lane(ticks, now + plan.tick, Event::Tick);
+        plan.sources.iter().for_each(|source| arena.add_source(source.rate, 1.0, 1.0));
+        arena.add_phases(plan.phases.iter().map(|phase| phase.at));
+        let ticks = arena.open_lane();
+        arena.push_lane(ticks, now + plan.tick, Event::Tick);
+        let origins = (0..).zip(&plan.sources).map(|(number, source)| Origin::new(plan, source, number, &arena));
         Self {
             plan,
             arm,
             cores,
-            now,
-            queue,
             ticks,
-            origins,
+            origins: origins.collect(),
             processor: Processor::new(now, cores, 1.0),
             overhead: plan.overhead.as_secs_f64(),
             concurrency: arm.concurrency.or(plan.concurrency).map_or(usize::MAX, |most| most.get() as usize),
@@ -188,43 +169,18 @@ impl<'p> World<'p> {
             most_in_progress: 0,
             metered: Vec::new(),
             guard: Guard::new(now, arm.shedder, cores),
-            rng: streams.stream("admission", 0),
-            waits: streams.stream("waits", 0),
+            rng: arena.stream("admission"),
+            waits: arena.stream("waits"),
             taken: 0.0,
             meters: Meters::new(plan.sources.len(), plan.tick),
             measure: Measure::new(plan),
+            arena,
         }
     }
 
     pub(super) fn run(mut self, progress: &mut dyn FnMut(f64)) -> Measured<'p> {
-        let end = Timestamp::from_origin(self.plan.duration);
-        let mut events = 0;
-        while let Some((at, event)) = self.queue.pop_until(end) {
-            self.now = at;
-            events += 1;
-            if events % EVENTS_PER_TELLING == 0 {
-                progress(at.as_nanos() as f64 / end.as_nanos() as f64);
-            }
-            match event {
-                Event::Arrive(source) => self.arrive(source as usize),
-                Event::Retry(task) => self.retry(task),
-                Event::Expire(task) => self.expire(task),
-                Event::Phase(number) => self.begin_phase(number as usize),
-                Event::Complete => self.complete(),
-                Event::Tick => self.tick(),
-            }
-        }
-        progress(1.0);
-        Measured { arm: self.arm, cores: self.cores, measure: self.measure, events }
-    }
-
-    fn begin_phase(&mut self, number: usize) {
-        let phase = &self.plan.phases[number];
-        for (i, (source, origin)) in (0..).zip(self.plan.sources.iter().zip(&mut self.origins)) {
-            let load = phase.load * source.load.get(number).copied().unwrap_or(1.0);
-            let from = std::mem::replace(&mut origin.load, load);
-            self.queue.push(origin.arrivals.change(self.now, from, load), Event::Arrive(i));
-        }
+        arena::run(&mut self, progress);
+        Measured { arm: self.arm, cores: self.cores, measure: self.measure, events: self.arena.events }
     }
 
     fn expect_end(&mut self) {
@@ -232,16 +188,16 @@ impl<'p> World<'p> {
             && at < self.scheduled
         {
             self.scheduled = at;
-            self.queue.push(at, Event::Complete);
+            self.arena.push(at, Event::Complete);
         }
     }
 
     fn complete(&mut self) {
-        if self.scheduled != self.now {
+        if self.scheduled != self.arena.now {
             return;
         }
         self.scheduled = NEVER;
-        self.processor.advance(self.now);
+        self.processor.advance(self.arena.now);
         while let Some(number) = self.processor.pop_ended() {
             if number != REJECTION {
                 self.end_request(number);
@@ -265,7 +221,7 @@ impl<'p> World<'p> {
                 // The overhead comes first, and is charged to no request.
                 let used = self.processor.work() - begun - self.overhead;
                 if used >= entry.tell_at() {
-                    server.gate.progress(self.now, entry, used);
+                    server.gate.progress(self.arena.now, entry, used);
                     server.charged += used - std::mem::replace(&mut running.told, used);
                 }
             }
@@ -273,17 +229,43 @@ impl<'p> World<'p> {
     }
 
     fn tick(&mut self) {
-        self.processor.advance(self.now);
+        self.processor.advance(self.arena.now);
         self.meter();
-        let (now, measure) = (self.now, &mut self.measure);
+        let (now, measure) = (self.arena.now, &mut self.measure);
         self.meters.tick(self.processor.work(), |source, used| measure.used_in_a_second(now, source, used));
         let left = (self.taken - self.processor.cpu()).max(0.0) / self.cores;
         self.measure.readings.push(Reading {
-            at: self.now.since(Timestamp::ZERO),
+            at: self.arena.now.since(Timestamp::ZERO),
             delay: Duration::from_secs_f64(left),
             cpu: self.processor.cpu(),
             in_progress: std::mem::replace(&mut self.most_in_progress, self.in_progress),
         });
-        self.queue.push_lane(self.ticks, self.now + self.plan.tick, Event::Tick);
+        self.arena.push_lane(self.ticks, self.arena.now + self.plan.tick, Event::Tick);
+    }
+}
+
+impl arena::World for World<'_> {
+    type Event = Event;
+
+    fn arena(&mut self) -> &mut Arena<Event> {
+        &mut self.arena
+    }
+
+    fn arrive(&mut self, source: usize) {
+        self.begin_task(source);
+    }
+
+    fn begin_phase(&mut self, number: usize) {
+        let (phase, sources) = (&self.plan.phases[number], &self.plan.sources);
+        self.arena.set_loads(|i| phase.load * sources[i].load.get(number).copied().unwrap_or(1.0));
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Retry(task) => self.retry(task),
+            Event::Expire(task) => self.expire(task),
+            Event::Complete => self.complete(),
+            Event::Tick => self.tick(),
+        }
     }
 }

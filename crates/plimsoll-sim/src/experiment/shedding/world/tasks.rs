@@ -60,13 +60,9 @@ enum Ending {
 }
 
 impl World<'_> {
-    pub(super) fn arrive(&mut self, number: usize) {
+    pub(super) fn begin_task(&mut self, number: usize) {
         let (source, origin) = (&self.plan.sources[number], &mut self.origins[number]);
-        if origin.arrivals.due != self.now {
-            return;
-        }
-        let next = origin.arrivals.advance(self.now, origin.load);
-        let cost = origin.arrivals.cost(&origin.costs);
+        let cost = self.arena.sources[number].cost(&origin.costs);
         let age = if source.age.is_zero() {
             Duration::ZERO
         } else {
@@ -77,7 +73,7 @@ impl World<'_> {
         let other = if customers == 1 { 0 } else { origin.customers.next_u64() % u64::from(customers) };
         let task = Task {
             source: number,
-            arrived: self.now,
+            arrived: self.arena.now,
             age,
             customer: source.customer.wrapping_add(other),
             cohort: self.arrived,
@@ -88,24 +84,23 @@ impl World<'_> {
             wakes: NEVER,
             expires: match self.plan.abandoned {
                 Abandoned::Finished => NEVER,
-                Abandoned::Dropped => self.now + origin.patience.saturating_sub(age),
+                Abandoned::Dropped => self.arena.now + origin.patience.saturating_sub(age),
             },
             running: None,
         };
         self.arrived += 1;
         let expires = task.expires;
         let task = self.tasks.insert(task);
-        self.queue.push(next, Event::Arrive(number as u32));
         if expires < NEVER {
-            self.queue.push(expires, Event::Expire(task));
+            self.arena.push(expires, Event::Expire(task));
         }
-        self.measure.count(self.now, number, |tally| tally.arrived += 1);
+        self.measure.count(self.arena.now, number, |tally| tally.arrived += 1);
         self.send(task, false);
         self.expect_end();
     }
 
     pub(super) fn retry(&mut self, number: u32) {
-        if self.tasks[number].wakes == self.now {
+        if self.tasks[number].wakes == self.arena.now {
             self.tasks[number].wakes = NEVER;
             self.send(number, true);
             self.expect_end();
@@ -121,7 +116,7 @@ impl World<'_> {
             return self.close(number, Ending::Cancelled);
         };
         let decided = self.decide(number, criticality, is_retry);
-        self.measure.sent(self.now, arrived, source, decided.is_err());
+        self.measure.sent(self.arena.now, arrived, source, decided.is_err());
         match decided {
             Ok(entry) => {
                 self.taken += cost + self.overhead;
@@ -137,7 +132,7 @@ impl World<'_> {
             Err(shed) => {
                 let cost = self.plan.rejection.as_secs_f64();
                 self.taken += cost;
-                self.processor.begin(self.now, cost, REJECTION);
+                self.processor.begin(self.arena.now, cost, REJECTION);
                 self.turned_away(number, shed);
             }
         }
@@ -149,7 +144,7 @@ impl World<'_> {
             && let Some(number) = self.waiting.pop_front()
         {
             let Task { source, cost, running, .. } = &mut self.tasks[number];
-            self.processor.begin(self.now, *cost + self.overhead, number);
+            self.processor.begin(self.arena.now, *cost + self.overhead, number);
             let begun = self.processor.work();
             self.meters.begin(*source, begun);
             running.as_mut().expect("a waiting request is in progress").begun = Some(begun);
@@ -165,8 +160,8 @@ impl World<'_> {
             Guard::None => Ok(None),
             Guard::Procrustean(shedder) => shedder.shed(self.in_progress as f64).map_or(Ok(None), Err),
             Guard::Ranked(server) => {
-                self.processor.advance(self.now);
-                server.look(self.now, self.processor.cpu(), self.in_progress);
+                self.processor.advance(self.arena.now);
+                server.look(self.arena.now, self.processor.cpu(), self.in_progress);
                 let is_cohort = self.arm.cohorts == Cohorts::Told && source.takes_several();
                 let arrival = Arrival {
                     criticality,
@@ -176,7 +171,7 @@ impl World<'_> {
                     cohort: is_cohort.then_some(task.cohort),
                     is_retry,
                 };
-                let (entry, shed) = server.gate.ask(self.now, &arrival, &mut self.rng);
+                let (entry, shed) = server.gate.ask(self.arena.now, &arrival, &mut self.rng);
                 shed.map_or(Ok(entry), Err)
             }
         }
@@ -192,8 +187,8 @@ impl World<'_> {
             self.close(number, Ending::Hopeless);
         } else if task.retries > 0 && is_wanted {
             task.retries -= 1;
-            task.wakes = self.now + wait;
-            self.queue.push(task.wakes, Event::Retry(number));
+            task.wakes = self.arena.now + wait;
+            self.arena.push(task.wakes, Event::Retry(number));
         } else {
             self.close(number, Ending::Shed);
         }
@@ -223,11 +218,11 @@ impl World<'_> {
     pub(super) fn expire(&mut self, number: u32) {
         let task = &self.tasks[number];
         // Whoever waits to send again does so before that, and sees for itself.
-        let (true, Some(Running { begun, .. })) = (task.expires == self.now, &task.running) else { return };
+        let (true, Some(Running { begun, .. })) = (task.expires == self.arena.now, &task.running) else { return };
         let (begun, cost) = (*begun, task.cost);
         let used = match begun {
             Some(begun) => {
-                self.processor.cancel(self.now, number);
+                self.processor.cancel(self.arena.now, number);
                 self.processor.work() - begun
             }
             None => {
@@ -252,7 +247,7 @@ impl World<'_> {
         }
         if let (Guard::Ranked(server), Some(entry)) = (&mut self.guard, entry) {
             let used = (used - self.overhead).max(0.0);
-            server.gate.ended(self.now, entry, used);
+            server.gate.ended(self.arena.now, entry, used);
             server.charged += used - told;
             self.metered.retain(|metered| *metered != number);
         }
@@ -263,7 +258,7 @@ impl World<'_> {
         let task = &mut self.tasks[number];
         (task.wakes, task.expires) = (NEVER, NEVER);
         let (arrived, source, used) = (task.arrived, task.source, task.used);
-        let now = self.now.since(Timestamp::ZERO);
+        let now = self.arena.now.since(Timestamp::ZERO);
         self.measure.count(arrived, source, |tally: &mut Tally| match ending {
             Ending::Useful => {
                 tally.useful += 1;
@@ -277,7 +272,7 @@ impl World<'_> {
             Ending::Cancelled => tally.cancelled += 1,
         });
         if ending == Ending::Useful {
-            self.measure.answered(self.now, arrived, source);
+            self.measure.answered(self.arena.now, arrived, source);
         }
         self.tasks.free(number);
     }
@@ -285,7 +280,7 @@ impl World<'_> {
     /// How long the user of a task has waited.
     fn age(&self, number: u32) -> Duration {
         let task = &self.tasks[number];
-        self.now.since(task.arrived).saturating_add(task.age)
+        self.arena.now.since(task.arrived).saturating_add(task.age)
     }
 
     fn patience(&self, number: u32) -> Duration {

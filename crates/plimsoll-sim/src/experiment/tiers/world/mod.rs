@@ -5,37 +5,27 @@ mod caller;
 mod requests;
 mod service;
 
-use plimsoll_core::Timestamp;
 use rand_pcg::Pcg64Mcg;
 
 use super::Measured;
 use super::measure::Measure;
 use super::plan::{Arm, Plan, Retries};
-use crate::kernel::NEVER;
-use crate::kernel::queue::Queue;
 use crate::kernel::slab::Slab;
-use crate::kernel::streams::Streams;
-use crate::model::arrival;
+use crate::model::arena::{self, Arena};
 use caller::Caller;
 use requests::{Reply, Request};
 use service::{Service, Work};
 
-/// Between two tellings of how far a run is: seldom enough to cost nothing.
-const EVENTS_PER_TELLING: u64 = 1 << 16;
-
 /// One attempt of one request: an event for another attempt is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Attempt {
+pub(in crate::experiment::tiers) struct Attempt {
     request: u32,
     /// From 1, of all attempts of the run.
     number: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
-    /// A request of this source.
-    Arrive(u32),
-    Phase(u32),
+pub(super) enum Event {
     /// The reply to an attempt is with its client.
     Reply(Attempt, Reply),
     /// A client waits no longer for an attempt.
@@ -49,10 +39,7 @@ enum Event {
 pub(super) struct World<'p> {
     plan: &'p Plan,
     arm: &'p Arm,
-    now: Timestamp,
-    queue: Queue<Event>,
-    sources: Vec<arrival::Source>,
-    load: f64,
+    arena: Arena<Event>,
     /// Of each tier, those that ask it: the clients, then the tasks of each tier but the last.
     callers: Vec<Vec<Caller>>,
     services: Vec<Service>,
@@ -69,80 +56,68 @@ pub(super) struct World<'p> {
 
 impl<'p> World<'p> {
     pub(super) fn new(plan: &'p Plan, arm: &'p Arm, seed: u64) -> Self {
-        let streams = Streams::new(seed);
-        let now = Timestamp::ZERO;
+        let mut arena = Arena::new(seed, plan.duration);
+        let now = arena.now;
+        plan.sources.iter().for_each(|source| arena.add_source(source.rate * arm.load, 1.0, 1.0));
+        arena.add_phases(plan.phases.iter().map(|phase| phase.at));
         let clients = arm.clients.unwrap_or(plan.clients);
         let askers = std::iter::once(clients).chain(plan.tiers.iter().map(|tier| tier.tasks));
         let caller = |_| Caller::new(now, arm);
-        let mut world = Self {
+        Self {
             plan,
             arm,
-            now,
-            queue: Queue::default(),
-            sources: Vec::new(),
-            load: 1.0,
             callers: askers.take(plan.tiers.len()).map(|count| (0..count.get()).map(caller).collect()).collect(),
             services: plan.tiers.iter().map(|tier| Service::new(now, tier, arm)).collect(),
             requests: Slab::default(),
             work: Slab::default(),
             attempts: 0,
-            whose: streams.stream("whose", 0),
-            targets: streams.stream("targets", 0),
-            decisions: streams.stream("decisions", 0),
-            failures: streams.stream("failures", 0),
+            whose: arena.stream("whose"),
+            targets: arena.stream("targets"),
+            decisions: arena.stream("decisions"),
+            failures: arena.stream("failures"),
             measure: Measure::new(plan),
-        };
-        for (number, source) in (0..).zip(&plan.sources) {
-            let (when, what) = (streams.stream("arrivals", number), streams.stream("costs", number));
-            let mut source = arrival::Source::new(when, what, source.rate * arm.load, 1.0);
-            world.queue.push(source.advance(now, 1.0), Event::Arrive(number as u32));
-            world.sources.push(source);
+            arena,
         }
-        for (number, phase) in (0..).zip(&plan.phases) {
-            world.queue.push(now + phase.at, Event::Phase(number));
-        }
-        world
     }
 
     pub(super) fn run(mut self, progress: &mut dyn FnMut(f64)) -> Measured<'p> {
-        let end = Timestamp::from_origin(self.plan.duration);
-        let mut events = 0;
-        while let Some((at, event)) = self.queue.pop_until(end) {
-            self.now = at;
-            events += 1;
-            if events % EVENTS_PER_TELLING == 0 {
-                progress(at.as_nanos() as f64 / end.as_nanos() as f64);
-            }
-            match event {
-                Event::Arrive(source) => self.arrive(source as usize),
-                Event::Phase(number) => self.begin_phase(number as usize),
-                Event::Reply(attempt, reply) => self.replied(attempt, reply),
-                Event::Timeout(attempt) => self.timed_out(attempt),
-                Event::Retry(attempt) => self.retry(attempt),
-                Event::Done(tier, task) => self.done(tier as usize, task as usize),
-            }
-        }
-        progress(1.0);
-        Measured { arm: self.arm, clients: self.callers[0].len() as f64, measure: self.measure, events }
+        arena::run(&mut self, progress);
+        let clients = self.callers[0].len() as f64;
+        Measured { arm: self.arm, clients, measure: self.measure, events: self.arena.events }
+    }
+
+    /// Whether clients pass on when a request is of no use any more, and which attempt it is.
+    fn propagates(&self) -> bool {
+        matches!(self.arm.retries, Retries::Budgeted { .. })
+    }
+}
+
+impl arena::World for World<'_> {
+    type Event = Event;
+
+    fn arena(&mut self) -> &mut Arena<Event> {
+        &mut self.arena
+    }
+
+    fn arrive(&mut self, source: usize) {
+        self.ask_first(source);
     }
 
     fn begin_phase(&mut self, number: usize) {
         let load = self.plan.phases[number].load;
-        let from = std::mem::replace(&mut self.load, load);
-        for (i, source) in (0..).zip(&mut self.sources) {
-            let due = source.change(self.now, from, load);
-            if due < NEVER {
-                self.queue.push(due, Event::Arrive(i));
-            }
-        }
+        self.arena.set_loads(|_| load);
         for tier in 0..self.plan.tiers.len() {
             let strength = self.plan.tiers[tier].strength.get(number).copied().unwrap_or(1.0);
             self.strengthen(tier, strength);
         }
     }
 
-    /// Whether clients pass on when a request is of no use any more, and which attempt it is.
-    fn propagates(&self) -> bool {
-        matches!(self.arm.retries, Retries::Budgeted { .. })
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Reply(attempt, reply) => self.replied(attempt, reply),
+            Event::Timeout(attempt) => self.timed_out(attempt),
+            Event::Retry(attempt) => self.retry(attempt),
+            Event::Done(tier, task) => self.done(tier as usize, task as usize),
+        }
     }
 }

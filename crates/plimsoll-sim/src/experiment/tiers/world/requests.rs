@@ -33,7 +33,7 @@ pub(super) struct Request {
 
 /// What comes back from a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(in crate::experiment::tiers) enum Reply {
     Ok,
     Failed(Failure),
 }
@@ -50,13 +50,9 @@ pub(super) struct Sending {
 }
 
 impl World<'_> {
-    pub(super) fn arrive(&mut self, source: usize) {
-        if self.sources[source].due != self.now {
-            return;
-        }
-        let next = self.sources[source].advance(self.now, self.load);
-        self.queue.push(next, Event::Arrive(source as u32));
-        self.measure.request(self.now, source, |tally| tally.arrived += 1);
+    /// A user asks the first tier.
+    pub(super) fn ask_first(&mut self, source: usize) {
+        self.measure.request(self.arena.now, source, |tally| tally.arrived += 1);
         let clients = self.callers[0].len() as u64;
         let caller = (self.whose.next_u64() % clients) as usize;
         self.begin(Request {
@@ -64,8 +60,8 @@ impl World<'_> {
             caller,
             source,
             criticality: self.plan.sources[source].criticality,
-            arrived: self.now,
-            deadline: self.now + self.plan.patience,
+            arrived: self.arena.now,
+            deadline: self.arena.now + self.plan.patience,
             serves: None,
             is_further: false,
             attempts: 0,
@@ -83,8 +79,8 @@ impl World<'_> {
             caller,
             source: sending.source,
             criticality: sending.criticality,
-            arrived: self.now,
-            deadline: sending.deadline.unwrap_or(self.now + self.plan.patience),
+            arrived: self.arena.now,
+            deadline: sending.deadline.unwrap_or(self.arena.now + self.plan.patience),
             serves: Some(number),
             is_further: sending.is_retry && self.propagates(),
             attempts: 0,
@@ -94,13 +90,13 @@ impl World<'_> {
     }
 
     fn begin(&mut self, request: Request) {
-        self.callers[request.tier][request.caller].begin(self.now);
+        self.callers[request.tier][request.caller].begin(self.arena.now);
         let number = self.requests.insert(request);
         self.attempt(number);
     }
 
     fn attempt(&mut self, number: u32) {
-        let (now, propagates) = (self.now, self.propagates());
+        let (now, propagates) = (self.arena.now, self.propagates());
         let request = &mut self.requests[number];
         let (tier, caller) = (request.tier, &mut self.callers[request.tier][request.caller]);
         let is_held = !caller.sends(now, request.criticality, &mut self.decisions);
@@ -128,7 +124,7 @@ impl World<'_> {
         };
         let deadline = request.deadline;
         let task = self.draw(number);
-        self.queue.push((now + self.plan.timeout).min(deadline.max(now)), Event::Timeout(attempt));
+        self.arena.push((now + self.plan.timeout).min(deadline.max(now)), Event::Timeout(attempt));
         self.serve(tier, task, sending);
     }
 
@@ -175,7 +171,7 @@ impl World<'_> {
 
     fn learn(&mut self, number: u32, outcome: Outcome) {
         let request = &self.requests[number];
-        self.callers[request.tier][request.caller].on_outcome(self.now, request.criticality, outcome);
+        self.callers[request.tier][request.caller].on_outcome(self.arena.now, request.criticality, outcome);
     }
 
     fn failed(&mut self, number: u32, failure: Failure) {
@@ -190,13 +186,13 @@ impl World<'_> {
             takes: self.plan.tiers[request.tier].latency,
         };
         let caller = &mut self.callers[request.tier][request.caller];
-        match caller.decide(self.now, &attempt, &mut self.decisions) {
+        match caller.decide(self.arena.now, &attempt, &mut self.decisions) {
             // Even the most naive go with their users.
-            Next::Again(again) if self.now + again.wait < request.deadline => {
+            Next::Again(again) if self.arena.now + again.wait < request.deadline => {
                 self.attempts += 1;
                 request.current = self.attempts;
                 let waited = Attempt { request: number, number: self.attempts };
-                self.queue.push(self.now + again.wait, Event::Retry(waited));
+                self.arena.push(self.arena.now + again.wait, Event::Retry(waited));
             }
             Next::Again(_) => self.fail(number, failure),
             Next::GiveUp(Tells::Answer) => self.fail(number, failure),
@@ -215,7 +211,7 @@ impl World<'_> {
             Some(work) => self.answer(work, Reply::Ok),
             None => {
                 let Request { arrived, source, deadline, .. } = self.requests[number];
-                if self.now <= deadline {
+                if self.arena.now <= deadline {
                     self.measure.request(arrived, source, |tally| tally.useful += 1);
                 }
             }

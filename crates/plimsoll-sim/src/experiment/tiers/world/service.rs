@@ -128,7 +128,7 @@ impl World<'_> {
         let work = |entry| Work { tier, task, sending, entry };
         match service.server {
             Server::Limited => {
-                if service.takes(self.now) {
+                if service.takes(self.arena.now) {
                     let number = self.work.insert(work(None));
                     self.worked(number);
                 } else {
@@ -142,16 +142,16 @@ impl World<'_> {
             Server::Ranked => {
                 let Task { guard, queue, .. } = &mut service.tasks[task];
                 let guard = guard.as_mut().expect("this kind of server has one");
-                guard.look(self.now, queue.len());
+                guard.look(self.arena.now, queue.len());
                 let arrival = Arrival {
                     criticality: sending.criticality,
                     kind: KIND,
                     quota: Quota::UNLIMITED,
-                    timeout: sending.deadline.map(|deadline| deadline.since(self.now)),
+                    timeout: sending.deadline.map(|deadline| deadline.since(self.arena.now)),
                     cohort: None,
                     is_retry: sending.is_retry,
                 };
-                match guard.gate.ask(self.now, &arrival, &mut self.decisions) {
+                match guard.gate.ask(self.arena.now, &arrival, &mut self.decisions) {
                     (entry, None) => {
                         let number = self.work.insert(work(entry));
                         self.enqueue(tier, task, number);
@@ -170,9 +170,9 @@ impl World<'_> {
     }
 
     fn reject(&mut self, tier: usize, sending: Sending, advice: Advice) {
-        self.measure.attempt(self.now, tier, |sent| sent.rejected += 1);
-        let at = self.now + self.plan.tiers[tier].latency;
-        self.queue.push(at, Event::Reply(sending.attempt, Reply::Failed(Failure::TurnedAway(advice))));
+        self.measure.attempt(self.arena.now, tier, |sent| sent.rejected += 1);
+        let at = self.arena.now + self.plan.tiers[tier].latency;
+        self.arena.push(at, Event::Reply(sending.attempt, Reply::Failed(Failure::TurnedAway(advice))));
     }
 
     fn enqueue(&mut self, tier: usize, task: usize, number: u32) {
@@ -189,12 +189,12 @@ impl World<'_> {
         // One that protects itself does not work on what nobody waits for.
         while service.server == Server::Ranked
             && let Some(number) = service.tasks[task].queue.front().copied()
-            && self.work[number].sending.deadline.is_some_and(|deadline| deadline <= self.now)
+            && self.work[number].sending.deadline.is_some_and(|deadline| deadline <= self.arena.now)
         {
             let of = &mut service.tasks[task];
             of.queue.pop_front();
             if let (Some(guard), Some(entry)) = (&mut of.guard, self.work[number].entry.take()) {
-                guard.gate.ended_unsent(self.now, entry);
+                guard.gate.ended_unsent(self.arena.now, entry);
             }
             self.work.free(number);
         }
@@ -202,12 +202,12 @@ impl World<'_> {
         let of = &mut service.tasks[task];
         if !of.queue.is_empty() {
             of.is_busy = true;
-            let at = self.now + Duration::from_secs_f64(cost);
+            let at = self.arena.now + Duration::from_secs_f64(cost);
             if let Some(guard) = &mut of.guard {
                 guard.charged += cost;
                 guard.busy_until = at;
             }
-            self.queue.push(at, Event::Done(tier as u32, task as u32));
+            self.arena.push(at, Event::Done(tier as u32, task as u32));
         }
     }
 
@@ -219,7 +219,7 @@ impl World<'_> {
         of.is_busy = false;
         let number = of.queue.pop_front().expect("what is worked on is at the head");
         if let (Some(guard), Some(entry)) = (&mut of.guard, self.work[number].entry.take()) {
-            guard.gate.ended(self.now, entry, cost);
+            guard.gate.ended(self.arena.now, entry, cost);
         }
         self.worked(number);
         self.work_on(tier, task);
@@ -244,7 +244,7 @@ impl World<'_> {
     pub(super) fn answer(&mut self, number: u32, reply: Reply) {
         let Work { tier, sending, .. } = self.work[number];
         self.work.free(number);
-        self.queue.push(self.now + self.plan.tiers[tier].latency, Event::Reply(sending.attempt, reply));
+        self.arena.push(self.arena.now + self.plan.tiers[tier].latency, Event::Reply(sending.attempt, reply));
     }
 
     /// The strength of a tier changes.
@@ -253,8 +253,9 @@ impl World<'_> {
         // What could be taken on by now is by the strength that there was.
         if strength != service.strength {
             let rate = service.rate();
-            service.tokens = (service.tokens + self.now.since(service.filled).as_secs_f64() * rate).min(burst(rate));
-            service.filled = self.now;
+            service.tokens =
+                (service.tokens + self.arena.now.since(service.filled).as_secs_f64() * rate).min(burst(rate));
+            service.filled = self.arena.now;
             service.strength = strength;
             service.tokens = service.tokens.min(burst(service.rate()));
         }

@@ -14,6 +14,7 @@ use crate::experiment::fleet::plan::{
     Network, Phase, Plan, Rate, Reports, Requests, Restart, Retries, Selection, Speed, Switch, Usage,
 };
 use crate::findings::Findings;
+use crate::model::arena;
 use crate::model::client::Client;
 
 /// Ten clients, ten backends, half loaded: 500 requests of 10 ms a second.
@@ -105,7 +106,7 @@ fn a_killed_backend_loses_what_it_had_and_nothing_else() {
     let mut world = until(&plan, 1, secs(30) - Duration::from_nanos(1));
     let had = u64::from(world.backends[0].in_flight());
     assert!(had > 1, "a seed that shows nothing: one runs, others wait");
-    world.run(&mut |_| ());
+    arena::run(&mut world, &mut |_| ());
     let (tallies, _) = world.measure.finish();
     // Requests on their way when it went down find the connection refused, and go elsewhere.
     assert_eq!(tallies[0].ended[Ending::Failed as usize], had);
@@ -120,7 +121,7 @@ fn clients_hear_of_a_lame_duck_and_of_its_end_at_once() {
         let world = until(&plan, 1, at);
         let its = |client: &Client| {
             let id = client.id(0).expect("all backends are members");
-            client.balancer.snapshot(world.now).into_iter().any(|b| b.id == id && b.state == state)
+            client.balancer.snapshot(world.arena.now).into_iter().any(|b| b.id == id && b.state == state)
         };
         world.clients.iter().filter(|client| its(client)).count()
     };
@@ -152,9 +153,9 @@ fn a_cold_backend_is_slow_for_as_long_as_is_said() {
         plan.timeline = vec![happening(secs(20), Change::Restart { backends: first(1), restart })];
         plan.arms[0].balancer.slow_start.window = Duration::ZERO;
         let mut world = until(&plan, 1, secs(at));
-        let before = world.backends[0].usage(world.now);
-        world.run_until(Timestamp::from_origin(secs(at + 3)));
-        world.backends[0].usage(world.now).since(&before).load().expect("it is up")
+        let before = world.backends[0].usage(world.arena.now);
+        arena::run_until(&mut world, Timestamp::from_origin(secs(at + 3)));
+        world.backends[0].usage(world.arena.now).since(&before).load().expect("it is up")
     };
     // 50 requests a second of 10 ms, at half the speed and at the whole.
     let (cold, warm) = (cpu_at(25), cpu_at(33));
@@ -172,15 +173,15 @@ fn a_member_that_fails_is_replaced_and_given_back() {
     let mut world = until(&plan, 1, secs(19));
     let before: Vec<_> = world.clients.iter().map(|client| client.members()).collect();
     assert!(before.iter().all(|members| members.len() == 3));
-    world.run_until(Timestamp::from_origin(secs(39)));
+    arena::run_until(&mut world, Timestamp::from_origin(secs(39)));
     for (client, before) in world.clients.iter().zip(&before) {
         let lost = before.iter().filter(|backend| **backend < 2).count();
         let members = client.members();
         assert!(before.iter().all(|member| members.contains(member)), "one that failed is still looked after");
-        let healthy = client.balancer.snapshot(world.now).iter().filter(|b| b.state == State::Healthy).count();
+        let healthy = client.balancer.snapshot(world.arena.now).iter().filter(|b| b.state == State::Healthy).count();
         assert_eq!((healthy, members.len() >= 3 + lost), (3, true), "{before:?} became {members:?}");
     }
-    world.run_until(Timestamp::from_origin(secs(59)));
+    arena::run_until(&mut world, Timestamp::from_origin(secs(59)));
     let after: Vec<_> = world.clients.iter().map(|client| client.members()).collect();
     assert_eq!(after, before);
 }
@@ -276,7 +277,7 @@ fn every_subset_algorithm_serves_through_a_resize() {
         let mut world = until(&plan, 1, secs(50));
         assert!(world.clients.iter().all(|client| client.members().len() == 4), "{algorithm}");
         assert!(world.clients.iter().all(|client| client.members().iter().all(|backend| *backend >= 6)), "{algorithm}");
-        world.run(&mut |_| ());
+        arena::run(&mut world, &mut |_| ());
         let (tallies, _) = world.measure.finish();
         assert_eq!(tallies[0].arrived, tallies[0].ended[0], "{algorithm}: a resize loses nothing");
         let received = tallies[0].used[0].received;
@@ -296,7 +297,7 @@ fn reports_follow_a_step_of_load_within_a_window_and_not_before() {
         .to_vec();
     let qps_at = |at: Duration| {
         let world = until(&plan, 1, at);
-        let snapshot = &world.clients[0].balancer.snapshot(world.now)[0];
+        let snapshot = &world.clients[0].balancer.snapshot(world.arena.now)[0];
         snapshot.report.expect("answers carry reports").1.qps
     };
     // Seed 1; 500 and 2,000 requests a second over a second: five standard deviations are 112 and 224.

@@ -15,6 +15,7 @@ use crate::experiment::fleet::plan::{
 };
 use crate::experiment::fleet::{metric_names, run};
 use crate::findings::Findings;
+use crate::model::arena;
 
 fn count(count: u32) -> NonZeroU32 {
     NonZeroU32::new(count).expect("tests count from one")
@@ -66,7 +67,7 @@ fn find(plan: &Plan, seed: u64) -> Findings {
 /// A world at its end, every request of which has been accounted for.
 fn ran(plan: &Plan, seed: u64) -> World<'_> {
     let mut world = World::new(plan, &plan.arms[0], seed);
-    world.run(&mut |_| ());
+    arena::run(&mut world, &mut |_| ());
     assert_eq!(world.open, 0, "somebody waits for ever");
     let held = world.requests.len();
     let at_backends: usize = world.backends.iter().map(|backend| backend.in_flight() as usize).sum();
@@ -77,7 +78,7 @@ fn ran(plan: &Plan, seed: u64) -> World<'_> {
 /// The same, in so many seconds; what backends do after that is not awaited.
 fn until(plan: &Plan, seed: u64, at: Duration) -> World<'_> {
     let mut world = World::new(plan, &plan.arms[0], seed);
-    world.run_until(Timestamp::from_origin(at));
+    arena::run_until(&mut world, Timestamp::from_origin(at));
     world
 }
 
