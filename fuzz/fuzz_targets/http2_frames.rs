@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_core::Timestamp;
-use plimsoll_proxy::http2::frames::{Head, Piece, Walker};
-use plimsoll_proxy::http2::{Allowance, Breach, Guard};
+use plimsoll_http2::frames::{Head, Piece, Walker};
+use plimsoll_http2::{Allowance, Breach, Guard};
 
 const FEW: NonZeroU32 = NonZeroU32::new(3).expect("not zero");
 const ALLOWANCE: Allowance =

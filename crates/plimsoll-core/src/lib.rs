@@ -18,6 +18,7 @@
 //! - [`spill`] assigns requests to localities.
 //! - [`batch`] limits the batch requests at backends, and selects the next of the others.
 //! - [`queue`] selects the waiting request that gets the next slot.
+//! - [`debt`] measures how far a slow client lags behind its minimum rate.
 //! - [`LoadReport`] is a backend's own account of its load ([`report`]), [`probe`] its answer to a
 //!   probe. [`spread`] measures the evenness of load.
 //!
@@ -43,6 +44,7 @@ mod balancer;
 pub mod batch;
 pub mod classify;
 mod criticality;
+pub mod debt;
 mod decay;
 mod event;
 pub mod health;

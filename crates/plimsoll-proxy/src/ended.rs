@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::http2::{Abuse, Breach};
 use crate::time_limits::Overdue;
+use plimsoll_http2::{Abuse, Breach};
 
 /// Why a connection was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

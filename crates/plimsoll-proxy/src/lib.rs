@@ -11,7 +11,7 @@
 //! - `worker`: one thread, one runtime; `accept`: its sockets; `listener`: what holds for all connections of an address.
 //! - `handshake`: what comes before requests: `proxy_protocol`, `tls`, in `turns`; `peer`: who the client is, `forwarded`: what backends
 //!   are told of it.
-//! - `connection`: one client; `http1`, [`http2`]: its protocol, and what a connection may cost; `activity`: what happens on it,
+//! - `connection`: one client; `http1`, `http2`: its protocol, and what a connection may cost; `activity`: what happens on it,
 //!   `time_limits`: for how long, `debt`: how far it may be behind; `clients`: how many from one address, `seats`: how many in all.
 //! - `forward`: one request; `request_body` (and `silence`), `response_body`: what streams through; `upgrade`: what follows when both sides leave HTTP; `date`; `access_log`: what is written of it.
 //! - `destination`: where a route leads; `fixed`: answers that stand in the file; `degrade`: what is given in place of an error.
@@ -32,7 +32,6 @@ mod clients;
 pub mod config;
 mod connection;
 mod date;
-mod debt;
 mod degrade;
 mod destination;
 mod ended;
@@ -43,7 +42,7 @@ mod forwarded;
 mod handshake;
 mod holders;
 mod http1;
-pub mod http2;
+mod http2;
 mod inbound;
 mod listener;
 mod neighbours;

@@ -18,7 +18,7 @@ use crate::ended::EndedCounts;
 use crate::explain::Recorder;
 use crate::forwarded;
 use crate::handshake::Handshakes;
-use crate::http2::{Allowance, Stalled};
+use crate::http2::Stalled;
 use crate::path::normalise;
 use crate::phase::Life;
 use crate::pressure::Pressure;
@@ -28,6 +28,7 @@ use crate::seats::Seats;
 use crate::tls::ServerTls;
 use crate::turned_away::TurnedAwayCounts;
 use crate::turns::Turns;
+use plimsoll_http2::Allowance;
 
 /// What a client may take of a listener.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-use crate::debt::Debt;
+use plimsoll_core::debt::Debt;
 
 /// How a body comes in.
 pub(crate) struct Silence {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::activity::{Activity, Connection, Stage};
-use crate::debt::Debt;
 use crate::listener::Limits;
+use plimsoll_core::debt::Debt;
 
 /// Which limit a connection has overstayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-config", &["plimsoll-core"]),
     ("plimsoll-wire", &["plimsoll-core"]),
     ("plimsoll-http1", &[]),
+    ("plimsoll-http2", &["plimsoll-core"]),
     ("plimsoll", &["plimsoll-core", "plimsoll-http1", "plimsoll-wire"]),
-    ("plimsoll-proxy", &["plimsoll", "plimsoll-config", "plimsoll-core", "plimsoll-http1", "plimsoll-wire"]),
+    (
+        "plimsoll-proxy",
+        &["plimsoll", "plimsoll-config", "plimsoll-core", "plimsoll-http1", "plimsoll-http2", "plimsoll-wire"],
+    ),
     ("plimsoll-sim", &["plimsoll-config", "plimsoll-core"]),
     ("plimsoll-admin", &["plimsoll-core", "plimsoll-wire"]),
     (

@@ -3,8 +3,7 @@
 use std::num::NonZeroU32;
 
 use plimsoll_config::{Table, Visitor};
-
-use crate::http2::Allowance;
+use plimsoll_http2::Allowance;
 
 /// What RFC 9113 recommends as the least is 100; nginx has 128, Envoy recommends 100. More would let one client hold more,
 /// and clients that need more open a further connection.

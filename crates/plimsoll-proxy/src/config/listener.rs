@@ -17,7 +17,7 @@ use super::forwarded::{Forwarded, Network, ProxyProtocol, Pseudonym};
 use super::http2::Http2;
 use super::tls::ListenerTls;
 use super::value::ListenAddress;
-use crate::http2::Allowance;
+use plimsoll_http2::Allowance;
 
 /// The whole head of a request. Long enough for a bad mobile link, short enough that slow clients cannot
 /// pile up connections (slowloris); nginx allows 60 s, hyper 30 s.

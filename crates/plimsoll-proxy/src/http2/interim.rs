@@ -10,7 +10,7 @@
 //! h2 has flushed all of its own: between two frames, and not within a header block. Its one field
 //! is a literal that no table keeps, so h2's encoder and the client's decoder stay in step.
 //!
-//! **Which stream** a request came on hyper does not say either. [`Guard`](super::Guard) knows the
+//! **Which stream** a request came on hyper does not say either. [`Guard`](plimsoll_http2::Guard) knows the
 //! stream of each head with `expect`. Bytes behind such a head are therefore held until hyper has
 //! handed on all requests that it has: the last one with that field is the one on that stream. If
 //! h2 refuses it instead, nobody asks for the stream, and it is forgotten in the next turn of the
@@ -28,19 +28,6 @@ use parking_lot::Mutex;
 
 /// Stands for no stream.
 const NONE: u32 = 0;
-/// HEADERS with END_HEADERS and one literal field that is not kept: name 8 of the static table,
-/// `100`.
-const CONTINUE: [u8; 14] = [0, 0, 5, 1, 0x4, 0, 0, 0, 0, 0x08, 3, b'1', b'0', b'0'];
-/// Where in it the stream stands.
-const STREAM_OFFSET: usize = 5;
-
-/// The frame that tells the client of `stream` to go on.
-pub(super) fn continue_frame(stream: u32) -> [u8; CONTINUE.len()] {
-    let mut frame = CONTINUE;
-    frame[STREAM_OFFSET..STREAM_OFFSET + 4].copy_from_slice(&stream.to_be_bytes());
-    frame
-}
-
 /// The clients' waits on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Interim {
@@ -132,12 +119,5 @@ mod tests {
         interim.hold(&Context::from_waker(Waker::noop()), 5);
         interim.release();
         assert!(interim.take().is_none() && !interim.is_holding());
-    }
-
-    #[test]
-    fn frame_is_a_whole_header_block_on_its_stream() {
-        let frame = continue_frame(0x0102_0305);
-        assert_eq!(frame[..9], [0, 0, 5, 1, 4, 1, 2, 3, 5]);
-        assert_eq!(frame.len(), 9 + 5);
     }
 }

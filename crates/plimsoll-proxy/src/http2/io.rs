@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
+use plimsoll_http2::Breach;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Breach;
 use super::watch::Watch;
 use crate::activity::Connection;
 use crate::upgrade::Said;

@@ -1,22 +1,16 @@
 //! HTTP/2 with clients: how much memory and work a connection may cost.
 //!
 //! hyper and h2 speak the protocol. What they limit is set here (`builder`); what they do not see or limit is looked at in
-//! the bytes that pass ([`Guard`]: floods of lawful frames; `header_blocks`: what is gone from requests that they have
-//! read; `flow`: responses that are not taken). All of it holds
+//! the bytes that pass (`plimsoll_http2`: floods of lawful frames, header blocks; `flow`: responses that are not taken). All of it holds
 //! per connection; how many connections a client may have is the listener's business.
 
-mod budget;
 mod check;
 mod flow;
-pub mod frames;
-mod guard;
-mod header_blocks;
 mod incoming;
 mod interim;
 mod io;
 mod lingering;
 pub(crate) mod serve;
-mod streams;
 mod watch;
 
 use std::error::Error as _;
@@ -24,10 +18,10 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::TokioTimer;
+use plimsoll_http2::Allowance;
 
 pub(crate) use check::{check, drop_host_list};
 pub(crate) use flow::{Flow, Stalled, StreamTasks};
-pub use guard::{Abuse, Allowance, Breach, Guard, Passed};
 pub(crate) use incoming::StreamBody;
 pub(crate) use interim::Continue;
 

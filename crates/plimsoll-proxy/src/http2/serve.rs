@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use plimsoll_core::Timestamp;
+use plimsoll_http2::Guard;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -18,7 +19,7 @@ use super::interim::Continue;
 use super::io::ClientIo;
 use super::lingering::linger;
 use super::watch::Watch;
-use super::{Flow, Guard, Settings, Stalled, StreamTasks};
+use super::{Flow, Settings, Stalled, StreamTasks};
 use crate::activity::{ActiveRequest, Connection, Stage};
 use crate::answer;
 use crate::connection::FIRST_REQUEST_GRACE;

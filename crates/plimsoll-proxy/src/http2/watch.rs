@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use plimsoll_core::Timestamp;
+use plimsoll_http2::Guard;
 use tokio::time::Instant;
 
-use super::Guard;
 use super::interim::Interim;
 use crate::ended::Ended;
 use crate::listener::Limits;

@@ -55,11 +55,11 @@ use std::time::Duration;
 
 use plimsoll_core::Timestamp;
 
-use super::budget::Budget;
-use super::frames::{Field, Head, Kind, Piece, Walker};
-use super::header_blocks::{Flip, HeaderBlocks, Malformed};
-use super::interim::continue_frame;
-use super::streams::Streams;
+use crate::budget::Budget;
+use crate::frames::{Field, Head, Kind, Piece, Walker};
+use crate::header_blocks::{Flip, HeaderBlocks, Malformed};
+use crate::interim::continue_frame;
+use crate::streams::Streams;
 
 /// A backend response earns a whole reset if it took this long: a client that hedges each request resets one of two.
 /// Envoy draws the line there, too.
@@ -465,7 +465,8 @@ impl Guard {
 
     /// The frames that tell the clients of `streams` to send their bodies, of those that still wait. To be called only when all
     /// that is to be written before has been.
-    pub(super) fn continues(&self, streams: &[u32]) -> Vec<u8> {
+    #[must_use]
+    pub fn continues(&self, streams: &[u32]) -> Vec<u8> {
         if self.has_small_table || self.is_writing_block || !self.written.is_between_frames() {
             return Vec::new();
         }
@@ -483,7 +484,8 @@ impl Guard {
     }
 
     /// Whether the client was told by h2 that the connection ends for an error.
-    pub(super) fn has_ended(&self) -> bool {
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 

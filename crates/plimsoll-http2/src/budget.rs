@@ -8,7 +8,7 @@ use plimsoll_core::Timestamp;
 
 /// What a client may still do of one kind.
 #[derive(Clone, Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     per_second: f64,
     burst: f64,
     left: f64,
@@ -17,26 +17,26 @@ pub(super) struct Budget {
 
 impl Budget {
     /// A full one.
-    pub(super) fn new(now: Timestamp, per_second: u32, burst: u32) -> Self {
+    pub(crate) fn new(now: Timestamp, per_second: u32, burst: u32) -> Self {
         let burst = f64::from(burst);
         Self { per_second: f64::from(per_second), burst, left: burst, as_of: now }
     }
 
     /// The most that it can hold.
-    pub(super) fn burst(&self) -> f64 {
+    pub(crate) fn burst(&self) -> f64 {
         self.burst
     }
 
     /// Spends `cost`; says whether there was as much.
     #[must_use]
-    pub(super) fn spend(&mut self, now: Timestamp, cost: f64) -> bool {
+    pub(crate) fn spend(&mut self, now: Timestamp, cost: f64) -> bool {
         self.left = self.left_at(now) - cost;
         self.as_of = self.as_of.max(now);
         self.left >= 0.0
     }
 
     /// How much less than a full one it is.
-    pub(super) fn missing(&self, now: Timestamp) -> f64 {
+    pub(crate) fn missing(&self, now: Timestamp) -> f64 {
         self.burst - self.left_at(now)
     }
 
@@ -46,7 +46,7 @@ impl Budget {
     }
 
     /// Adds `amount`, as far as there is room.
-    pub(super) fn earn(&mut self, amount: f64) {
+    pub(crate) fn earn(&mut self, amount: f64) {
         self.left = (self.left + amount).min(self.burst);
     }
 }

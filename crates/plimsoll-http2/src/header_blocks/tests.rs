@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::http2::frames::tests::frame;
-use crate::http2::frames::{Kind, Piece, Walker};
+use crate::frames::tests::frame;
+use crate::frames::{Kind, Piece, Walker};
 
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;

@@ -13,7 +13,7 @@ const HEAD_LENGTH: usize = 9;
 /// Where in it the flags stand.
 const FLAGS_OFFSET: usize = 4;
 /// Of HEADERS and DATA: the sender sends nothing more on this stream.
-pub(super) const END_STREAM: u8 = 0x1;
+pub(crate) const END_STREAM: u8 = 0x1;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub struct Head {
 impl Head {
     /// That of a frame of `kind`.
     #[cfg(test)]
-    pub(super) fn of(kind: u8, flags: u8, stream: u32, length: usize) -> Self {
+    pub(crate) fn of(kind: u8, flags: u8, stream: u32, length: usize) -> Self {
         let [_, a, b, c] = u32::try_from(length).unwrap().to_be_bytes();
         let [s0, s1, s2, s3] = stream.to_be_bytes();
         Self::parse([a, b, c, kind, flags, s0, s1, s2, s3])
@@ -185,7 +185,7 @@ pub struct Walk<'w, 'b> {
 
 impl<'b> Walk<'_, 'b> {
     /// Bytes that are not walked over yet.
-    pub(super) fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.bytes.len()
     }
 
@@ -239,14 +239,14 @@ impl<'b> Iterator for Walk<'_, 'b> {
 
 /// The first bytes of a payload, in whatever pieces they come: a number that stands there.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Field {
+pub(crate) struct Field {
     bytes: [u8; 8],
     length: usize,
 }
 
 impl Field {
     /// Takes from `payload` until there are `N` bytes; hands them over, and begins anew.
-    pub(super) fn take<const N: usize>(&mut self, payload: &mut &[u8]) -> Option<[u8; N]> {
+    pub(crate) fn take<const N: usize>(&mut self, payload: &mut &[u8]) -> Option<[u8; N]> {
         let (taken, left) = payload.split_at((N - self.length).min(payload.len()));
         self.bytes[self.length..self.length + taken.len()].copy_from_slice(taken);
         self.length += taken.len();
@@ -259,15 +259,15 @@ impl Field {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    pub(in crate::http2) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
     /// A frame as it stands on the wire.
-    pub(in crate::http2) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
         let [_, length @ ..] = u32::try_from(payload.len()).unwrap().to_be_bytes();
         [&length, &[kind, flags][..], &stream.to_be_bytes(), payload].concat()
     }

@@ -3,7 +3,7 @@
 //! Source: RFC 9113, 6.2 and 6.10.
 
 use super::Malformed;
-use crate::http2::frames::Head;
+use crate::frames::Head;
 
 /// What stands in a frame before its part of the block, and behind.
 #[derive(Clone, Copy, Debug, Default)]

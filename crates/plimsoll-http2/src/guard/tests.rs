@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::http2::frames::tests::{PREFACE, frame};
+use crate::frames::tests::{PREFACE, frame};
 
 const ALLOWANCE: Allowance = Allowance {
     max_streams: NonZeroU32::new(128).unwrap(),

@@ -41,7 +41,7 @@ use front::Front;
 use huffman::Huffman;
 use table::{Kind, MAX_SIZE, Name, Spelling, Table, Value};
 
-use super::frames::{END_STREAM, Head};
+use crate::frames::{END_STREAM, Head};
 
 /// The method without request bodies (RFC 9110, 9.3.6).
 const CONNECT: &[u8] = b"CONNECT";
@@ -50,15 +50,15 @@ const MAX_NUMBER_SHIFT: u32 = 4 * 7;
 
 /// The block is malformed, in a way that ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// A change that has the block refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flip {
+pub(crate) struct Flip {
     /// Which of the bytes that were read.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// The bits of it.
-    pub(super) bits: u8,
+    pub(crate) bits: u8,
 }
 
 /// Where a character of a text ends.
@@ -78,7 +78,7 @@ impl Place {
 
 /// Reads the header blocks of one connection's client.
 #[derive(Clone, Debug)]
-pub(super) struct HeaderBlocks {
+pub(crate) struct HeaderBlocks {
     table: Table,
     so_far: SoFar,
     end: End,
@@ -161,7 +161,7 @@ struct Field {
 }
 
 impl HeaderBlocks {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             table: Table::new(),
             so_far: SoFar::default(),
@@ -173,14 +173,14 @@ impl HeaderBlocks {
     }
 
     /// Further bytes were read: those before are out of reach.
-    pub(super) fn on_read(&mut self) {
+    pub(crate) fn on_read(&mut self) {
         if let End::Open { .. } = self.end {
             self.end = End::Passed;
         }
     }
 
     /// A HEADERS frame begins. Whether its block is that of trailers is for the caller to know.
-    pub(super) fn on_headers(&mut self, head: Head, flags_at: Option<usize>, is_of_trailers: bool) {
+    pub(crate) fn on_headers(&mut self, head: Head, flags_at: Option<usize>, is_of_trailers: bool) {
         self.so_far = SoFar { is_of_trailers, ..SoFar::default() };
         self.end = match flags_at {
             _ if head.is_end_of_stream() => End::Said,
@@ -192,12 +192,12 @@ impl HeaderBlocks {
     }
 
     /// A CONTINUATION frame begins.
-    pub(super) fn on_continuation(&mut self, head: Head) {
+    pub(crate) fn on_continuation(&mut self, head: Head) {
         self.front = Front::of(head);
     }
 
     /// The next of such a frame's payload, which stands at `at` of what was read.
-    pub(super) fn on_payload(&mut self, mut payload: &[u8], at: usize, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
+    pub(crate) fn on_payload(&mut self, mut payload: &[u8], at: usize, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
         let length = payload.len();
         self.front.skip(&mut payload)?;
         let skipped = length - payload.len();
@@ -206,13 +206,13 @@ impl HeaderBlocks {
     }
 
     /// The frame ends, and the block with it or not.
-    pub(super) fn on_end(&self, is_end_of_headers: bool) -> Result<(), Malformed> {
+    pub(crate) fn on_end(&self, is_end_of_headers: bool) -> Result<(), Malformed> {
         let is_lost = if is_end_of_headers { !matches!(self.step, Step::Field) } else { self.so_far.is_malformed };
         if is_lost { Err(Malformed) } else { Ok(()) }
     }
 
     /// The block is that of a request, and had a field `expect`.
-    pub(super) fn expects(&self) -> bool {
+    pub(crate) fn expects(&self) -> bool {
         self.so_far.expects && !self.so_far.is_of_trailers
     }
 

@@ -12,31 +12,34 @@
 //! worth buy all of the patience again. There is no credit: what came early says nothing of what will come, and a client that has
 //! sent much and then falls silent is to be noticed as soon as any other. With `r = 0` any byte pays for all.
 
-use std::time::Duration;
+use core::time::Duration;
 
 const NANOS: u128 = 1_000_000_000;
 
 /// What a client owes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Debt(Duration);
+pub struct Debt(Duration);
 
 impl Debt {
-    pub(crate) const NONE: Self = Self(Duration::ZERO);
+    /// Nothing is owed.
+    pub const NONE: Self = Self(Duration::ZERO);
 
     /// It was waited for, for as long as `waited`, and so many bytes came, of which it owes `least_rate` a second.
-    pub(crate) fn add(&mut self, waited: Duration, bytes: u64, least_rate: u64) {
+    pub fn add(&mut self, waited: Duration, bytes: u64, least_rate: u64) {
         let debt = self.0.saturating_add(waited);
         // Who keeps up, as nearly all do, costs no division.
         self.0 = if debt.is_zero() { debt } else { debt.saturating_sub(worth(bytes, least_rate)) };
     }
 
     /// For how much longer it may send nothing.
-    pub(crate) fn left_of(self, patience: Duration) -> Duration {
+    #[must_use]
+    pub fn left_of(self, patience: Duration) -> Duration {
         patience.saturating_sub(self.0)
     }
 
     /// Whether it is too much.
-    pub(crate) fn exceeds(self, patience: Duration) -> bool {
+    #[must_use]
+    pub fn exceeds(self, patience: Duration) -> bool {
         self.0 >= patience
     }
 }

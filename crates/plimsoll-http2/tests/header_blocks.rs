@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use futures_util::FutureExt;
 use plimsoll_core::Timestamp;
-use plimsoll_proxy::http2::{Allowance, Guard};
+use plimsoll_http2::{Allowance, Guard};
 use proptest::prelude::*;
 use tokio::io::AsyncWriteExt;
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use plimsoll_core::Timestamp;
 
-use crate::debt::Debt;
+use plimsoll_core::debt::Debt;
 
 /// What a window is until settings or updates say otherwise (RFC 9113, 6.9.2), in bytes.
 const INITIAL_WINDOW: i64 = 65_535;
@@ -58,7 +58,7 @@ struct Held {
 /// All streams that are open, in the order of their opening, which is that of their numbers. Those that end are mostly
 /// near the front.
 #[derive(Clone, Debug)]
-pub(super) struct Streams {
+pub(crate) struct Streams {
     open: VecDeque<Open>,
     most: usize,
     highest: u32,
@@ -71,7 +71,7 @@ pub(super) struct Streams {
 
 impl Streams {
     /// None yet; no more than `most` are kept in mind.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self {
             open: VecDeque::new(),
             most,
@@ -84,17 +84,17 @@ impl Streams {
     }
 
     /// Whether all have ended.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
     /// The highest number that the client used so far.
-    pub(super) fn highest(&self) -> u32 {
+    pub(crate) fn highest(&self) -> u32 {
         self.highest
     }
 
     /// Headers came on the stream `id`; says whether they open it. With `is_end` they are all of the request.
-    pub(super) fn on_headers(&mut self, now: Timestamp, id: u32, is_end: bool) -> bool {
+    pub(crate) fn on_headers(&mut self, now: Timestamp, id: u32, is_end: bool) -> bool {
         // Clients open odd numbers; anything else is an error that the protocol's implementation ends.
         if id <= self.highest || id.is_multiple_of(2) {
             return false;
@@ -108,7 +108,7 @@ impl Streams {
     }
 
     /// The last bytes of a request came.
-    pub(super) fn on_request_end(&mut self, now: Timestamp, id: u32) {
+    pub(crate) fn on_request_end(&mut self, now: Timestamp, id: u32) {
         if let Some(position) = self.position(id) {
             self.open[position].requested.get_or_insert(now);
         }
@@ -119,13 +119,13 @@ impl Streams {
     }
 
     /// Time that a stream has been open without the begin of a response; `None` for any other.
-    pub(super) fn unanswered_for(&self, now: Timestamp, id: u32) -> Option<Duration> {
+    pub(crate) fn unanswered_for(&self, now: Timestamp, id: u32) -> Option<Duration> {
         let open = &self.open[self.position(id)?];
         (!open.is_answered).then(|| now.since(open.since))
     }
 
     /// Whether part of a request is still to come, and its response has not begun.
-    pub(super) fn awaits_body(&self, id: u32) -> bool {
+    pub(crate) fn awaits_body(&self, id: u32) -> bool {
         self.position(id).is_some_and(|position| {
             let open = &self.open[position];
             !open.is_answered && open.requested.is_none()
@@ -133,7 +133,7 @@ impl Streams {
     }
 
     /// The stream is no more, as far as sending goes.
-    pub(super) fn on_end(&mut self, id: u32) {
+    pub(crate) fn on_end(&mut self, id: u32) {
         if let Some(position) = self.position(id) {
             self.open.remove(position);
             if self.open.is_empty() && self.open.capacity() > SPARE_ENTRIES {
@@ -143,14 +143,14 @@ impl Streams {
     }
 
     /// The client's setting for the windows of all its streams.
-    pub(super) fn on_initial_window(&mut self, window: u32) {
+    pub(crate) fn on_initial_window(&mut self, window: u32) {
         let change = i64::from(window) - self.initial_window;
         self.initial_window += change;
         self.open.iter_mut().for_each(|open| open.window += change);
     }
 
     /// The client lets `increment` more bytes come, on a stream or (0) the connection.
-    pub(super) fn on_window_update(&mut self, id: u32, increment: u32) {
+    pub(crate) fn on_window_update(&mut self, id: u32, increment: u32) {
         if id == 0 {
             self.connection_window += i64::from(increment);
         } else if let Some(position) = self.position(id) {
@@ -160,7 +160,7 @@ impl Streams {
 
     /// The head of a response was sent, or trailers. For the first head of a stream: the time since all of the request
     /// had come, which is zero if part of it is still to come.
-    pub(super) fn on_answer(&mut self, now: Timestamp, id: u32) -> Option<Duration> {
+    pub(crate) fn on_answer(&mut self, now: Timestamp, id: u32) -> Option<Duration> {
         let position = self.position(id)?;
         let open = &mut self.open[position];
         let is_first = !std::mem::replace(&mut open.is_answered, true);
@@ -168,7 +168,7 @@ impl Streams {
     }
 
     /// So many bytes of a response were sent.
-    pub(super) fn on_data(&mut self, id: u32, length: u32) {
+    pub(crate) fn on_data(&mut self, id: u32, length: u32) {
         self.connection_window -= i64::from(length);
         self.sent += u64::from(length);
         if let Some(position) = self.position(id) {
@@ -180,7 +180,7 @@ impl Streams {
 
     /// Looks which streams the client holds up, of which it has to take `least_rate` bytes a second, or with zero any; says
     /// whether it has held too many, or all that are open, for `patience`.
-    pub(super) fn are_held(&mut self, now: Timestamp, patience: Duration, least_rate: u64) -> bool {
+    pub(crate) fn are_held(&mut self, now: Timestamp, patience: Duration, least_rate: u64) -> bool {
         let connection_is_held = self.connection_window <= 0;
         let elapsed = now.since(std::mem::replace(&mut self.looked, now));
         let sent_in_all = std::mem::take(&mut self.sent);
