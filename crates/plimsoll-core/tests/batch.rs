@@ -11,7 +11,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use plimsoll_core::batch::{
-    Age, BatchConfig, Entered, Failed, Failure, Fate, Gate, Hand, History, Sent, Target, Ticket,
+    ActiveRequest, Age, BatchConfig, BatchFailure, BatchVerdict, Failure, Fate, Gate, History, Target, Ticket,
+    WaitResult,
 };
 use plimsoll_core::retry::Repeat;
 use plimsoll_core::{Criticality, Timestamp};
@@ -59,7 +60,7 @@ struct Model {
     next: u64,
     /// Waiting requests, by criticality and then in the order of service.
     seats: BTreeMap<(usize, Age), (u64, Ticket, History)>,
-    at_backends: Vec<(History, Sent)>,
+    at_backends: Vec<(History, ActiveRequest)>,
     rejected: Vec<History>,
 }
 
@@ -86,7 +87,7 @@ impl Model {
                 let (mut history, sent) = self.at_backends.remove(who % self.at_backends.len());
                 self.gate.end(self.now, sent, fate, &mut self.rng);
                 if fate == Fate::Rejected {
-                    let failed = Failed { failure: Failure::Overloaded, repeat: Repeat::Safe, after: None };
+                    let failed = BatchFailure { failure: Failure::Overloaded, repeat: Repeat::Safe, after: None };
                     assert!(self.gate.again(&mut history, &failed, &mut self.rng).is_ok());
                     self.rejected.push(history);
                 }
@@ -94,7 +95,7 @@ impl Model {
             Step::Again(who) if !self.rejected.is_empty() => {
                 let mut history = self.rejected.remove(who % self.rejected.len());
                 let (former, call) = (history.age(), self.call());
-                let Entered::Waits(ticket, None) = self.gate.enter(self.now, &mut history, call) else {
+                let BatchVerdict::Waits(ticket, None) = self.gate.enter(self.now, &mut history, call) else {
                     panic!("whoever was in gets in")
                 };
                 let key = key(&history);
@@ -108,7 +109,7 @@ impl Model {
             Step::Leave(who) if !self.seats.is_empty() => {
                 let key = *self.seats.keys().nth(who % self.seats.len()).unwrap();
                 let (call, ticket, _) = self.seats.remove(&key).unwrap();
-                assert_eq!(self.gate.leave(ticket), (Hand::Empty, Some(call)));
+                assert_eq!(self.gate.leave(ticket), (WaitResult::Pending, Some(call)));
             }
             Step::Pass(ms) => self.now = self.now + Duration::from_millis(ms),
             Step::Limit(most) => {
@@ -130,11 +131,11 @@ impl Model {
         let waiting = self.seats.len();
         let lowest = self.seats.keys().next_back().copied();
         match self.gate.enter(self.now, &mut history, call) {
-            Entered::Begins => {
+            BatchVerdict::Begins => {
                 assert_eq!(waiting, 0, "nobody is overtaken");
                 self.send(history);
             }
-            Entered::Waits(ticket, goes) => {
+            BatchVerdict::Waits(ticket, goes) => {
                 let full = waiting >= Self::MAX_QUEUE;
                 assert_eq!(goes.is_some(), full);
                 if let Some(goes) = goes {
@@ -144,11 +145,11 @@ impl Model {
                         call == goes && key.0 > rank,
                         "the newest of the least critical, less critical than who comes"
                     );
-                    assert_eq!(self.gate.leave(seat), (Hand::TurnedAway, None));
+                    assert_eq!(self.gate.leave(seat), (WaitResult::Shed, None));
                 }
                 self.seats.insert(key(&history), (call, ticket, history));
             }
-            Entered::TurnedAway => {
+            BatchVerdict::Shed => {
                 assert!(
                     waiting >= Self::MAX_QUEUE && lowest.unwrap().0 <= rank,
                     "there is room, or somebody less critical"
@@ -166,7 +167,7 @@ impl Model {
         while let Some(call) = self.gate.serve(self.now) {
             let (_, (expected, ticket, history)) = self.seats.pop_first().unwrap();
             assert_eq!(call, expected, "the most critical, and of these the oldest");
-            assert_eq!(self.gate.leave(ticket), (Hand::Place, None));
+            assert_eq!(self.gate.leave(ticket), (WaitResult::Slot, None));
             self.send(history);
         }
         assert_eq!(self.gate.active() as usize, self.at_backends.len());
@@ -226,13 +227,13 @@ struct World {
     requests: BTreeMap<u64, (History, Option<Ticket>)>,
     /// Times of events, and the request of each.
     events: BinaryHeap<Reverse<(u64, u64)>>,
-    at_backends: BTreeMap<u64, (Sent, bool)>,
+    at_backends: BTreeMap<u64, (ActiveRequest, bool)>,
     /// The number of requests that always fail, and their failure: every tenth, from the first on.
     poison: (u64, Failure),
 }
 
 /// The last event.
-enum Happened {
+enum LastEvent {
     Accepted { utilization: f64 },
     Rejected,
     Nothing,
@@ -271,8 +272,8 @@ impl World {
         let now = self.at();
         let (history, seat) = self.requests.get_mut(&number).unwrap();
         match self.gate.enter(now, history, number) {
-            Entered::Begins => self.send(number),
-            Entered::Waits(ticket, None) => *seat = Some(ticket),
+            BatchVerdict::Begins => self.send(number),
+            BatchVerdict::Waits(ticket, None) => *seat = Some(ticket),
             entered => panic!("there is room: {entered:?}"),
         }
     }
@@ -290,10 +291,10 @@ impl World {
     }
 
     /// Serves waiting requests, and moves on to the next event.
-    fn step(&mut self) -> Happened {
+    fn step(&mut self) -> LastEvent {
         while let Some(number) = self.gate.serve(self.at()) {
             let ticket = self.requests.get_mut(&number).unwrap().1.take().unwrap();
-            assert_eq!(self.gate.leave(ticket).0, Hand::Place);
+            assert_eq!(self.gate.leave(ticket).0, WaitResult::Slot);
             self.send(number);
         }
         let next = self.events.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
@@ -301,12 +302,12 @@ impl World {
         self.now = next.min(rest);
         assert_ne!(self.now, u64::MAX, "nothing will ever happen again");
         if rest < next {
-            return Happened::Nothing;
+            return LastEvent::Nothing;
         }
         let Reverse((_, number)) = self.events.pop().unwrap();
         let Some((sent, taken)) = self.at_backends.remove(&number) else {
             self.enter(number);
-            return Happened::Nothing;
+            return LastEvent::Nothing;
         };
         let now = self.at();
         if taken {
@@ -317,10 +318,10 @@ impl World {
             self.busy -= 1;
             self.gate.end(now, sent, Fate::Accepted, &mut self.rng);
             self.requests.remove(&number);
-            return Happened::Accepted { utilization };
+            return LastEvent::Accepted { utilization };
         }
         let failure = if self.is_poison(number) { self.poison.1 } else { Failure::Overloaded };
-        let failed = Failed { failure, repeat: Repeat::Safe, after: None };
+        let failed = BatchFailure { failure, repeat: Repeat::Safe, after: None };
         let history = &mut self.requests.get_mut(&number).unwrap().0;
         let again = self.gate.again(history, &failed, &mut self.rng);
         self.gate.end(now, sent, Fate::Rejected, &mut self.rng);
@@ -328,7 +329,7 @@ impl World {
             Ok(pause) => self.events.push(Reverse((self.now + pause.as_nanos() as u64, number))),
             Err(_) => drop(self.requests.remove(&number)),
         }
-        Happened::Rejected
+        LastEvent::Rejected
     }
 }
 
@@ -358,9 +359,9 @@ fn run_with(poison: (u64, Failure), backends: Backends, most: u32, seconds: usiz
         let Some(second) = found.get_mut((world.now / 1_000_000_000) as usize) else { return found };
         second.most_active = second.most_active.max(world.gate.active() + 1);
         match happened {
-            Happened::Nothing => {}
-            Happened::Rejected => second.rejected += 1,
-            Happened::Accepted { utilization } => {
+            LastEvent::Nothing => {}
+            LastEvent::Rejected => second.rejected += 1,
+            LastEvent::Accepted { utilization } => {
                 second.accepted += 1;
                 second.utilization = utilization;
                 world.come(come.next().unwrap());
@@ -377,7 +378,7 @@ fn finish(poison: (u64, Failure), seed: u64) -> f64 {
     (0..poison.0 + 1_000).for_each(|number| world.come(number));
     let mut left = 1_000;
     while left > 0 {
-        left -= u32::from(matches!(world.step(), Happened::Accepted { .. }));
+        left -= u32::from(matches!(world.step(), LastEvent::Accepted { .. }));
         assert!(world.now < 300_000_000_000, "{left} are not done in five minutes, {poison:?}");
     }
     let took = world.now as f64 / 1e9;

@@ -115,7 +115,7 @@ impl Failure {
 
 /// A failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct BatchFailure {
     /// The failure.
     pub failure: Failure,
     /// Whether the request may be sent again.
@@ -126,7 +126,7 @@ pub struct Failed {
 
 /// The reason for not requeuing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GiveUp {
+pub enum GiveUpReason {
     /// The backend forbade a retry.
     ToldNot,
     /// A backend may have served it, and must not do so twice.
@@ -229,22 +229,27 @@ impl History {
     }
 
     /// The request has failed. Returns the pause before it is requeued.
-    pub(super) fn fail(&mut self, outcomes: Outcomes, failed: &Failed, rng: &mut impl Rng) -> Result<Duration, GiveUp> {
-        let Failed { failure, repeat, after } = *failed;
+    pub(super) fn fail(
+        &mut self,
+        outcomes: Outcomes,
+        failed: &BatchFailure,
+        rng: &mut impl Rng,
+    ) -> Result<Duration, GiveUpReason> {
+        let BatchFailure { failure, repeat, after } = *failed;
         self.failures = self.failures.saturating_add(1);
         self.uncertain += u32::from(failure.is_uncertain());
         (self.last, self.seen) = (Some(failure), outcomes);
         match (failure, repeat) {
-            (Failure::TimedOut, _) => return Err(GiveUp::TooLate),
-            (Failure::Final, _) => return Err(GiveUp::Final),
-            (Failure::Quota | Failure::Deadline | Failure::ToldNot, _) => return Err(GiveUp::ToldNot),
+            (Failure::TimedOut, _) => return Err(GiveUpReason::TooLate),
+            (Failure::Final, _) => return Err(GiveUpReason::Final),
+            (Failure::Quota | Failure::Deadline | Failure::ToldNot, _) => return Err(GiveUpReason::ToldNot),
             (Failure::Unsent, _) => {}
-            (_, Repeat::Impossible) => return Err(GiveUp::Impossible),
-            (Failure::Unavailable | Failure::Broken, Repeat::Unsafe) => return Err(GiveUp::Unsafe),
+            (_, Repeat::Impossible) => return Err(GiveUpReason::Impossible),
+            (Failure::Unavailable | Failure::Broken, Repeat::Unsafe) => return Err(GiveUpReason::Unsafe),
             (Failure::Unavailable | Failure::Broken, Repeat::Safe)
                 if self.is_suspect && self.chance < MOST_UNLIKELY || self.uncertain >= MOST_UNCERTAIN =>
             {
-                return Err(GiveUp::Attempts);
+                return Err(GiveUpReason::Attempts);
             }
             _ => {}
         }
@@ -269,8 +274,8 @@ mod tests {
         History::new(Criticality::Sheddable)
     }
 
-    fn failed(failure: Failure, repeat: Repeat) -> Failed {
-        Failed { failure, repeat, after: None }
+    fn failed(failure: Failure, repeat: Repeat) -> BatchFailure {
+        BatchFailure { failure, repeat, after: None }
     }
 
     #[test]
@@ -284,11 +289,11 @@ mod tests {
             (&[Unsent][..], Impossible, None),
             (&[Unsent, Overloaded, Throttled, LameDuck, Saturated, NoneBehind], Unsafe, None),
             (&[Unavailable, Broken], Safe, None),
-            (&[Unavailable, Broken], Unsafe, Some(GiveUp::Unsafe)),
-            (&[Unavailable, Broken, Overloaded], Impossible, Some(GiveUp::Impossible)),
-            (&[Quota, Deadline, ToldNot], Safe, Some(GiveUp::ToldNot)),
-            (&[TimedOut], Safe, Some(GiveUp::TooLate)),
-            (&[Final], Safe, Some(GiveUp::Final)),
+            (&[Unavailable, Broken], Unsafe, Some(GiveUpReason::Unsafe)),
+            (&[Unavailable, Broken, Overloaded], Impossible, Some(GiveUpReason::Impossible)),
+            (&[Quota, Deadline, ToldNot], Safe, Some(GiveUpReason::ToldNot)),
+            (&[TimedOut], Safe, Some(GiveUpReason::TooLate)),
+            (&[Final], Safe, Some(GiveUpReason::Final)),
         ] {
             for failure in failures {
                 let next = history().fail(Outcomes::default(), &failed(*failure, repeat), &mut rng());
@@ -312,7 +317,7 @@ mod tests {
             assert!((mean / 2..=mean * 3 / 2).contains(&pause), "{pause} ms, not about {mean}");
         }
         let after = Some(Duration::from_secs(60));
-        let named = history.fail(Outcomes::default(), &Failed { after, ..turned_away }, &mut rng).unwrap();
+        let named = history.fail(Outcomes::default(), &BatchFailure { after, ..turned_away }, &mut rng).unwrap();
         assert!((11_000..=13_000).contains(&named.as_millis()), "{named:?}");
     }
 
@@ -325,7 +330,7 @@ mod tests {
                 Ok(_) => outcomes.accepted += 20,
                 Err(why) => {
                     // 1/21 · 1/21 · 1/21.
-                    assert_eq!((attempt, why), (4, GiveUp::Attempts));
+                    assert_eq!((attempt, why), (4, GiveUpReason::Attempts));
                     return;
                 }
             }
@@ -397,7 +402,7 @@ mod tests {
 
     #[test]
     fn suspect_gives_up_when_one_in_a_thousand_would_fail_so() {
-        for (accepted, expected) in [(999, None), (1_000, Some(GiveUp::Attempts))] {
+        for (accepted, expected) in [(999, None), (1_000, Some(GiveUpReason::Attempts))] {
             let mut history = after(accepted, 0);
             let broken = failed(Failure::Broken, Repeat::Safe);
             let next = history.fail(Outcomes { accepted, rejected: 0 }, &broken, &mut rng());

@@ -32,10 +32,10 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use self::again::Outcomes;
-pub use self::again::{Failed, Failure, GiveUp, History, Reason};
+pub use self::again::{BatchFailure, Failure, GiveUpReason, History, Reason};
 pub use self::credit::{Credit, Fate, Target};
 use self::queue::Queue;
-pub use self::queue::{Age, Hand, Ticket};
+pub use self::queue::{Age, Ticket, WaitResult};
 use crate::{Criticality, Timestamp, decay, rng};
 
 /// The limits on batch requests at backends and in the queue.
@@ -74,18 +74,18 @@ impl Default for BatchConfig {
 /// The decision on a request that arrives or is requeued.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Entered<C> {
+pub enum BatchVerdict<C> {
     /// It has a slot: [`Gate::sent`] and [`Gate::end`] must follow.
     Begins,
     /// It waits. If it displaced another request, wake that one by this handle.
     Waits(Ticket, Option<C>),
     /// It is shed.
-    TurnedAway,
+    Shed,
 }
 
 /// A request at a backend.
 #[derive(Clone, Copy, Debug)]
-pub struct Sent {
+pub struct ActiveRequest {
     at: Timestamp,
     is_suspect: bool,
 }
@@ -179,27 +179,27 @@ impl<C> Gate<C> {
     /// A request arrives or is requeued. A requeued one waits at its former position, by its age.
     /// But if nothing is accepted, it waits behind all others, so that another one is the next
     /// probe.
-    pub fn enter(&mut self, now: Timestamp, history: &mut History, call: C) -> Entered<C> {
+    pub fn enter(&mut self, now: Timestamp, history: &mut History, call: C) -> BatchVerdict<C> {
         let criticality = history.criticality();
         if let Some(former) = history.age {
             let age = if self.credit.is_probing() { self.queue.come() } else { former };
             history.age = Some(age);
             self.counts.requeued += 1;
-            return Entered::Waits(self.queue.join(criticality, age, call), None);
+            return BatchVerdict::Waits(self.queue.join(criticality, age, call), None);
         }
         let age = self.queue.come();
         history.age = Some(age);
         if self.queue.is_empty() && self.credit.take(now, self.active) {
             self.begin();
-            return Entered::Begins;
+            return BatchVerdict::Begins;
         }
         if !self.queue.admits(criticality, self.config.max_queue) {
             self.counts.full += 1;
-            return Entered::TurnedAway;
+            return BatchVerdict::Shed;
         }
         let goes = self.queue.make_room(self.config.max_queue);
         self.counts.full += u64::from(goes.is_some());
-        Entered::Waits(self.queue.join(criticality, age, call), goes)
+        BatchVerdict::Waits(self.queue.join(criticality, age, call), goes)
     }
 
     /// Gives the next slot to the first request, and returns its wake-up handle. `None` if none
@@ -214,20 +214,20 @@ impl<C> Gate<C> {
     }
 
     /// The result for the holder of `ticket`, and its wake-up handle while there is none.
-    pub fn look(&mut self, ticket: &Ticket) -> (Hand, Option<&mut C>) {
+    pub fn look(&mut self, ticket: &Ticket) -> (WaitResult, Option<&mut C>) {
         self.queue.look(ticket)
     }
 
     /// Removes the holder of `ticket` from the queue. If it has a slot, the caller must use or end
     /// it.
-    pub fn leave(&mut self, ticket: Ticket) -> (Hand, Option<C>) {
+    pub fn leave(&mut self, ticket: Ticket) -> (WaitResult, Option<C>) {
         self.queue.leave(ticket)
     }
 
     /// A request uses its slot, and goes to a backend.
-    pub fn sent(&self, now: Timestamp, history: &mut History) -> Sent {
+    pub fn sent(&self, now: Timestamp, history: &mut History) -> ActiveRequest {
         history.sent(self.outcomes());
-        Sent { at: now, is_suspect: history.is_suspect() }
+        ActiveRequest { at: now, is_suspect: history.is_suspect() }
     }
 
     /// A request has failed. Returns the pause before it is to [enter](Self::enter) again.
@@ -235,7 +235,12 @@ impl<C> Gate<C> {
     /// # Errors
     ///
     /// The reason for not requeuing it.
-    pub fn again(&self, history: &mut History, failed: &Failed, rng: &mut impl Rng) -> Result<Duration, GiveUp> {
+    pub fn again(
+        &self,
+        history: &mut History,
+        failed: &BatchFailure,
+        rng: &mut impl Rng,
+    ) -> Result<Duration, GiveUpReason> {
         history.fail(self.outcomes(), failed, rng)
     }
 
@@ -245,7 +250,7 @@ impl<C> Gate<C> {
     }
 
     /// A request has left its backend: once for each slot. The rejection of a suspect says nothing.
-    pub fn end(&mut self, now: Timestamp, sent: Sent, fate: Fate, rng: &mut impl Rng) {
+    pub fn end(&mut self, now: Timestamp, sent: ActiveRequest, fate: Fate, rng: &mut impl Rng) {
         let fate = if sent.is_suspect && fate == Fate::Rejected { Fate::Unknown } else { fate };
         self.credit.on_end(now, sent.at, self.active, fate, rng);
         self.active = self.active.saturating_sub(1);

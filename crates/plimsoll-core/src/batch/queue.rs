@@ -24,13 +24,13 @@ const RANKS: usize = Criticality::ALL.len();
 
 /// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hand {
+pub enum WaitResult {
     /// None yet.
-    Empty,
+    Pending,
     /// A slot at a backend: its end must be reported.
-    Place,
+    Slot,
     /// The request was dropped for a more critical one.
-    TurnedAway,
+    Shed,
 }
 
 /// The claim of a waiter to its entry, until [`Queue::leave`].
@@ -45,7 +45,7 @@ pub struct Age(u64);
 /// Requests that wait; `C` is the handle that wakes a waiter.
 #[derive(Debug)]
 pub struct Queue<C> {
-    seats: Vec<Seat<C>>,
+    seats: Vec<QueueEntry<C>>,
     /// The first free entry; free ones are linked by `next`.
     vacant: u32,
     lines: [Line; RANKS],
@@ -60,8 +60,8 @@ struct Line {
 }
 
 #[derive(Debug)]
-struct Seat<C> {
-    hand: Hand,
+struct QueueEntry<C> {
+    hand: WaitResult,
     call: Option<C>,
     rank: usize,
     age: Age,
@@ -117,14 +117,14 @@ impl<C> Queue<C> {
         let number = self.lines[self.least_critical()?].last;
         self.unlink(number);
         let seat = &mut self.seats[number as usize];
-        seat.hand = Hand::TurnedAway;
+        seat.hand = WaitResult::Shed;
         seat.call.take()
     }
 
     /// Adds a request: a newcomer at the end, a requeued one by its age.
     pub fn join(&mut self, criticality: Criticality, age: Age, call: C) -> Ticket {
         let rank = criticality.rank();
-        let seat = Seat { hand: Hand::Empty, call: Some(call), rank, age, previous: NONE, next: NONE };
+        let seat = QueueEntry { hand: WaitResult::Pending, call: Some(call), rank, age, previous: NONE, next: NONE };
         let number = self.vacant;
         let number = match self.seats.get_mut(number as usize) {
             Some(free) => {
@@ -155,7 +155,7 @@ impl<C> Queue<C> {
         let number = self.next()?;
         self.unlink(number);
         let seat = &mut self.seats[number as usize];
-        seat.hand = Hand::Place;
+        seat.hand = WaitResult::Slot;
         seat.call.take()
     }
 
@@ -172,15 +172,15 @@ impl<C> Queue<C> {
     }
 
     /// The result for the holder of `ticket`, and its wake-up handle while there is none.
-    pub fn look(&mut self, ticket: &Ticket) -> (Hand, Option<&mut C>) {
+    pub fn look(&mut self, ticket: &Ticket) -> (WaitResult, Option<&mut C>) {
         let seat = &mut self.seats[ticket.0 as usize];
         (seat.hand, seat.call.as_mut())
     }
 
     /// Frees the entry of `ticket`, and returns its result.
-    pub fn leave(&mut self, ticket: Ticket) -> (Hand, Option<C>) {
+    pub fn leave(&mut self, ticket: Ticket) -> (WaitResult, Option<C>) {
         let number = ticket.0;
-        if self.seats[number as usize].hand == Hand::Empty {
+        if self.seats[number as usize].hand == WaitResult::Pending {
             self.unlink(number);
         }
         let seat = &mut self.seats[number as usize];
@@ -216,7 +216,7 @@ impl<C> Queue<C> {
     }
 
     fn unlink(&mut self, number: u32) {
-        let Seat { rank, previous, next, .. } = self.seats[number as usize];
+        let QueueEntry { rank, previous, next, .. } = self.seats[number as usize];
         match self.seats.get_mut(previous as usize) {
             Some(before) => before.next = next,
             None => self.lines[rank].first = next,

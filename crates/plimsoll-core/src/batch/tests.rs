@@ -17,7 +17,7 @@ fn rng() -> Pcg64Mcg {
 /// A gate with credit for one request, which is at a backend from the start.
 fn busy(max_queue: usize) -> Gate<&'static str> {
     let mut gate = Gate::new(ms(0), BatchConfig { max_queue, ..BatchConfig::default() });
-    assert_eq!(gate.enter(ms(0), &mut History::new(Sheddable), "first"), Entered::Begins);
+    assert_eq!(gate.enter(ms(0), &mut History::new(Sheddable), "first"), BatchVerdict::Begins);
     gate
 }
 
@@ -28,12 +28,12 @@ fn known(gate: &mut Gate<&'static str>) -> History {
     history
 }
 
-fn at(at: u64) -> Sent {
-    Sent { at: ms(at), is_suspect: false }
+fn at(at: u64) -> ActiveRequest {
+    ActiveRequest { at: ms(at), is_suspect: false }
 }
 
 fn wait(gate: &mut Gate<&'static str>, criticality: Criticality, name: &'static str) -> (Ticket, Option<&'static str>) {
-    let Entered::Waits(ticket, goes) = gate.enter(ms(1), &mut History::new(criticality), name) else {
+    let BatchVerdict::Waits(ticket, goes) = gate.enter(ms(1), &mut History::new(criticality), name) else {
         panic!("{name} does not wait")
     };
     (ticket, goes)
@@ -73,15 +73,15 @@ fn a_full_queue_turns_the_newest_of_the_least_critical_away() {
     let (new, _) = wait(&mut gate, Sheddable, "new");
     let (_plus, goes) = wait(&mut gate, SheddablePlus, "plus");
     assert_eq!(goes, None);
-    assert_eq!(gate.enter(ms(1), &mut History::new(Sheddable), "newest"), Entered::TurnedAway);
+    assert_eq!(gate.enter(ms(1), &mut History::new(Sheddable), "newest"), BatchVerdict::Shed);
     let (_critical, goes) = wait(&mut gate, Critical, "critical");
     assert_eq!(goes, Some("new"));
-    assert_eq!(gate.look(&new), (Hand::TurnedAway, None));
-    assert_eq!(gate.look(&old), (Hand::Empty, Some(&mut "old")));
-    assert_eq!(gate.leave(new), (Hand::TurnedAway, None));
+    assert_eq!(gate.look(&new), (WaitResult::Shed, None));
+    assert_eq!(gate.look(&old), (WaitResult::Pending, Some(&mut "old")));
+    assert_eq!(gate.leave(new), (WaitResult::Shed, None));
     assert_eq!(gate.counts().full, 2);
     assert_eq!(order(&mut gate), ["critical", "plus", "old"]);
-    assert_eq!(gate.leave(old), (Hand::Place, None));
+    assert_eq!(gate.leave(old), (WaitResult::Slot, None));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn who_comes_back_where_nothing_is_accepted_is_behind_all_others() {
 #[test]
 fn that_a_suspect_is_rejected_says_nothing() {
     let mut gate = busy(3);
-    gate.end(ms(1), Sent { at: ms(0), is_suspect: true }, Fate::Rejected, &mut rng());
+    gate.end(ms(1), ActiveRequest { at: ms(0), is_suspect: true }, Fate::Rejected, &mut rng());
     assert_eq!((gate.counts().rejected, gate.active(), gate.credit().rests_until(ms(1))), (0, 0, None));
 }
 
@@ -123,14 +123,14 @@ fn who_leaves_is_passed_over() {
     let mut gate = busy(3);
     let tickets = ["a", "b", "c"].map(|name| wait(&mut gate, Sheddable, name).0);
     let [_a, b, _c] = tickets;
-    assert_eq!(gate.leave(b), (Hand::Empty, Some("b")));
+    assert_eq!(gate.leave(b), (WaitResult::Pending, Some("b")));
     assert_eq!(order(&mut gate), ["a", "c"]);
 }
 
 #[test]
 fn no_queue_turns_away_whoever_has_no_place_at_once() {
     let mut gate = busy(0);
-    assert_eq!(gate.enter(ms(1), &mut History::new(Critical), "x"), Entered::TurnedAway);
+    assert_eq!(gate.enter(ms(1), &mut History::new(Critical), "x"), BatchVerdict::Shed);
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn forbidden_queue_admits_no_more_critical_request_in_place_of_another() {
     let mut gate = busy(10);
     let (old, _) = wait(&mut gate, Sheddable, "old");
     gate.set(BatchConfig { max_queue: 0, ..*gate.config() });
-    assert_eq!(gate.enter(ms(1), &mut History::new(Critical), "critical"), Entered::TurnedAway);
-    assert_eq!(gate.look(&old), (Hand::Empty, Some(&mut "old")));
+    assert_eq!(gate.enter(ms(1), &mut History::new(Critical), "critical"), BatchVerdict::Shed);
+    assert_eq!(gate.look(&old), (WaitResult::Pending, Some(&mut "old")));
 }
 
 #[test]

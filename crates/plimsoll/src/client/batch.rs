@@ -13,7 +13,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plimsoll_core::batch::{BatchConfig, Counts, Entered, Failed, Fate, Gate, GiveUp, Hand, History, Sent, Ticket};
+use plimsoll_core::batch::{
+    ActiveRequest, BatchConfig, BatchFailure, BatchVerdict, Counts, Fate, Gate, GiveUpReason, History, Ticket,
+    WaitResult,
+};
 use plimsoll_core::{Criticality, LoadReport, Timestamp};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
@@ -124,7 +127,7 @@ impl Batch {
     }
 
     /// A request failed: after which pause it is to wait for a place again.
-    pub(super) fn again(&self, history: &mut History, failed: &Failed) -> Result<Duration, GiveUp> {
+    pub(super) fn again(&self, history: &mut History, failed: &BatchFailure) -> Result<Duration, GiveUpReason> {
         let mut guard = self.0.state.lock();
         let state = &mut *guard;
         state.gate.again(history, failed, &mut state.rng)
@@ -152,7 +155,7 @@ impl Batch {
         called.into_iter().for_each(Waker::wake);
     }
 
-    fn taken(&self, sent: Sent) -> Box<Place> {
+    fn taken(&self, sent: ActiveRequest) -> Box<Place> {
         Box::new(Place { batch: self.clone(), sent, fate: Fate::Unknown })
     }
 }
@@ -180,7 +183,7 @@ impl PartialEq for Batch {
 /// A request's right to be at a backend, until this is dropped.
 pub(crate) struct Place {
     batch: Batch,
-    sent: Sent,
+    sent: ActiveRequest,
     fate: Fate,
 }
 
@@ -255,12 +258,12 @@ impl Wait<'_> {
             let goes = match &self.ticket {
                 Some(_) => None,
                 None => match state.gate.enter(now, self.history, cx.waker().clone()) {
-                    Entered::Begins => return Poll::Ready(Ok(self.taken(&state, now))),
-                    Entered::Waits(ticket, goes) => {
+                    BatchVerdict::Begins => return Poll::Ready(Ok(self.taken(&state, now))),
+                    BatchVerdict::Waits(ticket, goes) => {
                         self.ticket = Some(ticket);
                         goes
                     }
-                    Entered::TurnedAway => return Poll::Ready(Err(full(&mut state, now))),
+                    BatchVerdict::Shed => return Poll::Ready(Err(full(&mut state, now))),
                 },
             };
             // It may be this one's turn already; then it is called at once.
@@ -289,15 +292,15 @@ impl Wait<'_> {
     ) -> (Poll<Result<Box<Place>, Full>>, Option<Waker>) {
         let ticket = self.ticket.as_ref().expect("it has entered");
         let former = match state.gate.look(ticket) {
-            (Hand::Empty, Some(waker)) if !waker.will_wake(cx.waker()) => {
+            (WaitResult::Pending, Some(waker)) if !waker.will_wake(cx.waker()) => {
                 Some(std::mem::replace(waker, cx.waker().clone()))
             }
-            (Hand::Empty, _) => None,
-            (Hand::Place, _) => {
+            (WaitResult::Pending, _) => None,
+            (WaitResult::Slot, _) => {
                 self.leave(state);
                 return (Poll::Ready(Ok(self.taken(state, now))), None);
             }
-            (Hand::TurnedAway, _) => {
+            (WaitResult::Shed, _) => {
                 self.leave(state);
                 return (Poll::Ready(Err(full(state, now))), None);
             }
@@ -313,7 +316,7 @@ impl Wait<'_> {
     }
 
     /// Gives the seat back.
-    fn leave(&mut self, state: &mut State) -> Option<(Hand, Option<Waker>)> {
+    fn leave(&mut self, state: &mut State) -> Option<(WaitResult, Option<Waker>)> {
         Some(state.gate.leave(self.ticket.take()?))
     }
 }
@@ -330,7 +333,7 @@ impl Drop for Wait<'_> {
         // No waker is dropped under the lock: that may be the end of a task, with requests of its own.
         drop(state);
         match left {
-            Some((Hand::Place, _)) => drop(batch.taken(sent)),
+            Some((WaitResult::Slot, _)) => drop(batch.taken(sent)),
             // It had the timer, or was called to have it.
             _ if was_first => batch.serve(),
             _ => {}

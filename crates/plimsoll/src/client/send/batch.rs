@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use plimsoll_core::BackendId;
-use plimsoll_core::batch::{self, Failed, GiveUp, History, Reason};
+use plimsoll_core::batch::{self, BatchFailure, GiveUpReason, History, Reason};
 use plimsoll_core::retry::Repeat;
 use plimsoll_wire::grpc;
 use plimsoll_wire::shed::{Retry, ShedReason};
@@ -138,9 +138,9 @@ impl<B: RequestBody> Call<'_, B> {
     }
 
     /// The request has failed: whether it goes back, after a pause.
-    fn again(&mut self, failure: batch::Failure, repeat: Repeat, after: Option<Duration>) -> Result<(), GiveUp> {
+    fn again(&mut self, failure: batch::Failure, repeat: Repeat, after: Option<Duration>) -> Result<(), GiveUpReason> {
         let Waiting { batch, history, pause } = self.waiting();
-        *pause = batch.again(history, &Failed { failure, repeat, after })?;
+        *pause = batch.again(history, &BatchFailure { failure, repeat, after })?;
         Ok(())
     }
 
@@ -215,13 +215,13 @@ pub(super) fn failure(refused: &Refused) -> batch::Failure {
     }
 }
 
-const fn given_up(why: GiveUp) -> GivenUp {
+const fn given_up(why: GiveUpReason) -> GivenUp {
     match why {
-        GiveUp::ToldNot => GivenUp::ToldNotTo,
-        GiveUp::Unsafe => GivenUp::MayBeSeen,
-        GiveUp::Impossible => GivenUp::BodyIsGone,
-        GiveUp::Attempts => GivenUp::TooMany,
-        GiveUp::TooLate => GivenUp::TooLate,
-        GiveUp::Final => GivenUp::Final,
+        GiveUpReason::ToldNot => GivenUp::ToldNotTo,
+        GiveUpReason::Unsafe => GivenUp::MayBeSeen,
+        GiveUpReason::Impossible => GivenUp::BodyIsGone,
+        GiveUpReason::Attempts => GivenUp::TooMany,
+        GiveUpReason::TooLate => GivenUp::TooLate,
+        GiveUpReason::Final => GivenUp::Final,
     }
 }
