@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use plimsoll_core::admit::{Arrival, Entry, Gate, Mode, Quota, RankedConfig, Seen};
+use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, Gate, Mode, Observation, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::{Criticality, Timestamp};
 use rand_core::SeedableRng as _;
@@ -44,8 +44,8 @@ struct Server {
 
 impl Server {
     fn new(customers: u64, quota: Quota) -> Self {
-        let config = RankedConfig::new(1.0).expect("a core");
-        let gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        let config = AdmissionConfig::new(1.0).expect("a core");
+        let gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
         Self {
             gate,
             quota,

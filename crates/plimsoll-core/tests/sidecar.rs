@@ -9,7 +9,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use plimsoll_core::admit::{Arrival, Entry, Flow, Gate, Mode, Observed, Outside, Quota, RankedConfig, Seen};
+use plimsoll_core::admit::{
+    AdmissionConfig, Arrival, Entry, Flow, Gate, Mode, Observation, ProcessCounters, ProcessObserver, Quota,
+};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::signal::Gauges;
 use plimsoll_core::{Criticality, Timestamp};
@@ -106,9 +108,10 @@ fn lognormal(rng: &mut impl Rng, mean: f64) -> f64 {
 
 fn run(plan: &Plan, seed: u64) -> Found {
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
-    let mut gate = Gate::new(Timestamp::ZERO, RankedConfig::new(plan.cpus).unwrap(), Mode::Protect, Seen::default());
-    let mut observed = Observed::new(Timestamp::ZERO, plan.cpus);
-    let (mut outside, mut flow) = (Outside::default(), Flow::default());
+    let mut gate =
+        Gate::new(Timestamp::ZERO, AdmissionConfig::new(plan.cpus).unwrap(), Mode::Protect, Observation::default());
+    let mut observed = ProcessObserver::new(Timestamp::ZERO, plan.cpus);
+    let (mut outside, mut flow) = (ProcessCounters::default(), Flow::default());
     gate.see_again(Timestamp::ZERO, observed.begin(Timestamp::ZERO, outside));
     let mut queue: VecDeque<Request> = VecDeque::new();
     let mut found = Found::default();

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use plimsoll_core::admit::{Outlook, RankedConfig};
+use plimsoll_core::admit::{AdmissionConfig, Outlook};
 use plimsoll_core::{Criticality, Weight};
 use plimsoll_sim::experiment::shedding::plan::{Arm, Cost, Phase, Plan, Shedder, Source};
 use plimsoll_sim::experiment::shedding::{Found, Reading, Tally, run_arm};
@@ -179,8 +179,8 @@ fn of_a_customer_over_its_limit_a_criticality_is_touched_only_when_all_lower_one
 /// The longest that work would have taken all cores, and the part of what could be done that was.
 fn peak_and_goodput(outlook: Outlook, load: f64, seed: u64) -> (Duration, f64) {
     let shedder = Shedder::Ranked {
-        load_line: RankedConfig::DEFAULT_LOAD_LINE,
-        target_delay: RankedConfig::DEFAULT_TARGET_DELAY,
+        load_line: AdmissionConfig::DEFAULT_LOAD_LINE,
+        target_delay: AdmissionConfig::DEFAULT_TARGET_DELAY,
         outlook,
     };
     let cost = Cost::Exponential { mean: MEAN };

@@ -1,11 +1,12 @@
 //! The gate of a server: admission with all measurements that it needs.
 //!
-//! [`Limits`] and [`Ranked`] decide from the expected cost of a request. [`Costs`] remembers the
-//! costs of earlier requests, [`Overhead`] the cost of each beside its own code, and [`Smoothed`]
-//! the signals of the whole server. The gate combines them, so that no shell has to.
+//! [`Limits`] and [`RankedAdmission`] decide from the expected cost of a request. [`Costs`]
+//! remembers the costs of earlier requests, [`Overhead`] the cost of each beside its own code, and
+//! [`SignalSmoother`] the signals of the whole server. The gate combines them, so that no shell has
+//! to.
 //!
 //! ```text
-//!             ask ──▶ Costs + Overhead ──▶ Limits::ask ──▶ Ranked::admit ──▶ admitted, or shed
+//!             ask ──▶ Costs + Overhead ──▶ Limits::ask ──▶ RankedAdmission::admit ──▶ admitted, or shed
 //!                       ▲                    ▲               ▲  ▲
 //!   ended: CPU used ────┴────── finish ──────┴───────────────┘  │
 //!   seen: process's CPU ──▶ Overhead, Smoothed ─────────────────┘
@@ -14,16 +15,18 @@
 //! Limits come first: a customer's demand beyond its limit is not part of the load by which the
 //! demand of the others is judged.
 //!
-//! If nobody measures the CPU of a request, as in front of another process, [`Fitted`] estimates it
-//! from the CPU of the whole process.
+//! If nobody measures the CPU of a request, as in front of another process, [`CostFit`] estimates
+//! it from the CPU of the whole process.
 
 use core::time::Duration;
 
 use rand_core::Rng;
 
-use super::{Admission, Ask, Charge, Limits, Outlook, Pressure, Quota, Ranked, RankedConfig, Shed, Standing, Verdict};
-use crate::meter::{Costs, Fitted, Kind, Overhead, Used};
-use crate::signal::{Gauges, Loads, Signal, Signals, Smoothed};
+use super::{
+    Admission, AdmissionConfig, Ask, Charge, Limits, Outlook, Pressure, Quota, RankedAdmission, Shed, Standing, Verdict,
+};
+use crate::meter::{CostFit, Costs, Kind, Overhead, UsageTotals};
+use crate::signal::{Gauges, Loads, Signal, SignalSmoother, Signals};
 use crate::{Criticality, Timestamp};
 
 /// The largest cost that is believed, in CPU-seconds: eleven days, which no request uses. Some
@@ -83,7 +86,7 @@ impl Entry {
 
 /// The observable state of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct Observation {
     /// CPU-seconds of the process since its start.
     pub cpu: f64,
     /// CPU-seconds charged to requests since then.
@@ -111,11 +114,11 @@ pub struct Gate {
     mode: Mode,
     outlook: Outlook,
     limits: Limits,
-    ranked: Ranked,
+    ranked: RankedAdmission,
     costs: Costs,
     overhead: Overhead,
-    fitted: Fitted,
-    smoothed: Smoothed,
+    fitted: CostFit,
+    smoothed: SignalSmoother,
     /// CPUs that the server may use.
     cpus: f64,
     /// The gauges of the last sample.
@@ -128,17 +131,17 @@ pub struct Gate {
 impl Gate {
     /// The gate of a server that has already used this much.
     #[must_use]
-    pub fn new(now: Timestamp, config: RankedConfig, mode: Mode, seen: Seen) -> Self {
+    pub fn new(now: Timestamp, config: AdmissionConfig, mode: Mode, seen: Observation) -> Self {
         Self {
             mode,
             outlook: config.outlook,
             limits: Limits::new(Limits::DEFAULT_CUSTOMERS),
             overhead: Overhead::new(config.capacity(), used(now, seen, 0)),
-            fitted: Fitted::new(now, config.capacity(), seen.cpu),
+            fitted: CostFit::new(now, config.capacity(), seen.cpu),
             cpus: config.capacity(),
-            ranked: Ranked::new(now, config),
+            ranked: RankedAdmission::new(now, config),
             costs: Costs::new(Costs::DEFAULT_KINDS),
-            smoothed: Smoothed::new(now, seen.cpu),
+            smoothed: SignalSmoother::new(now, seen.cpu),
             gauges: Gauges::default(),
             scarce: Signal::Gauge,
             requests: 0,
@@ -197,8 +200,8 @@ impl Gate {
         self.limits.standing(now, customer, quota)
     }
 
-    /// A running request has used this many CPU-seconds so far: see [`Ranked::progress`] and
-    /// [`Limits::progress`].
+    /// A running request has used this many CPU-seconds so far: see [`RankedAdmission::progress`]
+    /// and [`Limits::progress`].
     pub fn progress(&mut self, now: Timestamp, entry: &mut Entry, used: f64) {
         entry.expected = entry.expected.max(2.0 * used);
         if let Some(admission) = &mut entry.admission {
@@ -276,7 +279,7 @@ impl Gate {
 
     /// Takes a sample of the server, every 10 ms or less often. `gauges` are the loads beside CPU;
     /// they may be as old as the time between their own samples.
-    pub fn see(&mut self, now: Timestamp, seen: Seen, gauges: &Gauges) {
+    pub fn see(&mut self, now: Timestamp, seen: Observation, gauges: &Gauges) {
         self.overhead.sample(used(now, seen, self.requests));
         self.fitted.sample(now, seen.cpu, &mut self.costs);
         let signals = self.smoothed.sample(now, seen.cpu, seen.runnable);
@@ -300,12 +303,12 @@ impl Gate {
 
     /// The process is visible again, and has used this much CPU. Requests that ended in between say
     /// nothing of costs.
-    pub fn see_again(&mut self, now: Timestamp, seen: Seen) {
+    pub fn see_again(&mut self, now: Timestamp, seen: Observation) {
         self.fitted.restart(now, seen.cpu);
     }
 
     /// Changes the CPUs that the process may use. No other setting of `config` has an effect.
-    pub fn resize(&mut self, now: Timestamp, config: RankedConfig) {
+    pub fn resize(&mut self, now: Timestamp, config: AdmissionConfig) {
         self.cpus = config.capacity();
         self.overhead.resize(self.cpus);
         self.fitted.resize(self.cpus);
@@ -342,9 +345,9 @@ impl Gate {
     }
 }
 
-fn used(now: Timestamp, seen: Seen, requests: u64) -> Used {
+fn used(now: Timestamp, seen: Observation, requests: u64) -> UsageTotals {
     let wall = now.nanos_since(Timestamp::ZERO) as f64 * 1e-9;
-    Used { wall, cpu: seen.cpu, charged: seen.charged, requests }
+    UsageTotals { wall, cpu: seen.cpu, charged: seen.charged, requests }
 }
 
 #[cfg(test)]
@@ -379,8 +382,9 @@ mod tests {
     /// shed in the last second.
     fn overload(mode: Mode, measured: Measured) -> (u64, u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
-        let mut gate = Gate::new(Timestamp::ZERO, RankedConfig::new(1.0).expect("a core"), mode, Seen::default());
-        let mut seen = Seen::default();
+        let mut gate =
+            Gate::new(Timestamp::ZERO, AdmissionConfig::new(1.0).expect("a core"), mode, Observation::default());
+        let mut seen = Observation::default();
         let mut running = std::collections::VecDeque::new();
         // CPU-seconds of work that the core still has to do.
         let mut work: f64 = 0.0;
@@ -438,10 +442,11 @@ mod tests {
     fn the_queue_that_a_dry_run_lets_in_is_not_held_against_those_who_come() {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         for (mode, is_shed) in [(Mode::Protect, true), (Mode::DryRun, false)] {
-            let mut gate = Gate::new(Timestamp::ZERO, RankedConfig::new(1.0).expect("a core"), mode, Seen::default());
+            let mut gate =
+                Gate::new(Timestamp::ZERO, AdmissionConfig::new(1.0).expect("a core"), mode, Observation::default());
             let _in_progress = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng);
             let now = Timestamp::from_nanos(20 * MS);
-            let seen = Seen { cpu: 0.02, charged: 0.02, runnable: 1_000.0, queued: 1_000.0 };
+            let seen = Observation { cpu: 0.02, charged: 0.02, runnable: 1_000.0, queued: 1_000.0 };
             gate.see(now, seen, &Gauges::default());
             assert_eq!(gate.ask(now, &ARRIVAL, &mut rng).1.is_some(), is_shed, "{mode:?}");
         }
@@ -454,7 +459,7 @@ mod tests {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let mut gate = one_core();
         let arrival = Arrival { quota: Quota { most: Some(0.5), ..Quota::UNLIMITED }, ..ARRIVAL };
-        let (mut seen, mut shed) = (Seen::default(), 0);
+        let (mut seen, mut shed) = (Observation::default(), 0);
         for n in 0..200_u64 {
             let now = Timestamp::from_nanos(n * 50 * MS);
             gate.see(now, seen, &Gauges::default());
@@ -502,8 +507,8 @@ mod tests {
     }
 
     fn one_core() -> Gate {
-        let config = RankedConfig::new(1.0).expect("a core");
-        Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default())
+        let config = AdmissionConfig::new(1.0).expect("a core");
+        Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default())
     }
 
     #[test]
@@ -526,8 +531,8 @@ mod tests {
     #[test]
     fn what_never_reached_the_server_uses_nothing_and_teaches_nothing() {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
-        let config = RankedConfig::new(1.0).expect("a core");
-        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        let config = AdmissionConfig::new(1.0).expect("a core");
+        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
         let cost = gate.expected(ARRIVAL.kind);
         // Four times the capacity of the core in these ten seconds. The core uses a fiftieth of the
         // time for work of its own.
@@ -537,7 +542,7 @@ mod tests {
             gate.ended_unsent(now, entry.unwrap_or_else(|| panic!("{n}: {shed:?}")));
             if n % 80 == 0 {
                 let cpu = n as f64 * 0.00025 * 0.02;
-                gate.see(now, Seen { cpu, charged: cpu, runnable: 0.0, queued: 0.0 }, &Gauges::default());
+                gate.see(now, Observation { cpu, charged: cpu, runnable: 0.0, queued: 0.0 }, &Gauges::default());
             }
         }
         assert_eq!(gate.expected(ARRIVAL.kind), cost);
@@ -546,8 +551,8 @@ mod tests {
     #[test]
     fn what_no_request_can_have_used_is_not_believed() {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
-        let config = RankedConfig::new(1.0).expect("a core");
-        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        let config = AdmissionConfig::new(1.0).expect("a core");
+        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
         let mut cpu = 0.0;
         // 200 requests a second use 2 ms each and report it, except for a few.
         for n in 0..4_000_u64 {
@@ -564,7 +569,7 @@ mod tests {
             gate.ended_saying(now, entry, said);
             cpu += 0.002;
             if n % 4 == 0 {
-                gate.see(now, Seen { cpu, charged: cpu, runnable: 0.0, queued: 0.0 }, &Gauges::default());
+                gate.see(now, Observation { cpu, charged: cpu, runnable: 0.0, queued: 0.0 }, &Gauges::default());
             }
             let expected = gate.expected(ARRIVAL.kind);
             assert!(n < 900 || (expected - 0.002).abs() < 0.0001, "{n}: {expected}");
@@ -576,7 +581,8 @@ mod tests {
     /// limit.
     fn limited(mode: Mode) -> (u64, u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
-        let mut gate = Gate::new(Timestamp::ZERO, RankedConfig::new(8.0).expect("cores"), mode, Seen::default());
+        let mut gate =
+            Gate::new(Timestamp::ZERO, AdmissionConfig::new(8.0).expect("cores"), mode, Observation::default());
         let arrival = Arrival { quota: Quota::hard(0.1).expect("a limit"), ..ARRIVAL };
         let (mut taken, mut over) = (0, 0);
         for n in 0..4_000_u64 {
@@ -604,8 +610,8 @@ mod tests {
     #[test]
     fn a_refusal_for_quota_has_the_limit_and_the_use() {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
-        let config = RankedConfig::new(8.0).expect("cores");
-        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        let config = AdmissionConfig::new(8.0).expect("cores");
+        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
         let quota = Quota::hard(0.1).expect("a limit");
         let arrival = Arrival { quota, ..ARRIVAL };
         let now = |n| Timestamp::from_nanos(n * MS / 2);
@@ -641,8 +647,8 @@ mod tests {
     /// millisecond, and two seconds later.
     fn binding(runnable: f64, gauges: Gauges) -> [Option<Signal>; 2] {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
-        let config = RankedConfig::new(1.0).expect("a core");
-        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        let config = AdmissionConfig::new(1.0).expect("a core");
+        let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
         let mut running = std::collections::VecDeque::new();
         let at = |ms: u64| Timestamp::from_nanos(ms * MS);
         for ms in 0..2_000 {
@@ -651,7 +657,7 @@ mod tests {
             }
             if ms % 10 == 0 {
                 let cpu = ms as f64 * 0.97e-3;
-                gate.see(at(ms), Seen { cpu, charged: cpu, runnable, queued: 0.0 }, &gauges);
+                gate.see(at(ms), Observation { cpu, charged: cpu, runnable, queued: 0.0 }, &gauges);
             }
             for _ in 0..2 {
                 running.extend(gate.ask(at(ms), &ARRIVAL, &mut rng).0);
@@ -676,18 +682,18 @@ mod tests {
         ] {
             assert_eq!(binding(runnable, gauges), [Some(signal), None], "{runnable} {gauges:?}");
         }
-        let config = RankedConfig::new(1.0).expect("a core");
-        let idle = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+        let config = AdmissionConfig::new(1.0).expect("a core");
+        let idle = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
         assert_eq!(idle.loads(Timestamp::ZERO).binding, None);
     }
 
     #[test]
     fn the_pessimistic_counts_with_what_a_request_may_cost() {
         let counted = |outlook| {
-            let mut config = RankedConfig::new(8.0).expect("cores");
+            let mut config = AdmissionConfig::new(8.0).expect("cores");
             config.outlook = outlook;
             let mut rng = Pcg64Mcg::seed_from_u64(3);
-            let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Seen::default());
+            let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
             for n in 0..1_000 {
                 let (entry, _) = gate.ask(Timestamp::from_nanos(n * MS), &ARRIVAL, &mut rng);
                 let entry = entry.expect("there is room");
@@ -711,7 +717,7 @@ mod tests {
             gate.ended(now, entry, 0.003);
         }
         let now = Timestamp::from_nanos(1_000 * MS);
-        gate.see(now, Seen { cpu: 0.5, charged: 0.3, ..Seen::default() }, &Gauges::default());
+        gate.see(now, Observation { cpu: 0.5, charged: 0.3, ..Observation::default() }, &Gauges::default());
         (gate, now)
     }
 
@@ -756,9 +762,9 @@ mod tests {
     #[test]
     fn resized_server_is_loaded_by_its_new_cpus() {
         let (mut gate, now) = (one_core(), Timestamp::from_nanos(1_000 * MS));
-        gate.resize(Timestamp::ZERO, RankedConfig::new(2.5).expect("cores"));
+        gate.resize(Timestamp::ZERO, AdmissionConfig::new(2.5).expect("cores"));
         assert_eq!(gate.capacity(), 2.5);
-        gate.see(now, Seen { cpu: 1.0, charged: 1.0, ..Seen::default() }, &Gauges::default());
+        gate.see(now, Observation { cpu: 1.0, charged: 1.0, ..Observation::default() }, &Gauges::default());
         assert_close(gate.signals().cpus, 1.0);
         assert_close(gate.loads(now).by_signal[0].expect("known"), 1.0 / (2.5 * 0.98));
     }
@@ -772,7 +778,7 @@ mod tests {
             gate.ended_unmeasured(Timestamp::ZERO, entry);
         }
         let before = gate.expected(ARRIVAL.kind);
-        let seen = Seen { cpu: 5.0, charged: 5.0, ..Seen::default() };
+        let seen = Observation { cpu: 5.0, charged: 5.0, ..Observation::default() };
         gate.see_again(Timestamp::from_nanos(100 * MS), seen);
         gate.see(Timestamp::from_nanos(200 * MS), seen, &Gauges::default());
         assert_eq!(gate.expected(ARRIVAL.kind), before);
@@ -784,8 +790,8 @@ mod tests {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let now = Timestamp::from_nanos(251 * MS);
         let memory = |memory| Gauges { memory: Some(memory), ..Gauges::default() };
-        gate.see(Timestamp::from_nanos(250 * MS), Seen::default(), &memory(2.0));
-        gate.see(now, Seen::default(), &Gauges { own: Some(1.0), ..memory(0.5) });
+        gate.see(Timestamp::from_nanos(250 * MS), Observation::default(), &memory(2.0));
+        gate.see(now, Observation::default(), &Gauges { own: Some(1.0), ..memory(0.5) });
         assert!((0..1_000).any(|_| gate.ask(now, &ARRIVAL, &mut rng).1.is_some()), "too many at once");
         assert_eq!(gate.loads(now).binding, Some(Signal::Memory));
     }

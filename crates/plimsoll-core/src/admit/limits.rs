@@ -72,7 +72,7 @@ const LEVELS: usize = Criticality::ALL.len();
 
 /// The load that a customer offers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Offered {
+struct Demand {
     /// CPU-seconds by criticality, decayed.
     levels: [f64; LEVELS],
     /// The times of the first and the last request.
@@ -81,7 +81,7 @@ struct Offered {
 }
 
 /// The offered load that a request meets, in CPU-seconds a second.
-struct Found {
+struct PriorDemand {
     above: f64,
     /// Load of the same criticality before this request. One expensive request alone is no load.
     own: f64,
@@ -89,12 +89,12 @@ struct Found {
     age: f64,
 }
 
-impl Offered {
+impl Demand {
     fn new(now: Timestamp) -> Self {
         Self { levels: [0.0; LEVELS], since: now, at: now }
     }
 
-    fn on_request(&mut self, now: Timestamp, rank: usize, cost: f64) -> Found {
+    fn on_request(&mut self, now: Timestamp, rank: usize, cost: f64) -> PriorDemand {
         if now.since(self.at) > Duration::from_secs(1) {
             *self = Self::new(now);
         }
@@ -107,7 +107,7 @@ impl Offered {
         // The mean covers only the time since the first request, and not the full half-life.
         let known = 1.0 - decay::remaining(now.max(self.since + YOUNG), self.since, HALF_LIFE);
         let age = now.since(self.since).as_secs_f64().min(1.0);
-        Found { above: decay::rate(above, HALF_LIFE) / known, own: decay::rate(own, HALF_LIFE), age }
+        PriorDemand { above: decay::rate(above, HALF_LIFE) / known, own: decay::rate(own, HALF_LIFE), age }
     }
 }
 
@@ -116,7 +116,7 @@ impl Offered {
 #[derive(Clone, Debug, Default)]
 struct Set {
     customers: [u64; WAYS],
-    accounts: [(Account, Offered); WAYS],
+    accounts: [(Account, Demand); WAYS],
 }
 
 impl Set {
@@ -125,12 +125,12 @@ impl Set {
     }
 
     /// The account of the customer; a new one replaces the account with the least fill.
-    fn entry(&mut self, now: Timestamp, customer: u64, limit: f64) -> &mut (Account, Offered) {
+    fn entry(&mut self, now: Timestamp, customer: u64, limit: f64) -> &mut (Account, Demand) {
         let way = self.find(customer).unwrap_or_else(|| {
             let fill = self.accounts.each_ref().map(|(account, _)| account.fill(now));
             let least = (1..WAYS).fold(0, |least, way| if fill[way] < fill[least] { way } else { least });
             self.customers[least] = customer;
-            self.accounts[least] = (Account::new(now, limit), Offered::new(now));
+            self.accounts[least] = (Account::new(now, limit), Demand::new(now));
             least
         });
         let entry = &mut self.accounts[way];
@@ -196,7 +196,7 @@ impl Limits {
             return Some(over(LONGEST_WAIT, rng));
         }
         let (account, offered) = self.set(ask.customer).entry(now, ask.customer, limit);
-        let Found { above, own, age } = offered.on_request(now, ask.criticality.rank(), ask.cost);
+        let PriorDemand { above, own, age } = offered.on_request(now, ask.criticality.rank(), ask.cost);
         let share = (BRISK * limit - MARGIN * above) / own.max(f64::MIN_POSITIVE);
         let is_cut = share < 1.0 && luck(ask, rng) >= share;
         let above_of_limit = (above / limit).min(1.0);
@@ -520,10 +520,10 @@ mod tests {
 
     #[test]
     fn load_is_remembered_for_a_second_without_a_request() {
-        let mut offered = Offered::new(ms(0));
+        let mut offered = Demand::new(ms(0));
         let _ = offered.on_request(ms(0), 1, 0.1);
         let after = |at| {
-            let Found { own, age, .. } = offered.clone().on_request(ms(at), 1, 0.1);
+            let PriorDemand { own, age, .. } = offered.clone().on_request(ms(at), 1, 0.1);
             (own > 0.0, age)
         };
         assert_eq!([1_000, 1_001, 9_000].map(after), [(true, 1.0), (false, 0.0), (false, 0.0)]);
@@ -562,7 +562,7 @@ mod tests {
         // For a second, the customer has asked for one CPU at the higher criticality, and for half
         // of one at its own.
         let second = 0.5 / core::f64::consts::LN_2;
-        *offered = Offered { levels: [second, second, 0.0, 0.0], since: ms(0), at: ms(1_000) };
+        *offered = Demand { levels: [second, second, 0.0, 0.0], since: ms(0), at: ms(1_000) };
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
         let told = limits.ask(ms(1_000), &certain(0.001), quota(LIMIT), &mut rng);
         let Some(Shed { retry: Retry::After(wait), .. }) = told else { panic!("{told:?}") };

@@ -6,9 +6,9 @@
 //!
 //! - [`Gate`] is the entry point of a server. It combines the modules below with the measurements
 //!   that they need.
-//! - [`Observed`] measures a server that is another process, for its gate.
+//! - [`ProcessObserver`] measures a server that is another process, for its gate.
 //! - [`Limits`] keeps each customer with a hard limit within it, at any load: its [`Quota`].
-//! - [`Ranked`] sheds the least important requests first. It knows the costs of requests.
+//! - [`RankedAdmission`] sheds the least important requests first. It knows the costs of requests.
 //! - [`Queue`] is for servers with a limit on requests in progress, whatever these use. It chooses
 //!   the next one.
 //! - [`cohort`](cohort()) makes requests that belong together be admitted or shed together.
@@ -35,12 +35,12 @@ use crate::{Criticality, Timestamp, Weight};
 
 pub use coalescing::Coalescing;
 pub use cohort::cohort;
-pub use gate::{Arrival, Entry, Gate, Mode, Seen};
+pub use gate::{Arrival, Entry, Gate, Mode, Observation};
 pub use limits::{Charge, Limits, Standing};
-pub use outside::{Flow, Observed, Outside};
-pub use queue::{Entered, Gone, Queue, QueueConfig};
+pub use outside::{Flow, ProcessCounters, ProcessObserver};
+pub use queue::{AbandonedWait, Queue, QueueConfig, QueueVerdict};
 pub use quota::{InvalidQuota, Quota};
-pub use ranked::{Outlook, Ranked, RankedConfig};
+pub use ranked::{AdmissionConfig, Outlook, RankedAdmission};
 
 /// A request that asks for admission.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,7 +71,7 @@ pub struct Ask {
 #[derive(Debug, PartialEq)]
 #[must_use]
 pub enum Verdict {
-    /// The request is admitted. Call [`Ranked::finish`] when it ends.
+    /// The request is admitted. Call [`RankedAdmission::finish`] when it ends.
     Admit(Admission),
     /// The request is shed.
     Shed(Shed),

@@ -4,7 +4,7 @@
 //! server knows two more things of itself, which must be estimated here:
 //!
 //! - *CPU charged to requests*: all of its CPU. Its overhead cannot be told apart, and
-//!   [`Fitted`](crate::meter::Fitted) shares it out.
+//!   [`CostFit`](crate::meter::CostFit) shares it out.
 //! - *Requests that run or could run*. A request is in flight from the time it is sent until the
 //!   answer begins. After that, the answer may wait for its reader or for events; a server that
 //!   works on after the head is seen by its threads only. Some requests in flight wait for a CPU,
@@ -31,7 +31,7 @@
 
 use core::time::Duration;
 
-use super::Seen;
+use super::Observation;
 use crate::{Timestamp, decay};
 
 /// The lowest demand of a full process and the highest of a calm one, as parts of its CPUs. Kernels
@@ -48,7 +48,7 @@ const ENOUGH: f64 = 20.0;
 
 /// Counters of the system for a process. Neither ever falls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Outside {
+pub struct ProcessCounters {
     /// CPU-seconds that its threads got.
     pub cpu: f64,
     /// Seconds for which its threads waited for a CPU, summed over them.
@@ -68,13 +68,13 @@ pub struct Flow {
 
 /// The time that requests take without waiting for a CPU.
 #[derive(Clone, Debug, Default)]
-struct Calm {
+struct CalmTime {
     /// Seconds in flight, summed over requests, and requests sent; both decayed.
     seconds: f64,
     sent: f64,
 }
 
-impl Calm {
+impl CalmTime {
     /// Adds a calm time span with its requests in flight and its requests sent.
     fn observe(&mut self, gone: Duration, in_flight: u32, sent: f64) {
         let left = decay::remaining(Timestamp::from_origin(gone), Timestamp::ZERO, CALM_HALF_LIFE);
@@ -90,24 +90,24 @@ impl Calm {
 
 /// Turns counters of the system into the input of a gate.
 #[derive(Clone, Debug)]
-pub struct Observed {
+pub struct ProcessObserver {
     cpus: f64,
-    last: Outside,
+    last: ProcessCounters,
     flow: Flow,
     /// Requests sent, decayed.
     recent: f64,
     /// Abandoned requests that may still be in the queue of the process.
     lingering: f64,
-    calm: Calm,
+    calm: CalmTime,
     at: Timestamp,
-    seen: Seen,
+    seen: Observation,
 }
 
-impl Observed {
+impl ProcessObserver {
     /// Begins with a process that was not observed yet and may use this many CPUs.
     #[must_use]
     pub fn new(now: Timestamp, cpus: f64) -> Self {
-        let (last, calm, seen) = (Outside::default(), Calm::default(), Seen::default());
+        let (last, calm, seen) = (ProcessCounters::default(), CalmTime::default(), Observation::default());
         Self { cpus, last, flow: Flow::default(), recent: 0.0, lingering: 0.0, calm, at: now, seen }
     }
 
@@ -118,13 +118,13 @@ impl Observed {
 
     /// Starts or resumes the observation of a process. It may be another process with counters of
     /// its own. CPU used before this call is not counted.
-    pub fn begin(&mut self, now: Timestamp, outside: Outside) -> Seen {
+    pub fn begin(&mut self, now: Timestamp, outside: ProcessCounters) -> Observation {
         (self.last, self.at) = (outside, now);
         self.seen
     }
 
     /// Takes a sample, every few tens of milliseconds.
-    pub fn sample(&mut self, now: Timestamp, outside: Outside, flow: Flow) -> Seen {
+    pub fn sample(&mut self, now: Timestamp, outside: ProcessCounters, flow: Flow) -> Observation {
         let gone = now.since(self.at);
         if gone.is_zero() {
             return self.seen;
@@ -166,21 +166,21 @@ mod tests {
     /// A process of one CPU, sampled every 20 ms.
     struct World {
         now: Timestamp,
-        outside: Outside,
+        outside: ProcessCounters,
         flow: Flow,
-        observed: Observed,
+        observed: ProcessObserver,
     }
 
     impl World {
         fn new() -> Self {
-            let mut observed = Observed::new(Timestamp::ZERO, 1.0);
-            let outside = Outside { cpu: 5.0, waited: 1.0 };
-            assert_eq!(observed.begin(Timestamp::ZERO, outside), Seen::default());
+            let mut observed = ProcessObserver::new(Timestamp::ZERO, 1.0);
+            let outside = ProcessCounters { cpu: 5.0, waited: 1.0 };
+            assert_eq!(observed.begin(Timestamp::ZERO, outside), Observation::default());
             Self { now: Timestamp::ZERO, outside, flow: Flow::default(), observed }
         }
 
         /// Samples after 20 ms of this CPU use and wait, with these requests in flight and sent.
-        fn look(&mut self, cpu: f64, waited: f64, in_flight: u32, sent: u64) -> Seen {
+        fn look(&mut self, cpu: f64, waited: f64, in_flight: u32, sent: u64) -> Observation {
             self.now = self.now + Duration::from_millis(20);
             self.outside.cpu += cpu;
             self.outside.waited += waited;
@@ -252,19 +252,19 @@ mod tests {
 
     /// The next sample of a process that used `cpus` CPUs for half a second, with ten requests in
     /// flight.
-    fn look(observed: &mut Observed, cpus: f64) -> Seen {
+    fn look(observed: &mut ProcessObserver, cpus: f64) -> Observation {
         let now = observed.at + Duration::from_millis(500);
-        let outside = Outside { cpu: observed.last.cpu + cpus / 2.0, waited: 0.0 };
+        let outside = ProcessCounters { cpu: observed.last.cpu + cpus / 2.0, waited: 0.0 };
         observed.sample(now, outside, Flow { in_flight: 10, ..observed.flow })
     }
 
     #[test]
     fn process_is_full_above_four_fifths_of_its_cpus() {
         for (cpus, asked_for, queued) in [(1.25, 1.0, 0.0), (1.25, 1.01, 10.0), (2.5, 1.5, 0.0), (2.5, 2.1, 10.0)] {
-            let mut observed = Observed::new(Timestamp::ZERO, cpus);
+            let mut observed = ProcessObserver::new(Timestamp::ZERO, cpus);
             assert_eq!(look(&mut observed, asked_for).queued, queued, "{asked_for} of {cpus}");
         }
-        let mut observed = Observed::new(Timestamp::ZERO, 1.25);
+        let mut observed = ProcessObserver::new(Timestamp::ZERO, 1.25);
         observed.resize(2.5);
         assert_eq!(look(&mut observed, 1.5).queued, 0.0, "it has twice as many");
     }
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn process_is_calm_below_three_quarters_of_its_cpus() {
         for (cpus, asked_for, is_calm) in [(1.0, 0.75, false), (1.0, 0.74, true), (4.0, 2.9, true), (4.0, 3.1, false)] {
-            let mut observed = Observed::new(Timestamp::ZERO, cpus);
+            let mut observed = ProcessObserver::new(Timestamp::ZERO, cpus);
             look(&mut observed, asked_for);
             assert_eq!(observed.calm.seconds > 0.0, is_calm, "{asked_for} of {cpus}");
         }

@@ -59,7 +59,7 @@ impl QueueConfig {
 /// The decision on an arriving request.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Entered<T> {
+pub enum QueueVerdict<T> {
     /// A slot is free. Call [`Queue::next`] when the request ends.
     Begins(T),
     /// The request waits. It may have displaced the request given here.
@@ -104,12 +104,12 @@ impl<T> Queue<T> {
         criticality: Criticality,
         deadline: Option<Timestamp>,
         request: T,
-    ) -> Entered<T> {
+    ) -> QueueVerdict<T> {
         if self.is_empty() {
             self.empty_at = self.empty_at.max(now);
             if self.in_progress < self.config.places {
                 self.in_progress += 1;
-                return Entered::Begins(request);
+                return QueueVerdict::Begins(request);
             }
         }
         let rank = criticality.rank();
@@ -119,11 +119,11 @@ impl<T> Queue<T> {
             // Less critical requests have higher ranks.
             match (rank..self.waiting.len()).rev().find_map(|rank| self.waiting[rank].pop_front()) {
                 Some(waiting) => Some(waiting.request),
-                None => return Entered::Shed(request),
+                None => return QueueVerdict::Shed(request),
             }
         };
         self.waiting[rank].push_back(Waiting { since: now, deadline, request });
-        Entered::Waits(goes)
+        QueueVerdict::Waits(goes)
     }
 
     /// Frees the slot of a request that has ended, and returns the request that gets it. `gives_up`
@@ -132,7 +132,7 @@ impl<T> Queue<T> {
     pub fn next(
         &mut self,
         now: Timestamp,
-        mut gives_up: impl FnMut(Gone<T>),
+        mut gives_up: impl FnMut(AbandonedWait<T>),
         is_there: impl Fn(&T) -> bool,
     ) -> Option<T> {
         let newest_first = self.is_newest_first(now);
@@ -140,12 +140,12 @@ impl<T> Queue<T> {
         let mut next = None;
         for waiting in &mut self.waiting {
             while waiting.front().is_some_and(|oldest| now.since(oldest.since) > longest_wait) {
-                waiting.pop_front().into_iter().for_each(|late| gives_up(Gone::WaitedTooLong(late.request)));
+                waiting.pop_front().into_iter().for_each(|late| gives_up(AbandonedWait::WaitedTooLong(late.request)));
             }
             while next.is_none() {
                 let Some(one) = (if newest_first { waiting.pop_back() } else { waiting.pop_front() }) else { break };
                 if one.deadline.is_some_and(|deadline| deadline <= now) {
-                    gives_up(Gone::Deadline(one.request));
+                    gives_up(AbandonedWait::Deadline(one.request));
                 } else if is_there(&one.request) {
                     next = Some(one.request);
                 }
@@ -184,14 +184,14 @@ impl<T> Queue<T> {
 
 /// A request whose wait was abandoned.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Gone<T> {
+pub enum AbandonedWait<T> {
     /// Its deadline has passed.
     Deadline(T),
     /// It waited for [`QueueConfig::longest_wait`].
     WaitedTooLong(T),
 }
 
-impl<T> Gone<T> {
+impl<T> AbandonedWait<T> {
     /// The request, and the answer to it.
     #[must_use]
     pub fn told(self) -> (T, Shed) {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     /// The request that gets the slot at `now`, and the requests that are dropped.
-    fn next(queue: &mut Queue<u32>, now: u64) -> (Option<u32>, Vec<Gone<u32>>) {
+    fn next(queue: &mut Queue<u32>, now: u64) -> (Option<u32>, Vec<AbandonedWait<u32>>) {
         let mut gone = Vec::new();
         let next = queue.next(ms(now), |each| gone.push(each), |request| *request < 1_000);
         (next, gone)
@@ -236,36 +236,36 @@ mod tests {
     #[test]
     fn a_burst_is_served_in_its_order_and_the_more_critical_before() {
         let mut queue = queue(1, 10);
-        assert_eq!(queue.enter(ms(0), Criticality::Critical, None, 0), Entered::Begins(0));
+        assert_eq!(queue.enter(ms(0), Criticality::Critical, None, 0), QueueVerdict::Begins(0));
         for (request, criticality) in [
             (1, Criticality::Sheddable),
             (2, Criticality::Critical),
             (3, Criticality::CriticalPlus),
             (4, Criticality::Critical),
         ] {
-            assert_eq!(queue.enter(ms(1), criticality, None, request), Entered::Waits(None));
+            assert_eq!(queue.enter(ms(1), criticality, None, request), QueueVerdict::Waits(None));
         }
         let order: Vec<_> = (2..7).map(|at| next(&mut queue, at).0).collect();
         assert_eq!(order, [Some(3), Some(2), Some(4), Some(1), None]);
         assert_eq!((queue.len(), queue.in_progress()), (0, 0));
-        assert_eq!(queue.enter(ms(8), Criticality::Critical, None, 5), Entered::Begins(5));
+        assert_eq!(queue.enter(ms(8), Criticality::Critical, None, 5), QueueVerdict::Begins(5));
     }
 
     #[test]
     fn a_queue_that_does_not_end_is_served_newest_first_until_it_does() {
         let mut queue = queue(1, 10);
         let enter = |queue: &mut Queue<u32>, at, request| queue.enter(ms(at), Criticality::Critical, None, request);
-        assert_eq!(enter(&mut queue, 0, 0), Entered::Begins(0));
+        assert_eq!(enter(&mut queue, 0, 0), QueueVerdict::Begins(0));
         for request in 1..5 {
-            assert_eq!(enter(&mut queue, u64::from(request), request), Entered::Waits(None));
+            assert_eq!(enter(&mut queue, u64::from(request), request), QueueVerdict::Waits(None));
         }
         assert_eq!(next(&mut queue, 50).0, Some(1));
         assert_eq!(next(&mut queue, 100).0, Some(2));
         assert_eq!(next(&mut queue, 101).0, Some(4));
         assert_eq!(next(&mut queue, 102).0, Some(3));
         // Empty again: the next request begins a burst.
-        assert_eq!(enter(&mut queue, 110, 5), Entered::Waits(None));
-        assert_eq!(enter(&mut queue, 111, 6), Entered::Waits(None));
+        assert_eq!(enter(&mut queue, 110, 5), QueueVerdict::Waits(None));
+        assert_eq!(enter(&mut queue, 111, 6), QueueVerdict::Waits(None));
         assert_eq!(next(&mut queue, 150).0, Some(5));
     }
 
@@ -273,27 +273,27 @@ mod tests {
     fn a_full_queue_gives_up_the_least_critical_that_waited_longest() {
         let mut queue = queue(1, 2);
         let mut enter = |criticality, request| queue.enter(ms(0), criticality, None, request);
-        assert_eq!(enter(Criticality::Critical, 0), Entered::Begins(0));
-        assert_eq!(enter(Criticality::Critical, 1), Entered::Waits(None));
-        assert_eq!(enter(Criticality::SheddablePlus, 2), Entered::Waits(None));
-        assert_eq!(enter(Criticality::Sheddable, 3), Entered::Shed(3));
-        assert_eq!(enter(Criticality::SheddablePlus, 4), Entered::Waits(Some(2)));
-        assert_eq!(enter(Criticality::CriticalPlus, 5), Entered::Waits(Some(4)));
-        assert_eq!(enter(Criticality::Critical, 6), Entered::Waits(Some(1)));
-        assert_eq!(enter(Criticality::SheddablePlus, 7), Entered::Shed(7));
+        assert_eq!(enter(Criticality::Critical, 0), QueueVerdict::Begins(0));
+        assert_eq!(enter(Criticality::Critical, 1), QueueVerdict::Waits(None));
+        assert_eq!(enter(Criticality::SheddablePlus, 2), QueueVerdict::Waits(None));
+        assert_eq!(enter(Criticality::Sheddable, 3), QueueVerdict::Shed(3));
+        assert_eq!(enter(Criticality::SheddablePlus, 4), QueueVerdict::Waits(Some(2)));
+        assert_eq!(enter(Criticality::CriticalPlus, 5), QueueVerdict::Waits(Some(4)));
+        assert_eq!(enter(Criticality::Critical, 6), QueueVerdict::Waits(Some(1)));
+        assert_eq!(enter(Criticality::SheddablePlus, 7), QueueVerdict::Shed(7));
     }
 
     #[test]
     fn nobody_is_served_who_waits_no_more() {
         let mut queue = queue(1, 10);
-        assert_eq!(queue.enter(ms(0), Criticality::Critical, None, 0), Entered::Begins(0));
+        assert_eq!(queue.enter(ms(0), Criticality::Critical, None, 0), QueueVerdict::Begins(0));
         for (request, deadline) in [(1, Some(ms(20))), (1_002, None), (3, None)] {
-            assert_eq!(queue.enter(ms(10), Criticality::Critical, deadline, request), Entered::Waits(None));
+            assert_eq!(queue.enter(ms(10), Criticality::Critical, deadline, request), QueueVerdict::Waits(None));
         }
-        assert_eq!(next(&mut queue, 20), (Some(3), [Gone::Deadline(1)].into()));
-        assert_eq!(queue.enter(ms(30), Criticality::Sheddable, None, 4), Entered::Waits(None));
-        assert_eq!(next(&mut queue, 281), (None, [Gone::WaitedTooLong(4)].into()));
-        assert_eq!(Gone::WaitedTooLong(4).told(), (4, Queue::<u32>::FULL));
+        assert_eq!(next(&mut queue, 20), (Some(3), [AbandonedWait::Deadline(1)].into()));
+        assert_eq!(queue.enter(ms(30), Criticality::Sheddable, None, 4), QueueVerdict::Waits(None));
+        assert_eq!(next(&mut queue, 281), (None, [AbandonedWait::WaitedTooLong(4)].into()));
+        assert_eq!(AbandonedWait::WaitedTooLong(4).told(), (4, Queue::<u32>::FULL));
     }
 
     /// Runs eight slots for ten seconds. Requests hold one for 10 ms on average, and arrive at one
@@ -319,7 +319,7 @@ mod tests {
                 }
             }
             let entered = queue.enter(Timestamp::from_nanos(came), Criticality::Critical, None, came);
-            if let Entered::Begins(came) = entered {
+            if let QueueVerdict::Begins(came) = entered {
                 serve(&mut ends, came, came, service(&mut rng));
             }
         }
@@ -349,6 +349,6 @@ mod tests {
         }
         assert_eq!(queue.in_progress(), 1);
         assert_eq!(next(&mut queue, 250), (Some(2), Vec::new()));
-        assert_eq!(next(&mut queue, 251), (None, [Gone::WaitedTooLong(1)].into()));
+        assert_eq!(next(&mut queue, 251), (None, [AbandonedWait::WaitedTooLong(1)].into()));
     }
 }

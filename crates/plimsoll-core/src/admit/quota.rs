@@ -1,7 +1,8 @@
 //! The quota of a customer: a soft and a hard limit on its CPU usage.
 //!
 //! Both are in CPU-seconds a second of a machine of speed 1. Machines differ. Numbers for a fleet
-//! are multiplied by the speed of this machine, and divided by the machines that serve the customer.
+//! are multiplied by the speed of this machine, and divided by the machines that serve the
+//! customer.
 //!
 //! An invalid limit must not become "no limit": a typing error in a limit would then remove it, and
 //! be noticed in the next overload. So constructors return an error that has to be handled, and
@@ -31,11 +32,12 @@ use crate::Weight;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quota {
-    /// The soft limit. It binds only while there is not enough for all. Only the ratio of customers'
-    /// shares counts; where they are given in CPU-seconds a second they are these numbers.
+    /// The soft limit. It binds only while there is not enough for all. Only the ratio of
+    /// customers' shares counts; where they are given in CPU-seconds a second they are these
+    /// numbers.
     pub share: Weight,
-    /// The hard limit, in CPU-seconds a second. It is kept at any load; 0 sheds every request. `None`
-    /// and infinity are no limit. A negative number and NaN count as 0.
+    /// The hard limit, in CPU-seconds a second. It is kept at any load; 0 sheds every request.
+    /// `None` and infinity are no limit. A negative number and NaN count as 0.
     pub most: Option<f64>,
 }
 

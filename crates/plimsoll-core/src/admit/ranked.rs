@@ -37,7 +37,7 @@
 //! # The amount of work
 //!
 //! The capacity is in CPU-seconds per second and known beforehand; the costs of requests are
-//! measured. The signals of the server correct both ([`Ranked::on_signals`]):
+//! measured. The signals of the server correct both ([`RankedAdmission::on_signals`]):
 //!
 //! - Runnable requests exceed the limit: there is less CPU than configured, because a neighbour
 //!   takes half of a core, or a quota was changed. The capacity estimate falls to the CPU in use,
@@ -50,9 +50,9 @@
 //! # Failure modes
 //!
 //! The cost of one kind of request can be wrong by a factor. It is corrected while the request runs
-//! ([`Ranked::progress`]) and when it ends ([`Ranked::finish`]). So wrong costs change which
-//! requests are shed, but not how much. A burst of expensive requests that were expected to be
-//! cheap is admitted whole, and other requests wait for as long as it takes.
+//! ([`RankedAdmission::progress`]) and when it ends ([`RankedAdmission::finish`]). So wrong costs
+//! change which requests are shed, but not how much. A burst of expensive requests that were
+//! expected to be cheap is admitted whole, and other requests wait for as long as it takes.
 
 use core::time::Duration;
 
@@ -85,10 +85,10 @@ pub enum Outlook {
 
 /// The settings of ranked admission.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RankedConfig {
+pub struct AdmissionConfig {
     capacity: f64,
     /// The part of the capacity that requests may fill. The rest is for work outside requests that
-    /// is not reported ([`Ranked::overhead`]).
+    /// is not reported ([`RankedAdmission::overhead`]).
     pub load_line: Ratio,
     /// The delay of work under overload. It is longer if requests are so expensive that fewer than
     /// eight of them fill it.
@@ -102,7 +102,7 @@ pub struct RankedConfig {
     pub outlook: Outlook,
 }
 
-impl RankedConfig {
+impl AdmissionConfig {
     /// Two per cent for the rest: timers, accepting connections, an allocator.
     pub const DEFAULT_LOAD_LINE: Ratio = Ratio::from_percent(98);
     /// A fiftieth of an interactive request's time, and longer than the slices of a kernel's
@@ -252,8 +252,8 @@ impl Water {
 
 /// Ranked admission: sheds the least important requests first.
 #[derive(Clone, Debug)]
-pub struct Ranked {
-    config: RankedConfig,
+pub struct RankedAdmission {
+    config: AdmissionConfig,
     backlog: Backlog<LEVELS>,
     water: [Water; LEVELS],
     usage: Usage,
@@ -278,10 +278,10 @@ pub struct Ranked {
     signalled: Timestamp,
 }
 
-impl Ranked {
+impl RankedAdmission {
     /// Starts with an empty backlog.
     #[must_use]
-    pub fn new(now: Timestamp, config: RankedConfig) -> Self {
+    pub fn new(now: Timestamp, config: AdmissionConfig) -> Self {
         Self {
             backlog: Backlog::new(now),
             water: [Water::new(now); LEVELS],
@@ -302,12 +302,13 @@ impl Ranked {
     }
 
     /// Changes the capacity. No other setting of `config` has an effect.
-    pub fn resize(&mut self, now: Timestamp, config: RankedConfig) {
+    pub fn resize(&mut self, now: Timestamp, config: AdmissionConfig) {
         self.advance(now);
         self.config.capacity = config.capacity;
     }
 
-    /// Decides on a request. Do not call it for health checks and the like, which are always admitted.
+    /// Decides on a request. Do not call it for health checks and the like, which are always
+    /// admitted.
     pub fn admit(&mut self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> Verdict {
         self.advance(now);
         if self.has_no_hope(now, ask, rng) {
@@ -349,7 +350,7 @@ impl Ranked {
     }
 
     /// A running request has used this many CPU-seconds so far. Call it in the course of long
-    /// requests, at least each [`RankedConfig::target_delay`].
+    /// requests, at least each [`AdmissionConfig::target_delay`].
     ///
     /// A request that has used its count counts twice its use: the more it has cost, the more is to
     /// be expected. But the part ahead is bounded, so that one request alone never causes shedding.
@@ -378,7 +379,7 @@ impl Ranked {
         self.backlog.delay(counted);
     }
 
-    /// Takes the signals of the server, a few times each [`RankedConfig::target_delay`] or less
+    /// Takes the signals of the server, a few times each [`AdmissionConfig::target_delay`] or less
     /// often. `gauge` is a load of the owner: 0 is none, 1 is the most that the server can bear.
     pub fn on_signals(&mut self, now: Timestamp, signals: Signals, gauge: f64) {
         let [used, queue] = self.measure(now, signals);
@@ -489,7 +490,7 @@ impl Ranked {
     }
 
     fn supply(&self) -> Supply {
-        let RankedConfig { capacity, load_line, target_delay, outlook, .. } = self.config;
+        let AdmissionConfig { capacity, load_line, target_delay, outlook, .. } = self.config;
         let capacity = capacity * load_line.as_f64() * self.correction;
         Supply { capacity, target_delay, room: self.room, is_over: self.is_over, outlook }
     }
@@ -540,12 +541,12 @@ mod tests {
     }
 
     /// A server of `cores` cores; requests may use all of them.
-    fn ranked(cores: f64) -> Ranked {
-        let config = RankedConfig { load_line: Ratio::ONE, ..RankedConfig::new(cores).expect("above zero") };
-        Ranked::new(ms(0), config)
+    fn ranked(cores: f64) -> RankedAdmission {
+        let config = AdmissionConfig { load_line: Ratio::ONE, ..AdmissionConfig::new(cores).expect("above zero") };
+        RankedAdmission::new(ms(0), config)
     }
 
-    fn admit(ranked: &mut Ranked, cost: f64) -> Admission {
+    fn admit(ranked: &mut RankedAdmission, cost: f64) -> Admission {
         match ranked.admit(ms(0), &ask(cost), &mut Pcg64Mcg::seed_from_u64(1)) {
             Verdict::Admit(admission) => admission,
             Verdict::Shed(shed) => panic!("{shed:?}"),
@@ -730,7 +731,7 @@ mod tests {
     fn resized_server_is_loaded_by_its_new_capacity() {
         let mut ranked = ranked(1.0);
         ranked.backlog.on_request(CRITICAL, 0.001, None);
-        let config = RankedConfig::new(2.5).expect("above zero");
+        let config = AdmissionConfig::new(2.5).expect("above zero");
         assert_eq!(config.capacity(), 2.5);
         ranked.resize(ms(0), config);
         let _ = ranked.measure(ms(0), Signals { cpus: 2.0, load_average: 30.0 });

@@ -28,12 +28,12 @@ fn ask() -> Ask {
 
 /// Runs one core for eight seconds with a request of 1 ms each 0.1 ms: ten times its capacity. Each
 /// request ends when the core has done it. Returns the decisions of the last second.
-fn overload(ranked: &mut Ranked, of: impl Fn(u64) -> Ask) -> Vec<(Ask, bool)> {
+fn overload(ranked: &mut RankedAdmission, of: impl Fn(u64) -> Ask) -> Vec<(Ask, bool)> {
     overload_from(0, 7, ranked, of)
 }
 
 /// The same, from `start` nanoseconds after the origin on.
-fn overload_from(start: u64, seed: u64, ranked: &mut Ranked, of: impl Fn(u64) -> Ask) -> Vec<(Ask, bool)> {
+fn overload_from(start: u64, seed: u64, ranked: &mut RankedAdmission, of: impl Fn(u64) -> Ask) -> Vec<(Ask, bool)> {
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
     let mut running = VecDeque::new();
     let mut free_at = 0;
@@ -58,8 +58,8 @@ fn overload_from(start: u64, seed: u64, ranked: &mut Ranked, of: impl Fn(u64) ->
     decided.split_off(70_000)
 }
 
-fn one_core() -> Ranked {
-    Ranked::new(Timestamp::ZERO, RankedConfig::new(1.0).expect("above zero"))
+fn one_core() -> RankedAdmission {
+    RankedAdmission::new(Timestamp::ZERO, AdmissionConfig::new(1.0).expect("above zero"))
 }
 
 fn admitted(decided: &[(Ask, bool)]) -> usize {
@@ -74,7 +74,7 @@ fn as_much_is_taken_on_as_can_be_done() {
 }
 
 /// Sends the same signals for five seconds, while requests are shed all the time.
-fn tell(ranked: &mut Ranked, from: u64, cpus: f64, load_average: f64, gauge: f64) {
+fn tell(ranked: &mut RankedAdmission, from: u64, cpus: f64, load_average: f64, gauge: f64) {
     for at in (from..from + 5_000).step_by(20) {
         ranked.is_limiting = true;
         ranked.on_signals(Timestamp::from_nanos(at * MS), Signals { cpus, load_average }, gauge);
@@ -107,10 +107,10 @@ fn little_work_says_nothing_of_capacity() {
 
 #[test]
 fn above_the_load_line_nothing_more_is_taken_on_for_being_quick() {
-    let mut ranked = Ranked::new(Timestamp::ZERO, RankedConfig::new(0.5).expect("above zero"));
+    let mut ranked = RankedAdmission::new(Timestamp::ZERO, AdmissionConfig::new(0.5).expect("above zero"));
     // The core is twice as fast as its limit.
     assert!(admitted(&overload(&mut ranked, |_| ask())) > 900, "nobody says so");
-    let mut ranked = Ranked::new(Timestamp::ZERO, RankedConfig::new(0.5).expect("above zero"));
+    let mut ranked = RankedAdmission::new(Timestamp::ZERO, AdmissionConfig::new(0.5).expect("above zero"));
     tell(&mut ranked, 0, 0.9, 1.0, 0.0);
     let per_second = admitted(&overload(&mut ranked, |_| ask()));
     assert!((450..=500).contains(&per_second), "{per_second} of 500 a second");
@@ -130,7 +130,7 @@ fn what_else_runs_short_leaves_room_for_fewer() {
 
 /// The share of admitted requests of each of 101 cohorts that send in turn.
 fn shares_of_cohorts(start: u64, seed: u64, of: impl Fn(u64) -> u64) -> Vec<f64> {
-    let mut ranked = Ranked::new(Timestamp::from_nanos(start), RankedConfig::new(1.0).expect("above zero"));
+    let mut ranked = RankedAdmission::new(Timestamp::from_nanos(start), AdmissionConfig::new(1.0).expect("above zero"));
     let in_turn = |n| Ask { cohort: Some(of(n * 7 % 101)), ..ask() };
     let decided = overload_from(start, seed, &mut ranked, in_turn);
     let share = |cohort| {
@@ -327,9 +327,9 @@ fn customers_get_cpu_in_proportion_to_their_shares() {
 #[test]
 fn pessimistic_outlook_admits_eight_mean_requests_at_once() {
     let at_once = |outlook| {
-        let mut config = RankedConfig::new(1.0).expect("above zero");
+        let mut config = AdmissionConfig::new(1.0).expect("above zero");
         config.outlook = outlook;
-        let mut ranked = Ranked::new(Timestamp::ZERO, config);
+        let mut ranked = RankedAdmission::new(Timestamp::ZERO, config);
         let mut rng = Pcg64Mcg::seed_from_u64(7);
         let now = Timestamp::from_nanos(MS);
         (0..1_000).filter(|_| matches!(ranked.admit(now, &ask(), &mut rng), Verdict::Admit(_))).count()
@@ -343,9 +343,9 @@ fn pessimistic_outlook_admits_eight_mean_requests_at_once() {
 #[test]
 fn pessimistic_outlook_sheds_a_request_that_does_not_fit_the_queue() {
     let admits_large = |outlook| {
-        let mut config = RankedConfig::new(1.0).expect("above zero");
+        let mut config = AdmissionConfig::new(1.0).expect("above zero");
         config.outlook = outlook;
-        let mut ranked = Ranked::new(Timestamp::ZERO, config);
+        let mut ranked = RankedAdmission::new(Timestamp::ZERO, config);
         let mut rng = Pcg64Mcg::seed_from_u64(7);
         let mut admit = |ms: u64, cost| {
             let now = Timestamp::from_nanos(ms * MS);

@@ -18,7 +18,7 @@
 
 use core::time::Duration;
 
-use super::recent::Recent;
+use super::recent::RecentMap;
 use crate::rng::spread;
 
 /// Expected cost of the very first request, in CPU-seconds: a middling one. From the second request
@@ -76,8 +76,8 @@ impl Mean {
 #[derive(Clone, Debug)]
 pub struct Costs {
     all: Mean,
-    routes: Recent<Mean>,
-    kinds: Recent<Mean>,
+    routes: RecentMap<Mean>,
+    kinds: RecentMap<Mean>,
 }
 
 impl Costs {
@@ -88,7 +88,7 @@ impl Costs {
     /// Remembers about this many routes, and as many pairs of route and customer.
     #[must_use]
     pub fn new(kinds: usize) -> Self {
-        Self { all: Mean::default(), routes: Recent::new(kinds), kinds: Recent::new(kinds) }
+        Self { all: Mean::default(), routes: RecentMap::new(kinds), kinds: RecentMap::new(kinds) }
     }
 
     /// The expected cost of a request of this kind, in CPU-seconds; above zero.

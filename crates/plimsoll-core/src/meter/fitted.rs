@@ -39,7 +39,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Costs, Kind, Overhead, Used};
+use super::{Costs, Kind, Overhead, UsageTotals};
 use crate::Timestamp;
 
 /// Long beside most requests, which begin and end in one window. Short beside the time until a
@@ -61,7 +61,7 @@ const REMEMBERED: usize = 4_096;
 
 /// Shares out the CPU of a process.
 #[derive(Clone, Debug)]
-pub struct Fitted {
+pub struct CostFit {
     cpus: f64,
     /// The shortest length of the window.
     window: Duration,
@@ -74,12 +74,12 @@ pub struct Fitted {
     ended: Vec<(Kind, f64)>,
     /// Requests without a report, those in `expected`.
     unsaid: u64,
-    said: Said,
+    said: Reports,
 }
 
 /// The costs that the process reports.
 #[derive(Clone, Debug)]
-struct Said {
+struct Reports {
     /// The kinds of requests that ended in the window with a report, and the reported cost of each.
     ended: Vec<(Kind, f64)>,
     requests: u64,
@@ -89,20 +89,20 @@ struct Said {
     before: (f64, f64),
     /// Use outside the reports, and the totals that are sampled for it.
     beside: Overhead,
-    total: Used,
+    total: UsageTotals,
 }
 
-impl Fitted {
+impl CostFit {
     /// Begins with a process that may use this many CPUs and has used `cpu` CPU-seconds.
     #[must_use]
     pub fn new(now: Timestamp, cpus: f64, cpu: f64) -> Self {
-        let said = Said {
+        let said = Reports {
             ended: Vec::new(),
             requests: 0,
             sum: 0.0,
             before: (0.0, 0.0),
-            beside: Overhead::new(cpus, Used::default()),
-            total: Used::default(),
+            beside: Overhead::new(cpus, UsageTotals::default()),
+            total: UsageTotals::default(),
         };
         Self { cpus, window: FIRST_WINDOW, began: now, cpu, expected: 0.0, ended: Vec::new(), unsaid: 0, said }
     }
@@ -175,7 +175,7 @@ impl Fitted {
     }
 }
 
-impl Said {
+impl Reports {
     /// The factor on reported costs: with it, they do not exceed the use of the process.
     fn factor(&self) -> f64 {
         let (used, said) = self.before;
@@ -216,12 +216,12 @@ mod tests {
         now: Timestamp,
         cpu: f64,
         costs: Costs,
-        fitted: Fitted,
+        fitted: CostFit,
     }
 
     impl World {
         fn new() -> Self {
-            let fitted = Fitted::new(Timestamp::ZERO, 1.0, 0.0);
+            let fitted = CostFit::new(Timestamp::ZERO, 1.0, 0.0);
             Self { now: Timestamp::ZERO, cpu: 0.0, costs: Costs::new(64), fitted }
         }
 

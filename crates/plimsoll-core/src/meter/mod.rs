@@ -5,7 +5,7 @@
 //! while it runs (SRE ch. 21, "Customer limits"). The shells measure; the machines here remember.
 //!
 //! - [`Costs`]: the expected cost of the next request of a route and a customer.
-//! - [`Fitted`]: costs of requests in a process that reports nothing of itself.
+//! - [`CostFit`]: costs of requests in a process that reports nothing of itself.
 //! - [`Overhead`]: CPU for accepting, reading and writing, outside the own code of requests.
 
 mod costs;
@@ -14,5 +14,5 @@ mod overhead;
 mod recent;
 
 pub use costs::{Costs, Kind};
-pub use fitted::Fitted;
-pub use overhead::{Overhead, Used};
+pub use fitted::CostFit;
+pub use overhead::{Overhead, UsageTotals};

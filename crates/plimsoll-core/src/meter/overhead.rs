@@ -34,7 +34,7 @@ const HALF_LIFE: Duration = Duration::from_secs(1);
 
 /// Running totals since some origin; none of them ever falls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Used {
+pub struct UsageTotals {
     /// Seconds of wall time.
     pub wall: f64,
     /// CPU-seconds of the process.
@@ -49,7 +49,7 @@ pub struct Used {
 #[derive(Clone, Debug)]
 pub struct Overhead {
     cpus: f64,
-    last: Used,
+    last: UsageTotals,
     requests: f64,
     beside: f64,
 }
@@ -57,7 +57,7 @@ pub struct Overhead {
 impl Overhead {
     /// Begins with a process that may use this many CPUs.
     #[must_use]
-    pub fn new(cpus: f64, used: Used) -> Self {
+    pub fn new(cpus: f64, used: UsageTotals) -> Self {
         Self { cpus, last: used, requests: 0.0, beside: 0.0 }
     }
 
@@ -67,7 +67,7 @@ impl Overhead {
     }
 
     /// Takes the running totals, a few times a second.
-    pub fn sample(&mut self, used: Used) {
+    pub fn sample(&mut self, used: UsageTotals) {
         let last = core::mem::replace(&mut self.last, used);
         let (wall, cpu) = (used.wall - last.wall, used.cpu - last.cpu);
         if cpu < IDLE * self.cpus * wall {
@@ -102,21 +102,21 @@ fn remaining(seconds: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn after(seconds: u32, used: impl Fn(f64) -> Used) -> f64 {
-        let mut overhead = Overhead::new(1.0, Used::default());
+    fn after(seconds: u32, used: impl Fn(f64) -> UsageTotals) -> f64 {
+        let mut overhead = Overhead::new(1.0, UsageTotals::default());
         (1..=seconds * 10).for_each(|tenth| overhead.sample(used(f64::from(tenth) / 10.0)));
         overhead.per_request()
     }
 
     #[test]
     fn what_is_not_charged_is_spread_over_all_requests() {
-        let used = |wall| Used { wall, cpu: 0.9 * wall, charged: 0.8 * wall, requests: (wall * 5_000.0) as u64 };
+        let used = |wall| UsageTotals { wall, cpu: 0.9 * wall, charged: 0.8 * wall, requests: (wall * 5_000.0) as u64 };
         assert!((after(20, used) / 20e-6 - 1.0).abs() < 1e-6, "{}", after(20, used));
     }
 
     #[test]
     fn timers_of_an_idle_server_are_no_request_s_fault() {
-        let used = |wall| Used { wall, cpu: 0.02 * wall, charged: 0.0, requests: wall as u64 };
+        let used = |wall| UsageTotals { wall, cpu: 0.02 * wall, charged: 0.0, requests: wall as u64 };
         assert_eq!(after(20, used), 0.0);
     }
 
@@ -124,12 +124,12 @@ mod tests {
     struct Server {
         looks: u32,
         overhead: Overhead,
-        used: Used,
+        used: UsageTotals,
     }
 
     impl Server {
         fn new(looks: u32) -> Self {
-            Self { looks, overhead: Overhead::new(1.0, Used::default()), used: Used::default() }
+            Self { looks, overhead: Overhead::new(1.0, UsageTotals::default()), used: UsageTotals::default() }
         }
 
         /// Runs the server with `cpus` of use. A millisecond is charged to each request. Returns
@@ -164,30 +164,30 @@ mod tests {
 
     #[test]
     fn what_a_start_used_is_laid_on_no_request() {
-        let used = Used { wall: 20.0, cpu: 20.0, charged: 0.0, requests: 0 };
-        let mut overhead = Overhead::new(1.0, Used::default());
+        let used = UsageTotals { wall: 20.0, cpu: 20.0, charged: 0.0, requests: 0 };
+        let mut overhead = Overhead::new(1.0, UsageTotals::default());
         overhead.sample(used);
-        overhead.sample(Used { wall: 20.1, cpu: 20.1, requests: 5_000, ..used });
+        overhead.sample(UsageTotals { wall: 20.1, cpu: 20.1, requests: 5_000, ..used });
         assert!((overhead.per_request() / 20e-6 - 1.0).abs() < 1e-6, "{}", overhead.per_request());
     }
 
     #[test]
     fn a_flood_after_a_calm_is_learned_at_once() {
-        let mut overhead = Overhead::new(1.0, Used::default());
-        let job = Used { wall: 10.0, cpu: 10.0, charged: 0.0, requests: 20_000 };
+        let mut overhead = Overhead::new(1.0, UsageTotals::default());
+        let job = UsageTotals { wall: 10.0, cpu: 10.0, charged: 0.0, requests: 20_000 };
         overhead.sample(job);
-        let calm = Used { wall: 40.0, cpu: 10.01, ..job };
+        let calm = UsageTotals { wall: 40.0, cpu: 10.01, ..job };
         overhead.sample(calm);
-        overhead.sample(Used { wall: 40.1, cpu: 10.11, requests: 25_000, ..calm });
+        overhead.sample(UsageTotals { wall: 40.1, cpu: 10.11, requests: 25_000, ..calm });
         assert!((overhead.per_request() / 20e-6 - 1.0).abs() < 1e-3, "{}", overhead.per_request());
     }
 
     /// Overhead per request after one second with 5,000 requests and `cpu` CPU-seconds, none of
     /// them charged, on `cpus` CPUs.
     fn learned(cpus: f64, cpu: f64) -> f64 {
-        let mut overhead = Overhead::new(1.0, Used::default());
+        let mut overhead = Overhead::new(1.0, UsageTotals::default());
         overhead.resize(cpus);
-        overhead.sample(Used { wall: 1.0, cpu, charged: 0.0, requests: 5_000 });
+        overhead.sample(UsageTotals { wall: 1.0, cpu, charged: 0.0, requests: 5_000 });
         overhead.per_request()
     }
 
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn half_is_forgotten_after_half_of_the_memory() {
-        let mut overhead = Overhead::new(1.0, Used::default());
-        overhead.sample(Used { wall: 0.1, cpu: 0.05, charged: 0.0, requests: 5_000 });
-        overhead.sample(Used { wall: 0.2, cpu: 0.2, charged: 0.0, requests: 10_000 });
+        let mut overhead = Overhead::new(1.0, UsageTotals::default());
+        overhead.sample(UsageTotals { wall: 0.1, cpu: 0.05, charged: 0.0, requests: 5_000 });
+        overhead.sample(UsageTotals { wall: 0.2, cpu: 0.2, charged: 0.0, requests: 10_000 });
         // 10 µs of half of 5,000 requests, and 30 µs of 5,000.
         let expected = (0.5 * 10e-6 + 30e-6) / 1.5;
         assert!((overhead.per_request() / expected - 1.0).abs() < 1e-6, "{}", overhead.per_request());
@@ -209,10 +209,10 @@ mod tests {
 
     #[test]
     fn short_idle_time_forgets_little() {
-        let mut overhead = Overhead::new(1.0, Used::default());
-        let busy = Used { wall: 1.0, cpu: 0.5, charged: 0.4, requests: 5_000 };
+        let mut overhead = Overhead::new(1.0, UsageTotals::default());
+        let busy = UsageTotals { wall: 1.0, cpu: 0.5, charged: 0.4, requests: 5_000 };
         overhead.sample(busy);
-        overhead.sample(Used { wall: 1.1, ..busy });
+        overhead.sample(UsageTotals { wall: 1.1, ..busy });
         assert!((overhead.per_request() / 20e-6 - 0.933).abs() < 0.001, "{}", overhead.per_request());
     }
 }

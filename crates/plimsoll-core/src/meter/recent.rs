@@ -21,12 +21,12 @@ struct Entry<V> {
 
 /// A map of fixed size.
 #[derive(Clone, Debug)]
-pub(super) struct Recent<V> {
+pub(super) struct RecentMap<V> {
     sets: Box<[[Entry<V>; WAYS]]>,
     accesses: u64,
 }
 
-impl<V: Copy + Default> Recent<V> {
+impl<V: Copy + Default> RecentMap<V> {
     /// Remembers about this many entries.
     pub(super) fn new(entries: usize) -> Self {
         let sets = entries.div_ceil(WAYS).next_power_of_two();
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_often_stays_among_a_million_strangers() {
-        let mut recent = Recent::<u32>::new(64);
+        let mut recent = RecentMap::<u32>::new(64);
         for stranger in 0..1_000_000_u64 {
             if stranger % 10 == 0 {
                 *recent.entry(7) += 1;
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn key_of_0_is_unknown_until_it_is_entered() {
-        let mut recent = Recent::<u32>::new(8);
+        let mut recent = RecentMap::<u32>::new(8);
         assert_eq!(recent.get(0), None);
         *recent.entry(0) = 5;
         assert_eq!(recent.get(0), Some(&5));

@@ -34,7 +34,7 @@ use core::time::Duration;
 use crate::{Timestamp, decay};
 
 pub use memory::Memory;
-pub use scarce::{Gauges, Readings, Scarce, ScarceConfig};
+pub use scarce::{Gauges, Readings, ResourceConfig, ResourceWatch};
 
 /// Ten times as long as chance takes to pass on a busy server, and short beside the patience of a
 /// user.
@@ -104,14 +104,14 @@ pub struct Signals {
 
 /// Smooths the signals.
 #[derive(Clone, Debug)]
-pub struct Smoothed {
+pub struct SignalSmoother {
     /// CPU-seconds that the process had used at the last sample.
     cpu: f64,
     at: Timestamp,
     signals: Signals,
 }
 
-impl Smoothed {
+impl SignalSmoother {
     /// Begins with a process that has already used this many CPU-seconds.
     #[must_use]
     pub fn new(now: Timestamp, cpu: f64) -> Self {
@@ -145,7 +145,7 @@ mod tests {
 
     /// The load average every 10 ms, with these numbers of runnable requests.
     fn averages(requests: impl Fn(u64) -> f64, samples: u64) -> alloc::vec::Vec<f64> {
-        let mut smoothed = Smoothed::new(Timestamp::ZERO, 0.0);
+        let mut smoothed = SignalSmoother::new(Timestamp::ZERO, 0.0);
         let at = |sample| Timestamp::from_nanos((sample + 1) * 10_000_000);
         (0..samples).map(|sample| smoothed.sample(at(sample), 0.0, requests(sample)).load_average).collect()
     }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn cpus_in_use_are_known_after_some_looks_and_two_looks_at_one_time_say_the_same() {
-        let mut smoothed = Smoothed::new(Timestamp::ZERO, 3.0);
+        let mut smoothed = SignalSmoother::new(Timestamp::ZERO, 3.0);
         let mut signals = Signals::default();
         for look in 1..=100_u32 {
             let now = Timestamp::from_nanos(u64::from(look) * 10_000_000);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn last_signals_are_those_of_the_last_sample() {
-        let mut smoothed = Smoothed::new(Timestamp::ZERO, 0.0);
+        let mut smoothed = SignalSmoother::new(Timestamp::ZERO, 0.0);
         let signals = smoothed.sample(Timestamp::from_nanos(10_000_000), 0.01, 5.0);
         assert!(signals.cpus > 0.0 && signals.load_average > 0.0);
         assert_eq!(smoothed.last(), signals);

@@ -12,7 +12,7 @@ use crate::{Ratio, Timestamp};
 
 /// The resources that are watched, with their limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ScarceConfig {
+pub struct ResourceConfig {
     /// The used part of memory from which its growth counts; `None` ignores memory.
     pub memory: Option<Ratio>,
     /// Limit of CPU pressure: the share of time some task may wait for a CPU; `None` ignores it.
@@ -21,7 +21,7 @@ pub struct ScarceConfig {
     pub memory_pressure: Option<Ratio>,
 }
 
-impl ScarceConfig {
+impl ResourceConfig {
     /// The rest is for kernels and allocators to work well, and for further needs of requests in
     /// progress.
     pub const DEFAULT_MEMORY: Ratio = Ratio::from_percent(90);
@@ -34,7 +34,7 @@ impl ScarceConfig {
 }
 
 /// Memory is watched. A limit on pressure cannot be known beforehand.
-impl Default for ScarceConfig {
+impl Default for ResourceConfig {
     fn default() -> Self {
         Self { memory: Some(Self::DEFAULT_MEMORY), cpu_pressure: None, memory_pressure: None }
     }
@@ -86,20 +86,20 @@ impl Gauges {
 
 /// Watches the scarce resources.
 #[derive(Clone, Debug)]
-pub struct Scarce {
+pub struct ResourceWatch {
     memory: Option<MemoryLoad>,
     cpu: Option<StallLoad>,
     memory_pressure: Option<StallLoad>,
 }
 
-impl Scarce {
+impl ResourceWatch {
     /// The time between two samples. At 1 GB/s of new memory that is every 250 MB. It is long
     /// beside the cost of a sample, which reads some files.
     pub const LOOK_EVERY: Duration = Duration::from_millis(250);
 
     /// Starts without a sample.
     #[must_use]
-    pub fn new(config: &ScarceConfig) -> Self {
+    pub fn new(config: &ResourceConfig) -> Self {
         Self {
             memory: config.memory.map(MemoryLoad::new),
             cpu: config.cpu_pressure.map(StallLoad::new),
@@ -127,14 +127,14 @@ mod tests {
     #[test]
     fn what_is_off_or_not_said_is_no_load_and_the_highest_of_the_others_counts() {
         let half = Ratio::new(0.5);
-        let all = ScarceConfig { memory: half, cpu_pressure: half, memory_pressure: half };
+        let all = ResourceConfig { memory: half, cpu_pressure: half, memory_pressure: half };
         let readings = |at: u64| Readings {
             memory: Some(Memory { used: 3, limit: 10 }),
             cpu_stalled: Some(Duration::from_millis(at)),
             memory_stalled: Some(Duration::from_millis(at / 4)),
         };
-        let last = |config: &ScarceConfig, mask: fn(Readings) -> Readings| {
-            let mut scarce = Scarce::new(config);
+        let last = |config: &ResourceConfig, mask: fn(Readings) -> Readings| {
+            let mut scarce = ResourceWatch::new(config);
             let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
             (0..100).map(|n| scarce.sample(at(n * 100), &mask(readings(n * 100)))).last().expect("a hundred")
         };
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!((found.memory, found.own), (Some(0.3), None));
         assert_eq!(found.highest().map(|(signal, _)| signal), Some(Signal::CpuPressure));
         assert_eq!(last(&all, |_| Readings::default()), Gauges::default());
-        let found = last(&ScarceConfig::default(), |readings| readings);
+        let found = last(&ResourceConfig::default(), |readings| readings);
         assert_eq!(found, Gauges { memory: Some(0.3), ..Gauges::default() });
     }
 
@@ -157,13 +157,13 @@ mod tests {
 
     #[test]
     fn anything_is_watched_when_one_is() {
-        let none = ScarceConfig { memory: None, cpu_pressure: None, memory_pressure: None };
+        let none = ResourceConfig { memory: None, cpu_pressure: None, memory_pressure: None };
         let half = Ratio::new(0.5);
         assert!(!none.is_any());
         for config in [
-            ScarceConfig { memory: half, ..none },
-            ScarceConfig { cpu_pressure: half, ..none },
-            ScarceConfig { memory_pressure: half, ..none },
+            ResourceConfig { memory: half, ..none },
+            ResourceConfig { cpu_pressure: half, ..none },
+            ResourceConfig { memory_pressure: half, ..none },
         ] {
             assert!(config.is_any(), "{config:?}");
         }

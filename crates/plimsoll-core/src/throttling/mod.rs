@@ -246,7 +246,7 @@ pub struct ThrottlingConfig {
 
 impl Default for ThrottlingConfig {
     fn default() -> Self {
-        Self { short_after: Self::DEFAULT_SHORT_AFTER, load_line: crate::admit::RankedConfig::DEFAULT_LOAD_LINE }
+        Self { short_after: Self::DEFAULT_SHORT_AFTER, load_line: crate::admit::AdmissionConfig::DEFAULT_LOAD_LINE }
     }
 }
 

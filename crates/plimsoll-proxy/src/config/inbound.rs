@@ -9,7 +9,7 @@ use plimsoll::system::WatchedProcess;
 use plimsoll_config::{Checker, DeValue, Flaw, Table, Visitor, kind, number, quoted, text, values};
 use plimsoll_core::Ratio;
 use plimsoll_core::admit::Outlook;
-use plimsoll_core::signal::ScarceConfig;
+use plimsoll_core::signal::ResourceConfig;
 
 use super::address::Backend;
 
@@ -28,7 +28,7 @@ pub struct Inbound {
     /// What is expected of requests and of a load that nobody knows yet.
     pub outlook: Outlook,
     /// What is watched of it beside CPU.
-    pub scarce: ScarceConfig,
+    pub scarce: ResourceConfig,
     /// It is only counted who would be turned away.
     pub dry_run: bool,
 }
@@ -36,7 +36,7 @@ pub struct Inbound {
 impl Inbound {
     /// Reports unless the process is named, and named once.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
-        let ScarceConfig { cpu_pressure, memory_pressure, .. } = self.scarce;
+        let ResourceConfig { cpu_pressure, memory_pressure, .. } = self.scarce;
         for (name, most) in [("cpu_pressure", cpu_pressure), ("memory_pressure", memory_pressure)] {
             if most == Some(Ratio::ZERO) {
                 let help = "write a share above 0 such as \"20%\", or \"off\"";
@@ -131,7 +131,7 @@ impl Table for Inbound {
         visitor.optional("pid", &mut self.pid);
         visitor.optional("cpus", &mut self.cpus);
         visitor.value("outlook", &mut self.outlook);
-        let ScarceConfig { memory, cpu_pressure, memory_pressure } = &mut self.scarce;
+        let ResourceConfig { memory, cpu_pressure, memory_pressure } = &mut self.scarce;
         visitor.switch("memory", memory);
         visitor.switch("cpu_pressure", cpu_pressure);
         visitor.switch("memory_pressure", memory_pressure);

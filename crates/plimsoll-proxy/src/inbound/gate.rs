@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use plimsoll::system::{LEAST_CPUS, Look};
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{self, Arrival, Entry, Flow, Mode, Observed, Pressure, RankedConfig, Shed, Standing};
-use plimsoll_core::signal::{Gauges, Loads, Scarce, ScarceConfig};
+use plimsoll_core::admit::{
+    self, AdmissionConfig, Arrival, Entry, Flow, Mode, Pressure, ProcessObserver, Shed, Standing,
+};
+use plimsoll_core::signal::{Gauges, Loads, ResourceConfig, ResourceWatch};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use tokio::time::Instant;
@@ -58,13 +60,13 @@ pub(super) struct Gate {
     is_seen: AtomicBool,
     /// It has been seen at some time: until then nothing is known by which to turn anything away.
     was_seen: AtomicBool,
-    watched: ScarceConfig,
+    watched: ResourceConfig,
 }
 
 struct Machine {
     gate: admit::Gate,
-    observed: Observed,
-    scarce: Scarce,
+    observed: ProcessObserver,
+    scarce: ResourceWatch,
     /// At the last look at it.
     gauges: Gauges,
     /// CPUs.
@@ -80,9 +82,9 @@ impl Gate {
         let capacity = inbound.cpus.map_or(LEAST_CPUS, |cpus| cpus.get());
         let mut config = with_capacity(capacity);
         config.outlook = inbound.outlook;
-        let gate = admit::Gate::new(now, config, mode, admit::Seen::default());
+        let gate = admit::Gate::new(now, config, mode, admit::Observation::default());
         let watched = inbound.scarce;
-        let (observed, scarce) = (Observed::new(now, capacity), Scarce::new(&watched));
+        let (observed, scarce) = (ProcessObserver::new(now, capacity), ResourceWatch::new(&watched));
         // Nobody gains from knowing who is in luck; proxies of one fleet had better not agree.
         let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
         Self {
@@ -167,7 +169,7 @@ impl Gate {
             }
             if is_first {
                 gate.see_again(now, observed.begin(now, outside));
-                *scarce = Scarce::new(&self.watched);
+                *scarce = ResourceWatch::new(&self.watched);
             }
             if let Some(readings) = readings {
                 *gauges = scarce.sample(now, &readings);
@@ -203,6 +205,6 @@ impl Gate {
     }
 }
 
-fn with_capacity(cpus: f64) -> RankedConfig {
-    RankedConfig::new(cpus.max(LEAST_CPUS)).expect("a hundredth of a CPU or more")
+fn with_capacity(cpus: f64) -> AdmissionConfig {
+    AdmissionConfig::new(cpus.max(LEAST_CPUS)).expect("a hundredth of a CPU or more")
 }

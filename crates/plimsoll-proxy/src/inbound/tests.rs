@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderValue, Request};
 use plimsoll::system::Look;
-use plimsoll_core::admit::{self, Outside, Quota};
+use plimsoll_core::admit::{self, ProcessCounters, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::signal::{Memory, Readings, Signal};
 use plimsoll_core::throttling::Cause;
@@ -22,7 +22,7 @@ fn inbound(dry_run: bool) -> Inbound {
 }
 
 fn look(cpu: f64, is_first: bool) -> Look {
-    Look { outside: Outside { cpu, waited: 0.0 }, is_first, cpus: is_first.then_some(1.0), readings: None }
+    Look { outside: ProcessCounters { cpu, waited: 0.0 }, is_first, cpus: is_first.then_some(1.0), readings: None }
 }
 
 fn arrival(criticality: Criticality) -> Arrival {

@@ -8,7 +8,7 @@ use plimsoll_config::{
     DeValue, Flaw, Reading, Spanned, Table, Value, Variants, Visitor, choice, inline, kind, quoted, span_or_off, values,
 };
 use plimsoll_core::Criticality;
-use plimsoll_core::admit::RankedConfig;
+use plimsoll_core::admit::AdmissionConfig;
 
 use super::fleet::name_of;
 use crate::experiment::shedding::plan::{Arm, Cohorts, Plan, Shedder, Source};
@@ -115,7 +115,7 @@ impl Variants for Shedder {
             }
             Self::Ranked { load_line, .. } if load_line.as_f64() <= 0.0 => {
                 let mend =
-                    format!("write a share above 0; \"{}\" is ordinary", percent(RankedConfig::DEFAULT_LOAD_LINE));
+                    format!("write a share above 0; \"{}\" is ordinary", percent(AdmissionConfig::DEFAULT_LOAD_LINE));
                 Err(Flaw::new("load_line is 0, so nothing would be admitted", mend))
             }
             Self::None | Self::Procrustean { .. } | Self::Ranked { .. } => Ok(()),

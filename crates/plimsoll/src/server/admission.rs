@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plimsoll_core::admit::{self, Arrival, Entry, Mode, Outlook, Pressure, Quota, RankedConfig, Seen};
-use plimsoll_core::signal::{Gauges, Loads, Scarce, ScarceConfig};
+use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Outlook, Pressure, Quota};
+use plimsoll_core::signal::{Gauges, Loads, ResourceConfig, ResourceWatch};
 use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_core::{Criticality, Timestamp};
 use plimsoll_wire::shed::{ShedAnswer, ShedReason};
@@ -67,7 +67,7 @@ pub(super) struct Gate {
 
 /// What runs short beside CPU.
 struct Watch {
-    seen: Mutex<(ScarceReader, Scarce)>,
+    seen: Mutex<(ScarceReader, ResourceWatch)>,
     /// At the last look, which nobody is to wait for.
     gauges: Mutex<Gauges>,
 }
@@ -118,18 +118,18 @@ impl Gate {
         outlook: Outlook,
         mode: Mode,
         gauge: Option<Gauge>,
-        watched: &ScarceConfig,
+        watched: &ResourceConfig,
         cpu: cpu::Clock,
     ) -> Arc<Self> {
         let clock = available.clock();
         let now = clock.now();
         let mut config = with_capacity(available.cpus());
         config.outlook = outlook;
-        let seen = Seen { cpu: cpu.used().as_secs_f64(), ..Seen::default() };
+        let seen = Observation { cpu: cpu.used().as_secs_f64(), ..Observation::default() };
         // Nobody gains from knowing who is in luck; servers of one fleet had better not agree.
         let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
         let scarce = watched.is_any().then(|| {
-            let seen = Mutex::new((ScarceReader::of(Whose::Own, watched), Scarce::new(watched)));
+            let seen = Mutex::new((ScarceReader::of(Whose::Own, watched), ResourceWatch::new(watched)));
             Watch { seen, gauges: Mutex::default() }
         });
         Arc::new(Self {
@@ -229,7 +229,7 @@ impl Gate {
             return;
         }
         self.look_at.store((now + LOOK_EVERY).as_nanos(), Ordering::Relaxed);
-        let seen = Seen {
+        let seen = Observation {
             cpu: self.cpu.used().as_secs_f64(),
             charged: Duration::from_nanos(self.charged.load(Ordering::Relaxed)).as_secs_f64(),
             // Below zero for a moment, where one thread tells of the end of a wait before another of its beginning.
@@ -250,7 +250,7 @@ impl Gate {
         self.available.look(now);
         let due = self.scarce_at.load(Ordering::Relaxed);
         let Some(watch) = self.scarce.as_ref().filter(|_| now.as_nanos() >= due) else { return };
-        let next = (now + Scarce::LOOK_EVERY).as_nanos();
+        let next = (now + ResourceWatch::LOOK_EVERY).as_nanos();
         // One of all threads does.
         if self.scarce_at.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let (reader, scarce) = &mut *watch.seen.lock();
@@ -323,8 +323,8 @@ impl Gate {
     }
 }
 
-fn with_capacity(cpus: f64) -> RankedConfig {
-    RankedConfig::new(cpus).expect("a hundredth of a CPU or more")
+fn with_capacity(cpus: f64) -> AdmissionConfig {
+    AdmissionConfig::new(cpus).expect("a hundredth of a CPU or more")
 }
 
 /// In [`Counts`].
@@ -352,7 +352,7 @@ mod tests {
             Outlook::default(),
             Mode::default(),
             None,
-            &ScarceConfig::default(),
+            &ResourceConfig::default(),
             cpu::Clock::default(),
         );
         tree.write("cpu.max", "400000 100000\n");

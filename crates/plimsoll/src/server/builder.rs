@@ -8,7 +8,7 @@ use plimsoll_core::Ratio;
 use plimsoll_core::admit::{Mode, Outlook, QueueConfig, Quota};
 use plimsoll_core::classify::{Classifier, Trust};
 use plimsoll_core::report::DEFAULT_WINDOW;
-use plimsoll_core::signal::ScarceConfig;
+use plimsoll_core::signal::ResourceConfig;
 
 use super::admission::{Gate, Gauge};
 use super::available::Available;
@@ -34,7 +34,7 @@ pub struct ServerLayerBuilder {
     admission: Option<Mode>,
     outlook: Outlook,
     gauge: Option<Gauge>,
-    scarce: ScarceConfig,
+    scarce: ResourceConfig,
     concurrency: Option<QueueConfig>,
 }
 
@@ -51,7 +51,7 @@ impl ServerLayerBuilder {
             admission: Some(Mode::default()),
             outlook: Outlook::default(),
             gauge: None,
-            scarce: ScarceConfig::default(),
+            scarce: ResourceConfig::default(),
             concurrency: None,
         }
     }

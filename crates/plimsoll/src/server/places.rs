@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use plimsoll_core::Criticality;
-use plimsoll_core::admit::{Entered, Mode, Queue, QueueConfig, Shed};
+use plimsoll_core::admit::{Mode, Queue, QueueConfig, QueueVerdict, Shed};
 use plimsoll_wire::shed::ShedAnswer;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
@@ -73,11 +73,11 @@ impl Places {
         let entered = self.queue.lock().enter(now, criticality, deadline.map(|deadline| self.clock.at(deadline)), tell);
         let full = ShedAnswer::from(Queue::<()>::FULL);
         match entered {
-            Entered::Begins(_) => Turn::Now(Place { places: Arc::clone(self) }),
+            QueueVerdict::Begins(_) => Turn::Now(Place { places: Arc::clone(self) }),
             // Its ticket is void, for nobody listens.
-            Entered::Shed(_) | Entered::Waits(_) if self.mode == Mode::DryRun => Turn::NotNow(full),
-            Entered::Shed(_) => Turn::Never(full),
-            Entered::Waits(goes) => {
+            QueueVerdict::Shed(_) | QueueVerdict::Waits(_) if self.mode == Mode::DryRun => Turn::NotNow(full),
+            QueueVerdict::Shed(_) => Turn::Never(full),
+            QueueVerdict::Waits(goes) => {
                 if let Some(goes) = goes {
                     // Whoever does not listen any more has gone already.
                     let _ = goes.send(Err(full));

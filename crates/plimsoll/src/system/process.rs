@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plimsoll_core::admit::Outside;
-use plimsoll_core::signal::{Readings, Scarce, ScarceConfig};
+use plimsoll_core::admit::ProcessCounters;
+use plimsoll_core::signal::{Readings, ResourceConfig, ResourceWatch};
 
 use super::process_tree::Tree;
 use super::{ScarceReader, Whose, cpus};
@@ -40,7 +40,7 @@ impl fmt::Display for WatchedProcess {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Look {
     /// CPU that it used, and waited for.
-    pub outside: Outside,
+    pub outside: ProcessCounters,
     /// The process may be another one than at the look before, or there was none.
     pub is_first: bool,
     /// CPUs that it may use, if they were looked up.
@@ -60,7 +60,7 @@ pub struct Source {
     /// Whether the group was seen at the last look.
     is_group_seen: bool,
     check_at: Instant,
-    watched: ScarceConfig,
+    watched: ResourceConfig,
     /// None while nobody has been seen.
     scarce: Option<ScarceReader>,
     scarce_at: Instant,
@@ -69,7 +69,7 @@ pub struct Source {
 impl Source {
     /// The process, the CPUs that it may use, if known, and the signals to read.
     #[must_use]
-    pub fn new(process: WatchedProcess, cpus: Option<f64>, watched: ScarceConfig) -> Self {
+    pub fn new(process: WatchedProcess, cpus: Option<f64>, watched: ResourceConfig) -> Self {
         Self {
             proc: PathBuf::from("/proc"),
             process,
@@ -130,7 +130,7 @@ impl Source {
 
     /// What there may be too little of, if it is time to look. One that is seen for the first time may be in other groups.
     fn readings(&mut self, whose: Whose<'_>, is_first: bool) -> Option<Readings> {
-        if !self.watched.is_any() || !is_first && self.scarce_at.elapsed() < Scarce::LOOK_EVERY {
+        if !self.watched.is_any() || !is_first && self.scarce_at.elapsed() < ResourceWatch::LOOK_EVERY {
             return None;
         }
         self.scarce_at = Instant::now();
@@ -142,7 +142,7 @@ impl Source {
 }
 
 /// What all processes of a control group have used (version 2), and for how long some of them waited for a CPU.
-fn group(folder: &Path) -> Result<Outside, String> {
+fn group(folder: &Path) -> Result<ProcessCounters, String> {
     let file = folder.join("cpu.stat");
     let stat = fs::read_to_string(&file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
     let cpu = stat.lines().find_map(|line| micros(line.strip_prefix("usage_usec ")?));
@@ -151,7 +151,7 @@ fn group(folder: &Path) -> Result<Outside, String> {
     let pressure = fs::read_to_string(folder.join("cpu.pressure")).unwrap_or_default();
     let some = pressure.lines().find_map(|line| line.strip_prefix("some ")?.split_once("total="));
     let waited = some.and_then(|(_, total)| micros(total)).unwrap_or(0.0);
-    Ok(Outside { cpu, waited })
+    Ok(ProcessCounters { cpu, waited })
 }
 
 /// Seconds.
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     fn source(folders: &Folders, process: WatchedProcess) -> Source {
-        let (now, watched) = (Instant::now(), ScarceConfig { memory: None, ..ScarceConfig::default() });
+        let (now, watched) = (Instant::now(), ResourceConfig { memory: None, ..ResourceConfig::default() });
         Source {
             proc: folders.0.clone(),
             process,
@@ -189,7 +189,7 @@ mod tests {
     fn a_process_that_starts_anew_under_another_number_is_found_by_its_file() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
         let mut source = source(&folders, WatchedProcess::PidFile(folders.0.join("pid")));
-        let first = Look { outside: Outside::default(), is_first: true, cpus: Some(2.0), readings: None };
+        let first = Look { outside: ProcessCounters::default(), is_first: true, cpus: Some(2.0), readings: None };
         assert_eq!(source.look(), Ok(first));
         assert_eq!(source.look(), Ok(Look { is_first: false, cpus: None, ..first }));
         fs::remove_dir_all(folders.0.join("10")).unwrap();
@@ -205,11 +205,11 @@ mod tests {
     fn what_else_may_run_short_is_looked_at_rarely_and_anew_for_another_process() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
         let mut source = source(&folders, WatchedProcess::PidFile(folders.0.join("pid")));
-        source.watched = ScarceConfig::default();
+        source.watched = ResourceConfig::default();
         let first = source.look().unwrap().readings.expect("at the first look");
         assert!(first.memory.is_some_and(|memory| memory.limit > 0) && first.cpu_stalled.is_none(), "{first:?}");
         assert_eq!(source.look().unwrap().readings, None, "just looked at");
-        source.scarce_at -= Scarce::LOOK_EVERY;
+        source.scarce_at -= ResourceWatch::LOOK_EVERY;
         assert!(source.look().unwrap().readings.is_some());
         folders.write("11/task/11/schedstat", "900 0 1");
         folders.write("pid", "11");
@@ -222,12 +222,12 @@ mod tests {
     fn a_control_group_says_what_its_processes_used_and_waited() {
         let folders = Folders::new(&[("g/cpu.stat", "usage_usec 2500000\nuser_usec 1\n")]);
         let mut source = source(&folders, WatchedProcess::Cgroup(folders.0.join("g")));
-        let outside = Outside { cpu: 2.5, waited: 0.0 };
+        let outside = ProcessCounters { cpu: 2.5, waited: 0.0 };
         let first = Look { outside, is_first: true, cpus: Some(2.0), readings: None };
         assert_eq!(source.look(), Ok(first));
         folders
             .write("g/cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=300000\nfull avg10=0.00 total=7\n");
-        let outside = Outside { cpu: 2.5, waited: 0.3 };
+        let outside = ProcessCounters { cpu: 2.5, waited: 0.3 };
         assert_eq!(source.look(), Ok(Look { outside, is_first: false, cpus: None, readings: None }));
         folders.write("g/cpu.stat", "nr_periods 0\n");
         assert!(source.look().unwrap_err().contains("has no usage_usec"));

@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plimsoll_core::admit::Outside;
+use plimsoll_core::admit::ProcessCounters;
 
 /// Servers start processes that serve when they start themselves, and replace them now and then.
 const DESCENDANTS_EVERY: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ impl Tree {
     }
 
     /// What they have used since the first look; fails once the process is gone.
-    pub(super) fn look(&mut self) -> io::Result<Outside> {
+    pub(super) fn look(&mut self) -> io::Result<ProcessCounters> {
         if self.descendants_at.elapsed() >= DESCENDANTS_EVERY {
             self.find_descendants();
         }
@@ -93,7 +93,7 @@ impl Tree {
             self.processes.retain(|process| !gone.contains(&process.number));
         }
         let seconds = |nanos| Duration::from_nanos(nanos).as_secs_f64();
-        Ok(Outside { cpu: seconds(self.total.ran), waited: seconds(self.total.waited) })
+        Ok(ProcessCounters { cpu: seconds(self.total.ran), waited: seconds(self.total.waited) })
     }
 
     /// Files that may be opened to stay so.
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn look(tree: &mut Tree) -> (u64, u64) {
-        let Outside { cpu, waited } = tree.look().unwrap();
+        let ProcessCounters { cpu, waited } = tree.look().unwrap();
         ((cpu * 1e3).round() as u64, (waited * 1e3).round() as u64)
     }
 

@@ -1,6 +1,6 @@
 //! Reads what runs short beside CPU, as far as somebody wants to know.
 
-use plimsoll_core::signal::{Readings, ScarceConfig};
+use plimsoll_core::signal::{Readings, ResourceConfig};
 
 use super::Whose;
 use super::memory::MemoryReader;
@@ -17,7 +17,7 @@ pub struct ScarceReader {
 impl ScarceReader {
     /// A reader of the signals in `config`. It finds the control groups once.
     #[must_use]
-    pub fn of(whose: Whose<'_>, config: &ScarceConfig) -> Self {
+    pub fn of(whose: Whose<'_>, config: &ResourceConfig) -> Self {
         let stalls = |resource, is_on: bool| is_on.then(|| StallReader::of(whose, resource)).flatten();
         Self {
             memory: config.memory.map(|_| MemoryReader::of(whose)),
@@ -45,10 +45,10 @@ mod tests {
 
     #[test]
     fn nothing_is_read_that_nobody_watches() {
-        let config = ScarceConfig { memory: None, cpu_pressure: None, memory_pressure: None };
+        let config = ResourceConfig { memory: None, cpu_pressure: None, memory_pressure: None };
         assert_eq!(ScarceReader::of(Whose::Own, &config).read(), Readings::default());
         let all =
-            ScarceConfig { cpu_pressure: Some(Ratio::ONE), memory_pressure: Some(Ratio::ONE), ..Default::default() };
+            ResourceConfig { cpu_pressure: Some(Ratio::ONE), memory_pressure: Some(Ratio::ONE), ..Default::default() };
         let read = ScarceReader::of(Whose::Own, &all).read();
         assert!(read.memory.is_some_and(|memory| memory.limit > memory.used), "{read:?}");
         let kernel_counts = std::path::Path::new("/proc/pressure/memory").exists();

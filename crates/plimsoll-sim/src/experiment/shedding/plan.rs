@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_core::admit::{Outlook, Quota, RankedConfig};
+use plimsoll_core::admit::{AdmissionConfig, Outlook, Quota};
 use plimsoll_core::{Criticality, Ratio, Weight};
 
 pub use crate::experiment::fleet::plan::{Abandoned, Phase};
@@ -55,7 +55,7 @@ impl Plan {
     pub const DEFAULT_DURATION: Duration = Duration::from_secs(60);
     /// By then all averages of a shedder, which are of some seconds, are of the load that is there.
     pub const DEFAULT_WARMUP: Duration = Duration::from_secs(20);
-    /// As often as an executor can be bothered; a fifth of the delay that [`RankedConfig`] tolerates.
+    /// As often as an executor can be bothered; a fifth of the delay that [`AdmissionConfig`] tolerates.
     pub const DEFAULT_TICK: Duration = Duration::from_millis(1);
     /// As the fleets'.
     pub const DEFAULT_SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -202,11 +202,11 @@ pub enum Shedder {
     },
     /// The [`Gate`](plimsoll_core::admit::Gate) that servers have, for the cores that there are.
     Ranked {
-        /// [`RankedConfig::load_line`]; above zero.
+        /// [`AdmissionConfig::load_line`]; above zero.
         load_line: Ratio,
-        /// [`RankedConfig::target_delay`]
+        /// [`AdmissionConfig::target_delay`]
         target_delay: Duration,
-        /// [`RankedConfig::outlook`]
+        /// [`AdmissionConfig::outlook`]
         outlook: Outlook,
     },
 }
@@ -214,8 +214,8 @@ pub enum Shedder {
 impl Shedder {
     /// `Ranked` as it is unless it is told otherwise.
     pub const RANKED: Self = Self::Ranked {
-        load_line: RankedConfig::DEFAULT_LOAD_LINE,
-        target_delay: RankedConfig::DEFAULT_TARGET_DELAY,
+        load_line: AdmissionConfig::DEFAULT_LOAD_LINE,
+        target_delay: AdmissionConfig::DEFAULT_TARGET_DELAY,
         outlook: Outlook::Optimistic,
     };
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{Gate, Mode, RankedConfig, Seen};
+use plimsoll_core::admit::{AdmissionConfig, Gate, Mode, Observation};
 use plimsoll_core::signal::Gauges;
 use rand_pcg::Pcg64Mcg;
 
@@ -58,7 +58,7 @@ impl Server {
     fn look(&mut self, now: Timestamp, cpu: f64, in_progress: usize) {
         if now >= self.look_at {
             self.look_at = now + LOOK_EVERY;
-            let seen = Seen { cpu, charged: self.charged, runnable: in_progress as f64, queued: 0.0 };
+            let seen = Observation { cpu, charged: self.charged, runnable: in_progress as f64, queued: 0.0 };
             self.gate.see(now, seen, &Gauges::default());
         }
     }
@@ -73,9 +73,9 @@ impl Guard {
                 Self::Procrustean(Procrustean::new(config))
             }
             Shedder::Ranked { load_line, target_delay, outlook } => {
-                let mut config = RankedConfig::new(cores).expect("the plan has more than no cores");
+                let mut config = AdmissionConfig::new(cores).expect("the plan has more than no cores");
                 (config.load_line, config.target_delay, config.outlook) = (load_line, target_delay, outlook);
-                let gate = Gate::new(now, config, Mode::Protect, Seen::default());
+                let gate = Gate::new(now, config, Mode::Protect, Observation::default());
                 Self::Ranked(Box::new(Server { gate, charged: 0.0, look_at: now }))
             }
         }

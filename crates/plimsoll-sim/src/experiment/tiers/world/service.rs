@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{Arrival, Entry, Gate, Mode, Quota, RankedConfig, Retry, Seen, Shed};
+use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, Gate, Mode, Observation, Quota, Retry, Shed};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::retry::{Advice, Failure};
 use plimsoll_core::signal::Gauges;
@@ -63,8 +63,8 @@ struct Guard {
 
 impl Guard {
     fn new(now: Timestamp) -> Self {
-        let config = RankedConfig::new(1.0).expect("a core");
-        let gate = Gate::new(now, config, Mode::Protect, Seen::default());
+        let config = AdmissionConfig::new(1.0).expect("a core");
+        let gate = Gate::new(now, config, Mode::Protect, Observation::default());
         Self { gate, charged: 0.0, busy_until: now, look_at: now }
     }
 
@@ -73,7 +73,7 @@ impl Guard {
         if now >= self.look_at {
             self.look_at = now + LOOK_EVERY;
             let cpu = self.charged - self.busy_until.since(now).as_secs_f64();
-            let seen = Seen { cpu, charged: self.charged, runnable: waiting as f64, queued: 0.0 };
+            let seen = Observation { cpu, charged: self.charged, runnable: waiting as f64, queued: 0.0 };
             self.gate.see(now, seen, &Gauges::default());
         }
     }
