@@ -173,7 +173,7 @@ impl Run {
             }
             Fact::Gone(index) => {
                 let id = self.who(index);
-                self.balancer.on_gone(now, id, &mut self.recorder);
+                self.balancer.on_process_ended(now, id, &mut self.recorder);
                 self.model.gone(id);
             }
             Fact::Drain(index) => {

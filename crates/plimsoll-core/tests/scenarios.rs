@@ -7,7 +7,7 @@ use plimsoll_core::health::{CheckConfig, OutlierConfig, State};
 use plimsoll_core::pick::PolicyKind;
 use plimsoll_core::{BalancerConfig, Outcome, Weight};
 use plimsoll_testkit::fleet::{Conduct, Cost, Fleet, Load, Machine, Reports};
-use plimsoll_testkit::stats::most_in_share;
+use plimsoll_testkit::stats::max_in_share;
 
 const COST: Cost = Cost::Exponential(Duration::from_millis(10));
 /// For each statistical assert: the chance that a correct change of the order of draws trips it.
@@ -41,12 +41,12 @@ fn sinkhole(
     let seed = 20;
     let mut machines = vec![Machine { reports, ..Machine::default() }; n];
     for machine in &mut machines[..bad] {
-        machine.conduct = Conduct::AtOnce(outcome);
+        machine.conduct = Conduct::Immediate(outcome);
     }
     let mut fleet = Fleet::new(config(policy), 1, &machines, load, COST, seed);
     fleet.run(secs(20));
     let drawn: u64 = fleet.counts()[..bad].iter().map(|counts| counts.picked).sum();
-    let most = most_in_share(fleet.picked(), bad as f64 / n as f64, FALSE_ALARM);
+    let most = max_in_share(fleet.picked(), bad as f64 / n as f64, FALSE_ALARM);
     // Without any request it would never be found healthy again.
     (drawn == 0 || drawn as f64 > most).then(|| {
         let share = drawn as f64 / fleet.picked() as f64;

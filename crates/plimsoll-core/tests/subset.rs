@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use plimsoll_core::Weight;
 use plimsoll_core::health::State;
 use plimsoll_core::subset::ledger::Ledger;
-use plimsoll_core::subset::{Algorithm, Backend, Client, Lack, Subset, SubsetConfig, order};
+use plimsoll_core::subset::{Algorithm, Backend, Client, MissingInput, Subset, SubsetConfig, order};
 use proptest::prelude::*;
 
 /// All algorithms that work without a coordinator.
@@ -343,17 +343,17 @@ fn what_an_algorithm_lacks_is_said_with_the_mend() {
         let said = order(&config, nameless, &backends);
         match algorithm {
             Algorithm::Random | Algorithm::Rendezvous => assert_eq!(said.map(|order| order.len()), Ok(6)),
-            Algorithm::Ledger => assert_eq!(said, Err(Lack::Ledger)),
-            _ => assert_eq!(said, Err(Lack::ClientIndex(algorithm))),
+            Algorithm::Ledger => assert_eq!(said, Err(MissingInput::Ledger)),
+            _ => assert_eq!(said, Err(MissingInput::ClientIndex(algorithm))),
         }
-        assert_eq!(algorithm.needs_client_index(), said_to_lack_index(algorithm));
+        assert_eq!(algorithm.needs_client_index(), is_missing_index(algorithm));
     }
     assert_eq!(
-        Lack::ClientIndex(Algorithm::Ringsteady).to_string(),
+        MissingInput::ClientIndex(Algorithm::Ringsteady).to_string(),
         "subset algorithm ringsteady needs each client's number: number the clients from 0 up, or use rendezvous instead"
     );
     assert_eq!(
-        Lack::Ledger.to_string(),
+        MissingInput::Ledger.to_string(),
         "subset algorithm ledger needs a coordinator that assigns backends: name one, or use rocksteadier instead"
     );
 }
@@ -401,9 +401,9 @@ fn deterministic_slices_never_change_between_versions() {
     }
 }
 
-fn said_to_lack_index(algorithm: Algorithm) -> bool {
+fn is_missing_index(algorithm: Algorithm) -> bool {
     let config = SubsetConfig { algorithm, size: count(1), seed: 0 };
-    matches!(order(&config, Client { id: 0, index: None }, &alike(2)), Err(Lack::ClientIndex(_)))
+    matches!(order(&config, Client { id: 0, index: None }, &alike(2)), Err(MissingInput::ClientIndex(_)))
 }
 
 const ORDINARY: Backend = Backend { key: 0, domain: 0, weight: Weight::ONE };

@@ -61,7 +61,7 @@ pub enum Conduct {
     /// It works as a lame duck: its reports say so, and its checks answer so.
     LameDuck,
     /// It answers every request at once with this outcome; its checks pass.
-    AtOnce(Outcome),
+    Immediate(Outcome),
     /// It refuses connections.
     Down,
 }
@@ -248,7 +248,7 @@ impl Fleet {
                     let report = LoadReport { lame_duck: true, ..LoadReport::default() };
                     client.balancer.on_report(self.now, id, &report, recorder);
                 }
-                Conduct::Down if was == Conduct::LameDuck => client.balancer.on_gone(self.now, id, recorder),
+                Conduct::Down if was == Conduct::LameDuck => client.balancer.on_process_ended(self.now, id, recorder),
                 _ => {}
             }
         }
@@ -322,7 +322,7 @@ impl Fleet {
             while let Some(id) = client.balancer.poll_check() {
                 let index = client.ids.iter().position(|known| *known == id).expect("checks are of members");
                 let outcome = match self.backends[index].machine.conduct {
-                    Conduct::Serve | Conduct::AtOnce(_) => CheckOutcome::Passed,
+                    Conduct::Serve | Conduct::Immediate(_) => CheckOutcome::Passed,
                     Conduct::LameDuck => CheckOutcome::NotServing,
                     Conduct::Down => CheckOutcome::Unreachable,
                 };
@@ -365,7 +365,7 @@ impl Fleet {
         let backend = &mut self.backends[index];
         backend.counts.picked += 1;
         let (after, outcome) = match backend.machine.conduct {
-            Conduct::AtOnce(outcome) => (ROUND_TRIP, outcome),
+            Conduct::Immediate(outcome) => (ROUND_TRIP, outcome),
             Conduct::Down => (ROUND_TRIP, Outcome::Failure),
             Conduct::Serve | Conduct::LameDuck => {
                 let cost = match self.cost {

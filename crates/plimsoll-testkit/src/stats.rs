@@ -39,7 +39,7 @@ pub fn assert_share(what: &str, count: u64, n: u64, p: f64, false_alarm: f64) {
 /// Largest count of `n` independent draws with probability at most `p`, but for a chance of
 /// `false_alarm`.
 #[must_use]
-pub fn most_in_share(n: u64, p: f64, false_alarm: f64) -> f64 {
+pub fn max_in_share(n: u64, p: f64, false_alarm: f64) -> f64 {
     n as f64 * p + tolerance(n, p, false_alarm)
 }
 

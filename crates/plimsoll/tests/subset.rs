@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Empty};
 use plimsoll::client::{Client, Cluster, ClusterConfig, SubsetChoice};
 use plimsoll::discover::Endpoint;
 use plimsoll_core::health::State;
-use plimsoll_core::subset::{Algorithm, Client as Who, Lack, SubsetConfig};
+use plimsoll_core::subset::{Algorithm, Client as Who, MissingInput, SubsetConfig};
 
 use support::*;
 
@@ -162,8 +162,8 @@ fn a_choice_that_lacks_what_it_needs_cannot_be_made() {
     let nameless = Who { id: 1, index: None };
     assert_eq!(
         SubsetChoice::new(config(Algorithm::Rocksteadier), nameless),
-        Err(Lack::ClientIndex(Algorithm::Rocksteadier))
+        Err(MissingInput::ClientIndex(Algorithm::Rocksteadier))
     );
-    assert_eq!(SubsetChoice::new(config(Algorithm::Ledger), Who::numbered(0)), Err(Lack::Ledger));
+    assert_eq!(SubsetChoice::new(config(Algorithm::Ledger), Who::numbered(0)), Err(MissingInput::Ledger));
     assert!(SubsetChoice::new(config(Algorithm::Rendezvous), nameless).is_ok());
 }

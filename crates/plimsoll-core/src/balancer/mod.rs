@@ -382,9 +382,9 @@ impl Balancer {
 
     /// Records the end of the process behind a lame duck: a connection held open to it was closed.
     /// No effect on a backend that is no lame duck, or that an operator drained.
-    pub fn on_gone(&mut self, now: Timestamp, id: BackendId, observer: &mut impl Observe) {
+    pub fn on_process_ended(&mut self, now: Timestamp, id: BackendId, observer: &mut impl Observe) {
         let Some(member) = self.members.get_mut(id) else { return };
-        let change = member.health.on_gone(now);
+        let change = member.health.on_process_ended(now);
         self.apply(now, id, change, observer);
     }
 

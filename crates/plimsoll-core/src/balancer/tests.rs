@@ -70,7 +70,7 @@ proptest! {
                 2 => balancer.on_check(now, id, CheckOutcome::Failed, &mut rng, &mut ()),
                 3 => balancer.on_connect_failed(now, id, &mut rng, &mut ()),
                 4 => balancer.on_report(now, id, &LoadReport { lame_duck: which < 16, ..LoadReport::default() }, &mut ()),
-                5 => balancer.on_gone(now, id, &mut ()),
+                5 => balancer.on_process_ended(now, id, &mut ()),
                 6 if which < 16 => balancer.drain(now, id, &mut ()),
                 6 => balancer.undrain(now, id, &mut ()),
                 7 => {

@@ -134,7 +134,7 @@ impl Health {
     }
 
     /// The process behind a lame duck has ended; a process that listens there now is another.
-    pub(crate) fn on_gone(&mut self, now: Timestamp) -> Option<Change> {
+    pub(crate) fn on_process_ended(&mut self, now: Timestamp) -> Option<Change> {
         if self.state != State::LameDuck || self.drained {
             return None;
         }
@@ -406,9 +406,9 @@ mod tests {
     #[test]
     fn the_end_of_a_lame_duck_has_it_checked_at_once() {
         let mut health = healthy(&PASSIVE);
-        assert_eq!(health.on_gone(at(1)), None, "only a lame duck ends");
+        assert_eq!(health.on_process_ended(at(1)), None, "only a lame duck ends");
         health.on_lame_duck_report(at(1), &PASSIVE);
-        assert_eq!(health.on_gone(at(3)).map(|c| c.to), Some(State::Refusing));
+        assert_eq!(health.on_process_ended(at(3)).map(|c| c.to), Some(State::Refusing));
         assert_eq!(health.wake_at(), Some(at(3)));
     }
 
@@ -428,7 +428,7 @@ mod tests {
         let mut health = healthy(&ACTIVE);
         assert_eq!(health.drain(at(1)).map(|c| c.reason), Some(Reason::Drained));
         assert_eq!(check(&mut health, 2, CheckOutcome::Passed, &ACTIVE), None);
-        assert_eq!(health.on_gone(at(2)), None);
+        assert_eq!(health.on_process_ended(at(2)), None);
         assert_eq!(health.state(), State::LameDuck);
         assert_eq!(health.undrain(at(3)).map(|c| c.to), Some(State::Connecting));
         assert_eq!(check(&mut health, 3, CheckOutcome::Passed, &ACTIVE), Some(State::Healthy));

@@ -188,14 +188,14 @@ impl Backend {
 
 /// An input that an algorithm needs and did not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum MissingInput {
     /// The client has no number.
     ClientIndex(Algorithm),
     /// `ledger` without a coordinator.
     Ledger,
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for MissingInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClientIndex(algorithm) => write!(
@@ -213,7 +213,7 @@ impl fmt::Display for Lack {
     }
 }
 
-impl core::error::Error for Lack {}
+impl core::error::Error for MissingInput {}
 
 /// Backends in an order per backend in the subset, so that as many may be unusable before a subset
 /// runs short. More would only cost time: if over half of a client's order is unusable, so is about
@@ -231,8 +231,8 @@ fn order_len(size: NonZeroU32, n: usize) -> usize {
 /// # Errors
 ///
 /// If the algorithm needs a number that `client` lacks, or a coordinator.
-pub fn order(config: &SubsetConfig, client: Client, backends: &[Backend]) -> Result<Vec<u32>, Lack> {
-    let index = || client.index.ok_or(Lack::ClientIndex(config.algorithm));
+pub fn order(config: &SubsetConfig, client: Client, backends: &[Backend]) -> Result<Vec<u32>, MissingInput> {
+    let index = || client.index.ok_or(MissingInput::ClientIndex(config.algorithm));
     let (size, seed) = (config.size, config.seed);
     Ok(match config.algorithm {
         Algorithm::Random => random::order(size, seed, client.id, backends),
@@ -240,6 +240,6 @@ pub fn order(config: &SubsetConfig, client: Client, backends: &[Backend]) -> Res
         Algorithm::Ringsteady => ringsteady::order(size, seed, index()?, backends),
         Algorithm::Rocksteadier => rocksteadier::order(size, seed, index()?, backends),
         Algorithm::Rendezvous => rendezvous::order(size, seed, client.id, backends),
-        Algorithm::Ledger => return Err(Lack::Ledger),
+        Algorithm::Ledger => return Err(MissingInput::Ledger),
     })
 }

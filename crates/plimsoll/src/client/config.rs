@@ -10,7 +10,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use plimsoll_core::BalancerConfig;
 use plimsoll_core::retry::hedge::HedgeConfig;
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts, RetryConfig};
-use plimsoll_core::subset::{self, Client, Lack, SubsetConfig};
+use plimsoll_core::subset::{self, Client, MissingInput, SubsetConfig};
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 
@@ -66,7 +66,7 @@ impl SubsetChoice {
     ///
     /// # Errors
     /// When the algorithm needs what `client` does not say, or a coordinator, of which this library knows none.
-    pub fn new(config: SubsetConfig, client: Client) -> Result<Self, Lack> {
+    pub fn new(config: SubsetConfig, client: Client) -> Result<Self, MissingInput> {
         subset::order(&config, client, &[])?;
         Ok(Self { config, client })
     }

@@ -139,7 +139,7 @@ impl Driver {
             }
             Result::Gone(id) => {
                 self.vigils.remove(&id);
-                shared.machine.lock().tell(now, |b, _, mut obs| b.on_gone(now, id, &mut obs))
+                shared.machine.lock().tell(now, |b, _, mut obs| b.on_process_ended(now, id, &mut obs))
             }
             Result::Released => return,
         };

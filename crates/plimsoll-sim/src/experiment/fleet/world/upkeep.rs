@@ -102,7 +102,7 @@ impl World<'_> {
                 let report = LoadReport { lame_duck: true, ..LoadReport::default() };
                 balancer.on_report(self.arena.now, id, &report, changes);
             }
-            Word::Gone => balancer.on_gone(self.arena.now, id, changes),
+            Word::Gone => balancer.on_process_ended(self.arena.now, id, changes),
         }
         self.settle(of);
         true
