@@ -169,9 +169,9 @@ impl Subject for Ours {
 }
 
 /// A service that is always ready and answers at once.
-struct Idle;
+struct IdleService;
 
-impl Service<()> for Idle {
+impl Service<()> for IdleService {
     type Response = ();
     type Error = std::convert::Infallible;
     type Future = std::future::Ready<Result<(), std::convert::Infallible>>;
@@ -185,7 +185,7 @@ impl Service<()> for Idle {
     }
 }
 
-type TowerService = PendingRequests<Idle, CompleteOnResponse>;
+type TowerService = PendingRequests<IdleService, CompleteOnResponse>;
 type TowerBalance = Balance<ServiceList<Vec<TowerService>>, ()>;
 
 struct Tower {
@@ -197,7 +197,7 @@ struct Tower {
 impl Tower {
     fn new(backends: usize) -> Self {
         let services: Vec<_> =
-            (0..backends).map(|_| PendingRequests::new(Idle, CompleteOnResponse::default())).collect();
+            (0..backends).map(|_| PendingRequests::new(IdleService, CompleteOnResponse::default())).collect();
         let mut balance = Balance::new(ServiceList::new::<()>(services));
         let outstanding: Vec<_> = (0..backends * OUTSTANDING_PER_BACKEND).map(|_| tower_pick(&mut balance)).collect();
         let walk = Walk::new(outstanding.len());

@@ -31,13 +31,13 @@ const MAX_BYTES: usize = 1_000_000;
 struct MeasuringAllocator;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: delegates to the system's allocator; the counts have no effect on memory.
 unsafe impl GlobalAlloc for MeasuringAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let in_use = IN_USE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(in_use, Ordering::Relaxed);
+        PEAK.fetch_max(in_use, Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `alloc`, which is the same.
         unsafe { System.alloc(layout) }
     }
@@ -68,9 +68,9 @@ fn time(calls: u32, mut call: impl FnMut(u32)) -> (Duration, Duration) {
 /// Peak memory of `call`, in bytes.
 fn bytes(call: impl FnOnce()) -> usize {
     let before = IN_USE.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
     call();
-    MOST.load(Ordering::Relaxed) - before
+    PEAK.load(Ordering::Relaxed) - before
 }
 
 fn alike(n: u32) -> Vec<Backend> {

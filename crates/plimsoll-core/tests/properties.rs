@@ -30,14 +30,14 @@ enum Fact {
     Check(usize, CheckOutcome),
     Report { backend: usize, lame_duck: bool, utilization: f64 },
     Weigh(usize, u32),
-    Gone(usize),
+    ProcessEnded(usize),
     Drain(usize),
     Undrain(usize),
     Pass(Duration),
 }
 
 fn facts() -> impl Strategy<Value = Vec<Fact>> {
-    let who = 0..16_usize;
+    let index = 0..16_usize;
     let outcome = prop_oneof![
         5 => Just(Outcome::Success),
         4 => Just(Outcome::Failure),
@@ -55,18 +55,18 @@ fn facts() -> impl Strategy<Value = Vec<Fact>> {
     ];
     let fact = prop_oneof![
         3 => (1..4_u32).prop_map(Fact::Add),
-        1 => who.clone().prop_map(Fact::Remove),
-        24 => prop::option::weighted(0.2, who.clone()).prop_map(|except| Fact::Pick { except }),
+        1 => index.clone().prop_map(Fact::Remove),
+        24 => prop::option::weighted(0.2, index.clone()).prop_map(|except| Fact::Pick { except }),
         22 => (0..64_usize, outcome).prop_map(|(request, outcome)| Fact::Finish(request, outcome)),
-        4 => who.clone().prop_map(Fact::Connected),
-        1 => who.clone().prop_map(Fact::ConnectFailed),
-        6 => (who.clone(), checked).prop_map(|(backend, outcome)| Fact::Check(backend, outcome)),
-        2 => (who.clone(), prop::bool::weighted(0.2), 0.0..2.0_f64)
+        4 => index.clone().prop_map(Fact::Connected),
+        1 => index.clone().prop_map(Fact::ConnectFailed),
+        6 => (index.clone(), checked).prop_map(|(backend, outcome)| Fact::Check(backend, outcome)),
+        2 => (index.clone(), prop::bool::weighted(0.2), 0.0..2.0_f64)
             .prop_map(|(backend, lame_duck, utilization)| Fact::Report { backend, lame_duck, utilization }),
-        2 => (who.clone(), 1..4_u32).prop_map(|(backend, weight)| Fact::Weigh(backend, weight)),
-        1 => who.clone().prop_map(Fact::Gone),
-        1 => who.clone().prop_map(Fact::Drain),
-        1 => who.prop_map(Fact::Undrain),
+        2 => (index.clone(), 1..4_u32).prop_map(|(backend, weight)| Fact::Weigh(backend, weight)),
+        1 => index.clone().prop_map(Fact::ProcessEnded),
+        1 => index.clone().prop_map(Fact::Drain),
+        1 => index.prop_map(Fact::Undrain),
         4 => prop_oneof![Just(1_u64), Just(100), Just(3_000), Just(31_000)]
             .prop_map(|ms| Fact::Pass(Duration::from_millis(ms))),
     ];
@@ -121,7 +121,7 @@ impl Run {
         }
     }
 
-    fn who(&self, index: usize) -> BackendId {
+    fn id(&self, index: usize) -> BackendId {
         if self.known.is_empty() { BackendId::new(7, 7) } else { self.known[index % self.known.len()] }
     }
 
@@ -135,11 +135,11 @@ impl Run {
                 self.known.push(id);
             }
             Fact::Remove(index) => {
-                let id = self.who(index);
+                let id = self.id(index);
                 self.balancer.remove(now, id, &mut self.recorder);
                 self.model.remove(id);
             }
-            Fact::Pick { except } => self.pick(except.map(|index| self.who(index))),
+            Fact::Pick { except } => self.pick(except.map(|index| self.id(index))),
             Fact::Finish(index, outcome) => {
                 if self.outstanding.is_empty() {
                     return;
@@ -150,39 +150,39 @@ impl Run {
                 self.model.finish(now, id, outcome);
             }
             Fact::Connected(index) => {
-                let id = self.who(index);
+                let id = self.id(index);
                 self.balancer.on_connected(now, id, &mut self.recorder);
                 self.model.connected(id);
             }
             Fact::ConnectFailed(index) => {
-                let id = self.who(index);
+                let id = self.id(index);
                 self.balancer.on_connect_failed(now, id, &mut self.rng, &mut self.recorder);
                 self.model.connect_failed(id);
             }
-            Fact::Check(index, outcome) => self.check(self.who(index), outcome),
+            Fact::Check(index, outcome) => self.check(self.id(index), outcome),
             Fact::Report { backend, lame_duck, utilization } => {
-                let id = self.who(backend);
+                let id = self.id(backend);
                 let report = LoadReport { cpu_utilization: utilization, qps: 50.0, lame_duck, ..LoadReport::default() };
                 self.balancer.on_report(now, id, &report, &mut self.recorder);
                 self.model.report(id, lame_duck);
             }
             Fact::Weigh(index, weight) => {
                 // The model's knowledge does not depend on it.
-                let id = self.who(index);
+                let id = self.id(index);
                 self.balancer.set_weight(now, id, Weight::new(f64::from(weight)).expect("in range"));
             }
-            Fact::Gone(index) => {
-                let id = self.who(index);
+            Fact::ProcessEnded(index) => {
+                let id = self.id(index);
                 self.balancer.on_process_ended(now, id, &mut self.recorder);
-                self.model.gone(id);
+                self.model.process_ended(id);
             }
             Fact::Drain(index) => {
-                let id = self.who(index);
+                let id = self.id(index);
                 self.balancer.drain(now, id, &mut self.recorder);
                 self.model.drain(id);
             }
             Fact::Undrain(index) => {
-                let id = self.who(index);
+                let id = self.id(index);
                 self.balancer.undrain(now, id, &mut self.recorder);
                 self.model.undrain(id);
             }

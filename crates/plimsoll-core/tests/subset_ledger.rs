@@ -20,7 +20,7 @@ proptest! {
     fn assignments_stay_complete_and_even_and_no_more_moves_than_must(
         (size, seed, events) in (1..10_u32, any::<u64>(), prop_oneof![events(1, 1), events(3, 3)]),
     ) {
-        let mut followed = Followed::new(size, seed);
+        let mut followed = LedgerReplay::new(size, seed);
         for event in events {
             let (added, needed) = followed.follow(&event);
             followed.check();
@@ -138,14 +138,14 @@ fn events(domains: u32, sizes: u32) -> impl Strategy<Value = Vec<Event>> {
 }
 
 /// The connections of the ledger's clients, as its changes make them.
-struct Followed {
+struct LedgerReplay {
     ledger: Ledger,
     size: usize,
     backends: BTreeSet<u64>,
     assignments: BTreeMap<u64, BTreeSet<u64>>,
 }
 
-impl Followed {
+impl LedgerReplay {
     fn new(size: u32, seed: u64) -> Self {
         let ledger = Ledger::new(count(size), seed);
         Self { ledger, size: size as usize, backends: BTreeSet::new(), assignments: BTreeMap::new() }

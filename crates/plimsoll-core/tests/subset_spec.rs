@@ -183,7 +183,7 @@ proptest! {
             let has: Assignments =
                 had.keys().map(|id| (*id, ledger.assignment(*id).expect("it is there").into_iter().collect())).collect();
             complete_and_even(&has, &backends, size)?;
-            prop_assert_eq!(&told(&had, &changes), &has, "what is told is what is");
+            prop_assert_eq!(&apply_changes(&had, &changes), &has, "what is changed is what is");
             let made: usize = has.iter().map(|(id, now)| now.difference(&had[id]).count()).sum();
             let least = least_to_make(&had, &backends, size);
             prop_assert!(made >= least, "the least is right: {made} made, {least} must be");
@@ -234,10 +234,10 @@ fn complete_and_even(has: &Assignments, backends: &BTreeSet<u64>, size: usize) -
 }
 
 /// `had`, with the changes applied.
-fn told(had: &Assignments, changes: &[Change]) -> Assignments {
-    let mut told = had.clone();
+fn apply_changes(had: &Assignments, changes: &[Change]) -> Assignments {
+    let mut changed = had.clone();
     for Change { client, removed, added } in changes {
-        let of = told.get_mut(client).expect("only those are told who are there");
+        let of = changed.get_mut(client).expect("only those are changed who are there");
         for key in removed {
             assert!(of.remove(key), "client {client} gives up {key}, which it does not have");
         }
@@ -245,7 +245,7 @@ fn told(had: &Assignments, changes: &[Change]) -> Assignments {
             assert!(of.insert(*key), "client {client} is given {key}, which it has");
         }
     }
-    told
+    changed
 }
 
 /// The least number of connections to make so that every client has its number and backends are
@@ -253,7 +253,7 @@ fn told(had: &Assignments, changes: &[Change]) -> Assignments {
 /// backends. Connected pairs are free and others cost 1. Each backend takes ⌊total/n⌋, and one more
 /// at a prohibitive price.
 fn least_to_make(had: &Assignments, backends: &BTreeSet<u64>, size: usize) -> usize {
-    const DEAR: i64 = 1_000_000;
+    const EXPENSIVE: i64 = 1_000_000;
     let (clients, n) = (had.len(), backends.len());
     if n == 0 || clients == 0 {
         return 0;
@@ -270,12 +270,12 @@ fn least_to_make(had: &Assignments, backends: &BTreeSet<u64>, size: usize) -> us
     }
     for b in 0..n {
         flow.edge(clients + b, sink, (total / n) as i64, 0);
-        flow.edge(clients + b, sink, 1, DEAR);
+        flow.edge(clients + b, sink, 1, EXPENSIVE);
     }
     let (sent, cost) = flow.run(source, sink);
     assert_eq!(sent, total as i64, "there always is an even assignment");
-    assert_eq!(cost / DEAR, (total % n) as i64, "and no more backends than must have one more");
-    (cost % DEAR) as usize
+    assert_eq!(cost / EXPENSIVE, (total % n) as i64, "and no more backends than must have one more");
+    (cost % EXPENSIVE) as usize
 }
 
 /// Flows of least cost, by shortest augmenting paths; plain and not fast.
@@ -291,9 +291,9 @@ impl Flow {
         Self { out: vec![Vec::new(); nodes], edges: Vec::new() }
     }
 
-    fn edge(&mut self, from: usize, to: usize, room: i64, cost: i64) {
+    fn edge(&mut self, from: usize, to: usize, capacity: i64, cost: i64) {
         self.out[from].push(self.edges.len());
-        self.edges.push((to, room, cost));
+        self.edges.push((to, capacity, cost));
         self.out[to].push(self.edges.len());
         self.edges.push((from, 0, -cost));
     }
@@ -309,8 +309,8 @@ impl Flow {
                 let mut next = Vec::new();
                 for node in pending {
                     for edge in &self.out[node] {
-                        let (to, room, price) = self.edges[*edge];
-                        if room > 0 && best[node].0 + price < best[to].0 {
+                        let (to, capacity, price) = self.edges[*edge];
+                        if capacity > 0 && best[node].0 + price < best[to].0 {
                             best[to] = (best[node].0 + price, *edge);
                             if !next.contains(&to) {
                                 next.push(to);
@@ -329,13 +329,13 @@ impl Flow {
                 path.push(best[node].1);
                 node = self.edges[best[node].1 ^ 1].0;
             }
-            let room = path.iter().map(|edge| self.edges[*edge].1).min().expect("source and sink differ");
+            let capacity = path.iter().map(|edge| self.edges[*edge].1).min().expect("source and sink differ");
             for edge in path {
-                self.edges[edge].1 -= room;
-                self.edges[edge ^ 1].1 += room;
+                self.edges[edge].1 -= capacity;
+                self.edges[edge ^ 1].1 += capacity;
             }
-            sent += room;
-            cost += room * best[sink].0;
+            sent += capacity;
+            cost += capacity * best[sink].0;
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Backend {
     /// Whether all of these were timeouts.
     only_timeouts: bool,
     /// Length of this row at the last comparison with its peers.
-    looked_at: u32,
+    compared_at: u32,
     /// Requests that ended in this and in the previous interval: all, and those with a timeout or
     /// an overloaded answer.
     ended: [(u32, u32); 2],
@@ -68,7 +68,7 @@ impl Model {
             check_failures: 0,
             failures_in_a_row: 0,
             only_timeouts: true,
-            looked_at: 0,
+            compared_at: 0,
             ended: [(0, 0); 2],
             failing: 0.0,
             ejections: 0,
@@ -111,12 +111,12 @@ impl Model {
         }
         backend.only_timeouts &= outcome == Outcome::TimedOut;
         backend.failing += (1.0 - backend.failing) * 0.1;
-        let (row, last) = (backend.failures_in_a_row, backend.looked_at);
+        let (row, last) = (backend.failures_in_a_row, backend.compared_at);
         let is_long = config.consecutive_failures.is_some_and(|most| row >= most.get());
         if !is_long || last > 0 && row <= last + last / 4 {
             return;
         }
-        backend.looked_at = row;
+        backend.compared_at = row;
         let by_chance = mean.powf(f64::from(row)) > 1e-6;
         let by_load = backend.only_timeouts && explained_by_load;
         if backend.state == State::Healthy && may_eject && !by_chance && !by_load {
@@ -156,7 +156,7 @@ impl Model {
     }
 
     /// Records the end of the process behind a lame duck.
-    pub fn gone(&mut self, id: BackendId) {
+    pub fn process_ended(&mut self, id: BackendId) {
         if let Some(backend) = self.backends.get_mut(&id)
             && backend.state == State::LameDuck
             && !backend.drained
@@ -312,7 +312,7 @@ impl Backend {
     }
 
     fn end_row(&mut self) {
-        (self.failures_in_a_row, self.only_timeouts, self.looked_at) = (0, true, 0);
+        (self.failures_in_a_row, self.only_timeouts, self.compared_at) = (0, true, 0);
     }
 
     fn heal(&mut self) {

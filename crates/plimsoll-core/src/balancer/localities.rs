@@ -35,7 +35,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const REPORTS_COUNT_FOR: Duration = Duration::from_secs(5);
 /// Cap of a backend's utilization, as a multiple of the median: the largest inequality to expect
 /// among backends of one locality.
-const MOST_OF_MEDIAN: f64 = 2.0;
+const MAX_TIMES_MEDIAN: f64 = 2.0;
 
 /// The policy of one locality.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Balancer {
         };
         self.next_spill = now;
         for slot in 0..self.members.slots() as u32 {
-            self.recount_turns(slot);
+            self.restart_turns(slot);
         }
         self.rebuild();
         self.update_weights(now);
@@ -116,7 +116,7 @@ impl Balancer {
         self.set_usable(slot, false);
         self.members.at_mut(slot).locality = locality as u32;
         self.groups[locality].begin(id.slot(), self.members.slots());
-        self.recount_turns(slot);
+        self.restart_turns(slot);
         self.next_spill = now;
         self.on_load(now, slot);
     }
@@ -168,7 +168,7 @@ impl Balancer {
     }
 
     /// Passes the utilization of localities to the spill.
-    pub(super) fn see_localities(&mut self, now: Timestamp) {
+    pub(super) fn update_spill(&mut self, now: Timestamp) {
         self.next_spill = now + INTERVAL;
         if let Some(spill) = &mut self.spill {
             spill.update(now, &self.members.localities(now));
@@ -176,9 +176,9 @@ impl Balancer {
     }
 
     /// Restarts the turns of the backend in `slot`: its new locality has another count of picks.
-    fn recount_turns(&mut self, slot: u32) {
+    fn restart_turns(&mut self, slot: u32) {
         let picks = self.groups[self.members.locality(slot)].picks;
-        self.members.at_mut(slot).warming.recount(picks);
+        self.members.at_mut(slot).warming.restart_turns(picks);
     }
 }
 
@@ -219,7 +219,7 @@ impl Members {
 /// The mean of utilizations, each capped at the larger of full and twice the median; `None` without
 /// any.
 fn mean(utilizations: &mut [f64]) -> Option<f64> {
-    let most = (MOST_OF_MEDIAN * median::lower(utilizations)?).max(1.0);
+    let most = (MAX_TIMES_MEDIAN * median::lower(utilizations)?).max(1.0);
     let count = utilizations.len() as f64;
     Some(utilizations.iter().map(|utilization| utilization.min(most) / count).sum())
 }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::BalancerConfig;
 use super::warming::Warming;
 use crate::health::{Census, Health, Outlier, Scope, State};
-use crate::pick::capability::{Capability, Known};
+use crate::pick::capability::{Capability, CapabilityEstimate};
 use crate::pick::errors::{ErrorShare, penalty};
 use crate::pick::rate_limits::{LimitedShare, LimitedShares};
 use crate::pick::{Candidate, View, WeightedConfig, feedback};
@@ -50,7 +50,7 @@ impl Member {
             locality: 0,
             errors: ErrorShare::default(),
             limited: LimitedShare::default(),
-            warming: Warming::over(),
+            warming: Warming::complete(),
             requests: 0,
             failures: 0,
             health: Health::new(now),
@@ -231,7 +231,7 @@ impl Members {
     }
 
     /// Records an answer of a backend.
-    pub(super) fn answered(&mut self, now: Timestamp, slot: u32, is_limited: bool) {
+    pub(super) fn record_answer(&mut self, now: Timestamp, slot: u32, is_limited: bool) {
         let limited = &mut self.slots[slot as usize].limited;
         let others = self.limited.without(limited);
         limited.on_answer(now, is_limited);
@@ -291,7 +291,7 @@ impl Members {
         now: Timestamp,
         locality: usize,
         config: &WeightedConfig,
-    ) -> impl Iterator<Item = Option<Known>> + Clone {
+    ) -> impl Iterator<Item = Option<CapabilityEstimate>> + Clone {
         self.slots.iter().enumerate().map(move |(slot, member)| {
             // A backend that may not be chosen says nothing about the weights of the others.
             let counts = member.occupied && member.locality as usize == locality && self.is_in_scope(slot as u32);
@@ -300,9 +300,9 @@ impl Members {
     }
 
     /// Caps the capabilities of a locality's backends at `most`.
-    pub(super) fn hold_capabilities(&mut self, locality: usize, most: f64) {
+    pub(super) fn cap_capabilities(&mut self, locality: usize, most: f64) {
         for member in self.slots.iter_mut().filter(|member| member.locality as usize == locality) {
-            member.capability.hold(most);
+            member.capability.cap(most);
         }
     }
 

@@ -53,7 +53,7 @@ use warming::Warming;
 
 /// Time after a cluster's first healthy backend in which other backends count as equally old.
 /// Nothing says that they are new, and no backend is warmer and could spare them.
-const FOUNDING: Duration = Duration::from_secs(1);
+const FOUNDING_PERIOD: Duration = Duration::from_secs(1);
 
 /// The end of a request, as far as balancing is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ impl Balancer {
             None => self.choose_in(now, rng, 0, tried),
             Some(_) => self.choose_near(now, rng, locality, tried),
         };
-        let Some(slot) = chosen else { return self.why_none() };
+        let Some(slot) = chosen else { return self.wait_or_no_backend() };
         let locality = self.members.locality(slot);
         self.groups[locality].picks += 1;
         if let Some(spill) = &mut self.spill {
@@ -321,7 +321,7 @@ impl Balancer {
             Outcome::Cancelled => {}
         }
         if completion.outcome != Outcome::Cancelled {
-            self.members.answered(now, slot, completion.outcome == Outcome::RateLimited);
+            self.members.record_answer(now, slot, completion.outcome == Outcome::RateLimited);
         }
         if was_clean && !self.members.at(slot).is_clean() {
             self.penalised.push(slot);
@@ -453,7 +453,7 @@ impl Balancer {
             self.sweep_outliers(now, observer);
         }
         if self.next_spill <= now {
-            self.see_localities(now);
+            self.update_spill(now);
         }
     }
 
@@ -469,7 +469,7 @@ impl Balancer {
     pub fn poll_probe(&mut self, rng: &mut impl Rng) -> Option<BackendId> {
         let mut localities = self.groups.iter_mut().zip(&self.members.usable);
         let slot = localities.find_map(|(group, usable)| match &mut group.policy {
-            AnyPolicy::Prequal(policy) if policy.asks() => policy.next_probe(usable, rng),
+            AnyPolicy::Prequal(policy) if policy.has_live_probes() => policy.next_probe(usable, rng),
             _ => None,
         })?;
         Some(self.members.id_at(slot))
@@ -509,8 +509,9 @@ impl Balancer {
             let group = &mut self.groups[self.members.locality(id.slot() as u32)];
             let picks = group.picks;
             let member = self.members.at_mut(id.slot() as u32);
-            let founding = from == State::Connecting && member.requests == 0 && now.since(first_healthy) < FOUNDING;
-            member.warming = if founding { Warming::over() } else { Warming::begin(now, picks) };
+            let founding =
+                from == State::Connecting && member.requests == 0 && now.since(first_healthy) < FOUNDING_PERIOD;
+            member.warming = if founding { Warming::complete() } else { Warming::begin(now, picks) };
             if from != State::Ejected {
                 // An ejected backend was there all the time; any other may be another process now.
                 member.capability.reset();

@@ -54,7 +54,7 @@ impl Balancer {
                     &members.candidates,
                 );
                 if let Some(most) = most {
-                    self.members.hold_capabilities(locality, most);
+                    self.members.cap_capabilities(locality, most);
                 }
             }
         }

@@ -37,7 +37,7 @@ impl Balancer {
         }
     }
 
-    pub(super) fn why_none(&self) -> Pick {
+    pub(super) fn wait_or_no_backend(&self) -> Pick {
         let census = self.members.census;
         if self.in_scope() > 0 {
             Pick::Wait(WaitReason::Saturated)

@@ -21,7 +21,7 @@ pub(super) struct Warming {
 
 impl Warming {
     /// No slow start: the backend has its whole share.
-    pub(super) const fn over() -> Self {
+    pub(super) const fn complete() -> Self {
         Self { since: None, turn_at: 0 }
     }
 
@@ -36,7 +36,7 @@ impl Warming {
     }
 
     /// Restarts turns in the picks of another locality, which has had `picks`.
-    pub(super) const fn recount(&mut self, picks: u64) {
+    pub(super) const fn restart_turns(&mut self, picks: u64) {
         self.turn_at = picks;
     }
 
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn turns_count_in_the_picks_of_its_present_locality() {
         let mut warming = Warming::begin(Timestamp::ZERO, 1_000);
-        warming.recount(5);
+        warming.restart_turns(5);
         assert!((0..3).all(|_| warming.take_turn(5, 10)) && !warming.take_turn(5, 10));
     }
 }

@@ -24,7 +24,7 @@ const DRAWS: u32 = 4;
 
 /// Relative standing from which on a backend does not yield. Without it, of several backends that
 /// came within a moment, the first would get all requests.
-const ALIKE: f64 = 0.9;
+const MIN_RELATIVE_STANDING: f64 = 0.9;
 
 /// The part of its share that a backend may take, by cause.
 #[derive(Clone, Copy, Debug)]
@@ -47,14 +47,14 @@ impl Standing {
     }
 
     fn is_alike(&self) -> bool {
-        self.warmth * self.success >= ALIKE
+        self.warmth * self.success >= MIN_RELATIVE_STANDING
     }
 }
 
 /// Whether nothing speaks against this backend: the fast path of nearly all picks.
 fn is_settled(member: &Member, now: Timestamp, slow_start: &SlowStartConfig, limited: &LimitedShares) -> bool {
-    let at_most = member.errors.at_most() + member.limited.excess(now, limited);
-    at_most <= 1.0 - ALIKE as f32 && member.warming.share(now, slow_start) >= 1.0
+    let at_most = member.errors.max_share() + member.limited.excess(now, limited);
+    at_most <= 1.0 - MIN_RELATIVE_STANDING as f32 && member.warming.share(now, slow_start) >= 1.0
 }
 
 impl Balancer {
@@ -78,7 +78,7 @@ impl Balancer {
             // With failures it gets a part of the share that the policy gives it; in slow start, a
             // part of an even share.
             let keeps = rng::unit(rng) < relative.success
-                && (relative.warmth >= ALIKE || self.takes_turn(chosen, relative.warmth));
+                && (relative.warmth >= MIN_RELATIVE_STANDING || self.takes_turn(chosen, relative.warmth));
             return if keeps { chosen } else { other };
         }
         chosen

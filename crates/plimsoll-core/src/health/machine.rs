@@ -141,12 +141,12 @@ impl Health {
         self.refusals = 0;
         self.lame_trials = 0;
         self.check_due = Some(now);
-        self.go(now, State::Refusing, Reason::Gone)
+        self.transition(now, State::Refusing, Reason::ProcessEnded)
     }
 
     pub(crate) fn on_lame_duck_report(&mut self, now: Timestamp, checks: &CheckConfig) -> Option<Change> {
         matches!(self.state, State::Healthy | State::Ejected)
-            .then(|| self.lame(now, Reason::Reported, checks))
+            .then(|| self.become_lame_duck(now, Reason::Reported, checks))
             .flatten()
     }
 
@@ -170,7 +170,7 @@ impl Health {
         };
         let change = match outcome {
             CheckOutcome::Passed => self.on_passed(now, checks, backoff, rng),
-            CheckOutcome::NotServing => self.lame(now, Reason::NotServing, checks),
+            CheckOutcome::NotServing => self.become_lame_duck(now, Reason::NotServing, checks),
             CheckOutcome::Unreachable => self.refuse(now, Reason::ConnectFailed, backoff, rng),
             CheckOutcome::Failed => match self.state {
                 State::Connecting | State::Refusing => self.refuse(now, Reason::CheckFailed, backoff, rng),
@@ -179,7 +179,7 @@ impl Health {
                 }
                 _ => None,
             },
-            CheckOutcome::NotMade => self.not_made(now, checks),
+            CheckOutcome::NotMade => self.on_not_made(now, checks),
         };
         if self.check_due.is_none() && checks.active {
             let is_first = core::mem::take(&mut self.in_step);
@@ -207,7 +207,7 @@ impl Health {
     }
 
     /// The check gave no evidence, so a backend that needs a check still does.
-    fn not_made(&mut self, now: Timestamp, checks: &CheckConfig) -> Option<Change> {
+    fn on_not_made(&mut self, now: Timestamp, checks: &CheckConfig) -> Option<Change> {
         let needs_check = checks.active || !matches!(self.state, State::Healthy | State::Ejected);
         self.check_due = self.check_due.or(needs_check.then(|| now + NOT_MADE_CHECK));
         None
@@ -219,7 +219,7 @@ impl Health {
             return None;
         }
         self.ejected_until = Some(until);
-        self.go(now, State::Ejected, reason)
+        self.transition(now, State::Ejected, reason)
     }
 
     /// Ends an ejection that has expired.
@@ -227,13 +227,13 @@ impl Health {
         if self.state != State::Ejected || self.ejected_until.is_none_or(|until| until > now) {
             return None;
         }
-        self.go(now, State::Healthy, Reason::EjectionOver)
+        self.transition(now, State::Healthy, Reason::EjectionOver)
     }
 
     pub(crate) fn drain(&mut self, now: Timestamp) -> Option<Change> {
         self.drained = true;
         self.check_due = None;
-        self.go(now, State::LameDuck, Reason::Drained)
+        self.transition(now, State::LameDuck, Reason::Drained)
     }
 
     pub(crate) fn undrain(&mut self, now: Timestamp) -> Option<Change> {
@@ -243,7 +243,7 @@ impl Health {
         self.drained = false;
         (self.failures, self.passes, self.refusals, self.lame_trials) = (0, 0, 0, 0);
         self.check_due = Some(now);
-        self.go(now, State::Connecting, Reason::Undrained)
+        self.transition(now, State::Connecting, Reason::Undrained)
     }
 
     fn heal(&mut self, now: Timestamp, reason: Reason) -> Option<Change> {
@@ -251,7 +251,7 @@ impl Health {
         self.failures = 0;
         self.check_due = None;
         self.in_step = true;
-        self.go(now, State::Healthy, reason)
+        self.transition(now, State::Healthy, reason)
     }
 
     fn refuse(
@@ -271,10 +271,10 @@ impl Health {
                 return None;
             }
         }
-        self.go(now, State::Refusing, reason)
+        self.transition(now, State::Refusing, reason)
     }
 
-    fn lame(&mut self, now: Timestamp, reason: Reason, checks: &CheckConfig) -> Option<Change> {
+    fn become_lame_duck(&mut self, now: Timestamp, reason: Reason, checks: &CheckConfig) -> Option<Change> {
         let wait = if checks.active {
             checks.interval.min(LAME_DUCK_CHECK)
         } else {
@@ -285,10 +285,10 @@ impl Health {
         if self.state == State::LameDuck {
             return None;
         }
-        self.go(now, State::LameDuck, reason)
+        self.transition(now, State::LameDuck, reason)
     }
 
-    fn go(&mut self, now: Timestamp, to: State, reason: Reason) -> Option<Change> {
+    fn transition(&mut self, now: Timestamp, to: State, reason: Reason) -> Option<Change> {
         let from = self.state;
         if to != State::Ejected {
             self.ejected_until = None;

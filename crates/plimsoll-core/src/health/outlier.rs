@@ -131,7 +131,7 @@ impl Outlier {
 
     fn on_any_failure(&mut self, config: &OutlierConfig) -> Option<Row> {
         self.failing += (1.0 - self.failing) * GAIN;
-        config.consecutive_failures.filter(|min| self.row.is_due(min.get())).map(|_| self.row.look())
+        config.consecutive_failures.filter(|min| self.row.is_due(min.get())).map(|_| self.row.mark_compared())
     }
 
     /// Begins an ejection. Returns its end.

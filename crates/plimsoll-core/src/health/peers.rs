@@ -62,7 +62,7 @@ const ELASTICITY: f64 = 30.0;
 /// double with the next 5% of load.
 const MAX_UTILIZATION: f64 = 0.9;
 /// A peer with this recent share of failures, or more, does not serve.
-const MOSTLY: f64 = 0.5;
+const FAILING_PEER_SHARE: f64 = 0.5;
 
 /// Failures of a backend since its last success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(crate) struct Row {
     /// Requests that had no answer in time.
     pub(crate) timeouts: u32,
     /// Length at the last comparison with the peers.
-    looked_at: u32,
+    compared_at: u32,
 }
 
 impl Row {
@@ -84,12 +84,12 @@ impl Row {
     /// a quarter longer. In an outage, a comparison of all backends for each failure would be too
     /// expensive.
     pub(crate) fn is_due(&self, min: u32) -> bool {
-        self.len() >= min && (self.looked_at == 0 || self.len() > self.looked_at + self.looked_at / 4)
+        self.len() >= min && (self.compared_at == 0 || self.len() > self.compared_at + self.compared_at / 4)
     }
 
     /// Notes that the comparison happens now.
-    pub(crate) fn look(&mut self) -> Self {
-        self.looked_at = self.len();
+    pub(crate) fn mark_compared(&mut self) -> Self {
+        self.compared_at = self.len();
         *self
     }
 
@@ -100,7 +100,7 @@ impl Row {
         for peer in peers {
             count += 1;
             failing += peer.failing;
-            if peer.failing < MOSTLY {
+            if peer.failing < FAILING_PEER_SHARE {
                 serving += 1;
                 tally = tally.with(&peer.tally);
             }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn row(failures: u32, timeouts: u32) -> Row {
-        Row { failures, timeouts, looked_at: 0 }
+        Row { failures, timeouts, compared_at: 0 }
     }
 
     fn peers(failing: f64, tally: Tally) -> impl Iterator<Item = Peer> {
@@ -258,7 +258,7 @@ mod tests {
         for _ in 0..40 {
             row.failures += 1;
             if row.is_due(5) {
-                looks.push(row.look().len());
+                looks.push(row.mark_compared().len());
             }
         }
         assert_eq!(looks, [5, 7, 9, 12, 16, 21, 27, 34]);

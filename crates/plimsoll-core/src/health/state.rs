@@ -58,7 +58,7 @@ pub enum Reason {
     /// Its own load report said that it is a lame duck.
     Reported,
     /// It was a lame duck and its process ended.
-    Gone,
+    ProcessEnded,
     /// An operator drained it.
     Drained,
     /// An operator ended the drain.
@@ -83,7 +83,7 @@ impl Reason {
             Self::CheckFailed => "check-failed",
             Self::NotServing => "not-serving",
             Self::Reported => "reported",
-            Self::Gone => "gone",
+            Self::ProcessEnded => "gone",
             Self::Drained => "drained",
             Self::Undrained => "undrained",
             Self::ConsecutiveFailures => "consecutive-failures",

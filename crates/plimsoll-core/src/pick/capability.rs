@@ -73,7 +73,7 @@ impl Default for WeightedConfig {
 
 /// The parts of a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct CapabilityEstimate {
     pub(crate) weight: f64,
     /// At least half of its requests succeed. The capability of a failing backend says nothing
     /// about the usual one.
@@ -123,7 +123,7 @@ impl Capability {
 
     /// Caps the capability at `most`, which the other backends suggest. A wild report would
     /// otherwise take its half-lives to be forgotten.
-    pub(crate) fn hold(&mut self, most: f64) {
+    pub(crate) fn cap(&mut self, most: f64) {
         self.value = self.value.min(most);
     }
 
@@ -133,9 +133,9 @@ impl Capability {
     }
 
     /// The capability with its feedback, if it counts now.
-    pub(crate) fn weight(&self, now: Timestamp, config: &WeightedConfig) -> Option<Known> {
+    pub(crate) fn weight(&self, now: Timestamp, config: &WeightedConfig) -> Option<CapabilityEstimate> {
         let factor = if config.feedback.is_zero() { 1.0 } else { self.feedback.factor() };
-        self.known(now, config).map(|value| Known { weight: value * factor, serves: self.serves })
+        self.known(now, config).map(|value| CapabilityEstimate { weight: value * factor, serves: self.serves })
     }
 
     /// The capability, if it counts now.

@@ -60,7 +60,7 @@ impl ErrorShare {
     }
 
     /// The share of failures at its last change; since then it has only fallen.
-    pub(crate) fn at_most(&self) -> f32 {
+    pub(crate) fn max_share(&self) -> f32 {
         self.share
     }
 

@@ -43,7 +43,7 @@ const FLOOR: f64 = 0.01;
 const LIMITS: (f64, f64) = (0.25, 4.0);
 /// Cap of a reported utilization. Backends that report percent can still be told from each other,
 /// and an absurd report is forgotten in seven half-lives.
-const MOST: f64 = 100.0;
+const MAX_UTILIZATION: f64 = 100.0;
 /// Half-lives of the smoothing after which earlier reports no longer count.
 const SETTLING: u32 = 3;
 /// Limits of ū/u in one step.
@@ -92,7 +92,7 @@ impl Default for Feedback {
 impl Feedback {
     /// Takes a report; `left` is the remaining weight of earlier reports, in [0, 1].
     pub(crate) fn on_report(&mut self, now: Timestamp, utilization: Utilization, left: f64) {
-        let charged = utilization.charged.min(MOST);
+        let charged = utilization.charged.min(MAX_UTILIZATION);
         match self.reported.replace(utilization) {
             None => self.utilization = charged,
             Some(before) => {

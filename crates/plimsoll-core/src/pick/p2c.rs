@@ -14,7 +14,7 @@ pub(crate) struct P2c;
 impl Policy for P2c {
     fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
         let (a, b) = two_distinct(view.usable, rng);
-        emptier(view, a, b)
+        less_loaded(view, a, b)
     }
 }
 
@@ -23,11 +23,11 @@ pub(crate) fn other_than(chosen: u32, view: &View<'_>, rng: &mut impl Rng) -> u3
     match two_distinct(view.usable, rng) {
         (a, b) if a == chosen => b,
         (a, b) if b == chosen => a,
-        (a, b) => emptier(view, a, b),
+        (a, b) => less_loaded(view, a, b),
     }
 }
 
-fn emptier(view: &View<'_>, a: u32, b: u32) -> u32 {
+fn less_loaded(view: &View<'_>, a: u32, b: u32) -> u32 {
     // One more than the load, to include this request. Otherwise weights would have no effect on
     // idle backends.
     let full = |slot: u32| {

@@ -45,7 +45,7 @@ const VARIANCE: f32 = GAIN / (2.0 - GAIN);
 const CHANCE: f32 = 3.0;
 /// Smallest weight of all other backends' answers for a comparison: five answers of one, or one
 /// each of five.
-const MIN_TAUGHT: f64 = 0.4;
+const MIN_WEIGHT: f64 = 0.4;
 /// Share below which a backend counts as without rate limits.
 const NEGLIGIBLE: f32 = 0.01;
 
@@ -55,20 +55,20 @@ pub(crate) struct LimitedShare {
     share: f32,
     at: Timestamp,
     /// Weight of its answers in the share: zero before the first, near one after some twenty.
-    taught: f32,
+    weight: f32,
 }
 
 /// The shares of all backends together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LimitedShares {
     share: f64,
-    taught: f64,
+    weight: f64,
 }
 
 impl LimitedShare {
     /// Records an answer of the backend.
     pub(crate) fn on_answer(&mut self, now: Timestamp, is_limited: bool) {
-        self.taught += (1.0 - self.taught) * GAIN;
+        self.weight += (1.0 - self.weight) * GAIN;
         if !is_limited && self.is_clean() {
             return;
         }
@@ -98,7 +98,7 @@ impl LimitedShare {
             return 0.0;
         }
         let others = all.without(self);
-        if others.taught < MIN_TAUGHT {
+        if others.weight < MIN_WEIGHT {
             return 0.0;
         }
         let over = self.share - others.mean();
@@ -114,19 +114,19 @@ impl LimitedShares {
     /// The same shares with one more backend.
     pub(crate) fn with(mut self, share: &LimitedShare) -> Self {
         self.share += f64::from(share.share);
-        self.taught += f64::from(share.taught);
+        self.weight += f64::from(share.weight);
         self
     }
 
     /// The same shares without one of their backends.
     pub(crate) fn without(mut self, share: &LimitedShare) -> Self {
         self.share -= f64::from(share.share);
-        self.taught -= f64::from(share.taught);
+        self.weight -= f64::from(share.weight);
         self
     }
 
     fn mean(&self) -> f32 {
-        (self.share / self.taught).clamp(0.0, 1.0) as f32
+        (self.share / self.weight).clamp(0.0, 1.0) as f32
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     impl LimitedShares {
         /// Equal but for rounding.
         pub(crate) fn is_near(&self, other: &Self) -> bool {
-            (self.share - other.share).abs() < 1e-6 && (self.taught - other.taught).abs() < 1e-6
+            (self.share - other.share).abs() < 1e-6 && (self.weight - other.weight).abs() < 1e-6
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
     /// A hundred others are limited half of the time: three deviations of a share are 0.344.
     #[test]
     fn excess_within_three_standard_deviations_is_chance() {
-        let share = |share| LimitedShare { share, at: ms(0), taught: 1.0 };
+        let share = |share| LimitedShare { share, at: ms(0), weight: 1.0 };
         let others = (0..100).fold(LimitedShares::default(), |all, _| all.with(&share(0.5)));
         for (over, excess) in [(0.09, 0.0), (0.31, 0.0), (0.36, 0.36)] {
             let one = share(0.5 + over);

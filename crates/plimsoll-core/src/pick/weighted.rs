@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 
 use rand_core::Rng;
 
-use super::capability::Known;
+use super::capability::CapabilityEstimate;
 use super::least_loaded::LeastLoaded;
 use super::stride::{ScaledWeight, Stride};
 use super::{Candidate, Policy, View};
@@ -56,7 +56,7 @@ impl Weighted {
     /// when it comes into use. Returns the upper bound of a credible capability, if it is known.
     pub(crate) fn update(
         &mut self,
-        capabilities: impl Iterator<Item = Option<Known>> + Clone,
+        capabilities: impl Iterator<Item = Option<CapabilityEstimate>> + Clone,
         configured: impl Fn(usize) -> f64,
         usable: &[u32],
         candidates: &[Candidate],
@@ -71,7 +71,7 @@ impl Weighted {
             return None;
         };
         let bounded = |weight: f64| weight.min(most).max(BOUNDS.0 * mean);
-        let weight_of = |(slot, known): (usize, Option<Known>)| {
+        let weight_of = |(slot, known): (usize, Option<CapabilityEstimate>)| {
             bounded(known.map_or_else(|| mean * configured(slot), |known| known.weight))
         };
         let heaviest = capabilities.clone().enumerate().map(weight_of).fold(mean, f64::max);
@@ -82,7 +82,7 @@ impl Weighted {
     }
 
     /// The mean and the upper bound of weights; `None` in the fallback.
-    fn bounds(&mut self, known: impl Iterator<Item = Known> + Clone) -> Option<(f64, f64)> {
+    fn bounds(&mut self, known: impl Iterator<Item = CapabilityEstimate> + Clone) -> Option<(f64, f64)> {
         self.known.clear();
         self.known.extend(known.clone().filter(|known| known.serves).map(|known| known.weight));
         if self.known.is_empty() {
@@ -149,14 +149,14 @@ impl Policy for Weighted {
 mod tests {
     use super::*;
 
-    fn updated(known: &[Option<Known>], configured: f64) -> Weighted {
+    fn updated(known: &[Option<CapabilityEstimate>], configured: f64) -> Weighted {
         let mut weighted = Weighted::default();
         weighted.update(known.iter().copied(), |_| configured, &[], &[]);
         weighted
     }
 
-    fn known(weight: f64, serves: bool) -> Option<Known> {
-        Some(Known { weight, serves })
+    fn known(weight: f64, serves: bool) -> Option<CapabilityEstimate> {
+        Some(CapabilityEstimate { weight, serves })
     }
 
     #[test]

@@ -218,11 +218,11 @@ impl core::error::Error for MissingInput {}
 /// Backends in an order per backend in the subset, so that as many may be unusable before a subset
 /// runs short. More would only cost time: if over half of a client's order is unusable, so is about
 /// half of the cluster.
-const SPARE: usize = 2;
+const ORDERED_PER_MEMBER: usize = 2;
 
 /// Length of an order for subsets of `size` out of `n` backends.
 fn order_len(size: NonZeroU32, n: usize) -> usize {
-    (size.get() as usize).saturating_mul(SPARE).min(n)
+    (size.get() as usize).saturating_mul(ORDERED_PER_MEMBER).min(n)
 }
 
 /// The backends that `client` prefers, by number, the most preferred first, none twice. The order

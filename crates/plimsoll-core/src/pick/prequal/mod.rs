@@ -46,12 +46,12 @@ use notes::Notes;
 use pool::{Entry, Pool};
 use quantile::RunningQuantile;
 pub use rule::ProbeRule;
-use rule::{Score, fullness};
+use rule::{Score, weighted_in_flight};
 
 /// Answers below which there is no choice to make.
-const FEWEST: usize = 2;
+const MIN_ANSWERS: usize = 2;
 /// Largest number of probes for one pick: more only repeat each other.
-const MOST_PROBES: usize = 8;
+const MAX_PROBES: usize = 8;
 /// Requests in flight at the threshold for each further unit of the failure penalty. A backend that
 /// fails half of its requests has 25 units.
 const IN_FLIGHT_PER_UNIT: u32 = 25;
@@ -169,12 +169,12 @@ impl Prequal {
             removals_due: 0.0,
             uses_left_over: 0.0,
             oldest_next: true,
-            probed: Vec::with_capacity(MOST_PROBES),
+            probed: Vec::with_capacity(MAX_PROBES),
         }
     }
 
     /// Whether the policy uses live probes.
-    pub(crate) fn asks(&self) -> bool {
+    pub(crate) fn has_live_probes(&self) -> bool {
         self.config.source == ProbeSource::Live
     }
 
@@ -196,12 +196,12 @@ impl Prequal {
             return None;
         }
         self.probes_due -= 1.0;
-        let mut place = rng::below(rng, usable.len());
-        while self.probed.contains(&usable[place]) {
-            place = (place + 1) % usable.len();
+        let mut index = rng::below(rng, usable.len());
+        while self.probed.contains(&usable[index]) {
+            index = (index + 1) % usable.len();
         }
-        self.probed.push(usable[place]);
-        Some(usable[place])
+        self.probed.push(usable[index]);
+        Some(usable[index])
     }
 
     /// Takes a usable backend's answer to a probe.
@@ -216,19 +216,19 @@ impl Prequal {
 
     fn sample(&mut self, view: &View<'_>, slot: u32, in_flight: u32) {
         let inverse_weight = view.candidates[slot as usize].inverse_weight;
-        self.threshold.insert(fullness(in_flight, inverse_weight, view.least_inverse_weight));
+        self.threshold.insert(weighted_in_flight(in_flight, inverse_weight, view.least_inverse_weight));
     }
 
     /// Picks from the pool.
     fn choose_probed(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
         self.pool.expire(view.now, self.config.max_age);
         let entries = self.pool.entries();
-        if entries.len() < FEWEST {
+        if entries.len() < MIN_ANSWERS {
             return view.usable[rng::below(rng, view.usable.len())];
         }
-        let place = self.config.rule.best(entries, view, self.threshold.value(), rng);
-        let slot = entries[place].slot;
-        self.pool.use_up(place);
+        let index = self.config.rule.best(entries, view, self.threshold.value(), rng);
+        let slot = entries[index].slot;
+        self.pool.use_up(index);
         self.thin_out(view);
         slot
     }
@@ -241,10 +241,10 @@ impl Prequal {
             self.removals_due -= 1.0;
             let oldest = (!self.pool.entries().is_empty()).then_some(0);
             let worst = || self.config.rule.worst(self.pool.entries(), view, self.threshold.value());
-            let place = if self.oldest_next { oldest } else { worst() };
+            let index = if self.oldest_next { oldest } else { worst() };
             self.oldest_next = !self.oldest_next;
-            if let Some(place) = place {
-                self.pool.remove(place);
+            if let Some(index) = index {
+                self.pool.remove(index);
             }
         }
     }
@@ -276,7 +276,7 @@ impl Prequal {
 impl Policy for Prequal {
     fn choose(&mut self, view: &View<'_>, rng: &mut impl Rng) -> u32 {
         self.probed.clear();
-        self.probes_due = (self.probes_due + self.config.probes_per_pick).min(MOST_PROBES as f64);
+        self.probes_due = (self.probes_due + self.config.probes_per_pick).min(MAX_PROBES as f64);
         match self.config.source {
             ProbeSource::Live => self.choose_probed(view, rng),
             ProbeSource::Responses => self.choose_noted(view, rng),
@@ -381,6 +381,6 @@ mod tests {
     fn pool_has_room_for_an_answer_of_each_backend() {
         let mut policy = Prequal::new(COUNT_IN_FLIGHT);
         policy.on_usable(8, &Answered::new(0.0, &[0]).candidates[0]);
-        assert!(policy.pool.room() >= 9, "{}", policy.pool.room());
+        assert!(policy.pool.allocated() >= 9, "{}", policy.pool.allocated());
     }
 }

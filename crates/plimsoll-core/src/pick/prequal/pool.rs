@@ -68,18 +68,18 @@ impl Pool {
         self.entries.retain(|entry| entry.slot != slot);
     }
 
-    /// Drops the answer at index `place`; 0 is the oldest.
-    pub(super) fn remove(&mut self, place: usize) {
-        self.entries.remove(place);
+    /// Drops the answer at `index`; 0 is the oldest.
+    pub(super) fn remove(&mut self, index: usize) {
+        self.entries.remove(index);
     }
 
-    /// Counts a use of the answer at index `place`, which has decided a pick.
-    pub(super) fn use_up(&mut self, place: usize) {
-        let entry = &mut self.entries[place];
+    /// Counts a use of the answer at `index`, which has decided a pick.
+    pub(super) fn use_up(&mut self, index: usize) {
+        let entry = &mut self.entries[index];
         entry.in_flight = entry.in_flight.saturating_add(1);
         entry.uses_left = entry.uses_left.saturating_sub(1);
         if entry.uses_left == 0 {
-            self.remove(place);
+            self.remove(index);
         }
     }
 }
@@ -90,7 +90,7 @@ mod tests {
 
     impl Pool {
         /// Number of answers that need no allocation.
-        pub(in super::super) fn room(&self) -> usize {
+        pub(in super::super) fn allocated(&self) -> usize {
             self.entries.capacity()
         }
     }

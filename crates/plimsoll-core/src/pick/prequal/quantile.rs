@@ -14,7 +14,7 @@ use crate::Ratio;
 const WINDOW: usize = 128;
 /// Largest distinct value; higher ones count as this one. A backend with this many in flight is hot
 /// by any threshold.
-const GREATEST: u16 = 1023;
+const MAX_VALUE: u16 = 1023;
 
 /// The running quantile.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl RunningQuantile {
             quantile: quantile.as_f64(),
             ring: Vec::with_capacity(WINDOW),
             oldest: 0,
-            counts: vec![0; usize::from(GREATEST) + 1],
+            counts: vec![0; usize::from(MAX_VALUE) + 1],
             at: 0,
             below: 0,
         }
@@ -42,7 +42,7 @@ impl RunningQuantile {
 
     /// Adds a sample; the oldest leaves when the window is full.
     pub(super) fn insert(&mut self, value: u32) {
-        let value = value.min(u32::from(GREATEST)) as u16;
+        let value = value.min(u32::from(MAX_VALUE)) as u16;
         if self.ring.len() < WINDOW {
             self.ring.push(value);
         } else {
@@ -97,7 +97,7 @@ mod tests {
             for (i, sample) in samples.iter().enumerate() {
                 running.insert(*sample);
                 let mut window: Vec<u32> =
-                    samples[(i + 1).saturating_sub(WINDOW)..=i].iter().map(|v| (*v).min(u32::from(GREATEST))).collect();
+                    samples[(i + 1).saturating_sub(WINDOW)..=i].iter().map(|v| (*v).min(u32::from(MAX_VALUE))).collect();
                 window.sort_unstable();
                 let rank = std::primitive::f64::ceil(quantile.as_f64() * window.len() as f64).max(1.0) as usize;
                 prop_assert_eq!(running.value(), window[rank - 1]);

@@ -76,12 +76,13 @@ pub(super) fn in_flight(entry: &Entry, view: &View<'_>) -> f32 {
 /// Rounding must not make a backend at the threshold itself hot.
 fn is_hot(entry: &Entry, view: &View<'_>, threshold: u32) -> bool {
     let candidate = candidate(entry, view);
-    fullness(entry.in_flight.max(candidate.load), candidate.inverse_weight, view.least_inverse_weight) > threshold
+    weighted_in_flight(entry.in_flight.max(candidate.load), candidate.inverse_weight, view.least_inverse_weight)
+        > threshold
 }
 
 /// Requests in flight, relative to the weight of the heaviest backend, as a whole number. A request
 /// counts as one at the heaviest and as more at others, so rounding loses nothing at any weights.
-pub(super) fn fullness(in_flight: u32, inverse_weight: f32, least_inverse_weight: f32) -> u32 {
+pub(super) fn weighted_in_flight(in_flight: u32, inverse_weight: f32, least_inverse_weight: f32) -> u32 {
     (in_flight as f32 * (inverse_weight / least_inverse_weight) + 0.5) as u32
 }
 
@@ -101,9 +102,9 @@ impl ProbeRule {
         }
         let (before, after) = entries.split_at(from);
         let mut best = (from, self.score(&after[0], view, threshold));
-        for (place, entry) in (from + 1..).zip(&after[1..]).chain((0..).zip(before)) {
+        for (index, entry) in (from + 1..).zip(&after[1..]).chain((0..).zip(before)) {
             let score = self.score(entry, view, threshold);
-            best = if score < best.1 { (place, score) } else { best };
+            best = if score < best.1 { (index, score) } else { best };
         }
         best.0
     }
@@ -111,7 +112,7 @@ impl ProbeRule {
     /// The index of the worst answer, the first to leave when the pool is thinned out; `None`
     /// without answers.
     pub(super) fn worst(&self, entries: &[Entry], view: &View<'_>, threshold: u32) -> Option<usize> {
-        (0..entries.len()).max_by_key(|place| self.score(&entries[*place], view, threshold))
+        (0..entries.len()).max_by_key(|index| self.score(&entries[*index], view, threshold))
     }
 
     pub(super) fn score(&self, entry: &Entry, view: &View<'_>, threshold: u32) -> Score {
@@ -168,7 +169,7 @@ mod tests {
         let entries = [entry(0, 8, 0.0), entry(1, 4, 0.0)];
         let scores = entries.map(|entry| ProbeRule::LeastInFlight.score(&entry, &view(&candidates), 0));
         assert!(scores[0] < scores[1], "8 at four times the weight are fewer than 4");
-        assert_eq!(fullness(7, 0.5, 0.125), 28);
+        assert_eq!(weighted_in_flight(7, 0.5, 0.125), 28);
     }
 
     #[test]

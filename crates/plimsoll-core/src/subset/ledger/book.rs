@@ -23,7 +23,7 @@ struct Client {
 
 /// A backend.
 #[derive(Clone, Debug)]
-struct Post {
+struct BackendEntry {
     key: u64,
     clients: Vec<u32>,
     kind: Kind,
@@ -34,7 +34,7 @@ struct Post {
 pub(super) struct Book {
     seed: u64,
     clients: Vec<Client>,
-    backends: Vec<Post>,
+    backends: Vec<BackendEntry>,
     free_clients: Vec<u32>,
     free_backends: Vec<u32>,
     /// The slot of each client, by its id.
@@ -104,9 +104,9 @@ impl Book {
     }
 
     /// The least and the most loaded backend, if they are at least 2 connections apart.
-    pub(super) fn uneven(&self) -> Option<(u32, u32)> {
-        let ((least, emptiest), (most, fullest)) = (*self.levels.first()?, *self.levels.last()?);
-        (most > least + 1).then_some((emptiest, fullest))
+    pub(super) fn imbalance(&self) -> Option<(u32, u32)> {
+        let ((least, least_loaded), (most, most_loaded)) = (*self.levels.first()?, *self.levels.last()?);
+        (most > least + 1).then_some((least_loaded, most_loaded))
     }
 
     /// The hash that decides among equals.
@@ -115,7 +115,7 @@ impl Book {
     }
 
     /// A number below `n`, which is not zero, that depends on the pair.
-    pub(super) fn somewhere(&self, a: u32, b: u32, n: usize) -> usize {
+    pub(super) fn index_for_pair(&self, a: u32, b: u32, n: usize) -> usize {
         (seeds::mix(seeds::mix(self.seed, self.key(a)), self.key(b)) % n as u64) as usize
     }
 
@@ -149,16 +149,16 @@ impl Book {
     }
 
     /// The clients that this event connected to `backend`.
-    pub(super) fn newcomers(&self, backend: u32) -> impl Iterator<Item = u32> {
-        self.noted(backend, true)
+    pub(super) fn connected_clients(&self, backend: u32) -> impl Iterator<Item = u32> {
+        self.journaled(backend, true)
     }
 
     /// The clients that this event disconnected from `backend`.
-    pub(super) fn leavers(&self, backend: u32) -> impl Iterator<Item = u32> {
-        self.noted(backend, false)
+    pub(super) fn disconnected_clients(&self, backend: u32) -> impl Iterator<Item = u32> {
+        self.journaled(backend, false)
     }
 
-    fn noted(&self, backend: u32, connected: bool) -> impl Iterator<Item = u32> {
+    fn journaled(&self, backend: u32, connected: bool) -> impl Iterator<Item = u32> {
         let of_backend = self.journal.range((backend, 0)..=(backend, u32::MAX));
         of_backend.filter(move |(_, was)| **was == connected).map(|((_, client), _)| *client)
     }
@@ -187,8 +187,8 @@ impl Book {
     /// Adds a backend without clients.
     pub(super) fn add_backend(&mut self, backend: &Backend) -> u32 {
         let kind = strata::kind(backend);
-        let post = Post { key: backend.key, clients: Vec::new(), kind };
-        let slot = settle(&mut self.backends, &mut self.free_backends, post);
+        let entry = BackendEntry { key: backend.key, clients: Vec::new(), kind };
+        let slot = settle(&mut self.backends, &mut self.free_backends, entry);
         *self.domains.entry(kind.0).or_default() += 1;
         *self.sizes.entry(kind.1).or_default() += 1;
         *self.kinds.entry(kind).or_default() += 1;
@@ -346,7 +346,7 @@ mod tests {
     fn places_of_pairs_are_below_their_number_and_cover_it() {
         let (book, slots) = book();
         let pairs = slots.iter().flat_map(|a| slots.iter().map(move |b| (*a, *b)));
-        let places: alloc::collections::BTreeSet<_> = pairs.map(|(a, b)| book.somewhere(a, b, 5)).collect();
+        let places: alloc::collections::BTreeSet<_> = pairs.map(|(a, b)| book.index_for_pair(a, b, 5)).collect();
         assert_eq!(places, (0..5).collect());
     }
 }

@@ -52,7 +52,7 @@ pub struct Change {
 
 /// Number of clients among which the one to move is chosen. Enough that one of them suits as to
 /// domains; few enough that a move costs the same with any number of clients.
-const LOOKED_AT: usize = 16;
+const MAX_MOVE_CANDIDATES: usize = 16;
 
 /// Backends of one kind with equally few connections.
 struct Candidates {
@@ -156,15 +156,15 @@ impl Ledger {
     fn resize(&mut self) {
         for client in self.book.clients() {
             while self.book.backends_of(client).len() > self.wanted() {
-                let fullest = self.fullest_of(client);
-                self.book.disconnect(client, fullest);
+                let most_loaded = self.most_loaded_of(client);
+                self.book.disconnect(client, most_loaded);
             }
             self.fill(client);
         }
     }
 
     /// The backend that a client loses first.
-    fn fullest_of(&self, client: u32) -> u32 {
+    fn most_loaded_of(&self, client: u32) -> u32 {
         let crowding = |backend: u32| self.book.crowding(client, self.book.kind(backend), Some(backend));
         let of = self.book.backends_of(client).iter().copied();
         of.max_by(|a, b| {
@@ -185,7 +185,7 @@ impl Ledger {
             if missing == 0 {
                 return;
             }
-            let mut candidates = self.emptiest(client, missing);
+            let mut candidates = self.least_loaded(client, missing);
             for _ in 0..missing {
                 let Some(i) = self.choose(client, &candidates) else { break };
                 let (_, backend) = candidates[i].ranked.pop().expect("only a kind with backends left is chosen");
@@ -210,7 +210,7 @@ impl Ledger {
     }
 
     /// The backends with the fewest connections that `client` does not have, by kind.
-    fn emptiest(&self, client: u32, missing: usize) -> Vec<Candidates> {
+    fn least_loaded(&self, client: u32, missing: usize) -> Vec<Candidates> {
         let has = self.book.backends_of(client);
         let mut others = self.book.levels().filter(|(_, backend)| !has.contains(backend)).peekable();
         let least = others.peek().map(|(level, _)| *level);
@@ -234,14 +234,14 @@ impl Ledger {
     fn settle(&mut self) -> Vec<Change> {
         // Without a change in this event there is none to redirect.
         let changed = self.book.is_changed();
-        while let Some((emptiest, fullest)) = self.book.uneven() {
+        while let Some((least_loaded, most_loaded)) = self.book.imbalance() {
             if changed && self.hand_on() {
                 continue;
             }
-            let back = if changed { self.back(fullest, emptiest) } else { None };
-            let client = back.unwrap_or_else(|| self.mover(fullest, emptiest));
-            self.book.disconnect(client, fullest);
-            self.book.connect(client, emptiest);
+            let back = if changed { self.returning_client(most_loaded, least_loaded) } else { None };
+            let client = back.unwrap_or_else(|| self.client_to_move(most_loaded, least_loaded));
+            self.book.disconnect(client, most_loaded);
+            self.book.connect(client, least_loaded);
         }
         self.book.close()
     }
@@ -252,11 +252,11 @@ impl Ledger {
         let Some((most, _)) = self.book.levels().last() else { return false };
         // Breadth first, from the most loaded to any backend that has 2 less. Each entry: the
         // backend, and the client that comes to it with its origin.
-        let (fullest, mut unreached): (Vec<_>, Vec<_>) = self.book.levels().partition(|(level, _)| *level == most);
-        let mut reached: Vec<(u32, Option<(u32, usize)>)> = fullest.into_iter().map(|(_, b)| (b, None)).collect();
+        let (most_loaded, mut unreached): (Vec<_>, Vec<_>) = self.book.levels().partition(|(level, _)| *level == most);
+        let mut reached: Vec<(u32, Option<(u32, usize)>)> = most_loaded.into_iter().map(|(_, b)| (b, None)).collect();
         let mut at = 0;
         while let Some((from, _)) = reached.get(at).copied() {
-            for client in self.book.newcomers(from) {
+            for client in self.book.connected_clients(from) {
                 let has = self.book.backends_of(client);
                 unreached.retain(|(_, backend)| {
                     let new = !has.contains(backend);
@@ -278,28 +278,28 @@ impl Ledger {
         true
     }
 
-    /// A client that left `emptiest` in this event, and can leave `fullest` instead.
-    fn back(&self, fullest: u32, emptiest: u32) -> Option<u32> {
-        let can = |client: &u32| self.book.backends_of(*client).contains(&fullest);
-        self.book.leavers(emptiest).find(can)
+    /// A client that left `least_loaded` in this event, and can leave `most_loaded` instead.
+    fn returning_client(&self, most_loaded: u32, least_loaded: u32) -> Option<u32> {
+        let can = |client: &u32| self.book.backends_of(*client).contains(&most_loaded);
+        self.book.disconnected_clients(least_loaded).find(can)
     }
 
-    /// The client that moves from `fullest` to `emptiest`, which has fewer: the one that crowds its
+    /// The client that moves from `most_loaded` to `least_loaded`, which has fewer: the one that crowds its
     /// domains least.
-    fn mover(&self, fullest: u32, emptiest: u32) -> u32 {
-        let can = |client: &u32| !self.book.backends_of(*client).contains(&emptiest);
-        let clients = self.book.clients_of(fullest);
-        let (from, to) = (self.book.kind(fullest), self.book.kind(emptiest));
-        let (before, after) = clients.split_at(self.book.somewhere(fullest, emptiest, clients.len()));
+    fn client_to_move(&self, most_loaded: u32, least_loaded: u32) -> u32 {
+        let can = |client: &u32| !self.book.backends_of(*client).contains(&least_loaded);
+        let clients = self.book.clients_of(most_loaded);
+        let (from, to) = (self.book.kind(most_loaded), self.book.kind(least_loaded));
+        let (before, after) = clients.split_at(self.book.index_for_pair(most_loaded, least_loaded, clients.len()));
         let mut candidates = after.iter().chain(before).copied().filter(can);
         if from == to {
             return candidates.next().expect("of more clients not all are among the fewer");
         }
         let cost = |client: u32| {
-            self.book.crowding(client, to, Some(fullest)) - self.book.crowding(client, from, Some(fullest))
+            self.book.crowding(client, to, Some(most_loaded)) - self.book.crowding(client, from, Some(most_loaded))
         };
         candidates
-            .take(LOOKED_AT)
+            .take(MAX_MOVE_CANDIDATES)
             .map(|client| (cost(client), client))
             .min_by(|(a, _), (b, _)| a.total_cmp(b))
             .map(|(_, client)| client)
