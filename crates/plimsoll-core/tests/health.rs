@@ -212,7 +212,7 @@ fn row_of_failures_that_peers_explain_ejects_none() {
 
 /// Ten of thirty backends hang, as in the loss of a zone whose machines still accept connections.
 #[test]
-fn backends_that_hang_are_ejected_though_a_third_of_them_do() {
+fn hanging_backends_are_ejected_when_a_third_hang() {
     let mut cluster = Cluster::healthy(random(), 30);
     for _ in 0..30 * 50 {
         let index = cluster.pick().expect("twenty serve");
@@ -240,7 +240,7 @@ fn two_broken_backends_of_three_do_not_protect_each_other() {
 }
 
 #[test]
-fn a_success_rate_far_below_the_fleet_ejects_at_the_next_look() {
+fn low_success_rate_ejects_at_the_next_sweep() {
     let mut config = random();
     config.outlier.consecutive_failures = None;
     let mut cluster = Cluster::healthy(config, 10);
@@ -297,7 +297,7 @@ fn success_rates_that_differ_by_chance_eject_none() {
 }
 
 #[test]
-fn success_rates_of_few_requests_or_few_backends_say_nothing() {
+fn success_rates_of_few_requests_or_backends_eject_none() {
     for (n, requests) in [(10, 300), (4, 4_000)] {
         let mut config = random();
         config.outlier.consecutive_failures = None;
@@ -312,7 +312,7 @@ fn success_rates_of_few_requests_or_few_backends_say_nothing() {
 }
 
 #[test]
-fn an_ejected_backend_that_says_it_is_a_lame_duck_stays_out_when_its_time_is_up() {
+fn ejected_lame_duck_stays_out_when_its_ejection_expires() {
     let mut cluster = Cluster::healthy(active_checks(), 10);
     (0..5).for_each(|_| cluster.request(0, Outcome::Failure));
     assert_eq!(cluster.state(0), State::Ejected);
@@ -323,7 +323,7 @@ fn an_ejected_backend_that_says_it_is_a_lame_duck_stays_out_when_its_time_is_up(
 }
 
 #[test]
-fn below_half_healthy_verdicts_are_set_aside_and_said_so() {
+fn verdicts_are_set_aside_and_reported_when_below_half_healthy() {
     let mut cluster = Cluster::healthy(active_checks(), 5);
     cluster.recorder.events.clear();
     for index in 0..3 {
@@ -370,7 +370,7 @@ fn while_some_are_still_connecting_a_refused_connection_is_no_panic() {
 }
 
 #[test]
-fn requests_that_are_merely_long_do_not_make_a_backend_ill() {
+fn long_requests_do_not_make_a_backend_unhealthy() {
     let max_active_requests = NonZeroU32::new(2).expect("not zero");
     let mut cluster = Cluster::healthy(BalancerConfig { max_active_requests, ..random() }, 2);
     let picks: Vec<usize> = (0..4).map(|_| cluster.pick().expect("below the limits")).collect();
@@ -381,7 +381,7 @@ fn requests_that_are_merely_long_do_not_make_a_backend_ill() {
 }
 
 #[test]
-fn a_lower_limit_holds_at_once_and_a_higher_one_lets_more_in() {
+fn changed_limit_of_active_requests_holds_at_once() {
     let limit = |n| BalancerConfig { max_active_requests: NonZeroU32::new(n).expect("not zero"), ..random() };
     let mut cluster = Cluster::healthy(limit(3), 1);
     (0..3).for_each(|_| assert!(cluster.pick().is_some()));
@@ -397,7 +397,7 @@ fn a_lower_limit_holds_at_once_and_a_higher_one_lets_more_in() {
 }
 
 #[test]
-fn a_backend_that_refuses_is_looked_at_ever_later_and_not_in_step_with_others() {
+fn refusing_backend_is_checked_with_growing_jittered_delay() {
     let mut cluster = Cluster::connecting(random(), 20);
     cluster.pass_ms(0);
     let mut gaps: Vec<Vec<u64>> = vec![Vec::new(); 20];
@@ -509,7 +509,7 @@ fn healthy_backends_are_checked_once_per_interval_when_checks_are_on() {
 }
 
 #[test]
-fn a_reload_that_turns_checks_on_has_healthy_backends_checked() {
+fn healthy_backends_are_checked_when_a_reload_turns_checks_on() {
     let mut cluster = Cluster::healthy(random(), 2);
     cluster.checks_to_run();
     cluster.pass_ms(60_000);
@@ -521,7 +521,7 @@ fn a_reload_that_turns_checks_on_has_healthy_backends_checked() {
 }
 
 #[test]
-fn no_check_is_asked_for_of_a_backend_that_was_removed() {
+fn removed_backend_gets_no_check() {
     let mut cluster = Cluster::connecting(random(), 2);
     cluster.pass_ms(0);
     cluster.balancer.remove(cluster.now, cluster.ids[0], &mut cluster.recorder);
@@ -529,7 +529,7 @@ fn no_check_is_asked_for_of_a_backend_that_was_removed() {
 }
 
 #[test]
-fn a_drained_backend_finishes_what_it_has_and_gets_nothing_until_undrained() {
+fn drained_backend_finishes_requests_and_gets_none_until_undrained() {
     for policy in PolicyKind::ALL {
         let mut cluster = Cluster::healthy(BalancerConfig { policy, ..BalancerConfig::default() }, 3);
         let mut had = Vec::new();
@@ -583,7 +583,7 @@ fn slow_start_raises_the_share_in_a_straight_line() {
 }
 
 #[test]
-fn backends_of_the_start_are_warm_and_one_that_returns_soon_after_is_not() {
+fn founding_backends_are_warm_but_an_early_returning_one_is_not() {
     for policy in [PolicyKind::Random, PolicyKind::RoundRobin, PolicyKind::Weighted, PolicyKind::LeastLoaded] {
         let mut cluster = Cluster::connecting(BalancerConfig { policy, ..BalancerConfig::default() }, 10);
         for index in 0..10 {
@@ -611,7 +611,7 @@ fn backends_of_the_start_are_warm_and_one_that_returns_soon_after_is_not() {
 }
 
 #[test]
-fn slow_start_of_all_at_once_favours_nobody() {
+fn simultaneous_slow_start_favours_no_backend() {
     for policy in PolicyKind::ALL {
         let mut cluster = Cluster::connecting(BalancerConfig { policy, ..BalancerConfig::default() }, 4);
         for index in 0..4 {

@@ -303,7 +303,7 @@ fn every_policy_heeds_changed_weights() {
 }
 
 #[test]
-fn changed_weight_keeps_what_is_known_of_a_backend() {
+fn changed_weight_keeps_the_knowledge_of_a_backend() {
     for policy in PolicyKind::ALL {
         let mut table = Table::new(policy, &[1.0, 1.0, 1.0]);
         table.load(&[3, 1, 2]);
@@ -334,7 +334,7 @@ fn assert_wins_by_rank(counts: &[u64], by_rank: &[usize], picks: u64) {
 }
 
 #[test]
-fn p2c_takes_the_emptier_of_two_distinct_backends() {
+fn p2c_picks_the_less_loaded_of_two_distinct_backends() {
     let mut table = Table::equal(PolicyKind::P2c, 5);
     table.load(&[4, 1, 3, 0, 2]);
     let counts = table.shares(50_000);
@@ -362,7 +362,7 @@ fn p2c_breaks_ties_evenly() {
 }
 
 #[test]
-fn peak_ewma_takes_the_faster_of_two_that_are_as_full() {
+fn peak_ewma_picks_the_faster_of_two_equally_loaded_backends() {
     let mut table = Table::equal(PolicyKind::PeakEwma, 4);
     let latency_ms = [40, 10, 80, 20];
     // All active at once, so that each is picked.
@@ -380,7 +380,7 @@ fn peak_ewma_takes_the_faster_of_two_that_are_as_full() {
 }
 
 #[test]
-fn peak_ewma_weighs_latency_by_what_a_backend_has() {
+fn peak_ewma_weighs_latency_by_active_requests() {
     let mut table = Table::equal(PolicyKind::PeakEwma, 2);
     table.load(&[30; 2]);
     for (index, ms) in [(0, 10), (1, 20)] {
@@ -511,7 +511,7 @@ fn weighted_is_least_loaded_while_fewer_than_two_are_known() {
 }
 
 #[test]
-fn weighted_does_not_believe_reports_during_blackout_nor_after_expiry() {
+fn weighted_ignores_reports_during_blackout_and_after_expiry() {
     let mut table = weighted_with(4);
     let even = |counts: Vec<u64>| counts.iter().all(|count| *count == 250);
     table.pass(9_000);
@@ -526,7 +526,7 @@ fn weighted_does_not_believe_reports_during_blackout_nor_after_expiry() {
 
 /// After a restart the process may be another; after an ejection it is the same one.
 #[test]
-fn weighted_forgets_a_backend_that_was_away_but_not_one_that_was_ejected() {
+fn weighted_resets_unreachable_backend_but_not_ejected_one() {
     let share_of_2 = |table: &mut Table| table.shares(1_200)[2];
     let mut table = weighted_with(4);
     table.pass(11_000);
@@ -562,7 +562,7 @@ fn weighted_takes_an_unknown_backend_at_the_mean() {
 }
 
 #[test]
-fn weighted_never_takes_a_backend_off_the_net() {
+fn weighted_keeps_a_trickle_to_the_lowest_capability() {
     let mut table = Table::equal(PolicyKind::Weighted, 3);
     for (index, utilization) in [(0, 0.5), (1, 0.5), (2, 1e9)] {
         table.report(index, utilization, 100.0);
@@ -590,7 +590,7 @@ fn weighted_with_a_wild_report(n: usize, utilization: f64, qps: f64) -> Table {
 }
 
 #[test]
-fn weighted_gives_one_wild_report_ten_times_its_share_and_not_for_long() {
+fn weighted_bounds_one_wild_report_to_ten_shares_for_seconds() {
     for (utilization, qps) in [(0.5, 1e6), (1e-9, 100.0), (0.5, 1e300), (0.01, f64::MAX / 100.0)] {
         for n in [2, 3, 10, 100] {
             let mut table = weighted_with_a_wild_report(n, utilization, qps);
@@ -687,7 +687,7 @@ fn weighted_counts_failures_that_the_backend_does_not_report() {
 }
 
 #[test]
-fn an_endless_report_is_not_believed() {
+fn weighted_ignores_an_infinite_report() {
     let mut table = weighted_with(4);
     table.report(0, 1e-300, 1e300);
     table.pass(11_000);
@@ -712,7 +712,7 @@ fn weighted_is_not_bursty() {
 }
 
 #[test]
-fn changing_the_policy_keeps_active_requests_and_what_was_learned() {
+fn changed_policy_keeps_active_requests_and_knowledge() {
     let mut table = weighted_with(4);
     table.load(&[3, 1, 2, 0]);
     table.pass(11_000);

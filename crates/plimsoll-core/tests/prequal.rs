@@ -15,7 +15,7 @@ use rand_pcg::Pcg64Mcg;
 const FALSE_ALARM: f64 = 1e-6;
 
 #[test]
-fn of_cold_backends_the_quickest_is_chosen_and_a_hot_one_is_not() {
+fn quickest_cold_backend_is_picked_and_a_hot_one_is_not() {
     let mut table = Table::new(4, PrequalConfig { hot_quantile: Ratio::from_percent(75), ..LIVE });
     // The last is quickest, and hot: three quarters of the probed have at most 3 in flight.
     table.answers(&[(1, 30), (2, 10), (3, 20), (90, 1)]);
@@ -122,7 +122,7 @@ fn fractions_of_a_probe_add_up() {
 }
 
 #[test]
-fn a_backend_that_fails_at_once_is_hot_though_it_says_it_is_empty() {
+fn fast_failing_backend_is_hot_when_it_reports_none_in_flight() {
     let mut table = Table::new(10, LIVE);
     let mut drawn = 0;
     for i in 0..2_000 {
@@ -141,7 +141,7 @@ fn a_backend_that_fails_at_once_is_hot_though_it_says_it_is_empty() {
 /// leave a fast-failing one the least loaded. This client has a tenth of the requests in flight of
 /// 10 clients.
 #[test]
-fn a_backend_that_fails_at_once_is_hot_however_much_others_have_in_flight() {
+fn fast_failing_backend_is_hot_at_any_load_of_the_others() {
     for source in [ProbeSource::Live, ProbeSource::Responses] {
         let mut table = Table::new(10, PrequalConfig { source, ..LIVE });
         let mut drawn = 0;
@@ -183,7 +183,7 @@ fn a_backend_that_reports_nothing_gets_no_more_than_others() {
 /// Weights are relative: with all at 8, or all at 1/8, the same backends are hot. Three have 20 in
 /// flight and one, the quickest, has 22. It is hot by a threshold of 75%.
 #[test]
-fn what_is_hot_does_not_depend_on_the_scale_of_weights() {
+fn hot_backends_do_not_depend_on_the_scale_of_weights() {
     for weight in [0.125, 1.0, 1.25, 8.0] {
         let mut table = Table::of_weight(weight, 4, PrequalConfig { hot_quantile: Ratio::from_percent(75), ..LIVE });
         table.answers(&[(20, 30), (20, 10), (20, 20), (22, 1)]);
@@ -212,7 +212,7 @@ fn settings_and_answers_that_make_no_sense_do_no_harm() {
 }
 
 #[test]
-fn without_probes_what_responses_report_decides() {
+fn reports_in_responses_decide_without_probes() {
     let mut table = Table::new(3, PrequalConfig::default());
     for _ in 0..200 {
         for (index, (in_flight, latency_ms)) in [(4, 30), (4, 10), (4, 20)].into_iter().enumerate() {
@@ -226,7 +226,7 @@ fn without_probes_what_responses_report_decides() {
 }
 
 #[test]
-fn with_nothing_reported_the_client_goes_by_its_own_requests() {
+fn own_requests_decide_without_reports() {
     let mut table = Table::new(3, PrequalConfig::default());
     for _ in 0..9 {
         table.pick();
@@ -235,7 +235,7 @@ fn with_nothing_reported_the_client_goes_by_its_own_requests() {
 }
 
 #[test]
-fn what_was_sent_since_a_report_counts_on_top_of_it() {
+fn requests_sent_since_a_report_count_on_top_of_it() {
     let mut table = Table::new(2, PrequalConfig::default());
     for (index, in_flight) in [(0, 2), (1, 5)] {
         let report = LoadReport { in_flight: Some(in_flight), ..LoadReport::default() };

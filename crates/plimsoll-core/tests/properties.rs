@@ -282,7 +282,7 @@ proptest! {
 
     /// Facts about a removed backend do not reach its successor in the slot.
     #[test]
-    fn what_is_told_of_a_removed_backend_is_harmless(config in configs(), late in facts()) {
+    fn facts_about_a_removed_backend_have_no_effect(config in configs(), late in facts()) {
         let mut run = Run::new(config);
         run.take(&Fact::Add(1));
         let gone = run.known[0];
@@ -302,7 +302,7 @@ proptest! {
 }
 
 #[test]
-fn requests_outstanding_at_a_removed_backend_do_not_count_against_its_heir() {
+fn requests_of_a_removed_backend_do_not_count_against_its_slot() {
     let mut run = Run::new(BalancerConfig::default());
     run.take(&Fact::Add(1));
     run.take(&Fact::Connected(0));

@@ -103,7 +103,7 @@ fn configured_weights_of_one_to_two_give_a_third_and_two_thirds() {
 }
 
 #[test]
-fn a_backend_that_dies_loses_only_what_it_has_and_takes_traffic_again_when_it_returns() {
+fn dying_backend_loses_only_its_requests_and_serves_when_it_returns() {
     for policy in PolicyKind::ALL {
         let machines = [Machine { reports: Reports::Honest, ..Machine::default() }; 4];
         let mut fleet = Fleet::new(
@@ -173,7 +173,7 @@ fn a_rolling_restart_with_lame_ducks_fails_nothing() {
 /// A backend that returns is cold. While the others are busy it has fewer requests, so a policy
 /// that looks for the fewest would send it everything.
 #[test]
-fn a_returning_backend_begins_with_a_small_share_though_the_others_are_full() {
+fn returning_backend_starts_with_small_share_when_others_are_busy() {
     let mut faults = Vec::new();
     for policy in PolicyKind::ALL {
         for n in [2, 4, 20] {
@@ -249,7 +249,7 @@ fn weighted_evens_out_cpu_in_spite_of_antagonists() {
 }
 
 #[test]
-fn flow_control_holds_back_without_making_everybody_unreachable() {
+fn flow_control_delays_requests_without_marking_backends_down() {
     for policy in PolicyKind::ALL {
         let machines = [Machine::default(); 3];
         let config = BalancerConfig { max_active_requests: NonZeroU32::new(4).expect("not zero"), ..config(policy) };

@@ -266,7 +266,7 @@ fn domains_do_not_cost_balance() {
 /// A backend that has yet to be reached has not failed; otherwise each client would at once connect
 /// to twice its subset.
 #[test]
-fn only_what_cannot_serve_is_replaced() {
+fn only_unusable_members_are_replaced() {
     for (state, members) in
         [(State::Connecting, 3), (State::Healthy, 3), (State::LameDuck, 4), (State::Refusing, 4), (State::Ejected, 4)]
     {
@@ -335,7 +335,7 @@ fn seeds_give_different_subsets() {
 }
 
 #[test]
-fn what_an_algorithm_lacks_is_said_with_the_mend() {
+fn missing_input_error_says_how_to_fix_it() {
     let backends = alike(10);
     let nameless = Client { id: 5, index: None };
     for algorithm in Algorithm::ALL {

@@ -17,7 +17,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, rng_seed: RngSeed::Fixed(3), ..ProptestConfig::default() })]
 
     #[test]
-    fn assignments_stay_complete_and_even_and_no_more_moves_than_must(
+    fn ledger_stays_complete_and_even_with_the_least_moves(
         (size, seed, events) in (1..10_u32, any::<u64>(), prop_oneof![events(1, 1), events(3, 3)]),
     ) {
         let mut followed = LedgerReplay::new(size, seed);
@@ -35,7 +35,7 @@ proptest! {
 }
 
 #[test]
-fn a_new_client_moves_nobody_else() {
+fn new_client_moves_no_other_connection() {
     let mut ledger = filled(40, 7, &fleet(25, 1));
     let changes = ledger.add_client(1_000);
     assert_eq!(changes.len(), 1);
@@ -98,7 +98,7 @@ fn replacements_follow_the_assignment() {
 
 /// A client may learn of backends before or after the coordinator does.
 #[test]
-fn an_order_leaves_out_who_is_not_in_the_list() {
+fn ledger_order_leaves_out_unlisted_backends() {
     let backends = fleet(30, 1);
     let ledger = filled(10, 6, &backends);
     let known: Vec<Backend> = backends[15..].to_vec();

@@ -65,7 +65,7 @@ proptest! {
     /// One backend fails: each of its clients makes one connection, to a backend that works, and no
     /// other client does anything. It returns: all is as before.
     #[test]
-    fn a_failure_costs_each_client_of_the_backend_one_connection_and_its_end_gives_all_back(
+    fn failure_moves_one_connection_per_client_and_recovery_undoes_it(
         algorithm in prop::sample::select(&Algorithm::ALL),
         (n, size, clients, seed) in shapes(60, 12),
         (failed, zones) in (any::<prop::sample::Index>(), 1..4_u32),
@@ -89,7 +89,7 @@ proptest! {
     /// Any number fail and return, in any order. While enough are left, a client has its number of
     /// usable ones, and in the end its first subset.
     #[test]
-    fn after_any_trouble_the_subset_is_the_first_one(
+    fn subset_returns_to_the_first_one_after_any_failures(
         algorithm in prop::sample::select(&Algorithm::ALL),
         (n, size, clients, seed) in shapes(40, 6),
         said in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..60),
@@ -136,7 +136,7 @@ proptest! {
 /// chance: the choice of clients that meet new ones, up to 1.8% of all connections here. Shapes and
 /// seeds are fixed.
 #[test]
-fn resizes_of_backends_move_little_more_than_the_share_of_the_new_ones() {
+fn resize_moves_little_more_than_the_share_of_new_backends() {
     for algorithm in [Algorithm::Ringsteady, Algorithm::Rocksteadier] {
         for (clients, n, size, zones) in [(200, 100, 10, 1), (137, 150, 20, 1), (300, 300, 30, 1), (150, 90, 12, 3)] {
             for (more, slack) in [(1, 0.01), (n / 4, 0.03), (n, 0.03)] {
@@ -167,7 +167,7 @@ proptest! {
     /// After any earlier events: complete, within one, and at most one connection beyond the least
     /// possible.
     #[test]
-    fn the_ledger_moves_at_most_one_connection_more_than_must(
+    fn ledger_moves_at_most_one_connection_above_the_minimum(
         size in 1..6_u32, seed in any::<u64>(), events in prop::collection::vec(event(), 1..40),
     ) {
         let mut ledger = Ledger::new(count(size), seed);

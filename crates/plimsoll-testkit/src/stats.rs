@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "expected 5000")]
-    fn a_loaded_coin_is_found_out() {
+    fn biased_coin_fails_the_assert() {
         assert_share("heads", 5_400, 10_000, 0.5, 1e-6);
     }
 }

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_backend_that_speaks_of_percent_does_not_fill_its_locality() {
+    fn percent_report_of_one_backend_does_not_fill_its_locality() {
         for others in 1..10 {
             let mut reports = alloc::vec![0.5; others];
             reports.push(85.0);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn backends_that_are_all_too_full_are() {
+    fn locality_mean_exceeds_one_when_all_backends_are_overloaded() {
         let full = mean(&mut [1.2, 1.5, 1.8]).expect("there are some");
         assert!((full - 1.5).abs() < 1e-9, "{full}");
         assert_eq!((mean(&mut []), mean(&mut [f64::MAX])), (None, Some(f64::MAX)));

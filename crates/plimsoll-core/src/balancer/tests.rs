@@ -117,7 +117,7 @@ proptest! {
 /// backend that fails both is detected all the same. Of the 1,819 requests to the good endpoint, 30
 /// a second at each backend, it gets only a few.
 #[test]
-fn operation_that_fails_everywhere_ejects_nobody() {
+fn operation_that_fails_everywhere_ejects_no_backend() {
     for is_backend_bad in [false, true] {
         let mut rng = Pcg64Mcg::seed_from_u64(1);
         let mut balancer = Balancer::new(BalancerConfig::default());
@@ -144,7 +144,7 @@ fn operation_that_fails_everywhere_ejects_nobody() {
 }
 
 #[test]
-fn a_slot_is_used_again_under_another_generation() {
+fn reused_slot_gets_another_generation() {
     let mut balancer = Balancer::new(BalancerConfig::default());
     let first = balancer.add(Timestamp::ZERO, Weight::ONE, &mut ());
     balancer.remove(Timestamp::ZERO, first, &mut ());
@@ -155,7 +155,7 @@ fn a_slot_is_used_again_under_another_generation() {
 }
 
 #[test]
-fn a_failure_that_faded_to_nothing_is_not_to_be_forgiven_twice() {
+fn faded_failure_is_listed_once_for_forgiveness() {
     let mut balancer = Balancer::new(BalancerConfig::default());
     let mut rng = Pcg64Mcg::seed_from_u64(4);
     let id = balancer.add(Timestamp::ZERO, Weight::ONE, &mut ());
@@ -206,7 +206,7 @@ fn founding_backends_alone_skip_slow_start() {
 }
 
 #[test]
-fn lists_have_room_for_all_backends_in_each_locality() {
+fn usable_lists_reserve_all_backends_in_each_locality() {
     let mut balancer = Balancer::new(BalancerConfig::default());
     balancer.set_localities(secs(0.0), &[None, None], SpillConfig::default());
     for added in 1..20 {

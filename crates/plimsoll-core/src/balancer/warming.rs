@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_turns_are_saved_up_and_then_one_comes_in_so_many_picks() {
+    fn slow_start_saves_three_turns_then_takes_one_per_interval() {
         const EVERY: u64 = 10;
         let mut warming = Warming::begin(Timestamp::ZERO, 1_000);
         let mut taken_at = |picks| (0..5).filter(|_| warming.take_turn(picks, EVERY)).count();

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_could_not_be_made_changes_nothing_and_is_made_up_for() {
+    fn check_that_was_not_made_changes_nothing_and_is_retried() {
         let mut rng = Pcg64Mcg::seed_from_u64(1);
         for checks in [ACTIVE, PASSIVE] {
             let mut begun = Health::new(at(0));
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connection_is_believed_at_once_and_looked_at_again_ever_later() {
+    fn refused_connection_marks_refusing_at_once_and_backs_off() {
         let mut rng = Pcg64Mcg::seed_from_u64(1);
         let mut health = healthy(&PASSIVE);
         let change = health.on_connect_failed(at(1), &BackoffConfig::default(), &mut rng);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unasked_lame_duck_is_tried_again_ever_later() {
+    fn lame_duck_without_checks_gets_trials_with_growing_delay() {
         let mut health = healthy(&PASSIVE);
         health.on_lame_duck_report(at(1), &PASSIVE);
         assert_eq!(health.wake_at(), Some(at(6)));

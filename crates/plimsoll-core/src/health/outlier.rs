@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_requests_say_nothing() {
+    fn success_rate_is_unknown_when_requests_are_too_few() {
         let config = OutlierConfig::default();
         let mut outlier = Outlier::default();
         for _ in 0..99 {

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn row_is_looked_at_again_when_it_is_a_quarter_longer() {
+    fn row_is_compared_again_when_it_is_a_quarter_longer() {
         let mut row = Row::default();
         let mut looks = alloc::vec::Vec::new();
         for _ in 0..40 {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_backend_is_chosen_only_when_nobody_else_is_left() {
+    fn unreachable_backend_is_eligible_only_when_no_other_is_left() {
         assert!(!eligible(Scope::Suspects, State::Refusing, true));
         assert!(eligible(Scope::Suspects, State::Refusing, false));
         assert!(eligible(Scope::Unreachable, State::Refusing, true));

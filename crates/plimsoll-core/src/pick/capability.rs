@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_what_was_is_forgotten_in_a_half_life() {
+    fn capability_forgets_half_of_old_reports_in_a_half_life() {
         let mut capability = Capability::default();
         capability.on_report(secs(0), &report(0.5, 100.0, 0.0), 0.0, &CONFIG);
         capability.on_report(secs(3), &report(0.5, 200.0, 0.0), 0.0, &CONFIG);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_beyond_all_measure_is_forgotten() {
+    fn feedback_forgets_an_absurd_report() {
         let mut feedback = Feedback::default();
         for second in 0..30 {
             let utilization = if second == 1 { 1e300 } else { 0.5 };
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_gets_too_much_gets_less_until_it_is_as_the_others() {
+    fn feedback_evens_out_excess_load() {
         let excess = [1.4, 1.0, 0.8];
         let loads: [f64; 3] = core::array::from_fn(|i| run(excess, 0.02)[i] * excess[i]);
         for load in loads {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_the_time_before_corrects_nothing() {
+    fn feedback_ignores_utilization_from_before_the_full_share() {
         let mut backend = Feedback::default();
         for second in 1..40 {
             let now = secs(second);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_utilization_that_never_changes_is_no_measurement() {
+    fn constant_utilization_gets_no_feedback() {
         let mut backend = Feedback::default();
         for second in 1..100 {
             // Neither changing failures nor a changing rate make it a measurement.
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_backend_that_cannot_say_how_full_gets_less() {
+    fn feedback_lowers_weight_when_a_full_backend_reports_one() {
         let mut backend = Feedback::default();
         for second in 1..30 {
             let full = Utilization { qps: 100.0 + (second % 3) as f64, ..free_of_failures(1.0) };
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_correction_is_forgotten_when_reports_stand_still() {
+    fn feedback_fades_when_reports_stop_changing() {
         let mut backend = Feedback::default();
         for second in 1..200 {
             let utilization = if second < 60 { 0.9 + second as f64 * 1e-3 } else { 0.9 };

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn rises_at_once_and_falls_by_half_in_a_half_life() {
+    fn latency_rises_at_once_and_halves_in_a_half_life() {
         let mut latency = PeakEwma::default();
         assert_eq!(latency.seconds(ms(0)), None);
         latency.on_answer(ms(0), Duration::from_millis(10));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn fades_while_nobody_asks() {
+    fn latency_fades_without_requests() {
         let mut latency = PeakEwma::default();
         latency.on_answer(ms(0), Duration::from_millis(100));
         near(&latency, ms(6931), 50.0);

@@ -177,7 +177,7 @@ mod tests {
 
     /// The example of SRE ch. 20, "Least-Loaded Round Robin": ten tasks with these active requests.
     #[test]
-    fn the_worked_example_of_the_book() {
+    fn least_loaded_follows_the_worked_example_of_the_sre_book() {
         let mut table = Table::new(&[2, 1, 0, 0, 1, 0, 2, 0, 0, 1]);
         assert_eq!(table.pick(), 2);
         assert_eq!(table.loads(), [2, 1, 1, 0, 1, 0, 2, 0, 0, 1]);

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn pool_has_room_for_an_answer_of_each_backend() {
+    fn pool_reserves_an_answer_of_each_backend() {
         let mut policy = Prequal::new(COUNT_IN_FLIGHT);
         policy.on_usable(8, &Answered::new(0.0, &[0]).candidates[0]);
         assert!(policy.pool.allocated() >= 9, "{}", policy.pool.allocated());

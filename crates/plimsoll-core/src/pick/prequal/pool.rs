@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_used_up_and_counts_what_it_sent() {
+    fn answer_counts_its_uses_and_leaves_when_used_up() {
         let mut pool = Pool::new(2);
         pool.insert(entry(1, 1));
         pool.use_up(0);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_backend_that_can_be_named_does_not_become_the_emptiest() {
+    fn requests_in_flight_saturate_at_their_maximum() {
         let mut pool = Pool::new(1);
         pool.insert(Entry { in_flight: u32::MAX, ..entry(1, 1) });
         pool.use_up(0);

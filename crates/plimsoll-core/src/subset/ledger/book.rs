@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_pairs_are_below_their_number_and_cover_it() {
+    fn indexes_of_pairs_cover_their_range() {
         let (book, slots) = book();
         let pairs = slots.iter().flat_map(|a| slots.iter().map(move |b| (*a, *b)));
         let places: alloc::collections::BTreeSet<_> = pairs.map(|(a, b)| book.index_for_pair(a, b, 5)).collect();
