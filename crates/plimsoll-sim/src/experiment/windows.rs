@@ -27,15 +27,10 @@ impl Window {
         self.to.saturating_sub(self.from).as_secs_f64()
     }
 
-    /// What its metrics begin with.
+    /// The first parts of the names of its metrics.
     pub(crate) fn prefix(&self, arm: &str) -> String {
-        prefix(arm, self.name.as_deref())
+        self.name.as_ref().map_or_else(|| arm.to_owned(), |phase| format!("{arm}.{phase}"))
     }
-}
-
-/// The first parts of the metrics of an arm: in one phase, or over the whole run.
-pub(crate) fn prefix(arm: &str, phase: Option<&str>) -> String {
-    phase.map_or_else(|| arm.to_owned(), |phase| format!("{arm}.{phase}"))
 }
 
 /// The whole run, then each phase.

@@ -5,7 +5,8 @@ use plimsoll_core::spread::{self, Spread};
 use super::figures;
 use super::measure::{Ending, Sample, Tally};
 use super::plan::{Arm, Plan};
-use super::script::{self, Script};
+use super::script::Script;
+use crate::experiment::windows::windows;
 use crate::findings::Findings;
 
 /// Said instead of an infinite ratio, when somebody got nothing at all.
@@ -25,12 +26,12 @@ pub(super) struct Measured<'p> {
 /// The names of all metrics that the plan gives, in order.
 #[must_use]
 pub fn metric_names(plan: &Plan) -> Vec<String> {
-    let windows = script::windows(plan);
+    let windows = windows(&plan.phases, plan.warmup, plan.duration);
     let mut names = Vec::new();
     for arm in &plan.arms {
         let groups = group_names(plan, arm);
         for window in &windows {
-            let prefix = prefix(arm, window.name.as_deref());
+            let prefix = window.prefix(&arm.name);
             names.extend(METRICS.iter().map(|(name, _)| format!("{prefix}.{name}")));
             for group in &groups {
                 names.extend(OF_GROUP.iter().map(|(name, _)| format!("{prefix}.{name}.{group}")));
@@ -83,11 +84,11 @@ pub(crate) fn is_group_metric(name: &str) -> bool {
 /// Puts metrics and figures together.
 pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     let mut findings = Findings::default();
-    let windows = script::windows(plan);
+    let windows = windows(&plan.phases, plan.warmup, plan.duration);
     for of in measured {
         let names = group_names(plan, of.arm);
         for (window, tally) in windows.iter().zip(&of.tallies) {
-            let prefix = prefix(of.arm, window.name.as_deref());
+            let prefix = window.prefix(&of.arm.name);
             for (name, metric) in METRICS {
                 findings.metric(format!("{prefix}.{name}"), metric(tally));
             }
@@ -101,10 +102,6 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     }
     findings.figures = figures::figures(plan, measured);
     findings
-}
-
-fn prefix(arm: &Arm, phase: Option<&str>) -> String {
-    phase.map_or_else(|| arm.name.clone(), |phase| format!("{}.{phase}", arm.name))
 }
 
 pub(super) fn group_names(plan: &Plan, arm: &Arm) -> Vec<String> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use plimsoll_core::Timestamp;
 
-use super::script::Window;
+use crate::experiment::windows::Window;
 use crate::model::backend::Used;
 
 /// In no measured part.
@@ -63,7 +63,7 @@ impl Tally {
             latency: Histogram::new_with_bounds(1, longest, 3).expect("an hour of microseconds to three digits"),
             latency_by_group: Vec::new(),
             longest: 0,
-            seconds: window.to.since(window.from).as_secs_f64(),
+            seconds: window.seconds(),
             in_flight: Histogram::new_with_bounds(1, MOST_IN_FLIGHT, 3).expect("a million to three digits"),
             used: Vec::new(),
         }

@@ -17,6 +17,7 @@ pub(crate) use findings::is_group_metric;
 pub use findings::metric_names;
 pub use plan::Plan;
 
+use super::run_arms;
 use crate::findings::Findings;
 use world::World;
 
@@ -27,11 +28,9 @@ use world::World;
 /// reader of scenario files sees to that.
 #[must_use]
 pub fn run(plan: &Plan, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
-    let arms = plan.arms.len() as f64;
     let plans: Vec<Cow<'_, Plan>> = plan.arms.iter().map(|arm| plan.of_arm(arm)).collect();
-    let mut measured = Vec::with_capacity(plan.arms.len());
-    for (place, (arm, plan)) in plan.arms.iter().zip(&plans).enumerate() {
-        measured.push(World::new(plan, arm, seed).run(&mut |part| progress((place as f64 + part) / arms)));
-    }
+    let measured = run_arms(plan.arms.iter().zip(&plans), progress, |(arm, plan), progress| {
+        World::new(plan, arm, seed).run(progress)
+    });
     findings::findings(plan, &measured)
 }

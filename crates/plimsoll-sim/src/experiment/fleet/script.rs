@@ -9,6 +9,7 @@ use std::time::Duration;
 use plimsoll_core::{BalancerConfig, Timestamp};
 
 use super::plan::{Antagonist, Arm, BackendGroup, Change, Cold, ColdCourse, Conduct, Plan, Restart, Selection};
+use crate::experiment::windows::{Window, windows};
 
 /// Steps in which a cold backend gets faster.
 const WARMING_STEPS: u32 = 20;
@@ -28,15 +29,6 @@ pub(super) enum Step {
     Load { load: f64 },
     Begin { window: u16 },
     End { window: u16 },
-}
-
-/// A part of the run that is measured.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Window {
-    /// Of the phase; `None`: the whole run.
-    pub(super) name: Option<String>,
-    pub(super) from: Timestamp,
-    pub(super) to: Timestamp,
 }
 
 /// All that happens in one arm, in order.
@@ -73,7 +65,7 @@ impl<'p> Script<'p> {
             groups,
             initial: plan.backends.len(),
             present: plan.backends.len(),
-            windows: windows(plan),
+            windows: windows(&plan.phases, plan.warmup, plan.duration),
             steps: Vec::new(),
         };
         for happening in happenings {
@@ -88,8 +80,8 @@ impl<'p> Script<'p> {
         for window in 0..script.windows.len() {
             let Window { from, to, .. } = script.windows[window];
             let window = window as u16;
-            script.steps.push((from, Step::Begin { window }));
-            script.steps.push((to, Step::End { window }));
+            script.step(from, Step::Begin { window });
+            script.step(to, Step::End { window });
         }
         // Stable: what is of one time stays in this order, but for ends, which come before beginnings.
         script.steps.sort_by_key(|(at, step)| (*at, !matches!(step, Step::End { .. })));
@@ -183,19 +175,6 @@ impl<'p> Script<'p> {
         }
         self.step(up + lasts, Step::Warmth { backend, warmth: 1.0 });
     }
-}
-
-/// What is measured: the whole run first, then each phase.
-pub(super) fn windows(plan: &Plan) -> Vec<Window> {
-    let end = Timestamp::from_origin(plan.duration);
-    let warm = Timestamp::from_origin(plan.warmup);
-    let whole = Window { name: None, from: warm, to: end };
-    let phases = plan.phases.iter().enumerate().map(|(place, phase)| Window {
-        name: Some(phase.name.clone()),
-        from: Timestamp::from_origin(phase.at + phase.settle).max(warm),
-        to: plan.phases.get(place + 1).map_or(end, |next| Timestamp::from_origin(next.at)),
-    });
-    std::iter::once(whole).chain(phases).collect()
 }
 
 #[cfg(test)]
@@ -309,10 +288,8 @@ mod tests {
     fn a_phase_ends_where_the_next_begins_and_is_measured_once_settled_and_warm() {
         let phase = |at, settle| Phase { at: secs(at), settle: secs(settle), name: format!("{at}"), load: 1.0 };
         let plan = Plan { phases: vec![phase(0, 5), phase(30, 10)], ..Plan::default() };
-        let times: Vec<_> = windows(&plan)
-            .iter()
-            .map(|w| (w.from.as_nanos() / 1_000_000_000, w.to.as_nanos() / 1_000_000_000))
-            .collect();
+        let windows = Script::new(&plan, &plan.arms[0]).windows;
+        let times: Vec<_> = windows.iter().map(|window| (window.from.as_secs(), window.to.as_secs())).collect();
         assert_eq!(times, [(20, 60), (20, 30), (40, 60)]);
     }
 }

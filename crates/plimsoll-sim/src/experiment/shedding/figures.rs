@@ -140,7 +140,7 @@ fn ends_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
 fn requests_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
     let every = plan.sample_every.as_secs_f64();
     let rate = |name: &str, count: fn(&Sent) -> u64| {
-        over_time(plan, name, of.measure.sent.iter(), |sent| Some(count(sent) as f64 / every))
+        over_time(plan, name, of.measure.sent.by_sample.iter(), |sent: &Vec<Sent>| Some(count(&sent[0]) as f64 / every))
     };
     Figure {
         id: format!("requests-over-time-{}", slug(&of.arm.name)),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::measure::{self, Counted, Reading, Tally, ratio};
+use super::measure::{Counted, Reading, Tally, ratio};
 use super::plan::Plan;
 use super::{Measured, figures};
-use crate::experiment::windows::Window;
+use crate::experiment::windows::{Window, windows};
 use crate::findings::Findings;
 
 /// Readings in the span over which CPU is looked at for idling: a twentieth of a second in the default tick, which is as short as
@@ -17,7 +17,7 @@ const BUSY_READINGS: usize = 20;
 pub fn metric_names(plan: &Plan) -> Vec<String> {
     let mut names = Vec::new();
     for arm in &plan.arms {
-        for window in measure::windows(plan) {
+        for window in windows(&plan.phases, plan.warmup, plan.duration) {
             let prefix = window.prefix(&arm.name);
             names.extend(OF_SERVER.iter().map(|(name, _)| format!("{prefix}.{name}")));
             names.extend(OF_TASKS.iter().map(|(name, _)| format!("{prefix}.{name}")));
@@ -34,7 +34,7 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
 pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     let mut findings = Findings::default();
     for of in measured {
-        let windows = of.measure.windows.iter().zip(&of.measure.counted).zip(&of.measure.most_in_a_second);
+        let windows = of.measure.course.windows.iter().zip(&of.measure.counted).zip(&of.measure.most_in_a_second);
         for ((window, counted), most_in_a_second) in windows {
             let prefix = window.prefix(&of.arm.name);
             let all = Counted { most_in_a_second: *most_in_a_second, ..sum(counted) };

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use plimsoll_core::Timestamp;
 
 use super::plan::Plan;
-use crate::experiment::windows::Window;
+use crate::experiment::counts::{Counts, Course};
 
 /// Longest latency told apart: longer ones are those of work that nobody waits for.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
@@ -97,11 +97,6 @@ pub(super) struct Sent {
     pub(super) shed: u64,
 }
 
-/// The whole run, then each phase.
-pub(super) fn windows(plan: &Plan) -> Vec<Window> {
-    crate::experiment::windows::windows(&plan.phases, plan.warmup, plan.duration)
-}
-
 /// What is counted of one source in one part of the run.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
@@ -123,45 +118,39 @@ impl Counted {
 /// All that is counted.
 #[derive(Clone, Debug)]
 pub(super) struct Measure {
-    pub(super) windows: Vec<Window>,
+    pub(super) course: Course,
     /// By source, of each window.
     pub(super) counted: Vec<Vec<Counted>>,
     /// Of each window, the most CPU-seconds that requests of all sources used in any second.
     pub(super) most_in_a_second: Vec<f64>,
     /// By source, of each point of figures over time.
     pub(super) samples: Vec<Vec<Tally>>,
-    /// Of each point of figures over time.
-    pub(super) sent: Vec<Sent>,
+    /// Of all sources.
+    pub(super) sent: Counts<Sent>,
     pub(super) readings: Vec<Reading>,
-    sample_every: Duration,
 }
 
 impl Measure {
     pub(super) fn new(plan: &Plan) -> Self {
-        let windows = windows(plan);
-        let sources = plan.sources.len();
-        let samples = plan.duration.as_nanos().div_ceil(plan.sample_every.as_nanos().max(1)) as usize;
+        let course = Course::new(&plan.phases, plan.warmup, plan.duration, plan.sample_every);
+        let (windows, sources) = (course.windows.len(), plan.sources.len());
         Self {
-            counted: windows.iter().map(|_| (0..sources).map(|_| Counted::new()).collect()).collect(),
-            most_in_a_second: vec![0.0; windows.len()],
-            windows,
-            samples: vec![vec![Tally::default(); sources]; samples],
-            sent: vec![Sent::default(); samples],
+            counted: vec![vec![Counted::new(); sources]; windows],
+            most_in_a_second: vec![0.0; windows],
+            samples: vec![vec![Tally::default(); sources]; course.samples],
+            sent: Counts::new(&course, 1),
             readings: Vec::new(),
-            sample_every: plan.sample_every,
+            course,
         }
     }
 
     /// Counts something of a task of this source that arrived then.
     pub(super) fn count(&mut self, arrived: Timestamp, source: usize, count: impl Fn(&mut Tally)) {
         let arrived = arrived.since(Timestamp::ZERO);
-        for (window, counted) in self.windows.iter().zip(&mut self.counted) {
-            if window.holds(arrived) {
-                count(&mut counted[source].tally);
-            }
+        for window in self.course.windows_at(arrived) {
+            count(&mut self.counted[window][source].tally);
         }
-        let sample = self.sample(arrived);
-        if let Some(sources) = self.samples.get_mut(sample) {
+        if let Some(sources) = self.samples.get_mut(self.course.sample(arrived)) {
             count(&mut sources[source]);
         }
     }
@@ -170,7 +159,7 @@ impl Measure {
     pub(super) fn used_in_a_second(&mut self, now: Timestamp, source: Option<usize>, used: f64) {
         let now = now.since(Timestamp::ZERO);
         let Some(begun) = now.checked_sub(Duration::from_secs(1)) else { return };
-        for (i, window) in self.windows.iter().enumerate() {
+        for (i, window) in self.course.windows.iter().enumerate() {
             if window.from <= begun && now <= window.to {
                 let most = match source {
                     Some(source) => &mut self.counted[i][source].most_in_a_second,
@@ -188,26 +177,17 @@ impl Measure {
             tally.requests += 1;
             tally.requests_shed += shed;
         });
-        let sample = self.sample(now.since(Timestamp::ZERO));
-        if let Some(sent) = self.sent.get_mut(sample) {
+        self.sent.count(&self.course, now, 0, |sent| {
             sent.requests += 1;
             sent.shed += shed;
-        }
-    }
-
-    /// The point of figures over time that stands for this time.
-    fn sample(&self, at: Duration) -> usize {
-        (at.as_nanos() / self.sample_every.as_nanos().max(1)) as usize
+        });
     }
 
     /// Notes when a task that arrived then was answered in time.
     pub(super) fn answered(&mut self, now: Timestamp, arrived: Timestamp, source: usize) {
         let micros = now.nanos_since(arrived).div_ceil(1_000);
-        let arrived = arrived.since(Timestamp::ZERO);
-        for (window, counted) in self.windows.iter().zip(&mut self.counted) {
-            if window.holds(arrived) {
-                counted[source].latency.saturating_record(micros);
-            }
+        for window in self.course.windows_at(arrived.since(Timestamp::ZERO)) {
+            self.counted[window][source].latency.saturating_record(micros);
         }
     }
 }

@@ -18,6 +18,7 @@ pub use findings::metric_names;
 pub use measure::{Reading, Tally};
 pub use plan::Plan;
 
+use super::run_arms;
 use crate::findings::Findings;
 use measure::Measure;
 use plan::Arm;
@@ -53,7 +54,7 @@ pub fn run_arm(plan: &Plan, arm: &Arm, seed: u64) -> Found {
     let [whole, ..] = measure.counted.as_slice() else { unreachable!("the whole run is always a window") };
     let sources: Vec<Tally> = whole.iter().map(|counted| counted.tally).collect();
     let useful: f64 = sources.iter().map(|tally| tally.useful_cpu).sum();
-    let goodput = useful / (measure.windows[0].seconds() * cores);
+    let goodput = useful / (measure.course.windows[0].seconds() * cores);
     let most_in_a_second =
         (whole.iter().map(|counted| counted.most_in_a_second).collect(), measure.most_in_a_second[0]);
     Found { sources, goodput, most_in_a_second, readings: measure.readings }
@@ -64,10 +65,6 @@ pub fn run_arm(plan: &Plan, arm: &Arm, seed: u64) -> Found {
 /// As for [`run_arm`], numbers must be within their bounds.
 #[must_use]
 pub fn run(plan: &Plan, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
-    let arms = plan.arms.len() as f64;
-    let mut measured = Vec::with_capacity(plan.arms.len());
-    for (place, arm) in plan.arms.iter().enumerate() {
-        measured.push(World::new(plan, arm, seed).run(&mut |part| progress((place as f64 + part) / arms)));
-    }
+    let measured = run_arms(plan.arms.iter(), progress, |arm, progress| World::new(plan, arm, seed).run(progress));
     findings::findings(plan, &measured)
 }

@@ -16,7 +16,7 @@ pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
 fn utilization_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
     let every = plan.sample_every.as_secs_f64();
     let of_locality = |(place, site): (usize, &super::plan::Site)| {
-        let samples = (1..).map(f64::from).zip(&of.measure.samples);
+        let samples = (1..).map(f64::from).zip(&of.measure.sent.by_sample);
         let points = samples.map(|(i, sample)| (i * every, 100.0 * sample[place].load));
         Series { name: site.name.clone(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
     };
@@ -34,7 +34,7 @@ fn utilization_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
 fn served_by_phase(plan: &Plan, of: &Measured<'_>) -> Figure {
     let names = plan.phases.iter().map(|phase| &*phase.name);
     let of_source = |(i, source): (usize, &super::plan::Source)| {
-        let tallies = of.measure.tallies[1..].iter().map(|tallies| tallies[i]);
+        let tallies = of.measure.requests.by_window[1..].iter().map(|tallies| tallies[i]);
         let served =
             tallies.map(|tally| 100.0 - 100.0 * (tally.shed + tally.failed) as f64 / tally.arrived.max(1) as f64);
         let points = (1..).map(f64::from).zip(served);

@@ -30,8 +30,8 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
 pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     let mut findings = Findings::default();
     for of in measured {
-        let Measure { windows, tallies, .. } = &of.measure;
-        for (window, tallies) in windows.iter().zip(tallies) {
+        let Measure { course, requests, .. } = &of.measure;
+        for (window, tallies) in course.windows.iter().zip(&requests.by_window) {
             let prefix = window.prefix(&of.arm.name);
             let all = tallies.iter().fold(Tally::default(), |sum, tally| Tally {
                 arrived: sum.arrived + tally.arrived,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::spill::Route;
 
 use super::plan::Plan;
-use crate::experiment::windows::{Window, windows};
+use crate::experiment::counts::{Counts, Course};
+use crate::experiment::windows::Window;
 
 /// What became of the requests of one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -28,64 +28,45 @@ pub(super) struct Got {
 /// All that is counted.
 #[derive(Clone, Debug)]
 pub(super) struct Measure {
-    pub(super) windows: Vec<Window>,
-    /// By source, of each window.
-    pub(super) tallies: Vec<Vec<Tally>>,
-    /// By locality, of each sample.
-    pub(super) samples: Vec<Vec<Got>>,
-    pub(super) sample_every: Duration,
+    pub(super) course: Course,
+    /// By source.
+    pub(super) requests: Counts<Tally>,
+    /// By locality.
+    pub(super) sent: Counts<Got>,
 }
 
 impl Measure {
     pub(super) fn new(plan: &Plan) -> Self {
-        let windows = windows(&plan.phases, plan.warmup, plan.duration);
-        let samples = plan.duration.as_nanos().div_ceil(plan.sample_every.as_nanos().max(1)) as usize;
-        Self {
-            tallies: vec![vec![Tally::default(); plan.sources.len()]; windows.len()],
-            windows,
-            samples: vec![vec![Got::default(); plan.localities.len()]; samples],
-            sample_every: plan.sample_every,
-        }
+        let course = Course::new(&plan.phases, plan.warmup, plan.duration, plan.sample_every);
+        let (requests, sent) = (Counts::new(&course, plan.sources.len()), Counts::new(&course, plan.localities.len()));
+        Self { course, requests, sent }
     }
 
     pub(super) fn count(&mut self, now: Timestamp, source: usize, count: impl Fn(&mut Tally)) {
-        let now = now.since(Timestamp::ZERO);
-        for (window, tallies) in self.windows.iter().zip(&mut self.tallies) {
-            if window.holds(now) {
-                count(&mut tallies[source]);
-            }
-        }
+        self.requests.count(&self.course, now, source, count);
     }
 
-    /// A request went somewhere; `load` is what it is of what can be served in a sample.
-    pub(super) fn went(&mut self, now: Timestamp, route: Route, load: f64) {
-        let sample = (now.as_nanos() / self.sample_every.as_nanos().max(1) as u64) as usize;
-        if let (Route::To(place), Some(sample)) = (route, self.samples.get_mut(sample)) {
-            sample[place].sent += 1;
-            sample[place].load += load;
-        }
+    /// A request was sent to a locality; `load` is its part of a sample's capacity.
+    pub(super) fn sent(&mut self, now: Timestamp, place: usize, load: f64) {
+        self.sent.count(&self.course, now, place, |got| {
+            got.sent += 1;
+            got.load += load;
+        });
     }
 
-    /// Adds what comes from elsewhere, to all samples of a locality between two times.
+    /// Adds the load of others to all samples of a locality that begin between two times.
     pub(super) fn others(&mut self, place: usize, from: Duration, to: Duration, load: f64) {
-        for got in samples_mut(&mut self.samples, self.sample_every, from, to) {
+        let begin = |at: Duration| at.as_nanos().div_ceil(self.course.sample_every.as_nanos()) as usize;
+        let last = begin(to).min(self.course.samples);
+        for got in &mut self.sent.by_sample[begin(from).min(last)..last] {
             got[place].load += load;
         }
     }
 
     /// The samples that lie within a window as a whole.
     pub(super) fn within(&self, window: &Window) -> &[Vec<Got>] {
-        let every = self.sample_every.as_nanos().max(1);
-        let first = window.from.as_nanos().div_ceil(every) as usize;
-        let last = (window.to.as_nanos() / every) as usize;
-        let last = last.min(self.samples.len());
-        &self.samples[first.min(last)..last]
+        let last = self.course.sample(window.to).min(self.course.samples);
+        let first = window.from.as_nanos().div_ceil(self.course.sample_every.as_nanos()) as usize;
+        &self.sent.by_sample[first.min(last)..last]
     }
-}
-
-fn samples_mut(samples: &mut [Vec<Got>], every: Duration, from: Duration, to: Duration) -> &mut [Vec<Got>] {
-    let every = every.as_nanos().max(1);
-    let last = (to.as_nanos().div_ceil(every) as usize).min(samples.len());
-    let first = (from.as_nanos().div_ceil(every) as usize).min(last);
-    &mut samples[first..last]
 }

@@ -15,6 +15,7 @@ mod world;
 pub use findings::metric_names;
 pub use plan::Plan;
 
+use super::run_arms;
 use crate::findings::Findings;
 use measure::Measure;
 use plan::Arm;
@@ -32,10 +33,6 @@ struct Measured<'p> {
 /// A plan's numbers must be within the bounds that its fields name; the reader of scenario files sees to that.
 #[must_use]
 pub fn run(plan: &Plan, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
-    let arms = plan.arms.len() as f64;
-    let mut measured = Vec::with_capacity(plan.arms.len());
-    for (place, arm) in plan.arms.iter().enumerate() {
-        measured.push(World::new(plan, arm, seed).run(&mut |part| progress((place as f64 + part) / arms)));
-    }
+    let measured = run_arms(plan.arms.iter(), progress, |arm, progress| World::new(plan, arm, seed).run(progress));
     findings::findings(plan, &measured)
 }

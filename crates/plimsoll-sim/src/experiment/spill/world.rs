@@ -180,7 +180,7 @@ impl arena::World for World<'_> {
                 let of = &mut self.places[place];
                 let is_served = of.serve(now);
                 let serves = of.serves() * self.plan.sample_every.as_secs_f64();
-                self.measure.went(now, route, if serves > 0.0 { serves.recip() } else { 1.0 });
+                self.measure.sent(now, place, if serves > 0.0 { serves.recip() } else { 1.0 });
                 if !is_served {
                     self.measure.count(now, source, |tally| tally.failed += 1);
                 }

@@ -67,8 +67,8 @@ fn sends_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let last = plan.tiers.len() - 1;
     let of_arm = |of: &Measured<'_>| {
         by_phase(plan, of, SeriesKind::Bars, |i| {
-            let capacity = capacity(&plan.tiers[last], Some(i - 1)) * of.measure.windows[i].seconds();
-            Some((of.measure.sent[i][last].sent() as f64 / capacity).max(LEAST))
+            let capacity = capacity(&plan.tiers[last], Some(i - 1)) * of.measure.course.windows[i].seconds();
+            Some((of.measure.sent.by_window[i][last].sent() as f64 / capacity).max(LEAST))
         })
     };
     let series: Vec<Series> = measured.iter().map(of_arm).collect();
@@ -85,7 +85,7 @@ fn sends_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
 fn useful_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let of_arm = |of: &Measured<'_>| {
         by_phase(plan, of, SeriesKind::Bars, |i| {
-            let Tally { arrived, useful } = sum(&of.measure.tallies[i]);
+            let Tally { arrived, useful } = sum(&of.measure.requests.by_window[i]);
             (arrived > 0).then(|| 100.0 * useful as f64 / arrived as f64)
         })
     };
@@ -102,7 +102,7 @@ fn useful_by_phase(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
 fn sent_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let last = plan.tiers.len() - 1;
     let of_arm = |of: &Measured<'_>| {
-        let mut series = rate_over_time(plan, &of.arm.name, &of.measure.sent_samples, |sent| sent[last].sent());
+        let mut series = rate_over_time(plan, &of.arm.name, &of.measure.sent.by_sample, |sent| sent[last].sent());
         series.points.iter_mut().for_each(|(_, rate)| *rate = rate.max(LEAST));
         series
     };
@@ -120,7 +120,7 @@ fn sent_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
 
 fn useful_over_time(plan: &Plan, measured: &[Measured<'_>]) -> Figure {
     let of_arm =
-        |of: &Measured<'_>| rate_over_time(plan, &of.arm.name, &of.measure.tally_samples, |tally| tally.useful);
+        |of: &Measured<'_>| rate_over_time(plan, &of.arm.name, &of.measure.requests.by_sample, |all| sum(all).useful);
     Figure {
         id: "useful-over-time".to_owned(),
         title: "Requests answered in time, by arrival time".to_owned(),

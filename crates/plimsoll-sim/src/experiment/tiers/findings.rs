@@ -31,8 +31,9 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
 pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     let mut findings = Findings::default();
     for of in measured {
-        let Measure { windows, tallies, sent, .. } = &of.measure;
-        for (i, window) in windows.iter().enumerate() {
+        let Measure { course, requests, sent } = &of.measure;
+        let (tallies, sent) = (&requests.by_window, &sent.by_window);
+        for (i, window) in course.windows.iter().enumerate() {
             let prefix = window.prefix(&of.arm.name);
             let all = sum(&tallies[i]);
             let whole = Whole { of, window, first: &sent[i][0] };
