@@ -1,13 +1,13 @@
 //! Cost of a pick and its completion: time, instructions, allocations.
 //!
-//! Each policy at 10 to 10,000 backends, with two requests outstanding at each on average, so that
+//! Each policy runs at 10 to 10,000 backends, with two requests outstanding at each on average. So
 //! picks and completions touch the backends in different orders, as in traffic. For comparison,
 //! `tower::balance::p2c` with its `PendingRequests` load: there a pick is `poll_ready` and `call`,
 //! and a completion is the end of the response future.
 //!
 //! A run measures many times and gives the least and the median, since other work on the machine
 //! only ever adds. Criterion was rejected: it cannot count allocations, nor run under callgrind for
-//! two numbers of operations, whose difference leaves the set-up out.
+//! two numbers of operations, to subtract the set-up.
 //!
 //! ```text
 //! cargo bench -p plimsoll-core --bench pick                    a table

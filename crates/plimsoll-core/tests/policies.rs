@@ -226,7 +226,7 @@ fn changed_weights() -> impl Strategy<Value = Vec<((u32, u32), bool)>> {
 }
 
 proptest! {
-    /// A balancer whose weights were changed picks exactly as one that was built with them.
+    /// A balancer with changed weights picks exactly like one built with them.
     #[test]
     fn changed_weights_pick_as_weights_from_the_start(
         policy in prop::sample::select(PolicyKind::ALL.to_vec()),
@@ -263,8 +263,8 @@ proptest! {
         prop_assert_eq!(weights(&changed), weights(&built));
     }
 
-    /// As [`least_loaded_counts_by_weight`], for backends whose weights change while they have
-    /// requests.
+    /// As [`least_loaded_counts_by_weight`], for backends that have requests while their weights
+    /// change.
     #[test]
     fn least_loaded_counts_by_changed_weights(backends in changed_weights(), picks in 1..120_usize) {
         let weights = |of: fn(&(u32, u32)) -> u32| backends.iter().map(|(w, _)| f64::from(of(w))).collect::<Vec<_>>();

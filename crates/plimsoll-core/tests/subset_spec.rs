@@ -132,8 +132,8 @@ proptest! {
 }
 
 /// With ⌈n·g⌉ more backends at least that many of n·(1 + g) connections move, since the new ones
-/// get their share. Both algorithms walk past the new ones only, so no more should move but for
-/// chance: the choice of clients that meet new ones, up to 1.8% of all connections here. Shapes and
+/// get their share. Both algorithms walk past the new ones only, so only chance moves more: it
+/// decides which clients meet new ones. Here it adds up to 1.8% of all connections. Shapes and
 /// seeds are fixed.
 #[test]
 fn resize_moves_little_more_than_the_share_of_new_backends() {

@@ -1,10 +1,10 @@
 //! A fleet in virtual time: machines with a queue each, and balancers that send to them.
 //!
 //! A machine serves one request after the other; a request of cost `c` takes `c ÷ (speed · (1 −
-//! antagonist))`. Its reports are those of a real machine: the share of the last second that its
-//! CPU was busy (antagonist included), and the rates of answers and failures in it. The balancers
-//! are real. They wake when they ask for it, and their checks are answered at once. One seed gives
-//! one run, to the last pick.
+//! antagonist))`. Its reports are those of a real machine. They give the CPU's busy share of the
+//! last second, antagonist included, and the rates of answers and failures in it. The balancers are
+//! real. They wake when they ask for it, and their checks are answered at once. One seed gives one
+//! run, to the last pick.
 //!
 //! It leaves out connections, retries, and concurrent requests at a machine. The simulator has the
 //! full models; this one suffices for the scenarios of the policies.

@@ -1,6 +1,6 @@
 //! Ports for tests, which run in many processes at once.
 //!
-//! Asking the kernel for port 0 and closing the socket gives a port that the kernel may give again
+//! A test could ask the kernel for port 0 and close the socket. The kernel may give that port again
 //! at once: to another test, or to an outgoing connection. So ports come from a range below the
 //! kernel's own. The process that took a port holds its lock to the end: a Unix socket with an
 //! abstract name. The end-to-end tests take the same locks.

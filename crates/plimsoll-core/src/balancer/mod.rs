@@ -3,8 +3,9 @@
 //!
 //! A request passes these parts in order:
 //!
-//! 1. A backend is *usable* if the panic threshold ([`Scope`]) admits it and it is below its limit
-//!    of active requests. Events keep the usable set up to date, so a pick does not compute it.
+//! 1. A backend is *usable* if the panic threshold ([`Scope`](crate::health::Scope)) admits it and
+//!    it is below its limit of active requests. Events keep the usable set up to date, so a pick
+//!    does not compute it.
 //! 2. The policy picks one of the usable backends.
 //! 3. A pick that is in slow start or failed lately may yield to a backend with a better standing.
 //!
@@ -204,10 +205,12 @@ impl Balancer {
         self.rescope(now, observer);
     }
 
-    /// Changes the configured weight of a backend. Its requests, state, latency, slow start and reports stay.
+    /// Changes the configured weight of a backend. Its requests, state, latency, slow start and
+    /// reports stay.
     ///
-    /// A policy that reads configured weights follows with the next pick. `weighted` computes its weights anew at the
-    /// next [`Balancer::handle_timeout`], which is due at once: all changes of one list then cost one pass.
+    /// A policy that reads configured weights follows with the next pick. `weighted` computes its
+    /// weights anew at the next [`Balancer::handle_timeout`], which is due at once: all changes of
+    /// one list then cost one pass.
     pub fn set_weight(&mut self, now: Timestamp, id: BackendId, weight: Weight) {
         if !self.contains(id) || !self.members.set_weight(id.slot() as u32, weight) {
             return;

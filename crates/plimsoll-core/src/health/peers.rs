@@ -2,10 +2,10 @@
 //! its peers.
 //!
 //! An ejection moves the load of a backend to its peers. That is right if the backend is broken. If
-//! the cluster is overloaded it is wrong: the slowest machine is the first to fail, and each one
-//! taken out leaves less capacity for the same load. A cluster that lost a zone at 90% CPU failed
-//! seven times as many requests with ejection as without. So the length of a row of failures, or a
-//! success rate below that of the others, is not enough.
+//! the cluster is overloaded it is wrong. The slowest machine fails first, and each ejection leaves
+//! less capacity for the same load. A cluster that lost a zone at 90% CPU failed seven times as
+//! many requests with ejection as without. So the length of a row of failures, or a success rate
+//! below that of the others, is not enough.
 //!
 //! **A row of `k` failures** ejects if chance does not explain it. Here `q` is the mean of the
 //! peers' shares of failures, each among its last ten requests or so:
@@ -31,8 +31,8 @@
 //!
 //! The counts are those of all peers together in an interval, λ = n · moved, and n is the number of
 //! the backend's requests. Errors are assumed not to depend on load. The rest grows far faster than
-//! the load: a moved request fails `1 + ρ·f′(ρ)/f(ρ)` times as likely as the average one, with f
-//! the share of timeouts at the utilization ρ. If more than one peer request in thirty fails,
+//! the load. With f the share of timeouts at the utilization ρ, a moved request fails `1 +
+//! ρ·f′(ρ)/f(ρ)` times as likely as the average one. If more than one peer request in thirty fails,
 //! moving is hopeless.
 //!
 //! If load reports exist, the others must also stay below [`MAX_UTILIZATION`] without the backend:

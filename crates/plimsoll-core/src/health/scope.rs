@@ -1,10 +1,10 @@
 //! The panic threshold: the backends that may be chosen when too few are healthy.
 //!
 //! If most of a cluster looks unhealthy at once, the judgment is more likely wrong than the
-//! cluster: a bad check, a shared dependency, a network fault near the client. Sending everything
-//! to the few backends that still look healthy would bring those down too. So below `threshold` the
-//! verdicts of checks and of outlier ejection are set aside, and requests go to all backends that
-//! are not lame ducks (Envoy's panic threshold, SRE ch. 20).
+//! cluster. The cause may be a bad check, a shared dependency, or a network fault near the client.
+//! Sending everything to the few backends that still look healthy would bring those down too. So
+//! below `threshold` the verdicts of checks and of outlier ejection are set aside. Requests then go
+//! to all backends that are not lame ducks (Envoy's panic threshold, SRE ch. 20).
 //!
 //! A refused connection is a fact and not a verdict: such a backend joins only when no other is
 //! left. With three of four backends dead, three of four attempts would otherwise fail for nothing.

@@ -2,8 +2,8 @@
 //!
 //! A restarted task is slow at first: cold caches, code not yet compiled, connections to set up. So
 //! its share rises in a straight line from `floor` to the whole over `window`. Slow start applies
-//! to the policy's pick. A backend that has had one in `n ÷ share` of the cluster's picks, with n
-//! backends, yields to a warmer one: the less loaded of two drawn at random.
+//! to the policy's pick. With n backends, a backend gets one in `n ÷ share` of the cluster's picks.
+//! After that it yields to a warmer one: the less loaded of two drawn at random.
 //!
 //! A weight inside each policy, as in Envoy, was rejected. Only some policies know weights, and one
 //! that looks for the fewest active requests would send everything to a backend that is new in a

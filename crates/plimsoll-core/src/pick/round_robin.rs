@@ -1,8 +1,8 @@
 //! `round-robin`: each usable backend in turn.
 //!
-//! Equal in requests, not in work: if requests or machines differ, the SRE book (ch. 20) saw up to
-//! a factor of two between the most and the least loaded backend. With configured weights the turns
-//! are in proportion to them, without bursts ([`stride`](super::stride)).
+//! Equal in requests, not in work. With unequal requests or machines, the SRE book (ch. 20) saw up
+//! to a factor of two between the most and the least loaded backend. With configured weights the
+//! turns are in proportion to them, without bursts ([`stride`](super::stride)).
 
 use rand_core::Rng;
 

@@ -8,7 +8,7 @@
 //! (w[i]·g + i·⌊M/2⌋) mod M ≥ M − w[i]
 //! ```
 //!
-//! that is, w[i] times in M rounds, evenly apart. The offset i·⌊M/2⌋ keeps neighbours of equal
+//! that is, `w[i]` times in M rounds, evenly apart. The offset `i·⌊M/2⌋` keeps neighbours of equal
 //! weight out of step. The heaviest is chosen in each round, so a choice takes at most `max/mean`
 //! steps per backend on average. A heap of deadlines (earliest deadline first) was rejected: it
 //! takes O(log n) per choice, and changed weights make its past choices wrong. Weighted random was

@@ -20,11 +20,11 @@
 //! rest of a round, in the middle, is shuffled with the round's number as seed and cut into slices
 //! of k.
 //!
-//! *Each round has each backend once.* It gives the end of one window to the straddler before it,
-//! and the beginning of the next window to the straddler after it. Windows follow each other
-//! without a gap, so the two are one stretch of the base, at most n long. The middle is all other
-//! backends, and their number is a multiple of k. *No client has a backend twice*: a window is k ≤
-//! n in a row. And nothing depends on other clients: a client is served in O(n).
+//! *Each round has each backend once.* The straddler before it gets the end of one window, the
+//! straddler after it the beginning of the next. Windows follow each other without a gap, so the
+//! two are one stretch of the base, at most n long. The middle is all other backends, and their
+//! number is a multiple of k. *No client has a backend twice*: a window is k ≤ n in a row. And
+//! nothing depends on other clients: a client is served in O(n).
 //!
 //! The replacements of a client follow its slice in its round, so they differ between rounds. The
 //! load of a failed backend spreads over about as many backends as it had clients.

@@ -2,7 +2,7 @@
 //! order.
 //!
 //! Clients and backends are cut into lots of L = 10 by number. The client's lot stands on a circle
-//! with the backend lots, as single clients and backends do in [`ringsteady`](super::ringsteady).
+//! with the backend lots, as single clients and backends do in [`ringsteady`].
 //! It visits the backend lots clockwise from there. In each, the ten positions are shuffled, and
 //! the client takes the position of its **row** in the shuffle. After the last lot it goes on with
 //! the next row from the first lot.
@@ -21,10 +21,10 @@
 //! are skipped, and shuffled with them. One more backend takes one of these, and no other backend
 //! moves. A full lot begins a new one, which takes its own share.
 //!
-//! Rows come in van der Corput order, so that a lot of clients that is not full yet covers the ten
+//! Rows come in van der Corput order. So the clients of a lot that is not full yet cover the ten
 //! positions evenly, with rows and next rows. With rows in plain order, 7 clients leave two
-//! positions out. (Over 400 random shapes this order reduces the standard deviation of connections
-//! per backend by 6%; a shuffle that depends on the client's lot alone costs 8%.)
+//! positions out. Over 400 random shapes this order reduces the standard deviation of connections
+//! per backend by 6%. A shuffle that depends on the client's lot alone costs 8%.
 //!
 //! It is weak with few clients: 50 clients of 20 leave some of 1,000 backends out.
 //!

@@ -15,8 +15,9 @@
 //!
 //! Within its stratum each algorithm chooses as it does without any. Why not choose among all
 //! backends, and skip domains that have their share? `ringsteady` and `rocksteadier` are even only
-//! if they walk on without gaps. With odd backends in one zone and even ones in the other, one half
-//! of the circle is one zone, and the backends behind the border would get five times their share.
+//! if they walk on without gaps. Suppose that one zone has the odd backends and another the even
+//! ones. Then each half of the circle is one zone, and the backends behind the border would get
+//! five times their share.
 //!
 //! The slices of `deterministic` must share one order, so it mixes the strata into that order
 //! instead ([`Mixture`]).

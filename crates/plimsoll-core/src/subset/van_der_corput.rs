@@ -4,7 +4,7 @@
 //! Each new point halves one of the widest gaps, and none of the old ones moves. So of n backends
 //! at the first n points the gaps are 2⁻ᵐ or 2¹⁻ᵐ with m = ⌈log₂ n⌉. Any C clients at the first C
 //! points meet about the same number of backends in any direction. Hashing both sides onto the
-//! circle, as in consistent hashing, was rejected: gaps between random points vary by a factor of
+//! circle, as in consistent hashing, was rejected. Gaps between random points vary by a factor of
 //! ln n, and so would the connections.
 //!
 //! Backends at the first n points stand on a grid of 2ᵐ slots. The backend in slot s has s with its

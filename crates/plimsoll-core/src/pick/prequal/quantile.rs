@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 
 use crate::Ratio;
 
-/// Number of samples that count: those of some forty picks at three probes each, so that the
-/// threshold follows a change of load within a fraction of a second.
+/// Number of samples that count: those of some forty picks at three probes each. The threshold
+/// follows a change of load within a fraction of a second.
 const WINDOW: usize = 128;
 /// Largest distinct value; higher ones count as this one. A backend with this many in flight is hot
 /// by any threshold.

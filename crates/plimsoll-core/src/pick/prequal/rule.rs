@@ -13,8 +13,8 @@
 //! | `linear` | (1 − λ) · latency + λ · α · requests in flight |
 //! | `c3` | R − S + q³ · S, with q = 1 + own · n + in flight (Suresh et al., NSDI 2015) |
 //!
-//! Here R is the latency that this client sees, S the latency that the backend announces, own is
-//! this client's requests there, and n the number of clients.
+//! Here R is the latency that this client sees, and S the latency that the backend announces. own
+//! is this client's requests there, and n the number of clients.
 
 use core::time::Duration;
 

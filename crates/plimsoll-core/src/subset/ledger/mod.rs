@@ -284,8 +284,8 @@ impl Ledger {
         self.book.disconnected_clients(least_loaded).find(can)
     }
 
-    /// The client that moves from `most_loaded` to `least_loaded`, which has fewer: the one that crowds its
-    /// domains least.
+    /// The client that moves from `most_loaded` to `least_loaded`, which has fewer: the one that
+    /// crowds its domains least.
     fn client_to_move(&self, most_loaded: u32, least_loaded: u32) -> u32 {
         let can = |client: &u32| !self.book.backends_of(*client).contains(&least_loaded);
         let clients = self.book.clients_of(most_loaded);
