@@ -69,7 +69,7 @@ impl Cluster {
     fn request(&mut self, index: usize, outcome: Outcome) {
         let mut others = Vec::new();
         loop {
-            let picked = self.pick().expect("somebody is usable");
+            let picked = self.pick().expect("a backend is usable");
             if picked == index {
                 break;
             }
@@ -104,7 +104,7 @@ impl Cluster {
 
     fn state(&self, index: usize) -> State {
         let state = self.balancer.snapshot(self.now)[index].state;
-        assert_eq!(state, self.recorder.state(self.ids[index]), "as told by events");
+        assert_eq!(state, self.recorder.state(self.ids[index]), "according to events");
         state
     }
 
@@ -166,7 +166,7 @@ fn no_more_than_a_tenth_are_ejected_at_once_and_never_the_last() {
         let mut cluster = Cluster::healthy(random(), n);
         let broken = n.div_ceil(3);
         for _ in 0..n * 200 {
-            let index = cluster.pick().expect("somebody is usable");
+            let index = cluster.pick().expect("a backend is usable");
             cluster.finish(index, if index < broken { Outcome::Failure } else { Outcome::Success });
         }
         assert_eq!(cluster.count(State::Ejected), most, "{broken} of {n} fail");

@@ -728,7 +728,7 @@ fn changed_policy_keeps_active_requests_and_knowledge() {
     table
         .balancer
         .set_config(table.now, BalancerConfig { policy: PolicyKind::LeastLoaded, ..BalancerConfig::default() });
-    assert_eq!(table.pick(), 3, "the emptiest");
+    assert_eq!(table.pick(), 3, "the least loaded");
 }
 
 /// Further attempts after a backend's failures must not all go to one other backend.

@@ -221,7 +221,7 @@ fn reports_in_responses_decide_without_probes() {
         table.step();
         table.pass(10);
     }
-    assert!(table.probes().is_empty(), "nobody is asked");
+    assert!(table.probes().is_empty(), "no backend is probed");
     assert!(table.picked[1] > 150, "{:?}", table.picked);
 }
 
@@ -345,7 +345,7 @@ impl Table {
     }
 
     fn pick(&mut self) -> usize {
-        let Pick::Backend(id) = self.balancer.pick(self.now, &mut self.rng) else { panic!("nobody") };
+        let Pick::Backend(id) = self.balancer.pick(self.now, &mut self.rng) else { panic!("no backend") };
         let index = self.ids.iter().position(|known| *known == id).expect("a member");
         self.picked[index] += 1;
         index

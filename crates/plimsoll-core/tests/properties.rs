@@ -230,7 +230,7 @@ impl Run {
             assert!(self.model.backends().any(|(member, _)| member == id), "{id} is no member, yet to be checked");
             self.check(id, CheckOutcome::Passed);
         }
-        assert!(self.balancer.poll_timeout().is_none_or(|at| at > self.now), "wants again what was just done");
+        assert!(self.balancer.poll_timeout().is_none_or(|at| at > self.now), "asks again for work just done");
     }
 
     /// Compares balancer, model and events.
@@ -240,12 +240,12 @@ impl Run {
         for (id, want) in self.model.backends() {
             let got = snapshot.iter().find(|backend| backend.id == id).expect("members are in the snapshot");
             assert_eq!((got.state, got.active), (want.state, want.active), "{id} (state, active requests)");
-            assert_eq!(self.recorder.state(id), want.state, "{id} as told by events");
+            assert_eq!(self.recorder.state(id), want.state, "{id} according to events");
             assert!(got.active <= got.requests as u32 && got.failures <= got.requests, "{id}: {got:?}");
             assert!((0.0..=1.0).contains(&got.error_share) && got.weight > 0.0, "{id}: {got:?}");
         }
         assert_eq!(self.balancer.panicking(), self.model.panicking(), "panic");
-        assert_eq!(self.recorder.panicking(), self.model.panicking(), "panic as told by events");
+        assert_eq!(self.recorder.panicking(), self.model.panicking(), "panic according to events");
     }
 }
 

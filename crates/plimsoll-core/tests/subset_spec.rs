@@ -80,7 +80,7 @@ proptest! {
             let has_spare = n > before.len() as u32;
             prop_assert_eq!(new.len(), usize::from(before.contains(&failed) && has_spare), "client {}", client);
             prop_assert_eq!(changed, !new.is_empty());
-            prop_assert!(members(&subset).is_superset(&before), "nobody is given up who may return");
+            prop_assert!(members(&subset).is_superset(&before), "a member that may return stays");
             prop_assert_eq!(subset.on_usable(failed, true), changed);
             prop_assert_eq!(members(&subset), before, "client {}", client);
         }
@@ -183,7 +183,7 @@ proptest! {
             let has: Assignments =
                 had.keys().map(|id| (*id, ledger.assignment(*id).expect("it is there").into_iter().collect())).collect();
             complete_and_even(&has, &backends, size)?;
-            prop_assert_eq!(&apply_changes(&had, &changes), &has, "what is changed is what is");
+            prop_assert_eq!(&apply_changes(&had, &changes), &has, "the changes give the assignments");
             let made: usize = has.iter().map(|(id, now)| now.difference(&had[id]).count()).sum();
             let least = least_to_make(&had, &backends, size);
             prop_assert!(made >= least, "the least is right: {made} made, {least} must be");
@@ -237,7 +237,7 @@ fn complete_and_even(has: &Assignments, backends: &BTreeSet<u64>, size: usize) -
 fn apply_changes(had: &Assignments, changes: &[Change]) -> Assignments {
     let mut changed = had.clone();
     for Change { client, removed, added } in changes {
-        let of = changed.get_mut(client).expect("only those are changed who are there");
+        let of = changed.get_mut(client).expect("changes name only present clients");
         for key in removed {
             assert!(of.remove(key), "client {client} gives up {key}, which it does not have");
         }

@@ -46,7 +46,7 @@ impl Observe for Recorder {
         match event {
             Event::StateChanged { backend, from, to, reason } => {
                 let known = self.states.get(&backend).copied().unwrap_or((State::Connecting, Reason::Added));
-                assert_eq!(known.0, from, "{backend} was {} but is said to leave {from}: {event:?}", known.0);
+                assert_eq!(known.0, from, "{backend} was {} but leaves {from}: {event:?}", known.0);
                 assert_ne!(known, (to, reason), "{backend}: an event that changes nothing: {event:?}");
                 self.states.insert(backend, (to, reason));
             }

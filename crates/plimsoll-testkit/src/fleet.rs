@@ -329,7 +329,7 @@ impl Fleet {
                 client.balancer.on_check(self.now, id, outcome, &mut self.rng, &mut client.recorder);
             }
             let next = client.balancer.poll_timeout();
-            assert!(next.is_none_or(|at| at > self.now), "asks to be woken for what has just been done");
+            assert!(next.is_none_or(|at| at > self.now), "asks to be woken for work just done");
         }
     }
 

@@ -28,11 +28,11 @@ pub fn tolerance(n: u64, p: f64, false_alarm: f64) -> f64 {
 /// # Panics
 /// If it does not, with everything needed to judge it.
 #[track_caller]
-pub fn assert_share(what: &str, count: u64, n: u64, p: f64, false_alarm: f64) {
+pub fn assert_share(name: &str, count: u64, n: u64, p: f64, false_alarm: f64) {
     let (want, tolerance) = (n as f64 * p, tolerance(n, p, false_alarm));
     assert!(
         (count as f64 - want).abs() <= tolerance,
-        "{what}: {count} of {n}, expected {want:.0} ± {tolerance:.0} (p = {p:.4}, false alarm {false_alarm:e})"
+        "{name}: {count} of {n}, expected {want:.0} ± {tolerance:.0} (p = {p:.4}, false alarm {false_alarm:e})"
     );
 }
 

@@ -56,7 +56,7 @@ fn crates_import_only_what_the_table_allows() {
     for package in metadata.workspace_packages() {
         let name = package.name.as_str();
         let Some(may) = table.get(name) else {
-            faults.push(format!("{name} is not in the table: add it, with what it may import"));
+            faults.push(format!("{name} is not in the table: add it, with its allowed imports"));
             continue;
         };
         if package.manifest_path.parent().and_then(|dir| dir.file_name()) != Some(name) {
@@ -164,7 +164,7 @@ fn neither_core_nor_simulator_brings_a_runtime_along() {
         .expect("cargo metadata runs");
     let parts = |name: &str| parts(&metadata, name);
     let sim = parts("plimsoll-sim");
-    assert!(sim.contains("plotters") && sim.contains("plimsoll-core"), "what is there is seen: {sim:?}");
+    assert!(sim.contains("plotters") && sim.contains("plimsoll-core"), "present packages are found: {sim:?}");
     let found: Vec<&str> = ABSENT_FROM_SIM.iter().copied().filter(|name| sim.contains(*name)).collect();
     assert!(found.is_empty(), "plimsoll-sim depends on {found:?}, if by way of others");
     assert_eq!(parts("plimsoll-core"), CORE_IS_MADE_OF.iter().map(ToString::to_string).collect(), "the core's parts");

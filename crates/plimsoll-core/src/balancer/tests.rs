@@ -29,18 +29,18 @@ fn check_tables(balancer: &Balancer) {
                 "{id}: usable in {locality}"
             );
         }
-        assert_eq!(members.is_usable(slot), wanted, "{id}: its place in the table");
+        assert_eq!(members.is_usable(slot), wanted, "{id}: its index in the table");
         usable += usize::from(wanted);
         let penalised = balancer.penalised.iter().filter(|penalised| **penalised == slot).count();
-        assert_eq!(penalised, usize::from(!member.is_clean()), "{id}: to be forgiven");
+        assert_eq!(penalised, usize::from(!member.is_clean()), "{id}: on the list of penalised backends");
         if let Some(at) = member.health.wake_at() {
-            assert!(balancer.timers.next().is_some_and(|next| next <= at), "{id}: nobody will wake it");
+            assert!(balancer.timers.next().is_some_and(|next| next <= at), "{id}: no wake-up is scheduled");
         }
     }
     let limited = members.iter().fold(LimitedShares::default(), |all, (_, member)| all.with(&member.limited));
     assert!(members.limited.is_near(&limited), "{:?}, not {limited:?}", members.limited);
     assert_eq!(members.census, census);
-    assert_eq!(members.usable.iter().map(Vec::len).sum::<usize>(), usable, "nobody twice, nobody that is gone");
+    assert_eq!(members.usable.iter().map(Vec::len).sum::<usize>(), usable, "each once, and no removed one");
     assert_eq!(members.scope, census.scope(balancer.config.panic_threshold));
     let lightest =
         members.iter().map(|(id, _)| members.candidates[id.slot()].inverse_weight).fold(f32::INFINITY, f32::min);
@@ -61,33 +61,33 @@ proptest! {
         let mut ids: Vec<BackendId> =
             (1..5).map(|i| balancer.add(now, Weight::new(f64::from(i)).expect("in range"), &mut ())).collect();
         let mut outstanding = Vec::new();
-        for (what, which) in steps {
-            let id = ids[which % ids.len()];
+        for (step, number) in steps {
+            let id = ids[number % ids.len()];
             let completion = |outcome| Completion { outcome, latency: Some(Duration::from_millis(3)) };
-            match what {
+            match step {
                 0 => ids.push(balancer.add(now, Weight::ONE, &mut ())),
-                1 if which < 8 => balancer.remove(now, id, &mut ()),
+                1 if number < 8 => balancer.remove(now, id, &mut ()),
                 2 => balancer.on_check(now, id, CheckOutcome::Failed, &mut rng, &mut ()),
                 3 => balancer.on_connect_failed(now, id, &mut rng, &mut ()),
-                4 => balancer.on_report(now, id, &LoadReport { lame_duck: which < 16, ..LoadReport::default() }, &mut ()),
+                4 => balancer.on_report(now, id, &LoadReport { lame_duck: number < 16, ..LoadReport::default() }, &mut ()),
                 5 => balancer.on_process_ended(now, id, &mut ()),
-                6 if which < 16 => balancer.drain(now, id, &mut ()),
+                6 if number < 16 => balancer.drain(now, id, &mut ()),
                 6 => balancer.undrain(now, id, &mut ()),
                 7 => {
-                    config.policy = PolicyKind::ALL[which % PolicyKind::ALL.len()];
-                    config.checks.active = which % 2 == 0;
+                    config.policy = PolicyKind::ALL[number % PolicyKind::ALL.len()];
+                    config.checks.active = number % 2 == 0;
                     balancer.set_config(now, config);
                 }
                 8 => {
-                    now = now + Duration::from_millis(1 << (which % 16));
+                    now = now + Duration::from_millis(1 << (number % 16));
                     balancer.handle_timeout(now, &mut ());
                     while let Some(id) = balancer.poll_check() {
                         balancer.on_check(now, id, CheckOutcome::Passed, &mut rng, &mut ());
                     }
                 }
                 9 | 10 | 12 if !outstanding.is_empty() => {
-                    let id = outstanding.swap_remove(which % outstanding.len());
-                    let outcome = match what {
+                    let id = outstanding.swap_remove(number % outstanding.len());
+                    let outcome = match step {
                         9 => Outcome::Success,
                         10 => Outcome::Failure,
                         _ => Outcome::RateLimited,
@@ -95,13 +95,13 @@ proptest! {
                     balancer.finish(now, id, completion(outcome), &mut ());
                 }
                 11 => balancer.on_connected(now, id, &mut ()),
-                14 => balancer.set_locality(now, id, which % 4),
+                14 => balancer.set_locality(now, id, number % 4),
                 15 => {
                     // None, some in another order, or new ones.
-                    let arranged = [&[][..], &[Some(1), None, Some(0)], &[Some(0), Some(2)], &[None; 3]][which % 4];
+                    let arranged = [&[][..], &[Some(1), None, Some(0)], &[Some(0), Some(2)], &[None; 3]][number % 4];
                     balancer.set_localities(now, arranged, SpillConfig::default());
                 }
-                16 => balancer.set_weight(now, id, Weight::new([0.5, 1.0, 4.0][which % 3]).expect("in range")),
+                16 => balancer.set_weight(now, id, Weight::new([0.5, 1.0, 4.0][number % 3]).expect("in range")),
                 _ => {
                     if let Pick::Backend(id) = balancer.pick(now, &mut rng) {
                         outstanding.push(id);
@@ -128,7 +128,7 @@ fn operation_that_fails_everywhere_ejects_no_backend() {
         let mut failed = 0;
         for request in 0..20_000_u64 {
             let now = Timestamp::from_nanos(request * 1_000_000);
-            let Pick::Backend(id) = balancer.pick(now, &mut rng) else { panic!("they have room") };
+            let Pick::Backend(id) = balancer.pick(now, &mut rng) else { panic!("no backend is saturated") };
             let is_faulty = request % 11 != 0;
             let operation = Operation::new(u64::from(is_faulty), u64::from(is_faulty));
             let fails = is_faulty || is_backend_bad && id == ids[0];
