@@ -12,7 +12,8 @@ use crate::ended::Ended;
 use crate::forwarded::Marks;
 use crate::holders;
 use crate::inbound::Passage;
-use crate::listener::{Limits, ListenerState};
+use crate::limits::Limits;
+use crate::listener::ListenerState;
 use crate::peer::Peer;
 
 /// A connection, as its requests see it.

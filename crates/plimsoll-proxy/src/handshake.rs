@@ -17,7 +17,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use crate::listener::{Limits, ListenerState};
+use crate::limits::Limits;
+use crate::listener::ListenerState;
 use crate::peer::{Peer, Tls};
 use crate::proxy_protocol;
 use crate::tls::{HTTP2, ServerTls};

@@ -1,6 +1,5 @@
 //! One listening address on one thread: its limits, its routes, and what the threads share of it.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,15 +10,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use crate::access_log::AccessLog;
 use crate::classify::Claims;
 use crate::clients::Clients;
-use crate::config;
+use crate::config::{TlsMaterial, normalise};
 use crate::degrade::DegradedCounts;
 use crate::destination::Destination;
 use crate::ended::EndedCounts;
 use crate::explain::Recorder;
-use crate::forwarded;
 use crate::handshake::Handshakes;
 use crate::http2::Stalled;
-use crate::path::normalise;
+use crate::limits::Limits;
 use crate::phase::Life;
 use crate::pressure::Pressure;
 use crate::reason::{Refusal, Refusals};
@@ -28,50 +26,6 @@ use crate::seats::Seats;
 use crate::tls::ServerTls;
 use crate::turned_away::TurnedAwayCounts;
 use crate::turns::Turns;
-use plimsoll_http2::Allowance;
-
-/// What a client may take of a listener.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Limits {
-    /// The listener's name.
-    pub(crate) name: Arc<str>,
-    pub(crate) header_read_timeout: Duration,
-    pub(crate) idle_timeout: Duration,
-    pub(crate) max_headers: usize,
-    pub(crate) max_header_size: usize,
-    pub(crate) max_connections: usize,
-    pub(crate) max_connections_per_client: Option<NonZeroUsize>,
-    pub(crate) max_body: Option<u64>,
-    pub(crate) max_uri: usize,
-    /// Bytes a second; zero when off.
-    pub(crate) min_body_rate: u64,
-    pub(crate) upgrade_idle_timeout: Duration,
-    pub(crate) http2: Allowance,
-    /// Which header of the PROXY protocol connections begin with.
-    pub(crate) proxy_protocol: Option<config::ProxyProtocol>,
-    pub(crate) forwarding: forwarded::Rules,
-}
-
-impl From<&config::Listener> for Limits {
-    fn from(listener: &config::Listener) -> Self {
-        Self {
-            name: listener.name.as_str().into(),
-            header_read_timeout: listener.header_read_timeout,
-            idle_timeout: listener.idle_timeout,
-            max_headers: listener.max_headers.get() as usize,
-            max_header_size: listener.max_header_size.bytes(),
-            max_connections: listener.max_connections.get(),
-            max_connections_per_client: listener.max_connections_per_client,
-            max_body: listener.max_body.map(|size| size.bytes() as u64),
-            max_uri: listener.max_uri.bytes(),
-            min_body_rate: listener.min_body_rate.map_or(0, |size| size.bytes() as u64),
-            upgrade_idle_timeout: listener.upgrade_idle_timeout,
-            http2: listener.http2,
-            proxy_protocol: listener.proxy_protocol,
-            forwarding: forwarded::Rules::from(listener),
-        }
-    }
-}
 
 /// The routes of a listener, and by what in a request they tell customers apart.
 pub(crate) struct Routes {
@@ -149,9 +103,9 @@ impl Shared {
     }
 
     /// Speaks TLS like this from now on, or none.
-    pub(crate) fn set_tls(&self, tls: Option<&ServerTls>) {
+    pub(crate) fn set_tls(&self, tls: Option<&TlsMaterial>) {
         let earlier = self.tls.load();
-        self.tls.store(tls.map(|tls| Arc::new(tls.continuing(earlier.as_deref()))));
+        self.tls.store(tls.map(|tls| Arc::new(ServerTls::new(tls).continuing(earlier.as_deref()))));
     }
 
     /// Connections that are open now.

@@ -14,7 +14,7 @@ use plimsoll_http1::{Fault, are_valid, strip_forbidden_trailers};
 
 use crate::http1::Reader;
 use crate::http2::{Continue, StreamBody};
-use crate::listener::Limits;
+use crate::limits::Limits;
 
 /// How much of a body is read before a backend is asked for, where its length is known: nearly all forms and API calls whole.
 const FIRST_PART: usize = 16 * 1024;

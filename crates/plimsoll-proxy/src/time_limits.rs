@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::activity::{Activity, Connection, Stage};
-use crate::listener::Limits;
+use crate::limits::Limits;
 use plimsoll_core::debt::Debt;
 
 /// Which limit a connection has overstayed.

@@ -7,7 +7,7 @@ use plimsoll_config::{ByteSize, Checker, Table, Visitor, choice, quoted, values}
 
 use super::answer::Answer;
 use super::criticality::FieldName;
-use crate::degrade::Trouble;
+use super::trouble::Trouble;
 
 /// What a route gives in place of an error.
 #[derive(Clone, Debug, PartialEq)]

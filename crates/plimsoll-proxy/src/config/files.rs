@@ -20,8 +20,7 @@ use super::Problem;
 use super::answer::MAX_BODY;
 use super::cluster::Cluster;
 use super::raw::RawConfig;
-use super::tls::{ClientCertificate, ClusterTls, FilePath, ListenerTls};
-use crate::tls::{ClientAuth, ServerTls};
+use super::tls::{ClientAuth, ClientCertificate, ClusterTls, FilePath, ListenerTls, TlsMaterial};
 
 /// A certificate is warned of while there is time to get another: those of ACME live 90 days and are renewed after 60.
 const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -30,7 +29,7 @@ const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
     /// By the listener's name.
-    pub(super) listeners: BTreeMap<String, Arc<ServerTls>>,
+    pub(super) listeners: BTreeMap<String, Arc<TlsMaterial>>,
     /// By the cluster's name.
     pub(super) clusters: BTreeMap<String, TlsConfig>,
     /// Bodies of answers.
@@ -70,7 +69,7 @@ struct Reader<'p> {
 }
 
 impl Reader<'_> {
-    fn listener(&mut self, path: &str, tls: &ListenerTls) -> Option<ServerTls> {
+    fn listener(&mut self, path: &str, tls: &ListenerTls) -> Option<TlsMaterial> {
         if tls.certificates.is_empty() {
             let help = "list at least one, such as { certificate = \"a.pem\", key = \"a.key\" }";
             self.checker.report(format!("{path}.certificates"), "there is no certificate", help);
@@ -90,7 +89,7 @@ impl Reader<'_> {
         if identities.is_empty() {
             return None;
         }
-        Some(ServerTls::new(&identities, client_auth, tls.min_version))
+        Some(TlsMaterial { identities, client_auth, min_version: tls.min_version })
     }
 
     /// Whether and how clients are asked; `None` after a problem.

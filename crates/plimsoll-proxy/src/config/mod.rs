@@ -31,6 +31,7 @@ mod http2;
 mod inbound;
 mod listener;
 mod named;
+mod path;
 mod pressure;
 mod raw;
 mod resolve;
@@ -41,6 +42,7 @@ mod spill;
 mod subset;
 mod throttle;
 mod tls;
+mod trouble;
 mod value;
 
 use std::collections::BTreeMap;
@@ -78,11 +80,12 @@ pub use tls::{CertificateFiles, ClientCertificate, ClusterTls, FilePath, Listene
 
 use bytes::Bytes;
 use files::Files;
+pub(crate) use path::normalise;
 use plimsoll::client::ClusterConfig;
 use plimsoll_config::{Places, Read};
 use raw::RawConfig;
-
-use crate::tls::ServerTls;
+pub(crate) use tls::{ClientAuth, TlsMaterial};
+pub(crate) use trouble::Trouble;
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
@@ -267,8 +270,8 @@ impl Config {
         ClusterConfig { tls, ..self.raw.clusters[cluster].client(cluster, &self.raw.client) }
     }
 
-    /// How the listener of this name speaks TLS; `None` when it does not.
-    pub(crate) fn server_tls(&self, listener: &str) -> Option<&Arc<ServerTls>> {
+    /// The certificates, keys and rules of TLS at the listener of this name; `None` if it has no TLS.
+    pub(crate) fn server_tls(&self, listener: &str) -> Option<&Arc<TlsMaterial>> {
         self.files.listeners.get(listener)
     }
 

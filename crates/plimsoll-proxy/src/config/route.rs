@@ -14,8 +14,8 @@ use super::client_name::ClientName;
 use super::criticality::Level;
 use super::customer::CustomerName;
 use super::degraded::Degraded;
+use super::path::normalise;
 use super::value::methods;
-use crate::path::normalise;
 
 /// The hosts that a route is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,9 @@
 //! What the file says about TLS, towards clients and towards backends. The files that it names are read in `files`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use plimsoll::tls::ServerName;
+use plimsoll::tls::{Identity, RootCertStore, ServerName};
 use plimsoll_config::{DeValue, Flaw, Reading, Spanned, Table, Value, Visitor, choice, kind, quoted, text, values};
 
 /// A file that the configuration names: absolute, or as seen from the folder of the configuration.
@@ -50,6 +51,25 @@ pub enum TlsVersion {
 
 impl TlsVersion {
     const ALL: [(&'static str, Self); 2] = [("1.2", Self::V1_2), ("1.3", Self::V1_3)];
+}
+
+/// The certificate that clients have to show.
+#[derive(Clone, Debug)]
+pub(crate) enum ClientAuth {
+    None,
+    /// A certificate by one of these authorities, or none.
+    Optional(Arc<RootCertStore>),
+    /// A certificate by one of these authorities.
+    Required(Arc<RootCertStore>),
+}
+
+/// The content of the files that a listener's TLS needs.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsMaterial {
+    /// At least one.
+    pub(crate) identities: Vec<Identity>,
+    pub(crate) client_auth: ClientAuth,
+    pub(crate) min_version: TlsVersion,
 }
 
 fn name_of<T: PartialEq>(all: &[(&'static str, T)], value: &T) -> String {

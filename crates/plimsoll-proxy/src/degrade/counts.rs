@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Trouble;
+use crate::config::Trouble;
 
 /// What is given in place of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

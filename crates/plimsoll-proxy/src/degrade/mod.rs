@@ -34,8 +34,7 @@ pub use self::store::StaleView;
 pub(crate) use self::store::Store;
 use self::store::{Fields, Owner};
 pub(crate) use self::tee::{BodyCopy, Progress};
-pub(crate) use self::trouble::Trouble;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Trouble};
 use crate::fixed::FixedAnswer;
 use crate::response_body::ResponseBody;
 

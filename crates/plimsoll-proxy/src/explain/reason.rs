@@ -8,7 +8,7 @@
 use plimsoll::client;
 use plimsoll_http1::Fault;
 
-use crate::degrade::Trouble;
+use crate::config::Trouble;
 use crate::reason::Refusal;
 
 /// Why a request was not served. One event may have up to three names; a request is found by each.

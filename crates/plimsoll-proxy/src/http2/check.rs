@@ -9,7 +9,7 @@ use http::uri::Scheme;
 use http::{Method, Request, Uri};
 use plimsoll_http1::{Fault, MAX_METHOD, are_valid, has_valid_length, is_host, is_miscased};
 
-use crate::listener::Limits;
+use crate::limits::Limits;
 
 /// Whether a request may be passed on.
 pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), Fault> {

@@ -16,7 +16,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::interim::Continue;
-use crate::listener::Limits;
+use crate::limits::Limits;
 use crate::request_body::RequestBodyError;
 use crate::silence::Silence;
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::interim::Interim;
 use crate::ended::Ended;
-use crate::listener::Limits;
+use crate::limits::Limits;
 use crate::time_limits::Overdue;
 use crate::upgrade::Said;
 

@@ -15,30 +15,20 @@ mod by_host;
 use std::fmt;
 use std::sync::Arc;
 
-use plimsoll::tls::{Identity, RootCertStore, provider};
+use plimsoll::tls::{RootCertStore, provider};
 use rustls::ServerConfig;
 use rustls::crypto::ring::Ticketer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 
 use self::by_host::ByHost;
-use crate::config::TlsVersion;
+use crate::config::{ClientAuth, TlsMaterial, TlsVersion};
 
 /// The protocols offered, the preferred one first. A client that names others only is refused (RFC 7301, 3.2); old tools name
 /// HTTP/1.0 alone.
 const PROTOCOLS: [&[u8]; 3] = [HTTP2, b"http/1.1", b"http/1.0"];
 /// What ALPN calls HTTP/2.
 pub(crate) const HTTP2: &[u8] = b"h2";
-
-/// What clients have to show.
-#[derive(Clone, Debug)]
-pub(crate) enum ClientAuth {
-    None,
-    /// A certificate by one of these authorities, or none.
-    Optional(Arc<RootCertStore>),
-    /// A certificate by one of these authorities.
-    Required(Arc<RootCertStore>),
-}
 
 /// TLS of one listener.
 pub(crate) struct ServerTls {
@@ -47,8 +37,9 @@ pub(crate) struct ServerTls {
 }
 
 impl ServerTls {
-    /// Shows the first of `identities` that is for the host a client names, else the first of all; there is one at least.
-    pub(crate) fn new(identities: &[Identity], client_auth: ClientAuth, min_version: TlsVersion) -> Self {
+    /// Shows the first of the identities that is for the host a client names, else the first of all; there is one at least.
+    pub(crate) fn new(material: &TlsMaterial) -> Self {
+        let TlsMaterial { identities, client_auth, min_version } = material;
         let versions = match min_version {
             TlsVersion::V1_2 => &[&TLS13, &TLS12][..],
             TlsVersion::V1_3 => &[&TLS13][..],
@@ -59,7 +50,7 @@ impl ServerTls {
         let verifier =
             |roots: &Arc<RootCertStore>| WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider());
         let built = "a file of authorities holds one at least, and no list of revocations is given";
-        let verifier = match &client_auth {
+        let verifier = match client_auth {
             ClientAuth::None => WebPkiClientVerifier::no_client_auth(),
             ClientAuth::Optional(roots) => verifier(roots).allow_unauthenticated().build().expect(built),
             ClientAuth::Required(roots) => verifier(roots).build().expect(built),
@@ -77,7 +68,7 @@ impl ServerTls {
             rustls.session_storage = Arc::new(NoServerSessionStorage {});
             rustls.send_tls13_tickets = 0;
         }
-        Self { rustls: Arc::new(rustls), client_auth }
+        Self { rustls: Arc::new(rustls), client_auth: client_auth.clone() }
     }
 
     /// The same, taking the sessions of `earlier` over where neither asks for certificates.
