@@ -8,6 +8,7 @@ use plimsoll_core::slots::Holder;
 use tokio::time::Instant;
 
 use crate::access_log::Entry;
+use crate::counts::Label as _;
 use crate::ended::Ended;
 use crate::forwarded::Marks;
 use crate::holders;

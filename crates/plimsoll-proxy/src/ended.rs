@@ -1,7 +1,6 @@
 //! Why the proxy ended a client's connection, other than because it or the client was done.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::counts::Label;
 use crate::time_limits::Overdue;
 use plimsoll_http2::{Abuse, Breach};
 
@@ -18,9 +17,10 @@ pub(crate) enum Ended {
     Drain,
 }
 
-impl Ended {
-    /// All of them, in the order in which they are counted.
-    const ALL: [Self; 9] = [
+impl Label for Ended {
+    type Name = &'static str;
+
+    const ALL: &'static [Self] = &[
         Self::Overdue(Overdue::Idle),
         Self::Overdue(Overdue::Head),
         Self::Overdue(Overdue::Body),
@@ -41,8 +41,7 @@ impl Ended {
         }
     }
 
-    /// The word for it in metrics and logs.
-    pub(crate) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Overdue(Overdue::Idle) => "idle",
             Self::Overdue(Overdue::Head) => "slow-head",
@@ -63,33 +62,5 @@ impl From<Breach> for Ended {
             Breach::Abuse(abuse) => Self::Abuse(abuse),
             Breach::Protocol => Self::Protocol,
         }
-    }
-}
-
-/// Connections that were ended, by reason.
-#[derive(Debug, Default)]
-pub(crate) struct EndedCounts([AtomicU64; Ended::ALL.len()]);
-
-impl EndedCounts {
-    pub(crate) fn count(&self, ended: Ended) {
-        self.0[ended.index()].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Ended::ALL.into_iter().map(|ended| (ended.name(), self.0[ended.index()].load(Ordering::Relaxed)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_reason_is_counted_in_a_place_of_its_own() {
-        let counts = EndedCounts::default();
-        for (times, ended) in (1..).zip(Ended::ALL) {
-            (0..times).for_each(|_| counts.count(ended));
-        }
-        assert_eq!(counts.counts().map(|(_, count)| count).collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
     }
 }

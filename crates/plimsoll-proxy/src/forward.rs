@@ -18,7 +18,8 @@ use crate::access_log::Entry;
 use crate::activity::{ActiveRequest, Connection};
 use crate::answer;
 use crate::config::Trouble;
-use crate::degrade::{Asker, Degrade, Fallback};
+use crate::counts::Label as _;
+use crate::degrade::{Asker, Degrade, Fallback, Substitute};
 use crate::destination::{Decided, Destination, Target};
 use crate::explain::{Answered, Case, End, Kind, Reason, X_REQUEST_ID};
 use crate::http2;
@@ -258,7 +259,7 @@ fn in_place_of(
     if let Some(id) = error.headers().get(X_REQUEST_ID) {
         answer.headers_mut().insert(X_REQUEST_ID, id.clone());
     }
-    connection.listener.shared.degraded.count(kind, trouble);
+    connection.listener.shared.degraded.count(Substitute(kind, trouble));
     if let Some(entry) = &mut active.entry {
         entry.degraded = Some(kind.name());
         entry.reason.get_or_insert(trouble.name());

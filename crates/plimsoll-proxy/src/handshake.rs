@@ -8,7 +8,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll::stream::Stream;
 use plimsoll::tls::names;
@@ -18,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::limits::Limits;
+use crate::counts::{Counts, Label};
 use crate::listener::ListenerState;
 use crate::peer::{Peer, Tls};
 use crate::proxy_protocol;
@@ -52,9 +52,10 @@ pub(crate) enum Failure {
     Closed,
 }
 
-impl Failure {
-    /// All of them, in the order in which they are counted: that of their declaration.
-    const ALL: [Self; 8] = [
+impl Label for Failure {
+    type Name = &'static str;
+
+    const ALL: &'static [Self] = &[
         Self::Untrusted,
         Self::ProxyHeader,
         Self::PlainHttp,
@@ -65,8 +66,11 @@ impl Failure {
         Self::Closed,
     ];
 
-    /// The word for it in metrics and logs.
-    pub(crate) fn name(self) -> &'static str {
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
         match self {
             Self::Untrusted => "untrusted",
             Self::ProxyHeader => "proxy-header",
@@ -80,34 +84,50 @@ impl Failure {
     }
 }
 
+/// The session of TLS that a handshake led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Session {
+    /// A new one, with a certificate.
+    Full,
+    /// An earlier one.
+    Resumed,
+}
+
+impl Session {
+    fn of(connection: &ServerConnection) -> Self {
+        match connection.handshake_kind() {
+            Some(HandshakeKind::Resumed) => Self::Resumed,
+            _ => Self::Full,
+        }
+    }
+}
+
+impl Label for Session {
+    type Name = &'static str;
+
+    const ALL: &'static [Self] = &[Self::Full, Self::Resumed];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Resumed => "resumed",
+        }
+    }
+}
+
 /// How the connections of a listener began.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
-    failed: [AtomicU64; Failure::ALL.len()],
-    full: AtomicU64,
-    resumed: AtomicU64,
+    /// Connections that came to no request.
+    pub(crate) failed: Counts<Failure>,
+    /// TLS handshakes that came to their end.
+    pub(crate) done: Counts<Session>,
     /// What TLS takes of the threads.
     pub(crate) steps: Steps,
-}
-
-impl Handshakes {
-    /// Connections that came to no request, by reason.
-    pub(crate) fn failed(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Failure::ALL.into_iter().map(|failure| (failure.name(), self.failed[failure as usize].load(Ordering::Relaxed)))
-    }
-
-    /// TLS handshakes that came to their end: those with a certificate, and those that went on with an earlier session.
-    pub(crate) fn done(&self) -> [(&'static str, u64); 2] {
-        [("full", self.full.load(Ordering::Relaxed)), ("resumed", self.resumed.load(Ordering::Relaxed))]
-    }
-
-    fn count(&self, connection: &ServerConnection) {
-        let kind = match connection.handshake_kind() {
-            Some(HandshakeKind::Resumed) => &self.resumed,
-            _ => &self.full,
-        };
-        kind.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// Makes of an accepted connection one on which requests may come, and says who is at its other end. `address` is the
@@ -131,7 +151,7 @@ pub(crate) async fn open(
         Ok(Err(failed)) => failed,
         Err(_) => (Failure::Timeout, None),
     };
-    listener.shared.handshakes.failed[failure as usize].fetch_add(1, Ordering::Relaxed);
+    listener.shared.handshakes.failed.count(failure);
     let cause = cause.map(tracing::field::display);
     tracing::debug!(%address, reason = failure.name(), cause, "connection ended before its first request");
     Err(failure)
@@ -169,7 +189,7 @@ async fn shake(
     let agreed = TlsAcceptor::from(Arc::clone(tls.rustls())).accept(tcp);
     let stream = InTurn::new(&listener.turns, &handshakes.steps, agreed).await.map_err(tls_failed)?;
     let connection = stream.get_ref().1;
-    handshakes.count(connection);
+    handshakes.done.count(Session::of(connection));
     peer.tls = Some(what_tls_says(connection));
     Ok((Stream::Tls(Box::new(TlsStream::Server(stream))), peer))
 }
@@ -223,13 +243,6 @@ async fn refuse_plain_http(tcp: &mut TcpStream) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn failures_are_counted_in_the_order_of_their_declaration() {
-        for (i, failure) in Failure::ALL.into_iter().enumerate() {
-            assert_eq!(failure as usize, i);
-        }
-    }
 
     #[test]
     fn the_answer_to_plain_http_has_the_length_that_it_says() {

@@ -31,6 +31,7 @@ mod classify;
 mod clients;
 pub mod config;
 mod connection;
+mod counts;
 mod date;
 mod degrade;
 mod destination;

@@ -11,20 +11,21 @@ use crate::access_log::AccessLog;
 use crate::classify::Claims;
 use crate::clients::Clients;
 use crate::config::{TlsMaterial, normalise};
-use crate::degrade::DegradedCounts;
+use crate::counts::Counts;
+use crate::degrade::Substitute;
 use crate::destination::Destination;
-use crate::ended::EndedCounts;
+use crate::ended::Ended;
 use crate::explain::Recorder;
 use crate::handshake::Handshakes;
 use crate::http2::Stalled;
 use crate::limits::Limits;
 use crate::phase::Life;
 use crate::pressure::Pressure;
-use crate::reason::{Refusal, Refusals};
+use crate::reason::Refusal;
 use crate::route::{Asked, RouteTable};
 use crate::seats::Seats;
 use crate::tls::ServerTls;
-use crate::turned_away::TurnedAwayCounts;
+use crate::turned_away::TurnedAway;
 use crate::turns::Turns;
 
 /// The routes of a listener, and by what in a request they tell customers apart.
@@ -80,10 +81,10 @@ impl Routes {
 /// What the threads of one listener share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    pub(crate) refusals: Refusals,
-    pub(crate) degraded: DegradedCounts,
-    pub(crate) ended: EndedCounts,
-    pub(crate) turned_away: TurnedAwayCounts,
+    pub(crate) refusals: Counts<Refusal>,
+    pub(crate) degraded: Counts<Substitute>,
+    pub(crate) ended: Counts<Ended>,
+    pub(crate) turned_away: Counts<TurnedAway>,
     /// HTTP/2 streams that were ended because their client took nothing.
     pub(crate) stalled_streams: AtomicU64,
     /// How short the process is of memory and descriptors.

@@ -4,13 +4,12 @@
 //! in its codec, and what befalls a request at backends is in the library. Those here are the rest: what the proxy refuses by
 //! itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use http::StatusCode;
 use plimsoll_http1::Fault;
 use plimsoll_wire::grpc::Code;
 use plimsoll_wire::shed::ShedAnswer;
 
+use crate::counts::Label;
 use crate::inbound;
 
 /// Why the proxy answers itself.
@@ -72,34 +71,24 @@ impl Refusal {
     /// All that can be counted.
     const COUNT: usize = Self::OWN.len() + inbound::REASONS.len() + Fault::ALL.len();
 
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let shed = inbound::REASONS.into_iter().map(|reason| Self::Shed(ShedAnswer { reason, after: None }));
-        Self::OWN.into_iter().chain(shed).chain(Fault::ALL.into_iter().map(Self::Malformed))
-    }
-
-    /// Its place among the counters.
-    fn index(self) -> usize {
-        match self {
-            Self::NoRoute => 0,
-            Self::Connect => 1,
-            Self::Trace => 2,
-            Self::BodyTooLarge => 3,
-            Self::SlowHead => 4,
-            Self::SlowBody => 5,
-            Self::Memory => 6,
-            Self::RouteAnswer => 7,
-            Self::BlackHole => 8,
-            Self::NoUpgrade => 9,
-            Self::AmbiguousPath => 10,
-            Self::Customers => 11,
-            Self::Loop => 12,
-            Self::Shed(ShedAnswer { reason, .. }) => {
-                let place = inbound::REASONS.iter().position(|listed| *listed == reason);
-                Self::OWN.len() + place.expect("a gate has no other reasons")
-            }
-            Self::Malformed(fault) => Self::OWN.len() + inbound::REASONS.len() + fault as usize,
+    /// Those of the proxy itself, those of a gate, and those of messages.
+    const TABLE: [Self; Self::COUNT] = {
+        let mut table = [Self::NoRoute; Self::COUNT];
+        let (mut own, mut shed, mut fault) = (0, 0, 0);
+        while own < Self::OWN.len() {
+            table[own] = Self::OWN[own];
+            own += 1;
         }
-    }
+        while shed < inbound::REASONS.len() {
+            table[own + shed] = Self::Shed(ShedAnswer { reason: inbound::REASONS[shed], after: None });
+            shed += 1;
+        }
+        while fault < Fault::ALL.len() {
+            table[own + shed + fault] = Self::Malformed(Fault::ALL[fault]);
+            fault += 1;
+        }
+        table
+    };
 
     /// Its name in metrics, and how it is said in HTTP, in gRPC, and to a person.
     pub(crate) fn row(self) -> Row {
@@ -170,46 +159,37 @@ impl Refusal {
             _ => format!("{name}: {message}"),
         }
     }
-
-    /// The word for it in metrics.
-    pub(crate) fn name(self) -> &'static str {
-        self.row().0
-    }
 }
 
-/// Requests that the proxy answered itself, by reason.
-#[derive(Debug)]
-pub(crate) struct Refusals([AtomicU64; Refusal::COUNT]);
+impl Label for Refusal {
+    type Name = &'static str;
 
-impl Default for Refusals {
-    fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; Refusal::COUNT])
-    }
-}
+    const ALL: &'static [Self] = &Self::TABLE;
 
-impl Refusals {
-    pub(crate) fn count(&self, refusal: Refusal) {
-        self.0[refusal.index()].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Refusal::all().map(|refusal| (refusal.name(), self.0[refusal.index()].load(Ordering::Relaxed)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_reason_is_counted_in_a_place_of_its_own() {
-        let refusals = Refusals::default();
-        for (times, refusal) in (1..).zip(Refusal::all()) {
-            (0..times).for_each(|_| refusals.count(refusal));
+    fn index(self) -> usize {
+        match self {
+            Self::NoRoute => 0,
+            Self::Connect => 1,
+            Self::Trace => 2,
+            Self::BodyTooLarge => 3,
+            Self::SlowHead => 4,
+            Self::SlowBody => 5,
+            Self::Memory => 6,
+            Self::RouteAnswer => 7,
+            Self::BlackHole => 8,
+            Self::NoUpgrade => 9,
+            Self::AmbiguousPath => 10,
+            Self::Customers => 11,
+            Self::Loop => 12,
+            Self::Shed(ShedAnswer { reason, .. }) => {
+                let place = inbound::REASONS.iter().position(|listed| *listed == reason);
+                Self::OWN.len() + place.expect("a gate has no other reasons")
+            }
+            Self::Malformed(fault) => Self::OWN.len() + inbound::REASONS.len() + fault as usize,
         }
-        let counts: Vec<u64> = refusals.counts().map(|(_, count)| count).collect();
-        assert_eq!(counts, (1..=Refusal::COUNT as u64).collect::<Vec<_>>());
-        let names: std::collections::BTreeSet<_> = refusals.counts().map(|(name, _)| name).collect();
-        assert_eq!(names.len(), Refusal::COUNT);
+    }
+
+    fn name(self) -> &'static str {
+        self.row().0
     }
 }

@@ -1,8 +1,7 @@
 //! How often something was given in place of an error.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::config::Trouble;
+use crate::counts::Label;
 
 /// What is given in place of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,35 +24,34 @@ impl Kind {
     }
 }
 
-/// Answers in place of errors, by kind and by why.
-#[derive(Debug, Default)]
-pub(crate) struct DegradedCounts([[AtomicU64; Trouble::ALL.len()]; Kind::ALL.len()]);
+/// An answer in place of an error: its kind, and the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Substitute(pub(crate) Kind, pub(crate) Trouble);
 
-impl DegradedCounts {
-    pub(crate) fn count(&self, kind: Kind, trouble: Trouble) {
-        self.0[kind as usize][trouble as usize].fetch_add(1, Ordering::Relaxed);
-    }
+impl Substitute {
+    const COUNT: usize = Kind::ALL.len() * Trouble::ALL.len();
 
-    /// Kind, reason, and how many.
-    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-        let of = move |kind: Kind, trouble: Trouble| self.0[kind as usize][trouble as usize].load(Ordering::Relaxed);
-        Kind::ALL.into_iter().flat_map(move |kind| {
-            Trouble::ALL.into_iter().map(move |trouble| (kind.name(), trouble.name(), of(kind, trouble)))
-        })
-    }
+    const TABLE: [Self; Self::COUNT] = {
+        let mut table = [Self(Kind::Stale, Trouble::Overloaded); Self::COUNT];
+        let mut i = 0;
+        while i < table.len() {
+            table[i] = Self(Kind::ALL[i / Trouble::ALL.len()], Trouble::ALL[i % Trouble::ALL.len()]);
+            i += 1;
+        }
+        table
+    };
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Label for Substitute {
+    type Name = (&'static str, &'static str);
 
-    #[test]
-    fn each_kind_and_reason_is_counted_in_a_place_of_its_own() {
-        let counts = DegradedCounts::default();
-        let all = Kind::ALL.into_iter().flat_map(|kind| Trouble::ALL.map(|trouble| (kind, trouble)));
-        for (times, (kind, trouble)) in (1..).zip(all) {
-            (0..times).for_each(|_| counts.count(kind, trouble));
-        }
-        assert_eq!(counts.counts().map(|(_, _, count)| count).collect::<Vec<_>>(), (1..=14).collect::<Vec<_>>());
+    const ALL: &'static [Self] = &Self::TABLE;
+
+    fn index(self) -> usize {
+        self.0 as usize * Trouble::ALL.len() + self.1 as usize
+    }
+
+    fn name(self) -> Self::Name {
+        (self.0.name(), self.1.name())
     }
 }

@@ -29,7 +29,7 @@ use http::header::{AGE, AUTHORIZATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use plimsoll_wire::headers::{X_PLIMSOLL_DEGRADED, X_PLIMSOLL_SHED};
 
-pub(crate) use self::counts::{DegradedCounts, Kind};
+pub(crate) use self::counts::{Kind, Substitute};
 pub use self::store::StaleView;
 pub(crate) use self::store::Store;
 use self::store::{Fields, Owner};

@@ -9,6 +9,7 @@ use plimsoll::client;
 use plimsoll_http1::Fault;
 
 use crate::config::Trouble;
+use crate::counts::Label as _;
 use crate::reason::Refusal;
 
 /// Why a request was not served. One event may have up to three names; a request is found by each.
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn every_reason_in_a_response_is_a_word_of_its_explanation() {
-        for refusal in Refusal::all() {
+        for &refusal in Refusal::ALL {
             let response = answer::for_refusal(refusal, false);
             let text = if let Refusal::Shed(_) = refusal { refusal.row().3.to_owned() } else { refusal.text() };
             let known = Reason::of(refusal.name()).words();
