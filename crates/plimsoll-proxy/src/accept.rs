@@ -73,7 +73,7 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot accept connections"),
     };
-    let mut phases = state.life.watch();
+    let mut phases = state.context.life.watch();
     let mut reserve = Reserve::hold();
     loop {
         // A connection takes as long as a request does, and a crowd that comes at once would hold up everybody who is connected for all of it:
@@ -101,8 +101,8 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
         let Some(admitted) = admit(&state, address) else { continue };
         let seat = tokio::select! {
             biased;
-            seat = Seat::take(&state) => seat,
-            () = closing(&mut phases, &mut door) => Seat::take_anyway(&state.shared),
+            seat = Seat::take(&state.shared.seats, &state.context.limits) => seat,
+            () = closing(&mut phases, &mut door) => Seat::take_anyway(&state.shared.seats),
         };
         begin(stream, address, (seat, admitted), &state);
     }
@@ -113,7 +113,7 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
         if let Some(admitted) = admit(&state, address)
             && let Ok(stream) = registered(stream)
         {
-            begin(stream, address, (Seat::take_anyway(&state.shared), admitted), &state);
+            begin(stream, address, (Seat::take_anyway(&state.shared.seats), admitted), &state);
         }
     }
 }
@@ -144,7 +144,7 @@ fn admit(state: &ListenerState, address: SocketAddr) -> Option<Admitted> {
         state.shared.turned_away.add(TurnedAway::Memory, 1);
         return None;
     }
-    let limits = state.limits.load();
+    let limits = state.context.limits.load();
     // Behind a proxy whose connections begin with the client's address, that is counted, once it is known.
     let most = if limits.proxy_protocol.is_none() { limits.max_connections_per_client } else { None };
     state.shared.clients.admit(address.ip(), most)
@@ -156,9 +156,9 @@ fn begin(stream: TcpStream, address: SocketAddr, held: (Seat, Admitted), state: 
     tokio::spawn(async move {
         let _held = held;
         let Ok((stream, peer)) = handshake::open(stream, address, &state).await else { return };
-        let behind = state.limits.load().proxy_protocol.is_some();
-        let most = if behind { state.limits.load().max_connections_per_client } else { None };
+        let behind = state.context.limits.load().proxy_protocol.is_some();
+        let most = if behind { state.context.limits.load().max_connections_per_client } else { None };
         let Some(_admitted) = state.shared.clients.admit(peer.address.ip(), most) else { return };
-        connection::serve(stream, peer, state).await;
+        connection::serve(stream, peer, &state.context).await;
     });
 }

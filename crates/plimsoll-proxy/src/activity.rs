@@ -3,29 +3,30 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use http::Request;
+use http::{HeaderMap, Request};
 use plimsoll_core::slots::Holder;
 use tokio::time::Instant;
 
 use crate::access_log::Entry;
+use crate::context::Context;
 use crate::counts::Label as _;
 use crate::ended::Ended;
+use crate::explain::Source;
 use crate::forwarded::Marks;
 use crate::holders;
 use crate::inbound::Passage;
 use crate::limits::Limits;
-use crate::listener::ListenerState;
 use crate::peer::Peer;
 
 /// A connection, as its requests see it.
 pub(crate) struct Connection {
-    pub(crate) listener: Arc<ListenerState>,
+    pub(crate) context: Arc<Context>,
     pub(crate) since: Instant,
     /// As they were when it came.
     pub(crate) limits: Arc<Limits>,
     pub(crate) peer: Peer,
     /// The holder of its requests' slots, unless they name a customer.
-    pub(crate) holder: Holder,
+    holder: Holder,
     /// What backends are told of it.
     pub(crate) marks: Marks,
     pub(crate) activity: Activity,
@@ -149,16 +150,28 @@ impl Activity {
 
 impl Connection {
     /// One that begins now.
-    pub(crate) fn new(listener: Arc<ListenerState>, peer: Peer) -> Self {
-        let limits = listener.limits.load_full();
+    pub(crate) fn new(context: &Arc<Context>, peer: Peer) -> Self {
+        let limits = context.limits.load_full();
         let marks = Marks::new(&peer, &limits.forwarding);
         let holder = holders::of_peer(&peer);
-        Self { listener, since: Instant::now(), limits, peer, holder, marks, activity: Activity::default() }
+        let context = Arc::clone(context);
+        Self { context, since: Instant::now(), limits, peer, holder, marks, activity: Activity::default() }
+    }
+
+    /// The place that its requests come from, for explanations.
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source { listener: &self.limits.name, client: self.peer.address }
+    }
+
+    /// The client that a request with these fields counts for, unless it names a customer.
+    pub(crate) fn holder(&self, headers: &HeaderMap) -> Holder {
+        let named = self.marks.client(&self.limits.forwarding, headers);
+        named.map_or(self.holder, holders::of_address)
     }
 
     /// Ends for a reason that is not its own; counted, and said once.
     pub(crate) fn end_for(&self, ended: Ended) {
-        self.listener.shared.ended.count(ended);
+        self.context.counts.ended.count(ended);
         tracing::debug!(client = %self.peer.address, listener = %self.limits.name, reason = ended.name(), "connection ended");
     }
 }
@@ -178,9 +191,9 @@ impl ActiveRequest {
     /// `request` is as the client sent it.
     pub(crate) fn begin<B>(connection: &Arc<Connection>, request: &Request<B>) -> Self {
         connection.activity.begin();
-        let listener = &connection.listener;
-        let customer = |headers| listener.routes.load().customer(headers).ok().flatten();
-        let entry = listener.access_log.begin(&connection.peer, &connection.limits.name, request, customer);
+        let context = &connection.context;
+        let customer = |headers| context.routes.load().customer(headers).ok().flatten();
+        let entry = context.access_log.begin(&connection.peer, &connection.limits.name, request, customer);
         let bytes_in = entry.as_ref().map(|_| Arc::default());
         Self { connection: Arc::clone(connection), entry, passage: None, bytes_in }
     }
@@ -196,7 +209,7 @@ impl Drop for ActiveRequest {
         self.connection.activity.end();
         if let Some(mut entry) = self.entry.take() {
             entry.bytes_in = self.bytes_in.as_ref().map_or(0, |bytes| bytes.load(Ordering::Relaxed));
-            self.connection.listener.access_log.write(&entry);
+            self.connection.context.access_log.write(&entry);
         }
     }
 }

@@ -4,30 +4,25 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use plimsoll::stream::Stream;
 use tokio::sync::watch;
 
 use crate::activity::Connection;
+use crate::context::Context;
 use crate::ended::Ended;
 use crate::http1::{End, Http1};
 use crate::http2;
-use crate::listener::ListenerState;
 use crate::peer::Peer;
-use crate::phase::{self, Phase};
+use crate::phase::{self, FIRST_REQUEST_GRACE, Phase};
 use crate::time_limits::TimeLimits;
 use crate::upgrade::{self, Said};
 
-/// How long a connection that has just been accepted gets for its first request when its listener closes: a client
-/// sends it with the end of the handshake, and cannot know whether one that met a close was served.
-pub(crate) const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(100);
-
 /// Serves the requests of one connection until it ends.
-pub(crate) async fn serve(stream: Stream, peer: Peer, listener: Arc<ListenerState>) {
-    let phases = listener.life.watch();
+pub(crate) async fn serve(stream: Stream, peer: Peer, context: &Arc<Context>) {
+    let phases = context.life.watch();
     let is_http2 = peer.tls.as_ref().is_some_and(|tls| tls.is_http2);
-    let connection = Arc::new(Connection::new(listener, peer));
+    let connection = Arc::new(Connection::new(context, peer));
     let mut time_limits = TimeLimits::new(&connection.limits);
     if is_http2 {
         let said = Said { first: bytes::Bytes::new(), stream };
@@ -83,7 +78,7 @@ async fn http1(
             if activity.is_cut_off() {
                 return Poll::Ready(End::Closed);
             }
-            if !is_watched || connection.listener.life.is_leaving() {
+            if !is_watched || connection.context.life.is_leaving() {
                 is_watched = true;
                 let was_closing = activity.is_closing();
                 if closed.as_mut().poll(cx).is_ready() {

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::degrade::Substitute;
     use crate::ended::Ended;
-    use crate::handshake::{Failure, Session};
+    use crate::handshakes::{Failure, Session};
     use crate::reason::Refusal;
     use crate::turned_away::TurnedAway;
 

@@ -11,7 +11,6 @@ use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_wire::metadata::{Metadata, say_criticality};
 use plimsoll_wire::shed::ShedReason;
 
-use crate::activity::Connection;
 use crate::classify::{self, Claims, Class};
 use crate::config;
 use crate::degrade::Degrade;
@@ -157,15 +156,9 @@ impl Target {
         self.rules.criticality(&self.rules.read(headers))
     }
 
-    /// The holder of a request's slot. Call it before fields are removed from the request.
-    pub(crate) fn holder(&self, connection: &Connection, headers: &HeaderMap) -> Holder {
-        match self.rules.customer(headers) {
-            Some(name) => holders::of_customer(name),
-            None => match connection.marks.client(&connection.limits.forwarding, headers) {
-                Some(address) => holders::of_address(address),
-                None => connection.holder,
-            },
-        }
+    /// The holder of a request's slot, if it names a customer. Call it before fields are removed from the request.
+    pub(crate) fn customer_holder(&self, headers: &HeaderMap) -> Option<Holder> {
+        self.rules.customer(headers).map(holders::of_customer)
     }
 
     /// The route, in words.

@@ -1,8 +1,20 @@
 //! Why the proxy ended a client's connection, other than because it or the client was done.
 
 use crate::counts::Label;
-use crate::time_limits::Overdue;
 use plimsoll_http2::{Abuse, Breach};
+
+/// Which limit a connection has overstayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    /// No request for too long.
+    Idle,
+    /// A head that takes too long.
+    Head,
+    /// A body that comes too slowly.
+    Body,
+    /// An answer that is taken too slowly.
+    Answer,
+}
 
 /// Why a connection was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,6 @@ use plimsoll_wire::headers::{GRPC_MESSAGE, GRPC_RETRY_PUSHBACK_MS, GRPC_STATUS};
 
 use crate::config::{Answer, Config};
 use crate::reason::Refusal;
-use crate::response_body::ResponseBody;
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
@@ -52,7 +51,7 @@ impl FixedAnswer {
     }
 
     /// The answer to a request whose route has this one for all.
-    pub(crate) fn of_route(&self, is_grpc: bool) -> Response<ResponseBody> {
+    pub(crate) fn of_route(&self, is_grpc: bool) -> Response<Bytes> {
         let (_, otherwise, _, _) = Refusal::RouteAnswer.row();
         let status = self.status.unwrap_or(otherwise);
         if is_grpc {
@@ -63,13 +62,13 @@ impl FixedAnswer {
     }
 
     /// The answer in place of an error with the status `otherwise`.
-    pub(crate) fn in_place_of(&self, otherwise: StatusCode) -> Response<ResponseBody> {
+    pub(crate) fn in_place_of(&self, otherwise: StatusCode) -> Response<Bytes> {
         self.with_body(self.status.unwrap_or(otherwise), self.body.clone().unwrap_or_default())
     }
 
-    fn with_body(&self, status: StatusCode, body: Bytes) -> Response<ResponseBody> {
+    fn with_body(&self, status: StatusCode, body: Bytes) -> Response<Bytes> {
         let is_empty = body.is_empty();
-        let mut response = Response::new(ResponseBody::local(body));
+        let mut response = Response::new(body);
         *response.status_mut() = status;
         let headers = response.headers_mut();
         if !is_empty {
@@ -81,8 +80,8 @@ impl FixedAnswer {
         response
     }
 
-    fn to_call(&self, status: StatusCode) -> Response<ResponseBody> {
-        let mut response = Response::new(ResponseBody::local(Bytes::new()));
+    fn to_call(&self, status: StatusCode) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
         let pushback = self.retry_after.map_or(-1, |after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE_GRPC);
@@ -115,8 +114,6 @@ fn code_for(status: StatusCode) -> Code {
 
 #[cfg(test)]
 mod tests {
-    use http_body::Body as _;
-
     use super::*;
 
     fn answer(toml: &str) -> FixedAnswer {
@@ -127,7 +124,7 @@ mod tests {
         FixedAnswer::new(&config, config.routes()[0].answer.as_ref().unwrap())
     }
 
-    fn field(response: &Response<ResponseBody>, name: &str) -> String {
+    fn field(response: &Response<Bytes>, name: &str) -> String {
         response.headers().get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
     }
 
@@ -138,9 +135,9 @@ mod tests {
             (response.status().as_u16(), field(&response, "content-type").as_str()),
             (403, "text/plain; charset=utf-8")
         );
-        assert!(response.body().size_hint().exact().unwrap() > 0);
+        assert!(!response.body().is_empty());
         let response = answer("status = 204").of_route(false);
-        assert_eq!((response.status().as_u16(), response.body().size_hint().exact()), (204, Some(0)));
+        assert_eq!((response.status().as_u16(), response.body().len()), (204, 0));
     }
 
     #[test]
@@ -155,7 +152,7 @@ mod tests {
             let response = answer(&format!("status = {status}, body = \"x\"")).of_route(true);
             assert_eq!((response.status().as_u16(), field(&response, "grpc-status").as_str()), (200, code), "{status}");
             assert_eq!(field(&response, "grpc-retry-pushback-ms"), "-1");
-            assert_eq!(response.body().size_hint().exact(), Some(0));
+            assert!(response.body().is_empty());
         }
         let response = answer("status = 429, retry_after = \"1500ms\"").of_route(true);
         assert_eq!(field(&response, "grpc-retry-pushback-ms"), "1500");

@@ -80,7 +80,7 @@ pub(crate) async fn forward(
                 return Outcome::Dropped;
             }
             Destination::Answer(fixed) => {
-                let answer = fixed.of_route(is_grpc);
+                let answer = fixed.of_route(is_grpc).map(ResponseBody::local);
                 end_by_route(connection, Refusal::RouteAnswer, Some(answer.status()), &mut active, &mut case);
                 answer
             }
@@ -131,7 +131,7 @@ async fn by_cluster(
     }
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
-    let client = target.holder(connection, request.headers());
+    let client = target.customer_holder(request.headers()).unwrap_or_else(|| connection.holder(request.headers()));
     // By the request as it came: nobody hides whose it is by naming that field in `Connection`.
     let decided = let_in(target, &mut request, is_grpc, active, case).await;
     // By the request as a backend gets to see it: on nothing else does its answer depend.
@@ -239,7 +239,7 @@ fn proper(
     }
     let length = answer.body().size_hint().exact();
     // With little memory left, what is kept is all that there will be.
-    let may_be_kept = is_get && !connection.listener.shared.pressure.is_lean();
+    let may_be_kept = is_get && !connection.context.pressure.is_lean();
     match fallback.see(may_be_kept, &answer, length) {
         Some(copy) => answer.map(|body| body.copied(copy)),
         None => answer,
@@ -254,12 +254,13 @@ fn in_place_of(
     connection: &Connection,
     active: &mut ActiveRequest,
 ) -> Response<ResponseBody> {
-    let Some((mut answer, kind)) = fallback.instead(trouble, &error) else { return error };
+    let Some((answer, kind)) = fallback.instead(trouble, &error) else { return error };
+    let mut answer = answer.map(ResponseBody::local);
     // By which one can ask why.
     if let Some(id) = error.headers().get(X_REQUEST_ID) {
         answer.headers_mut().insert(X_REQUEST_ID, id.clone());
     }
-    connection.listener.shared.degraded.count(Substitute(kind, trouble));
+    connection.context.counts.degraded.count(Substitute(kind, trouble));
     if let Some(entry) = &mut active.entry {
         entry.degraded = Some(kind.name());
         entry.reason.get_or_insert(trouble.name());
@@ -271,7 +272,7 @@ fn in_place_of(
 }
 
 fn count(connection: &Connection, refusal: Refusal, active: &mut ActiveRequest) {
-    connection.listener.shared.refusals.count(refusal);
+    connection.context.counts.refusals.count(refusal);
     if let Some(entry) = &mut active.entry {
         entry.reason = Some(refusal.name());
     }
@@ -286,7 +287,7 @@ fn end_by_route(
     case: &mut Case,
 ) {
     count(connection, refusal, active);
-    connection.listener.recorder.ended_by_route(connection, case, status, refusal.name());
+    connection.context.recorder.ended_by_route(connection.source(), case, status, refusal.name());
 }
 
 fn refuse(
@@ -313,13 +314,13 @@ fn unserved(
     mut answer: Response<ResponseBody>,
 ) -> Response<ResponseBody> {
     let end = End { kind, status: Some(answer.status()), reason: Some(reason), backend };
-    connection.listener.recorder.unserved(connection, case, end, answer.headers_mut());
+    connection.context.recorder.unserved(connection.source(), case, end, answer.headers_mut());
     answer
 }
 
 /// Where the request is to go, before anything of its body is read.
 fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<Destination>, Refusal> {
-    if connection.listener.shared.pressure.refuses() {
+    if connection.context.pressure.refuses() {
         return Err(Refusal::Memory);
     }
     if request.method() == Method::CONNECT {
@@ -339,7 +340,7 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
     }
     let host = host(request).ok_or(Refusal::Malformed(Fault::Host))?;
     let client_names = connection.peer.client_names();
-    connection.listener.routes.load().find(request, host, client_names)
+    connection.context.routes.load().find(request, host, client_names)
 }
 
 /// Whether the process behind the route's cluster can take the request on, before anything of its body is read, and then whether
@@ -356,7 +357,7 @@ async fn let_in(
         entry.cluster = Some(Arc::clone(target.cluster()));
     }
     let customer = target.customer(request.headers());
-    case.goes_to(target, customer);
+    case.goes_to(target.route(), target.cluster(), customer);
     let Decided { passage, metadata, is_marked, class, said } = target.let_in(request, is_grpc, customer);
     (case.class, case.said) = (class, said);
     if let Some(entry) = &mut active.entry {
@@ -502,7 +503,7 @@ fn remember(connection: &Connection, response: &Response<client::ResponseBody>, 
             None => is_failure().then(|| reason("answered-with-failure")),
         },
     };
-    connection.listener.recorder.answered(connection, case, &answered);
+    connection.context.recorder.answered(connection.source(), case, &answered);
 }
 
 fn log_head(entry: &mut Entry, response: &Response<client::ResponseBody>) {

@@ -11,18 +11,19 @@ use std::sync::Arc;
 
 use plimsoll::stream::Stream;
 use plimsoll::tls::names;
-use rustls::{HandshakeKind, InvalidMessage, PeerMisbehaved, ProtocolVersion, ServerConnection};
+use rustls::{InvalidMessage, PeerMisbehaved, ProtocolVersion, ServerConnection};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
+use crate::counts::Label as _;
+use crate::handshakes::{Failure, Session};
 use crate::limits::Limits;
-use crate::counts::{Counts, Label};
 use crate::listener::ListenerState;
 use crate::peer::{Peer, Tls};
 use crate::proxy_protocol;
 use crate::tls::{HTTP2, ServerTls};
-use crate::turns::{InTurn, Steps};
+use crate::turns::InTurn;
 
 /// What a client gets that speaks HTTP where TLS is spoken, in its own language.
 const USE_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 43\r\n\
@@ -30,105 +31,6 @@ connection: close\r\n\r\nplain-http: this port speaks TLS; use https";
 /// How much of a request for plain HTTP is taken in before it is answered: a close with bytes unread resets the connection,
 /// and the answer is lost. Longer than nearly every head.
 const PLAIN_HEAD: usize = 8192;
-
-/// Why a connection did not come to its first request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The listener takes connections of trusted proxies only, and this is none.
-    Untrusted,
-    /// It does not begin with the header of the PROXY protocol that the listener asks for.
-    ProxyHeader,
-    /// Plain HTTP, where TLS is spoken.
-    PlainHttp,
-    /// The client's certificate is missing, or not good.
-    ClientCertificate,
-    /// The client asks for a server by a name that is no host name (RFC 6066, 3).
-    ServerName,
-    /// TLS could not be agreed on.
-    Tls,
-    /// It was not done in time.
-    Timeout,
-    /// The client went away, or the connection broke.
-    Closed,
-}
-
-impl Label for Failure {
-    type Name = &'static str;
-
-    const ALL: &'static [Self] = &[
-        Self::Untrusted,
-        Self::ProxyHeader,
-        Self::PlainHttp,
-        Self::ClientCertificate,
-        Self::ServerName,
-        Self::Tls,
-        Self::Timeout,
-        Self::Closed,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Untrusted => "untrusted",
-            Self::ProxyHeader => "proxy-header",
-            Self::PlainHttp => "plain-http",
-            Self::ClientCertificate => "client-certificate",
-            Self::ServerName => "server-name",
-            Self::Tls => "tls",
-            Self::Timeout => "timeout",
-            Self::Closed => "closed",
-        }
-    }
-}
-
-/// The session of TLS that a handshake led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Session {
-    /// A new one, with a certificate.
-    Full,
-    /// An earlier one.
-    Resumed,
-}
-
-impl Session {
-    fn of(connection: &ServerConnection) -> Self {
-        match connection.handshake_kind() {
-            Some(HandshakeKind::Resumed) => Self::Resumed,
-            _ => Self::Full,
-        }
-    }
-}
-
-impl Label for Session {
-    type Name = &'static str;
-
-    const ALL: &'static [Self] = &[Self::Full, Self::Resumed];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Resumed => "resumed",
-        }
-    }
-}
-
-/// How the connections of a listener began.
-#[derive(Debug, Default)]
-pub(crate) struct Handshakes {
-    /// Connections that came to no request.
-    pub(crate) failed: Counts<Failure>,
-    /// TLS handshakes that came to their end.
-    pub(crate) done: Counts<Session>,
-    /// What TLS takes of the threads.
-    pub(crate) steps: Steps,
-}
 
 /// Makes of an accepted connection one on which requests may come, and says who is at its other end. `address` is the
 /// socket's other end.
@@ -139,10 +41,10 @@ pub(crate) async fn open(
 ) -> Result<(Stream, Peer), Failure> {
     let peer = Peer::of_socket(&tcp, address);
     let tls = listener.shared.tls.load_full();
-    if tls.is_none() && listener.limits.load().proxy_protocol.is_none() {
+    if tls.is_none() && listener.context.limits.load().proxy_protocol.is_none() {
         return Ok((Stream::Tcp(tcp), peer));
     }
-    let limits = listener.limits.load_full();
+    let limits = listener.context.limits.load_full();
     // In a box, so that connections which are past it, or never had one, do not hold room for a handshake.
     let shaken = Box::pin(shake(tcp, peer, &limits, tls, listener));
     let result = tokio::time::timeout(limits.header_read_timeout, shaken).await;

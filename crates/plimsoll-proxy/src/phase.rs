@@ -29,6 +29,10 @@ pub(crate) enum Phase {
 /// have left its backend and still be on its way to its client.
 pub(crate) const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
+/// How long a connection that has just been accepted gets for its first request when its listener closes: a client
+/// sends it with the end of the handshake, and cannot know whether one that met a close was served.
+pub(crate) const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(100);
+
 /// Tells all who listen how far it is. A phase never goes back.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {

@@ -18,11 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::listener::{ListenerState, Shared};
+use crate::limits::Limits;
 use crate::pressure::MOST_HALVINGS;
 
 /// Per cent of the seats from which on idle connections get less time. Early, as they are looked at a few times a minute only.
@@ -135,17 +136,16 @@ impl Drop for Waiting<'_> {
 }
 
 /// A connection that counts against the listener's limit until this is dropped.
-pub(crate) struct Seat(Arc<Shared>);
+pub(crate) struct Seat(Arc<Seats>);
 
 impl Seat {
     /// Waits until there is room for one more.
-    pub(crate) async fn take(listener: &ListenerState) -> Self {
-        let seats = &listener.shared.seats;
+    pub(crate) async fn take(seats: &Arc<Seats>, limits: &ArcSwap<Limits>) -> Self {
         if !seats.try_take() {
             let _waiting = Waiting::begin(seats);
             if seats.may_say() {
                 tracing::warn!(
-                    listener = %listener.limits.load().name,
+                    listener = %limits.load().name,
                     connections = seats.taken(),
                     waited = seats.waited(),
                     "listener full, clients wait: idle connections are closed sooner; help: raise max_connections, or \
@@ -154,20 +154,20 @@ impl Seat {
             }
             seats.wait().await;
         }
-        Self(Arc::clone(&listener.shared))
+        Self(Arc::clone(seats))
     }
 
     /// One whether there is room or not.
-    pub(crate) fn take_anyway(shared: &Arc<Shared>) -> Self {
-        shared.seats.taken.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(shared))
+    pub(crate) fn take_anyway(seats: &Arc<Seats>) -> Self {
+        seats.taken.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(seats))
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.seats.taken.fetch_sub(1, Ordering::Relaxed);
-        self.0.seats.room.notify_one();
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.0.room.notify_one();
     }
 }
 

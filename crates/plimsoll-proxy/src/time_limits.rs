@@ -15,21 +15,14 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::activity::{Activity, Connection, Stage};
+use crate::ended::Overdue;
 use crate::limits::Limits;
 use plimsoll_core::debt::Debt;
 
-/// Which limit a connection has overstayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overdue {
-    /// No request for too long.
-    Idle,
-    /// A head that takes too long.
-    Head,
-    /// A body that comes too slowly.
-    Body,
-    /// An answer that is taken too slowly.
-    Answer,
-}
+/// How long, and how much, is read of what a client still sends after its last answer. One that sends when its connection
+/// is closed gets a reset, which may overtake the answer; nginx lingers likewise.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+pub(crate) const LINGER_BYTES: usize = 1024 * 1024;
 
 /// Looks at a connection now and then.
 pub(crate) struct TimeLimits {
@@ -103,7 +96,7 @@ impl TimeLimits {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Poll<Overdue> {
         while let Poll::Ready(now) = self.ticks.poll_tick(cx) {
             // Where memory or seats are short, a connection may be idle for less long.
-            let may_be_idle = connection.listener.shared.idle_timeout(self.idle_timeout);
+            let may_be_idle = connection.context.idle_timeout(self.idle_timeout);
             if let Some(overdue) = self.look(Look::at(now, &connection.activity), may_be_idle) {
                 return Poll::Ready(overdue);
             }

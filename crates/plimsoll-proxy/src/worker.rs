@@ -20,16 +20,18 @@ use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
 use crate::config::{self, Config, Leads};
+use crate::context::Context;
 use crate::degrade::{Degrade, Store};
 use crate::destination::{Destination, Target};
 use crate::explain::Explain;
 use crate::fixed::FixedAnswer;
 use crate::inbound::Inbound;
 use crate::limits::Limits;
-use crate::listener::{ListenerState, Routes, Shared};
+use crate::listener::{ListenerState, Shared};
 use crate::phase::{CLOSE_GRACE, Life, Phase};
 use crate::request_body::RequestBody;
 use crate::route::RouteTable;
+use crate::routes::Routes;
 use crate::turns::Turns;
 
 /// All that a worker has to serve.
@@ -164,10 +166,10 @@ impl Serving {
 
     fn advance(&self, phase: Phase) {
         for listening in self.listeners.values() {
-            listening.state.life.advance(phase);
+            listening.state.context.life.advance(phase);
         }
         for state in self.leaving.iter().filter_map(Weak::upgrade) {
-            state.life.advance(phase);
+            state.context.life.advance(phase);
         }
     }
 
@@ -197,21 +199,26 @@ impl Serving {
         let limits = Arc::new(plan.limits);
         if plan.sockets.is_empty() {
             if let Some(Listening { state, .. }) = self.listeners.get(&plan.address) {
-                state.routes.store(routes);
+                state.context.routes.store(routes);
                 state.shared.seats.allow(limits.max_connections);
-                state.limits.store(limits);
+                state.context.limits.store(limits);
             }
             return;
         }
         plan.shared.seats.allow(limits.max_connections);
         let state = Arc::new(ListenerState {
-            limits: ArcSwap::new(limits),
-            routes: ArcSwap::new(routes),
-            life: Life::new(),
+            context: Arc::new(Context {
+                limits: ArcSwap::new(limits),
+                routes: ArcSwap::new(routes),
+                life: Life::new(),
+                recorder: common.explain.recorder(),
+                access_log: common.access_log.clone(),
+                counts: Arc::clone(&plan.shared.counts),
+                seats: Arc::clone(&plan.shared.seats),
+                pressure: Arc::clone(&plan.shared.pressure),
+            }),
             turns: Arc::clone(&self.turns),
             shared: plan.shared,
-            access_log: common.access_log.clone(),
-            recorder: common.explain.recorder(),
         });
         let door = Door::new(self.is_open);
         let accept = |socket| tokio::spawn(accept::accept(socket, Arc::clone(&state), door.watch()));
@@ -253,11 +260,11 @@ impl Serving {
 async fn leave(removed: Listening, patience: Duration) {
     let Listening { state, door, .. } = removed;
     drop(door);
-    state.life.advance(Phase::LameDuck);
+    state.context.life.advance(Phase::LameDuck);
     let _ = tokio::time::timeout(patience, emptied(&state.shared)).await;
-    state.life.advance(Phase::Closing);
+    state.context.life.advance(Phase::Closing);
     let _ = tokio::time::timeout(CLOSE_GRACE, emptied(&state.shared)).await;
-    state.life.advance(Phase::Closed);
+    state.context.life.advance(Phase::Closed);
 }
 
 async fn emptied(listener: &Shared) {

@@ -25,6 +25,7 @@ mod trouble;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{AGE, AUTHORIZATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use plimsoll_wire::headers::{X_PLIMSOLL_DEGRADED, X_PLIMSOLL_SHED};
@@ -36,7 +37,6 @@ use self::store::{Fields, Owner};
 pub(crate) use self::tee::{BodyCopy, Progress};
 use crate::config::{self, Config, Trouble};
 use crate::fixed::FixedAnswer;
-use crate::response_body::ResponseBody;
 
 /// What a route gives in place of errors.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Stale {
 impl Fallback<'_> {
     /// The answer in place of `error`, which is one of the proxy's own or a backend's and tells of `trouble`; `None` if there is
     /// none.
-    pub(crate) fn instead<B>(&self, trouble: Trouble, error: &Response<B>) -> Option<(Response<ResponseBody>, Kind)> {
+    pub(crate) fn instead<B>(&self, trouble: Trouble, error: &Response<B>) -> Option<(Response<Bytes>, Kind)> {
         if !self.degrade.on.contains(&trouble) {
             return None;
         }
@@ -141,7 +141,7 @@ impl Fallback<'_> {
     }
 
     /// The configured answer; none where it would tell of a change that was not made.
-    fn fixed(&self, otherwise: StatusCode, error: &HeaderMap) -> Option<Response<ResponseBody>> {
+    fn fixed(&self, otherwise: StatusCode, error: &HeaderMap) -> Option<Response<Bytes>> {
         let fixed = self.degrade.fixed.as_ref()?;
         if fixed.status().is_some_and(|status| status.is_success()) && !self.is_read {
             return None;
@@ -174,9 +174,9 @@ impl Fallback<'_> {
 }
 
 impl ForStale<'_> {
-    fn find(&self) -> Option<Response<ResponseBody>> {
+    fn find(&self) -> Option<Response<Bytes>> {
         let (kept, age) = self.stale.store.find(&self.owner, self.fields.as_ref()?)?;
-        let mut answer = Response::new(ResponseBody::local(kept.body.clone()));
+        let mut answer = Response::new(kept.body.clone());
         *answer.headers_mut() = kept.headers.clone();
         answer.headers_mut().insert(AGE, age.as_secs().into());
         Some(answer)

@@ -15,10 +15,16 @@ use plimsoll_http1::MAX_METHOD;
 
 use super::id::{Id, RequestId};
 use super::{Criticality, End, Explanation, Gated, Reason, customer_label};
-use crate::activity::Connection;
 use crate::classify::Class;
-use crate::destination::Target;
 use crate::inbound::Said;
+
+/// The place that a request came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    /// The name of the listener.
+    pub(crate) listener: &'a Arc<str>,
+    pub(crate) client: SocketAddr,
+}
 
 /// What is known of a request.
 pub(crate) struct Case {
@@ -29,7 +35,8 @@ pub(crate) struct Case {
     /// The id that the proxy made for it, if it did.
     own_id: Option<Label>,
     customer: Option<Label>,
-    pub(crate) target: Option<Arc<Target>>,
+    route: Option<Arc<str>>,
+    cluster: Option<Arc<str>>,
     pub(crate) class: Option<Class>,
     pub(crate) said: Option<Said>,
     /// The route may give something in place of an error.
@@ -47,7 +54,8 @@ impl Case {
             id: RequestId::read(request.headers()),
             own_id: None,
             customer: None,
-            target: None,
+            route: None,
+            cluster: None,
             class: None,
             said: None,
             may_degrade: false,
@@ -72,14 +80,14 @@ impl Case {
         self.own_id
     }
 
-    /// Goes where this target leads, for this customer.
-    pub(crate) fn goes_to(&mut self, target: &Arc<Target>, customer: Option<&[u8]>) {
+    /// It takes this route to this cluster, for this customer.
+    pub(crate) fn goes_to(&mut self, route: &Arc<str>, cluster: &Arc<str>, customer: Option<&[u8]>) {
         self.customer = customer.map(customer_label);
-        self.target = Some(Arc::clone(target));
+        (self.route, self.cluster) = (Some(Arc::clone(route)), Some(Arc::clone(cluster)));
     }
 
     /// The explanation of how it ended.
-    pub(super) fn explain(&mut self, connection: &Connection, id: Id, end: End) -> Explanation {
+    pub(super) fn explain(&mut self, source: Source<'_>, id: Id, end: End) -> Explanation {
         let ended = Instant::now();
         Explanation {
             id: id.text,
@@ -87,12 +95,12 @@ impl Case {
             at: SystemTime::now(),
             ended,
             took: ended.saturating_duration_since(self.begun),
-            listener: Arc::clone(&connection.limits.name),
-            client: connection.peer.address,
+            listener: Arc::clone(source.listener),
+            client: source.client,
             method: self.method.clone(),
             path: self.path,
-            route: self.target.as_ref().map(|target| Arc::clone(target.route())),
-            cluster: self.target.as_ref().map(|target| Arc::clone(target.cluster())),
+            route: self.route.clone(),
+            cluster: self.cluster.clone(),
             criticality: self.class.map(|Class { criticality, from, malformed, .. }| Criticality {
                 level: criticality,
                 from,

@@ -28,12 +28,11 @@ use plimsoll::client::FailedAttempt;
 use plimsoll_core::admit::{Pressure, Standing};
 use plimsoll_core::throttling::Label;
 
-pub(crate) use self::case::{Answered, Case};
+pub(crate) use self::case::{Answered, Case, Source};
 pub(crate) use self::id::X_REQUEST_ID;
 use self::log::RefusalLog;
 pub use self::reason::{Reason, may_be_only_counted};
 use self::ring::Ring;
-use crate::activity::Connection;
 pub use crate::classify::Origin;
 use crate::config;
 
@@ -226,13 +225,13 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// The proxy answers a request itself: remembers why, says so in the log now and then, and tells in `headers` by what it can
     /// be asked about.
-    pub(crate) fn unserved(&self, connection: &Connection, case: &mut Case, end: End, headers: &mut HeaderMap) {
+    pub(crate) fn unserved(&self, source: Source<'_>, case: &mut Case, end: End, headers: &mut HeaderMap) {
         let id = case.id();
         let is_on = self.explain.is_on();
         if is_on {
             id.put_into(headers);
         }
-        let explanation = case.explain(connection, id, end);
+        let explanation = case.explain(source, id, end);
         self.explain.0.log.write(&explanation);
         if is_on {
             self.explain.push(explanation);
@@ -242,7 +241,7 @@ impl Recorder {
     /// The route ends the request, as it does with all: remembered, and no line in the log.
     pub(crate) fn ended_by_route(
         &self,
-        connection: &Connection,
+        source: Source<'_>,
         case: &mut Case,
         status: Option<StatusCode>,
         reason: &'static str,
@@ -250,12 +249,12 @@ impl Recorder {
         if self.explain.is_on() {
             let end = End { kind: Kind::Refused, status, reason: Some(Reason::of(reason)), backend: None };
             let id = case.id();
-            self.explain.push(case.explain(connection, id, end));
+            self.explain.push(case.explain(source, id, end));
         }
     }
 
     /// A backend has answered.
-    pub(crate) fn answered(&self, connection: &Connection, case: &mut Case, answered: &Answered) {
+    pub(crate) fn answered(&self, source: Source<'_>, case: &mut Case, answered: &Answered) {
         let &Answered { status, backend, attempts, failure } = answered;
         let kind = match (failure, attempts) {
             (Some(_), _) => Kind::Failed,
@@ -266,7 +265,7 @@ impl Recorder {
         if self.explain.is_on() {
             let end = End { kind, status: Some(status), reason: failure, backend: Some(backend) };
             let id = case.id();
-            self.explain.push(case.explain(connection, id, end));
+            self.explain.push(case.explain(source, id, end));
         }
     }
 

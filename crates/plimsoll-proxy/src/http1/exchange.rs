@@ -18,13 +18,14 @@ use plimsoll_http1::{Decoder, Framing, Origin, RequestHead};
 use socket2::SockRef;
 
 use super::pipe::{self, Demand, Pipe};
-use super::{After, Http1, LINGER};
+use super::{After, Http1};
 use crate::activity::{ActiveRequest, Stage};
 use crate::date;
 use crate::forward::{Beyond, Outcome, Switched, forward};
 use crate::reason::Refusal;
 use crate::request_body::RequestBody;
 use crate::response_body::ResponseBody;
+use crate::time_limits::LINGER;
 use crate::upgrade::Upgrade;
 
 /// How much is written at once when a backend is quick: beyond it nothing is gained by waiting for more.
@@ -184,9 +185,9 @@ impl Http1 {
             && !upload.as_ref().is_some_and(|upload| upload.is_malformed)
             && framing != Framing::UntilClose
             && !self.connection.activity.is_closing()
-            && !self.connection.listener.life.is_leaving()
-            && !self.connection.listener.shared.pressure.is_lean()
-            && !self.connection.listener.shared.seats.are_wanted_from(self.connection.since);
+            && !self.connection.context.life.is_leaving()
+            && !self.connection.context.pressure.is_lean()
+            && !self.connection.context.seats.are_wanted_from(self.connection.since);
         self.write_head(&mut response, framing, version, stays);
         let mut body = response.into_body();
         let mut progress = if framing.is_empty() { Body::Whole } else { Body::Flowing };

@@ -19,7 +19,6 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use plimsoll::stream::{Input, Output, Stream};
 use plimsoll_http1::{Fault, Limits, RequestHead, Scan};
@@ -31,15 +30,11 @@ use crate::activity::{Connection, Stage};
 use crate::answer;
 use crate::forward::Switched;
 use crate::reason::Refusal;
+use crate::time_limits::{LINGER, LINGER_BYTES};
 use crate::upgrade::Said;
 
 /// How an HTTP/2 connection begins whose client knows beforehand that this is spoken (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// How long, and how much, is read of what a client still sends after its last answer. One that sends when its connection
-/// is closed gets a reset, which may overtake the answer; nginx lingers likewise.
-pub(crate) const LINGER: Duration = Duration::from_secs(1);
-pub(crate) const LINGER_BYTES: usize = 1024 * 1024;
 
 /// How the HTTP/1 part of a connection ended.
 pub(crate) enum End {
@@ -177,7 +172,7 @@ impl Http1 {
 
     /// Answers what is no request that could be served, and closes.
     async fn refuse(&mut self, refusal: Refusal) {
-        self.connection.listener.shared.refusals.count(refusal);
+        self.connection.context.counts.refusals.count(refusal);
         answer::write_refusal(self.output.buffer(), refusal);
         if poll_fn(|cx| self.poll_write(cx)).await.is_ok() {
             self.close(true).await;

@@ -5,7 +5,7 @@
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::http1::{LINGER, LINGER_BYTES};
+use crate::time_limits::{LINGER, LINGER_BYTES};
 use crate::upgrade::Said;
 
 /// Read at once, in bytes.

@@ -22,13 +22,12 @@ use super::watch::Watch;
 use super::{Flow, Settings, Stalled, StreamTasks};
 use crate::activity::{ActiveRequest, Connection, Stage};
 use crate::answer;
-use crate::connection::FIRST_REQUEST_GRACE;
-use crate::ended::Ended;
+use crate::ended::{Ended, Overdue};
 use crate::forward::{Beyond, Outcome, Switched, forward};
-use crate::phase::Phase;
+use crate::phase::{FIRST_REQUEST_GRACE, Phase};
 use crate::request_body::RequestBody;
 use crate::response_body::ResponseBody;
-use crate::time_limits::{Overdue, TimeLimits};
+use crate::time_limits::TimeLimits;
 use crate::upgrade::{self, Said, Upgrade};
 
 /// How long an idle connection gets to end by itself once its client was told to.
@@ -59,12 +58,12 @@ async fn serve_requests(
     let limits = &connection.limits;
     // Its first bytes may have been looked at as those of a head.
     connection.activity.enter(Stage::Idle);
-    let tasks = StreamTasks::new(limits.idle_timeout, Arc::clone(&connection.listener.shared) as Arc<dyn Stalled>);
+    let tasks = StreamTasks::new(limits.idle_timeout, Arc::clone(&connection.context.counts) as Arc<dyn Stalled>);
     let settings = Settings {
         allowance: limits.http2,
         max_header_size: limits.max_header_size,
         idle_timeout: limits.idle_timeout,
-        is_lean: connection.listener.shared.pressure.is_lean(),
+        is_lean: connection.context.pressure.is_lean(),
     };
     let io = ClientIo::new(said, Arc::clone(&connection), Arc::clone(&watch));
     let service = service_fn(|mut request| {
@@ -185,7 +184,7 @@ async fn serve_request(
         Outcome::Dropped => return Err(h2::Reason::CANCEL.into()),
         Outcome::Switched(switched) => {
             let idle_timeout = connection.limits.upgrade_idle_timeout;
-            let phases = connection.listener.life.watch();
+            let phases = connection.context.life.watch();
             let Switched { response, backend, active } = *switched;
             if let Some(client) = client {
                 tokio::spawn(async move {

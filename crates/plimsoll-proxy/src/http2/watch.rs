@@ -9,9 +9,8 @@ use plimsoll_http2::Guard;
 use tokio::time::Instant;
 
 use super::interim::Interim;
-use crate::ended::Ended;
+use crate::ended::{Ended, Overdue};
 use crate::limits::Limits;
-use crate::time_limits::Overdue;
 use crate::upgrade::Said;
 
 /// Watches the bytes of a connection.

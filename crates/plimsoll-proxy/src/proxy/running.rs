@@ -235,11 +235,17 @@ impl RunningListener {
             connections: self.shared.connections(),
             accepted: self.shared.accepted.load(Ordering::Relaxed),
             waited: self.shared.seats.waited(),
-            refusals: self.shared.refusals.counts().collect(),
-            degraded: self.shared.degraded.counts().map(|((kind, reason), count)| (kind, reason, count)).collect(),
-            ended: self.shared.ended.counts().collect(),
+            refusals: self.shared.counts.refusals.counts().collect(),
+            degraded: self
+                .shared
+                .counts
+                .degraded
+                .counts()
+                .map(|((kind, reason), count)| (kind, reason, count))
+                .collect(),
+            ended: self.shared.counts.ended.counts().collect(),
             turned_away: self.shared.turned_away(),
-            stalled_streams: self.shared.stalled_streams.load(Ordering::Relaxed),
+            stalled_streams: self.shared.counts.stalled_streams.load(Ordering::Relaxed),
             failed_handshakes: self.shared.handshakes.failed.counts().collect(),
             tls_handshakes: self.shared.handshakes.done.counts().collect(),
             waiting_handshakes: self.shared.handshakes.steps.waiting(),

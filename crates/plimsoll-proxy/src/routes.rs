@@ -1,0 +1,61 @@
+//! The routes of one listener: the destination of a request, by customer, host, path and method.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+
+use crate::classify::Claims;
+use crate::config::normalise;
+use crate::destination::Destination;
+use crate::reason::Refusal;
+use crate::route::{Asked, RouteTable};
+
+/// The routes of a listener, and by what in a request they tell customers apart.
+pub(crate) struct Routes {
+    table: RouteTable<Arc<Destination>>,
+    /// `None` where senders are not trusted with it.
+    customer_header: Option<HeaderName>,
+}
+
+impl Routes {
+    /// `claims` are those of the listener.
+    pub(crate) fn new(table: RouteTable<Arc<Destination>>, claims: &Claims) -> Self {
+        Self { table, customer_header: claims.customer_header().cloned() }
+    }
+
+    /// Where a request for `host` leads, that comes from a client with these names.
+    ///
+    /// The path is compared in its normal form, and goes on as it was sent. So a cluster gets no path that could be read in another way,
+    /// unless its route says that it may, or no route looks at paths.
+    pub(crate) fn find<B>(
+        &self,
+        request: &Request<B>,
+        host: &str,
+        client_names: &[Box<str>],
+    ) -> Result<Arc<Destination>, Refusal> {
+        let customer = self.customer(request.headers())?;
+        let find =
+            |path: &str| self.table.find(&Asked { host, path, method: request.method(), client_names, customer });
+        if !self.table.asks_for_paths() {
+            return find(request.uri().path()).cloned().ok_or(Refusal::NoRoute);
+        }
+        let path = normalise(request.uri().path());
+        let found = find(&path.text).ok_or(Refusal::NoRoute)?;
+        let is_found_by = |path: &str| find(path).is_some_and(|other| Arc::ptr_eq(other, found));
+        let has_one_reading = !path.is_ambiguous && path.unresolved.as_deref().is_none_or(is_found_by);
+        if has_one_reading || found.takes_ambiguous_paths() {
+            Ok(Arc::clone(found))
+        } else {
+            Err(Refusal::AmbiguousPath)
+        }
+    }
+
+    /// The name of the customer; none where senders are not trusted with it.
+    pub(crate) fn customer<'r>(&self, headers: &'r HeaderMap) -> Result<Option<&'r [u8]>, Refusal> {
+        let Some(name) = &self.customer_header else { return Ok(None) };
+        let mut names = headers.get_all(name).iter();
+        let first = names.next();
+        // Backends may take the last one.
+        if names.next().is_some() { Err(Refusal::Customers) } else { Ok(first.map(HeaderValue::as_bytes)) }
+    }
+}
