@@ -54,11 +54,11 @@ mod tests {
     use std::fmt::Debug;
 
     use super::*;
+    use crate::connection::ended::Ended;
     use crate::degrade::Substitute;
-    use crate::ended::Ended;
-    use crate::handshakes::{Failure, Session};
+    use crate::listener::handshakes::{Failure, Session};
+    use crate::listener::turned_away::TurnedAway;
     use crate::reason::Refusal;
-    use crate::turned_away::TurnedAway;
 
     /// Counts the first label once, the second twice and so on.
     fn assert_each_label_has_its_own_count<L: Label<Name: Ord + Debug>>() {

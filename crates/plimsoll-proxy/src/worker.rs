@@ -15,24 +15,24 @@ use plimsoll::server::coalescing;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::accept::{self, Door};
 use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
 use crate::config::{self, Config, Leads};
-use crate::context::Context;
+use crate::connection::context::Context;
 use crate::degrade::{Degrade, Store};
-use crate::destination::{Destination, Target};
 use crate::explain::Explain;
 use crate::fixed::FixedAnswer;
 use crate::inbound::Inbound;
 use crate::limits::Limits;
+use crate::listener::accept::{self, Door};
+use crate::listener::turns::Turns;
 use crate::listener::{ListenerState, Shared};
 use crate::phase::{CLOSE_GRACE, Life, Phase};
 use crate::request_body::RequestBody;
 use crate::route::RouteTable;
-use crate::routes::Routes;
-use crate::turns::Turns;
+use crate::route::destination::{Destination, Target};
+use crate::route::routes::Routes;
 
 /// All that a worker has to serve.
 pub(crate) struct Plan {

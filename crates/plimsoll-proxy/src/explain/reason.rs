@@ -66,7 +66,7 @@ mod tests {
     use plimsoll_wire::shed::{Retry, TABLE};
 
     use super::*;
-    use crate::answer;
+    use crate::request::answer;
 
     /// The words in a response of the proxy: in its header, and at the beginning of its text.
     fn words(head: &Response<impl Sized>, text: &str) -> Vec<String> {

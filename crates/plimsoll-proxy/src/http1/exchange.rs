@@ -17,16 +17,16 @@ use plimsoll_http1::write::{self, CHUNK_END};
 use plimsoll_http1::{Decoder, Framing, Origin, RequestHead};
 use socket2::SockRef;
 
-use super::pipe::{self, Demand, Pipe};
 use super::{After, Http1};
-use crate::activity::{ActiveRequest, Stage};
+use crate::connection::time_limits::LINGER;
+use crate::connection::{ActiveRequest, Stage};
 use crate::date;
-use crate::forward::{Beyond, Outcome, Switched, forward};
 use crate::reason::Refusal;
+use crate::request::forward::{Beyond, Outcome, Switched, forward};
+use crate::request::response_body::ResponseBody;
+use crate::request::upgrade::Upgrade;
 use crate::request_body::RequestBody;
-use crate::response_body::ResponseBody;
-use crate::time_limits::LINGER;
-use crate::upgrade::Upgrade;
+use crate::request_body::pipe::{self, Demand, Pipe};
 
 /// How much is written at once when a backend is quick: beyond it nothing is gained by waiting for more.
 const BATCH: usize = 64 * 1024;

@@ -12,7 +12,6 @@
 
 mod exchange;
 mod interim;
-mod pipe;
 
 use std::future::poll_fn;
 use std::io;
@@ -25,13 +24,12 @@ use plimsoll_http1::{Fault, Limits, RequestHead, Scan};
 use tokio::io::AsyncWrite as _;
 
 use self::interim::Interim;
-pub(crate) use self::pipe::Reader;
-use crate::activity::{Connection, Stage};
-use crate::answer;
-use crate::forward::Switched;
+use crate::connection::time_limits::{LINGER, LINGER_BYTES};
+use crate::connection::{Connection, Stage};
 use crate::reason::Refusal;
-use crate::time_limits::{LINGER, LINGER_BYTES};
-use crate::upgrade::Said;
+use crate::request::answer;
+use crate::request::forward::Switched;
+use crate::request::upgrade::Said;
 
 /// How an HTTP/2 connection begins whose client knows beforehand that this is spoken (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

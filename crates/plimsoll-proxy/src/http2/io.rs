@@ -15,8 +15,8 @@ use plimsoll_http2::Breach;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::watch::Watch;
-use crate::activity::Connection;
-use crate::upgrade::Said;
+use crate::connection::Connection;
+use crate::request::upgrade::Said;
 
 /// The connection, as hyper sees it.
 pub(super) struct ClientIo {

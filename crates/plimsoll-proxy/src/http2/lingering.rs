@@ -5,8 +5,8 @@
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::time_limits::{LINGER, LINGER_BYTES};
-use crate::upgrade::Said;
+use crate::connection::time_limits::{LINGER, LINGER_BYTES};
+use crate::request::upgrade::Said;
 
 /// Read at once, in bytes.
 const PIECE: usize = 16 * 1024;

@@ -4,10 +4,6 @@
 //! the bytes that pass (`plimsoll_http2`: floods of lawful frames, header blocks; `flow`: responses that are not taken). All of it holds
 //! per connection; how many connections a client may have is the listener's business.
 
-mod check;
-mod flow;
-mod incoming;
-mod interim;
 mod io;
 mod lingering;
 pub(crate) mod serve;
@@ -20,10 +16,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::TokioTimer;
 use plimsoll_http2::Allowance;
 
-pub(crate) use check::{check, drop_host_list};
-pub(crate) use flow::{Flow, Stalled, StreamTasks};
-pub(crate) use incoming::StreamBody;
-pub(crate) use interim::Continue;
+use crate::connection::flow::StreamTasks;
 
 /// Bytes of a request's body that may wait for their backend, on one stream and on all of a connection. Bodies are passed
 /// on as they come, so a window is what is in flight between client and proxy: 256 KiB is 5 MB/s at 50 ms. Envoy

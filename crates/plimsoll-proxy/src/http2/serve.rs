@@ -15,20 +15,22 @@ use plimsoll_http2::Guard;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::interim::Continue;
+use super::Settings;
 use super::io::ClientIo;
 use super::lingering::linger;
 use super::watch::Watch;
-use super::{Flow, Settings, Stalled, StreamTasks};
-use crate::activity::{ActiveRequest, Connection, Stage};
-use crate::answer;
-use crate::ended::{Ended, Overdue};
-use crate::forward::{Beyond, Outcome, Switched, forward};
+use crate::connection::ended::{Ended, Overdue};
+use crate::connection::flow::{Flow, Stalled, StreamTasks};
+use crate::connection::time_limits::TimeLimits;
+use crate::connection::{ActiveRequest, Connection, Stage};
 use crate::phase::{FIRST_REQUEST_GRACE, Phase};
+use crate::request::answer;
+use crate::request::check::drop_host_list;
+use crate::request::forward::{Beyond, Outcome, Switched, forward};
+use crate::request::response_body::ResponseBody;
+use crate::request::upgrade::{self, Said, Upgrade};
 use crate::request_body::RequestBody;
-use crate::response_body::ResponseBody;
-use crate::time_limits::TimeLimits;
-use crate::upgrade::{self, Said, Upgrade};
+use crate::request_body::interim::Continue;
 
 /// How long an idle connection gets to end by itself once its client was told to.
 const GOAWAY_GRACE: Duration = Duration::from_secs(1);
@@ -67,7 +69,7 @@ async fn serve_requests(
     };
     let io = ClientIo::new(said, Arc::clone(&connection), Arc::clone(&watch));
     let service = service_fn(|mut request| {
-        super::drop_host_list(&mut request);
+        drop_host_list(&mut request);
         let flow = tasks.begin();
         let active = ActiveRequest::begin(&connection, &request);
         let (connection, watch) = (Arc::clone(&connection), Arc::clone(&watch));

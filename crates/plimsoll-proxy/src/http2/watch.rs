@@ -8,10 +8,10 @@ use plimsoll_core::Timestamp;
 use plimsoll_http2::Guard;
 use tokio::time::Instant;
 
-use super::interim::Interim;
-use crate::ended::{Ended, Overdue};
+use crate::connection::ended::{Ended, Overdue};
 use crate::limits::Limits;
-use crate::upgrade::Said;
+use crate::request::upgrade::Said;
+use crate::request_body::interim::Interim;
 
 /// Watches the bytes of a connection.
 pub(super) struct Watch {

@@ -11,9 +11,9 @@ use plimsoll_core::throttling::Cause;
 use plimsoll_core::throttling::Verdict;
 
 use super::*;
+use crate::classify::quotas::Quotas;
 use crate::classify::{Claims, Rules};
 use crate::config::Config;
-use crate::quotas::Quotas;
 
 /// A cluster whose process nobody looks at but the test.
 fn inbound(dry_run: bool) -> Inbound {

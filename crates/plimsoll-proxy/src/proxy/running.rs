@@ -13,6 +13,7 @@ use super::{Error, ListenerView};
 use crate::access_log::AccessLog;
 use crate::batch::ListenerBatch;
 use crate::classify::Claims;
+use crate::classify::quotas::Quotas;
 use crate::config::{Config, Leads, Names, Resolved};
 use crate::degrade::Store;
 use crate::explain::Explain;
@@ -20,7 +21,6 @@ use crate::inbound::{self, Inbound};
 use crate::limits::Limits;
 use crate::listener::Shared;
 use crate::pressure::Pressure;
-use crate::quotas::Quotas;
 use crate::sockets::{self, Bound};
 use crate::worker::{ListenerPlan, Order, Plan, Worker};
 

@@ -48,29 +48,29 @@ struct Waits {
 // One thread drives a connection and its streams; relaxed atomics are plain loads and stores.
 impl Interim {
     /// h2 is given a head with `expect` on `stream`, and no byte behind it for now.
-    pub(super) fn hold(&self, cx: &Context<'_>, stream: u32) {
+    pub(crate) fn hold(&self, cx: &Context<'_>, stream: u32) {
         self.expecting.store(stream, Ordering::Relaxed);
         self.waits.lock().writer = Some(cx.waker().clone());
     }
 
     /// Whether bytes behind such a head are held.
-    pub(super) fn is_holding(&self) -> bool {
+    pub(crate) fn is_holding(&self) -> bool {
         self.expecting.load(Ordering::Relaxed) != NONE
     }
 
     /// hyper has handed on all requests that it has.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.expecting.store(NONE, Ordering::Relaxed);
     }
 
     /// A request with `expect` was handed on; its stream, which is held no longer.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Continue> {
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Continue> {
         let stream = self.expecting.swap(NONE, Ordering::Relaxed);
         (stream != NONE).then(|| Continue { interim: Arc::clone(self), stream })
     }
 
     /// The streams of clients that are to be told now.
-    pub(super) fn due(&self) -> Vec<u32> {
+    pub(crate) fn due(&self) -> Vec<u32> {
         if !self.is_due.swap(false, Ordering::Relaxed) {
             return Vec::new();
         }

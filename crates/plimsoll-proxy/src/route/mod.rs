@@ -27,6 +27,10 @@
 //! A lookup allocates nothing. It costs one hash of the host per label and one of the path per segment, but
 //! never of more bytes than the longest prefix of the table has, so that a long path cannot make it slow.
 
+pub(crate) mod destination;
+pub(crate) mod holders;
+pub(crate) mod routes;
+
 use std::collections::HashMap;
 
 use http::Method;

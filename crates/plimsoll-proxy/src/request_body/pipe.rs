@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use plimsoll_http1::{Fault, Framing, Piece};
 
 /// The connection's end.
-pub(super) struct Pipe(Arc<Mutex<State>>);
+pub(crate) struct Pipe(Arc<Mutex<State>>);
 
 /// The sender's end: the body.
 pub(crate) struct Reader {
@@ -36,7 +36,7 @@ struct State {
 
 /// What the reader wants of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Demand {
+pub(crate) enum Demand {
     /// One piece more.
     Piece,
     /// Nothing ever again.
@@ -46,7 +46,7 @@ pub(super) enum Demand {
 }
 
 /// A pipe for a body that is delimited by `framing`.
-pub(super) fn pipe(framing: Framing) -> (Pipe, Reader) {
+pub(crate) fn pipe(framing: Framing) -> (Pipe, Reader) {
     let state = Arc::new(Mutex::new(State::default()));
     let left = match framing {
         Framing::Length(length) => Some(length),
@@ -57,7 +57,7 @@ pub(super) fn pipe(framing: Framing) -> (Pipe, Reader) {
 
 impl Pipe {
     /// What the reader wants; pending while it is busy with what it has.
-    pub(super) fn poll_demand(&self, cx: &mut Context<'_>) -> Poll<Demand> {
+    pub(crate) fn poll_demand(&self, cx: &mut Context<'_>) -> Poll<Demand> {
         let mut state = self.0.lock();
         if state.ended {
             return Poll::Ready(Demand::Done);
@@ -73,13 +73,13 @@ impl Pipe {
     }
 
     /// Whether the reader waits for a piece.
-    pub(super) fn wants_piece(&self) -> bool {
+    pub(crate) fn wants_piece(&self) -> bool {
         let state = self.0.lock();
         state.wanted && state.piece.is_none() && !state.ended && !state.reader_gone
     }
 
     /// Delivers what was wanted; `is_last`: nothing comes after it.
-    pub(super) fn deliver(&self, piece: Option<Piece>, is_last: bool, cx: &Context<'_>) {
+    pub(crate) fn deliver(&self, piece: Option<Piece>, is_last: bool, cx: &Context<'_>) {
         let frame = piece.map(|piece| match piece {
             Piece::Data(data) => Ok(Frame::data(data)),
             Piece::Trailers(trailers) => Ok(Frame::trailers(trailers)),
@@ -88,7 +88,7 @@ impl Pipe {
     }
 
     /// Tells the reader that the body breaks off.
-    pub(super) fn break_off(&self, fault: Fault, cx: &Context<'_>) {
+    pub(crate) fn break_off(&self, fault: Fault, cx: &Context<'_>) {
         self.push(Some(Err(fault)), true, cx);
     }
 

@@ -1,20 +1,30 @@
 //! One listening address: what its threads share, and its state on one thread.
 
+pub(crate) mod accept;
+mod clients;
+mod handshake;
+pub(crate) mod handshakes;
+mod proxy_protocol;
+mod serve;
+mod tls;
+pub(crate) mod turned_away;
+pub(crate) mod turns;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwapOption;
 
-use crate::clients::Clients;
 use crate::config::TlsMaterial;
-use crate::context::{ConnectionCounts, Context};
+use crate::connection::context::{ConnectionCounts, Context};
+use crate::connection::seats::Seats;
 use crate::counts::Counts;
-use crate::handshakes::Handshakes;
+use crate::listener::clients::Clients;
+use crate::listener::handshakes::Handshakes;
+use crate::listener::tls::ServerTls;
+use crate::listener::turned_away::TurnedAway;
+use crate::listener::turns::Turns;
 use crate::pressure::Pressure;
-use crate::seats::Seats;
-use crate::tls::ServerTls;
-use crate::turned_away::TurnedAway;
-use crate::turns::Turns;
 
 /// What the threads of one listener share.
 #[derive(Debug, Default)]

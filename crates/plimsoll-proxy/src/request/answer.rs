@@ -13,7 +13,7 @@ use plimsoll_wire::shed::ShedAnswer;
 
 use crate::date;
 use crate::reason::Refusal;
-use crate::response_body::ResponseBody;
+use crate::request::response_body::ResponseBody;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 

@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use crate::config::ProxyProtocol;
-use crate::handshakes::Failure;
+use crate::listener::handshakes::Failure;
 use crate::peer::Peer;
 
 /// How far a look goes: every header of version 1, and of version 2 nearly every one.

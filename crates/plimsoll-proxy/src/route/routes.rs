@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request};
 
 use crate::classify::Claims;
 use crate::config::normalise;
-use crate::destination::Destination;
 use crate::reason::Refusal;
+use crate::route::destination::Destination;
 use crate::route::{Asked, RouteTable};
 
 /// The routes of a listener, and by what in a request they tell customers apart.

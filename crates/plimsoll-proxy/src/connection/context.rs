@@ -9,17 +9,17 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::access_log::AccessLog;
+use crate::connection::ended::Ended;
+use crate::connection::flow::Stalled;
+use crate::connection::seats::Seats;
 use crate::counts::Counts;
 use crate::degrade::Substitute;
-use crate::ended::Ended;
 use crate::explain::Recorder;
-use crate::http2::Stalled;
 use crate::limits::Limits;
 use crate::phase::Life;
 use crate::pressure::Pressure;
 use crate::reason::Refusal;
-use crate::routes::Routes;
-use crate::seats::Seats;
+use crate::route::routes::Routes;
 
 /// The part of a listener that its connections use, on one thread.
 pub(crate) struct Context {

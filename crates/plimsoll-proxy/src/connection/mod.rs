@@ -1,5 +1,11 @@
 //! What happens on a client connection, as its requests and its time limits see it.
 
+pub(crate) mod context;
+pub(crate) mod ended;
+pub(crate) mod flow;
+pub(crate) mod seats;
+pub(crate) mod time_limits;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -8,15 +14,15 @@ use plimsoll_core::slots::Holder;
 use tokio::time::Instant;
 
 use crate::access_log::Entry;
-use crate::context::Context;
+use crate::connection::context::Context;
+use crate::connection::ended::Ended;
 use crate::counts::Label as _;
-use crate::ended::Ended;
 use crate::explain::Source;
 use crate::forwarded::Marks;
-use crate::holders;
 use crate::inbound::Passage;
 use crate::limits::Limits;
 use crate::peer::Peer;
+use crate::route::holders;
 
 /// A connection, as its requests see it.
 pub(crate) struct Connection {

@@ -13,6 +13,8 @@
 //!
 //! All that is the same for the requests of a connection is written once ([`Marks`]).
 
+mod via;
+
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
@@ -24,7 +26,6 @@ use plimsoll_wire::hop::Claim;
 
 use crate::config;
 use crate::peer::Peer;
-use crate::via;
 
 const FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

@@ -15,18 +15,18 @@ use plimsoll_wire::metadata::Metadata;
 use plimsoll_wire::shed::Shed;
 
 use crate::access_log::Entry;
-use crate::activity::{ActiveRequest, Connection};
-use crate::answer;
 use crate::config::Trouble;
+use crate::connection::{ActiveRequest, Connection};
 use crate::counts::Label as _;
 use crate::degrade::{Asker, Degrade, Fallback, Substitute};
-use crate::destination::{Decided, Destination, Target};
 use crate::explain::{Answered, Case, End, Kind, Reason, X_REQUEST_ID};
-use crate::http2;
 use crate::reason::Refusal;
+use crate::request::answer;
+use crate::request::check::check;
+use crate::request::response_body::ResponseBody;
+use crate::request::upgrade::Upgrade;
 use crate::request_body::{RequestBody, RequestBodyError};
-use crate::response_body::ResponseBody;
-use crate::upgrade::Upgrade;
+use crate::route::destination::{Decided, Destination, Target};
 
 /// The reason of an answer that breaks the protocol; the same as the library's.
 const BAD_RESPONSE: &str = "bad-response";
@@ -333,7 +333,7 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
         return Err(Refusal::BodyTooLarge);
     }
     if request.version() == Version::HTTP_2 {
-        http2::check(request, &connection.limits).map_err(Refusal::Malformed)?;
+        check(request, &connection.limits).map_err(Refusal::Malformed)?;
     }
     if connection.limits.forwarding.is_loop(request.headers()) {
         return Err(Refusal::Loop);

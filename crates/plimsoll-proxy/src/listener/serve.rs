@@ -8,15 +8,15 @@ use std::task::Poll;
 use plimsoll::stream::Stream;
 use tokio::sync::watch;
 
-use crate::activity::Connection;
-use crate::context::Context;
-use crate::ended::Ended;
+use crate::connection::Connection;
+use crate::connection::context::Context;
+use crate::connection::ended::Ended;
+use crate::connection::time_limits::TimeLimits;
 use crate::http1::{End, Http1};
 use crate::http2;
 use crate::peer::Peer;
 use crate::phase::{self, FIRST_REQUEST_GRACE, Phase};
-use crate::time_limits::TimeLimits;
-use crate::upgrade::{self, Said};
+use crate::request::upgrade::{self, Said};
 
 /// Serves the requests of one connection until it ends.
 pub(crate) async fn serve(stream: Stream, peer: Peer, context: &Arc<Context>) {

@@ -16,11 +16,11 @@ use crate::config;
 use crate::degrade::Degrade;
 use crate::fixed::FixedAnswer;
 use crate::forwarded::HostRewrite;
-use crate::holders;
 use crate::inbound::{Inbound, Names, Passage, Said};
 use crate::peer::Peer;
 use crate::reason::Refusal;
 use crate::request_body::RequestBody;
+use crate::route::holders;
 
 /// Where a route leads.
 pub(crate) enum Destination {

@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::clients::Admitted;
-use crate::connection;
-use crate::handshake;
+use crate::connection::seats::Seat;
 use crate::listener::ListenerState;
+use crate::listener::clients::Admitted;
+use crate::listener::handshake;
+use crate::listener::serve;
+use crate::listener::turned_away::TurnedAway;
 use crate::phase::{self, Phase};
 use crate::pressure::descriptors::{self, Reserve};
-use crate::seats::Seat;
 use crate::sockets::BACKLOG;
-use crate::turned_away::TurnedAway;
 
 /// Pause after a failed accept, such as for want of descriptors: nothing gets better by trying at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -159,6 +159,6 @@ fn begin(stream: TcpStream, address: SocketAddr, held: (Seat, Admitted), state: 
         let behind = state.context.limits.load().proxy_protocol.is_some();
         let most = if behind { state.context.limits.load().max_connections_per_client } else { None };
         let Some(_admitted) = state.shared.clients.admit(peer.address.ip(), most) else { return };
-        connection::serve(stream, peer, &state.context).await;
+        serve::serve(stream, peer, &state.context).await;
     });
 }

@@ -13,6 +13,8 @@
 //! sender alone, and `request_timeout` bounds a long one. A field that names the customer or cohort
 //! on another listener of the file is removed: backends believe it.
 
+pub(crate) mod quotas;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,9 +27,9 @@ use plimsoll_core::meter::Kind;
 use plimsoll_wire::headers::{GRPC_PREVIOUS_RPC_ATTEMPTS, X_ENVOY_ATTEMPT_COUNT};
 use plimsoll_wire::metadata::{Claim, Metadata, claims_criticality, say_criticality};
 
+use crate::classify::quotas::Quotas;
 use crate::config;
 use crate::inbound::Inbound;
-use crate::quotas::Quotas;
 
 /// What a listener says of its requests.
 #[derive(Clone, Debug)]

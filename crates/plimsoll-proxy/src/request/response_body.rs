@@ -11,9 +11,9 @@ use http_body_util::{BodyExt as _, Full};
 use plimsoll::client;
 use plimsoll_wire::orca;
 
-use crate::activity::ActiveRequest;
+use crate::connection::ActiveRequest;
+use crate::connection::flow::Flow;
 use crate::degrade::{BodyCopy, Progress};
-use crate::http2::Flow;
 
 /// The body of a response on its way to the client.
 pub(crate) struct ResponseBody {

@@ -1,5 +1,10 @@
 //! The body of a request on its way to a backend: within its limit, and whole or known not to be.
 
+pub(crate) mod interim;
+pub(crate) mod pipe;
+mod silence;
+mod stream;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,8 +17,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use plimsoll_http1::{Fault, are_valid, strip_forbidden_trailers};
 
-use crate::http1::Reader;
-use crate::http2::{Continue, StreamBody};
+use self::interim::Continue;
+use self::pipe::Reader;
+use self::stream::StreamBody;
 use crate::limits::Limits;
 
 /// How much of a body is read before a backend is asked for, where its length is known: nearly all forms and API calls whole.

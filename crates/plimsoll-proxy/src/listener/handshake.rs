@@ -17,13 +17,13 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::counts::Label as _;
-use crate::handshakes::{Failure, Session};
 use crate::limits::Limits;
 use crate::listener::ListenerState;
+use crate::listener::handshakes::{Failure, Session};
+use crate::listener::proxy_protocol;
+use crate::listener::tls::{HTTP2, ServerTls};
+use crate::listener::turns::InTurn;
 use crate::peer::{Peer, Tls};
-use crate::proxy_protocol;
-use crate::tls::{HTTP2, ServerTls};
-use crate::turns::InTurn;
 
 /// What a client gets that speaks HTTP where TLS is spoken, in its own language.
 const USE_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 43\r\n\

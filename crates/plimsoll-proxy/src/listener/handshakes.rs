@@ -3,7 +3,7 @@
 use rustls::{HandshakeKind, ServerConnection};
 
 use crate::counts::{Counts, Label};
-use crate::turns::Steps;
+use crate::listener::turns::Steps;
 
 /// Why a connection did not come to its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

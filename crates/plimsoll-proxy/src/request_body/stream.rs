@@ -15,10 +15,10 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::RequestBodyError;
 use super::interim::Continue;
+use super::silence::Silence;
 use crate::limits::Limits;
-use crate::request_body::RequestBodyError;
-use crate::silence::Silence;
 
 /// The body of a request on an HTTP/2 stream.
 pub(crate) struct StreamBody {

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use crate::activity::{Activity, Connection, Stage};
-use crate::ended::Overdue;
+use crate::connection::ended::Overdue;
+use crate::connection::{Activity, Connection, Stage};
 use crate::limits::Limits;
 use plimsoll_core::debt::Debt;
 
