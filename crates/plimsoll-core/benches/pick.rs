@@ -81,7 +81,7 @@ trait Subject {
     fn operate(&mut self, operations: usize);
 }
 
-/// Position of the walk over outstanding requests: they complete in another order than that of the
+/// Position of the walk over active requests: they complete in another order than that of the
 /// picks.
 struct Walk {
     at: usize,

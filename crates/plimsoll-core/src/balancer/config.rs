@@ -6,9 +6,9 @@ use crate::Ratio;
 use crate::health::{BackoffConfig, CheckConfig, OutlierConfig, Scope, SlowStartConfig};
 use crate::pick::{PolicyKind, PrequalConfig, WeightedConfig};
 
-/// Active requests of one client at one backend at which flow control skips the backend: the value
-/// of SRE ch. 20. A backend with this many open requests of one client is unlikely to serve another
-/// soon.
+/// Limit of one client's active requests at a backend; flow control skips a backend at the limit.
+/// The value of SRE ch. 20. A backend with this many open requests of one client is unlikely to
+/// serve another soon.
 pub const DEFAULT_MAX_ACTIVE_REQUESTS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 
 /// The settings of a [`Balancer`](crate::Balancer); the defaults are right for most clusters.
@@ -16,7 +16,7 @@ pub const DEFAULT_MAX_ACTIVE_REQUESTS: NonZeroU32 = NonZeroU32::new(100).expect(
 pub struct BalancerConfig {
     /// The policy that picks backends.
     pub policy: PolicyKind,
-    /// Flow control: active requests at one backend at which it is skipped.
+    /// Flow control: limit of active requests at a backend, which is skipped at the limit.
     pub max_active_requests: NonZeroU32,
     /// Active health checks.
     pub checks: CheckConfig,

@@ -31,7 +31,7 @@ use crate::{BackendId, Criticality, Timestamp, median};
 /// Time between two evaluations. A quarter of the smoothing of headroom: more often would show no
 /// more.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Age at which a load report no longer counts: a little over two half-lives of the sent rate.
+/// Age limit of a load report: a little over two half-lives of the sent rate.
 const REPORTS_COUNT_FOR: Duration = Duration::from_secs(5);
 /// Cap of a backend's utilization, as a multiple of the median: the largest inequality to expect
 /// among backends of one locality.
@@ -41,7 +41,7 @@ const MAX_TIMES_MEDIAN: f64 = 2.0;
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) policy: AnyPolicy,
-    /// Requests for which one of its backends was picked.
+    /// Number of picks of its backends.
     pub(super) picks: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct LocalitySnapshot {
     pub locality: Locality,
     /// Its capacity and its load.
     pub standing: Standing,
-    /// Attempts for which one of its backends was picked.
+    /// Attempts that picked one of its backends.
     pub requests: u64,
 }
 

@@ -52,8 +52,8 @@ use members::Members;
 use timers::Timers;
 use warming::Warming;
 
-/// Time after a cluster's first healthy backend in which other backends count as equally old.
-/// Nothing says that they are new, and no backend is warmer and could spare them.
+/// Time after a cluster's first healthy backend; backends that become healthy within it count as
+/// equally old. Nothing says that they are new, and no backend is warmer and could spare them.
 const FOUNDING_PERIOD: Duration = Duration::from_secs(1);
 
 /// The end of a request, as far as balancing is concerned.
@@ -118,7 +118,7 @@ pub struct Balancer {
     timers: Timers,
     due_checks: Vec<BackendId>,
     panicking: bool,
-    /// Time at which the first backend of the cluster became healthy.
+    /// Time of the cluster's first healthy backend.
     first_healthy: Option<Timestamp>,
     /// Slots of backends whose failures and rate limits still fade, and the index of the next one
     /// to check.
@@ -209,7 +209,7 @@ impl Balancer {
     /// reports stay.
     ///
     /// A policy that reads configured weights follows with the next pick. `weighted` computes its
-    /// weights anew at the next [`Balancer::handle_timeout`], which is due at once: all changes of
+    /// weights again at the next [`Balancer::handle_timeout`], which is due at once: all changes of
     /// one list then cost one pass.
     pub fn set_weight(&mut self, now: Timestamp, id: BackendId, weight: Weight) {
         if !self.contains(id) || !self.members.set_weight(id.slot() as u32, weight) {

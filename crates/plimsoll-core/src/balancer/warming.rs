@@ -15,7 +15,7 @@ const TURNS: u64 = 3;
 pub(super) struct Warming {
     /// Start of slow start; `None` when it is over or never began.
     since: Option<Timestamp>,
-    /// The pick at which its turns will be used up.
+    /// Number of the pick that will use up its turns.
     turn_at: u64,
 }
 
