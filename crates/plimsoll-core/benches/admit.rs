@@ -28,7 +28,7 @@ const MEASUREMENTS: usize = 300;
 const WARM_UP: u64 = 1_200_000;
 /// The cost of a request, and twice the time between two requests.
 const COST: Duration = Duration::from_micros(20);
-const MOST_IN_PROGRESS: usize = 16;
+const MAX_IN_PROGRESS: usize = 16;
 
 /// CPU-seconds a second: each of ten customers asks for twice that.
 const LIMIT: f64 = 0.1;
@@ -71,10 +71,10 @@ impl Server {
         };
         if let (Some(entry), _) = self.gate.ask(now, &arrival, &mut self.rng) {
             self.running.push_back(entry);
-            if self.running.len() > MOST_IN_PROGRESS
+            if self.running.len() > MAX_IN_PROGRESS
                 && let Some(entry) = self.running.pop_front()
             {
-                self.gate.ended(now, entry, COST.as_secs_f64());
+                self.gate.end(now, entry, COST.as_secs_f64());
             }
         }
     }

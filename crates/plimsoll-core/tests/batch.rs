@@ -88,7 +88,7 @@ impl Model {
                 self.gate.end(self.now, sent, fate, &mut self.rng);
                 if fate == Fate::Rejected {
                     let failed = BatchFailure { failure: Failure::Overloaded, repeat: Repeat::Safe, after: None };
-                    assert!(self.gate.again(&mut history, &failed, &mut self.rng).is_ok());
+                    assert!(self.gate.requeue(&mut history, &failed, &mut self.rng).is_ok());
                     self.rejected.push(history);
                 }
             }
@@ -323,7 +323,7 @@ impl World {
         let failure = if self.is_poison(number) { self.poison.1 } else { Failure::Overloaded };
         let failed = BatchFailure { failure, repeat: Repeat::Safe, after: None };
         let history = &mut self.requests.get_mut(&number).unwrap().0;
-        let again = self.gate.again(history, &failed, &mut self.rng);
+        let again = self.gate.requeue(history, &failed, &mut self.rng);
         self.gate.end(now, sent, Fate::Rejected, &mut self.rng);
         match again {
             Ok(pause) => self.events.push(Reverse((self.now + pause.as_nanos() as u64, number))),

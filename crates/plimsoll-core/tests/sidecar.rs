@@ -112,7 +112,7 @@ fn run(plan: &Plan, seed: u64) -> Found {
         Gate::new(Timestamp::ZERO, AdmissionConfig::new(plan.cpus).unwrap(), Mode::Protect, Observation::default());
     let mut observed = ProcessObserver::new(Timestamp::ZERO, plan.cpus);
     let (mut outside, mut flow) = (ProcessCounters::default(), Flow::default());
-    gate.see_again(Timestamp::ZERO, observed.begin(Timestamp::ZERO, outside));
+    gate.resume(Timestamp::ZERO, observed.begin(Timestamp::ZERO, outside));
     let mut queue: VecDeque<Request> = VecDeque::new();
     let mut found = Found::default();
     let mut total = 0_u32;
@@ -168,7 +168,7 @@ fn run(plan: &Plan, seed: u64) -> Found {
             }
             let request = queue.remove(at).unwrap();
             let Some(entry) = request.entry else { continue };
-            gate.ended_unmeasured(now, entry);
+            gate.end_unmeasured(now, entry);
             if request.came > WARM_UP {
                 let latency = seconds - request.came;
                 found.latency += latency;
@@ -182,13 +182,13 @@ fn run(plan: &Plan, seed: u64) -> Found {
         }
         for request in queue.iter_mut().filter(|request| seconds - request.came >= plan.patience) {
             if let Some(entry) = request.entry.take() {
-                gate.ended_unheard(now, entry);
-                flow.given_up += 1;
+                gate.end_abandoned(now, entry);
+                flow.abandoned += 1;
             }
         }
         if step % LOOK == 0 {
             flow.in_flight = queue.iter().filter(|request| request.entry.is_some()).count() as u32;
-            gate.see(now, observed.sample(now, outside, flow), &Gauges::default());
+            gate.observe(now, observed.sample(now, outside, flow), &Gauges::default());
         }
     }
     found.work /= (plan.seconds - WARM_UP) * plan.cpus;

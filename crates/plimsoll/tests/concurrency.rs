@@ -65,7 +65,7 @@ fn reason(answer: &Answer) -> Option<ShedReason> {
 }
 
 fn limit(places: usize, longest: usize) -> QueueConfig {
-    QueueConfig { longest, ..QueueConfig::new(places).unwrap() }
+    QueueConfig { max_waiting: longest, ..QueueConfig::new(places).unwrap() }
 }
 
 #[tokio::test(start_paused = true)]

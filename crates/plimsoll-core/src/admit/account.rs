@@ -10,12 +10,12 @@
 //!
 //! A request may cost more than the window still holds. The excess is a *debt*. The debt takes the
 //! headroom that leaving slots free, and nothing else fits until the debt is paid. It is bounded by
-//! the payments of one minute ([`MOST_DEBT`]): a process can report wrong costs, by a factor of a
+//! the payments of one minute ([`MAX_DEBT`]): a process can report wrong costs, by a factor of a
 //! thousand when its unit changes, and no customer should be shut out for days by that. In return,
 //! a customer whose single requests cost more than a minute of its limit exceeds that limit.
 //!
 //! ```text
-//! sum = Σ slots ≤ most,   most = limit · 1.007 s,   debt ≤ 60 · most
+//! sum = Σ slots ≤ capacity,   capacity = limit · 1.007 s,   debt ≤ 60 · capacity
 //! ```
 
 use crate::Timestamp;
@@ -29,7 +29,7 @@ const SLOT_BITS: u32 = 25;
 const SECONDS: f64 = PAST as f64 * (1_u64 << SLOT_BITS) as f64 * 1e-9;
 
 /// The largest debt, in windows.
-const MOST_DEBT: f64 = 60.0;
+const MAX_DEBT: f64 = 60.0;
 
 /// CPU usage of one customer, in CPU-seconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,7 +43,7 @@ pub(super) struct Account {
     sum: f64,
     debt: f64,
     /// The capacity of the window; zero for a free account.
-    most: f64,
+    capacity: f64,
 }
 
 /// The slot that contains a time.
@@ -54,12 +54,12 @@ fn slot(now: Timestamp) -> u64 {
 impl Account {
     /// An empty account with a limit in CPU-seconds a second; above zero.
     pub(super) fn new(now: Timestamp, limit: f64) -> Self {
-        Self { slot: slot(now), most: limit * SECONDS, ..Self::default() }
+        Self { slot: slot(now), capacity: limit * SECONDS, ..Self::default() }
     }
 
     /// Changes the limit, in CPU-seconds a second; above zero.
     pub(super) fn set_limit(&mut self, limit: f64) {
-        self.most = limit * SECONDS;
+        self.capacity = limit * SECONDS;
     }
 
     /// Moves the window to `now`.
@@ -73,7 +73,7 @@ impl Account {
             // Each unused window paid one window's worth of the debt. The last one is charged
             // below.
             let windows = gone / (PAST as u64 + 1) - 1;
-            self.debt = (self.debt - windows as f64 * self.most).max(0.0);
+            self.debt = (self.debt - windows as f64 * self.capacity).max(0.0);
             (self.past, self.present) = ([0.0; PAST], 0.0);
         } else {
             for number in self.slot..slot {
@@ -89,10 +89,10 @@ impl Account {
 
     /// Takes a cost. Returns the slot that it is taken in.
     pub(super) fn take(&mut self, cost: f64) -> u64 {
-        let fits = cost.min((self.most - self.sum).max(0.0));
+        let fits = cost.min((self.capacity - self.sum).max(0.0));
         self.present += fits;
         self.sum += fits;
-        self.debt = (self.debt + cost - fits).min(MOST_DEBT * self.most);
+        self.debt = (self.debt + cost - fits).min(MAX_DEBT * self.capacity);
         self.slot
     }
 
@@ -115,19 +115,19 @@ impl Account {
     }
 
     /// Whether `cost` fits into this part of the window, without any debt.
-    pub(super) fn has_room(&self, cost: f64, part: f64) -> bool {
-        self.debt <= 0.0 && self.sum + cost <= self.most * part
+    pub(super) fn fits(&self, cost: f64, part: f64) -> bool {
+        self.debt <= 0.0 && self.sum + cost <= self.capacity * part
     }
 
     /// The usage over the limit: 1 is at the limit, above 1 is in debt. Zero for a free account.
     /// Also zero for a customer without debt that has been silent for a window.
     pub(super) fn fill(&self, now: Timestamp) -> f64 {
-        if self.most <= 0.0 {
+        if self.capacity <= 0.0 {
             0.0
         } else if slot(now).saturating_sub(self.slot) > PAST as u64 {
-            self.debt / self.most
+            self.debt / self.capacity
         } else {
-            (self.sum + self.debt) / self.most
+            (self.sum + self.debt) / self.capacity
         }
     }
 
@@ -143,7 +143,7 @@ impl Account {
 
     /// Whether a customer owns the account.
     pub(super) fn is_taken(&self) -> bool {
-        self.most > 0.0
+        self.capacity > 0.0
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
     fn free_at(mut account: Account) -> f64 {
         let at = (0..20_000).find(|at| {
             account.advance(ms(*at));
-            account.has_room(0.001, 1.0)
+            account.fits(0.001, 1.0)
         });
         at.expect("soon") as f64 * 1e-3
     }
@@ -193,9 +193,9 @@ mod tests {
         // Ten CPU-seconds are five seconds of the limit, and the last of them fits the window.
         assert!((4.0..4.3).contains(&after), "{after}");
         long.advance(ms(4_000));
-        assert!(!long.has_room(0.001, 1.0), "also when nobody looked meanwhile");
+        assert!(!long.fits(0.001, 1.0), "also when nobody looked meanwhile");
         long.advance(ms(6_300));
-        assert!(long.has_room(0.001, 1.0));
+        assert!(long.fits(0.001, 1.0));
     }
 
     #[test]
@@ -204,9 +204,9 @@ mod tests {
         account.take(1e6);
         account.take(1e6);
         account.advance(ms(58_000));
-        assert!(!account.has_room(0.001, 1.0));
+        assert!(!account.fits(0.001, 1.0));
         account.advance(ms(66_000));
-        assert!(account.has_room(0.001, 1.0));
+        assert!(account.fits(0.001, 1.0));
     }
 
     #[test]
@@ -215,12 +215,12 @@ mod tests {
         let slot = account.take(2.0);
         account.advance(ms(500));
         account.give_back(slot, 1.5);
-        assert!(account.has_room(1.5, 1.0) && !account.has_room(1.52, 1.0));
+        assert!(account.fits(1.5, 1.0) && !account.fits(1.52, 1.0));
         account.take(1.0);
         account.advance(ms(1_100));
-        assert!(account.has_room(1.0, 1.0) && !account.has_room(1.02, 1.0), "the half has left, and no more");
+        assert!(account.fits(1.0, 1.0) && !account.fits(1.02, 1.0), "the half has left, and no more");
         account.give_back(slot, 0.5);
-        assert!(!account.has_room(1.02, 1.0), "what has left made room already");
+        assert!(!account.fits(1.02, 1.0), "what has left made room already");
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         Timestamp::from_nanos(slot << SLOT_BITS)
     }
 
-    const MOST: f64 = 2.0 * SECONDS;
+    const CAPACITY: f64 = 2.0 * SECONDS;
 
     fn assert_close(got: f64, expected: f64) {
         assert!((got - expected).abs() < 1e-6, "{got}, not {expected}");
@@ -249,7 +249,7 @@ mod tests {
         let mut account = account();
         account.take(1.0);
         // Also without a call in between.
-        assert_close(account.fill(at(30)), 1.0 / MOST);
+        assert_close(account.fill(at(30)), 1.0 / CAPACITY);
         assert_close(account.fill(at(31)), 0.0);
         account.advance(at(30));
         assert_close(account.used(), 1.0 / SECONDS);
@@ -261,31 +261,31 @@ mod tests {
     fn debt_is_reduced_by_each_unused_window_but_the_last() {
         for (slots, debt) in [(1, 4.0), (60, 3.0), (61, 3.0), (62, 2.0), (93, 1.0), (500, 0.0)] {
             let mut account = account();
-            account.take(5.0 * MOST);
-            assert_close(account.debt(), 4.0 * MOST);
+            account.take(5.0 * CAPACITY);
+            assert_close(account.debt(), 4.0 * CAPACITY);
             account.advance(at(slots));
-            assert_close(account.debt(), debt * MOST);
+            assert_close(account.debt(), debt * CAPACITY);
         }
     }
 
     #[test]
     fn fill_counts_debt_also_when_the_window_is_over() {
         let mut account = account();
-        account.take(MOST + 1.0);
-        assert_close(account.fill(at(0)), 1.0 + 1.0 / MOST);
-        assert_close(account.fill(at(31)), 1.0 / MOST);
+        account.take(CAPACITY + 1.0);
+        assert_close(account.fill(at(0)), 1.0 + 1.0 / CAPACITY);
+        assert_close(account.fill(at(31)), 1.0 / CAPACITY);
     }
 
     #[test]
     fn returned_cost_pays_debt_first_and_then_its_slot() {
         let mut account = account();
-        let slot = account.take(MOST + 1.0);
+        let slot = account.take(CAPACITY + 1.0);
         account.give_back(slot, 0.75);
         assert_close(account.debt(), 0.25);
         assert_close(account.used(), 2.0);
         account.give_back(slot, 0.5);
         assert_close(account.debt(), 0.0);
-        assert_close(account.used() * SECONDS, MOST - 0.25);
+        assert_close(account.used() * SECONDS, CAPACITY - 0.25);
     }
 
     #[test]
@@ -304,9 +304,9 @@ mod tests {
         let mut account = account();
         account.take(1.0);
         account.set_limit(0.5);
-        assert!(!account.has_room(0.001, 1.0));
+        assert!(!account.fits(0.001, 1.0));
         account.set_limit(4.0);
-        assert!(account.has_room(3.0, 1.0) && !account.has_room(3.1, 1.0));
+        assert!(account.fits(3.0, 1.0) && !account.fits(3.1, 1.0));
     }
 
     #[test]

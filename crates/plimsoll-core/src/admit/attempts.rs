@@ -21,15 +21,15 @@ const PRIOR: f64 = 10.0;
 /// Decaying counts of first attempts and retries.
 #[derive(Clone, Debug)]
 pub(super) struct Attempts {
-    most_retries: Ratio,
+    max_retries: Ratio,
     all: f64,
     retries: f64,
     at: Timestamp,
 }
 
 impl Attempts {
-    pub(super) fn new(now: Timestamp, most_retries: Ratio) -> Self {
-        Self { most_retries, all: 0.0, retries: 0.0, at: now }
+    pub(super) fn new(now: Timestamp, max_retries: Ratio) -> Self {
+        Self { max_retries, all: 0.0, retries: 0.0, at: now }
     }
 
     /// Counts an arriving request.
@@ -43,7 +43,7 @@ impl Attempts {
     /// The retry advice for shed requests.
     pub(super) fn advice(&self) -> Retry {
         let share = self.retries / (self.all + PRIOR);
-        if share > self.most_retries.as_f64() { Retry::Never } else { Retry::Elsewhere }
+        if share > self.max_retries.as_f64() { Retry::Never } else { Retry::Elsewhere }
     }
 }
 

@@ -32,7 +32,7 @@
 //!
 //! If deadlines are short, requests would be late before the queue is full. Then deadlines and not
 //! criticality would decide which requests are shed. So `T_k` is at most half of the mean time to
-//! the deadline, but at least `LEAST` mean requests.
+//! the deadline, but at least `MIN_LIMIT` mean requests.
 //!
 //! The pessimistic outlook takes a burst for the beginning of an overload: `T_k = max(C · target
 //! delay, FEW · mean cost)`.
@@ -51,13 +51,13 @@ const TIGHT: f64 = 16.0;
 /// Mean requests under the pessimistic outlook: two for each core of four.
 const FEW: f64 = 8.0;
 /// Mean requests. With fewer, a core runs dry between two arrivals, however short the deadlines.
-const LEAST: f64 = 4.0;
+const MIN_LIMIT: f64 = 4.0;
 /// The largest backlog without work in progress, in limits of the level. The queue then stays full
 /// for some time, also for a customer that asks for little.
-const OUTLIVES: f64 = 4.0;
+const MAX_LEFTOVER: f64 = 4.0;
 /// The longest time to a deadline that counts, in seconds. Requests without a deadline count with
 /// it.
-const LONGEST: f64 = 10.0;
+const MAX_TIME: f64 = 10.0;
 /// The offered load, in capacities, from which overload is certain.
 const CERTAIN: f64 = 1.25;
 /// Half-life of the offered load: it is known to some per cent after a few hundred requests.
@@ -90,7 +90,7 @@ pub(super) struct Supply {
     pub(super) capacity: f64,
     pub(super) target_delay: Duration,
     /// The part of the limit that is in force.
-    pub(super) room: f64,
+    pub(super) headroom: f64,
     /// Whether more CPU is used than the load line allows.
     pub(super) is_over: bool,
     pub(super) outlook: Outlook,
@@ -121,7 +121,7 @@ impl<const N: usize> Backlog<N> {
     pub(super) fn on_request(&mut self, rank: usize, cost: f64, time: Option<f64>) {
         self.levels[rank..].iter_mut().for_each(|level| level.offered += cost);
         let (count, costs, times) = self.requests;
-        self.requests = (count + 1.0, costs + cost, times + time.unwrap_or(LONGEST).min(LONGEST));
+        self.requests = (count + 1.0, costs + cost, times + time.unwrap_or(MAX_TIME).min(MAX_TIME));
     }
 
     /// Adds admitted work of this rank, or corrects its cost up or down.
@@ -143,7 +143,7 @@ impl<const N: usize> Backlog<N> {
             // Above the load line, an early end used CPU that is not for requests, and frees no
             // headroom. But one request that cost far more than expected should not block all
             // others for as long as it took.
-            let least = if supply.is_over { OUTLIVES * self.limit(rank, supply) } else { 0.0 };
+            let least = if supply.is_over { MAX_LEFTOVER * self.limit(rank, supply) } else { 0.0 };
             let level = &mut self.levels[rank];
             level.in_progress = (level.in_progress - used).max(0.0);
             level.backlog = level.backlog.min(level.in_progress.max(least));
@@ -196,7 +196,7 @@ impl<const N: usize> Backlog<N> {
     /// Seconds to the deadline of the mean request.
     fn time(&self) -> f64 {
         let (count, _, times) = self.requests;
-        if count > 0.0 { times / count } else { LONGEST }
+        if count > 0.0 { times / count } else { MAX_TIME }
     }
 
     /// The limit of a level, in CPU-seconds of backlog.
@@ -205,14 +205,14 @@ impl<const N: usize> Backlog<N> {
         let mean = self.mean();
         let target = supply.capacity * supply.target_delay.as_secs_f64();
         if supply.outlook == Outlook::Pessimistic {
-            return target.max(FEW * mean) * supply.room;
+            return target.max(FEW * mean) * supply.headroom;
         }
         let tight = target.max(TIGHT * mean);
         let loose = tight.max(LOOSE * mean);
         let load = decay::rate(level.offered, HALF_LIFE) / supply.capacity;
         let doubt = ((CERTAIN - load) / (CERTAIN - 1.0)).clamp(0.0, 1.0);
         let most = 0.5 * supply.capacity * self.time();
-        (tight + (loose - tight) * doubt).min(most.max(LEAST * mean)) * supply.room
+        (tight + (loose - tight) * doubt).min(most.max(MIN_LIMIT * mean)) * supply.headroom
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
     const SUPPLY: Supply = Supply {
         capacity: 2.0,
         target_delay: Duration::from_millis(1),
-        room: 1.0,
+        headroom: 1.0,
         is_over: false,
         outlook: Outlook::Optimistic,
     };
@@ -294,7 +294,7 @@ mod tests {
         let supply = Supply { is_over: true, ..SUPPLY };
         backlog.add(0, 20.0);
         backlog.done(0, 20.0, &supply);
-        assert!((backlog.fill(0, &supply) - OUTLIVES).abs() < 1e-12);
+        assert!((backlog.fill(0, &supply) - MAX_LEFTOVER).abs() < 1e-12);
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
         };
         assert!((limit(None) - LOOSE * 0.01).abs() < 1e-9);
         assert!((limit(Some(0.25)) - 0.25).abs() < 1e-9, "two CPUs for an eighth of a second");
-        assert!((limit(Some(0.001)) - LEAST * 0.01).abs() < 1e-9);
+        assert!((limit(Some(0.001)) - MIN_LIMIT * 0.01).abs() < 1e-9);
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
         for outlook in [Outlook::Optimistic, Outlook::Pessimistic] {
             let mut backlog = Backlog::<1>::new(ms(0));
             backlog.on_request(0, 0.01, None);
-            let limit = |room| backlog.limit(0, &Supply { room, outlook, ..SUPPLY });
+            let limit = |headroom| backlog.limit(0, &Supply { headroom, outlook, ..SUPPLY });
             assert!((limit(0.5) - limit(1.0) / 2.0).abs() < 1e-12, "{outlook:?}");
         }
     }

@@ -14,13 +14,13 @@ use crate::Timestamp;
 
 /// The longest pause: short beside the wait of a request on an overloaded server, and short for the
 /// callers of shed requests.
-const LONGEST: Duration = Duration::from_millis(2);
+const MAX_PAUSE: Duration = Duration::from_millis(2);
 
 /// Requests to handle together. More would gain little, and arrive as a burst.
 const TOGETHER: f64 = 16.0;
 
 /// With fewer requests in the longest pause, a pause costs as much as it saves.
-const LEAST_TOGETHER: f64 = 1.0;
+const MIN_TOGETHER: f64 = 1.0;
 
 /// The time over which shed requests are counted.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -42,7 +42,7 @@ pub struct Coalescing {
 
 impl Coalescing {
     /// Counts a request that the thread has shed.
-    pub fn turned_away(&mut self, now: Timestamp, shed: &Shed) {
+    pub fn on_shed(&mut self, now: Timestamp, shed: &Shed) {
         // Quotas and deadlines shed requests on idle servers, too.
         if shed.reason == Reason::Overloaded {
             self.counted = self.counted.saturating_add(1);
@@ -66,11 +66,11 @@ impl Coalescing {
             self.counted = 0;
         }
         let Some(first) = self.first.take() else { return Duration::ZERO };
-        if self.rate * LONGEST.as_secs_f64() < LEAST_TOGETHER {
+        if self.rate * MAX_PAUSE.as_secs_f64() < MIN_TOGETHER {
             return Duration::ZERO;
         }
         // Others have already arrived while the thread worked.
-        LONGEST.min(Duration::from_secs_f64(TOGETHER / self.rate)).saturating_sub(now.since(first))
+        MAX_PAUSE.min(Duration::from_secs_f64(TOGETHER / self.rate)).saturating_sub(now.since(first))
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
             let due = (now.as_nanos() - start) * rate / 1_000_000_000;
             most = if now.as_nanos() > start + 150_000_000 { most.max(due - arrived) } else { 0 };
             for _ in arrived..due {
-                coalescing.turned_away(now, shed);
+                coalescing.on_shed(now, shed);
             }
             arrived = due;
             pause = coalescing.pause(now);
@@ -105,7 +105,7 @@ mod tests {
     fn what_comes_within_a_pause_is_turned_away_together() {
         let at = |rate| last_pause(&mut Coalescing::default(), 0, rate, &OVERLOADED);
         let (pause, most) = at(4_000);
-        assert_eq!((pause, most), (LONGEST, 8));
+        assert_eq!((pause, most), (MAX_PAUSE, 8));
         let (pause, most) = at(40_000);
         assert!(pause.as_micros().abs_diff(400) < 20 && (15..=18).contains(&most), "{pause:?} {most}");
     }
@@ -129,8 +129,8 @@ mod tests {
         last_pause(&mut coalescing, 0, 4_000, &OVERLOADED);
         let mut pause_after = |work: u64| {
             let at = 202_000_000;
-            coalescing.turned_away(Timestamp::from_nanos(at), &OVERLOADED);
-            coalescing.turned_away(Timestamp::from_nanos(at + work), &OVERLOADED);
+            coalescing.on_shed(Timestamp::from_nanos(at), &OVERLOADED);
+            coalescing.on_shed(Timestamp::from_nanos(at + work), &OVERLOADED);
             coalescing.pause(Timestamp::from_nanos(at + work))
         };
         assert_eq!(pause_after(300_000), Duration::from_micros(1_700));
@@ -143,7 +143,7 @@ mod tests {
         last_pause(&mut coalescing, 0, 40_000, &OVERLOADED);
         assert!(!coalescing.is_due());
         assert_eq!(coalescing.pause(Timestamp::from_nanos(200_100_000)), Duration::ZERO);
-        coalescing.turned_away(Timestamp::from_nanos(200_200_000), &OVERLOADED);
+        coalescing.on_shed(Timestamp::from_nanos(200_200_000), &OVERLOADED);
         assert!(coalescing.is_due() && coalescing.pause(Timestamp::from_nanos(200_200_000)) > Duration::ZERO);
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn a_flood_of_long_ago_is_forgotten() {
         let mut coalescing = Coalescing::default();
         last_pause(&mut coalescing, 0, 40_000, &OVERLOADED);
-        coalescing.turned_away(Timestamp::from_nanos(10_000_000_000), &OVERLOADED);
+        coalescing.on_shed(Timestamp::from_nanos(10_000_000_000), &OVERLOADED);
         assert_eq!(coalescing.pause(Timestamp::from_nanos(10_000_000_000)), Duration::ZERO);
     }
 
@@ -160,12 +160,12 @@ mod tests {
         let pause = |requests, window| {
             let mut coalescing = Coalescing::default();
             let now = Timestamp::ZERO + window;
-            (0..requests).for_each(|_| coalescing.turned_away(now, &OVERLOADED));
+            (0..requests).for_each(|_| coalescing.on_shed(now, &OVERLOADED));
             coalescing.pause(now)
         };
-        assert_eq!(pause(10, WINDOW), LONGEST);
+        assert_eq!(pause(10, WINDOW), MAX_PAUSE);
         assert_eq!(pause(9, WINDOW), Duration::ZERO);
-        assert_eq!(pause(99, STALE - Duration::from_micros(1)), LONGEST);
+        assert_eq!(pause(99, STALE - Duration::from_micros(1)), MAX_PAUSE);
         assert_eq!(pause(99, STALE), Duration::ZERO, "the window is too old");
     }
 }

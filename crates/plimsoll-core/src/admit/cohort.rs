@@ -32,19 +32,19 @@ use super::Ask;
 use crate::rng::{self, spread};
 
 /// The time that a draw lasts: much longer than a task, and than the retries of a user.
-const LUCK_LASTS: Duration = Duration::from_secs(3_600);
+const DRAW_LIFETIME: Duration = Duration::from_secs(3_600);
 
 /// The cohort of requests with this key, such as the name of a session, at a time since the Unix
 /// epoch. It is the same in all processes, versions and architectures. `None` for an empty key:
 /// requests that name no cohort do not form one.
 #[must_use]
 pub fn cohort(key: &[u8], since_epoch: Duration) -> Option<u64> {
-    let hour = since_epoch.as_secs() / LUCK_LASTS.as_secs();
+    let hour = since_epoch.as_secs() / DRAW_LIFETIME.as_secs();
     (!key.is_empty()).then(|| XxHash64::oneshot(hour, key))
 }
 
 /// The draw of a request: a number in [0, 1), the same for all requests of a cohort.
-pub(super) fn luck(ask: &Ask, rng: &mut impl Rng) -> f64 {
+pub(super) fn draw(ask: &Ask, rng: &mut impl Rng) -> f64 {
     let Some(cohort) = ask.cohort else { return rng::unit(rng) };
     (spread(cohort) >> 32) as f64 / (f64::from(u32::MAX) + 1.0)
 }

@@ -32,7 +32,7 @@ use crate::{Criticality, Timestamp};
 /// The largest cost that is believed, in CPU-seconds: eleven days, which no request uses. Some
 /// servers report milliseconds; then it is still a quarter of an hour. A report may be any number,
 /// and no mean recovers from an infinite sum.
-const MOST_SAID: f64 = 1e6;
+const MAX_REPORTED: f64 = 1e6;
 /// CPU that a process may have got ahead of time. The quota of a control group is for 100 ms, and a
 /// request may have found two of them.
 const AHEAD: Duration = Duration::from_millis(200);
@@ -78,7 +78,7 @@ impl Entry {
 
     /// CPU-seconds of use at which [`Gate::progress`] is due, if the request goes on.
     #[must_use]
-    pub fn tell_at(&self) -> f64 {
+    pub fn progress_due(&self) -> f64 {
         let counted = self.admission.as_ref().map_or(self.expected, |admission| admission.counted);
         self.charge.as_ref().map_or(counted, |charge| charge.taken().min(counted))
     }
@@ -213,36 +213,36 @@ impl Gate {
     }
 
     /// A request has ended with a measured use, in CPU-seconds.
-    pub fn ended(&mut self, now: Timestamp, entry: Entry, used: f64) {
+    pub fn end(&mut self, now: Timestamp, entry: Entry, used: f64) {
         self.costs.observe(entry.kind, used);
-        self.over(now, entry, used);
+        self.settle(now, entry, used);
     }
 
     /// A request has ended without a measurement. It counts with its expected cost, until more is
     /// known of all requests that ended with it.
-    pub fn ended_unmeasured(&mut self, now: Timestamp, entry: Entry) {
+    pub fn end_unmeasured(&mut self, now: Timestamp, entry: Entry) {
         let expected = self.costs.expected(entry.kind);
-        self.fitted.ended(entry.kind, expected);
-        self.over(now, entry, expected);
+        self.fitted.end(entry.kind, expected);
+        self.settle(now, entry, expected);
     }
 
     /// A request has ended, and the server reports its use in CPU-seconds. A report above any
     /// plausible cost counts as none. A request counts with no more than all CPUs can have done in
     /// its time.
-    pub fn ended_saying(&mut self, now: Timestamp, entry: Entry, used: f64) {
-        if !(0.0..=MOST_SAID).contains(&used) {
-            return self.ended_unmeasured(now, entry);
+    pub fn end_reported(&mut self, now: Timestamp, entry: Entry, used: f64) {
+        if !(0.0..=MAX_REPORTED).contains(&used) {
+            return self.end_unmeasured(now, entry);
         }
-        let counted = self.fitted.ended_saying(entry.kind, used).unwrap_or(entry.expected);
+        let counted = self.fitted.end_reported(entry.kind, used).unwrap_or(entry.expected);
         let meanwhile = self.cpus * (now.since(entry.begun) + AHEAD).as_secs_f64();
         let most = meanwhile.max(entry.expected);
-        self.over(now, entry, counted.min(most));
+        self.settle(now, entry, counted.min(most));
     }
 
     /// A request was abandoned before its answer, and only the server knows whether it continues.
-    pub fn ended_unheard(&mut self, now: Timestamp, entry: Entry) {
+    pub fn end_abandoned(&mut self, now: Timestamp, entry: Entry) {
         let expected = self.costs.expected(entry.kind);
-        self.fitted.ended(entry.kind, expected);
+        self.fitted.end(entry.kind, expected);
         if let Some(admission) = entry.admission {
             self.ranked.abandon(now, admission);
         }
@@ -253,12 +253,12 @@ impl Gate {
 
     /// An admitted request has ended without reaching the server. It used nothing there, and says
     /// nothing of the costs of its kind.
-    pub fn ended_unsent(&mut self, now: Timestamp, entry: Entry) {
+    pub fn end_unsent(&mut self, now: Timestamp, entry: Entry) {
         self.give_back(now, entry, 0.0);
     }
 
     /// Ends an admitted request that used this many CPU-seconds in its own code.
-    fn over(&mut self, now: Timestamp, entry: Entry, used: f64) {
+    fn settle(&mut self, now: Timestamp, entry: Entry, used: f64) {
         self.give_back(now, entry, used + self.overhead.per_request());
     }
 
@@ -273,13 +273,13 @@ impl Gate {
     }
 
     /// CPU-seconds were used that no request in progress is charged with.
-    pub fn used_late(&mut self, now: Timestamp, used: f64) {
+    pub fn add_late_use(&mut self, now: Timestamp, used: f64) {
         self.ranked.overhead(now, used);
     }
 
     /// Takes a sample of the server, every 10 ms or less often. `gauges` are the loads beside CPU;
     /// they may be as old as the time between their own samples.
-    pub fn see(&mut self, now: Timestamp, seen: Observation, gauges: &Gauges) {
+    pub fn observe(&mut self, now: Timestamp, seen: Observation, gauges: &Gauges) {
         self.overhead.sample(used(now, seen, self.requests));
         self.fitted.sample(now, seen.cpu, &mut self.costs);
         let signals = self.smoothed.sample(now, seen.cpu, seen.runnable);
@@ -303,7 +303,7 @@ impl Gate {
 
     /// The process is visible again, and has used this much CPU. Requests that ended in between say
     /// nothing of costs.
-    pub fn see_again(&mut self, now: Timestamp, seen: Observation) {
+    pub fn resume(&mut self, now: Timestamp, seen: Observation) {
         self.fitted.restart(now, seen.cpu);
     }
 
@@ -399,16 +399,16 @@ mod tests {
                 match measured {
                     Measured::Itself => {
                         seen.charged += 0.001;
-                        gate.ended(now, entry, 0.001);
+                        gate.end(now, entry, 0.001);
                     }
-                    Measured::Nobody => gate.ended_unmeasured(now, entry),
+                    Measured::Nobody => gate.end_unmeasured(now, entry),
                 }
             }
             if n % 20 == 0 {
                 if measured == Measured::Nobody {
                     seen.charged = seen.cpu;
                 }
-                gate.see(now, seen, &Gauges::default());
+                gate.observe(now, seen, &Gauges::default());
             }
             let (entry, turned_away) = gate.ask(now, &ARRIVAL, &mut rng);
             work += 0.00025 + if entry.is_some() { 0.001 } else { 0.0 };
@@ -447,7 +447,7 @@ mod tests {
             let _in_progress = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng);
             let now = Timestamp::from_nanos(20 * MS);
             let seen = Observation { cpu: 0.02, charged: 0.02, runnable: 1_000.0, queued: 1_000.0 };
-            gate.see(now, seen, &Gauges::default());
+            gate.observe(now, seen, &Gauges::default());
             assert_eq!(gate.ask(now, &ARRIVAL, &mut rng).1.is_some(), is_shed, "{mode:?}");
         }
     }
@@ -462,12 +462,12 @@ mod tests {
         let (mut seen, mut shed) = (Observation::default(), 0);
         for n in 0..200_u64 {
             let now = Timestamp::from_nanos(n * 50 * MS);
-            gate.see(now, seen, &Gauges::default());
+            gate.observe(now, seen, &Gauges::default());
             let (entry, turned_away) = gate.ask(now, &arrival, &mut rng);
             if let Some(entry) = entry {
                 seen.cpu += 0.01;
                 seen.charged += 0.01;
-                gate.ended_saying(Timestamp::from_nanos((n * 50 + 12) * MS), entry, said(n));
+                gate.end_reported(Timestamp::from_nanos((n * 50 + 12) * MS), entry, said(n));
             }
             shed += usize::from(n >= 180 && turned_away.is_some());
         }
@@ -500,7 +500,7 @@ mod tests {
             let both = [(); 2].map(|()| gate.ask(now, &arrival, &mut rng).0);
             for entry in both.into_iter().flatten() {
                 let_in[n as usize / 250] += 1;
-                gate.ended(now + Duration::from_micros(20), entry, 20e-6);
+                gate.end(now + Duration::from_micros(20), entry, 20e-6);
             }
         }
         let_in
@@ -523,7 +523,7 @@ mod tests {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is room");
         let now = Timestamp::from_nanos(800 * MS);
-        gate.ended(now, entry, 0.8);
+        gate.end(now, entry, 0.8);
         let [first, second] = in_time(&mut gate, now, Duration::from_millis(500));
         assert!(first >= 495 && second == 500, "{first} {second}");
     }
@@ -539,10 +539,10 @@ mod tests {
         for n in 0..40_000_u64 {
             let now = Timestamp::from_nanos(n * MS / 4);
             let (entry, shed) = gate.ask(now, &ARRIVAL, &mut rng);
-            gate.ended_unsent(now, entry.unwrap_or_else(|| panic!("{n}: {shed:?}")));
+            gate.end_unsent(now, entry.unwrap_or_else(|| panic!("{n}: {shed:?}")));
             if n % 80 == 0 {
                 let cpu = n as f64 * 0.00025 * 0.02;
-                gate.see(now, Observation { cpu, charged: cpu, runnable: 0.0, queued: 0.0 }, &Gauges::default());
+                gate.observe(now, Observation { cpu, charged: cpu, runnable: 0.0, queued: 0.0 }, &Gauges::default());
             }
         }
         assert_eq!(gate.expected(ARRIVAL.kind), cost);
@@ -566,10 +566,10 @@ mod tests {
                 1_502 => -1e308,
                 _ => 0.002,
             };
-            gate.ended_saying(now, entry, said);
+            gate.end_reported(now, entry, said);
             cpu += 0.002;
             if n % 4 == 0 {
-                gate.see(now, Observation { cpu, charged: cpu, runnable: 0.0, queued: 0.0 }, &Gauges::default());
+                gate.observe(now, Observation { cpu, charged: cpu, runnable: 0.0, queued: 0.0 }, &Gauges::default());
             }
             let expected = gate.expected(ARRIVAL.kind);
             assert!(n < 900 || (expected - 0.002).abs() < 0.0001, "{n}: {expected}");
@@ -591,10 +591,10 @@ mod tests {
             over += u64::from(shed.is_some_and(|shed| shed.reason == Reason::Quota));
             if let Some(mut entry) = entry {
                 taken += 1;
-                if entry.tell_at() < 0.0009 {
+                if entry.progress_due() < 0.0009 {
                     gate.progress(now, &mut entry, 0.0005);
                 }
-                gate.ended(now, entry, 0.001);
+                gate.end(now, entry, 0.001);
             }
         }
         (taken, over)
@@ -619,7 +619,7 @@ mod tests {
         for n in 0..4_000 {
             let (entry, shed) = gate.ask(now(n), &arrival, &mut rng);
             if let Some(entry) = entry {
-                gate.ended(now(n), entry, 0.001);
+                gate.end(now(n), entry, 0.001);
             }
             let standing = gate.standing(now(n), ARRIVAL.kind.customer, quota).expect("it has a limit");
             assert!(standing.limit == 0.1 && (0.0..0.1001).contains(&standing.used), "{n}: {standing:?}");
@@ -653,11 +653,11 @@ mod tests {
         let at = |ms: u64| Timestamp::from_nanos(ms * MS);
         for ms in 0..2_000 {
             if let Some(entry) = running.pop_front() {
-                gate.ended(at(ms), entry, 0.001);
+                gate.end(at(ms), entry, 0.001);
             }
             if ms % 10 == 0 {
                 let cpu = ms as f64 * 0.97e-3;
-                gate.see(at(ms), Observation { cpu, charged: cpu, runnable, queued: 0.0 }, &gauges);
+                gate.observe(at(ms), Observation { cpu, charged: cpu, runnable, queued: 0.0 }, &gauges);
             }
             for _ in 0..2 {
                 running.extend(gate.ask(at(ms), &ARRIVAL, &mut rng).0);
@@ -697,10 +697,10 @@ mod tests {
             for n in 0..1_000 {
                 let (entry, _) = gate.ask(Timestamp::from_nanos(n * MS), &ARRIVAL, &mut rng);
                 let entry = entry.expect("there is room");
-                gate.ended(Timestamp::from_nanos(n * MS), entry, if n % 2 == 0 { 0.001 } else { 0.003 });
+                gate.end(Timestamp::from_nanos(n * MS), entry, if n % 2 == 0 { 0.001 } else { 0.003 });
             }
             let (entry, _) = gate.ask(Timestamp::from_nanos(1_000 * MS), &ARRIVAL, &mut rng);
-            entry.expect("there is room").tell_at()
+            entry.expect("there is room").progress_due()
         };
         // A mean of 2 ms, and a mean deviation of 1 ms.
         assert!((counted(Outlook::Optimistic) - 0.002).abs() < 0.0002, "{}", counted(Outlook::Optimistic));
@@ -714,10 +714,10 @@ mod tests {
         for n in 0..100 {
             let now = Timestamp::from_nanos(n * 10 * MS);
             let entry = gate.ask(now, &ARRIVAL, &mut rng).0.expect("there is room");
-            gate.ended(now, entry, 0.003);
+            gate.end(now, entry, 0.003);
         }
         let now = Timestamp::from_nanos(1_000 * MS);
-        gate.see(now, Observation { cpu: 0.5, charged: 0.3, ..Observation::default() }, &Gauges::default());
+        gate.observe(now, Observation { cpu: 0.5, charged: 0.3, ..Observation::default() }, &Gauges::default());
         (gate, now)
     }
 
@@ -731,10 +731,10 @@ mod tests {
         assert_close(gate.expected(ARRIVAL.kind), 0.005);
         let mut entry = gate.ask(now, &ARRIVAL, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is room");
         assert_close(entry.expected(), 0.003);
-        assert_close(entry.tell_at(), 0.005);
+        assert_close(entry.progress_due(), 0.005);
         gate.progress(now, &mut entry, 0.005);
         assert_close(entry.expected(), 0.01);
-        assert_close(entry.tell_at(), 0.01);
+        assert_close(entry.progress_due(), 0.01);
     }
 
     #[test]
@@ -747,7 +747,7 @@ mod tests {
         let used = |gate: &mut Gate| gate.standing(now, ARRIVAL.kind.customer, quota).expect("it has a limit").used;
         // The window is 0.7% longer than a second.
         assert_close(used(&mut gate), 0.04);
-        gate.ended_unheard(now, entry);
+        gate.end_abandoned(now, entry);
         assert_close(used(&mut gate), 0.005);
     }
 
@@ -755,7 +755,7 @@ mod tests {
     fn cpu_used_after_the_end_of_a_request_delays_the_others() {
         let (mut gate, now) = (one_core(), Timestamp::from_nanos(1_000 * MS));
         assert_eq!(gate.pressure(Criticality::Critical), Pressure::None);
-        gate.used_late(now, 0.05);
+        gate.add_late_use(now, 0.05);
         assert_eq!(gate.pressure(Criticality::Critical), Pressure::Severe);
     }
 
@@ -764,7 +764,7 @@ mod tests {
         let (mut gate, now) = (one_core(), Timestamp::from_nanos(1_000 * MS));
         gate.resize(Timestamp::ZERO, AdmissionConfig::new(2.5).expect("cores"));
         assert_eq!(gate.capacity(), 2.5);
-        gate.see(now, Observation { cpu: 1.0, charged: 1.0, ..Observation::default() }, &Gauges::default());
+        gate.observe(now, Observation { cpu: 1.0, charged: 1.0, ..Observation::default() }, &Gauges::default());
         assert_close(gate.signals().cpus, 1.0);
         assert_close(gate.loads(now).by_signal[0].expect("known"), 1.0 / (2.5 * 0.98));
     }
@@ -775,12 +775,12 @@ mod tests {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         for _ in 0..10 {
             let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is room");
-            gate.ended_unmeasured(Timestamp::ZERO, entry);
+            gate.end_unmeasured(Timestamp::ZERO, entry);
         }
         let before = gate.expected(ARRIVAL.kind);
         let seen = Observation { cpu: 5.0, charged: 5.0, ..Observation::default() };
-        gate.see_again(Timestamp::from_nanos(100 * MS), seen);
-        gate.see(Timestamp::from_nanos(200 * MS), seen, &Gauges::default());
+        gate.resume(Timestamp::from_nanos(100 * MS), seen);
+        gate.observe(Timestamp::from_nanos(200 * MS), seen, &Gauges::default());
         assert_eq!(gate.expected(ARRIVAL.kind), before);
     }
 
@@ -790,8 +790,8 @@ mod tests {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let now = Timestamp::from_nanos(251 * MS);
         let memory = |memory| Gauges { memory: Some(memory), ..Gauges::default() };
-        gate.see(Timestamp::from_nanos(250 * MS), Observation::default(), &memory(2.0));
-        gate.see(now, Observation::default(), &Gauges { own: Some(1.0), ..memory(0.5) });
+        gate.observe(Timestamp::from_nanos(250 * MS), Observation::default(), &memory(2.0));
+        gate.observe(now, Observation::default(), &Gauges { own: Some(1.0), ..memory(0.5) });
         assert!((0..1_000).any(|_| gate.ask(now, &ARRIVAL, &mut rng).1.is_some()), "too many at once");
         assert_eq!(gate.loads(now).binding, Some(Signal::Memory));
     }

@@ -15,7 +15,7 @@
 //!
 //! ```text
 //! P_r = clamp((BRISK · L − MARGIN · Σ offered above r) ÷ offered_r, 0, 1)
-//! headroom_r = most · (1 − (RESERVE + 1 − age) · min(1, Σ offered above r ÷ L)),   age ≤ 1 s
+//! headroom_r = capacity · (1 − (RESERVE + 1 − age) · min(1, Σ offered above r ÷ L)),   age ≤ 1 s
 //! ```
 //!
 //! P spreads a customer's requests over time. The account alone would let a customer use a second's
@@ -40,7 +40,7 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use super::account::Account;
-use super::cohort::luck;
+use super::cohort::draw;
 use super::{Ask, Quota, Reason, Retry, Shed};
 use crate::rng::{self, spread};
 use crate::{Criticality, Timestamp, decay};
@@ -66,7 +66,7 @@ const SMALL: f64 = 0.02;
 /// The largest charge ahead of use for a request in progress, in seconds of the limit.
 const AHEAD: f64 = 0.05;
 /// The longest wait that is advised, in seconds, before its random factor: limits change.
-const LONGEST_WAIT: f64 = 60.0;
+const MAX_WAIT: f64 = 60.0;
 const WAYS: usize = 8;
 const LEVELS: usize = Criticality::ALL.len();
 
@@ -193,20 +193,20 @@ impl Limits {
     pub fn ask(&mut self, now: Timestamp, ask: &Ask, quota: Quota, rng: &mut impl Rng) -> Option<Shed> {
         let limit = quota.limit()?;
         if limit <= 0.0 {
-            return Some(over(LONGEST_WAIT, rng));
+            return Some(refusal(MAX_WAIT, rng));
         }
         let (account, offered) = self.set(ask.customer).entry(now, ask.customer, limit);
         let PriorDemand { above, own, age } = offered.on_request(now, ask.criticality.rank(), ask.cost);
         let share = (BRISK * limit - MARGIN * above) / own.max(f64::MIN_POSITIVE);
-        let is_cut = share < 1.0 && luck(ask, rng) >= share;
+        let is_cut = share < 1.0 && draw(ask, rng) >= share;
         let above_of_limit = (above / limit).min(1.0);
         let part = 1.0 - (RESERVE + 1.0 - age) * above_of_limit;
-        if !is_cut && account.has_room(ask.cost.min(SMALL * limit), part) {
+        if !is_cut && account.fits(ask.cost.min(SMALL * limit), part) {
             return None;
         }
         // The time to do one second's demand, so that retries do not return all at once.
         let wait = account.debt() / limit + ((above + own) / limit).max(1.0);
-        Some(over(wait.min(LONGEST_WAIT), rng))
+        Some(refusal(wait.min(MAX_WAIT), rng))
     }
 
     /// Charges a request that was just asked about and is admitted; `None` if its customer has no
@@ -279,7 +279,7 @@ impl Limits {
 
 /// A refusal for quota, with advice to return after about `wait` seconds: half to one and a half of
 /// it.
-fn over(wait: f64, rng: &mut impl Rng) -> Shed {
+fn refusal(wait: f64, rng: &mut impl Rng) -> Shed {
     let after = Duration::from_secs_f64(wait * (0.5 + rng::unit(rng)));
     Shed { reason: Reason::Quota, retry: Retry::After(after) }
 }
@@ -578,7 +578,7 @@ mod tests {
             Retry::After(wait) => wait.as_secs_f64(),
             other => panic!("{other:?}"),
         };
-        let waits: Vec<f64> = (0..2_000).map(|_| wait(over(10.0, &mut rng))).collect();
+        let waits: Vec<f64> = (0..2_000).map(|_| wait(refusal(10.0, &mut rng))).collect();
         let (least, most) = (waits.iter().copied().fold(f64::MAX, f64::min), waits.iter().copied().fold(0.0, f64::max));
         // With 2,000 draws, none is within a hundredth of one end with a chance of 0.99^2000, or
         // 2e-9.

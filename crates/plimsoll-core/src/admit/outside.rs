@@ -63,7 +63,7 @@ pub struct Flow {
     /// Requests that it has not begun to answer and that a caller waits for.
     pub in_flight: u32,
     /// Requests abandoned before their answer began, since the beginning.
-    pub given_up: u64,
+    pub abandoned: u64,
 }
 
 /// The time that requests take without waiting for a CPU.
@@ -132,13 +132,13 @@ impl ProcessObserver {
         let cpu = (outside.cpu - self.last.cpu).max(0.0);
         let waited = (outside.waited - self.last.waited).max(0.0);
         let sent = flow.sent.saturating_sub(self.flow.sent) as f64;
-        let given_up = flow.given_up.saturating_sub(self.flow.given_up) as f64;
+        let abandoned = flow.abandoned.saturating_sub(self.flow.abandoned) as f64;
         let more = f64::from(flow.in_flight) - f64::from(self.flow.in_flight);
-        let answered = sent - more - given_up;
+        let answered = sent - more - abandoned;
         let asked_for = (cpu + waited) / gone.as_secs_f64();
         self.recent = self.recent * decay::remaining(now, self.at, SENT_HALF_LIFE) + sent;
         // Abandoned requests leave the queue in their turn, like those that are answered.
-        self.lingering = (self.lingering + given_up - answered.max(0.0)).max(0.0);
+        self.lingering = (self.lingering + abandoned - answered.max(0.0)).max(0.0);
         if asked_for < CALM * self.cpus {
             self.lingering = 0.0;
             // With as many in flight as before, as many were sent as ended.
@@ -242,7 +242,7 @@ mod tests {
     fn what_was_given_up_stays_in_the_queue_until_as_much_is_answered_or_the_process_is_calm() {
         let mut world = World::new();
         world.look(0.02, 0.0, 50, 50);
-        world.flow.given_up += 50;
+        world.flow.abandoned += 50;
         assert_eq!(world.look(0.02, 0.0, 0, 0).queued, 50.0, "nobody has said that it does not go on");
         // Ten arrive and are answered.
         assert_eq!(world.look(0.02, 0.0, 0, 10).queued, 40.0);
@@ -282,7 +282,7 @@ mod tests {
     fn requests_still_in_flight_have_not_been_answered() {
         let mut world = World::new();
         world.look(0.02, 0.0, 50, 50);
-        world.flow.given_up += 50;
+        world.flow.abandoned += 50;
         world.look(0.02, 0.0, 0, 0);
         // Ten arrive, and four of them are answered.
         assert_eq!(world.look(0.02, 0.0, 6, 10).queued, 52.0);

@@ -10,7 +10,7 @@
 //!   caller is the most likely to be still there (adaptive LIFO; Maurer, "Fail at Scale", 2015).
 //!   The older ones had their chance while it was a burst.
 //! - A request whose deadline has passed is not begun, and none waits longer than
-//!   [`QueueConfig::longest_wait`].
+//!   [`QueueConfig::max_wait`].
 //! - A full queue drops its least critical request, of these the oldest. A newcomer that is less
 //!   critical than all others is shed.
 //!
@@ -27,30 +27,30 @@ use crate::{Criticality, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
     /// Largest number of requests in progress; at least 1.
-    pub places: usize,
+    pub slots: usize,
     /// Largest number of requests that wait.
-    pub longest: usize,
+    pub max_waiting: usize,
     /// The longest wait of a request.
-    pub longest_wait: Duration,
+    pub max_wait: Duration,
     /// A queue that has not been empty for this long is no burst.
     pub newest_first_after: Duration,
 }
 
 impl QueueConfig {
     /// A quarter of a request that may take a second as a whole.
-    pub const DEFAULT_LONGEST_WAIT: Duration = Duration::from_millis(250);
+    pub const DEFAULT_MAX_WAIT: Duration = Duration::from_millis(250);
     /// Ten times as long as an even load keeps a queue, and shorter than a user notices.
     pub const DEFAULT_NEWEST_FIRST_AFTER: Duration = Duration::from_millis(100);
     /// Per slot. A shorter queue sheds bursts that would be over before a user notices.
-    pub const DEFAULT_LONGEST_PER_PLACE: usize = 16;
+    pub const DEFAULT_MAX_WAITING_PER_SLOT: usize = 16;
 
     /// The configuration for this many requests in progress; `None` if that is zero.
     #[must_use]
-    pub fn new(places: usize) -> Option<Self> {
-        (places > 0).then_some(Self {
-            places,
-            longest: places.saturating_mul(Self::DEFAULT_LONGEST_PER_PLACE),
-            longest_wait: Self::DEFAULT_LONGEST_WAIT,
+    pub fn new(slots: usize) -> Option<Self> {
+        (slots > 0).then_some(Self {
+            slots,
+            max_waiting: slots.saturating_mul(Self::DEFAULT_MAX_WAITING_PER_SLOT),
+            max_wait: Self::DEFAULT_MAX_WAIT,
             newest_first_after: Self::DEFAULT_NEWEST_FIRST_AFTER,
         })
     }
@@ -107,13 +107,13 @@ impl<T> Queue<T> {
     ) -> QueueVerdict<T> {
         if self.is_empty() {
             self.empty_at = self.empty_at.max(now);
-            if self.in_progress < self.config.places {
+            if self.in_progress < self.config.slots {
                 self.in_progress += 1;
                 return QueueVerdict::Begins(request);
             }
         }
         let rank = criticality.rank();
-        let goes = if self.len() < self.config.longest {
+        let goes = if self.len() < self.config.max_waiting {
             None
         } else {
             // Less critical requests have higher ranks.
@@ -136,10 +136,10 @@ impl<T> Queue<T> {
         is_there: impl Fn(&T) -> bool,
     ) -> Option<T> {
         let newest_first = self.is_newest_first(now);
-        let longest_wait = self.config.longest_wait;
+        let max_wait = self.config.max_wait;
         let mut next = None;
         for waiting in &mut self.waiting {
-            while waiting.front().is_some_and(|oldest| now.since(oldest.since) > longest_wait) {
+            while waiting.front().is_some_and(|oldest| now.since(oldest.since) > max_wait) {
                 waiting.pop_front().into_iter().for_each(|late| gives_up(AbandonedWait::WaitedTooLong(late.request)));
             }
             while next.is_none() {
@@ -187,14 +187,14 @@ impl<T> Queue<T> {
 pub enum AbandonedWait<T> {
     /// Its deadline has passed.
     Deadline(T),
-    /// It waited for [`QueueConfig::longest_wait`].
+    /// It waited for [`QueueConfig::max_wait`].
     WaitedTooLong(T),
 }
 
 impl<T> AbandonedWait<T> {
     /// The request, and the answer to it.
     #[must_use]
-    pub fn told(self) -> (T, Shed) {
+    pub fn into_shed(self) -> (T, Shed) {
         match self {
             Self::Deadline(request) => (request, Shed::DEADLINE),
             Self::WaitedTooLong(request) => (request, Queue::<T>::FULL),
@@ -222,8 +222,8 @@ mod tests {
         Timestamp::from_nanos(ms * MS)
     }
 
-    fn queue(places: usize, longest: usize) -> Queue<u32> {
-        Queue::new(ms(0), QueueConfig { longest, ..QueueConfig::new(places).expect("places") })
+    fn queue(slots: usize, max_waiting: usize) -> Queue<u32> {
+        Queue::new(ms(0), QueueConfig { max_waiting, ..QueueConfig::new(slots).expect("places") })
     }
 
     /// The request that gets the slot at `now`, and the requests that are dropped.
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(next(&mut queue, 20), (Some(3), [AbandonedWait::Deadline(1)].into()));
         assert_eq!(queue.enter(ms(30), Criticality::Sheddable, None, 4), QueueVerdict::Waits(None));
         assert_eq!(next(&mut queue, 281), (None, [AbandonedWait::WaitedTooLong(4)].into()));
-        assert_eq!(AbandonedWait::WaitedTooLong(4).told(), (4, Queue::<u32>::FULL));
+        assert_eq!(AbandonedWait::WaitedTooLong(4).into_shed(), (4, Queue::<u32>::FULL));
     }
 
     /// Runs eight slots for ten seconds. Requests hold one for 10 ms on average, and arrive at one
@@ -330,8 +330,8 @@ mod tests {
     fn under_overload_work_is_done_for_those_who_still_wait() {
         // Callers state no deadlines, and the queue is longer than their patience.
         let config = QueueConfig {
-            longest: 1_000,
-            longest_wait: Duration::from_secs(5),
+            max_waiting: 1_000,
+            max_wait: Duration::from_secs(5),
             ..QueueConfig::new(8).expect("places")
         };
         for seed in 1..=3 {

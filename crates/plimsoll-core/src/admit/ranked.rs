@@ -60,7 +60,7 @@ use rand_core::Rng;
 
 use super::attempts::Attempts;
 use super::backlog::{Backlog, Supply};
-use super::cohort::luck;
+use super::cohort::draw;
 use super::usage::Usage;
 use super::{Admission, Ask, Pressure, Shed, Verdict};
 use crate::rng::{self, spread};
@@ -94,7 +94,7 @@ pub struct AdmissionConfig {
     /// eight of them fill it.
     pub target_delay: Duration,
     /// The share of retries in arriving requests above which shed requests are told not to retry.
-    pub most_retries: Ratio,
+    pub max_retries: Ratio,
     /// Customers that are remembered, at 24 bytes for each. If there are more, light ones are
     /// forgotten.
     pub customers: usize,
@@ -111,7 +111,7 @@ impl AdmissionConfig {
     /// microseconds, each waits this long beside hundreds of others.
     pub const DEFAULT_TARGET_DELAY: Duration = Duration::from_millis(5);
     /// The limit that clients with a retry budget keep (SRE ch. 21).
-    pub const DEFAULT_MOST_RETRIES: Ratio = Ratio::from_percent(10);
+    pub const DEFAULT_MAX_RETRIES: Ratio = Ratio::from_percent(10);
     /// 200 KiB. Only the heavy customers matter.
     pub const DEFAULT_CUSTOMERS: usize = 8_192;
 
@@ -123,7 +123,7 @@ impl AdmissionConfig {
             capacity,
             load_line: Self::DEFAULT_LOAD_LINE,
             target_delay: Self::DEFAULT_TARGET_DELAY,
-            most_retries: Self::DEFAULT_MOST_RETRIES,
+            max_retries: Self::DEFAULT_MAX_RETRIES,
             customers: Self::DEFAULT_CUSTOMERS,
             outlook: Outlook::default(),
         })
@@ -156,13 +156,13 @@ const STEADY_HALF_LIFE: Duration = Duration::from_secs(5);
 const LIGHT: f64 = 0.75;
 /// The highest steady λ, in λ: when λ has fallen for good, light customers must follow at once down
 /// to it.
-const MOST_STEADY: f64 = 2.0;
+const MAX_STEADY: f64 = 2.0;
 /// Half-life of the gap between estimated and real capacity. It is slower than the signals, which
 /// are smoothed over some tens of milliseconds.
 const CORRECTION_HALF_LIFE: Duration = Duration::from_millis(250);
 /// The least capacity and headroom that are left: without any request, nothing would ever be
 /// learned.
-const LEAST: f64 = 0.02;
+const MIN_SHARE: f64 = 0.02;
 /// The part of the limit that one request may fill beyond its use. A request that starts thousands
 /// of small tasks should not affect others, whether its cost is known beforehand or not.
 const ONE: f64 = SLACK;
@@ -170,10 +170,10 @@ const ONE: f64 = SLACK;
 /// a longer one in the mean is longer than the estimate.
 const QUEUES: f64 = 1.25;
 /// The largest part of the capacity that work outside requests may claim.
-const MOST_BESIDE: f64 = 0.9;
+const MAX_OVERHEAD: f64 = 0.9;
 /// The time span for which such work may claim its part at once. Within it, signals come some tens
 /// of times, and show a flood of such work.
-const BESIDE_AT_ONCE: Duration = Duration::from_millis(100);
+const OVERHEAD_BURST: Duration = Duration::from_millis(100);
 /// With this part of the headroom or capacity left, a lack of it is not the cause of shedding.
 const ALL_BUT_ALL: f64 = 0.95;
 /// The binding signal is visible for a second after the last shed request.
@@ -227,7 +227,7 @@ impl Water {
         let mean = self.asked.1 / self.asked.0;
         let is_light = u < LIGHT * mean;
         let lambda = self.level * mean;
-        let lambda = if is_light { lambda.max((self.steady * mean).min(MOST_STEADY * lambda)) } else { lambda };
+        let lambda = if is_light { lambda.max((self.steady * mean).min(MAX_STEADY * lambda)) } else { lambda };
         let part = if fill < SLACK {
             1.0
         } else {
@@ -261,7 +261,7 @@ pub struct RankedAdmission {
     /// The estimated capacity over the configured one; at most 1.
     pub(super) correction: f64,
     /// The part of the backlog's limit that other scarce resources leave.
-    pub(super) room: f64,
+    pub(super) headroom: f64,
     /// CPU-seconds that work outside requests may still claim.
     beside: f64,
     /// Whether more CPU is used than the load line allows.
@@ -286,9 +286,9 @@ impl RankedAdmission {
             backlog: Backlog::new(now),
             water: [Water::new(now); LEVELS],
             usage: Usage::new(config.customers),
-            attempts: Attempts::new(now, config.most_retries),
+            attempts: Attempts::new(now, config.max_retries),
             correction: 1.0,
-            room: 1.0,
+            headroom: 1.0,
             beside: 0.0,
             is_over: false,
             is_counted: false,
@@ -311,16 +311,16 @@ impl RankedAdmission {
     /// admitted.
     pub fn admit(&mut self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> Verdict {
         self.advance(now);
-        if self.has_no_hope(now, ask, rng) {
+        if self.is_hopeless(now, ask, rng) {
             return Verdict::Shed(Shed::DEADLINE);
         }
         self.attempts.on_request(now, ask.is_retry);
         let rank = ask.criticality.rank();
-        let share = self.share_taken(now, ask);
-        if share < 1.0 && luck(ask, rng) >= share {
+        let share = self.admitted_share(now, ask);
+        if share < 1.0 && draw(ask, rng) >= share {
             return self.overloaded(now);
         }
-        let counted = ask.cost.min(self.most_of_one(rank));
+        let counted = ask.cost.min(self.max_of_one(rank));
         if self.config.outlook == Outlook::Pessimistic && !self.backlog.fits(rank, counted, &self.supply()) {
             return self.overloaded(now);
         }
@@ -360,7 +360,7 @@ impl RankedAdmission {
         self.advance(now);
         let rank = admission.criticality.rank();
         if used >= admission.counted {
-            let left = used.min(self.most_of_one(rank));
+            let left = used.min(self.max_of_one(rank));
             self.backlog.add(rank, used + left - admission.counted);
             admission.counted = used + left;
         }
@@ -395,11 +395,11 @@ impl RankedAdmission {
         // The CPU in use is certainly there. A queue that is too long shrinks only with a lower
         // estimate, unless the backlog counts it.
         let excess = if self.is_counted { 1.0 } else { queue.max(1.0) };
-        let least = (used.min(1.0) / excess).max(LEAST);
+        let least = (used.min(1.0) / excess).max(MIN_SHARE);
         self.correction = self.correction.clamp(least, 1.0);
         self.is_over = used > 1.0;
         if !gauge.is_nan() {
-            self.room = (self.room * toward(gauge, step)).clamp(LEAST, 1.0);
+            self.headroom = (self.headroom * toward(gauge, step)).clamp(MIN_SHARE, 1.0);
         }
     }
 
@@ -437,7 +437,7 @@ impl RankedAdmission {
     /// `None` while nothing is shed.
     pub(super) fn binding(&self, now: Timestamp, scarce: Signal) -> Option<Signal> {
         self.shed_at.filter(|shed| now.since(*shed) <= BINDS_FOR)?;
-        Some(if self.room < ALL_BUT_ALL {
+        Some(if self.headroom < ALL_BUT_ALL {
             scarce
         } else if self.correction < ALL_BUT_ALL {
             Signal::LoadAverage
@@ -450,7 +450,7 @@ impl RankedAdmission {
     /// it begins. It is likely if its expected cost exceeds the rest of its time. The latter is a
     /// guess at its cost or at the cores that it uses, and only admitted requests correct it. So
     /// such a request is begun if no other work waits, and otherwise now and then.
-    fn has_no_hope(&self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> bool {
+    fn is_hopeless(&self, now: Timestamp, ask: &Ask, rng: &mut impl Rng) -> bool {
         let Some(deadline) = ask.deadline else { return false };
         let after = |seconds| now + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let before_it = self.backlog.all() / self.supply().capacity;
@@ -461,7 +461,7 @@ impl RankedAdmission {
     }
 
     /// The probability to admit a request like this one.
-    fn share_taken(&mut self, now: Timestamp, ask: &Ask) -> f64 {
+    fn admitted_share(&mut self, now: Timestamp, ask: &Ask) -> f64 {
         let rank = ask.criticality.rank();
         let time = ask.deadline.map(|deadline| deadline.since(now).as_secs_f64());
         self.backlog.on_request(rank, ask.cost, time);
@@ -481,18 +481,18 @@ impl RankedAdmission {
     }
 
     /// CPU-seconds that one request may count for beyond its use.
-    fn most_of_one(&self, rank: usize) -> f64 {
+    fn max_of_one(&self, rank: usize) -> f64 {
         if self.config.outlook == Outlook::Pessimistic {
             return f64::INFINITY;
         }
         // If another resource lowers the limit, one request still weighs the same.
-        ONE * self.backlog.limit(rank, &Supply { room: 1.0, ..self.supply() })
+        ONE * self.backlog.limit(rank, &Supply { headroom: 1.0, ..self.supply() })
     }
 
     fn supply(&self) -> Supply {
         let AdmissionConfig { capacity, load_line, target_delay, outlook, .. } = self.config;
         let capacity = capacity * load_line.as_f64() * self.correction;
-        Supply { capacity, target_delay, room: self.room, is_over: self.is_over, outlook }
+        Supply { capacity, target_delay, headroom: self.headroom, is_over: self.is_over, outlook }
     }
 
     fn advance(&mut self, now: Timestamp) {
@@ -501,9 +501,9 @@ impl RankedAdmission {
         }
         let supply = self.supply();
         self.backlog.advance(now, &supply);
-        let most = MOST_BESIDE * supply.capacity;
+        let most = MAX_OVERHEAD * supply.capacity;
         let gained = most * (now.nanos_since(self.at) as f64 * 1e-9);
-        self.beside = (self.beside + gained).min(most * BESIDE_AT_ONCE.as_secs_f64());
+        self.beside = (self.beside + gained).min(most * OVERHEAD_BURST.as_secs_f64());
         self.at = now;
     }
 }
@@ -703,12 +703,12 @@ mod tests {
 
     #[test]
     fn room_or_capacity_binds_only_below_95_percent() {
-        for (room, correction, signal) in
+        for (headroom, correction, signal) in
             [(0.94, 0.94, Signal::Memory), (0.95, 0.94, Signal::LoadAverage), (0.95, 0.95, Signal::Cpu)]
         {
             let mut ranked = ranked(1.0);
             assert_eq!(ranked.binding(ms(0), Signal::Memory), None, "nothing was turned away");
-            (ranked.room, ranked.correction, ranked.shed_at) = (room, correction, Some(ms(0)));
+            (ranked.headroom, ranked.correction, ranked.shed_at) = (headroom, correction, Some(ms(0)));
             assert_eq!(ranked.binding(ms(1_000), Signal::Memory), Some(signal));
             assert_eq!(ranked.binding(ms(1_001), Signal::Memory), None, "long ago");
         }
@@ -721,7 +721,7 @@ mod tests {
         let mut rng = Pcg64Mcg::seed_from_u64(1);
         let mut asks = |left| {
             let asks = Ask { deadline: Some(Timestamp::ZERO + left), ..ask(0.001) };
-            (0..64).filter(|_| !ranked.has_no_hope(ms(0), &asks, &mut rng)).count()
+            (0..64).filter(|_| !ranked.is_hopeless(ms(0), &asks, &mut rng)).count()
         };
         assert_eq!(asks(Duration::from_millis(11)), 64);
         assert_eq!(asks(Duration::from_millis(10)), 0, "it would begin when its time is up");

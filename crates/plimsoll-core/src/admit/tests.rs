@@ -7,7 +7,7 @@ use std::vec::Vec;
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
-use super::cohort::luck;
+use super::cohort::draw;
 use super::*;
 use crate::signal::Signals;
 
@@ -121,11 +121,11 @@ fn what_else_runs_short_leaves_room_for_fewer() {
     let mut ranked = one_core();
     overload(&mut ranked, |_| ask());
     tell(&mut ranked, 10_000, 0.98, 1.0, 3.0);
-    assert_eq!(ranked.room, 0.02);
+    assert_eq!(ranked.headroom, 0.02);
     tell(&mut ranked, 20_000, 0.98, 1.0, f64::NAN);
-    assert_eq!(ranked.room, 0.02, "a broken gauge says nothing");
+    assert_eq!(ranked.headroom, 0.02, "a broken gauge says nothing");
     tell(&mut ranked, 30_000, 0.98, 1.0, 0.5);
-    assert_eq!(ranked.room, 1.0);
+    assert_eq!(ranked.headroom, 1.0);
 }
 
 /// The share of admitted requests of each of 101 cohorts that send in turn.
@@ -174,13 +174,13 @@ fn a_cohort_is_the_same_everywhere_and_in_all_versions() {
     assert_eq!(cohort(b"a", Duration::from_secs(3_600)), Some(0xdec2_bc81_c3cd_46c6));
     assert_eq!(cohort(b"", Duration::from_secs(3_600)), None, "no cohort of all that name none");
     let ask = Ask { cohort: cohort(b"a", Duration::ZERO), ..ask() };
-    assert_eq!(luck(&ask, &mut Pcg64Mcg::seed_from_u64(1)), 2_479_650_790.0 / 4_294_967_296.0);
+    assert_eq!(draw(&ask, &mut Pcg64Mcg::seed_from_u64(1)), 2_479_650_790.0 / 4_294_967_296.0);
 }
 
 #[test]
 fn luck_is_fair_and_lasts_for_an_hour() {
     let mut rng = Pcg64Mcg::seed_from_u64(7);
-    let mut is_lucky = |n, hour, share| luck(&Ask { cohort: Some(session(n, hour)), ..ask() }, &mut rng) < share;
+    let mut is_lucky = |n, hour, share| draw(&Ask { cohort: Some(session(n, hour)), ..ask() }, &mut rng) < share;
     // Of 10,000 cohorts: the standard deviation is half a per cent at most. The keys are fixed, so
     // no run differs from another.
     for share in [0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98] {

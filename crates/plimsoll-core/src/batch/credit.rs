@@ -36,7 +36,7 @@
 //! up to 2 s, each at random from half to one and a half of it, until a request is accepted. So a
 //! service that is down, or has no capacity for batch work, gets one probe at a time, however many
 //! requests wait. A request that fails so often that it is its own fault does not count
-//! ([`again`](super::again)); otherwise one request could stop all others.
+//! ([`requeue`](super::requeue)); otherwise one request could stop all others.
 //!
 //! # Failure modes
 //!
@@ -64,7 +64,7 @@ const REPORTS_HALF_LIFE: Duration = Duration::from_millis(700);
 /// The largest utilization that a report counts as, in targets. Credit falls no faster for more. A
 /// backend that reports more uses another unit, or no number, and would outweigh the others for
 /// minutes.
-const MOST_OF_TARGET: f64 = 4.0;
+const MAX_REPORT: f64 = 4.0;
 /// The age at which reports expire.
 const REPORTS_EXPIRE: Duration = Duration::from_secs(10);
 /// The time without a request after which credit starts again.
@@ -72,7 +72,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// The first rest.
 const REST: Duration = Duration::from_millis(50);
 /// The longest rest, before its random factor: a recovered service is noticed within three seconds.
-const LONGEST_REST: Duration = Duration::from_secs(2);
+const MAX_REST: Duration = Duration::from_secs(2);
 /// The number of round trips in their mean.
 const ROUND_TRIPS: f64 = 8.0;
 
@@ -118,7 +118,7 @@ pub enum Fate {
 /// The limit on batch requests at backends.
 #[derive(Clone, Debug)]
 pub struct Credit {
-    most: f64,
+    max: f64,
     target: Target,
     credit: f64,
     /// The last step by an accepted request.
@@ -156,11 +156,11 @@ impl Reports {
 }
 
 impl Credit {
-    /// Starts with credit for one request, up to `most`.
+    /// Starts with credit for one request, up to `max`.
     #[must_use]
-    pub fn new(now: Timestamp, most: NonZeroU32, target: Target) -> Self {
+    pub fn new(now: Timestamp, max: NonZeroU32, target: Target) -> Self {
         Self {
-            most: f64::from(most.get()),
+            max: f64::from(max.get()),
             target,
             credit: 1.0,
             stepped_at: now,
@@ -174,10 +174,10 @@ impl Credit {
     }
 
     /// Changes the settings.
-    pub fn set(&mut self, most: NonZeroU32, target: Target) {
-        self.most = f64::from(most.get());
+    pub fn set(&mut self, max: NonZeroU32, target: Target) {
+        self.max = f64::from(max.get());
         self.target = target;
-        self.credit = self.credit.min(self.most);
+        self.credit = self.credit.min(self.max);
     }
 
     /// The limit on requests at backends, with its fraction; from 1 to the maximum.
@@ -220,7 +220,7 @@ impl Credit {
     /// A backend reports its utilization.
     pub fn on_report(&mut self, now: Timestamp, utilization: f64) {
         if utilization.is_finite() && utilization >= 0.0 {
-            self.reports.add(now, utilization.min(MOST_OF_TARGET * self.target.as_f64()));
+            self.reports.add(now, utilization.min(MAX_REPORT * self.target.as_f64()));
         }
     }
 
@@ -243,14 +243,14 @@ impl Credit {
         let part = now.since(self.stepped_at).as_secs_f64().min(round) / round;
         self.stepped_at = self.stepped_at.max(now);
         let target = self.target.as_f64();
-        let room = match self.reports.mean(now) {
+        let headroom = match self.reports.mean(now) {
             Some(utilization) => ((target - utilization) / (target * BAND)).clamp(-1.0, 1.0),
             None => 1.0,
         };
-        if room < 0.0 {
-            self.credit = (self.credit * (1.0 + room * part * DECREASE)).max(1.0);
+        if headroom < 0.0 {
+            self.credit = (self.credit * (1.0 + headroom * part * DECREASE)).max(1.0);
         } else if f64::from(active) + 1.0 > self.credit {
-            self.credit = (self.credit + room * part * (self.most / STEPS)).min(self.most);
+            self.credit = (self.credit + headroom * part * (self.max / STEPS)).min(self.max);
         }
     }
 
@@ -262,7 +262,7 @@ impl Credit {
             self.credit /= 2.0;
         } else {
             self.credit = 1.0;
-            let rest = REST.saturating_mul(1 << self.failures.min(16)).min(LONGEST_REST);
+            let rest = REST.saturating_mul(1 << self.failures.min(16)).min(MAX_REST);
             self.failures = self.failures.saturating_add(1);
             self.rests_until = now + rest.mul_f64(0.5 + rng::unit(rng));
         }
@@ -287,8 +287,8 @@ mod tests {
         Timestamp::from_origin(Duration::from_millis(ms))
     }
 
-    fn credit(most: u32) -> Credit {
-        Credit::new(ms(0), NonZeroU32::new(most).unwrap(), Target::DEFAULT)
+    fn credit(max: u32) -> Credit {
+        Credit::new(ms(0), NonZeroU32::new(max).unwrap(), Target::DEFAULT)
     }
 
     fn rng() -> Pcg64Mcg {
@@ -360,7 +360,7 @@ mod tests {
             credit.on_end(now, now, 1, Fate::Rejected, &mut rng);
             let until = credit.rests_until(now).expect("there is a rest");
             let rest = until.since(now);
-            let mean = REST.saturating_mul(1 << failures).min(LONGEST_REST);
+            let mean = REST.saturating_mul(1 << failures).min(MAX_REST);
             assert!((mean / 2..mean * 3 / 2).contains(&rest), "{rest:?} after {failures}");
             assert!(!credit.take(now, 0), "not before it is over");
             (now, rests) = (until, rests + 1);

@@ -3,7 +3,7 @@
 //! Thousands of batch workers that start at once are thousands of connections, and their demand is
 //! many times the capacity (SRE ch. 21, "Load from connections"). None of it is urgent. So it has a
 //! gate of its own. The gate decides how many requests are at backends ([`credit`]), which one is
-//! next ([`queue`]), and which failed ones are sent again ([`again`]). When a job goes wrong, the
+//! next ([`queue`]), and which failed ones are sent again ([`requeue`]). When a job goes wrong, the
 //! gate is its fuse: the more backends reject, the slower it sends, and other traffic is not
 //! affected.
 //!
@@ -22,20 +22,20 @@
 //! [`Gate::leave`] and [`Gate::set`], and at [`Gate::poll_timeout`]; then no request waits without
 //! need. No decision allocates, except when the queue is longer than ever before.
 
-pub mod again;
 pub mod credit;
 pub mod queue;
+pub mod requeue;
 
 use core::num::NonZeroU32;
 use core::time::Duration;
 
 use rand_core::Rng;
 
-use self::again::Outcomes;
-pub use self::again::{BatchFailure, Failure, GiveUpReason, History, Reason};
 pub use self::credit::{Credit, Fate, Target};
 use self::queue::Queue;
 pub use self::queue::{Age, Ticket, WaitResult};
+use self::requeue::Outcomes;
+pub use self::requeue::{BatchFailure, Failure, GiveUpReason, History, Reason};
 use crate::{Criticality, Timestamp, decay, rng};
 
 /// The limits on batch requests at backends and in the queue.
@@ -110,7 +110,7 @@ const PACE_HALF_LIFE: Duration = Duration::from_secs(10);
 /// Bounds in seconds for the shortest time after which a shed request may return. It is told at
 /// most two minutes: if the queue takes longer, that is no reason to have all of them return at one
 /// moment.
-const COME_AGAIN: (f64, f64) = (1.0, 60.0);
+const RETRY_AFTER: (f64, f64) = (1.0, 60.0);
 
 /// Admission of the batch requests of one listener, over all threads.
 #[derive(Debug)]
@@ -235,7 +235,7 @@ impl<C> Gate<C> {
     /// # Errors
     ///
     /// The reason for not requeuing it.
-    pub fn again(
+    pub fn requeue(
         &self,
         history: &mut History,
         failed: &BatchFailure,
@@ -285,11 +285,11 @@ impl<C> Gate<C> {
 
     /// The time after which a shed request may return: random, between once and twice the time to
     /// empty the queue.
-    pub fn come_again(&self, now: Timestamp, rng: &mut impl Rng) -> Duration {
+    pub fn retry_after(&self, now: Timestamp, rng: &mut impl Rng) -> Duration {
         let accepted = self.accepted * decay::remaining(now, self.accepted_at, PACE_HALF_LIFE);
         let a_second = decay::rate(accepted, PACE_HALF_LIFE);
         let takes = self.queue.len() as f64 / a_second.max(f64::MIN_POSITIVE);
-        Duration::from_secs_f64(takes.clamp(COME_AGAIN.0, COME_AGAIN.1) * (1.0 + rng::unit(rng)))
+        Duration::from_secs_f64(takes.clamp(RETRY_AFTER.0, RETRY_AFTER.1) * (1.0 + rng::unit(rng)))
     }
 
     fn outcomes(&self) -> Outcomes {

@@ -148,16 +148,16 @@ fn who_waits_for_a_rest_to_end_is_served_then() {
 #[test]
 fn who_is_turned_away_is_told_to_come_when_the_queue_has_gone() {
     let mut gate = busy(100);
-    assert!((60..=120).contains(&gate.come_again(ms(0), &mut rng()).as_secs()) || gate.queue.is_empty());
+    assert!((60..=120).contains(&gate.retry_after(ms(0), &mut rng()).as_secs()) || gate.queue.is_empty());
     for _ in 0..50 {
         let _ticket = wait(&mut gate, Sheddable, "x");
     }
-    assert!((60..=120).contains(&gate.come_again(ms(1), &mut rng()).as_secs()), "nothing was accepted yet");
+    assert!((60..=120).contains(&gate.retry_after(ms(1), &mut rng()).as_secs()), "nothing was accepted yet");
     for tick in 0..1_000 {
         gate.end(ms(tick * 100), at(tick * 100), Fate::Accepted, &mut rng());
     }
     // Ten a second are accepted, and fifty wait.
-    let told = gate.come_again(ms(100_000), &mut rng()).as_secs_f64();
+    let told = gate.retry_after(ms(100_000), &mut rng()).as_secs_f64();
     assert!((4.5..11.0).contains(&told), "{told}");
 }
 
@@ -204,7 +204,7 @@ fn turned_away_requests_wait_longer_when_the_pace_falls() {
     for tick in 0..1_000 {
         gate.end(ms(tick * 100), at(tick * 100), Fate::Accepted, &mut rng());
     }
-    let [now, later] = [100_000, 110_000].map(|at| gate.come_again(ms(at), &mut rng()).as_secs_f64());
+    let [now, later] = [100_000, 110_000].map(|at| gate.retry_after(ms(at), &mut rng()).as_secs_f64());
     assert!((later / now - 2.0).abs() < 0.001, "{now} s, then {later} s");
 }
 
@@ -214,7 +214,7 @@ fn turned_away_requests_come_again_within_all_of_the_second_minute() {
     let mut gate = busy(100);
     let _ticket = wait(&mut gate, Sheddable, "x");
     let mut rng = rng();
-    let told: Vec<f64> = (0..200).map(|_| gate.come_again(ms(1), &mut rng).as_secs_f64()).collect();
+    let told: Vec<f64> = (0..200).map(|_| gate.retry_after(ms(1), &mut rng).as_secs_f64()).collect();
     assert!(told.iter().all(|told| (60.0..120.0).contains(told)), "{told:?}");
     assert!(told.iter().any(|told| *told < 66.0) && told.iter().any(|told| *told > 114.0), "{told:?}");
 }

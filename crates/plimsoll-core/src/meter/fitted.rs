@@ -50,7 +50,7 @@ const WINDOW: Duration = Duration::from_millis(250);
 const FIRST_WINDOW: Duration = Duration::from_millis(50);
 /// The largest correction by one window: for a request that began long before it or goes on, cost
 /// and use fall into different windows.
-const MOST: f64 = 4.0;
+const MAX_RATIO: f64 = 4.0;
 /// A part of the CPUs. Below it, timers and the like may use more than requests.
 const IDLE: f64 = 0.1;
 /// The weight of earlier use and reports after one more window: a memory of some seconds.
@@ -114,7 +114,7 @@ impl CostFit {
     }
 
     /// A request of this kind has ended without a report, with its expected cost in CPU-seconds.
-    pub fn ended(&mut self, kind: Kind, expected: f64) {
+    pub fn end(&mut self, kind: Kind, expected: f64) {
         self.expected += expected;
         self.unsaid += 1;
         if self.ended.len() < REMEMBERED {
@@ -124,7 +124,7 @@ impl CostFit {
 
     /// A request of this kind has ended, with the reported use in CPU-seconds. Returns the cost
     /// that it counts with; `None` until the first window with reports has ended.
-    pub fn ended_saying(&mut self, kind: Kind, used: f64) -> Option<f64> {
+    pub fn end_reported(&mut self, kind: Kind, used: f64) -> Option<f64> {
         self.said.requests += 1;
         self.said.sum += used;
         if self.said.ended.len() < REMEMBERED {
@@ -154,10 +154,10 @@ impl CostFit {
         }
         if self.said.requests >= self.unsaid {
             let window = now.since(self.began);
-            self.said.over(window, used, self.expected, self.unsaid, costs);
+            self.said.end_window(window, used, self.expected, self.unsaid, costs);
         } else {
-            let most = if is_idle { 1.0 } else { MOST };
-            let ratio = ((used - self.said.sum) / self.expected).clamp(1.0 / MOST, most);
+            let most = if is_idle { 1.0 } else { MAX_RATIO };
+            let ratio = ((used - self.said.sum) / self.expected).clamp(1.0 / MAX_RATIO, most);
             for (kind, expected) in self.ended.drain(..) {
                 costs.observe(kind, expected * ratio);
             }
@@ -184,7 +184,7 @@ impl Reports {
 
     /// Ends a window in which most requests have a report. The few others count with their expected
     /// cost.
-    fn over(&mut self, window: Duration, used: f64, unsaid: f64, unsaid_requests: u64, costs: &mut Costs) {
+    fn end_window(&mut self, window: Duration, used: f64, unsaid: f64, unsaid_requests: u64, costs: &mut Costs) {
         self.before = (self.before.0 * SAID + used - unsaid.min(used), self.before.1 * SAID + self.sum);
         let factor = self.factor();
         self.total.wall += window.as_secs_f64();
@@ -231,7 +231,7 @@ mod tests {
             for &(kind, count, cost) in requests {
                 for _ in 0..count {
                     let expected = self.costs.expected(kind);
-                    self.fitted.ended(kind, expected);
+                    self.fitted.end(kind, expected);
                     self.cpu += cost;
                 }
             }
@@ -261,7 +261,7 @@ mod tests {
         let mut world = World::new();
         // Every 20 ms ten more have ended.
         for _ in 0..20 {
-            (0..10).for_each(|_| world.fitted.ended(A, world.costs.expected(A)));
+            (0..10).for_each(|_| world.fitted.end(A, world.costs.expected(A)));
             world.cpu += 0.02;
             world.now = world.now + Duration::from_millis(20);
             world.fitted.sample(world.now, world.cpu, &mut world.costs);
@@ -304,10 +304,10 @@ mod tests {
     /// Runs a window of five expensive requests and fifty cheap ones, with these reported costs.
     fn told(world: &mut World, dear: f64, cheap: f64, used: f64) {
         (0..5).for_each(|_| {
-            world.fitted.ended_saying(A, dear);
+            world.fitted.end_reported(A, dear);
         });
         (0..50).for_each(|_| {
-            world.fitted.ended_saying(B, cheap);
+            world.fitted.end_reported(B, cheap);
         });
         world.cpu += used;
         world.now = world.now + WINDOW;
@@ -334,14 +334,14 @@ mod tests {
         (0..200).for_each(|_| told(&mut world, 0.01, 0.001, 0.1 + 0.055));
         world.assert_cost(A, 0.011, 0.03);
         world.assert_cost(B, 0.002, 0.03);
-        let counted = world.fitted.ended_saying(B, 0.001).expect("it is believed");
+        let counted = world.fitted.end_reported(B, 0.001).expect("it is believed");
         assert!((counted - 0.002).abs() < 0.0001, "{counted}");
     }
 
     #[test]
     fn a_process_that_speaks_of_milliseconds_is_taken_at_its_proportions() {
         let mut world = World::new();
-        assert_eq!(world.fitted.ended_saying(A, 10.0), None, "not at once");
+        assert_eq!(world.fitted.end_reported(A, 10.0), None, "not at once");
         (0..200).for_each(|_| told(&mut world, 10.0, 1.0, 0.1));
         world.assert_cost(A, 0.01, 0.05);
         world.assert_cost(B, 0.001, 0.05);
@@ -351,13 +351,13 @@ mod tests {
     fn the_few_of_which_nothing_is_said_stay_what_they_were_taken_for() {
         let mut world = World::new();
         for _ in 0..100 {
-            world.fitted.ended(C, 0.001);
+            world.fitted.end(C, 0.001);
             told(&mut world, 0.01, 0.001, 0.101);
         }
         world.assert_cost(A, 0.01, 0.05);
         // If the process reports little, the other requests share the rest of its use.
         for _ in 0..400 {
-            world.fitted.ended_saying(A, 0.01);
+            world.fitted.end_reported(A, 0.01);
             world.window(&[(C, 10, 0.004)], 0.01);
         }
         world.assert_cost(C, 0.004, 0.05);
@@ -367,7 +367,7 @@ mod tests {
     fn a_window_of_which_nothing_is_known_changes_nothing() {
         let mut world = World::new();
         (0..100).for_each(|_| world.window(&[(A, 100, 0.001)], 0.0));
-        world.fitted.ended(A, 0.001);
+        world.fitted.end(A, 0.001);
         world.now = world.now + Duration::from_secs(9);
         world.fitted.restart(world.now, world.cpu);
         world.window(&[], 0.2);
@@ -408,7 +408,7 @@ mod tests {
     fn timers_of_an_idle_process_are_not_laid_on_requests_it_reports() {
         let mut world = World::new();
         for _ in 0..100 {
-            world.fitted.ended_saying(A, 0.001);
+            world.fitted.end_reported(A, 0.001);
             world.window(&[], 0.021);
         }
         world.assert_cost(A, 0.001, 0.02);
@@ -419,9 +419,9 @@ mod tests {
     fn partly_reported(said: f64, beside: f64) -> World {
         let mut world = World::new();
         for _ in 0..200 {
-            (0..4).for_each(|_| world.fitted.ended(C, 0.01));
+            (0..4).for_each(|_| world.fitted.end(C, 0.01));
             (0..5).for_each(|_| {
-                world.fitted.ended_saying(A, said);
+                world.fitted.end_reported(A, said);
             });
             world.window(&[], 0.09 + beside);
         }
@@ -443,7 +443,7 @@ mod tests {
         let mut world = World::new();
         // Reports say twice the CPU used at first, and then half of it.
         (0..20).for_each(|_| told(&mut world, 0.02, 0.002, 0.1));
-        let beside = |world: &mut World| world.fitted.ended_saying(B, 0.0).expect("it is believed");
+        let beside = |world: &mut World| world.fitted.end_reported(B, 0.0).expect("it is believed");
         assert!(beside(&mut world) < 1e-6);
         told(&mut world, 0.005, 0.000_5, 0.1);
         assert!(beside(&mut world) > 50e-6, "{}", beside(&mut world));

@@ -28,7 +28,7 @@ const MEMORY: f64 = 10_000.0;
 const IDLE: f64 = 0.1;
 /// The largest overhead of one request, in CPU-seconds. Handlers that leave their work to
 /// unmeasured tasks reach it; reading and parsing never do.
-const MOST: f64 = 0.1;
+const MAX_PER_REQUEST: f64 = 0.1;
 /// Half-life of the overhead while the server is almost idle.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 
@@ -83,7 +83,7 @@ impl Overhead {
         }
         let left = 1.0 - (requests / MEMORY).min(1.0);
         self.requests = self.requests * left + requests;
-        self.beside = self.beside * left + (cpu - (used.charged - last.charged)).min(requests * MOST);
+        self.beside = self.beside * left + (cpu - (used.charged - last.charged)).min(requests * MAX_PER_REQUEST);
     }
 
     /// CPU-seconds of overhead for each request.
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn what_a_job_in_the_background_used_is_forgotten_when_it_is_over() {
         // Samples come with requests only, or every 10 ms.
-        for (looks, most) in [(1, MOST), (100, 0.01)] {
+        for (looks, most) in [(1, MAX_PER_REQUEST), (100, 0.01)] {
             let mut server = Server::new(looks);
             let [highest, beside] = server.runs(30, 1.0);
             assert!(highest <= 1.001 * most && beside > 0.5 * most, "{looks}: {highest} {beside}");

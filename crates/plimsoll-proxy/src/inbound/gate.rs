@@ -138,7 +138,7 @@ impl Gate {
         Flow {
             sent: self.sent.load(Ordering::Relaxed),
             in_flight: self.in_flight.load(Ordering::Relaxed),
-            given_up: self.given_up.load(Ordering::Relaxed),
+            abandoned: self.given_up.load(Ordering::Relaxed),
         }
     }
 
@@ -148,10 +148,10 @@ impl Gate {
         let now = self.now();
         let gate = &mut self.machine.lock().gate;
         match used {
-            Use::None => gate.ended_unsent(now, entry),
-            Use::Unknown => gate.ended_unmeasured(now, entry),
-            Use::Unheard => gate.ended_unheard(now, entry),
-            Use::Said(seconds) => gate.ended_saying(now, entry, seconds),
+            Use::None => gate.end_unsent(now, entry),
+            Use::Unknown => gate.end_unmeasured(now, entry),
+            Use::Unheard => gate.end_abandoned(now, entry),
+            Use::Said(seconds) => gate.end_reported(now, entry, seconds),
         }
     }
 
@@ -168,14 +168,14 @@ impl Gate {
                 *capacity = cpus;
             }
             if is_first {
-                gate.see_again(now, observed.begin(now, outside));
+                gate.resume(now, observed.begin(now, outside));
                 *scarce = ResourceWatch::new(&self.watched);
             }
             if let Some(readings) = readings {
                 *gauges = scarce.sample(now, &readings);
             }
             if !is_first {
-                gate.see(now, observed.sample(now, outside, flow), gauges);
+                gate.observe(now, observed.sample(now, outside, flow), gauges);
             }
             drop(machine);
             self.was_seen.store(true, Ordering::Relaxed);

@@ -130,7 +130,7 @@ impl Batch {
     pub(super) fn again(&self, history: &mut History, failed: &BatchFailure) -> Result<Duration, GiveUpReason> {
         let mut guard = self.0.state.lock();
         let state = &mut *guard;
-        state.gate.again(history, failed, &mut state.rng)
+        state.gate.requeue(history, failed, &mut state.rng)
     }
 
     /// A request waited for as long as it may. Returns when to come again.
@@ -139,7 +139,7 @@ impl Batch {
         let mut guard = self.0.state.lock();
         let state = &mut *guard;
         state.timed_out += 1;
-        state.gate.come_again(now, &mut state.rng)
+        state.gate.retry_after(now, &mut state.rng)
     }
 
     /// Calls those whose turn has come, and sees to it that the others are called in time.
@@ -342,7 +342,7 @@ impl Drop for Wait<'_> {
 }
 
 fn full(state: &mut State, now: Timestamp) -> Full {
-    Full(state.gate.come_again(now, &mut state.rng))
+    Full(state.gate.retry_after(now, &mut state.rng))
 }
 
 #[cfg(test)]

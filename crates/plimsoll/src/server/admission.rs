@@ -241,7 +241,7 @@ impl Gate {
             gate.resize(now, with_capacity(cpus));
         }
         let known = self.scarce.as_ref().map_or_else(Gauges::default, |watch| *watch.gauges.lock());
-        gate.see(now, seen, &Gauges { own: self.gauge.as_ref().map(|gauge| gauge()), ..known });
+        gate.observe(now, seen, &Gauges { own: self.gauge.as_ref().map(|gauge| gauge()), ..known });
     }
 
     /// Looks at how much CPU there is, and what runs short beside it, if it is time; without the lock of the machine, for it takes longer
@@ -283,13 +283,13 @@ impl Gate {
     /// A request has ended, and used so much CPU.
     pub(super) fn ended(&self, entry: Entry, used: Duration) {
         let now = self.clock.now();
-        self.machine.lock().0.ended(now, entry, used.as_secs_f64());
+        self.machine.lock().0.end(now, entry, used.as_secs_f64());
     }
 
     /// Tasks of a request that had ended before have used so much CPU.
     pub(super) fn used_late(&self, used: Duration) {
         let now = self.clock.now();
-        self.machine.lock().0.used_late(now, used.as_secs_f64());
+        self.machine.lock().0.add_late_use(now, used.as_secs_f64());
     }
 
     /// Requests have used so much CPU more.

@@ -33,7 +33,7 @@ pub fn turned_away(shed: &Shed) {
     // A thread that ends has no more to count.
     let _ = THREAD.try_with(|thread| {
         let (clock, coalescing) = &mut *thread.borrow_mut();
-        coalescing.turned_away(clock.now(), shed);
+        coalescing.on_shed(clock.now(), shed);
     });
 }
 

@@ -82,7 +82,7 @@ impl Places {
                     // Whoever does not listen any more has gone already.
                     let _ = goes.send(Err(full));
                 }
-                let longest = clock::after(Instant::now(), self.config.longest_wait);
+                let longest = clock::after(Instant::now(), self.config.max_wait);
                 let (until, silence) = match deadline.filter(|deadline| *deadline < longest) {
                     Some(deadline) => (deadline, ShedAnswer::from(Shed::DEADLINE)),
                     None => (longest, full),
@@ -97,7 +97,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let now = self.places.clock.now();
         let mut gone = Vec::new();
-        let next = self.places.queue.lock().next(now, |each| gone.push(each.told()), |waits| !waits.is_closed());
+        let next = self.places.queue.lock().next(now, |each| gone.push(each.into_shed()), |waits| !waits.is_closed());
         if let Some(next) = next {
             // One that stopped listening just now gives the place back by dropping it.
             let _ = next.send(Ok(Self { places: Arc::clone(&self.places) }));
@@ -129,8 +129,8 @@ mod tests {
 
     use super::*;
 
-    fn places(longest: usize) -> Arc<Places> {
-        Places::new(QueueConfig { longest, ..QueueConfig::new(1).unwrap() }, Mode::Protect)
+    fn places(max_waiting: usize) -> Arc<Places> {
+        Places::new(QueueConfig { max_waiting, ..QueueConfig::new(1).unwrap() }, Mode::Protect)
     }
 
     fn enter(places: &Arc<Places>, deadline: Option<Duration>) -> Turn {
@@ -171,16 +171,16 @@ mod tests {
         let _hangs = now(enter(&places, None));
         let begun = Instant::now();
         assert_eq!(later(enter(&places, None)).await.err(), Some(ShedReason::Overloaded));
-        assert_eq!(begun.elapsed(), QueueConfig::DEFAULT_LONGEST_WAIT);
+        assert_eq!(begun.elapsed(), QueueConfig::DEFAULT_MAX_WAIT);
         let soon = Duration::from_millis(20);
         assert_eq!(later(enter(&places, Some(soon))).await.err(), Some(ShedReason::Deadline));
-        assert_eq!(begun.elapsed(), QueueConfig::DEFAULT_LONGEST_WAIT + soon);
+        assert_eq!(begun.elapsed(), QueueConfig::DEFAULT_MAX_WAIT + soon);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_may_be_without_a_limit() {
         let places =
-            Places::new(QueueConfig { longest_wait: Duration::MAX, ..QueueConfig::new(1).unwrap() }, Mode::Protect);
+            Places::new(QueueConfig { max_wait: Duration::MAX, ..QueueConfig::new(1).unwrap() }, Mode::Protect);
         let first = now(enter(&places, None));
         let waits = enter(&places, None);
         tokio::time::advance(Duration::from_secs(1_000_000)).await;

@@ -1,6 +1,6 @@
 //! The way of a request that is batch work: wait for credit, be sent once, and wait again if nobody took it.
 //!
-//! What goes back, when, and what its client is told in the end, [`plimsoll_core::batch::again`] decides; here is what that has to know. What
+//! What goes back, when, and what its client is told in the end, [`plimsoll_core::batch::requeue`] decides; here is what that has to know. What
 //! goes back has to have its body kept.
 //!
 //! A further attempt does not say its number: servers go by it to see whether retries multiply their load, and these do not.
@@ -176,7 +176,7 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// The request is given up on while it waits.
     fn turned_away(&mut self, after: Duration) -> Error {
-        let reason = match self.waiting().history.told() {
+        let reason = match self.waiting().history.reason() {
             Reason::Overloaded => ShedReason::Overloaded,
             Reason::Throttled => ShedReason::Throttled,
             Reason::LameDuck => ShedReason::LameDuck,

@@ -49,7 +49,7 @@ impl Request {
             context,
             gate,
             used: AtomicU64::new(0),
-            tell_at: AtomicU64::new(entry.as_ref().map_or(u64::MAX, |entry| nanos(entry.tell_at()))),
+            tell_at: AtomicU64::new(entry.as_ref().map_or(u64::MAX, |entry| nanos(entry.progress_due()))),
             entry: Mutex::new(entry),
             told: AtomicU64::new(0),
             runnable: AtomicU32::new(0),
@@ -110,7 +110,7 @@ impl Request {
         let again = match self.entry.lock().as_mut() {
             Some(entry) => {
                 gate.progress(entry, seconds(used));
-                nanos(entry.tell_at())
+                nanos(entry.progress_due())
             }
             None => u64::MAX,
         };

@@ -59,7 +59,7 @@ impl Server {
         if now >= self.look_at {
             self.look_at = now + LOOK_EVERY;
             let seen = Observation { cpu, charged: self.charged, runnable: in_progress as f64, queued: 0.0 };
-            self.gate.see(now, seen, &Gauges::default());
+            self.gate.observe(now, seen, &Gauges::default());
         }
     }
 }
@@ -220,7 +220,7 @@ impl<'p> World<'p> {
             {
                 // The overhead comes first, and is charged to no request.
                 let used = self.processor.work() - begun - self.overhead;
-                if used >= entry.tell_at() {
+                if used >= entry.progress_due() {
                     server.gate.progress(self.arena.now, entry, used);
                     server.charged += used - std::mem::replace(&mut running.told, used);
                 }

@@ -247,7 +247,7 @@ impl World<'_> {
         }
         if let (Guard::Ranked(server), Some(entry)) = (&mut self.guard, entry) {
             let used = (used - self.overhead).max(0.0);
-            server.gate.ended(self.arena.now, entry, used);
+            server.gate.end(self.arena.now, entry, used);
             server.charged += used - told;
             self.metered.retain(|metered| *metered != number);
         }

@@ -74,7 +74,7 @@ impl Guard {
             self.look_at = now + LOOK_EVERY;
             let cpu = self.charged - self.busy_until.since(now).as_secs_f64();
             let seen = Observation { cpu, charged: self.charged, runnable: waiting as f64, queued: 0.0 };
-            self.gate.see(now, seen, &Gauges::default());
+            self.gate.observe(now, seen, &Gauges::default());
         }
     }
 }
@@ -194,7 +194,7 @@ impl World<'_> {
             let of = &mut service.tasks[task];
             of.queue.pop_front();
             if let (Some(guard), Some(entry)) = (&mut of.guard, self.work[number].entry.take()) {
-                guard.gate.ended_unsent(self.arena.now, entry);
+                guard.gate.end_unsent(self.arena.now, entry);
             }
             self.work.free(number);
         }
@@ -219,7 +219,7 @@ impl World<'_> {
         of.is_busy = false;
         let number = of.queue.pop_front().expect("what is worked on is at the head");
         if let (Some(guard), Some(entry)) = (&mut of.guard, self.work[number].entry.take()) {
-            guard.gate.ended(self.arena.now, entry, cost);
+            guard.gate.end(self.arena.now, entry, cost);
         }
         self.worked(number);
         self.work_on(tier, task);

@@ -36,7 +36,7 @@
 //!
 //! A request that may have been served, or may have broken the connection, is not retried for as
 //! long as its wait allows. A suspect with P below 1 ÷ 1000 gives up, and any request after
-//! [`MOST_UNCERTAIN`] such failures. Its client gets the failure as the response.
+//! [`MAX_UNCERTAIN`] such failures. Its client gets the failure as the response.
 
 use core::time::Duration;
 
@@ -49,24 +49,24 @@ use crate::{Criticality, rng};
 /// The number of uncertain failures at which a request gives up: failures after which it may have
 /// been served. With the pauses between them they take some five seconds, enough for a service to
 /// restart. And a request that breaks servers has broken no more than this many.
-pub const MOST_UNCERTAIN: u32 = 8;
+pub const MAX_UNCERTAIN: u32 = 8;
 /// The chance of a request's failures, by the failures of others, below which credit ignores them.
 /// That is far from certain. But until it were, each failure would cost all requests a rest. And if
 /// a tenth of the rejections is ignored, the others still count.
-const UNLIKELY: f64 = 0.1;
+const SUSPECT_CHANCE: f64 = 0.1;
 /// The chance below which a suspect that may break servers gives up. A request that breaks none
 /// loses its answer.
-const MOST_UNLIKELY: f64 = 0.001;
+const GIVE_UP_CHANCE: f64 = 0.001;
 /// The pause after the first failure: the same as the first rest of [`credit`](super::credit).
 const PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause, before its random factor: the same as the longest rest, so that a single
 /// waiting request notices the recovery of a service as soon.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause of a suspect, which credit does not slow down.
-const LONGEST_OF_SUSPECTS: Duration = Duration::from_secs(10);
+const MAX_SUSPECT_PAUSE: Duration = Duration::from_secs(10);
 /// The longest pushback that is obeyed. A longer one is shortened to it, since credit already
 /// limits the rate of requests to a backend.
-const LONGEST_AFTER: Duration = Duration::from_secs(10);
+const MAX_PUSHBACK: Duration = Duration::from_secs(10);
 
 /// The failure of an attempt at batch work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +207,7 @@ impl History {
 
     /// The reason for its client when its wait is abandoned.
     #[must_use]
-    pub const fn told(&self) -> Reason {
+    pub const fn reason(&self) -> Reason {
         match self.last {
             Some(Failure::Unsent | Failure::NoneBehind) => Reason::NoBackend,
             Some(Failure::Saturated) => Reason::Saturated,
@@ -225,7 +225,7 @@ impl History {
         let accepted = outcomes.accepted.saturating_sub(self.seen.accepted) as f64;
         let rejected = outcomes.rejected.saturating_sub(self.seen.rejected) as f64 + 1.0;
         self.chance *= rejected / (accepted + rejected);
-        self.is_suspect = accepted > 0.0 && self.chance < UNLIKELY;
+        self.is_suspect = accepted > 0.0 && self.chance < SUSPECT_CHANCE;
     }
 
     /// The request has failed. Returns the pause before it is requeued.
@@ -247,15 +247,15 @@ impl History {
             (_, Repeat::Impossible) => return Err(GiveUpReason::Impossible),
             (Failure::Unavailable | Failure::Broken, Repeat::Unsafe) => return Err(GiveUpReason::Unsafe),
             (Failure::Unavailable | Failure::Broken, Repeat::Safe)
-                if self.is_suspect && self.chance < MOST_UNLIKELY || self.uncertain >= MOST_UNCERTAIN =>
+                if self.is_suspect && self.chance < GIVE_UP_CHANCE || self.uncertain >= MAX_UNCERTAIN =>
             {
                 return Err(GiveUpReason::Attempts);
             }
             _ => {}
         }
-        let longest = if self.is_suspect() { LONGEST_OF_SUSPECTS } else { LONGEST_PAUSE };
+        let longest = if self.is_suspect() { MAX_SUSPECT_PAUSE } else { MAX_PAUSE };
         let pause = PAUSE.saturating_mul(1 << (self.failures - 1).min(16)).min(longest);
-        Ok(after.unwrap_or_default().min(LONGEST_AFTER) + pause.mul_f64(0.5 + rng::unit(rng)))
+        Ok(after.unwrap_or_default().min(MAX_PUSHBACK) + pause.mul_f64(0.5 + rng::unit(rng)))
     }
 }
 
@@ -340,11 +340,11 @@ mod tests {
     #[test]
     fn where_nothing_is_accepted_nobody_is_suspect_and_what_is_uncertain_ends_all_the_same() {
         let (mut history, mut rng, mut outcomes) = (history(), rng(), Outcomes { accepted: 9_000, rejected: 0 });
-        for attempt in 1..=MOST_UNCERTAIN {
+        for attempt in 1..=MAX_UNCERTAIN {
             history.sent(outcomes);
             assert!(!history.is_suspect());
             let next = history.fail(outcomes, &failed(Failure::Unavailable, Repeat::Safe), &mut rng);
-            assert_eq!(next.is_err(), attempt == MOST_UNCERTAIN);
+            assert_eq!(next.is_err(), attempt == MAX_UNCERTAIN);
             outcomes.rejected += 3;
         }
     }
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn who_waited_in_vain_is_told_why_nobody_took_it_last() {
         let mut history = history();
-        assert_eq!(history.told(), Reason::Overloaded);
+        assert_eq!(history.reason(), Reason::Overloaded);
         for (failure, told) in [
             (Failure::Unsent, Reason::NoBackend),
             (Failure::Saturated, Reason::Saturated),
@@ -379,7 +379,7 @@ mod tests {
             (Failure::Broken, Reason::Overloaded),
         ] {
             let _ = history.fail(Outcomes::default(), &failed(failure, Repeat::Safe), &mut rng());
-            assert_eq!(history.told(), told, "{failure:?}");
+            assert_eq!(history.reason(), told, "{failure:?}");
         }
     }
 
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn rejections_do_not_count_as_uncertain_failures() {
         let (mut history, mut rng) = (history(), rng());
-        for _ in 0..2 * MOST_UNCERTAIN {
+        for _ in 0..2 * MAX_UNCERTAIN {
             let turned_away = failed(Failure::Overloaded, Repeat::Safe);
             assert!(history.fail(Outcomes::default(), &turned_away, &mut rng).is_ok());
         }
