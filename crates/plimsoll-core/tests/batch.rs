@@ -189,7 +189,7 @@ fn key(history: &History) -> (usize, Age) {
 
 proptest! {
     #[test]
-    fn nobody_is_lost_overtaken_or_kept_waiting_for_nothing(steps in steps(), most in 1..9_u32) {
+    fn no_request_is_lost_overtaken_or_blocked(steps in steps(), most in 1..9_u32) {
         let mut model = Model::new(most);
         for step in &steps {
             let before = model.at_backends.len();
@@ -393,7 +393,7 @@ const NEVER: (f64, f64) = (0.0, 0.0);
 const SEEDS: std::ops::Range<u64> = 0..20;
 
 #[test]
-fn what_is_sent_is_what_backends_have_room_for() {
+fn sent_requests_match_the_capacity_of_backends() {
     for (places, others) in [(8, 0), (30, 10), (100, 97)] {
         for seed in SEEDS {
             let found = run(Backends { places, others, reports: false, down: NEVER }, 64, 60, seed);
@@ -410,7 +410,7 @@ fn what_is_sent_is_what_backends_have_room_for() {
 }
 
 #[test]
-fn the_utilization_that_backends_report_stays_at_the_target() {
+fn reported_utilization_stays_at_the_target() {
     for (places, others) in [(30, 0), (30, 10), (50, 20)] {
         for seed in SEEDS {
             let found = run(Backends { places, others, reports: true, down: NEVER }, 64, 60, seed);
@@ -424,7 +424,7 @@ fn the_utilization_that_backends_report_stays_at_the_target() {
 }
 
 #[test]
-fn a_service_that_is_down_is_asked_by_one_probe_at_a_time_and_is_soon_at_work_again() {
+fn unreachable_service_gets_one_probe_at_a_time_and_recovers_soon() {
     for seed in SEEDS {
         let found = run(Backends { places: 30, others: 0, reports: false, down: (20.0, 60.0) }, 32, 80, seed);
         for second in &found[22..60] {
@@ -438,7 +438,7 @@ fn a_service_that_is_down_is_asked_by_one_probe_at_a_time_and_is_soon_at_work_ag
 }
 
 #[test]
-fn one_that_always_fails_does_not_hold_up_the_others() {
+fn request_that_always_fails_does_not_delay_the_others() {
     for seed in SEEDS {
         let alone = finish((0, Failure::Broken), seed);
         for failure in [Failure::Broken, Failure::Unavailable, Failure::Overloaded] {
@@ -449,7 +449,7 @@ fn one_that_always_fails_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn a_hundred_that_always_fail_do_not_stop_the_others() {
+fn hundred_failing_requests_do_not_stop_the_others() {
     for seed in SEEDS {
         for failure in [Failure::Broken, Failure::Overloaded] {
             let took = finish((100, failure), seed);
@@ -459,7 +459,7 @@ fn a_hundred_that_always_fail_do_not_stop_the_others() {
 }
 
 #[test]
-fn those_that_always_fail_do_not_keep_credit_down() {
+fn requests_that_always_fail_do_not_keep_credit_down() {
     let backends = Backends { places: 100, others: 0, reports: false, down: NEVER };
     for seed in SEEDS {
         let found = run_with((100, Failure::Overloaded), backends, 16, 60, seed);

@@ -206,7 +206,7 @@ fn always(plan: &Plan, holds: impl Fn(&Found) -> bool) {
 }
 
 #[test]
-fn beside_a_neighbour_the_order_is_kept_at_any_load() {
+fn order_of_criticality_is_kept_beside_a_neighbour() {
     for load in [1.0, 1.2, 1.5, 2.0, 2.3, 4.0, 10.0] {
         always(&Plan { loads: split(load), ..SHARED }, |found| {
             found.keeps_order() && found.late == 0 && found.work > 0.97 * (1.0 - SHARED.neighbour)
@@ -215,7 +215,7 @@ fn beside_a_neighbour_the_order_is_kept_at_any_load() {
 }
 
 #[test]
-fn on_cpus_of_its_own_a_process_has_no_queue_that_nobody_sees() {
+fn process_with_its_own_cpus_has_no_hidden_queue() {
     for load in [1.2, 4.0] {
         let plan = Plan { loads: split(load), neighbour: 0.0, ..SHARED };
         always(&plan, |found| found.keeps_order() && found.work > 0.94 && found.latency < 0.05);
@@ -224,7 +224,7 @@ fn on_cpus_of_its_own_a_process_has_no_queue_that_nobody_sees() {
 
 /// While nothing is known of costs, they are estimated at a twentieth of the real ones.
 #[test]
-fn requests_that_are_dear_beside_the_time_that_they_have_are_still_served_in_order() {
+fn expensive_requests_with_short_deadlines_keep_the_order() {
     let plan = Plan { loads: split(4.0), neighbour: 0.0, mean: 0.02, seconds: 34.0, ..SHARED };
     always(&plan, |found| {
         let shares = found.shares();
@@ -247,7 +247,7 @@ fn requests_that_wait_for_others_are_no_overload() {
 /// The patience is less than half of the time that a queue of all requests would take. Without a
 /// reaction, the queue would always hold abandoned requests.
 #[test]
-fn callers_who_give_up_do_not_fill_the_process_with_work_for_nobody() {
+fn abandoned_requests_do_not_fill_the_process() {
     for neighbour in [0.0, SHARED.neighbour] {
         let plan = Plan { loads: split(4.0), neighbour, patience: 0.03, ..SHARED };
         always(&plan, |found| found.share(0) > 0.6 && found.share(1) > 0.25 && found.share(3) < 0.01);

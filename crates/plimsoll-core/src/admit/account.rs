@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_leaves_after_a_second_and_no_earlier() {
+    fn cost_leaves_the_window_after_one_second() {
         for begin in [0, 17, 30] {
             let mut account = account();
             account.advance(ms(begin));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_paid_at_the_rate_of_the_limit() {
+    fn debt_is_paid_at_the_rate_of_the_limit() {
         let mut long = account();
         long.take(10.0);
         let after = free_at(long);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_debt_is_paid_in_a_minute() {
+    fn largest_debt_is_paid_in_a_minute() {
         let mut account = account();
         account.take(1e6);
         account.take(1e6);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_makes_room_where_it_was_taken() {
+    fn returned_cost_frees_headroom_in_its_slot() {
         let mut account = account();
         let slot = account.take(2.0);
         account.advance(ms(500));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_used_nothing_for_a_second_is_nobody() {
+    fn fill_is_zero_after_an_unused_second() {
         let mut account = account();
         account.take(1.0);
         assert!(account.fill(ms(100)) > 0.4);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn account_without_a_limit_is_nobodys() {
+    fn account_without_a_limit_is_free() {
         assert!(!Account::default().is_taken());
         assert!(account().is_taken());
         assert_eq!(Account::default().fill(at(0)), 0.0);

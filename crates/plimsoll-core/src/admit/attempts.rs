@@ -60,14 +60,14 @@ mod tests {
     }
 
     #[test]
-    fn few_retries_go_elsewhere_and_many_go_nowhere() {
+    fn retries_are_advised_against_when_many_arrive() {
         assert_eq!(after(|n| n % 12 == 0, 5_000).advice(), Retry::Elsewhere);
         assert_eq!(after(|n| n % 8 == 0, 5_000).advice(), Retry::Never);
         assert_eq!(after(|_| true, 1).advice(), Retry::Elsewhere, "one says nothing");
     }
 
     #[test]
-    fn a_storm_of_retries_is_forgotten() {
+    fn retry_storm_is_forgotten_after_some_seconds() {
         assert_eq!(after(|n| n < 1_000, 3_000).advice(), Retry::Never);
         assert_eq!(after(|n| n < 1_000, 6_000).advice(), Retry::Elsewhere);
     }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn work_counts_for_its_own_level_and_those_below_and_drains_at_capacity() {
+    fn work_counts_for_its_level_and_all_below_and_drains_at_capacity() {
         let mut backlog = Backlog::<3>::new(ms(0));
         backlog.add(1, 0.1);
         assert_eq!(backlog.levels.map(|level| level.backlog), [0.0, 0.1, 0.1]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_no_backlog_however_little_time_went_by() {
+    fn finished_work_leaves_the_backlog_at_once() {
         let mut backlog = Backlog::<2>::new(ms(0));
         backlog.add(0, 0.1);
         backlog.add(1, 0.1);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn certain_overload_is_given_less_room_than_a_burst() {
+    fn certain_overload_gets_a_smaller_limit_than_a_burst() {
         let fill = |load: f64| {
             let mut backlog = Backlog::<1>::new(ms(0));
             let gap = 10.0 / (SUPPLY.capacity * load);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_to_wait_is_in_the_backlog_by_the_parts_of_what_is_in_progress() {
+    fn waiting_requests_raise_levels_by_their_parts_of_work_in_progress() {
         let mut backlog = Backlog::<2>::new(ms(0));
         backlog.on_request(0, 0.01, None);
         backlog.at_least(3.0);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_load_line_what_outlives_its_work_is_bounded() {
+    fn leftover_backlog_is_bounded_above_the_load_line() {
         let mut backlog = Backlog::<1>::new(ms(0));
         backlog.on_request(0, 0.01, None);
         let supply = Supply { is_over: true, ..SUPPLY };
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_tolerable_than_half_of_the_time_that_requests_have() {
+    fn limit_is_half_of_the_mean_time_to_the_deadline_at_most() {
         let limit = |time| {
             let mut backlog = Backlog::<1>::new(ms(0));
             backlog.on_request(0, 0.01, time);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_room_is_half_of_the_limit() {
+    fn half_of_the_headroom_is_half_of_the_limit() {
         for outlook in [Outlook::Optimistic, Outlook::Pessimistic] {
             let mut backlog = Backlog::<1>::new(ms(0));
             backlog.on_request(0, 0.01, None);

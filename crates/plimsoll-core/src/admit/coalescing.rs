@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_within_a_pause_is_turned_away_together() {
+    fn requests_that_arrive_in_a_pause_are_shed_together() {
         let at = |rate| last_pause(&mut Coalescing::default(), 0, rate, &OVERLOADED);
         let (pause, most) = at(4_000);
         assert_eq!((pause, most), (MAX_PAUSE, 8));
@@ -111,12 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_turns_few_away_does_not_pause() {
+    fn thread_does_not_pause_when_it_sheds_few_requests() {
         assert_eq!(last_pause(&mut Coalescing::default(), 0, 450, &OVERLOADED).0, Duration::ZERO);
     }
 
     #[test]
-    fn limits_of_customers_and_deadlines_are_no_sign_of_too_little_cpu() {
+    fn quota_and_deadline_sheds_cause_no_pause() {
         for reason in [Reason::Quota, Reason::Deadline] {
             let shed = Shed { reason, retry: Retry::Never };
             assert_eq!(last_pause(&mut Coalescing::default(), 0, 40_000, &shed).0, Duration::ZERO, "{reason:?}");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_for_which_a_thread_was_at_work_is_not_slept_again() {
+    fn pause_is_shortened_by_the_time_at_work() {
         let mut coalescing = Coalescing::default();
         last_pause(&mut coalescing, 0, 4_000, &OVERLOADED);
         let mut pause_after = |work: u64| {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_pause_after_a_turn_in_which_all_were_taken_on() {
+    fn thread_does_not_pause_when_all_requests_are_admitted() {
         let mut coalescing = Coalescing::default();
         last_pause(&mut coalescing, 0, 40_000, &OVERLOADED);
         assert!(!coalescing.is_due());
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_long_ago_is_forgotten() {
+    fn old_flood_is_forgotten() {
         let mut coalescing = Coalescing::default();
         last_pause(&mut coalescing, 0, 40_000, &OVERLOADED);
         coalescing.on_shed(Timestamp::from_nanos(10_000_000_000), &OVERLOADED);

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_beside_requests_leaves_less_for_them() {
+    fn overhead_leaves_less_capacity_for_requests() {
         // 2,000 times 0.25 ms are half of the core.
         let (taken, shed) = overload(Mode::Protect, Measured::Itself);
         assert!((450..=510).contains(&taken), "{taken}");
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_by_requests_that_nobody_measures_is_laid_upon_those_taken_on() {
+    fn unmeasured_cpu_is_charged_to_admitted_requests() {
         // Shed requests use the same half of the core, and all of it is taken for the cost of the
         // others.
         let (taken, shed) = overload(Mode::Protect, Measured::Nobody);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_that_a_dry_run_lets_in_is_not_held_against_those_who_come() {
+    fn dry_run_sheds_no_request_for_its_own_queue() {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         for (mode, is_shed) in [(Mode::Protect, true), (Mode::DryRun, false)] {
             let mut gate =
@@ -475,14 +475,14 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_word_of_what_a_request_used_does_not_shut_its_customer_out() {
+    fn wrong_report_of_one_request_does_not_shut_its_customer_out() {
         assert_eq!(of_a_limited_customer(|_| 0.01), 0);
         assert_eq!(of_a_limited_customer(|n| if n == 100 { 1e6 } else { 0.01 }), 0, "one");
         assert_eq!(of_a_limited_customer(|n| if n >= 100 { 10.0 } else { 0.01 }), 0, "milliseconds from here on");
     }
 
     #[test]
-    fn a_dry_run_lets_all_in_and_says_whom_it_would_not() {
+    fn dry_run_admits_all_and_reports_requests_to_shed() {
         let (taken, shed) = overload(Mode::DryRun, Measured::Itself);
         assert_eq!(taken, 2_000);
         assert!(shed > 1_000, "{shed}");
@@ -512,13 +512,13 @@ mod tests {
     }
 
     #[test]
-    fn who_has_less_time_than_a_first_request_is_guessed_to_cost_is_let_in() {
+    fn short_deadline_is_admitted_when_costs_are_unknown() {
         let [first, second] = in_time(&mut one_core(), Timestamp::ZERO, Duration::from_micros(900));
         assert!(first >= 498 && second == 500, "{first} {second}");
     }
 
     #[test]
-    fn who_has_less_time_than_a_slow_beginning_took_is_let_in_when_it_is_over() {
+    fn short_deadline_is_admitted_again_after_a_slow_start() {
         let mut gate = one_core();
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is room");
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_reached_the_server_uses_nothing_and_teaches_nothing() {
+    fn unsent_request_uses_nothing_and_teaches_nothing() {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let config = AdmissionConfig::new(1.0).expect("a core");
         let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_request_can_have_used_is_not_believed() {
+    fn impossible_reports_are_ignored() {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let config = AdmissionConfig::new(1.0).expect("a core");
         let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
@@ -601,14 +601,14 @@ mod tests {
     }
 
     #[test]
-    fn a_customer_is_kept_within_its_hard_limit_while_the_server_is_all_but_idle() {
+    fn customer_stays_within_its_hard_limit_on_an_idle_server() {
         let (taken, over) = limited(Mode::Protect);
         assert!((185..=202).contains(&taken), "{taken}");
         assert_eq!(taken + over, 4_000);
     }
 
     #[test]
-    fn a_refusal_for_quota_has_the_limit_and_the_use() {
+    fn quota_refusal_has_the_limit_and_the_use() {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let config = AdmissionConfig::new(8.0).expect("cores");
         let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dry_run_says_who_is_over_its_limit_and_lets_it_in() {
+    fn dry_run_admits_and_reports_a_customer_above_its_limit() {
         let (taken, over) = limited(Mode::DryRun);
         assert!(taken == 4_000 && (3_798..=3_815).contains(&over), "{taken} {over}");
     }
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signal_that_has_requests_turned_away_is_named() {
+    fn binding_signal_is_the_cause_of_shedding() {
         let memory = Gauges { memory: Some(2.0), ..Gauges::default() };
         let both = Gauges { own: Some(3.0), ..memory };
         let calm = Gauges { memory: Some(0.9), memory_pressure: Some(0.1), ..Gauges::default() };
@@ -688,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pessimistic_counts_with_what_a_request_may_cost() {
+    fn pessimistic_outlook_counts_the_likely_highest_cost() {
         let counted = |outlook| {
             let mut config = AdmissionConfig::new(8.0).expect("cores");
             config.outlook = outlook;
@@ -726,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn expected_cost_includes_overhead_and_that_of_an_entry_does_not() {
+    fn expected_cost_includes_overhead_but_not_in_an_entry() {
         let (mut gate, now) = known();
         assert_close(gate.expected(ARRIVAL.kind), 0.005);
         let mut entry = gate.ask(now, &ARRIVAL, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is room");
@@ -738,7 +738,7 @@ mod tests {
     }
 
     #[test]
-    fn request_given_up_is_charged_with_its_expected_cost() {
+    fn abandoned_request_is_charged_its_expected_cost() {
         let (mut gate, now) = known();
         let quota = Quota::hard(0.5).expect("a limit");
         let arrival = Arrival { quota, ..ARRIVAL };
@@ -770,7 +770,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_ended_unseen_say_nothing_of_costs() {
+    fn unobserved_requests_say_nothing_of_costs() {
         let mut gate = one_core();
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         for _ in 0..10 {
@@ -785,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn gauge_that_is_just_full_takes_no_room_and_is_not_named() {
+    fn gauge_at_1_takes_no_headroom_and_does_not_bind() {
         let mut gate = one_core();
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let now = Timestamp::from_nanos(251 * MS);

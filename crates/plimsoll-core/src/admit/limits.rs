@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn over_any_second_the_limit_is_kept_and_nobody_below_it_loses_anything() {
+    fn limit_is_kept_over_any_second_without_loss_below_it() {
         for (load, least, most_shed) in [(0.5, 0.48, 0.0), (1.0, 0.94, 0.06), (10.0, 0.95, 1.0)] {
             let found = run([0.0, load, 0.0, 0.0]);
             let (most, mean) = (found.most() / LIMIT, found.mean() / LIMIT);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_criticality_is_touched_only_when_all_lower_ones_are_gone() {
+    fn criticality_is_cut_only_when_all_lower_ones_are_shed() {
         let found = run([0.3, 0.3, 3.0, 3.0]);
         let shed: [f64; LEVELS] = core::array::from_fn(|rank| found.shed(rank));
         assert!(shed[0] < 0.001 && shed[1] < 0.01 && shed[3] > 0.99, "{shed:?}");
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_beyond_the_limit_is_spread_over_the_second() {
+    fn load_above_the_limit_is_spread_over_the_second() {
         let found = run([0.0, 10.0, 0.0, 0.0]);
         // The first second's worth is used at once. After that no tenth of a second is empty for
         // long.
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dear_request_is_let_in_and_paid_off_before_the_next() {
+    fn expensive_request_is_admitted_and_paid_off_before_the_next() {
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
         let mut limits = Limits::new(64);
         let ms = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_is_over_is_remembered_among_a_million_others_with_limits() {
+    fn customer_above_its_limit_is_remembered_among_a_million_others() {
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
         let mut limits = Limits::new(1_024);
         let mut taken = 0.0;
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cohort_is_within_the_limit_or_beyond_it_as_a_whole() {
+    fn cohort_is_within_the_limit_or_beyond_it_as_a_whole() {
         let mut rng = Pcg64Mcg::seed_from_u64(SEED);
         let mut limits = Limits::new(64);
         let mut taken = [0_u32; 100];
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn dear_request_needs_room_for_two_percent_of_a_second() {
+    fn expensive_request_needs_headroom_for_two_percent_of_a_second() {
         for (room, is_admitted) in [(0.02, true), (0.011, true), (0.009, false)] {
             let mut limits = Limits::new(64);
             let window = LIMIT * 30.0 * (1 << 25) as f64 * 1e-9;

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_count_as_runnable_where_the_process_is_full() {
+    fn requests_count_as_runnable_when_the_process_is_full() {
         for (what, cpu, waited, in_flight, is) in [
             ("idle", 0.0, 0.0, 300, 0.0),
             ("waits for others", 0.01, 0.0, 300, 0.5),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_something_else_is_no_queue_of_a_full_process() {
+    fn requests_that_wait_for_others_are_no_queue_of_a_full_process() {
         let mut world = World::new();
         // 200 requests a second, of 300 ms each.
         (0..500).for_each(|_| assert_eq!(world.look(0.01, 0.0, 60, 4).queued, 0.0));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_requests_take_is_learned_while_they_become_more_and_fewer() {
+    fn request_time_is_learned_from_bursts_of_requests() {
         let mut world = World::new();
         // A hundred at a time, of 100 ms each, while the process is calm, and no load between them.
         for _ in 0..100 {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_stays_in_the_queue_until_as_much_is_answered_or_the_process_is_calm() {
+    fn abandoned_requests_stay_queued_until_answered_or_calm() {
         let mut world = World::new();
         world.look(0.02, 0.0, 50, 50);
         world.flow.abandoned += 50;

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_served_in_its_order_and_the_more_critical_before() {
+    fn burst_is_served_in_order_of_criticality_and_arrival() {
         let mut queue = queue(1, 10);
         assert_eq!(queue.enter(ms(0), Criticality::Critical, None, 0), QueueVerdict::Begins(0));
         for (request, criticality) in [
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_does_not_end_is_served_newest_first_until_it_does() {
+    fn lasting_queue_is_served_newest_first_until_it_is_empty() {
         let mut queue = queue(1, 10);
         let enter = |queue: &mut Queue<u32>, at, request| queue.enter(ms(at), Criticality::Critical, None, request);
         assert_eq!(enter(&mut queue, 0, 0), QueueVerdict::Begins(0));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_gives_up_the_least_critical_that_waited_longest() {
+    fn full_queue_drops_its_oldest_least_critical_request() {
         let mut queue = queue(1, 2);
         let mut enter = |criticality, request| queue.enter(ms(0), criticality, None, request);
         assert_eq!(enter(Criticality::Critical, 0), QueueVerdict::Begins(0));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_served_who_waits_no_more() {
+    fn abandoned_requests_are_not_served() {
         let mut queue = queue(1, 10);
         assert_eq!(queue.enter(ms(0), Criticality::Critical, None, 0), QueueVerdict::Begins(0));
         for (request, deadline) in [(1, Some(ms(20))), (1_002, None), (3, None)] {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn under_overload_work_is_done_for_those_who_still_wait() {
+    fn adaptive_lifo_serves_waiting_callers_under_overload() {
         // Callers state no deadlines, and the queue is longer than their patience.
         let config = QueueConfig {
             max_waiting: 1_000,

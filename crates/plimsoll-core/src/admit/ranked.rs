@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn dear_request_is_counted_with_twice_what_it_has_used() {
+    fn expensive_request_counts_twice_its_use() {
         let mut ranked = ranked(1.0);
         let mut admission = admit(&mut ranked, 0.001);
         // 48 mean requests are the limit, and one request may fill a quarter of it.
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn abandoned_request_makes_no_room_until_others_are_done() {
+    fn abandoned_request_frees_no_headroom_until_others_are_done() {
         let mut ranked = ranked(1.0);
         let mut first = admit(&mut ranked, 0.01);
         let mut second = admit(&mut ranked, 0.01);
@@ -691,7 +691,7 @@ mod tests {
     }
 
     #[test]
-    fn early_end_makes_room_up_to_the_load_line_and_not_above() {
+    fn early_end_frees_headroom_up_to_the_load_line() {
         for (cpus, left) in [(1.0, 0.0), (1.01, 0.01)] {
             let mut ranked = ranked(1.0);
             let admission = admit(&mut ranked, 0.01);
@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn room_or_capacity_binds_only_below_95_percent() {
+    fn headroom_or_capacity_binds_only_below_95_percent() {
         for (headroom, correction, signal) in
             [(0.94, 0.94, Signal::Memory), (0.95, 0.94, Signal::LoadAverage), (0.95, 0.95, Signal::Cpu)]
         {

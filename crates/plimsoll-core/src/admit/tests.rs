@@ -67,7 +67,7 @@ fn admitted(decided: &[(Ask, bool)]) -> usize {
 }
 
 #[test]
-fn as_much_is_taken_on_as_can_be_done() {
+fn admitted_work_matches_the_capacity() {
     let decided = overload(&mut one_core(), |_| ask());
     let per_second = admitted(&decided);
     assert!((940..=1_000).contains(&per_second), "{per_second} of 1,000 a second");
@@ -82,7 +82,7 @@ fn tell(ranked: &mut RankedAdmission, from: u64, cpus: f64, load_average: f64, g
 }
 
 #[test]
-fn capacity_is_believed_to_be_less_while_queues_are_longer_than_they_may_be() {
+fn capacity_estimate_falls_while_queues_exceed_their_limit() {
     let mut ranked = one_core();
     overload(&mut ranked, |_| ask());
     // The offered load is low by now, so that the limit is 48 requests.
@@ -106,7 +106,7 @@ fn little_work_says_nothing_of_capacity() {
 }
 
 #[test]
-fn above_the_load_line_nothing_more_is_taken_on_for_being_quick() {
+fn early_ends_admit_no_more_above_the_load_line() {
     let mut ranked = RankedAdmission::new(Timestamp::ZERO, AdmissionConfig::new(0.5).expect("above zero"));
     // The core is twice as fast as its limit.
     assert!(admitted(&overload(&mut ranked, |_| ask())) > 900, "nobody says so");
@@ -117,7 +117,7 @@ fn above_the_load_line_nothing_more_is_taken_on_for_being_quick() {
 }
 
 #[test]
-fn what_else_runs_short_leaves_room_for_fewer() {
+fn scarce_gauge_reduces_headroom() {
     let mut ranked = one_core();
     overload(&mut ranked, |_| ask());
     tell(&mut ranked, 10_000, 0.98, 1.0, 3.0);
@@ -146,14 +146,14 @@ fn session(n: u64, hour: u64) -> u64 {
 }
 
 #[test]
-fn a_cohort_is_taken_on_or_turned_away_together() {
+fn cohort_is_admitted_or_shed_together() {
     let shares = shares_of_cohorts(0, 7, |n| n);
     let (all, none) = (shares.iter().filter(|s| **s > 0.8).count(), shares.iter().filter(|s| **s < 0.2).count());
     assert!(all >= 3 && none >= 80, "{shares:.2?}");
 }
 
 #[test]
-fn processes_that_began_at_other_times_turn_the_same_cohorts_away() {
+fn processes_shed_the_same_cohorts_whatever_their_start() {
     const HOUR: u64 = 3_600_000 * MS;
     let one = shares_of_cohorts(0, 7, |n| session(n, 494_000));
     // Whatever the monotonic clock says: after days, and at the end of an hour.
@@ -167,7 +167,7 @@ fn processes_that_began_at_other_times_turn_the_same_cohorts_away() {
 }
 
 #[test]
-fn a_cohort_is_the_same_everywhere_and_in_all_versions() {
+fn cohort_is_the_same_everywhere_and_in_all_versions() {
     // XXH64 by its specification (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), with the hour as
     // its seed.
     assert_eq!(cohort(b"a", Duration::from_secs(3_599)), Some(0xd24e_c4f1_a98c_6e5b));
@@ -178,7 +178,7 @@ fn a_cohort_is_the_same_everywhere_and_in_all_versions() {
 }
 
 #[test]
-fn luck_is_fair_and_lasts_for_an_hour() {
+fn draw_is_fair_and_lasts_for_an_hour() {
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     let mut is_lucky = |n, hour, share| draw(&Ask { cohort: Some(session(n, hour)), ..ask() }, &mut rng) < share;
     // Of 10,000 cohorts: the standard deviation is half a per cent at most. The keys are fixed, so
@@ -218,7 +218,7 @@ fn begun(like: Ask, before_it: u64, left: u64) -> usize {
 }
 
 #[test]
-fn what_has_no_hope_is_not_begun_and_not_to_be_tried_again() {
+fn hopeless_request_is_not_begun_and_not_retried() {
     assert_eq!(begun(ask(), 0, 0), 0, "its time is up");
     // Ten milliseconds of work are done after 10.2 ms.
     assert_eq!(begun(ask(), 10, 10_000), 0, "its time is up when what is before it is done");
@@ -228,7 +228,7 @@ fn what_has_no_hope_is_not_begun_and_not_to_be_tried_again() {
 }
 
 #[test]
-fn what_is_late_only_by_what_it_may_cost_is_begun_if_nothing_else_is_there_and_else_now_and_then() {
+fn request_late_by_its_expected_cost_is_begun_now_and_then() {
     assert_eq!(begun(ask(), 0, 900), 1_600, "it may cost less, and there is nothing else to do");
     // 100 of 1,600 in the mean, and a standard deviation of 9.7: one generator in 10,000 is beyond
     // four of them.
@@ -237,7 +237,7 @@ fn what_is_late_only_by_what_it_may_cost_is_begun_if_nothing_else_is_there_and_e
 }
 
 #[test]
-fn pressure_is_there_before_anything_is_shed_and_whole_when_all_is() {
+fn pressure_rises_with_the_queue_of_its_criticality() {
     let mut ranked = one_core();
     assert_eq!(ranked.pressure(Criticality::Sheddable), Pressure::None);
     overload(&mut ranked, |_| ask());
@@ -248,7 +248,7 @@ fn pressure_is_there_before_anything_is_shed_and_whole_when_all_is() {
 }
 
 #[test]
-fn a_flood_that_takes_all_there_is_to_be_turned_away_does_not_keep_everybody_out() {
+fn flood_of_shed_requests_does_not_block_the_others() {
     let mut ranked = one_core();
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     let mut taken = 0;
@@ -266,7 +266,7 @@ fn a_flood_that_takes_all_there_is_to_be_turned_away_does_not_keep_everybody_out
 }
 
 #[test]
-fn what_a_flood_has_left_behind_is_forgotten_when_it_is_over() {
+fn backlog_of_a_flood_is_forgotten_after_it() {
     let mut ranked = one_core();
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     for n in 0..4_000_u64 {
@@ -281,7 +281,7 @@ fn what_a_flood_has_left_behind_is_forgotten_when_it_is_over() {
 }
 
 #[test]
-fn a_level_in_which_nobody_asks_does_not_keep_out_those_below() {
+fn level_without_requests_does_not_block_those_below() {
     let mut ranked = one_core();
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     let mut taken = 0;

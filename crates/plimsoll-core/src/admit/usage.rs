@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_known_after_a_few_seconds_and_forgotten_again() {
+    fn demand_is_known_after_seconds_and_forgotten_again() {
         let mut usage = Usage::new(8);
         let last = (0..20_000).step_by(10).map(|at| usage.on_request(ms(at), 7, 0.004)).last();
         assert!((last.expect("some") - 0.4).abs() < 0.004, "{last:?}");

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_to_the_most_in_sixteen_rounds_and_no_further() {
+    fn credit_grows_to_its_maximum_in_sixteen_rounds() {
         let mut credit = credit(32);
         assert_eq!(credit.as_f64(), 1.0);
         let now = accept(&mut credit, 0, 4_000, None);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_above_the_target_and_stands_still_at_it() {
+    fn credit_falls_above_the_target_and_is_constant_at_it() {
         let mut credit = credit(32);
         let now = accept(&mut credit, 0, 20_000, None);
         let now = accept(&mut credit, now, 3_000, Some(0.9));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_does_not_grow() {
+    fn unused_credit_does_not_grow() {
         let mut credit = credit(32);
         for at in 0..1_000 {
             credit.on_end(ms(at * 10), ms(at * 10), 1, Fate::Accepted, &mut rng());
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn with_nothing_accepted_there_are_longer_and_longer_rests_between_probes() {
+    fn rests_between_probes_grow_while_nothing_is_accepted() {
         let (mut credit, mut rng) = (credit(32), rng());
         let (mut now, mut rests) = (ms(0), 0);
         for failures in 0..12 {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_it_begins_anew() {
+    fn credit_starts_again_after_a_pause() {
         let mut credit = credit(32);
         let now = accept(&mut credit, 0, 20_000, None);
         assert!(credit.take(ms(now + 1_000), 0) && credit.as_f64() == 32.0);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_most_holds_at_once() {
+    fn lower_maximum_holds_at_once() {
         let mut credit = credit(32);
         let now = accept(&mut credit, 0, 20_000, None);
         credit.set(NonZeroU32::new(4).unwrap(), Target::DEFAULT);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_beyond_all_measure_is_forgotten_as_soon_as_any() {
+    fn excessive_report_is_forgotten_as_soon_as_any() {
         let mut credit = credit(32);
         let now = accept(&mut credit, 0, 20_000, Some(0.1));
         for _ in 0..2 {
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_reports_is_not_heard() {
+    fn invalid_report_is_ignored() {
         let mut credit = credit(32);
         for junk in [f64::NAN, f64::INFINITY, -1.0] {
             credit.on_report(ms(1), junk);

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_back_is_what_may_be_sent_again() {
+    fn failed_request_is_requeued_only_if_it_may_be_sent_again() {
         use Failure::{
             Broken, Deadline, Final, LameDuck, NoneBehind, Overloaded, Quota, Saturated, Throttled, TimedOut, ToldNot,
             Unavailable, Unsent,
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_not_to_come_again_was_rejected_all_the_same() {
+    fn failure_that_forbids_a_retry_is_a_rejection() {
         assert!(Failure::ToldNot.is_rejection() && Failure::Overloaded.is_rejection());
         assert!(!Failure::Quota.is_rejection() && !Failure::Deadline.is_rejection());
     }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_where_others_do_not_is_suspect_and_soon_given_up() {
+    fn request_that_fails_alone_is_suspect_and_soon_gives_up() {
         let (mut history, mut rng, mut outcomes) = (history(), rng(), Outcomes::default());
         for attempt in 1.. {
             history.sent(outcomes);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_accepted_nobody_is_suspect_and_what_is_uncertain_ends_all_the_same() {
+    fn no_request_is_suspect_while_nothing_is_accepted() {
         let (mut history, mut rng, mut outcomes) = (history(), rng(), Outcomes { accepted: 9_000, rejected: 0 });
         for attempt in 1..=MAX_UNCERTAIN {
             history.sent(outcomes);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspect_is_none_any_more_when_the_service_goes_down() {
+    fn suspect_is_cleared_when_the_service_goes_down() {
         let (mut history, mut rng, mut outcomes) = (history(), rng(), Outcomes::default());
         let turned_away = failed(Failure::Overloaded, Repeat::Safe);
         for _ in 0..9 {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waited_in_vain_is_told_why_nobody_took_it_last() {
+    fn abandoned_request_gets_the_reason_of_its_last_failure() {
         let mut history = history();
         assert_eq!(history.reason(), Reason::Overloaded);
         for (failure, told) in [

@@ -54,7 +54,7 @@ fn order(gate: &mut Gate<&'static str>) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_most_critical_are_next_and_among_equals_who_came_first() {
+fn most_critical_request_is_next_and_the_oldest_among_equals() {
     let mut gate = busy(10);
     for (criticality, name) in
         [(Sheddable, "a"), (SheddablePlus, "b"), (Sheddable, "c"), (Critical, "d"), (SheddablePlus, "e")]
@@ -67,7 +67,7 @@ fn the_most_critical_are_next_and_among_equals_who_came_first() {
 }
 
 #[test]
-fn a_full_queue_turns_the_newest_of_the_least_critical_away() {
+fn full_queue_drops_the_newest_of_the_least_critical() {
     let mut gate = busy(3);
     let (old, _) = wait(&mut gate, Sheddable, "old");
     let (new, _) = wait(&mut gate, Sheddable, "new");
@@ -85,7 +85,7 @@ fn a_full_queue_turns_the_newest_of_the_least_critical_away() {
 }
 
 #[test]
-fn who_comes_back_is_where_it_was_even_if_the_queue_is_full() {
+fn requeued_request_keeps_its_position_in_a_full_queue() {
     let mut gate = busy(3);
     let mut histories = [(); 2].map(|()| known(&mut gate));
     for name in ["c", "d", "e"] {
@@ -99,7 +99,7 @@ fn who_comes_back_is_where_it_was_even_if_the_queue_is_full() {
 }
 
 #[test]
-fn who_comes_back_where_nothing_is_accepted_is_behind_all_others() {
+fn requeued_request_waits_last_while_nothing_is_accepted() {
     let mut gate = busy(3);
     let mut history = known(&mut gate);
     let _ticket = wait(&mut gate, Sheddable, "b");
@@ -112,14 +112,14 @@ fn who_comes_back_where_nothing_is_accepted_is_behind_all_others() {
 }
 
 #[test]
-fn that_a_suspect_is_rejected_says_nothing() {
+fn rejection_of_a_suspect_does_not_count() {
     let mut gate = busy(3);
     gate.end(ms(1), ActiveRequest { at: ms(0), is_suspect: true }, Fate::Rejected, &mut rng());
     assert_eq!((gate.counts().rejected, gate.active(), gate.credit().rests_until(ms(1))), (0, 0, None));
 }
 
 #[test]
-fn who_leaves_is_passed_over() {
+fn request_that_leaves_is_passed_over() {
     let mut gate = busy(3);
     let tickets = ["a", "b", "c"].map(|name| wait(&mut gate, Sheddable, name).0);
     let [_a, b, _c] = tickets;
@@ -128,13 +128,13 @@ fn who_leaves_is_passed_over() {
 }
 
 #[test]
-fn no_queue_turns_away_whoever_has_no_place_at_once() {
+fn empty_queue_limit_sheds_a_request_without_a_slot() {
     let mut gate = busy(0);
     assert_eq!(gate.enter(ms(1), &mut History::new(Critical), "x"), BatchVerdict::Shed);
 }
 
 #[test]
-fn who_waits_for_a_rest_to_end_is_served_then() {
+fn waiting_request_is_served_when_the_rest_ends() {
     let mut gate = busy(10);
     let _a = wait(&mut gate, Sheddable, "a");
     assert_eq!(gate.poll_timeout(ms(1)), None, "what it waits for is another one's end");
@@ -146,7 +146,7 @@ fn who_waits_for_a_rest_to_end_is_served_then() {
 }
 
 #[test]
-fn who_is_turned_away_is_told_to_come_when_the_queue_has_gone() {
+fn shed_request_may_return_when_the_queue_has_emptied() {
     let mut gate = busy(100);
     assert!((60..=120).contains(&gate.retry_after(ms(0), &mut rng()).as_secs()) || gate.queue.is_empty());
     for _ in 0..50 {
@@ -183,7 +183,7 @@ fn forbidden_queue_admits_no_more_critical_request_in_place_of_another() {
 }
 
 #[test]
-fn counts_tell_how_often_requests_were_sent_and_how_each_attempt_ended() {
+fn counts_include_each_sent_attempt_and_its_outcome() {
     let mut gate = busy(10);
     for (at, fate) in [(1, Fate::Accepted), (2, Fate::Unknown), (3, Fate::Rejected), (10_000, Fate::Rejected)] {
         gate.end(ms(at), self::at(at), fate, &mut rng());
@@ -196,7 +196,7 @@ fn counts_tell_how_often_requests_were_sent_and_how_each_attempt_ended() {
 
 /// The pace of ten seconds ago counts half, so that the queue takes twice as long.
 #[test]
-fn turned_away_requests_wait_longer_when_the_pace_falls() {
+fn shed_requests_wait_longer_when_the_pace_falls() {
     let mut gate = busy(100);
     for _ in 0..50 {
         let _ticket = wait(&mut gate, Sheddable, "x");
@@ -210,7 +210,7 @@ fn turned_away_requests_wait_longer_when_the_pace_falls() {
 
 /// Seed 1, n = 200: no draw is in the first tenth, or none in the last, with a chance of 1.4e-9.
 #[test]
-fn turned_away_requests_come_again_within_all_of_the_second_minute() {
+fn shed_requests_return_over_all_of_the_second_minute() {
     let mut gate = busy(100);
     let _ticket = wait(&mut gate, Sheddable, "x");
     let mut rng = rng();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lasting_change_is_believed_after_some_thousands_of_requests() {
+    fn lasting_change_is_believed_after_some_thousand_requests() {
         let mut costs = Costs::new(64);
         (0..10_000).for_each(|_| costs.observe(CHEAP, 0.001));
         (0..4_000).for_each(|_| costs.observe(CHEAP, 0.002));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_few_exceed_is_what_is_expected_where_costs_do_not_vary() {
+    fn high_cost_is_the_mean_when_costs_do_not_vary() {
         let mut costs = Costs::new(64);
         for n in 0..4_000 {
             costs.observe(CHEAP, 0.001);

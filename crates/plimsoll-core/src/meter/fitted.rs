@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_one_kind_is_found_from_a_hundred_times_too_little_and_too_much() {
+    fn cost_of_one_kind_converges_from_a_hundred_times_too_much() {
         for cost in [1e-5, 1e-1] {
             let mut world = World::new();
             let count = (0.2 / cost) as u32;
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_busy_process_is_asked_for_at_first_is_known_after_some_tenths_of_a_second() {
+    fn first_costs_are_known_after_some_tenths_of_a_second() {
         let mut world = World::new();
         // Every 20 ms ten more have ended.
         for _ in 0..20 {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_of_an_idle_process_make_no_request_dear_but_its_requests_may_be_cheap() {
+    fn timers_of_an_idle_process_make_no_request_expensive() {
         let mut world = World::new();
         (0..400).for_each(|_| world.window(&[(A, 1, 0.001)], 0.02));
         world.assert_cost(A, 0.001, 0.02);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_longer_than_a_window_uses_is_its_own() {
+    fn request_longer_than_a_window_gets_all_of_its_use() {
         let mut world = World::new();
         for _ in 0..1_000 {
             (0..3).for_each(|_| world.window(&[], 0.2));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_always_come_in_the_same_mix_are_told_apart_by_who_says_what_they_used() {
+    fn reports_separate_kinds_of_a_constant_mix() {
         let mut world = World::new();
         // A tenth of a second in all, half of it for cheap requests.
         (0..40).for_each(|_| told(&mut world, 0.01, 0.001, 0.1));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_and_not_said_goes_to_all_alike() {
+    fn unreported_use_is_shared_by_all_requests() {
         let mut world = World::new();
         // A millisecond of overhead for each of fifty-five requests.
         (0..200).for_each(|_| told(&mut world, 0.01, 0.001, 0.1 + 0.055));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_speaks_of_milliseconds_is_taken_at_its_proportions() {
+    fn reports_in_milliseconds_count_by_their_proportions() {
         let mut world = World::new();
         assert_eq!(world.fitted.end_reported(A, 10.0), None, "not at once");
         (0..200).for_each(|_| told(&mut world, 10.0, 1.0, 0.1));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_few_of_which_nothing_is_said_stay_what_they_were_taken_for() {
+    fn few_unreported_requests_keep_their_expected_cost() {
         let mut world = World::new();
         for _ in 0..100 {
             world.fitted.end(C, 0.001);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_which_nothing_is_known_changes_nothing() {
+    fn dropped_window_changes_no_cost() {
         let mut world = World::new();
         (0..100).for_each(|_| world.window(&[(A, 100, 0.001)], 0.0));
         world.fitted.end(A, 0.001);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_given_up_at_a_stopped_process_do_not_look_cheap() {
+    fn requests_abandoned_at_a_stopped_process_do_not_look_cheap() {
         let mut world = World::new();
         (0..100).for_each(|_| world.window(&[(A, 100, 0.001)], 0.0));
         (0..20).for_each(|_| world.window(&[(A, 50, 0.0)], 0.0));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_is_remembered_still_counts() {
+    fn requests_beyond_the_remembered_ones_still_count() {
         let mut world = World::new();
         (0..200).for_each(|_| world.window(&[(A, 10_000, 2e-5)], 0.0));
         world.assert_cost(A, 2e-5, 0.02);

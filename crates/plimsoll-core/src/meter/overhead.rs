@@ -109,13 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_charged_is_spread_over_all_requests() {
+    fn uncharged_cpu_is_spread_over_all_requests() {
         let used = |wall| UsageTotals { wall, cpu: 0.9 * wall, charged: 0.8 * wall, requests: (wall * 5_000.0) as u64 };
         assert!((after(20, used) / 20e-6 - 1.0).abs() < 1e-6, "{}", after(20, used));
     }
 
     #[test]
-    fn timers_of_an_idle_server_are_no_request_s_fault() {
+    fn timers_of_an_idle_server_are_no_overhead() {
         let used = |wall| UsageTotals { wall, cpu: 0.02 * wall, charged: 0.0, requests: wall as u64 };
         assert_eq!(after(20, used), 0.0);
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_in_the_background_used_is_forgotten_when_it_is_over() {
+    fn background_job_is_forgotten_after_its_end() {
         // Samples come with requests only, or every 10 ms.
         for (looks, most) in [(1, MAX_PER_REQUEST), (100, 0.01)] {
             let mut server = Server::new(looks);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_start_used_is_laid_on_no_request() {
+    fn cpu_of_a_start_is_charged_to_no_request() {
         let used = UsageTotals { wall: 20.0, cpu: 20.0, charged: 0.0, requests: 0 };
         let mut overhead = Overhead::new(1.0, UsageTotals::default());
         overhead.sample(used);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_after_a_calm_is_learned_at_once() {
+    fn flood_after_an_idle_time_is_learned_at_once() {
         let mut overhead = Overhead::new(1.0, UsageTotals::default());
         let job = UsageTotals { wall: 10.0, cpu: 10.0, charged: 0.0, requests: 20_000 };
         overhead.sample(job);

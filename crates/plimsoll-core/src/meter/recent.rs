@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_often_stays_among_a_million_strangers() {
+    fn frequent_key_stays_among_a_million_others() {
         let mut recent = RecentMap::<u32>::new(64);
         for stranger in 0..1_000_000_u64 {
             if stranger % 10 == 0 {

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heap_that_is_always_nearly_full_is_no_load() {
+    fn heap_that_is_always_nearly_full_is_no_load() {
         for share in [0.5, 0.91, 0.97, 1.0] {
             let found = loads([share; 100]);
             assert!(found.iter().all(|load| (load - share.min(0.9)).abs() < 1e-6), "{share}: {found:?}");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_fills_is_too_much_only_when_little_is_left() {
+    fn growing_memory_is_overload_only_when_little_is_left() {
         // From none to all of it in 25 s.
         let found = loads((0..=100).map(|look| f64::from(look) / 100.0));
         assert!(found[..90].iter().all(|load| *load <= 0.9), "{found:?}");
@@ -113,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_of_hours_is_not_blamed_on_requests() {
+    fn leak_over_hours_is_no_load() {
         let found = loads((0..1_000).map(|look| 0.95 + f64::from(look) * 1e-5));
         assert!(found.iter().all(|load| *load < 1.0), "{found:?}");
     }
 
     #[test]
-    fn once_it_grows_no_more_there_is_room_again() {
+    fn load_falls_when_memory_stops_growing() {
         let grows = (0..20).map(|look| 0.8 + f64::from(look) * 0.01);
         let found = loads(grows.chain([0.99; 40]));
         assert!(found[19] > 1.2, "{found:?}");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_nothing_is_full() {
+    fn limit_of_0_is_full() {
         assert!(Memory { used: 1, limit: 0 }.share() >= 1.0);
         assert_eq!(loads([0.2]), [0.2], "one look says nothing of a growth");
     }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_burst_is_hardly_seen_and_a_lasting_rise_is() {
+    fn lasting_rise_shows_and_a_short_burst_hardly_does() {
         let burst = averages(|sample| if sample == 100 { 50.0 } else { 4.0 }, 300);
         assert!(burst.into_iter().fold(0.0, f64::max) < 8.0);
         let rise = averages(|sample| if sample >= 100 { 50.0 } else { 4.0 }, 300);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_in_use_are_known_after_some_looks_and_two_looks_at_one_time_say_the_same() {
+    fn cpus_in_use_are_known_after_some_samples() {
         let mut smoothed = SignalSmoother::new(Timestamp::ZERO, 3.0);
         let mut signals = Signals::default();
         for look in 1..=100_u32 {

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_off_or_not_said_is_no_load_and_the_highest_of_the_others_counts() {
+    fn highest_known_load_counts() {
         let half = Ratio::new(0.5);
         let all = ResourceConfig { memory: half, cpu_pressure: half, memory_pressure: half };
         let readings = |at: u64| Readings {
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_no_load() {
+    fn nan_is_no_load() {
         let gauges = Gauges { memory: Some(0.2), own: Some(f64::NAN), ..Gauges::default() };
         assert_eq!(gauges.highest(), Some((Signal::Memory, 0.2)));
         assert_eq!(Gauges { own: Some(f64::NAN), ..Gauges::default() }.highest(), None);
     }
 
     #[test]
-    fn anything_is_watched_when_one_is() {
+    fn any_resource_is_watched_when_one_is() {
         let none = ResourceConfig { memory: None, cpu_pressure: None, memory_pressure: None };
         let half = Ratio::new(0.5);
         assert!(!none.is_any());

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_load_is_the_time_lost_over_what_may_be_lost_and_goes_as_it_came() {
+    fn load_is_stalled_time_over_its_limit_and_decays() {
         let mut load = StallLoad::new(Ratio::from_percent(10));
         let at = |look: u64| Timestamp::from_nanos(look * 250_000_000);
         // Twenty seconds before the first sample; then a fifth of the time, then none.
