@@ -23,8 +23,8 @@ use crate::explain::Wanted;
 use crate::fleet::{Fleet, Missing, Readiness};
 use crate::host;
 use crate::metrics;
+use crate::shedding::{SheddingView, Windows};
 use crate::snapshot::ClusterSnapshot;
-use crate::throttling::{ThrottlingView, Windows};
 use crate::view::{BackendView, BatchView, ClusterView, SwitchedView};
 
 /// The media type of metrics, as the format asks for it.
@@ -138,8 +138,8 @@ async fn batch(State(fleet): State<Shared>, form: Form) -> Response {
 }
 
 #[derive(Serialize)]
-struct Throttling {
-    clusters: Vec<ThrottlingView>,
+struct SheddingReports {
+    clusters: Vec<SheddingView>,
 }
 
 /// The windows that a client asks for.
@@ -150,7 +150,7 @@ struct OfWindow {
     window: Windows,
 }
 
-async fn throttling(
+async fn shedding(
     State(fleet): State<Shared>,
     form: Form,
     wanted: Result<Query<OfWindow>, QueryRejection>,
@@ -160,8 +160,8 @@ async fn throttling(
         Problem::new(StatusCode::BAD_REQUEST, rejection.body_text(), help)
     })?;
     let clusters = fleet.snapshot().clusters;
-    let clusters = clusters.iter().filter_map(|cluster| ThrottlingView::of(cluster, window)).collect();
-    Ok(form.json(&Throttling { clusters }))
+    let clusters = clusters.iter().filter_map(|cluster| SheddingView::of(cluster, window)).collect();
+    Ok(form.json(&SheddingReports { clusters }))
 }
 
 async fn explain(

@@ -42,8 +42,8 @@ mod host;
 mod metrics;
 mod process;
 mod serve;
+mod shedding;
 mod snapshot;
-mod throttling;
 mod view;
 
 pub use api::router;
@@ -58,9 +58,9 @@ pub use explain::{
 pub use fleet::{Fleet, Missing, Readiness};
 pub use metrics::encode;
 pub use serve::serve;
+pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, SheddingView, WindowView};
 pub use snapshot::{
     AttemptCounts, BackendSnapshot, BatchSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, InboundSnapshot,
     ListenerSnapshot, LocalitySnapshot, PressureSnapshot, Reported, StaleSnapshot, Transition, Transitions,
 };
-pub use throttling::{ClassView, CustomerView, EpisodeView, RateView, ShareView, ThrottlingView, WindowView};
 pub use view::{BackendView, BatchView, ClusterView, LocalityView, SpreadView, StateCounts, SwitchedView};

@@ -10,8 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::pick::PolicyKind;
+use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
-use plimsoll_core::throttling::Summary;
 use plimsoll_core::{Criticality, LoadReport};
 
 /// A whole fleet.
@@ -154,7 +154,7 @@ pub struct InboundSnapshot {
     /// It is only counted who would be turned away.
     pub dry_run: bool,
     /// What that means; `None` if nobody keeps account.
-    pub throttling: Option<Summary>,
+    pub shedding: Option<Summary>,
 }
 
 /// One backend of a cluster.

@@ -14,7 +14,7 @@
 //! - [`Operation`] is the endpoint of a request: evidence is kept per operation.
 //! - [`throttle`] decides whether a client sends a request at all, [`retry`] whether it sends a
 //!   failed one again.
-//! - [`throttling`] keeps the shedding report: an account of shed requests, with a verdict.
+//! - [`shedding`] keeps the shedding report: an account of shed requests, with a verdict.
 //! - [`spill`] assigns requests to localities.
 //! - [`batch`] limits the batch requests at backends, and selects the next of the others.
 //! - [`queue`] selects the waiting request that gets the next slot.
@@ -59,13 +59,13 @@ mod ratio;
 pub mod report;
 pub mod retry;
 mod rng;
+pub mod shedding;
 pub mod signal;
 pub mod slots;
 pub mod spill;
 pub mod spread;
 pub mod subset;
 pub mod throttle;
-pub mod throttling;
 mod time;
 
 pub use balancer::{

@@ -12,7 +12,7 @@ use http::{Request, Response, Version};
 use http_body_util::{BodyExt as _, Empty};
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::Pressure;
-use plimsoll_core::throttling::Verdict;
+use plimsoll_core::shedding::Verdict;
 use plimsoll_proxy::Proxy;
 use plimsoll_proxy::explain::{Kind, Origin};
 use plimsoll_wire::metadata::Claim;
@@ -159,7 +159,7 @@ async fn who_is_turned_away_is_told_by_what_to_ask_why() {
     assert_eq!((gate.decision, gate.is_dry_run), ("overloaded", false));
     assert!(!gate.expected.is_zero() && gate.pressure > Pressure::None);
     assert_eq!((explained.route.as_deref(), explained.cluster.as_deref()), (Some("/"), Some("c")));
-    assert_eq!(proxy.inbound("c").unwrap().throttling.verdict, Verdict::AsIntended);
+    assert_eq!(proxy.inbound("c").unwrap().shedding.verdict, Verdict::AsIntended);
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn what_a_backend_says_that_requests_cost_is_believed() {
     let mut client = Raw::to(address_of(&proxy, "main")).await;
     // What each was expected to cost when it came, of all so far.
     let expected = || {
-        let total = proxy.inbound("c").unwrap().throttling.total;
+        let total = proxy.inbound("c").unwrap().shedding.total;
         [Criticality::Critical, Criticality::Sheddable].map(|criticality| total[criticality.rank()].offered.cost)
     };
     let begun = Instant::now();
@@ -272,7 +272,7 @@ async fn only_who_is_trusted_says_that_a_request_was_sent_before() {
         let answer = client.ask("GET / HTTP/1.1\r\nhost: a\r\nx-envoy-attempt-count: 2\r\n\r\n").await;
         assert_eq!(answer.status, 200);
         assert_eq!(answer.body.contains("x-envoy-attempt-count"), retried == 1, "{listener}: {}", answer.body);
-        let class = proxy.inbound("c").unwrap().throttling.total[Criticality::Critical.rank()];
+        let class = proxy.inbound("c").unwrap().shedding.total[Criticality::Critical.rank()];
         assert_eq!((class.offered.requests, class.retried.requests), (1, retried), "{listener}");
     }
 }
@@ -290,7 +290,7 @@ async fn requests_that_get_no_backend_do_not_look_cheap() {
         let answer = client.ask("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
         assert!(answer.status >= 500, "{}", answer.head);
     }
-    let offered = proxy.inbound("c").unwrap().throttling.total[Criticality::Critical.rank()].offered;
+    let offered = proxy.inbound("c").unwrap().shedding.total[Criticality::Critical.rank()].offered;
     let cost = offered.cost / offered.requests as f64;
     assert!((cost - 1e-3).abs() < 1e-6, "{cost} CPU-seconds, of {} requests", offered.requests);
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use plimsoll_core::admit;
-use plimsoll_core::throttling::Cause;
+use plimsoll_core::shedding::Cause;
 
 use crate::grpc::{self, Code};
 use crate::headers::{

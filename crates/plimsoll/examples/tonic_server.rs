@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         // tonic waits for every stream. This bounds the wait.
         () = lifecycle.hard_stop(drain) => {}
     }
-    println!("{:#?}", layer.throttling());
+    println!("{:#?}", layer.shedding_report());
     Ok(())
 }
 

@@ -55,7 +55,7 @@ pub(super) static PAGES: [Page; 17] = [
     }),
     get_page("/api/v1/batch", "listeners for batch work: queue, credit, requests at backends", || get(super::batch)),
     get_page("/api/v1/throttling", "shedding report: verdict, customers, routes; ?window=1m, 10m, 1h or all", || {
-        get(super::throttling)
+        get(super::shedding)
     }),
     get_page("/api/v1/explain", "latest requests not served at once, and why; ?reason=, ?customer=, ?last=20", || {
         get(super::explain)

@@ -7,8 +7,8 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use plimsoll_core::admit::Quota;
 use plimsoll_core::health::{Reason, State as Health};
+use plimsoll_core::shedding::{Cause, Decided, SheddingReport, SheddingReportConfig, Summary, Who};
 use plimsoll_core::signal::{Loads, Signal};
-use plimsoll_core::throttling::{Cause, Decided, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_core::{Criticality, LoadReport, Timestamp};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -92,7 +92,7 @@ pub(crate) fn fleet() -> Still {
                 binding: Some(Signal::Memory),
             },
             dry_run: false,
-            throttling: Some(Summary { enough: Some(1.5), ..throttled() }),
+            shedding: Some(Summary { enough: Some(1.5), ..throttled() }),
         }),
         ..ClusterSnapshot::default()
     };
@@ -140,7 +140,7 @@ pub(crate) fn fleet() -> Still {
 /// Half a minute in which four requests a second of half a CPU-second come, of which each fourth is turned away.
 fn throttled() -> Summary {
     let second = |second: u64| Timestamp::from_nanos(second * 1_000_000_000);
-    let mut throttling = Throttling::new(second(0), ThrottlingConfig::default());
+    let mut shedding = SheddingReport::new(second(0), SheddingReportConfig::default());
     for n in 0..120 {
         let decided = Decided {
             criticality: Criticality::Sheddable,
@@ -153,9 +153,9 @@ fn throttled() -> Summary {
             route: Who { key: 1, name: &"GET /search" },
             capacity: 2.0,
         };
-        throttling.on_decided(second(n / 4), &decided);
+        shedding.on_decided(second(n / 4), &decided);
     }
-    throttling.summary(second(30))
+    shedding.summary(second(30))
 }
 
 /// A fleet in which nothing happens but what is asked for.
@@ -357,7 +357,7 @@ async fn what_is_not_there_is_404_and_says_what_is() {
 }
 
 #[tokio::test]
-async fn throttling_is_told_with_its_verdict_and_what_would_have_been_enough() {
+async fn shedding_report_has_its_verdict_and_enough_cpus() {
     let fleet: Arc<dyn Fleet> = Arc::new(fleet());
     let json = send(&fleet, "GET", "/api/v1/throttling", &[]).await.json();
     let cluster = &json["clusters"][0];
@@ -380,7 +380,7 @@ async fn throttling_is_told_with_its_verdict_and_what_would_have_been_enough() {
 /// Eleven seconds after a calm hour, at three times the capacity of two CPUs.
 fn incident() -> Summary {
     let second = |second: u64| Timestamp::from_nanos(second * 1_000_000_000);
-    let mut throttling = Throttling::new(second(0), ThrottlingConfig::default());
+    let mut shedding = SheddingReport::new(second(0), SheddingReportConfig::default());
     for n in 0..3_600 + 11 * 12 {
         let incident = n >= 3_600;
         let at = if incident { 3_600 + (n - 3_600) / 12 } else { n };
@@ -395,15 +395,15 @@ fn incident() -> Summary {
             route: Who { key: 1, name: &"GET /search" },
             capacity: 2.0,
         };
-        throttling.on_decided(second(at), &decided);
+        shedding.on_decided(second(at), &decided);
     }
-    throttling.summary(second(3_611))
+    shedding.summary(second(3_611))
 }
 
 #[tokio::test]
 async fn enough_cpus_is_null_and_its_metric_absent_early_in_an_incident() {
     let still = fleet();
-    still.snapshot.lock().clusters[0].inbound.as_mut().unwrap().throttling = Some(incident());
+    still.snapshot.lock().clusters[0].inbound.as_mut().unwrap().shedding = Some(incident());
     let fleet: Arc<dyn Fleet> = Arc::new(still);
     let json = send(&fleet, "GET", "/api/v1/throttling", &[]).await.json();
     let cluster = &json["clusters"][0];

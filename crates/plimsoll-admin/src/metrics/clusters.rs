@@ -2,8 +2,8 @@
 
 use plimsoll_core::Criticality;
 use plimsoll_core::health::State;
+use plimsoll_core::shedding::{Cause, Summary, Verdict};
 use plimsoll_core::signal::Signal;
-use plimsoll_core::throttling::{Cause, Summary, Verdict};
 use prometheus_client::metrics::MetricType;
 
 use super::{Metric, Scrape};
@@ -47,7 +47,7 @@ fn gates(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot)) {
 /// A metric of what each gate's account says.
 fn accounts(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot, &Summary)) {
     gates(scrape, |cluster, gate| {
-        if let Some(summary) = &gate.throttling {
+        if let Some(summary) = &gate.shedding {
             each(cluster, gate, summary);
         }
     });

@@ -140,7 +140,7 @@ fn millis(time: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use http::Method;
-    use plimsoll_core::throttling::Label;
+    use plimsoll_core::shedding::Label;
     use plimsoll_proxy::explain::{End, Reason};
 
     use super::*;

@@ -218,8 +218,8 @@ fn cluster(cluster: &Cluster, inbound: Option<InboundView>) -> ClusterSnapshot {
         panics: counts.panics,
         latency: histogram(&counts.latency),
         transitions: counts.transitions.iter().map(|&(to, reason, count)| Transition { to, reason, count }).collect(),
-        inbound: inbound.map(|InboundView { decisions, customers, cpus, capacity, loads, dry_run, throttling }| {
-            InboundSnapshot { decisions, customers, cpus, capacity, loads, dry_run, throttling: Some(throttling) }
+        inbound: inbound.map(|InboundView { decisions, customers, cpus, capacity, loads, dry_run, shedding }| {
+            InboundSnapshot { decisions, customers, cpus, capacity, loads, dry_run, shedding: Some(shedding) }
         }),
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use http::header::{HOST, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version};
 use plimsoll_core::Criticality;
-use plimsoll_core::throttling::Label;
+use plimsoll_core::shedding::Label;
 use plimsoll_wire::orca;
 
 use super::line::MAX_TEXT;

@@ -189,7 +189,7 @@ mod tests {
 
     use http::{HeaderMap, HeaderValue, Request, StatusCode};
     use plimsoll_core::Criticality;
-    use plimsoll_core::throttling::Label;
+    use plimsoll_core::shedding::Label;
     use proptest::prelude::*;
 
     use super::*;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::{Method, Request, StatusCode};
 use plimsoll::client::FailedAttempt;
-use plimsoll_core::throttling::Label;
+use plimsoll_core::shedding::Label;
 use plimsoll_http1::MAX_METHOD;
 
 use super::id::{Id, RequestId};

@@ -26,7 +26,7 @@ use arc_swap::ArcSwapOption;
 use http::{HeaderMap, Method, StatusCode};
 use plimsoll::client::FailedAttempt;
 use plimsoll_core::admit::{Pressure, Standing};
-use plimsoll_core::throttling::Label;
+use plimsoll_core::shedding::Label;
 
 pub(crate) use self::case::{Answered, Case, Source};
 pub(crate) use self::id::X_REQUEST_ID;

@@ -28,8 +28,8 @@ use plimsoll::server::coalescing;
 use plimsoll::system;
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::{Arrival, Entry, Pressure, Standing};
+use plimsoll_core::shedding::{self, SheddingReport, SheddingReportConfig, Summary, Who};
 use plimsoll_core::signal::Loads;
-use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_wire::orca;
 use plimsoll_wire::shed::{ShedAnswer, ShedReason};
 
@@ -48,7 +48,7 @@ pub(crate) struct Inbound {
     decided: [Decided; Criticality::ALL.len()],
     customers: Customers,
     /// What it means; each cluster's own, though several share a gate.
-    throttling: Mutex<Throttling>,
+    shedding: Mutex<SheddingReport>,
     hasher: RandomState,
 }
 
@@ -82,7 +82,7 @@ pub struct InboundView {
     /// It is only counted who would be turned away.
     pub dry_run: bool,
     /// What all that means.
-    pub throttling: Summary,
+    pub shedding: Summary,
 }
 
 /// By what names a request's customer and route are remembered.
@@ -171,13 +171,13 @@ impl Inbound {
 
     /// `hasher` is the same for all of one gate: a customer is one by whichever cluster it comes.
     fn before(gate: Arc<Gate>, config: &config::Inbound, hasher: RandomState) -> Self {
-        let throttling = Throttling::new(gate.now(), ThrottlingConfig::default());
+        let shedding = SheddingReport::new(gate.now(), SheddingReportConfig::default());
         Self {
             config: config.clone(),
             gate,
             decided: Default::default(),
             customers: Customers::default(),
-            throttling: Mutex::new(throttling),
+            shedding: Mutex::new(shedding),
             hasher,
         }
     }
@@ -206,9 +206,9 @@ impl Inbound {
         }
         let turned_away = shed.map(ShedAnswer::from);
         let shed = turned_away.map(|said| said.reason);
-        self.throttling.lock().on_decided(
+        self.shedding.lock().on_decided(
             at,
-            &throttling::Decided {
+            &shedding::Decided {
                 criticality: arrival.criticality,
                 cost: expected,
                 is_retry: arrival.is_retry,
@@ -237,7 +237,7 @@ impl Inbound {
     /// A request of which this was said was let in, and then got no backend.
     pub(crate) fn lost(&self, criticality: Criticality, said: Said, reason: ShedReason) {
         if let Some(cause) = reason.cause() {
-            self.throttling.lock().on_lost(self.gate.now(), criticality, said.expected, cause);
+            self.shedding.lock().on_lost(self.gate.now(), criticality, said.expected, cause);
         }
     }
 
@@ -265,7 +265,7 @@ impl Inbound {
             capacity: self.gate.capacity(),
             loads: self.gate.loads(),
             dry_run: self.config.dry_run,
-            throttling: self.throttling.lock().summary(self.gate.now()),
+            shedding: self.shedding.lock().summary(self.gate.now()),
         }
     }
 }

@@ -6,9 +6,9 @@ use http::{HeaderValue, Request};
 use plimsoll::system::Look;
 use plimsoll_core::admit::{self, ProcessCounters, Quota};
 use plimsoll_core::meter::Kind;
+use plimsoll_core::shedding::Cause;
+use plimsoll_core::shedding::Verdict;
 use plimsoll_core::signal::{Memory, Readings, Signal};
-use plimsoll_core::throttling::Cause;
-use plimsoll_core::throttling::Verdict;
 
 use super::*;
 use crate::classify::quotas::Quotas;
@@ -196,7 +196,7 @@ async fn what_is_turned_away_is_judged_by_customer_and_cause() {
     tokio::time::pause();
     let inbound = inbound(false);
     inbound.gate.see(Some(look(0.0, true)));
-    let summary = || inbound.view().throttling;
+    let summary = || inbound.view().shedding;
     assert_eq!(summary().verdict, Verdict::Fine);
     let passages: Vec<_> = (0..1_000).map(|_| ask(&inbound, Criticality::Sheddable)).collect();
     tokio::time::advance(Duration::from_secs(1)).await;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Outlook, Pressure, Quota};
+use plimsoll_core::shedding::{self, SheddingReport, SheddingReportConfig, Summary, Who};
 use plimsoll_core::signal::{Gauges, Loads, ResourceConfig, ResourceWatch};
-use plimsoll_core::throttling::{self, Summary, Throttling, ThrottlingConfig, Who};
 use plimsoll_core::{Criticality, Timestamp};
 use plimsoll_wire::shed::{ShedAnswer, ShedReason};
 use rand_core::SeedableRng as _;
@@ -55,7 +55,7 @@ pub(super) struct Gate {
     scarce: Option<Watch>,
     machine: Mutex<(admit::Gate, Pcg64Mcg)>,
     /// What it means, apart from the machine: who asks for a summary is to hold up nobody's admission.
-    throttling: Mutex<Throttling>,
+    shedding: Mutex<SheddingReport>,
     /// Requests that run or could run.
     runnable: AtomicI64,
     /// In nanoseconds: charged to requests, and when the next look is due.
@@ -139,7 +139,7 @@ impl Gate {
             gauge,
             scarce,
             machine: Mutex::new((admit::Gate::new(now, config, mode, seen), rng)),
-            throttling: Mutex::new(Throttling::new(now, ThrottlingConfig::default())),
+            shedding: Mutex::new(SheddingReport::new(now, SheddingReportConfig::default())),
             charged: AtomicU64::new(0),
             runnable: AtomicI64::new(0),
             look_at: AtomicU64::new(0),
@@ -207,9 +207,9 @@ impl Gate {
     fn account(&self, context: &RequestContext, asked: Asked, shed: Option<ShedReason>, route: &dyn fmt::Display) {
         let Asked { now, is_expired, expected, capacity, quota } = asked;
         let customer = context.customer.as_ref().map_or(&b"(none)"[..], Customer::name).escape_ascii();
-        self.throttling.lock().on_decided(
+        self.shedding.lock().on_decided(
             now,
-            &throttling::Decided {
+            &shedding::Decided {
                 criticality: context.criticality,
                 cost: expected,
                 is_retry: context.attempt > 1,
@@ -305,8 +305,8 @@ impl Gate {
         self.machine.lock().0.loads(self.clock.now())
     }
 
-    pub(super) fn throttling(&self) -> Summary {
-        self.throttling.lock().summary(self.clock.now())
+    pub(super) fn shedding_report(&self) -> Summary {
+        self.shedding.lock().summary(self.clock.now())
     }
 
     pub(super) fn counts(&self) -> AdmissionCounts {

@@ -30,8 +30,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
 use plimsoll_core::LoadReport;
+use plimsoll_core::shedding::Summary;
 use plimsoll_core::signal::Loads;
-use plimsoll_core::throttling::Summary;
 use plimsoll_wire::grpc;
 use plimsoll_wire::headers::ENDPOINT_LOAD_METRICS_BIN;
 use plimsoll_wire::shed::ShedAnswer;
@@ -104,8 +104,8 @@ impl ServerLayer {
     ///
     /// Costs are those expected when the requests came. `None` without admission.
     #[must_use]
-    pub fn throttling(&self) -> Option<Summary> {
-        self.gate.as_ref().map(|gate| gate.throttling())
+    pub fn shedding_report(&self) -> Option<Summary> {
+        self.gate.as_ref().map(|gate| gate.shedding_report())
     }
 }
 

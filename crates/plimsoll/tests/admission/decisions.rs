@@ -34,10 +34,10 @@ async fn a_server_with_more_to_do_than_it_can_turns_the_least_critical_away() {
 #[tokio::test]
 async fn what_is_turned_away_is_judged_by_who_loses_it() {
     let layer = tiny().build();
-    assert_eq!(layer.throttling().unwrap().verdict, Verdict::Fine);
+    assert_eq!(layer.shedding_report().unwrap().verdict, Verdict::Fine);
     let answers = overload(&layer, Criticality::Sheddable).await;
     let turned_away = answers.iter().filter(|answer| is_shed(answer).is_some()).count() as u64;
-    let summary = layer.throttling().unwrap();
+    let summary = layer.shedding_report().unwrap();
     assert_eq!(summary.verdict, Verdict::AsIntended);
     let class = summary.total[Criticality::Sheddable.rank()];
     assert_eq!((class.offered.requests, class.shed_in_all().requests), (40, turned_away));
@@ -45,8 +45,8 @@ async fn what_is_turned_away_is_judged_by_who_loses_it() {
     assert_eq!(summary.enough, None, "not known in the first ten minutes");
     assert_eq!((summary.customers[0].name.as_str(), summary.routes[0].name.as_str()), ("(none)", "GET /busy"));
     overload(&layer, Criticality::Critical).await;
-    assert_eq!(layer.throttling().unwrap().verdict, Verdict::UsersAffected);
-    assert_eq!(builder().admission(None).build().throttling(), None);
+    assert_eq!(layer.shedding_report().unwrap().verdict, Verdict::UsersAffected);
+    assert_eq!(builder().admission(None).build().shedding_report(), None);
 }
 
 /// No capacity would have helped those, and nobody waited for them any more; who runs out of time in a queue of the server's is lost by it.
@@ -63,13 +63,13 @@ async fn no_user_is_affected_by_what_had_no_time_when_it_came() {
     drop(tokio::spawn(layer.layer(service(|_| std::future::pending())).oneshot(get("/"))));
     tokio::task::yield_now().await;
     expired().await;
-    let summary = layer.throttling().unwrap();
+    let summary = layer.shedding_report().unwrap();
     let critical = summary.total[Criticality::Critical.rank()];
     assert_eq!((critical.offered.requests, critical.shed[Cause::Deadline as usize].requests), (4, 2));
     assert_eq!((summary.verdict, summary.windows[0].user_visible_share()), (Verdict::AsIntended, Some(0.0)));
 
     assert_eq!(ask("1m").await, Some(ShedReason::Deadline));
-    let summary = layer.throttling().unwrap();
+    let summary = layer.shedding_report().unwrap();
     assert_eq!((summary.verdict, summary.windows[0].user_visible_share()), (Verdict::UsersAffected, Some(1.0 / 3.0)));
 }
 

@@ -25,7 +25,7 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{Client, Cluster, ClusterConfig};
-use plimsoll::server::throttling::{Cause, Verdict};
+use plimsoll::server::shedding::{Cause, Verdict};
 use plimsoll::server::{
     Classifier, Cohort, Customer, Lifecycle, Mode, Outlook, Pressure, QueueConfig, Quota, RequestContext, ServerBody,
     ServerLayer, ServerLayerBuilder, Signal, Trust, bind, charge, current, pressure, spawn, spawn_blocking, used,

@@ -2,7 +2,7 @@
 //!
 //! Shedding may be intended: batch waits while users are served. Or the server is too small, or
 //! fails its users. The counts alone do not tell these apart, and nobody watches them at night. So
-//! [`Throttling`] remembers one day of counts and the heaviest customers and routes, and sums them
+//! [`SheddingReport`] remembers one day of counts and the heaviest customers and routes, and sums them
 //! up in one word: a [`Verdict`].
 //!
 //! # Enough capacity
@@ -203,7 +203,7 @@ impl Window {
         Visible { offered: classes().map(|class| class.offered.requests).sum(), lost: classes().map(lost).sum() }
     }
 
-    /// CPUs that would have been enough; see [`self`](crate::throttling).
+    /// CPUs that would have been enough; see [`self`](crate::shedding).
     fn enough(&self, load_line: Ratio) -> f64 {
         let cost: f64 = self.classes.iter().map(Class::first_cost).sum();
         let span = self.span.as_secs_f64();
@@ -237,20 +237,20 @@ pub struct Decided<'a> {
 
 /// Settings of the shedding report.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ThrottlingConfig {
+pub struct SheddingReportConfig {
     /// Time of shedding for want of capacity, without a pause, after which capacity is short.
     pub short_after: Duration,
     /// Share of the capacity that requests may fill.
     pub load_line: Ratio,
 }
 
-impl Default for ThrottlingConfig {
+impl Default for SheddingReportConfig {
     fn default() -> Self {
         Self { short_after: Self::DEFAULT_SHORT_AFTER, load_line: crate::admit::AdmissionConfig::DEFAULT_LOAD_LINE }
     }
 }
 
-impl ThrottlingConfig {
+impl SheddingReportConfig {
     /// A working day and a night: batch that waits for the quiet hours has had them.
     pub const DEFAULT_SHORT_AFTER: Duration = Duration::from_secs(12 * 3_600);
 }
@@ -262,7 +262,7 @@ pub struct Episode {
     pub ended: Duration,
     /// Length.
     pub lasted: Duration,
-    /// CPUs that would have been enough, if known; see [`self`](crate::throttling).
+    /// CPUs that would have been enough, if known; see [`self`](crate::shedding).
     pub enough: Option<f64>,
 }
 
@@ -276,7 +276,7 @@ pub struct Summary {
     /// Time of shedding without a pause; `None` while nothing is shed.
     pub throttled_for: Option<Duration>,
     /// CPUs that would have been enough for the load of that time. `None` while nothing is shed or
-    /// the figure is unknown; see [`self`](crate::throttling).
+    /// the figure is unknown; see [`self`](crate::shedding).
     pub enough: Option<f64>,
     /// The previous period of shedding.
     pub last: Option<Episode>,
@@ -299,8 +299,8 @@ impl Summary {
 
 /// Account of a gate's decisions, with a verdict.
 #[derive(Clone, Debug)]
-pub struct Throttling {
-    config: ThrottlingConfig,
+pub struct SheddingReport {
+    config: SheddingReportConfig,
     /// CPUs that the server could use at the last decision.
     capacity: f64,
     history: History,
@@ -311,10 +311,10 @@ pub struct Throttling {
     last: Option<(Timestamp, Episode)>,
 }
 
-impl Throttling {
+impl SheddingReport {
     /// An account without requests.
     #[must_use]
-    pub fn new(now: Timestamp, config: ThrottlingConfig) -> Self {
+    pub fn new(now: Timestamp, config: SheddingReportConfig) -> Self {
         Self {
             config,
             capacity: 0.0,

@@ -33,7 +33,7 @@ const HURT: Load =
 const COST: f64 = 0.05;
 
 struct Server {
-    throttling: Throttling,
+    shedding: SheddingReport,
     at: u64,
     /// CPU-seconds of each request.
     capacity: f64,
@@ -43,7 +43,7 @@ struct Server {
 impl Server {
     fn new() -> Self {
         Self {
-            throttling: Throttling::new(s(0), ThrottlingConfig::default()),
+            shedding: SheddingReport::new(s(0), SheddingReportConfig::default()),
             at: 0,
             capacity: 0.5,
             quota: Quota::UNLIMITED,
@@ -55,7 +55,7 @@ impl Server {
         let capacity = self.capacity;
         let quota = self.quota;
         let decided = Decided { criticality, cost: COST, is_retry, shed, is_expired, customer, quota, route, capacity };
-        self.throttling.on_decided(s(self.at), &decided);
+        self.shedding.on_decided(s(self.at), &decided);
     }
 
     fn serve(&mut self, seconds: u64, loads: &[Load]) -> &mut Self {
@@ -73,7 +73,7 @@ impl Server {
     }
 
     fn summary(&mut self) -> Summary {
-        self.throttling.summary(s(self.at))
+        self.shedding.summary(s(self.at))
     }
 
     fn verdict(&mut self) -> Verdict {
@@ -112,7 +112,7 @@ fn users_without_a_backend_are_affected_though_the_gate_let_them_in() {
     let mut server = Server::new();
     for second in 0..60 {
         server.serve(1, &[CALM]);
-        server.throttling.on_lost(s(second), Critical, COST, Cause::NoBackend);
+        server.shedding.on_lost(s(second), Critical, COST, Cause::NoBackend);
     }
     let summary = server.summary();
     assert_eq!(summary.verdict, Verdict::UsersAffected);
@@ -301,7 +301,7 @@ proptest::proptest! {
             let load = Load { criticality: Criticality::ALL[rank], offered, shed, ..CALM };
             let summary = server.serve(seconds, &[load]).summary();
             if let (Some(enough), Some(time)) = (summary.enough, summary.throttled_for) {
-                let window = server.throttling.history.since(s(server.at), s(server.at - time.as_secs()));
+                let window = server.shedding.history.since(s(server.at), s(server.at - time.as_secs()));
                 proptest::prop_assert!(time >= MIN_SPREAD && (enough >= 0.1 || window.visible().lost == 0));
             }
         }

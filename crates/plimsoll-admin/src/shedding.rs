@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_core::Criticality;
+use plimsoll_core::shedding::{Cause, Class, Share, Summary, Tally, Verdict, Window};
 use plimsoll_core::signal::Signal;
-use plimsoll_core::throttling::{Cause, Class, Share, Summary, Tally, Verdict, Window};
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{ClusterSnapshot, InboundSnapshot};
@@ -41,7 +41,7 @@ impl Windows {
 
 /// What the gate of a cluster has turned away, and what that means.
 #[derive(Clone, Debug, Serialize)]
-pub struct ThrottlingView {
+pub struct SheddingView {
     /// The cluster.
     pub cluster: String,
     /// `fine`, `as-intended`, `capacity-short`, `users-affected`.
@@ -154,11 +154,11 @@ pub struct CustomerView {
     pub hard_limit_cpus: Option<f64>,
 }
 
-impl ThrottlingView {
+impl SheddingView {
     /// `None` for a cluster without a gate.
     pub(crate) fn of(cluster: &ClusterSnapshot, windows: Windows) -> Option<Self> {
         let gate = cluster.inbound.as_ref()?;
-        let summary = gate.throttling.as_ref()?;
+        let summary = gate.shedding.as_ref()?;
         Some(Self {
             cluster: cluster.name.clone(),
             verdict: summary.verdict.name(),
