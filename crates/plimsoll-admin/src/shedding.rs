@@ -164,7 +164,7 @@ impl SheddingView {
             verdict: summary.verdict.name(),
             meaning: meaning(summary, gate),
             verdict_for_s: seconds(summary.verdict_for),
-            throttled_for_s: summary.throttled_for.map(seconds),
+            throttled_for_s: summary.shedding_for.map(seconds),
             dry_run: gate.dry_run,
             capacity_cpus: rounded(gate.capacity),
             used_cpus: gate.cpus.map(rounded),
@@ -201,7 +201,7 @@ fn meaning(summary: &Summary, gate: &InboundSnapshot) -> String {
             "working as intended: only requests that can wait are shed, or a customer is at its limit".to_owned()
         }
         Verdict::CapacityShort => {
-            format!("capacity has been short for {:.1} h{}", hours(summary.throttled_for), enough())
+            format!("capacity has been short for {:.1} h{}", hours(summary.shedding_for), enough())
         }
         Verdict::UsersAffected => format!("users are affected: critical requests are lost{}", enough()),
     };

@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use plimsoll_core::admit::Quota;
 use plimsoll_core::health::{Reason, State as Health};
-use plimsoll_core::shedding::{Cause, Decided, SheddingReport, SheddingReportConfig, Summary, Who};
+use plimsoll_core::shedding::{Cause, Decision, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::{Loads, Signal};
 use plimsoll_core::{Criticality, LoadReport, Timestamp};
 use serde_json::{Value, json};
@@ -142,18 +142,18 @@ fn throttled() -> Summary {
     let second = |second: u64| Timestamp::from_nanos(second * 1_000_000_000);
     let mut shedding = SheddingReport::new(second(0), SheddingReportConfig::default());
     for n in 0..120 {
-        let decided = Decided {
+        let decision = Decision {
             criticality: Criticality::Sheddable,
             cost: 0.5,
             is_retry: n % 8 == 0,
             shed: (n % 4 == 0).then_some(Cause::Overloaded),
             is_expired: false,
-            customer: Who { key: n % 2, name: &["ann", "bob"][(n % 2) as usize] },
+            customer: KeyedName { key: n % 2, name: &["ann", "bob"][(n % 2) as usize] },
             quota: Quota::hard(0.75).unwrap(),
-            route: Who { key: 1, name: &"GET /search" },
+            route: KeyedName { key: 1, name: &"GET /search" },
             capacity: 2.0,
         };
-        shedding.on_decided(second(n / 4), &decided);
+        shedding.on_decision(second(n / 4), &decision);
     }
     shedding.summary(second(30))
 }
@@ -384,18 +384,18 @@ fn incident() -> Summary {
     for n in 0..3_600 + 11 * 12 {
         let incident = n >= 3_600;
         let at = if incident { 3_600 + (n - 3_600) / 12 } else { n };
-        let decided = Decided {
+        let decision = Decision {
             criticality: Criticality::Critical,
             cost: 0.5,
             is_retry: false,
             shed: (incident && n % 3 > 0).then_some(Cause::Overloaded),
             is_expired: false,
-            customer: Who { key: 1, name: &"ann" },
+            customer: KeyedName { key: 1, name: &"ann" },
             quota: Quota::hard(0.75).unwrap(),
-            route: Who { key: 1, name: &"GET /search" },
+            route: KeyedName { key: 1, name: &"GET /search" },
             capacity: 2.0,
         };
-        shedding.on_decided(second(at), &decided);
+        shedding.on_decision(second(at), &decision);
     }
     shedding.summary(second(3_611))
 }

@@ -153,7 +153,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         help: "Time that the gate has been shedding without a pause of five minutes; 0 while it sheds nothing",
         fill: |s, out| {
             accounts(s, |cluster, _, summary| {
-                out.gauge(&[cluster], summary.throttled_for.unwrap_or_default().as_secs_f64());
+                out.gauge(&[cluster], summary.shedding_for.unwrap_or_default().as_secs_f64());
             });
         },
     },

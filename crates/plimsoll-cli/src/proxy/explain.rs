@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_customer_is_found_by_its_name_and_by_what_is_told_of_it() {
-        let long = "n".repeat(Label::MOST + 9);
+        let long = "n".repeat(Label::MAX_LEN + 9);
         let known = ["O'Neil", "Müller", &long, "ann"].map(|name| of(name.as_bytes()));
         let find = |customer: &str| {
             let wanted = Wanted { customer: Some(customer.to_owned()), ..Wanted::default() };

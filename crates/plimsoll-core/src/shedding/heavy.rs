@@ -35,7 +35,7 @@ const SETS: usize = 32;
 
 /// Identity of a customer or route.
 #[derive(Clone, Copy)]
-pub struct Who<'a> {
+pub struct KeyedName<'a> {
     /// The same for equal names and seldom for different ones, such as a hash of the name.
     pub key: u64,
     /// Formatted only when the name enters the table.
@@ -104,26 +104,33 @@ impl Entry {
 
 /// Table of the heaviest customers or routes.
 #[derive(Clone, Debug)]
-pub(super) struct Heavy {
+pub(super) struct HeavyHitters {
     sets: Box<[[Entry; WAYS]]>,
     begun: Timestamp,
 }
 
-impl Heavy {
+impl HeavyHitters {
     pub(super) fn new(now: Timestamp) -> Self {
         Self { sets: alloc::vec![[Entry::empty(); WAYS]; SETS].into(), begun: now }
     }
 
     /// Counts a request of this expected cost that was admitted, or shed for this cause.
-    pub(super) fn on_request(&mut self, now: Timestamp, who: Who<'_>, quota: Quota, cost: f64, shed: Option<Cause>) {
-        let set = &mut self.sets[spread(who.key) as usize % SETS];
-        let known = set.iter().position(|entry| entry.key == who.key && entry.rank > 0.0);
+    pub(super) fn on_request(
+        &mut self,
+        now: Timestamp,
+        party: KeyedName<'_>,
+        quota: Quota,
+        cost: f64,
+        shed: Option<Cause>,
+    ) {
+        let set = &mut self.sets[spread(party.key) as usize % SETS];
+        let known = set.iter().position(|entry| entry.key == party.key && entry.rank > 0.0);
         let place = known.unwrap_or_else(|| lightest(set, now));
         let entry = &mut set[place];
         entry.fade(now);
         if known.is_none() {
             *entry =
-                Entry { key: who.key, name: Label::of(who.name), rank: entry.rank, at: entry.at, ..Entry::empty() };
+                Entry { key: party.key, name: Label::of(party.name), rank: entry.rank, at: entry.at, ..Entry::empty() };
         }
         // A request without cost has an entry all the same.
         entry.rank += cost.max(f64::MIN_POSITIVE);
@@ -135,8 +142,8 @@ impl Heavy {
         }
     }
 
-    /// The `most` heaviest entries, the heaviest first.
-    pub(super) fn top(&self, now: Timestamp, most: usize) -> Vec<Share> {
+    /// The `count` heaviest entries, the heaviest first.
+    pub(super) fn top(&self, now: Timestamp, count: usize) -> Vec<Share> {
         // Counts that began lately are below their steady value.
         let grown = 1.0 - decay::remaining(now, self.begun, HALF_LIFE);
         let per_second = if grown > 0.0 { decay::rate(1.0, HALF_LIFE) / grown } else { 0.0 };
@@ -144,13 +151,14 @@ impl Heavy {
         entries.iter_mut().for_each(|entry| entry.fade(now));
         entries.sort_by(|one, other| other.counts[1].total_cmp(&one.counts[1]).then(one.key.cmp(&other.key)));
         // After an hour of silence nothing is left that is worth reporting.
-        let told = entries.into_iter().filter(|entry| entry.counts[0] > 1e-6).take(most);
-        told.map(|Entry { name, counts, shed, quota, .. }| {
-            let [offered, offered_cost, shed_cost] = counts.map(|count| count * per_second);
-            let shed_by = shed.map(|count| count * per_second);
-            Share { name, offered, offered_cost, shed_by, shed: shed_by.iter().sum(), shed_cost, quota }
-        })
-        .collect()
+        let reported = entries.into_iter().filter(|entry| entry.counts[0] > 1e-6).take(count);
+        reported
+            .map(|Entry { name, counts, shed, quota, .. }| {
+                let [offered, offered_cost, shed_cost] = counts.map(|count| count * per_second);
+                let shed_by = shed.map(|count| count * per_second);
+                Share { name, offered, offered_cost, shed_by, shed: shed_by.iter().sum(), shed_cost, quota }
+            })
+            .collect()
     }
 }
 
@@ -171,16 +179,16 @@ mod tests {
 
     #[test]
     fn the_heavy_are_named_with_what_they_ask_for_among_a_million_light_ones() {
-        let mut heavy = Heavy::new(ms(0));
+        let mut heavy = HeavyHitters::new(ms(0));
         for n in 0..1_000_000_u64 {
             let now = ms(n / 4);
             // 4,000 requests a second from as many strangers. Ten customers send another 1,000, the
             // first of them half.
-            heavy.on_request(now, Who { key: 1_000 + n, name: &"stranger" }, Quota::UNLIMITED, 0.001, None);
+            heavy.on_request(now, KeyedName { key: 1_000 + n, name: &"stranger" }, Quota::UNLIMITED, 0.001, None);
             if n % 4 == 0 {
                 let key = if n % 8 == 0 { 0 } else { 1 + n / 8 % 9 };
                 let shed = (key == 0).then_some(Cause::Overloaded);
-                heavy.on_request(now, Who { key, name: &key }, Quota::UNLIMITED, 0.001, shed);
+                heavy.on_request(now, KeyedName { key, name: &key }, Quota::UNLIMITED, 0.001, shed);
             }
         }
         let top = heavy.top(ms(250_000), 10);
@@ -194,22 +202,24 @@ mod tests {
 
     #[test]
     fn a_newcomer_that_is_heavy_is_not_put_out_by_light_ones() {
-        let mut heavy = Heavy::new(ms(0));
+        let mut heavy = HeavyHitters::new(ms(0));
         let set_of = |key: u64| spread(key) as usize % SETS;
         let mut same_set = (0..).filter(|key| set_of(*key) == 0);
         let old: Vec<u64> = same_set.by_ref().take(WAYS - 1).collect();
         let newcomer = same_set.next().expect("there is no end");
         for n in 0..2_000 {
-            old.iter()
-                .for_each(|key| heavy.on_request(ms(n), Who { key: *key, name: key }, Quota::UNLIMITED, 0.001, None));
+            old.iter().for_each(|key| {
+                heavy.on_request(ms(n), KeyedName { key: *key, name: key }, Quota::UNLIMITED, 0.001, None)
+            });
         }
         for n in 2_000..6_000 {
-            old.iter()
-                .for_each(|key| heavy.on_request(ms(n), Who { key: *key, name: key }, Quota::UNLIMITED, 0.001, None));
-            heavy.on_request(ms(n), Who { key: newcomer, name: &"newcomer" }, Quota::UNLIMITED, 0.005, None);
+            old.iter().for_each(|key| {
+                heavy.on_request(ms(n), KeyedName { key: *key, name: key }, Quota::UNLIMITED, 0.001, None)
+            });
+            heavy.on_request(ms(n), KeyedName { key: newcomer, name: &"newcomer" }, Quota::UNLIMITED, 0.005, None);
             heavy.on_request(
                 ms(n),
-                Who { key: same_set.next().expect("there is no end"), name: &"light" },
+                KeyedName { key: same_set.next().expect("there is no end"), name: &"light" },
                 Quota::UNLIMITED,
                 0.000_01,
                 None,
@@ -220,8 +230,9 @@ mod tests {
 
     #[test]
     fn who_does_not_ask_any_more_is_forgotten() {
-        let mut heavy = Heavy::new(ms(0));
-        (0..1_000).for_each(|n| heavy.on_request(ms(n), Who { key: 1, name: &"gone" }, Quota::UNLIMITED, 1.0, None));
+        let mut heavy = HeavyHitters::new(ms(0));
+        (0..1_000)
+            .for_each(|n| heavy.on_request(ms(n), KeyedName { key: 1, name: &"gone" }, Quota::UNLIMITED, 1.0, None));
         assert_eq!(heavy.top(ms(1_000), 5).len(), 1);
         assert!(heavy.top(ms(7_200_000), 5).is_empty());
     }
@@ -231,9 +242,10 @@ mod tests {
     fn newcomer_takes_the_place_of_the_lightest_of_late() {
         let now = ms(20 * 60_000);
         for asks_again in [false, true] {
-            let mut heavy = Heavy::new(ms(0));
+            let mut heavy = HeavyHitters::new(ms(0));
             let mut keys = (0_u64..).filter(|key| (spread(*key) as usize).is_multiple_of(SETS));
-            let mut ask = |at, key, cost| heavy.on_request(at, Who { key, name: &key }, Quota::UNLIMITED, cost, None);
+            let mut ask =
+                |at, key, cost| heavy.on_request(at, KeyedName { key, name: &key }, Quota::UNLIMITED, cost, None);
             let old: Vec<u64> = keys.by_ref().take(WAYS).collect();
             ask(ms(0), old[0], 1.0);
             if asks_again {
@@ -250,8 +262,8 @@ mod tests {
 
     #[test]
     fn rates_are_zero_at_the_moment_of_the_first_request() {
-        let mut heavy = Heavy::new(ms(0));
-        heavy.on_request(ms(0), Who { key: 1, name: &"ann" }, Quota::UNLIMITED, 0.1, Some(Cause::Overloaded));
+        let mut heavy = HeavyHitters::new(ms(0));
+        heavy.on_request(ms(0), KeyedName { key: 1, name: &"ann" }, Quota::UNLIMITED, 0.1, Some(Cause::Overloaded));
         let first = heavy.top(ms(0), 5)[0];
         assert_eq!((first.offered, first.offered_cost, first.shed, first.shed_cost), (0.0, 0.0, 0.0, 0.0));
     }

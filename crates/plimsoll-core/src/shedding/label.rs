@@ -5,17 +5,17 @@
 
 use core::fmt::{self, Write as _};
 
-/// A name, cut to [`Label::MOST`] bytes.
+/// A name, cut to [`Label::MAX_LEN`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Label {
-    bytes: [u8; Self::MOST],
+    bytes: [u8; Self::MAX_LEN],
     len: u8,
     is_cut: bool,
 }
 
 impl Label {
     /// Longest name in bytes; a longer one is cut.
-    pub const MOST: usize = 62;
+    pub const MAX_LEN: usize = 62;
 
     /// The label of a value's `Display` form.
     #[must_use]
@@ -41,7 +41,7 @@ impl Label {
 
 impl Default for Label {
     fn default() -> Self {
-        Self { bytes: [0; Self::MOST], len: 0, is_cut: false }
+        Self { bytes: [0; Self::MAX_LEN], len: 0, is_cut: false }
     }
 }
 
@@ -57,7 +57,7 @@ impl From<&str> for Label {
 impl fmt::Write for Label {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let begin = usize::from(self.len);
-        let fits = text.floor_char_boundary(Self::MOST - begin);
+        let fits = text.floor_char_boundary(Self::MAX_LEN - begin);
         self.bytes[begin..begin + fits].copy_from_slice(&text.as_bytes()[..fits]);
         self.len += fits as u8;
         self.is_cut |= fits < text.len();
@@ -92,7 +92,7 @@ mod tests {
         let label = Label::of(format_args!("x{long} and more"));
         assert_eq!(label.as_str(), std::format!("x{}", "ä".repeat(30)));
         assert!(label.is_cut() && label.to_string().ends_with('…'));
-        assert!(!Label::of("x".repeat(Label::MOST)).is_cut());
+        assert!(!Label::of("x".repeat(Label::MAX_LEN)).is_cut());
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
         for text in ["", "search", &"ä".repeat(40)] {
             let label = Label::from(text);
             assert_eq!(label, Label::of(text));
-            assert_eq!(label.is_cut(), text.len() > Label::MOST);
+            assert_eq!(label.is_cut(), text.len() > Label::MAX_LEN);
         }
     }
 }

@@ -42,14 +42,14 @@ mod verdict;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use heavy::{Share, Who};
+pub use heavy::{KeyedName, Share};
 pub use history::Window;
 pub use label::Label;
 pub use verdict::Verdict;
 
-use self::heavy::Heavy;
+use self::heavy::HeavyHitters;
 use self::history::{History, user_visible};
-use self::verdict::{Judge, NOTICE, PAUSE, Spell, Visible};
+use self::verdict::{Judge, NOTICE, PAUSE, Spell, UserVisible};
 use crate::admit::Quota;
 use crate::{Criticality, Ratio, Timestamp};
 
@@ -164,7 +164,7 @@ pub struct Class {
 impl Class {
     /// Shed requests of all causes.
     #[must_use]
-    pub fn shed_in_all(&self) -> Tally {
+    pub fn shed_total(&self) -> Tally {
         let mut all = Tally::default();
         self.shed.iter().for_each(|shed| all.add(*shed));
         all
@@ -188,19 +188,19 @@ impl Window {
     /// Share of shed requests that users waited for; `None` if nothing was shed.
     #[must_use]
     pub fn user_visible_share(&self) -> Option<f64> {
-        let shed = |class: &Class| class.shed_in_all().requests;
+        let shed = |class: &Class| class.shed_total().requests;
         let waited_for = |class: &Class| shed(class).saturating_sub(class.expired);
         let all: u64 = self.classes.iter().map(shed).sum();
         (all > 0).then(|| user_visible(&self.classes).map(waited_for).sum::<u64>() as f64 / all as f64)
     }
 
-    fn visible(&self) -> Visible {
+    fn visible(&self) -> UserVisible {
         let lost = |class: &Class| {
             let causes = Cause::ALL.into_iter().zip(&class.shed).filter(|(cause, _)| cause.affects_users());
             causes.map(|(_, shed)| shed.requests).sum::<u64>().saturating_sub(class.expired)
         };
         let classes = || user_visible(&self.classes);
-        Visible { offered: classes().map(|class| class.offered.requests).sum(), lost: classes().map(lost).sum() }
+        UserVisible { offered: classes().map(|class| class.offered.requests).sum(), lost: classes().map(lost).sum() }
     }
 
     /// CPUs that would have been enough; see [`self`](crate::shedding).
@@ -214,7 +214,7 @@ impl Window {
 
 /// A request and the gate's decision on it.
 #[derive(Clone, Copy)]
-pub struct Decided<'a> {
+pub struct Decision<'a> {
     /// How bad it is to lose the request.
     pub criticality: Criticality,
     /// Expected cost in CPU-seconds.
@@ -226,11 +226,11 @@ pub struct Decided<'a> {
     /// Whether its deadline had passed on arrival: no user loses it here, with any decision.
     pub is_expired: bool,
     /// The customer that the request counts for.
-    pub customer: Who<'a>,
+    pub customer: KeyedName<'a>,
     /// The customer's limits.
     pub quota: Quota,
     /// The requested route.
-    pub route: Who<'a>,
+    pub route: KeyedName<'a>,
     /// CPUs that the server could use at the time of the decision.
     pub capacity: f64,
 }
@@ -274,7 +274,7 @@ pub struct Summary {
     /// Time since the verdict began.
     pub verdict_for: Duration,
     /// Time of shedding without a pause; `None` while nothing is shed.
-    pub throttled_for: Option<Duration>,
+    pub shedding_for: Option<Duration>,
     /// CPUs that would have been enough for the load of that time. `None` while nothing is shed or
     /// the figure is unknown; see [`self`](crate::shedding).
     pub enough: Option<f64>,
@@ -305,8 +305,8 @@ pub struct SheddingReport {
     capacity: f64,
     history: History,
     judge: Judge,
-    customers: Heavy,
-    routes: Heavy,
+    customers: HeavyHitters,
+    routes: HeavyHitters,
     /// The previous period of shedding, with the time of its last shed request.
     last: Option<(Timestamp, Episode)>,
 }
@@ -320,16 +320,16 @@ impl SheddingReport {
             capacity: 0.0,
             history: History::new(now),
             judge: Judge::new(now, config.short_after),
-            customers: Heavy::new(now),
-            routes: Heavy::new(now),
+            customers: HeavyHitters::new(now),
+            routes: HeavyHitters::new(now),
             last: None,
         }
     }
 
     /// Counts a request that the gate admitted or shed.
-    pub fn on_decided(&mut self, now: Timestamp, decided: &Decided<'_>) {
-        let &Decided { criticality, cost, is_retry, shed, is_expired, customer, quota, route, capacity } = decided;
-        self.keep_up(now);
+    pub fn on_decision(&mut self, now: Timestamp, decision: &Decision<'_>) {
+        let &Decision { criticality, cost, is_retry, shed, is_expired, customer, quota, route, capacity } = decision;
+        self.catch_up(now);
         self.capacity = capacity;
         let class = self.history.class(now, criticality);
         class.offered.count(cost);
@@ -352,22 +352,22 @@ impl SheddingReport {
 
     /// Counts an admitted request that got no backend.
     pub fn on_lost(&mut self, now: Timestamp, criticality: Criticality, cost: f64, cause: Cause) {
-        self.keep_up(now);
+        self.catch_up(now);
         self.history.class(now, criticality).shed[cause as usize].count(cost);
         self.judge.on_shed(now, cause);
     }
 
     /// The shedding report at this moment.
     pub fn summary(&mut self, now: Timestamp) -> Summary {
-        self.keep_up(now);
-        self.look(now);
+        self.catch_up(now);
+        self.update(now);
         let (verdict, since) = self.judge.verdict();
-        let throttled = self.judge.throttled;
+        let spell = self.judge.shedding;
         Summary {
             verdict,
             verdict_for: now.since(since),
-            throttled_for: throttled.map(|spell| now.since(spell.begun)),
-            enough: throttled.and_then(|spell| self.enough_since(now, spell)),
+            shedding_for: spell.map(|spell| now.since(spell.begin)),
+            enough: spell.and_then(|spell| self.enough_since(now, spell)),
             last: self.last.map(|(at, episode)| Episode { ended: now.since(at), ..episode }),
             windows: Summary::WINDOWS.map(|back| self.history.since(now, before(now, back))),
             total: self.history.total(),
@@ -377,30 +377,30 @@ impl SheddingReport {
     }
 
     /// Updates the verdict at each step since the last update.
-    fn keep_up(&mut self, now: Timestamp) {
+    fn catch_up(&mut self, now: Timestamp) {
         if self.judge.is_due(now) {
             for at in self.judge.due(now) {
-                self.look(at);
+                self.update(at);
             }
-            self.look(now);
+            self.update(now);
         }
     }
 
-    fn look(&mut self, now: Timestamp) {
+    fn update(&mut self, now: Timestamp) {
         let [lately, before] = [NOTICE, PAUSE].map(|back| self.history.since(now, before(now, back)).visible());
-        if let Some(over) = self.judge.look(now, lately, before) {
+        if let Some(over) = self.judge.update(now, lately, before) {
             let enough = self.enough_since(now, over);
-            let episode = Episode { ended: Duration::ZERO, lasted: over.last.since(over.begun), enough };
+            let episode = Episode { ended: Duration::ZERO, lasted: over.last.since(over.begin), enough };
             self.last = Some((over.last, episode));
         }
     }
 
     /// CPUs that would have been enough since the spell began, if known.
     fn enough_since(&mut self, now: Timestamp, spell: Spell) -> Option<f64> {
-        if now.since(spell.begun) < MIN_SPREAD {
+        if now.since(spell.begin) < MIN_SPREAD {
             return None;
         }
-        let window = self.history.since(now, spell.begun.max(before(now, DAY)));
+        let window = self.history.since(now, spell.begin.max(before(now, DAY)));
         let enough = window.enough(self.config.load_line);
         (enough >= self.capacity || window.visible().lost == 0).then_some(enough)
     }

@@ -51,11 +51,12 @@ impl Server {
     }
 
     fn decide(&mut self, criticality: Criticality, shed: Option<Cause>, is_retry: bool, is_expired: bool) {
-        let (customer, route) = (Who { key: 1, name: &"ann" }, Who { key: 2, name: &"/search" });
+        let (customer, route) = (KeyedName { key: 1, name: &"ann" }, KeyedName { key: 2, name: &"/search" });
         let capacity = self.capacity;
         let quota = self.quota;
-        let decided = Decided { criticality, cost: COST, is_retry, shed, is_expired, customer, quota, route, capacity };
-        self.shedding.on_decided(s(self.at), &decided);
+        let decision =
+            Decision { criticality, cost: COST, is_retry, shed, is_expired, customer, quota, route, capacity };
+        self.shedding.on_decision(s(self.at), &decision);
     }
 
     fn serve(&mut self, seconds: u64, loads: &[Load]) -> &mut Self {
@@ -117,10 +118,7 @@ fn users_without_a_backend_are_affected_though_the_gate_let_them_in() {
     let summary = server.summary();
     assert_eq!(summary.verdict, Verdict::UsersAffected);
     let critical = summary.total[Critical.rank()];
-    assert_eq!(
-        (critical.offered.requests, critical.admitted.requests, critical.shed_in_all().requests),
-        (600, 600, 60)
-    );
+    assert_eq!((critical.offered.requests, critical.admitted.requests, critical.shed_total().requests), (600, 600, 60));
 }
 
 #[test]
@@ -148,7 +146,7 @@ fn it_is_over_five_minutes_after_the_last_and_remembered() {
     assert_eq!(server.verdict(), Verdict::UsersAffected);
     server.serve(30, &[CALM]);
     let summary = server.summary();
-    assert_eq!((summary.verdict, summary.throttled_for, summary.enough), (Verdict::Fine, None, None));
+    assert_eq!((summary.verdict, summary.shedding_for, summary.enough), (Verdict::Fine, None, None));
     let last = summary.last.expect("there was one");
     assert_eq!((last.ended.as_secs(), last.lasted.as_secs()), (321, 599));
 }
@@ -163,7 +161,7 @@ fn silence_ends_it_too_and_at_the_right_time() {
     let since = 600 + 5 * HOUR - summary.verdict_for.as_secs();
     assert!((890..=920).contains(&since), "{since}");
     server.serve(1, &[BATCH]);
-    assert_eq!(server.summary().throttled_for, Some(Duration::from_secs(1)), "a new one");
+    assert_eq!(server.summary().shedding_for, Some(Duration::from_secs(1)), "a new one");
 }
 
 #[test]
@@ -171,7 +169,7 @@ fn it_has_lasted_since_the_first_was_turned_away() {
     let mut server = Server::new();
     server.serve(1_000, &[CALM]).serve(2_000, &[CALM, BATCH]);
     let summary = server.summary();
-    assert_eq!(summary.throttled_for, Some(Duration::from_secs(2_000)));
+    assert_eq!(summary.shedding_for, Some(Duration::from_secs(2_000)));
     assert_eq!(summary.verdict_for, Duration::from_secs(2_000));
 }
 
@@ -259,8 +257,8 @@ fn enough_is_unknown_until_shedding_has_lasted_ten_minutes() {
     for _ in 0..599 {
         server.serve(1, &[INCIDENT]);
         let summary = server.summary();
-        assert!(summary.throttled_for.is_some(), "{summary:?}");
-        assert_eq!(summary.enough, None, "after {:?}", summary.throttled_for);
+        assert!(summary.shedding_for.is_some(), "{summary:?}");
+        assert_eq!(summary.enough, None, "after {:?}", summary.shedding_for);
     }
     let summary = server.serve(1, &[INCIDENT]).summary();
     let enough = summary.enough.expect("ten minutes have passed");
@@ -280,7 +278,7 @@ fn enough_is_never_below_capacity_while_users_lose_requests() {
             server.serve(10, &[burst]).serve(50, &[CALM]);
         }
         let summary = server.summary();
-        assert!(summary.throttled_for.is_some_and(|time| time > Duration::from_secs(1_500)), "{summary:?}");
+        assert!(summary.shedding_for.is_some_and(|time| time > Duration::from_secs(1_500)), "{summary:?}");
         assert_eq!(summary.enough.is_some(), is_known, "{:?}: {:?}", burst.criticality, summary.enough);
         let last = server.serve(400, &[CALM]).summary().last.expect("it is over");
         assert_eq!(last.enough.is_some(), is_known, "{:?}: {last:?}", burst.criticality);
@@ -300,7 +298,7 @@ proptest::proptest! {
             let shed = (f64::from(offered) * part) as u32;
             let load = Load { criticality: Criticality::ALL[rank], offered, shed, ..CALM };
             let summary = server.serve(seconds, &[load]).summary();
-            if let (Some(enough), Some(time)) = (summary.enough, summary.throttled_for) {
+            if let (Some(enough), Some(time)) = (summary.enough, summary.shedding_for) {
                 let window = server.shedding.history.since(s(server.at), s(server.at - time.as_secs()));
                 proptest::prop_assert!(time >= MIN_SPREAD && (enough >= 0.1 || window.visible().lost == 0));
             }
@@ -331,7 +329,7 @@ fn verdict_after_affected_users_begins_when_it_is_seen() {
     assert_eq!(summary.verdict, Verdict::UsersAffected);
     assert!((40..=60).contains(&summary.verdict_for.as_secs()), "{:?}", summary.verdict_for);
     let summary = server.serve(400, &[CALM, BATCH]).summary();
-    assert_eq!((summary.verdict, summary.throttled_for), (Verdict::AsIntended, Some(Duration::from_secs(1_060))));
+    assert_eq!((summary.verdict, summary.shedding_for), (Verdict::AsIntended, Some(Duration::from_secs(1_060))));
     assert!((90..=110).contains(&summary.verdict_for.as_secs()), "{:?}", summary.verdict_for);
 }
 
@@ -340,11 +338,11 @@ fn verdict_after_affected_users_begins_when_it_is_seen() {
 fn spell_is_remembered_when_the_next_begins_just_as_it_is_over() {
     let mut server = Server::new();
     server.serve(10, &[BATCH]).at += 294;
-    assert_eq!(server.summary().throttled_for, Some(Duration::from_secs(304)));
+    assert_eq!(server.summary().shedding_for, Some(Duration::from_secs(304)));
     server.at += 5;
     server.decide(Sheddable, Some(Cause::Overloaded), false, false);
     let summary = server.summary();
-    assert_eq!(summary.throttled_for, Some(Duration::ZERO));
+    assert_eq!(summary.shedding_for, Some(Duration::ZERO));
     let last = summary.last.map(|last| (last.lasted.as_secs(), last.ended.as_secs()));
     assert_eq!(last, Some((9, 300)));
 }

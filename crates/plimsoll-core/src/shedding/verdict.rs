@@ -32,7 +32,7 @@ pub(super) const NOTICE: Duration = Duration::from_secs(60);
 /// Share of user-visible requests that may be lost: a service that promises 99.9% may lose as many.
 const AFFECTED: f64 = 1e-3;
 /// Updates after the last request, beyond which the verdict cannot change.
-const LOOKS: u64 = PAUSE.as_secs() / STEP.as_secs() + 1;
+const MAX_UPDATES: u64 = PAUSE.as_secs() / STEP.as_secs() + 1;
 
 /// Verdict on the shedding; a greater one is worse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,12 +66,12 @@ impl Verdict {
 
 /// User-visible requests of some period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Visible {
+pub(super) struct UserVisible {
     pub(super) offered: u64,
     pub(super) lost: u64,
 }
 
-impl Visible {
+impl UserVisible {
     fn share(self) -> f64 {
         if self.lost == 0 { 0.0 } else { self.lost as f64 / self.offered.max(self.lost) as f64 }
     }
@@ -80,7 +80,7 @@ impl Visible {
 /// A period of shedding without a pause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spell {
-    pub(super) begun: Timestamp,
+    pub(super) begin: Timestamp,
     pub(super) last: Timestamp,
 }
 
@@ -89,10 +89,10 @@ impl Spell {
         now.since(self.last) >= PAUSE
     }
 
-    fn go_on(spell: &mut Option<Self>, now: Timestamp) {
+    fn extend(spell: &mut Option<Self>, now: Timestamp) {
         match spell {
             Some(spell) if !spell.is_over(now) => spell.last = spell.last.max(now),
-            _ => *spell = Some(Self { begun: now, last: now }),
+            _ => *spell = Some(Self { begin: now, last: now }),
         }
     }
 }
@@ -101,72 +101,72 @@ impl Spell {
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
     short_after: Duration,
-    pub(super) throttled: Option<Spell>,
+    pub(super) shedding: Option<Spell>,
     short: Option<Spell>,
     is_affected: bool,
     verdict: Verdict,
     since: Timestamp,
-    looked: Timestamp,
+    updated: Timestamp,
 }
 
 impl Judge {
     pub(super) fn new(now: Timestamp, short_after: Duration) -> Self {
         Self {
             short_after,
-            throttled: None,
+            shedding: None,
             short: None,
             is_affected: false,
             verdict: Verdict::Fine,
             since: now,
-            looked: now,
+            updated: now,
         }
     }
 
     /// Notes a shed request.
     pub(super) fn on_shed(&mut self, now: Timestamp, cause: Cause) {
-        Spell::go_on(&mut self.throttled, now);
+        Spell::extend(&mut self.shedding, now);
         if cause.is_shortage() {
-            Spell::go_on(&mut self.short, now);
+            Spell::extend(&mut self.short, now);
         }
     }
 
     /// Times for an update: each step since the last update until now, as far as something can have
     /// changed.
     pub(super) fn due(&self, now: Timestamp) -> impl Iterator<Item = Timestamp> + use<> {
-        let looked = self.looked;
-        let steps = now.nanos_since(looked) / STEP.as_nanos() as u64;
-        (1..=steps.min(LOOKS)).map(move |step| looked + STEP * step as u32).take_while(move |at| *at < now)
+        let updated = self.updated;
+        let steps = now.nanos_since(updated) / STEP.as_nanos() as u64;
+        (1..=steps.min(MAX_UPDATES)).map(move |step| updated + STEP * step as u32).take_while(move |at| *at < now)
     }
 
     /// Whether a step has passed since the last update or the spell is over. A spell that is over
     /// must be recorded before the next one begins.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        now.since(self.looked) >= STEP || self.throttled.is_some_and(|spell| spell.is_over(now))
+        now.since(self.updated) >= STEP || self.shedding.is_some_and(|spell| spell.is_over(now))
     }
 
     /// Updates the verdict from the counts of the last [`NOTICE`] and the last [`PAUSE`]. Returns
     /// the spell that is over, if any.
-    pub(super) fn look(&mut self, now: Timestamp, lately: Visible, before: Visible) -> Option<Spell> {
-        self.looked = self.looked.max(now);
-        let over = self.throttled.take_if(|spell| spell.is_over(now));
+    pub(super) fn update(&mut self, now: Timestamp, lately: UserVisible, before: UserVisible) -> Option<Spell> {
+        self.updated = self.updated.max(now);
+        let over = self.shedding.take_if(|spell| spell.is_over(now));
         let _ = self.short.take_if(|spell| spell.is_over(now));
         self.is_affected = match self.is_affected {
             false => lately.share() >= AFFECTED,
             true => lately.share() >= AFFECTED || before.share() >= 0.5 * AFFECTED,
         };
-        let is_short = self.short.is_some_and(|spell| now.since(spell.begun) >= self.short_after);
+        let is_short = self.short.is_some_and(|spell| now.since(spell.begin) >= self.short_after);
         let verdict = if self.is_affected {
             Verdict::UsersAffected
         } else if is_short {
             Verdict::CapacityShort
-        } else if self.throttled.is_some() {
+        } else if self.shedding.is_some() {
             Verdict::AsIntended
         } else {
             Verdict::Fine
         };
         if verdict != self.verdict {
-            let begun = self.throttled.filter(|_| self.verdict == Verdict::Fine && verdict == Verdict::AsIntended);
-            (self.verdict, self.since) = (verdict, begun.map_or(now, |spell| spell.begun));
+            let begin = self.shedding.filter(|_| self.verdict == Verdict::Fine && verdict == Verdict::AsIntended);
+            (self.verdict, self.since) = (verdict, begin.map_or(now, |spell| spell.begin));
         }
         over
     }

@@ -25,7 +25,7 @@ pub(crate) enum RequestId {
 impl RequestId {
     pub(crate) fn read(headers: &HeaderMap) -> Self {
         let text = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok());
-        match text.filter(|text| (1..=Label::MOST).contains(&text.len())) {
+        match text.filter(|text| (1..=Label::MAX_LEN).contains(&text.len())) {
             Some(text) => Self::Given(text.into()),
             None => Self::None,
         }
@@ -79,7 +79,7 @@ mod tests {
         };
         let given = read("7d4e-1");
         assert_eq!((given.text.as_str(), given.is_own), ("7d4e-1", false));
-        for value in ["", &"x".repeat(Label::MOST + 1), "ä"] {
+        for value in ["", &"x".repeat(Label::MAX_LEN + 1), "ä"] {
             let own = read(value);
             assert!(own.is_own && own.text.as_str().len() == 16, "{value:?}: {own:?}");
         }

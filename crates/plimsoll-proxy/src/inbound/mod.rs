@@ -28,7 +28,7 @@ use plimsoll::server::coalescing;
 use plimsoll::system;
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::{Arrival, Entry, Pressure, Standing};
-use plimsoll_core::shedding::{self, SheddingReport, SheddingReportConfig, Summary, Who};
+use plimsoll_core::shedding::{self, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::Loads;
 use plimsoll_wire::orca;
 use plimsoll_wire::shed::{ShedAnswer, ShedReason};
@@ -206,17 +206,17 @@ impl Inbound {
         }
         let turned_away = shed.map(ShedAnswer::from);
         let shed = turned_away.map(|said| said.reason);
-        self.shedding.lock().on_decided(
+        self.shedding.lock().on_decision(
             at,
-            &shedding::Decided {
+            &shedding::Decision {
                 criticality: arrival.criticality,
                 cost: expected,
                 is_retry: arrival.is_retry,
                 shed: shed.and_then(ShedReason::cause),
                 is_expired: arrival.timeout.is_some_and(|timeout| timeout.is_zero()),
-                customer: Who { key: arrival.kind.customer, name: names.customer },
+                customer: KeyedName { key: arrival.kind.customer, name: names.customer },
                 quota: arrival.quota,
-                route: Who { key: arrival.kind.route, name: names.route },
+                route: KeyedName { key: arrival.kind.route, name: names.route },
                 capacity,
             },
         );

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Outlook, Pressure, Quota};
-use plimsoll_core::shedding::{self, SheddingReport, SheddingReportConfig, Summary, Who};
+use plimsoll_core::shedding::{self, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::{Gauges, Loads, ResourceConfig, ResourceWatch};
 use plimsoll_core::{Criticality, Timestamp};
 use plimsoll_wire::shed::{ShedAnswer, ShedReason};
@@ -207,17 +207,17 @@ impl Gate {
     fn account(&self, context: &RequestContext, asked: Asked, shed: Option<ShedReason>, route: &dyn fmt::Display) {
         let Asked { now, is_expired, expected, capacity, quota } = asked;
         let customer = context.customer.as_ref().map_or(&b"(none)"[..], Customer::name).escape_ascii();
-        self.shedding.lock().on_decided(
+        self.shedding.lock().on_decision(
             now,
-            &shedding::Decided {
+            &shedding::Decision {
                 criticality: context.criticality,
                 cost: expected,
                 is_retry: context.attempt > 1,
                 shed: shed.and_then(ShedReason::cause),
                 is_expired,
-                customer: Who { key: context.kind.customer, name: &customer },
+                customer: KeyedName { key: context.kind.customer, name: &customer },
                 quota,
-                route: Who { key: context.kind.route, name: route },
+                route: KeyedName { key: context.kind.route, name: route },
                 capacity,
             },
         );

@@ -40,7 +40,7 @@ async fn what_is_turned_away_is_judged_by_who_loses_it() {
     let summary = layer.shedding_report().unwrap();
     assert_eq!(summary.verdict, Verdict::AsIntended);
     let class = summary.total[Criticality::Sheddable.rank()];
-    assert_eq!((class.offered.requests, class.shed_in_all().requests), (40, turned_away));
+    assert_eq!((class.offered.requests, class.shed_total().requests), (40, turned_away));
     assert!(class.shed[Cause::Overloaded as usize].requests > 0);
     assert_eq!(summary.enough, None, "not known in the first ten minutes");
     assert_eq!((summary.customers[0].name.as_str(), summary.routes[0].name.as_str()), ("(none)", "GET /busy"));
