@@ -21,7 +21,7 @@ use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 /// Largest cost of a request, in nanoseconds.
-const MOST: f64 = 80.0;
+const MAX_NANOS: f64 = 80.0;
 /// Requests in one measurement: some tenths of a millisecond.
 const REQUESTS: u64 = 5_000;
 const MEASUREMENTS: usize = 400;
@@ -57,18 +57,18 @@ struct Client {
     rng: Pcg64Mcg,
     requests: u64,
     /// Rejected requests of a hundred that are sent.
-    turned_away: u64,
+    rejected: u64,
 }
 
 impl Client {
-    fn new(policy: ThrottlePolicy, turned_away: u64) -> Self {
+    fn new(policy: ThrottlePolicy, rejected: u64) -> Self {
         Self {
             throttle: Throttle::new(Timestamp::ZERO, policy),
             budget: Budget::new(Timestamp::ZERO, BudgetConfig::default()),
             retry: RetryConfig::default(),
             rng: Pcg64Mcg::seed_from_u64(1),
             requests: 0,
-            turned_away,
+            rejected,
         }
     }
 
@@ -81,7 +81,7 @@ impl Client {
         self.budget.on_request(now, Operation::UNKNOWN);
         for attempt in 1..=3 {
             let Verdict::Send(_) = black_box(self.throttle.ask(now, criticality, &mut self.rng)) else { return };
-            let is_accepted = (number * 37 + attempt * 11) % 100 >= self.turned_away;
+            let is_accepted = (number * 37 + attempt * 11) % 100 >= self.rejected;
             let outcome = if is_accepted { Outcome::Accepted } else { Outcome::Rejected };
             self.throttle.on_outcome(now, criticality, outcome);
             if is_accepted {
@@ -109,8 +109,8 @@ fn main() -> ExitCode {
     let policies = [ThrottlePolicy::Off, adaptive, ThrottlePolicy::Paced { k: Multiple::DEFAULT }];
     let mut is_good = true;
     for policy in policies {
-        for turned_away in [0, 10, 90] {
-            is_good &= measure(policy, turned_away);
+        for rejected in [0, 10, 90] {
+            is_good &= measure(policy, rejected);
         }
     }
     let is_check = std::env::args().any(|argument| argument == "--check");
@@ -118,8 +118,8 @@ fn main() -> ExitCode {
 }
 
 /// Whether a request is within the largest cost.
-fn measure(policy: ThrottlePolicy, turned_away: u64) -> bool {
-    let mut client = Client::new(policy, turned_away);
+fn measure(policy: ThrottlePolicy, rejected: u64) -> bool {
+    let mut client = Client::new(policy, rejected);
     (0..20 * REQUESTS).for_each(|_| client.request());
     let mut found = Vec::with_capacity(MEASUREMENTS);
     let before = ALLOCATIONS.load(Ordering::Relaxed);
@@ -131,6 +131,6 @@ fn measure(policy: ThrottlePolicy, turned_away: u64) -> bool {
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     found.sort_by(f64::total_cmp);
     let median = found[MEASUREMENTS / 2];
-    println!("| {} | {turned_away}% | {:.0} | {median:.0} | {allocations} |", policy.name(), found[0]);
-    median <= MOST && allocations == 0
+    println!("| {} | {rejected}% | {:.0} | {median:.0} | {allocations} |", policy.name(), found[0]);
+    median <= MAX_NANOS && allocations == 0
 }

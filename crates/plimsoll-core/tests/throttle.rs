@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use plimsoll_core::throttle::adaptive::DEFAULT_WINDOW;
-use plimsoll_core::throttle::{Multiple, Outcome, Sent, Throttle, ThrottlePolicy, Verdict};
+use plimsoll_core::throttle::{Multiple, Outcome, SendKind, Throttle, ThrottlePolicy, Verdict};
 use plimsoll_core::{Criticality, Ratio, Timestamp};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -99,11 +99,11 @@ fn in_an_outage_only_probes_are_sent() {
         match throttle.ask(at(ms), Criticality::Critical, &mut rng) {
             Verdict::Send(sent) => {
                 throttle.on_outcome(at(ms), Criticality::Critical, Outcome::Rejected);
-                if ms > 10_000 && sent == Sent::Probe {
+                if ms > 10_000 && sent == SendKind::Probe {
                     probes.push(ms);
                 }
             }
-            Verdict::Hold(hold) => assert!(hold.share.as_f64() > 0.0 && hold.share <= Ratio::ONE),
+            Verdict::Throttle(hold) => assert!(hold.share.as_f64() > 0.0 && hold.share <= Ratio::ONE),
         }
     }
     let gaps: Vec<u64> = probes.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -121,11 +121,11 @@ fn a_criticality_is_not_held_back_for_another() {
                 throttle.on_outcome(at(ms), Criticality::Sheddable, Outcome::Rejected);
             }
             let verdict = throttle.ask(at(ms), Criticality::Critical, &mut rng);
-            assert_eq!(verdict, Verdict::Send(Sent::Ordinary), "{}, {ms} ms", policy.name());
+            assert_eq!(verdict, Verdict::Send(SendKind::Ordinary), "{}, {ms} ms", policy.name());
             throttle.on_outcome(at(ms), Criticality::Critical, Outcome::Accepted);
         }
-        assert!(throttle.held(at(60_000), Criticality::Sheddable).as_f64() > 0.9, "{}", policy.name());
-        assert_eq!(throttle.held(at(60_000), Criticality::Critical), Ratio::ZERO);
+        assert!(throttle.throttled_share(at(60_000), Criticality::Sheddable).as_f64() > 0.9, "{}", policy.name());
+        assert_eq!(throttle.throttled_share(at(60_000), Criticality::Critical), Ratio::ZERO);
     }
 }
 
@@ -134,10 +134,10 @@ fn off_holds_nothing_back() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let mut throttle = Throttle::new(at(0), ThrottlePolicy::Off);
     for ms in 0..1_000 {
-        assert_eq!(throttle.ask(at(ms), Criticality::Critical, &mut rng), Verdict::Send(Sent::Ordinary));
+        assert_eq!(throttle.ask(at(ms), Criticality::Critical, &mut rng), Verdict::Send(SendKind::Ordinary));
         throttle.on_outcome(at(ms), Criticality::Critical, Outcome::Rejected);
     }
-    assert_eq!(throttle.held(at(1_000), Criticality::Critical), Ratio::ZERO);
+    assert_eq!(throttle.throttled_share(at(1_000), Criticality::Critical), Ratio::ZERO);
 }
 
 /// A client with a request once in a while keeps sending it, though it gets no answer.
@@ -160,7 +160,7 @@ fn requests_taken_back_say_nothing() {
     for policy in [PACED, ADAPTIVE] {
         let mut throttle = Throttle::new(at(0), policy);
         for ms in 0..10_000 {
-            assert_eq!(throttle.ask(at(ms), Criticality::Critical, &mut rng), Verdict::Send(Sent::Ordinary));
+            assert_eq!(throttle.ask(at(ms), Criticality::Critical, &mut rng), Verdict::Send(SendKind::Ordinary));
             throttle.on_outcome(at(ms), Criticality::Critical, Outcome::Unknown);
         }
     }
@@ -178,10 +178,10 @@ fn held_share_is_nothing_as_soon_as_everything_is_sent_again() {
             throttle.on_outcome(at(ms), Criticality::Critical, outcome);
         }
         if ms == 4_999 {
-            assert!(throttle.held(at(ms), Criticality::Critical).as_f64() > 0.9);
+            assert!(throttle.throttled_share(at(ms), Criticality::Critical).as_f64() > 0.9);
         }
     }
-    assert_eq!(throttle.held(at(10_000), Criticality::Critical), Ratio::ZERO);
+    assert_eq!(throttle.throttled_share(at(10_000), Criticality::Critical), Ratio::ZERO);
 }
 
 fn at(ms: u64) -> Timestamp {
@@ -243,7 +243,7 @@ impl Fleet {
             }
             events.push(Reverse((now + gap(&mut rng), client, None)));
             second.asked += 1;
-            if let Verdict::Hold(_) = throttle.ask(time, Criticality::Critical, &mut rng) {
+            if let Verdict::Throttle(_) = throttle.ask(time, Criticality::Critical, &mut rng) {
                 continue;
             }
             second.sent += 1;

@@ -102,7 +102,7 @@ impl World {
             };
             second.asked += 1;
             let verdict = throttle.ask_for(time, Criticality::Critical, Operation::new(endpoint, group), &mut rng);
-            if let Verdict::Hold(_) = verdict {
+            if let Verdict::Throttle(_) = verdict {
                 continue;
             }
             second.sent += 1;
@@ -192,7 +192,7 @@ fn held_share_counts_what_operations_hold_back() {
             }
         }
         if ms % 10_000 == 9_999 {
-            shown.push(throttle.held(at(ms), Criticality::Critical).as_f64());
+            shown.push(throttle.throttled_share(at(ms), Criticality::Critical).as_f64());
         }
     }
     // A third of all requests are for the first.
@@ -265,7 +265,7 @@ fn adaptive_cluster_holds_operations_back_from_32_outcomes_on() {
     let mut throttle = Throttle::new(at(0), ADAPTIVE);
     let mut holds = |throttle: &mut Throttle, operation| {
         let verdicts = (0..20).map(|_| throttle.ask_for(at(0), Criticality::Critical, operation, &mut rng));
-        verdicts.filter(|verdict| matches!(verdict, Verdict::Hold(_))).count()
+        verdicts.filter(|verdict| matches!(verdict, Verdict::Throttle(_))).count()
     };
     let other = Operation::new(1_000, 1_000);
     for number in 1..=32 {

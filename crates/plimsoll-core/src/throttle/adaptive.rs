@@ -29,7 +29,7 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use super::draw::Draw;
-use super::{Hold, Multiple, Outcome, Sent, Verdict, ratio};
+use super::{Multiple, Outcome, SendKind, ThrottledShare, Verdict, ratio};
 use crate::{Ratio, Timestamp};
 
 /// The K of SRE ch. 21.
@@ -82,21 +82,21 @@ impl History {
     pub fn ask(&mut self, now: Timestamp, k: Multiple, rng: &mut impl Rng) -> Verdict {
         let verdict = match self.judge(now, k, &mut Draw::new(rng)) {
             Some(sent) => Verdict::Send(sent),
-            None => Verdict::Hold(Hold { share: ratio(self.probability(k)) }),
+            None => Verdict::Throttle(ThrottledShare { share: ratio(self.probability(k)) }),
         };
-        self.asked();
+        self.count_request();
         verdict
     }
 
     /// Decides on the next request without counting it.
-    pub(super) fn judge(&mut self, now: Timestamp, k: Multiple, draw: &mut Draw<impl Rng>) -> Option<Sent> {
+    pub(super) fn judge(&mut self, now: Timestamp, k: Multiple, draw: &mut Draw<impl Rng>) -> Option<SendKind> {
         self.slide(now);
         let probability = self.probability(k);
-        (probability == 0.0 || draw.unit() >= probability).then_some(Sent::Ordinary)
+        (probability == 0.0 || draw.unit() >= probability).then_some(SendKind::Ordinary)
     }
 
     /// Counts the request of the last decision.
-    pub(super) fn asked(&mut self) {
+    pub(super) fn count_request(&mut self) {
         self.count(|counts| counts.requests = counts.requests.saturating_add(1));
     }
 
@@ -117,7 +117,7 @@ impl History {
 
     /// The share of requests that is throttled now.
     #[must_use]
-    pub fn held(&self, now: Timestamp, k: Multiple) -> Ratio {
+    pub fn throttled_share(&self, now: Timestamp, k: Multiple) -> Ratio {
         let mut then = *self;
         then.slide(now);
         ratio(then.probability(k))
@@ -199,7 +199,7 @@ mod tests {
         for second in 0..30 {
             assert_eq!(
                 history.ask(secs(f64::from(second)), Multiple::DEFAULT, &mut rng),
-                Verdict::Send(Sent::Ordinary)
+                Verdict::Send(SendKind::Ordinary)
             );
             history.on_outcome(secs(f64::from(second)), Outcome::Accepted);
         }
@@ -218,14 +218,14 @@ mod tests {
             }
         }
         assert_eq!(history.sum, Counts { requests: 1_000, accepts: 0 });
-        assert_eq!(history.held(secs(1.0), Multiple::DEFAULT).as_f64(), 1000.0 / 1001.0);
+        assert_eq!(history.throttled_share(secs(1.0), Multiple::DEFAULT).as_f64(), 1000.0 / 1001.0);
     }
 
     #[test]
     fn what_was_taken_back_never_was() {
         let (mut history, mut rng) = (History::new(secs(0.0), DEFAULT_WINDOW), Pcg64Mcg::seed_from_u64(3));
         for at in [1.0, 5.0] {
-            assert_eq!(history.ask(secs(at), Multiple::DEFAULT, &mut rng), Verdict::Send(Sent::Ordinary));
+            assert_eq!(history.ask(secs(at), Multiple::DEFAULT, &mut rng), Verdict::Send(SendKind::Ordinary));
             history.on_outcome(secs(at), Outcome::Unknown);
         }
         history.on_outcome(secs(6.0), Outcome::Unknown);
@@ -236,7 +236,7 @@ mod tests {
     fn time_that_stands_or_runs_back_breaks_nothing() {
         let (mut history, mut rng) = (History::new(secs(100.0), DEFAULT_WINDOW), Pcg64Mcg::seed_from_u64(4));
         for at in [100.0, 90.0, 100.0] {
-            assert_eq!(history.ask(secs(at), Multiple::DEFAULT, &mut rng), Verdict::Send(Sent::Ordinary));
+            assert_eq!(history.ask(secs(at), Multiple::DEFAULT, &mut rng), Verdict::Send(SendKind::Ordinary));
             history.on_outcome(secs(at), Outcome::Accepted);
         }
         assert_eq!(history.sum, Counts { requests: 3, accepts: 3 });

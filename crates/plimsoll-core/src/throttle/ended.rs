@@ -52,12 +52,12 @@
 use core::time::Duration;
 
 use super::Outcome;
-use super::silence::TIMES;
+use super::silence::USUAL_FACTOR;
 
 /// Shortest silence that counts as long.
-const LEAST: Duration = Duration::from_millis(500);
+const MIN_SILENCE: Duration = Duration::from_millis(500);
 /// A wait of the limit divided by this is long.
-const OF_LIMIT: u32 = 2;
+const LIMIT_DIVISOR: u32 = 2;
 
 /// End of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl Loss {
 
 /// Whether a silence is long, given the usual latency.
 fn is_long(silence: Duration, usual: Duration) -> bool {
-    silence >= LEAST.max(usual.saturating_mul(TIMES))
+    silence >= MIN_SILENCE.max(usual.saturating_mul(USUAL_FACTOR))
 }
 
 impl Wait {
@@ -137,7 +137,7 @@ impl Wait {
     #[must_use]
     pub fn is_long(&self) -> bool {
         let in_silence = |usual| self.silence.is_some_and(|silence| is_long(silence, usual));
-        self.waited >= self.limit / OF_LIMIT || self.usual.is_some_and(in_silence)
+        self.waited >= self.limit / LIMIT_DIVISOR || self.usual.is_some_and(in_silence)
     }
 }
 
@@ -229,12 +229,12 @@ mod tests {
         let (mut sent, mut silence) = ([0; 10], Silence::default());
         for now in (0..10_000).step_by(10) {
             if answered_every_ms.is_some_and(|every| now % every == 0) {
-                silence.answered(at(now));
+                silence.on_answer(at(now));
                 throttle.on_outcome(at(now), Criticality::Critical, Outcome::Accepted);
             }
             if let Verdict::Send(_) = throttle.ask(at(now), Criticality::Critical, &mut rng) {
                 sent[(now / 1_000) as usize] += 1;
-                let loss = Loss { silence: silence.lost(at(now + 1), at(now)), usual: Some(ms(5)) };
+                let loss = Loss { silence: silence.on_loss(at(now + 1), at(now)), usual: Some(ms(5)) };
                 throttle.on_outcome(at(now + 1), Criticality::Critical, Ended::Lost(loss).outcome());
             }
         }
@@ -261,7 +261,7 @@ mod tests {
         let usual = ms(5);
         for now in (0..10_000).step_by(10) {
             while let Some(since) = out.pop_front_if(|since| now - *since >= patience.as_millis() as u64) {
-                let silence = silence.unanswered(at(now), at(since), usual);
+                let silence = silence.on_abandoned(at(now), at(since), usual);
                 let wait = Wait { waited: ms(now - since), usual: Some(usual), limit: MINUTE, silence };
                 throttle.on_outcome(at(now), Criticality::Critical, Ended::Unanswered(wait).outcome());
             }

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use rand_core::Rng;
 
 use super::draw::Draw;
-use super::{Outcome, Sent, ThrottlePolicy, adaptive, paced, ratio};
+use super::{Outcome, SendKind, ThrottlePolicy, adaptive, paced, ratio};
 use crate::{Ratio, Timestamp};
 
 /// The outcomes of requests so far, and the decision on the next one.
@@ -28,26 +28,26 @@ impl History {
         }
     }
 
-    /// Decides whether to send the next request. [`History::sent`] or [`History::held_back`] must
+    /// Decides whether to send the next request. [`History::on_sent`] or [`History::on_throttled`] must
     /// follow if the decision stands.
-    pub(super) fn judge(&mut self, now: Timestamp, draw: &mut Draw<'_, impl Rng>) -> Option<Sent> {
+    pub(super) fn judge(&mut self, now: Timestamp, draw: &mut Draw<'_, impl Rng>) -> Option<SendKind> {
         match self {
             Self::Adaptive(history, k) => history.judge(now, *k, draw),
             Self::Paced(pace, _) => pace.judge(now, draw),
         }
     }
 
-    pub(super) fn sent(&mut self, now: Timestamp, sent: Sent, draw: &mut Draw<'_, impl Rng>) {
+    pub(super) fn on_sent(&mut self, now: Timestamp, sent: SendKind, draw: &mut Draw<'_, impl Rng>) {
         match self {
-            Self::Adaptive(history, _) => history.asked(),
-            Self::Paced(pace, _) => pace.sent(now, sent, draw),
+            Self::Adaptive(history, _) => history.count_request(),
+            Self::Paced(pace, _) => pace.on_sent(now, sent, draw),
         }
     }
 
-    pub(super) fn held_back(&mut self) {
+    pub(super) fn on_throttled(&mut self) {
         match self {
-            Self::Adaptive(history, _) => history.asked(),
-            Self::Paced(pace, _) => pace.held_back(),
+            Self::Adaptive(history, _) => history.count_request(),
+            Self::Paced(pace, _) => pace.on_throttled(),
         }
     }
 
@@ -58,27 +58,27 @@ impl History {
         }
     }
 
-    pub(super) fn held(&self, now: Timestamp) -> Ratio {
+    pub(super) fn throttled_share(&self, now: Timestamp) -> Ratio {
         match self {
-            Self::Adaptive(history, k) => history.held(now, *k),
-            Self::Paced(pace, _) => pace.held(),
+            Self::Adaptive(history, k) => history.throttled_share(now, *k),
+            Self::Paced(pace, _) => pace.throttled_share(),
         }
     }
 
     /// Whether a new history would decide the same.
-    pub(super) fn is_full(&self) -> bool {
+    pub(super) fn is_like_new(&self) -> bool {
         match self {
             // Its window differs from a new one's. It is dropped when another operation needs its
             // slot.
             Self::Adaptive(..) => false,
-            Self::Paced(pace, _) => pace.is_full(),
+            Self::Paced(pace, _) => pace.is_like_new(),
         }
     }
 
     /// Whether an accept is news.
     pub(super) fn is_in_outage(&self, now: Timestamp) -> bool {
         match self {
-            Self::Adaptive(history, k) => history.held(now, *k) > ratio(0.5),
+            Self::Adaptive(history, k) => history.throttled_share(now, *k) > ratio(0.5),
             Self::Paced(pace, _) => pace.is_in_outage(),
         }
     }
@@ -99,7 +99,7 @@ mod tests {
         let mut history = History::new(now, policy).expect("it is on");
         let in_outage = [(); 3].map(|()| {
             let is_in_outage = history.is_in_outage(now);
-            history.held_back();
+            history.on_throttled();
             is_in_outage
         });
         assert_eq!(in_outage, [false, false, true]);

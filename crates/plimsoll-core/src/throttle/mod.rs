@@ -34,7 +34,7 @@ use rand_core::Rng;
 use self::draw::Draw;
 pub use self::ended::{Ended, Loss, Wait};
 use self::history::History;
-use self::operations::{Heard, Operations};
+use self::operations::{Operations, OutcomeCount};
 pub use self::silence::Silence;
 use crate::{Criticality, Operation, Ratio, Timestamp};
 
@@ -129,14 +129,14 @@ pub enum Outcome {
 #[must_use]
 pub enum Verdict {
     /// Send it, and report its outcome to [`Throttle::on_outcome`] once.
-    Send(Sent),
+    Send(SendKind),
     /// Throttle it: it fails here, and has no outcome to report.
-    Hold(Hold),
+    Throttle(ThrottledShare),
 }
 
 /// Reason for sending a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sent {
+pub enum SendKind {
     /// Nothing is throttled now, or the random draw let this one through.
     Ordinary,
     /// Nothing was sent for long, so this request tests whether the backend has recovered.
@@ -145,7 +145,7 @@ pub enum Sent {
 
 /// A throttled request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hold {
+pub struct ThrottledShare {
     /// The share of such requests that is throttled now.
     pub share: Ratio,
 }
@@ -163,24 +163,24 @@ pub struct Throttle {
 #[derive(Clone, Debug)]
 struct Cluster {
     history: History,
-    heard: Heard,
+    heard: OutcomeCount,
     /// Requests, and the throttled ones among them. Counted while operations are in trouble and
     /// just after.
-    asked: Heard,
-    held: Heard,
+    requests: OutcomeCount,
+    throttled: OutcomeCount,
 }
 
 impl Cluster {
     fn new(now: Timestamp, history: History) -> Self {
-        let [heard, asked, held] = [Heard::new(now); 3];
-        Self { history, heard, asked, held }
+        let [heard, requests, throttled] = [OutcomeCount::new(now); 3];
+        Self { history, heard, requests, throttled }
     }
 
     /// The share of requests throttled in the last seconds, for their operations among other
     /// reasons.
-    fn held_lately(&self, now: Timestamp) -> Ratio {
-        let asked = self.asked.count(now);
-        ratio(self.held.count(now) / asked.max(1.0))
+    fn recent_throttled_share(&self, now: Timestamp) -> Ratio {
+        let requests = self.requests.count(now);
+        ratio(self.throttled.count(now) / requests.max(1.0))
     }
 }
 
@@ -208,11 +208,11 @@ impl Throttle {
         operation: Operation,
         rng: &mut impl Rng,
     ) -> Verdict {
-        let Some(cluster) = &mut self.cluster else { return Verdict::Send(Sent::Ordinary) };
-        let Cluster { history: cluster, heard, asked, held } = &mut cluster[criticality.rank()];
-        let is_trouble = !self.operations.is_empty() || held.is_recent(now);
+        let Some(cluster) = &mut self.cluster else { return Verdict::Send(SendKind::Ordinary) };
+        let Cluster { history: cluster, heard, requests, throttled } = &mut cluster[criticality.rank()];
+        let is_trouble = !self.operations.is_empty() || throttled.is_recent(now);
         if is_trouble {
-            asked.add(now);
+            requests.add(now);
         }
         // The ratio of `adaptive` has no headroom: after four rejections and no accept it would
         // throttle four of five.
@@ -220,22 +220,22 @@ impl Throttle {
             || matches!(self.policy, ThrottlePolicy::Paced { .. })
             || heard.count(now) >= operations::ENOUGH;
         let (operation, draw) = (operation.of(criticality), &mut Draw::new(rng));
-        if let Some(share) = self.operations.hold_back(now, operation, draw) {
-            held.add(now);
-            return Verdict::Hold(Hold { share });
+        if let Some(share) = self.operations.throttle(now, operation, draw) {
+            throttled.add(now);
+            return Verdict::Throttle(ThrottledShare { share });
         }
         let sent = match cluster.judge(now, draw) {
             Some(sent) => sent,
-            None if !is_enough => Sent::Ordinary,
+            None if !is_enough => SendKind::Ordinary,
             None => {
-                cluster.held_back();
+                cluster.on_throttled();
                 if is_trouble {
-                    held.add(now);
+                    throttled.add(now);
                 }
-                return Verdict::Hold(Hold { share: cluster.held(now) });
+                return Verdict::Throttle(ThrottledShare { share: cluster.throttled_share(now) });
             }
         };
-        cluster.sent(now, sent, draw);
+        cluster.on_sent(now, sent, draw);
         Verdict::Send(self.operations.send(now, operation, draw).map_or(sent, |other| sent.max(other)))
     }
 
@@ -260,10 +260,10 @@ impl Throttle {
     /// The throttled share of requests of this criticality: the larger of the cluster's share now
     /// and the operations' share in the last seconds. For display; [`Throttle::ask`] decides.
     #[must_use]
-    pub fn held(&self, now: Timestamp, criticality: Criticality) -> Ratio {
+    pub fn throttled_share(&self, now: Timestamp, criticality: Criticality) -> Ratio {
         let Some(cluster) = &self.cluster else { return Ratio::ZERO };
         let cluster = &cluster[criticality.rank()];
-        let (of_all, lately) = (cluster.history.held(now), cluster.held_lately(now));
+        let (of_all, lately) = (cluster.history.throttled_share(now), cluster.recent_throttled_share(now));
         if of_all > lately { of_all } else { lately }
     }
 

@@ -48,7 +48,7 @@ use rand_core::Rng;
 
 use super::draw::Draw;
 use super::history::History;
-use super::{Outcome, Sent, ThrottlePolicy};
+use super::{Outcome, SendKind, ThrottlePolicy};
 use crate::operation::Table;
 use crate::{Operation, Ratio, Timestamp, decay};
 
@@ -67,12 +67,12 @@ pub(super) const ENOUGH: f64 = FREE / SHARE;
 
 /// A decaying count of outcomes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heard {
+pub(super) struct OutcomeCount {
     sum: f64,
     at: Timestamp,
 }
 
-impl Heard {
+impl OutcomeCount {
     pub(super) fn new(now: Timestamp) -> Self {
         Self { sum: 0.0, at: now }
     }
@@ -96,8 +96,8 @@ impl Heard {
 struct Entry {
     history: History,
     /// Outcomes heard from the level below, and those passed on to the level above.
-    heard: Heard,
-    passed_on: Heard,
+    heard: OutcomeCount,
+    passed_on: OutcomeCount,
 }
 
 impl Entry {
@@ -126,7 +126,7 @@ impl Operations {
 
     /// Throttles a request if one of its operation's levels would. Returns that level's throttled
     /// share.
-    pub(super) fn hold_back(
+    pub(super) fn throttle(
         &mut self,
         now: Timestamp,
         operation: Operation,
@@ -140,21 +140,26 @@ impl Operations {
             if history.judge(now, draw).is_some() {
                 return None;
             }
-            history.held_back();
-            Some(history.held(now))
+            history.on_throttled();
+            Some(history.throttled_share(now))
         })
     }
 
     /// Notes that a request is sent. Returns its kind, if an operation decided that.
-    pub(super) fn send(&mut self, now: Timestamp, operation: Operation, draw: &mut Draw<'_, impl Rng>) -> Option<Sent> {
+    pub(super) fn send(
+        &mut self,
+        now: Timestamp,
+        operation: Operation,
+        draw: &mut Draw<'_, impl Rng>,
+    ) -> Option<SendKind> {
         if self.0.is_empty() {
             return None;
         }
         let mut sent_as = None;
         for key in operation.keys() {
             let Some(Entry { history, .. }) = self.0.get_mut(key) else { continue };
-            let sent = history.judge(now, draw).unwrap_or(Sent::Ordinary);
-            history.sent(now, sent, draw);
+            let sent = history.judge(now, draw).unwrap_or(SendKind::Ordinary);
+            history.on_sent(now, sent, draw);
             sent_as = sent_as.max(Some(sent));
         }
         sent_as
@@ -186,7 +191,7 @@ impl Operations {
             let entry = match told {
                 Outcome::Rejected => {
                     let Some(history) = History::new(now, policy) else { return told };
-                    let new = || Entry { history, heard: Heard::new(now), passed_on: Heard::new(now) };
+                    let new = || Entry { history, heard: OutcomeCount::new(now), passed_on: OutcomeCount::new(now) };
                     Some(self.0.get_or_insert(key, |entry| entry.heard.count(now), new))
                 }
                 _ => self.0.get_mut(key),
@@ -202,7 +207,7 @@ impl Operations {
             } else {
                 told = Outcome::Unknown;
             }
-            if outcome == Outcome::Accepted && entry.history.is_full() {
+            if outcome == Outcome::Accepted && entry.history.is_like_new() {
                 self.0.remove(key);
             }
         }
@@ -233,7 +238,7 @@ mod tests {
             (16, 0.0, true, Rejected, false),
         ] {
             let history = History::new(NOW, PACED).expect("it is on");
-            let mut entry = Entry { history, heard: Heard::new(NOW), passed_on: Heard::new(NOW) };
+            let mut entry = Entry { history, heard: OutcomeCount::new(NOW), passed_on: OutcomeCount::new(NOW) };
             (0..passed_on).for_each(|_| entry.passed_on.add(NOW));
             let found = entry.passes_on(NOW, outcome, (heard, is_in_outage));
             assert_eq!(found, expected, "{passed_on} of {heard}, {outcome:?}, in outage: {is_in_outage}");
@@ -255,7 +260,7 @@ mod tests {
 
     #[test]
     fn outcomes_are_recent_for_a_minute() {
-        let mut heard = Heard::new(NOW);
+        let mut heard = OutcomeCount::new(NOW);
         assert!(!heard.is_recent(NOW), "there was none");
         heard.add(NOW);
         let minute = RECENT.as_nanos() as u64;

@@ -40,7 +40,7 @@
 //!
 //! # Headroom
 //!
-//! The share may exceed 1, up to [`HEADROOM`], and throttling begins only below 1. So 30% of random
+//! The share may exceed 1, up to [`MAX_SHARE`], and throttling begins only below 1. So 30% of random
 //! failures, which K = 2 allows, never come in a run long enough to throttle.
 //!
 //! # Where it is weak
@@ -58,7 +58,7 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use super::draw::Draw;
-use super::{Hold, Multiple, Outcome, Sent, Verdict, ratio};
+use super::{Multiple, Outcome, SendKind, ThrottledShare, Verdict, ratio};
 use crate::{Ratio, Timestamp, decay};
 
 /// A time constant of half a second: 0.5 s · ln 2. It is short beside the seconds of a recovery,
@@ -83,9 +83,9 @@ const UNLIKELY: f64 = 1e-4;
 const BACK: u32 = 2;
 /// Largest share: 27 steps above 1. With K = 2 and 30% of random failures it is below 1 with a
 /// probability of (3/7)^27, 10⁻¹⁰. It delays the reaction to an outage by half a second at most.
-pub const HEADROOM: f64 = 3.0;
+pub const MAX_SHARE: f64 = 3.0;
 /// Smallest share. A smaller one makes no difference, thanks to probes.
-const LEAST: f64 = 1e-9;
+const MIN_SHARE: f64 = 1e-9;
 /// Time from the last request to a probe, in an outage and just after it. It is long enough to be
 /// no load, and short enough to see the end within seconds.
 const PROBE_OUTAGE: Duration = Duration::from_secs(1);
@@ -152,7 +152,7 @@ impl Pace {
     #[must_use]
     pub fn new(now: Timestamp, k: Multiple) -> Self {
         Self {
-            share: HEADROOM,
+            share: MAX_SHARE,
             outcomes: 0.0,
             outcomes_at: now,
             run: Run::Accepted(0),
@@ -170,34 +170,34 @@ impl Pace {
         let mut draw = Draw::new(rng);
         match self.judge(now, &mut draw) {
             Some(sent) => {
-                self.sent(now, sent, &mut draw);
+                self.on_sent(now, sent, &mut draw);
                 Verdict::Send(sent)
             }
             None => {
-                self.held_back();
-                Verdict::Hold(Hold { share: self.held() })
+                self.on_throttled();
+                Verdict::Throttle(ThrottledShare { share: self.throttled_share() })
             }
         }
     }
 
     /// Decides whether the next request would be sent, and its kind. Changes nothing: another
     /// history may throttle it.
-    pub(super) fn judge(&self, now: Timestamp, draw: &mut Draw<impl Rng>) -> Option<Sent> {
+    pub(super) fn judge(&self, now: Timestamp, draw: &mut Draw<impl Rng>) -> Option<SendKind> {
         if self.share >= 1.0 || draw.unit() < self.share {
-            return Some(Sent::Ordinary);
+            return Some(SendKind::Ordinary);
         }
         let interval = if self.outage || self.recovering { PROBE_OUTAGE } else { PROBE };
         let is_due = now.nanos_since(self.sent_at) as f64 >= interval.as_nanos() as f64 * self.jitter;
-        is_due.then_some(Sent::Probe)
+        is_due.then_some(SendKind::Probe)
     }
 
     /// Notes that the request is sent, as [`judge`](Self::judge) decided.
-    pub(super) fn sent(&mut self, now: Timestamp, sent: Sent, draw: &mut Draw<impl Rng>) {
+    pub(super) fn on_sent(&mut self, now: Timestamp, sent: SendKind, draw: &mut Draw<impl Rng>) {
         if self.share < 1.0 {
             let draw = draw.unit();
             match sent {
-                Sent::Ordinary => self.jitter = 0.5 + (draw / self.share).min(1.0),
-                Sent::Probe => {
+                SendKind::Ordinary => self.jitter = 0.5 + (draw / self.share).min(1.0),
+                SendKind::Probe => {
                     self.share = self.share.max(1.0 / f64::from(self.asked.saturating_add(1)));
                     self.jitter = 0.5 + draw;
                 }
@@ -208,13 +208,13 @@ impl Pace {
     }
 
     /// Notes that the request is throttled.
-    pub(super) fn held_back(&mut self) {
+    pub(super) fn on_throttled(&mut self) {
         self.asked = self.asked.saturating_add(1);
     }
 
     /// Whether a new history would decide the same.
-    pub(super) fn is_full(&self) -> bool {
-        self.share >= HEADROOM
+    pub(super) fn is_like_new(&self) -> bool {
+        self.share >= MAX_SHARE
     }
 
     /// Whether an accept is news: nearly nothing is accepted, or was until just now.
@@ -238,7 +238,7 @@ impl Pace {
                 Run::Rejected(rejected) => (1, rejected),
             };
             self.run = Run::Accepted(run);
-            if self.share >= HEADROOM {
+            if self.share >= MAX_SHARE {
                 return;
             }
             if self.outage && rejected < self.certain.rejected / BACK {
@@ -252,20 +252,20 @@ impl Pace {
             self.share *= power(gain, exponent);
             if self.share >= 1.0 {
                 (self.outage, self.recovering) = (false, false);
-                self.share = self.share.min(HEADROOM);
+                self.share = self.share.min(MAX_SHARE);
             }
         } else {
             let run = if let Run::Rejected(run) = self.run { run.saturating_add(1) } else { 1 };
             self.run = Run::Rejected(run);
             self.recovering = false;
             self.outage |= run >= self.certain.rejected;
-            self.share = (self.share / (1.0 + self.gain(self.outage))).max(LEAST);
+            self.share = (self.share / (1.0 + self.gain(self.outage))).max(MIN_SHARE);
         }
     }
 
     /// The share of requests that is throttled now.
     #[must_use]
-    pub fn held(&self) -> Ratio {
+    pub fn throttled_share(&self) -> Ratio {
         ratio(1.0 - self.share)
     }
 

@@ -10,16 +10,16 @@ use core::time::Duration;
 use crate::Timestamp;
 
 /// Multiple of the usual latency that is evidence: a healthy backend seldom takes longer.
-pub(super) const TIMES: u32 = 3;
+pub(super) const USUAL_FACTOR: u32 = 3;
 /// Shortest wait that is evidence.
-const LEAST: Duration = Duration::from_millis(50);
+const MIN_WAIT: Duration = Duration::from_millis(50);
 
 /// Abandoned waits and lost requests since the last answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silence {
     answered_at: Option<Timestamp>,
     /// Sum of abandoned waits since the last answer, and the end of the latest.
-    in_vain: Duration,
+    abandoned: Duration,
     until: Option<Timestamp>,
     /// Sending time of the first request lost since the last answer.
     lost_since: Option<Timestamp>,
@@ -27,26 +27,26 @@ pub struct Silence {
 
 impl Silence {
     /// Notes an answer to any request.
-    pub fn answered(&mut self, now: Timestamp) {
+    pub fn on_answer(&mut self, now: Timestamp) {
         *self = Self { answered_at: Some(now), ..Self::default() };
     }
 
     /// Notes an abandoned wait for a request that was sent completely at `sent`. `usual` is the
     /// usual latency. Returns the sum of abandoned waits; `None` if this one is no evidence.
-    pub fn unanswered(&mut self, now: Timestamp, sent: Timestamp, usual: Duration) -> Option<Duration> {
-        let is_short = now.since(sent) < LEAST.max(usual.saturating_mul(TIMES));
+    pub fn on_abandoned(&mut self, now: Timestamp, sent: Timestamp, usual: Duration) -> Option<Duration> {
+        let is_short = now.since(sent) < MIN_WAIT.max(usual.saturating_mul(USUAL_FACTOR));
         if is_short || self.answered_at.is_some_and(|answered| answered >= sent) {
             return None;
         }
         let from = self.until.map_or(sent, |until| until.max(sent));
-        self.in_vain = self.in_vain.saturating_add(now.since(from));
+        self.abandoned = self.abandoned.saturating_add(now.since(from));
         self.until = Some(now);
-        Some(self.in_vain)
+        Some(self.abandoned)
     }
 
     /// Notes that the request sent at `sent` is lost: no connection, or a broken one. Returns the
     /// duration of losses without an answer; `None` if any request was answered since `sent`.
-    pub fn lost(&mut self, now: Timestamp, sent: Timestamp) -> Option<Duration> {
+    pub fn on_loss(&mut self, now: Timestamp, sent: Timestamp) -> Option<Duration> {
         if self.answered_at.is_some_and(|answered| answered >= sent) {
             return None;
         }
@@ -78,17 +78,17 @@ mod tests {
             // Nobody waits for an hour, so the hour does not count.
             (3_600_000, 3_600_100, Some(250)),
         ] {
-            assert_eq!(silence.unanswered(at(now), at(sent), ms(5)), expected.map(ms), "{sent}");
+            assert_eq!(silence.on_abandoned(at(now), at(sent), ms(5)), expected.map(ms), "{sent}");
         }
-        silence.answered(at(3_600_150));
-        assert_eq!(silence.unanswered(at(3_600_200), at(3_600_100), ms(5)), None, "it was answered since");
-        assert_eq!(silence.unanswered(at(3_600_300), at(3_600_160), ms(5)), Some(ms(140)));
+        silence.on_answer(at(3_600_150));
+        assert_eq!(silence.on_abandoned(at(3_600_200), at(3_600_100), ms(5)), None, "it was answered since");
+        assert_eq!(silence.on_abandoned(at(3_600_300), at(3_600_160), ms(5)), Some(ms(140)));
     }
 
     #[test]
     fn losses_last_from_the_first_until_there_is_an_answer() {
         let mut silence = Silence::default();
-        silence.answered(at(100));
+        silence.on_answer(at(100));
         for (sent, now, expected) in [
             (90, 110, None),
             // No request was sent for an hour, so the hour is no silence.
@@ -96,19 +96,19 @@ mod tests {
             (3_600_400, 3_600_401, Some(401)),
             (3_600_200, 3_600_500, Some(500)),
         ] {
-            assert_eq!(silence.lost(at(now), at(sent)), expected.map(ms), "{sent}");
+            assert_eq!(silence.on_loss(at(now), at(sent)), expected.map(ms), "{sent}");
         }
-        silence.answered(at(3_600_510));
-        assert_eq!(silence.lost(at(3_600_520), at(3_600_505)), None);
-        assert_eq!(silence.lost(at(3_600_530), at(3_600_520)), Some(ms(10)));
+        silence.on_answer(at(3_600_510));
+        assert_eq!(silence.on_loss(at(3_600_520), at(3_600_505)), None);
+        assert_eq!(silence.on_loss(at(3_600_530), at(3_600_520)), Some(ms(10)));
     }
 
     #[test]
     fn short_waits_never_add_up() {
         let mut silence = Silence::default();
         for millis in 0..10_000 {
-            assert_eq!(silence.unanswered(at(millis + 49), at(millis), ms(1)), None);
-            assert_eq!(silence.unanswered(at(millis + 299), at(millis), ms(100)), None);
+            assert_eq!(silence.on_abandoned(at(millis + 49), at(millis), ms(1)), None);
+            assert_eq!(silence.on_abandoned(at(millis + 299), at(millis), ms(100)), None);
         }
     }
 }

@@ -163,7 +163,7 @@ impl Shared {
 
 impl Machine {
     pub(super) fn restraint(&self, now: Timestamp) -> Restraint {
-        let held = Criticality::ALL.map(|criticality| (criticality, self.throttle.held(now, criticality)));
+        let held = Criticality::ALL.map(|criticality| (criticality, self.throttle.throttled_share(now, criticality)));
         Restraint { held, budget_used: self.budget.used(now) }
     }
 

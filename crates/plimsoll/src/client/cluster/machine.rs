@@ -14,7 +14,7 @@ use plimsoll_core::queue::{Hand, Queue, Served};
 use plimsoll_core::retry::Budget;
 use plimsoll_core::retry::hedge::Hedge;
 use plimsoll_core::slots::{Holder, Holders, Slots};
-use plimsoll_core::throttle::{self, Hold, Silence, Throttle, Verdict};
+use plimsoll_core::throttle::{self, Silence, Throttle, ThrottledShare, Verdict};
 use plimsoll_core::{
     BackendId, BackendSnapshot, Balancer, Completion, Criticality, Event, LoadReport, Operation, Outcome, Pick,
     Timestamp,
@@ -113,7 +113,7 @@ pub(crate) enum Found {
     /// No locality has room for it.
     NoRoom,
     /// It is not sent.
-    Held(Hold),
+    Held(ThrottledShare),
 }
 
 /// What a fact has changed.
@@ -191,7 +191,7 @@ impl Machine {
         let holders = kind.holders();
         self.slots.on_arrival(now, holders);
         let Kind { criticality, operation, .. } = kind;
-        if let Verdict::Hold(hold) = self.throttle.ask_for(now, criticality, operation, &mut self.rng) {
+        if let Verdict::Throttle(hold) = self.throttle.ask_for(now, criticality, operation, &mut self.rng) {
             return Found::Held(hold);
         }
         let Some(at) = self.route(now, criticality) else {
@@ -215,7 +215,7 @@ impl Machine {
 
     pub(super) fn taken(&mut self, now: Timestamp, taken: Taken) {
         if taken.outcome == throttle::Outcome::Accepted {
-            self.silence.answered(now);
+            self.silence.on_answer(now);
         }
         let Kind { criticality, operation, .. } = taken.kind;
         self.throttle.on_outcome_of(now, criticality, operation, taken.outcome);
@@ -268,7 +268,7 @@ impl Machine {
 
     pub(super) fn finish(&mut self, now: Timestamp, id: BackendId, done: &Done, bucket: usize) -> News {
         if let Ending::Answered(_) = done.ending {
-            self.silence.answered(now);
+            self.silence.on_answer(now);
         }
         if let Some(latency) = done.latency {
             self.counts.latency.record(bucket, latency);
@@ -281,7 +281,7 @@ impl Machine {
         if let Some(member) = self.member_mut(id) {
             member.counts.ended(done.ending);
             if let Ending::Answered(_) = done.ending {
-                member.silence.answered(now);
+                member.silence.on_answer(now);
             }
         }
         if let Some(taken) = done.taken {
@@ -424,21 +424,21 @@ impl Machine {
     /// The head of an answer of `id` has come, and the answer may take long.
     pub(super) fn answers(&mut self, now: Timestamp, id: BackendId) {
         if let Some(member) = self.member_mut(id) {
-            member.silence.answered(now);
+            member.silence.on_answer(now);
         }
     }
 
     /// The answer of `id` to what was sent at `sent` is not waited for any longer: what was waited in vain for this backend, and for all.
     pub(super) fn unanswered(&mut self, now: Timestamp, id: BackendId, sent: Timestamp) -> [Option<Duration>; 2] {
         let Some(usual) = self.usual.latency() else { return [None; 2] };
-        let of_member = self.member_mut(id).and_then(|member| member.silence.unanswered(now, sent, usual));
-        [of_member, self.silence.unanswered(now, sent, usual)]
+        let of_member = self.member_mut(id).and_then(|member| member.silence.on_abandoned(now, sent, usual));
+        [of_member, self.silence.on_abandoned(now, sent, usual)]
     }
 
     /// The request sent at `sent` is lost. Returns the duration of losses without an answer; `None`
     /// if any request was answered since `sent`.
     pub(super) fn lost(&mut self, now: Timestamp, sent: Timestamp) -> Option<Duration> {
-        self.silence.lost(now, sent)
+        self.silence.on_loss(now, sent)
     }
 
     pub(super) fn view(&self, now: Timestamp) -> Vec<BackendView> {
