@@ -12,12 +12,12 @@ impl MaxAttempts {
     /// One attempt: no retry.
     pub const ONE: Self = Self(NonZeroU8::MIN);
     /// Largest limit. More attempts do not help a request that failed this often.
-    pub const MOST: u8 = 8;
+    pub const MAX: u8 = 8;
 
-    /// `attempts`, or `None` for none or more than [`MaxAttempts::MOST`].
+    /// `attempts`, or `None` for none or more than [`MaxAttempts::MAX`].
     #[must_use]
     pub fn new(attempts: u8) -> Option<Self> {
-        NonZeroU8::new(attempts).filter(|attempts| attempts.get() <= Self::MOST).map(Self)
+        NonZeroU8::new(attempts).filter(|attempts| attempts.get() <= Self::MAX).map(Self)
     }
 
     /// The limit as a number.

@@ -26,7 +26,7 @@ impl RetryConfig {
     pub const DEFAULT_BACKOFF_MAX: Duration = Duration::from_millis(250);
     /// Longest pushback that the client waits for. With a longer one it gives up and answers its
     /// caller.
-    pub const LONGEST_PUSHBACK: Duration = Duration::from_secs(10);
+    pub const MAX_PUSHBACK: Duration = Duration::from_secs(10);
 }
 
 impl Default for RetryConfig {
@@ -106,27 +106,27 @@ pub struct Attempt {
 #[must_use]
 pub enum Verdict {
     /// Retry.
-    Again(Again),
+    Retry(RetryPlan),
     /// Give up; the caller gets an answer.
     GiveUp(GiveUp),
 }
 
 /// Time and place of a retry, which is withdrawn from the budget already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct RetryPlan {
     /// Wait before the retry; zero for none.
     pub wait: Duration,
     /// Backends for the retry.
-    pub at: Where,
+    pub at: RetryTarget,
 }
 
 /// Backends for a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
+pub enum RetryTarget {
     /// A backend without an earlier attempt of this request, if there is one.
-    Elsewhere,
+    OtherBackend,
     /// Any backend, after a pushback: the one that sent it included.
-    Anywhere,
+    AnyBackend,
 }
 
 /// Reason to give up.
@@ -135,8 +135,8 @@ pub enum GiveUp {
     /// The limit of attempts was reached.
     Attempts(Tells),
     /// The answer forbade retries.
-    ToldNot(Tells),
-    /// The pushback exceeds [`RetryConfig::LONGEST_PUSHBACK`].
+    Forbidden(Tells),
+    /// The pushback exceeds [`RetryConfig::MAX_PUSHBACK`].
     TooLong(Tells),
     /// Other backends would fail as well.
     Final,
@@ -166,7 +166,7 @@ impl GiveUp {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Attempts(_) => "attempts",
-            Self::ToldNot(_) => "told-not",
+            Self::Forbidden(_) => "told-not",
             Self::TooLong(_) => "too-long",
             Self::Final => "final",
             Self::Unsafe(_) => "unsafe",
@@ -182,7 +182,7 @@ impl GiveUp {
         match self {
             Self::Final => Tells::Answer,
             Self::Attempts(tells)
-            | Self::ToldNot(tells)
+            | Self::Forbidden(tells)
             | Self::TooLong(tells)
             | Self::Unsafe(tells)
             | Self::Impossible(tells)
@@ -241,21 +241,21 @@ impl RetryConfig {
     /// budget. Ask once for each failed attempt.
     pub fn decide(&self, now: Timestamp, attempt: &Attempt, budget: &mut Budget, rng: &mut impl Rng) -> Verdict {
         match self.allow(now, attempt, rng) {
-            Ok(again) if budget.take(now, attempt.operation) => Verdict::Again(again),
+            Ok(again) if budget.take(now, attempt.operation) => Verdict::Retry(again),
             Ok(_) => Verdict::GiveUp(GiveUp::Budget(attempt.failure.tells())),
             Err(why) => Verdict::GiveUp(why),
         }
     }
 
     /// All rules except the budget's.
-    fn allow(&self, now: Timestamp, attempt: &Attempt, rng: &mut impl Rng) -> Result<Again, GiveUp> {
+    fn allow(&self, now: Timestamp, attempt: &Attempt, rng: &mut impl Rng) -> Result<RetryPlan, GiveUp> {
         let Attempt { number, failure, repeat, deadline, takes, operation: _ } = *attempt;
         let tells = failure.tells();
         let advice = failure.advice();
         match (failure, advice) {
             (Failure::Final, _) => return Err(GiveUp::Final),
-            (_, Advice::Never) => return Err(GiveUp::ToldNot(tells)),
-            (_, Advice::After(wait)) if wait > Self::LONGEST_PUSHBACK => return Err(GiveUp::TooLong(tells)),
+            (_, Advice::Never) => return Err(GiveUp::Forbidden(tells)),
+            (_, Advice::After(wait)) if wait > Self::MAX_PUSHBACK => return Err(GiveUp::TooLong(tells)),
             _ => {}
         }
         match repeat {
@@ -268,9 +268,11 @@ impl RetryConfig {
         }
         let ceiling = jitter::ceiling(self.backoff_base, self.backoff_max, number);
         let again = match advice {
-            Advice::Elsewhere => Again { wait: Duration::ZERO, at: Where::Elsewhere },
-            Advice::After(wait) => Again { wait: wait + jitter::within(ceiling, rng), at: Where::Anywhere },
-            Advice::None | Advice::Never => Again { wait: jitter::within(ceiling, rng), at: Where::Elsewhere },
+            Advice::Elsewhere => RetryPlan { wait: Duration::ZERO, at: RetryTarget::OtherBackend },
+            Advice::After(wait) => RetryPlan { wait: wait + jitter::within(ceiling, rng), at: RetryTarget::AnyBackend },
+            Advice::None | Advice::Never => {
+                RetryPlan { wait: jitter::within(ceiling, rng), at: RetryTarget::OtherBackend }
+            }
         };
         if deadline.is_some_and(|deadline| now + again.wait + takes >= deadline) {
             return Err(GiveUp::Deadline(tells));
@@ -315,7 +317,7 @@ mod tests {
     fn why(attempt: &Attempt) -> Option<GiveUp> {
         let (verdict, budget) = decide(attempt, RICH);
         match verdict {
-            Verdict::Again(_) => {
+            Verdict::Retry(_) => {
                 assert!(budget.used(secs(0)).as_f64() > 0.0);
                 None
             }
@@ -335,12 +337,12 @@ mod tests {
             (of, None),
             (Attempt { number: 2, ..of }, None),
             (Attempt { number: 3, ..of }, Some(GiveUp::Attempts(DoNotRetry))),
-            (attempt(Failure::TurnedAway(Advice::Never)), Some(GiveUp::ToldNot(Answer))),
+            (attempt(Failure::TurnedAway(Advice::Never)), Some(GiveUp::Forbidden(Answer))),
             (attempt(Failure::TurnedAway(Advice::After(minute))), Some(GiveUp::TooLong(Answer))),
             (attempt(Failure::TurnedAway(Advice::After(Duration::from_secs(1)))), None),
-            (attempt(Failure::HeldBack), Some(GiveUp::ToldNot(Answer))),
+            (attempt(Failure::HeldBack), Some(GiveUp::Forbidden(Answer))),
             (attempt(Failure::Final), Some(GiveUp::Final)),
-            (attempt(Failure::Failed(Advice::Never)), Some(GiveUp::ToldNot(Answer))),
+            (attempt(Failure::Failed(Advice::Never)), Some(GiveUp::Forbidden(Answer))),
             (attempt(Failure::Broken), None),
             (Attempt { repeat: Repeat::Unsafe, ..attempt(Failure::Broken) }, Some(GiveUp::Unsafe(DoNotRetry))),
             (
@@ -375,12 +377,12 @@ mod tests {
 
     #[test]
     fn elsewhere_is_at_once_and_a_named_wait_is_waited() {
-        let Verdict::Again(again) = decide(&attempt(OVERLOADED), RICH).0 else { panic!("given up") };
-        assert_eq!(again, Again { wait: Duration::ZERO, at: Where::Elsewhere });
+        let Verdict::Retry(again) = decide(&attempt(OVERLOADED), RICH).0 else { panic!("given up") };
+        assert_eq!(again, RetryPlan { wait: Duration::ZERO, at: RetryTarget::OtherBackend });
         let named = Duration::from_secs(2);
         let (verdict, _) = decide(&attempt(Failure::TurnedAway(Advice::After(named))), RICH);
-        let Verdict::Again(again) = verdict else { panic!("given up") };
-        assert_eq!(again.at, Where::Anywhere);
+        let Verdict::Retry(again) = verdict else { panic!("given up") };
+        assert_eq!(again.at, RetryTarget::AnyBackend);
         assert!((named..named + RetryConfig::DEFAULT_BACKOFF_BASE).contains(&again.wait), "{again:?}");
     }
 
@@ -392,7 +394,7 @@ mod tests {
         let mut waits = [Duration::ZERO; 1_000];
         for wait in &mut waits {
             let verdict = RetryConfig::default().decide(secs(0), &attempt(Failure::TimedOut), &mut budget, &mut rng);
-            let Verdict::Again(again) = verdict else { panic!("given up") };
+            let Verdict::Retry(again) = verdict else { panic!("given up") };
             *wait = again.wait;
         }
         let mean = waits.iter().sum::<Duration>().as_secs_f64();
@@ -404,8 +406,8 @@ mod tests {
     #[test]
     fn longest_named_wait_is_still_waited_for() {
         let after = |wait| why(&attempt(Failure::TurnedAway(Advice::After(wait))));
-        assert_eq!(after(RetryConfig::LONGEST_PUSHBACK), None);
-        let longer = RetryConfig::LONGEST_PUSHBACK + Duration::from_nanos(1);
+        assert_eq!(after(RetryConfig::MAX_PUSHBACK), None);
+        let longer = RetryConfig::MAX_PUSHBACK + Duration::from_nanos(1);
         assert_eq!(after(longer), Some(GiveUp::TooLong(Tells::Answer)));
     }
 }

@@ -47,9 +47,9 @@ impl Default for HedgeConfig {
 /// Weight of one latency in the estimate: some 50 that are all above it raise it e-fold.
 const STEP: f64 = 0.02;
 /// Largest estimate, in seconds: many requests without an answer must not make it endless.
-const LONGEST: f64 = 3_600.0;
+const MAX_DELAY_S: f64 = 3_600.0;
 /// Number of latencies before the first hedge.
-const ENOUGH: u32 = 20;
+const MIN_LATENCIES: u32 = 20;
 
 /// Decides when to hedge requests of a cluster.
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +57,12 @@ pub struct Hedge {
     config: HedgeConfig,
     /// The estimate, in seconds.
     delay: f64,
-    seen: u32,
+    latencies: u32,
 }
 
 /// A request that may be hedged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct HedgeCandidate {
     /// Number of attempts; the last one is unanswered.
     pub number: u32,
     /// Limit of its attempts.
@@ -82,12 +82,12 @@ pub enum Verdict {
     /// Hedge at another backend. The hedge is withdrawn from the budget already.
     Hedge,
     /// Do not hedge this request.
-    Wait(Why),
+    Wait(HedgeObstacle),
 }
 
 /// Reason against a hedge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum HedgeObstacle {
     /// The request must not, or cannot, be served twice.
     Unsafe,
     /// The limit of attempts was reached.
@@ -102,14 +102,14 @@ impl Hedge {
     /// A hedge without latencies.
     #[must_use]
     pub const fn new(config: HedgeConfig) -> Self {
-        Self { config, delay: 0.0, seen: 0 }
+        Self { config, delay: 0.0, latencies: 0 }
     }
 
     /// Counts the latency of an answered attempt. Report accepted requests only: rejections are
     /// quick.
     pub fn on_latency(&mut self, latency: Duration) {
         let latency = latency.as_secs_f64();
-        if self.seen == 0 {
+        if self.latencies == 0 {
             self.delay = latency;
         }
         self.step(latency > self.delay);
@@ -124,15 +124,15 @@ impl Hedge {
     }
 
     fn step(&mut self, is_above: bool) {
-        self.seen = self.seen.saturating_add(1);
-        if self.seen > 1 {
+        self.latencies = self.latencies.saturating_add(1);
+        if self.latencies > 1 {
             // The first few take larger steps, so that the estimate is close before it is used.
-            let step = STEP.max(1.0 / f64::from(self.seen));
+            let step = STEP.max(1.0 / f64::from(self.latencies));
             let quantile = self.config.quantile.as_f64();
             self.delay *= if is_above { 1.0 + step * quantile } else { 1.0 - step * (1.0 - quantile) };
         }
         // With a clock that stands still it would stay at zero for ever.
-        self.delay = self.delay.clamp(1e-9, LONGEST);
+        self.delay = self.delay.clamp(1e-9, MAX_DELAY_S);
     }
 
     /// Replaces the settings and keeps the estimate.
@@ -143,25 +143,25 @@ impl Hedge {
     /// Time without an answer before [`ask`](Hedge::ask); `None` while too little is known.
     #[must_use]
     pub fn delay(&self) -> Option<Duration> {
-        (self.seen >= ENOUGH).then(|| Duration::from_secs_f64(self.delay).max(self.config.at_least))
+        (self.latencies >= MIN_LATENCIES).then(|| Duration::from_secs_f64(self.delay).max(self.config.at_least))
     }
 
     /// Decides whether to hedge a request without an answer within [`delay`](Hedge::delay). Ask
     /// once.
-    pub fn ask(&self, now: Timestamp, waiting: &Waiting, budget: &mut Budget) -> Verdict {
-        if waiting.repeat != Repeat::Safe {
-            return Verdict::Wait(Why::Unsafe);
+    pub fn ask(&self, now: Timestamp, candidate: &HedgeCandidate, budget: &mut Budget) -> Verdict {
+        if candidate.repeat != Repeat::Safe {
+            return Verdict::Wait(HedgeObstacle::Unsafe);
         }
-        if waiting.number >= u32::from(waiting.max_attempts.get()) {
-            return Verdict::Wait(Why::Attempts);
+        if candidate.number >= u32::from(candidate.max_attempts.get()) {
+            return Verdict::Wait(HedgeObstacle::Attempts);
         }
         // As a rule, half of all requests take less than half of the 95th percentile. Less time
         // than that is not worth an attempt.
         let takes = Duration::from_secs_f64(self.delay / 2.0);
-        if waiting.deadline.is_some_and(|deadline| now + takes >= deadline) {
-            return Verdict::Wait(Why::Deadline);
+        if candidate.deadline.is_some_and(|deadline| now + takes >= deadline) {
+            return Verdict::Wait(HedgeObstacle::Deadline);
         }
-        if budget.take(now, waiting.operation) { Verdict::Hedge } else { Verdict::Wait(Why::Budget) }
+        if budget.take(now, candidate.operation) { Verdict::Hedge } else { Verdict::Wait(HedgeObstacle::Budget) }
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
         let (mut hedge, mut rng) = (Hedge::new(HedgeConfig::default()), Pcg64Mcg::seed_from_u64(5));
         let mut draw = |scale: f64| Duration::from_secs_f64(rng::unit(&mut rng) * scale);
         for n in 0..5_000 {
-            assert_eq!(hedge.delay().is_some(), n >= ENOUGH, "{n}");
+            assert_eq!(hedge.delay().is_some(), n >= MIN_LATENCIES, "{n}");
             hedge.on_latency(draw(0.1));
         }
         let delay = hedge.delay().map(|delay| delay.as_secs_f64()).unwrap_or_default();
@@ -234,21 +234,21 @@ mod tests {
         let mut hedge = Hedge::new(HedgeConfig::default());
         (0..100).for_each(|_| hedge.on_latency(Duration::from_millis(20)));
         let mut budget = Budget::new(ms(0), BudgetConfig { share: Ratio::ZERO, floor: 1 });
-        let waiting = Waiting {
+        let candidate = HedgeCandidate {
             number: 1,
             max_attempts: MaxAttempts::DEFAULT,
             repeat: Repeat::Safe,
             deadline: Some(ms(100)),
             operation: Operation::UNKNOWN,
         };
-        for (waiting, expected) in [
-            (Waiting { repeat: Repeat::Unsafe, ..waiting }, Verdict::Wait(Why::Unsafe)),
-            (Waiting { number: 3, ..waiting }, Verdict::Wait(Why::Attempts)),
-            (Waiting { deadline: Some(ms(58)), ..waiting }, Verdict::Wait(Why::Deadline)),
-            (waiting, Verdict::Hedge),
-            (waiting, Verdict::Wait(Why::Budget)),
+        for (candidate, expected) in [
+            (HedgeCandidate { repeat: Repeat::Unsafe, ..candidate }, Verdict::Wait(HedgeObstacle::Unsafe)),
+            (HedgeCandidate { number: 3, ..candidate }, Verdict::Wait(HedgeObstacle::Attempts)),
+            (HedgeCandidate { deadline: Some(ms(58)), ..candidate }, Verdict::Wait(HedgeObstacle::Deadline)),
+            (candidate, Verdict::Hedge),
+            (candidate, Verdict::Wait(HedgeObstacle::Budget)),
         ] {
-            assert_eq!(hedge.ask(ms(50), &waiting, &mut budget), expected, "{waiting:?}");
+            assert_eq!(hedge.ask(ms(50), &candidate, &mut budget), expected, "{candidate:?}");
         }
     }
 
@@ -293,7 +293,7 @@ mod tests {
         let mut hedge = Hedge::new(HedgeConfig::default());
         (0..100).for_each(|_| hedge.on_latency(Duration::from_millis(20)));
         let half = Duration::from_secs_f64(hedge.delay / 2.0);
-        let waiting = |left| Waiting {
+        let candidate = |left| HedgeCandidate {
             number: 1,
             max_attempts: MaxAttempts::DEFAULT,
             repeat: Repeat::Safe,
@@ -301,7 +301,7 @@ mod tests {
             operation: Operation::UNKNOWN,
         };
         let mut budget = Budget::new(ms(0), BudgetConfig::default());
-        assert_eq!(hedge.ask(ms(50), &waiting(half), &mut budget), Verdict::Wait(Why::Deadline));
-        assert_eq!(hedge.ask(ms(50), &waiting(half + Duration::from_nanos(1)), &mut budget), Verdict::Hedge);
+        assert_eq!(hedge.ask(ms(50), &candidate(half), &mut budget), Verdict::Wait(HedgeObstacle::Deadline));
+        assert_eq!(hedge.ask(ms(50), &candidate(half + Duration::from_nanos(1)), &mut budget), Verdict::Hedge);
     }
 }

@@ -41,4 +41,4 @@ mod jitter;
 
 pub use attempts::MaxAttempts;
 pub use budget::{Budget, BudgetConfig};
-pub use decision::{Advice, Again, Attempt, Failure, GiveUp, Repeat, RetryConfig, Tells, Verdict, Where};
+pub use decision::{Advice, Attempt, Failure, GiveUp, Repeat, RetryConfig, RetryPlan, RetryTarget, Tells, Verdict};

@@ -97,7 +97,7 @@ impl Table for Hedge {
 
 values! {
     Attempts: |v| {
-        let help = format!("write a whole number from 1, for no retry, to {}", MaxAttempts::MOST);
+        let help = format!("write a whole number from 1, for no retry, to {}", MaxAttempts::MAX);
         let attempts = whole::<u8>(v, 1).map_err(|flaw| Flaw::new(flaw.reason, help.as_str()))?;
         MaxAttempts::new(attempts).map(Self).ok_or_else(|| Flaw::new(format!("{attempts} is out of range"), help))
     }, |attempts| attempts.0.get().to_string();

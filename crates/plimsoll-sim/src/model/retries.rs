@@ -37,7 +37,7 @@ pub(crate) struct Retrier {
 /// What is to be done about an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    Again(retry::Again),
+    Again(retry::RetryPlan),
     /// The request has failed; whether whoever it is for is told not to try again.
     GiveUp(retry::Tells),
 }
@@ -59,7 +59,7 @@ impl Retrier {
     }
 
     pub(crate) fn decide(&mut self, now: Timestamp, attempt: &retry::Attempt, rng: &mut Pcg64Mcg) -> Next {
-        let at_once = retry::Again { wait: Duration::ZERO, at: retry::Where::Elsewhere };
+        let at_once = retry::RetryPlan { wait: Duration::ZERO, at: retry::RetryTarget::OtherBackend };
         match self.retries {
             Retries::None => Next::GiveUp(retry::Tells::Answer),
             Retries::Naive { attempts } if attempt.number < attempts => Next::Again(at_once),
@@ -69,7 +69,7 @@ impl Retrier {
                 let max_attempts = max_attempts.expect("the plan's attempts are within their range");
                 let config = RetryConfig { max_attempts, ..RetryConfig::default() };
                 match config.decide(now, attempt, &mut self.budget, rng) {
-                    retry::Verdict::Again(again) => Next::Again(again),
+                    retry::Verdict::Retry(again) => Next::Again(again),
                     retry::Verdict::GiveUp(why) => Next::GiveUp(why.tells()),
                 }
             }

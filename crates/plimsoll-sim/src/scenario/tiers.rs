@@ -138,7 +138,7 @@ impl Variants for Retries {
             Self::Naive { attempts } | Self::Budgeted { attempts, .. }
                 if u8::try_from(attempts).ok().and_then(MaxAttempts::new).is_none() =>
             {
-                let mend = format!("write a number from 1 to {}", MaxAttempts::MOST);
+                let mend = format!("write a number from 1 to {}", MaxAttempts::MAX);
                 Err(Flaw::new(format!("attempts ({attempts}) is out of range"), mend))
             }
             _ => Ok(()),

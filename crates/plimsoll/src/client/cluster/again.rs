@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_core::retry::{Again, Attempt, Failure, GiveUp, Repeat, Tells, Verdict, Where};
+use plimsoll_core::retry::{Attempt, Failure, GiveUp, Repeat, RetryPlan, RetryTarget, Tells, Verdict};
 use plimsoll_core::throttle::{Loss, Wait};
 use plimsoll_core::{BackendId, Completion, Criticality, Operation, Outcome, Ratio, Timestamp};
 
@@ -187,11 +187,11 @@ impl Machine {
         let policy = self.config.retry.attempts;
         match policy.decide(now, &attempt, &mut self.budget, &mut self.rng) {
             Verdict::GiveUp(why) => Err(Denied { why: given_up(why), tells: told(why.tells()) }),
-            Verdict::Again(Again { wait: Duration::ZERO, at: Where::Elsewhere }) => self
+            Verdict::Retry(RetryPlan { wait: Duration::ZERO, at: RetryTarget::OtherBackend }) => self
                 .at_once(now, ask.kind, ask.tried)
                 .map(|id| (tells, Grant::At(id)))
                 .map_err(|why| Denied { why, tells }),
-            Verdict::Again(Again { wait, .. }) => Ok((tells, Grant::After(wait))),
+            Verdict::Retry(RetryPlan { wait, .. }) => Ok((tells, Grant::After(wait))),
         }
     }
 
@@ -228,7 +228,7 @@ impl Machine {
 const fn given_up(why: GiveUp) -> GivenUp {
     match why {
         GiveUp::Attempts(_) => GivenUp::TooMany,
-        GiveUp::ToldNot(_) => GivenUp::ToldNotTo,
+        GiveUp::Forbidden(_) => GivenUp::ToldNotTo,
         GiveUp::TooLong(_) => GivenUp::TooLong,
         GiveUp::Final => GivenUp::Final,
         GiveUp::Unsafe(_) => GivenUp::MayBeSeen,

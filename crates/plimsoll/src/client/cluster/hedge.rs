@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use plimsoll_core::retry::Repeat;
-use plimsoll_core::retry::hedge::{Verdict, Waiting, Why};
+use plimsoll_core::retry::hedge::{HedgeCandidate, HedgeObstacle, Verdict};
 use plimsoll_core::{BackendId, Timestamp};
 
 use super::Shared;
@@ -53,7 +53,7 @@ impl Shared {
 impl Machine {
     fn hedge(&mut self, now: Timestamp, kind: Kind, first: BackendId, deadline: Timestamp) -> Option<BackendId> {
         let max_attempts = self.config.retry.attempts.max_attempts;
-        let waiting = Waiting {
+        let waiting = HedgeCandidate {
             number: 1,
             max_attempts,
             repeat: Repeat::Safe,
@@ -67,7 +67,7 @@ impl Machine {
                 Some(second)
             }
             Verdict::Wait(why) => {
-                self.counts.hedges.denied += u64::from(why == Why::Budget);
+                self.counts.hedges.denied += u64::from(why == HedgeObstacle::Budget);
                 None
             }
         }
