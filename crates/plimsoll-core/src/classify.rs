@@ -25,7 +25,7 @@ pub enum Source {
     /// The sender's claim, lowered to the trusted level.
     Capped,
     /// The default: the sender is not trusted.
-    Unbelieved,
+    Untrusted,
     /// The default: the sender claims nothing.
     Unclaimed,
 }
@@ -63,7 +63,7 @@ impl Classifier {
 
     /// Whether every claim counts as it is.
     #[must_use]
-    pub fn believes_all(&self) -> bool {
+    pub fn trusts_all_claims(&self) -> bool {
         matches!(self.trust, Trust::Full | Trust::UpTo(Criticality::CriticalPlus))
     }
 
@@ -78,7 +78,7 @@ impl Classifier {
     pub fn decide(&self, claimed: Option<Criticality>) -> (Criticality, Source) {
         match (claimed, self.trust) {
             (None, _) => (self.otherwise, Source::Unclaimed),
-            (_, Trust::None) => (self.otherwise, Source::Unbelieved),
+            (_, Trust::None) => (self.otherwise, Source::Untrusted),
             (Some(claimed), Trust::UpTo(most)) if claimed > most => (most, Source::Capped),
             (Some(claimed), Trust::Full | Trust::UpTo(_)) => (claimed, Source::Claimed),
         }
@@ -96,7 +96,7 @@ mod tests {
         let strangers = Classifier::default();
         assert_eq!(strangers.criticality(Some(CriticalPlus)), Critical);
         assert_eq!(strangers.criticality(Some(Sheddable)), Sheddable);
-        for (trust, otherwise, lets_raise, believes_all) in [
+        for (trust, otherwise, lets_raise, trusts_all_claims) in [
             (strangers.trust, strangers.otherwise, false, false),
             (Trust::UpTo(CriticalPlus), Critical, true, true),
             (Trust::UpTo(Critical), SheddablePlus, true, false),
@@ -105,7 +105,11 @@ mod tests {
             (Trust::None, Sheddable, false, false),
         ] {
             let classifier = Classifier { trust, otherwise };
-            assert_eq!((classifier.lets_raise(), classifier.believes_all()), (lets_raise, believes_all), "{trust:?}");
+            assert_eq!(
+                (classifier.lets_raise(), classifier.trusts_all_claims()),
+                (lets_raise, trusts_all_claims),
+                "{trust:?}"
+            );
         }
     }
 
@@ -119,7 +123,7 @@ mod tests {
             (Trust::UpTo(Critical), Some(Critical), Critical, Source::Claimed),
             (Trust::UpTo(Critical), Some(Sheddable), Sheddable, Source::Claimed),
             (Trust::UpTo(Sheddable), None, SheddablePlus, Source::Unclaimed),
-            (Trust::None, Some(CriticalPlus), SheddablePlus, Source::Unbelieved),
+            (Trust::None, Some(CriticalPlus), SheddablePlus, Source::Untrusted),
         ] {
             let classifier = Classifier { trust, otherwise: SheddablePlus };
             assert_eq!(classifier.decide(claimed), (is, source), "{trust:?} {claimed:?}");

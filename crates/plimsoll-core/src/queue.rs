@@ -42,7 +42,7 @@ const NONE: u32 = u32::MAX;
 
 /// State of a waiter's seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hand {
+pub enum SeatState {
     /// Still waiting.
     Empty,
     /// A slot at this backend, where it counts as active:
@@ -65,7 +65,7 @@ pub struct Served<C> {
     /// The waiter's callback.
     pub call: C,
     /// Its slot, or the reason for none.
-    pub hand: Hand,
+    pub hand: SeatState,
     /// The holders of the slot.
     pub holders: Holders,
 }
@@ -92,7 +92,7 @@ struct Line {
 
 #[derive(Debug)]
 struct Seat<C> {
-    hand: Hand,
+    hand: SeatState,
     call: Option<C>,
     tried: Vec<BackendId>,
     holders: Holders,
@@ -146,7 +146,7 @@ impl<C> Queue<C> {
         if self.lines.is_empty() {
             self.lines = alloc::vec![Line { first: NONE, last: NONE, len: 0 }; LINES];
         }
-        let seat = Seat { hand: Hand::Empty, call: Some(call), tried, holders, previous: NONE, next: NONE };
+        let seat = Seat { hand: SeatState::Empty, call: Some(call), tried, holders, previous: NONE, next: NONE };
         let number = self.vacant;
         let number = match self.seats.get_mut(number as usize) {
             Some(free) => {
@@ -175,7 +175,7 @@ impl<C> Queue<C> {
         let number = longest.last;
         self.unlink(number);
         let seat = &mut self.seats[number as usize];
-        seat.hand = Hand::Displaced;
+        seat.hand = SeatState::Displaced;
         seat.call.take()
     }
 
@@ -187,7 +187,7 @@ impl<C> Queue<C> {
     /// the backends tried. It is not called if no request waits.
     ///
     /// When no backend is usable any more, no wait makes sense. Each call then returns one of the
-    /// waiters, with [`Hand::NoBackend`].
+    /// waiters, with [`SeatState::NoBackend`].
     pub fn serve(
         &mut self,
         mut may_take: impl FnMut(Holders) -> bool,
@@ -203,8 +203,8 @@ impl<C> Queue<C> {
         let line = self.turns[turn];
         let seat = &mut self.seats[number as usize];
         seat.hand = match pick(&seat.tried) {
-            Pick::Backend(id) => Hand::Backend(id),
-            Pick::NoBackend => Hand::NoBackend,
+            Pick::Backend(id) => SeatState::Backend(id),
+            Pick::NoBackend => SeatState::NoBackend,
             Pick::Wait(_) => return None,
         };
         let served = seat.call.take().map(|call| Served { call, hand: seat.hand, holders: seat.holders });
@@ -217,15 +217,15 @@ impl<C> Queue<C> {
     }
 
     /// State of the seat of `ticket`, and its callback while it waits.
-    pub fn look(&mut self, ticket: &Ticket) -> (Hand, Option<&mut C>) {
+    pub fn look(&mut self, ticket: &Ticket) -> (SeatState, Option<&mut C>) {
         let seat = &mut self.seats[ticket.0 as usize];
         (seat.hand, seat.call.as_mut())
     }
 
     /// Gives the seat of `ticket` back. The caller uses or finishes the returned hand.
-    pub fn leave(&mut self, ticket: Ticket) -> (Hand, Option<C>) {
+    pub fn leave(&mut self, ticket: Ticket) -> (SeatState, Option<C>) {
         let number = ticket.0;
-        if self.seats[number as usize].hand == Hand::Empty {
+        if self.seats[number as usize].hand == SeatState::Empty {
             self.unlink(number);
         }
         let seat = &mut self.seats[number as usize];
@@ -239,10 +239,10 @@ impl<C> Queue<C> {
     pub fn rejoin(&mut self, ticket: &Ticket, call: C) {
         let number = ticket.0;
         let seat = &mut self.seats[number as usize];
-        if seat.hand == Hand::Empty {
+        if seat.hand == SeatState::Empty {
             return;
         }
-        (seat.hand, seat.call) = (Hand::Empty, Some(call));
+        (seat.hand, seat.call) = (SeatState::Empty, Some(call));
         let at = line_of(seat.holders);
         let line = &mut self.lines[at];
         (seat.previous, seat.next) = (NONE, line.first);

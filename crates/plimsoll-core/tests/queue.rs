@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
-use plimsoll_core::queue::{Hand, Queue, Served, Ticket};
+use plimsoll_core::queue::{Queue, SeatState, Served, Ticket};
 use plimsoll_core::slots::{Holder, Holders};
 use plimsoll_core::{BackendId, Balancer, BalancerConfig, Completion, Outcome, Pick, Timestamp, Weight};
 use plimsoll_testkit::seeded;
@@ -63,7 +63,7 @@ struct World {
     /// Those without a result yet, in order.
     waiting: VecDeque<u64>,
     /// Those that were served, with their result.
-    called: BTreeMap<u64, Hand>,
+    called: BTreeMap<u64, SeatState>,
 }
 
 impl World {
@@ -153,22 +153,22 @@ impl World {
 
     fn visit(&mut self, who: u64, goes: bool) {
         let (hand, call) = self.queue.look(&self.seats[&who]);
-        assert_eq!(call.copied(), (hand == Hand::Empty).then_some(who));
-        assert_eq!(hand, self.called.get(&who).copied().unwrap_or(Hand::Empty), "nobody gets anything uncalled");
+        assert_eq!(call.copied(), (hand == SeatState::Empty).then_some(who));
+        assert_eq!(hand, self.called.get(&who).copied().unwrap_or(SeatState::Empty), "nobody gets anything uncalled");
         match hand {
-            Hand::Backend(id) if !goes && !self.balancer.contains(id) => {
+            SeatState::Backend(id) if !goes && !self.balancer.contains(id) => {
                 self.queue.rejoin(&self.seats[&who], who);
                 self.called.remove(&who);
                 self.waiting.push_front(who);
                 return;
             }
-            Hand::Backend(id) if goes => self.finish(id),
-            Hand::Backend(id) => self.held.push(id),
-            Hand::Empty if !goes => return,
-            Hand::Empty | Hand::NoBackend | Hand::Displaced => {}
+            SeatState::Backend(id) if goes => self.finish(id),
+            SeatState::Backend(id) => self.held.push(id),
+            SeatState::Empty if !goes => return,
+            SeatState::Empty | SeatState::NoBackend | SeatState::Displaced => {}
         }
         let ticket = self.seats.remove(&who).expect("it was looked up");
-        assert_eq!(self.queue.leave(ticket), (hand, (hand == Hand::Empty).then_some(who)));
+        assert_eq!(self.queue.leave(ticket), (hand, (hand == SeatState::Empty).then_some(who)));
         self.called.remove(&who);
         self.waiting.retain(|waiter| *waiter != who);
     }
@@ -191,7 +191,7 @@ impl World {
         assert_eq!(self.queue.len(), self.waiting.len());
         assert_eq!(self.queue.is_empty(), self.waiting.is_empty());
         let in_hands = self.called.values().filter_map(|hand| match hand {
-            Hand::Backend(id) => Some(id),
+            SeatState::Backend(id) => Some(id),
             _ => None,
         });
         let mut active: BTreeMap<BackendId, u32> = self.backends.iter().map(|id| (*id, 0)).collect();
@@ -240,10 +240,10 @@ fn a_waiter_that_has_tried_the_only_free_backend_takes_it_again_rather_than_hold
     world.arrive(Vec::new());
     world.finish(a);
     world.serve();
-    assert_eq!(world.called, BTreeMap::from([(1, Hand::Backend(a))]));
+    assert_eq!(world.called, BTreeMap::from([(1, SeatState::Backend(a))]));
     world.finish(b);
     world.serve();
-    assert_eq!(world.called[&2], Hand::Backend(b));
+    assert_eq!(world.called[&2], SeatState::Backend(b));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_waiter_gets_a_backend_that_it_has_not_tried_where_two_are_free() {
     world.finish(a);
     world.finish(b);
     world.serve();
-    assert_eq!(world.called, BTreeMap::from([(1, Hand::Backend(b))]));
+    assert_eq!(world.called, BTreeMap::from([(1, SeatState::Backend(b))]));
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn client_that_has_its_share_holds_up_nobody_else() {
 fn newcomer_displaces_the_last_of_the_longest_line_only() {
     let (mut queue, tickets) = lines([4, 2, 0]);
     assert_eq!(queue.displace(client(3)), Some(104));
-    assert_eq!(queue.look(&tickets[3]), (Hand::Displaced, None));
+    assert_eq!(queue.look(&tickets[3]), (SeatState::Displaced, None));
     assert_eq!(queue.displace(client(2)), None, "its line would be as long");
     assert_eq!(queue.displace(client(3)), Some(103));
     assert_eq!(queue.displace(client(1)), None);

@@ -157,7 +157,7 @@ impl Balancer {
             return found;
         }
         for other in (0..self.groups.len()).filter(|other| *other != at) {
-            if self.spill.as_ref().is_some_and(|spill| spill.takes_more(other))
+            if self.spill.as_ref().is_some_and(|spill| spill.has_headroom(other))
                 && let Some(slot) = self.choose_in(now, rng, other, tried)
                 && is_new(self, slot)
             {

@@ -10,7 +10,7 @@ mod window;
 
 use core::time::Duration;
 
-pub use reporter::{REUSE_FOR, Reporter, Said};
+pub use reporter::{REUSE_FOR, Reporter, TimedReport};
 pub use window::{DEFAULT_WINDOW, TICK, Totals};
 
 /// A backend's load as it reports it: rates per second, utilizations as shares of its capacity.

@@ -28,17 +28,17 @@ pub const REUSE_FOR: Duration = Duration::from_millis(2);
 
 /// A report and its expiry. The default is expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Said {
+pub struct TimedReport {
     /// The load.
     pub load: LoadReport,
     /// Expiry of the report.
     pub until: Timestamp,
 }
 
-impl Said {
+impl TimedReport {
     /// Whether it may be sent again.
     #[must_use]
-    pub fn stands(&self, now: Timestamp, lame_duck: bool) -> bool {
+    pub fn is_current(&self, now: Timestamp, lame_duck: bool) -> bool {
         now < self.until && self.load.lame_duck == lame_duck
     }
 }
@@ -98,7 +98,7 @@ impl Reporter {
 
     /// A new report, even if the last one has not expired.
     #[must_use]
-    pub fn report(&self, now: Timestamp, in_flight: u32, lame_duck: bool) -> Said {
+    pub fn report(&self, now: Timestamp, in_flight: u32, lame_duck: bool) -> TimedReport {
         let Rates { qps, eps, cpus } = self.rates;
         let utilization = cpus / self.cpus;
         let load = LoadReport {
@@ -110,7 +110,7 @@ impl Reporter {
             in_flight: Some(in_flight),
             latency: self.latency(now, in_flight),
         };
-        Said { load, until: now + REUSE_FOR }
+        TimedReport { load, until: now + REUSE_FOR }
     }
 }
 
@@ -146,13 +146,16 @@ mod tests {
 
     #[test]
     fn what_was_said_stands_for_its_time_and_while_the_server_is_as_welcoming() {
-        assert!(!Said::default().stands(ms(0), false), "nothing was said yet");
+        assert!(!TimedReport::default().is_current(ms(0), false), "nothing was said yet");
         let reporter = Reporter::new(ms(0), DEFAULT_WINDOW, 1.0, Totals::default());
-        let said = reporter.report(ms(100), 0, false);
-        assert_eq!(said.until, ms(100) + REUSE_FOR);
-        assert!(said.stands(ms(100), false) && said.stands(Timestamp::from_nanos(said.until.as_nanos() - 1), false));
-        assert!(!said.stands(said.until, false) && !said.stands(ms(100), true));
+        let report = reporter.report(ms(100), 0, false);
+        assert_eq!(report.until, ms(100) + REUSE_FOR);
+        assert!(
+            report.is_current(ms(100), false)
+                && report.is_current(Timestamp::from_nanos(report.until.as_nanos() - 1), false)
+        );
+        assert!(!report.is_current(report.until, false) && !report.is_current(ms(100), true));
         let lame = reporter.report(ms(100), 0, true);
-        assert!(lame.stands(ms(100), true) && !lame.stands(ms(100), false));
+        assert!(lame.is_current(ms(100), true) && !lame.is_current(ms(100), false));
     }
 }

@@ -57,19 +57,19 @@ use core::time::Duration;
 use rand_core::Rng;
 
 use crate::{Criticality, Ratio, Timestamp, decay, rng};
-use place::Place;
+use place::LocalityState;
 pub use place::{Locality, Standing};
 
 /// Half-life of the offered and sent requests: about the age of load reports.
 const HALF_LIFE: Duration = Duration::from_secs(2);
 /// Rate in requests a second below which the cost of a request is unknown.
-const LEAST_RATE: f64 = 1.0;
+const MIN_RATE: f64 = 1.0;
 /// Time in which the known cost of a request doubles. The known cost is the smallest one seen.
 /// Others' load, which makes it look higher, comes and goes; but requests may have become more
 /// expensive.
 const COST_DOUBLES_IN: Duration = Duration::from_secs(30);
 /// Smallest utilization that is not noise.
-const LEAST_UTILIZATION: f64 = 0.01;
+const MIN_UTILIZATION: f64 = 0.01;
 
 /// Settings for the load of localities.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,7 +108,7 @@ pub enum Route {
 pub struct Spill {
     config: SpillConfig,
     /// Nearest first.
-    places: Vec<Place>,
+    places: Vec<LocalityState>,
     /// Requests by [`Criticality::rank`], decaying.
     asked: [f64; Criticality::ALL.len()],
     /// Utilization of one backend by one request a second, used while no locality shows it.
@@ -124,7 +124,7 @@ impl Spill {
     pub fn new(now: Timestamp, config: SpillConfig, localities: usize) -> Self {
         Self {
             config,
-            places: (0..localities).map(|_| Place::default()).collect(),
+            places: (0..localities).map(|_| LocalityState::default()).collect(),
             asked: [0.0; Criticality::ALL.len()],
             cost: None,
             at: now,
@@ -159,7 +159,7 @@ impl Spill {
             }
             point -= room;
         }
-        if self.nobody_is_healthy() { Route::To(0) } else { Route::Shed }
+        if self.all_are_unhealthy() { Route::To(0) } else { Route::Shed }
     }
 
     /// Counts a request that went to this locality.
@@ -171,12 +171,12 @@ impl Spill {
     /// Whether a locality has headroom beyond its present rate: for a request that found no backend
     /// in its own locality.
     #[must_use]
-    pub fn takes_more(&self, locality: usize) -> bool {
+    pub fn has_headroom(&self, locality: usize) -> bool {
         let place = &self.places[locality];
-        decay::rate(place.sent, HALF_LIFE) < place.room() || self.nobody_is_healthy()
+        decay::rate(place.sent, HALF_LIFE) < place.room() || self.all_are_unhealthy()
     }
 
-    fn nobody_is_healthy(&self) -> bool {
+    fn all_are_unhealthy(&self) -> bool {
         self.places.iter().all(|place| place.healthy() == 0)
     }
 
@@ -216,8 +216,8 @@ impl Spill {
     fn shown_cost(&self) -> Option<f64> {
         let shown = self.places.iter().filter_map(|place| {
             let sent = decay::rate(place.sent, HALF_LIFE);
-            let utilization = place.utilization.filter(|utilization| *utilization >= LEAST_UTILIZATION)?;
-            (sent >= LEAST_RATE && place.healthy() > 0).then(|| utilization * f64::from(place.healthy()) / sent)
+            let utilization = place.utilization.filter(|utilization| *utilization >= MIN_UTILIZATION)?;
+            (sent >= MIN_RATE && place.healthy() > 0).then(|| utilization * f64::from(place.healthy()) / sent)
         });
         shown.reduce(f64::min)
     }

@@ -32,7 +32,7 @@ const DEAD_BAND: f64 = 0.02;
 
 /// A client's view of a locality.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct LocalityState {
     healthy: Option<u32>,
     pub(super) utilization: Option<f64>,
     pub(super) drained: bool,
@@ -44,7 +44,7 @@ pub(super) struct Place {
     pub(super) sent: f64,
 }
 
-impl Place {
+impl LocalityState {
     /// Requests a second that this client may send there.
     pub(super) fn room(&self) -> f64 {
         match (self.drained && !self.spared, self.healthy) {
@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn room_stands_still_within_two_percent_of_the_target() {
         for (utilization, stands) in [(0.78, false), (0.785, true), (0.8, true), (0.815, true), (0.82, false)] {
-            let mut place = Place { healthy: Some(4), utilization: Some(utilization), ..Place::default() };
+            let mut place =
+                LocalityState { healthy: Some(4), utilization: Some(utilization), ..LocalityState::default() };
             place.room = Some(7.0);
             place.settle(100.0, 0.8, 0.01, 0.5);
             assert_eq!(place.room == Some(7.0), stands, "{utilization}: {:?}", place.room);

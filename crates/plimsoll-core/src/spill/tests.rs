@@ -189,14 +189,14 @@ fn without_reports_the_nearest_gets_all() {
 #[test]
 fn a_full_locality_takes_no_more_than_it_is_sent() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
-    assert!(world.spill.takes_more(0), "nothing is known");
+    assert!(world.spill.has_headroom(0), "nothing is known");
     world.run(30, critical(1_100));
     let standings = world.standings();
-    assert!(!world.spill.takes_more(0) || standings[0].room > Some(standings[0].sent), "{standings:?}");
-    assert!(world.spill.takes_more(1), "{standings:?}");
+    assert!(!world.spill.has_headroom(0) || standings[0].room > Some(standings[0].sent), "{standings:?}");
+    assert!(world.spill.has_headroom(1), "{standings:?}");
     world.sites[0].healthy = 1;
     world.run(1, critical(1_100));
-    assert!(!world.spill.takes_more(0), "it is drained");
+    assert!(!world.spill.has_headroom(0), "it is drained");
 }
 
 #[test]

@@ -184,7 +184,7 @@ impl Rules {
                 let from = match (source, claim) {
                     (Source::Claimed, Some(claim)) => Origin::Claimed(claim),
                     (Source::Capped, Some(claim)) => Origin::Capped(claim),
-                    (Source::Unbelieved, _) => Origin::Unbelieved,
+                    (Source::Untrusted, _) => Origin::Unbelieved,
                     (_, None) | (Source::Unclaimed, _) => Origin::Listener,
                 };
                 (decided, from)

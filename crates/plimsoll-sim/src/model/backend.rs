@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_core::health::CheckOutcome;
 use plimsoll_core::pick::ProbeAnswer;
-use plimsoll_core::report::{DEFAULT_WINDOW, Reporter, Said, Totals};
+use plimsoll_core::report::{DEFAULT_WINDOW, Reporter, TimedReport, Totals};
 use plimsoll_core::{LoadReport, Ratio, Timestamp, Weight};
 use rand_pcg::Pcg64Mcg;
 
@@ -121,7 +121,7 @@ pub(crate) struct Backend {
     up: f64,
     accounted: Timestamp,
     reporter: Reporter,
-    said: Said,
+    said: TimedReport,
     /// Requests that were sent to it and reached it.
     received: u64,
 }
@@ -144,7 +144,7 @@ impl Backend {
             up: 0.0,
             accounted: now,
             reporter: Reporter::new(now, DEFAULT_WINDOW, build.cores, Totals::default()),
-            said: Said::default(),
+            said: TimedReport::default(),
             received: 0,
             build,
         }
@@ -227,7 +227,7 @@ impl Backend {
         if was == Conduct::Down {
             // Another process, which knows nothing of the one before.
             self.reporter = Reporter::new(now, DEFAULT_WINDOW, self.build.cores, self.totals_at(now));
-            self.said = Said::default();
+            self.said = TimedReport::default();
         }
         Vec::new()
     }
@@ -273,7 +273,7 @@ impl Backend {
             return None;
         }
         let lame_duck = self.conduct == Conduct::LameDuck;
-        if !self.said.stands(now, lame_duck) {
+        if !self.said.is_current(now, lame_duck) {
             if self.reporter.wants_totals(now) {
                 let totals = self.totals_at(now);
                 self.reporter.on_totals(now, totals);

@@ -81,7 +81,7 @@ impl Rules {
     /// the headers: the service may pass it on to servers that believe this one.
     pub(super) fn classify<B>(&self, request: &mut Request<B>) -> Classified {
         let classified = self.read(request);
-        if !self.classifier.believes_all() && claims_criticality(request.headers()) {
+        if !self.classifier.trusts_all_claims() && claims_criticality(request.headers()) {
             say_criticality(request.headers_mut(), classified.context.criticality);
         }
         classified

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use parking_lot::{Mutex, RwLock};
-use plimsoll_core::report::{Reporter as Machine, Said, Totals};
+use plimsoll_core::report::{Reporter as Machine, TimedReport, Totals};
 use plimsoll_core::{LoadReport, Timestamp};
 use plimsoll_wire::orca::{Encoded, OrcaLoadReport};
 
@@ -55,7 +55,7 @@ pub(super) struct Reporter {
 
 /// What the machine said, and what is sent for it.
 struct Standing {
-    said: Said,
+    said: TimedReport,
     report: OrcaLoadReport,
     encoded: Encoded,
 }
@@ -91,7 +91,7 @@ impl Reporter {
             machine: Mutex::new(Machine::new(Timestamp::ZERO, window, available.cpus(), totals)),
             available,
             standing: RwLock::new(Arc::new(Standing {
-                said: Said::default(),
+                said: TimedReport::default(),
                 encoded: Encoded::from(&report),
                 report,
             })),
@@ -139,7 +139,7 @@ impl Reporter {
         let now = self.now();
         let lame_duck = self.lame_duck();
         let standing = Arc::clone(&self.standing.read());
-        if standing.said.stands(now, lame_duck) {
+        if standing.said.is_current(now, lame_duck) {
             return standing;
         }
         if standing.said.load.lame_duck != lame_duck {
@@ -171,7 +171,7 @@ impl Reporter {
         standing
     }
 
-    fn ask(&self) -> Said {
+    fn ask(&self) -> TimedReport {
         let now = self.now();
         self.available.look(now);
         let mut machine = self.machine.lock();

@@ -10,7 +10,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use plimsoll_core::health::State;
-use plimsoll_core::queue::{Hand, Queue, Served};
+use plimsoll_core::queue::{Queue, SeatState, Served};
 use plimsoll_core::retry::Budget;
 use plimsoll_core::retry::hedge::Hedge;
 use plimsoll_core::slots::{Holder, Holders, Slots};
@@ -483,9 +483,9 @@ impl Machine {
                     .serve(|holders| slots.may_take(now, holders, free), |tried| balancer.pick_at(now, rng, at, tried));
                 let Some(Served { call, hand, holders }) = served else { break };
                 match hand {
-                    Hand::Backend(_) => self.slots.take(holders),
-                    Hand::NoBackend => self.counts.no_backend += 1,
-                    Hand::Empty | Hand::Displaced => {}
+                    SeatState::Backend(_) => self.slots.take(holders),
+                    SeatState::NoBackend => self.counts.no_backend += 1,
+                    SeatState::Empty | SeatState::Displaced => {}
                 }
                 match &mut news.served {
                     (first @ None, _) => *first = Some(call),

@@ -7,7 +7,7 @@
 
 use std::task::{Context, Poll, Waker};
 
-use plimsoll_core::queue::{Hand, Ticket};
+use plimsoll_core::queue::{SeatState, Ticket};
 use plimsoll_core::{BackendId, Outcome, Timestamp, throttle};
 
 use super::Shared;
@@ -107,14 +107,14 @@ impl Wait<'_> {
             return turn;
         };
         match machine.queues[self.at].look(ticket) {
-            (Hand::Empty, Some(waker)) if !waker.will_wake(cx.waker()) => {
+            (SeatState::Empty, Some(waker)) if !waker.will_wake(cx.waker()) => {
                 let former = std::mem::replace(waker, cx.waker().clone());
                 drop(guard);
                 drop(former);
                 Poll::Pending
             }
-            (Hand::Empty, _) => Poll::Pending,
-            (Hand::Backend(id), _) if !machine.balancer.contains(id) => {
+            (SeatState::Empty, _) => Poll::Pending,
+            (SeatState::Backend(id), _) if !machine.balancer.contains(id) => {
                 // It was removed before this task ran: that is nobody's fault, and no reason to lose one's turn.
                 machine.slots.give_back(self.kind.holders());
                 let mut news = machine.news(now);
@@ -124,16 +124,16 @@ impl Wait<'_> {
                 self.shared.driver.notify_one();
                 turn
             }
-            (Hand::Backend(id), _) => {
+            (SeatState::Backend(id), _) => {
                 self.leave(machine);
                 Poll::Ready(Ok((id, machine.config.requests)))
             }
-            (Hand::NoBackend, _) => {
+            (SeatState::NoBackend, _) => {
                 self.leave(machine);
                 machine.not_sent(now, self.kind);
                 Poll::Ready(Err(NoTurn::NoBackend))
             }
-            (Hand::Displaced, _) => {
+            (SeatState::Displaced, _) => {
                 self.leave(machine);
                 machine.not_sent(now, self.kind);
                 Poll::Ready(Err(NoTurn::Full))
@@ -180,7 +180,7 @@ impl Wait<'_> {
     }
 
     /// Gives the seat back. Whoever was served has no waker there any more.
-    fn leave(&mut self, machine: &mut Machine) -> Option<(Hand, Option<Waker>)> {
+    fn leave(&mut self, machine: &mut Machine) -> Option<(SeatState, Option<Waker>)> {
         Some(machine.queues[self.at].leave(self.ticket.take()?))
     }
 }
@@ -193,7 +193,7 @@ impl Drop for Wait<'_> {
         let now = self.shared.now();
         let mut machine = self.shared.machine.lock();
         let left = self.leave(&mut machine);
-        let served = if let Some((Hand::Backend(id), _)) = left { Some(id) } else { None };
+        let served = if let Some((SeatState::Backend(id), _)) = left { Some(id) } else { None };
         if served.is_none() {
             machine.not_sent(now, self.kind);
         }
