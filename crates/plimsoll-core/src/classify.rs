@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn senders_are_strangers_unless_told_otherwise() {
+    fn senders_are_untrusted_by_default() {
         let strangers = Classifier::default();
         assert_eq!(strangers.criticality(Some(CriticalPlus)), Critical);
         assert_eq!(strangers.criticality(Some(Sheddable)), Sheddable);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_believed_as_far_as_their_senders_are() {
+    fn claims_count_up_to_the_trust_in_the_sender() {
         for (trust, claimed, is, source) in [
             (Trust::Full, Some(CriticalPlus), CriticalPlus, Source::Claimed),
             (Trust::Full, Some(Sheddable), Sheddable, Source::Claimed),

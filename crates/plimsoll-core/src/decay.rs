@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stays_within_the_stated_error_and_falls_all_the_way() {
+    fn decay_is_monotonic_and_within_the_stated_error() {
         let half_life = Duration::from_millis(1000);
         let mut last = 1.0;
         for ms in 1..70_000_u64 {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_half_life_forgets_at_once() {
+    fn zero_half_life_forgets_at_once() {
         assert_eq!(remaining(Timestamp::from_nanos(1), Timestamp::ZERO, Duration::ZERO), 0.0);
         assert_eq!(remaining(Timestamp::ZERO, Timestamp::ZERO, Duration::ZERO), 1.0);
     }

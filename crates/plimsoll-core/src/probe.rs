@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_by_what_was_found_at_arrival() {
+    fn estimate_uses_the_nearest_known_level() {
         let mut latency = LatencyByLoad::default();
         assert_eq!(latency.estimate(ms(0), 0), None);
         for (found, each) in [(0, 10), (5, 50), (9, 90)] {

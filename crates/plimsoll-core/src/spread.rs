@@ -41,14 +41,14 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_backend_sets_the_measure() {
+    fn most_loaded_backend_sets_the_measure() {
         let spread = of([4.0, 2.0, 2.0, 0.0]).unwrap();
         assert_eq!((spread.max_over_mean, spread.waste), (2.0, 8.0));
         assert!(spread.max_over_min.is_infinite());
     }
 
     #[test]
-    fn nothing_has_no_spread() {
+    fn spread_is_none_without_load() {
         assert_eq!(of([]), None);
         assert_eq!(of([0.0, 0.0]), None);
     }

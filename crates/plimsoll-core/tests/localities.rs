@@ -106,7 +106,7 @@ impl Sites {
 }
 
 #[test]
-fn each_policy_keeps_to_the_locality() {
+fn policy_picks_within_the_locality() {
     for policy in PolicyKind::ALL {
         let mut sites = Sites::new(policy, 100, &[3, 3]);
         for _ in 0..60 {
@@ -125,7 +125,7 @@ fn each_policy_keeps_to_the_locality() {
 /// 160 a second are 80% of two backends. One second has a standard deviation of √(250 · 0.64 ·
 /// 0.36) = 8; five of these.
 #[test]
-fn the_nearest_is_filled_to_the_target_and_the_rest_goes_on() {
+fn nearest_locality_is_filled_to_the_target_before_the_next() {
     for policy in PolicyKind::ALL {
         let mut sites = Sites::new(policy, 100, &[2, 2]);
         sites.run(30, [0, 250, 0, 0]);
@@ -141,7 +141,7 @@ fn the_nearest_is_filled_to_the_target_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_locality_that_is_mostly_dead_is_left_and_only_what_fits_goes_elsewhere() {
+fn unhealthy_locality_is_drained_into_the_headroom_of_others() {
     let mut sites = Sites::new(PolicyKind::RoundRobin, 100, &[5, 5]);
     let rates = [100, 250, 150, 0];
     assert_eq!(sites.run(30, rates).1, [0; 4]);
@@ -159,7 +159,7 @@ fn a_locality_that_is_mostly_dead_is_left_and_only_what_fits_goes_elsewhere() {
 }
 
 #[test]
-fn what_finds_no_place_in_its_locality_goes_to_one_that_can_take_more() {
+fn request_without_a_slot_goes_to_a_locality_with_headroom() {
     let mut sites = Sites::new(PolicyKind::RoundRobin, 2, &[1, 1]);
     let places: Vec<_> = (0..4).map(|_| sites.picked(&[])).collect();
     assert_eq!(places, [0, 0, 1, 1]);
@@ -170,7 +170,7 @@ fn what_finds_no_place_in_its_locality_goes_to_one_that_can_take_more() {
 }
 
 #[test]
-fn a_full_locality_is_not_resorted_to() {
+fn full_locality_is_not_a_fallback() {
     let mut sites = Sites::new(PolicyKind::RoundRobin, 1, &[1, 1]);
     let far = sites.ids[1][0];
     // Other clients fill the far one.
@@ -193,7 +193,7 @@ fn a_full_locality_is_not_resorted_to() {
 }
 
 #[test]
-fn a_further_attempt_goes_to_another_backend_nearby_and_then_on() {
+fn further_attempt_prefers_another_backend_nearby() {
     let mut sites = Sites::new(PolicyKind::RoundRobin, 100, &[2, 1]);
     let [near, far] = [0, 1].map(|at| sites.ids[at].clone());
     assert_eq!(sites.pick(0, &near[..1]), Pick::Backend(near[1]));
@@ -203,7 +203,7 @@ fn a_further_attempt_goes_to_another_backend_nearby_and_then_on() {
 }
 
 #[test]
-fn localities_that_come_and_go_leave_backends_as_they_are() {
+fn backends_keep_their_state_when_localities_change() {
     let mut sites = Sites::new(PolicyKind::LeastLoaded, 100, &[2, 2]);
     for _ in 0..6 {
         sites.picked(&[]);
@@ -231,7 +231,7 @@ fn localities_that_come_and_go_leave_backends_as_they_are() {
 }
 
 #[test]
-fn another_order_keeps_what_is_known_of_each() {
+fn localities_keep_their_state_when_reordered() {
     let mut sites = Sites::new(PolicyKind::RoundRobin, 100, &[2, 2]);
     sites.run(30, [0, 250, 0, 0]);
     let before = sites.balancer.localities(sites.now);
@@ -244,7 +244,7 @@ fn another_order_keeps_what_is_known_of_each() {
 }
 
 #[test]
-fn without_anybody_healthy_the_panic_rule_decides() {
+fn panic_threshold_decides_when_no_backend_is_healthy() {
     let mut sites = Sites::new(PolicyKind::RoundRobin, 100, &[1, 1]);
     for ids in sites.ids.clone() {
         sites.balancer.on_connect_failed(sites.now, ids[0], &mut sites.rng, &mut ());

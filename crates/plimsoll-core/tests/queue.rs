@@ -210,7 +210,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn nobody_waits_while_there_is_a_place_and_no_place_is_lost(steps in steps()) {
+    fn no_request_waits_beside_a_free_slot_and_no_slot_is_lost(steps in steps()) {
         let mut world = World::new();
         for step in &steps {
             world.step(step);
@@ -231,7 +231,7 @@ proptest! {
 }
 
 #[test]
-fn a_waiter_that_has_tried_the_only_free_backend_takes_it_again_rather_than_hold_up_those_behind_it() {
+fn waiter_takes_a_tried_backend_when_no_other_is_free() {
     let mut world = World::new();
     world.arrive(Vec::new());
     world.arrive(Vec::new());
@@ -247,7 +247,7 @@ fn a_waiter_that_has_tried_the_only_free_backend_takes_it_again_rather_than_hold
 }
 
 #[test]
-fn a_waiter_gets_a_backend_that_it_has_not_tried_where_two_are_free() {
+fn waiter_gets_an_untried_backend_when_two_are_free() {
     let mut world = World::new();
     world.arrive(Vec::new());
     world.arrive(Vec::new());
@@ -297,14 +297,14 @@ fn lines(counts: [u64; 3]) -> (Queue<u64>, Vec<Ticket>) {
 }
 
 #[test]
-fn lines_of_clients_take_turns_however_long_they_are() {
+fn lines_of_clients_take_turns_at_any_length() {
     let (mut queue, _tickets) = lines([4, 1, 2]);
     assert_eq!(order(&mut queue, None), [101, 201, 301, 102, 302, 103, 104]);
     assert!(queue.is_empty());
 }
 
 #[test]
-fn client_that_has_its_share_holds_up_nobody_else() {
+fn client_at_its_share_delays_no_other() {
     let (mut queue, _tickets) = lines([3, 0, 2]);
     assert_eq!(order(&mut queue, Some(client(1))), [301, 302]);
     assert_eq!((queue.len(), queue.first_before(client(1)), queue.first_before(client(3))), (3, Some(client(1)), None));
@@ -326,7 +326,7 @@ fn newcomer_displaces_the_last_of_the_longest_line_only() {
 }
 
 #[test]
-fn client_is_in_one_line_whatever_it_asks_for() {
+fn client_has_one_line_for_all_endpoints() {
     let (mut queue, mut tickets) = (Queue::default(), Vec::new());
     for number in 1..=100 {
         let holders = Holders { work: Holder::new(number << 24), ..client(1) };
@@ -342,7 +342,7 @@ fn client_is_in_one_line_whatever_it_asks_for() {
 }
 
 #[test]
-fn waiter_that_rejoins_is_first_and_others_keep_their_turns() {
+fn rejoining_waiter_is_first_and_others_keep_their_turns() {
     let (mut queue, tickets) = lines([2, 1, 1]);
     let id = World::new().backends[0];
     assert_eq!(queue.serve(|_| true, |_| Pick::Backend(id)).map(|served| served.call), Some(101));

@@ -19,7 +19,7 @@ const PACED: ThrottlePolicy = ThrottlePolicy::Paced { k: Multiple::DEFAULT };
 const SEEDS: [u64; 3] = [1, 2, 3];
 
 #[test]
-fn sends_are_k_times_what_is_accepted_at_any_overload_and_rate() {
+fn sent_requests_are_k_times_the_accepted_at_any_overload() {
     for (rate, clients, seconds) in [(10.0, 20, 1_000), (100.0, 10, 150), (1_000.0, 3, 60)] {
         for over in [2.0, 4.0, 10.0, 50.0] {
             for seed in SEEDS {
@@ -38,7 +38,7 @@ fn sends_are_k_times_what_is_accepted_at_any_overload_and_rate() {
 }
 
 #[test]
-fn a_total_failure_is_met_within_five_seconds_and_its_end_within_six() {
+fn throttle_follows_an_outage_within_five_and_six_seconds() {
     let found = |policy, rate, clients, seed| {
         let found = Fleet { policy, clients, rate, seed }.run(Backend::Fails { from: 30.0, to: 210.0 }, 230);
         let each = |from: usize, to: usize| mean(&found[from..to], |s| s.sent) / clients as f64;
@@ -57,7 +57,7 @@ fn a_total_failure_is_met_within_five_seconds_and_its_end_within_six() {
 }
 
 #[test]
-fn errors_at_random_that_k_allows_hold_nothing_back() {
+fn random_errors_within_k_cause_no_throttling() {
     let held = |policy, seed| {
         let found = Fleet { policy, clients: 10, rate: 100.0, seed }.run(Backend::Errs(0.3), 100);
         1.0 - mean(&found, |s| s.sent) / mean(&found, |s| s.asked)
@@ -68,7 +68,7 @@ fn errors_at_random_that_k_allows_hold_nothing_back() {
 }
 
 #[test]
-fn a_lower_k_sends_less() {
+fn lower_k_sends_less() {
     for (k, low, high) in [(1.2, 1.1, 1.25), (2.0, 1.9, 2.06), (4.0, 3.7, 4.15)] {
         for policy in [
             ThrottlePolicy::Paced { k: Multiple::new(k).unwrap() },
@@ -82,7 +82,7 @@ fn a_lower_k_sends_less() {
 }
 
 #[test]
-fn adaptive_sends_k_times_what_is_accepted() {
+fn adaptive_sends_k_times_the_accepted_requests() {
     let found = Fleet { policy: ADAPTIVE, clients: 10, rate: 100.0, seed: 1 }.run(Backend::Accepts(10.0), 400);
     let sent = mean(&found[200..], |s| s.sent) / 100.0;
     assert!((1.9..2.06).contains(&sent), "{sent}");
@@ -91,7 +91,7 @@ fn adaptive_sends_k_times_what_is_accepted() {
 /// In a known outage a client sends one probe in about a second and nothing else, at any offered
 /// rate.
 #[test]
-fn in_an_outage_only_probes_are_sent() {
+fn only_probes_are_sent_in_an_outage() {
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     let mut throttle = Throttle::new(at(0), PACED);
     let mut probes = Vec::new();
@@ -112,7 +112,7 @@ fn in_an_outage_only_probes_are_sent() {
 }
 
 #[test]
-fn a_criticality_is_not_held_back_for_another() {
+fn criticality_is_not_throttled_for_another() {
     for policy in [PACED, ADAPTIVE] {
         let mut rng = Pcg64Mcg::seed_from_u64(1);
         let mut throttle = Throttle::new(at(0), policy);
@@ -130,7 +130,7 @@ fn a_criticality_is_not_held_back_for_another() {
 }
 
 #[test]
-fn off_holds_nothing_back() {
+fn policy_off_throttles_nothing() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let mut throttle = Throttle::new(at(0), ThrottlePolicy::Off);
     for ms in 0..1_000 {
@@ -142,7 +142,7 @@ fn off_holds_nothing_back() {
 
 /// A client with a request once in a while keeps sending it, though it gets no answer.
 #[test]
-fn who_asks_seldom_is_always_sent() {
+fn rare_requests_are_always_sent() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let mut throttle = Throttle::new(at(0), PACED);
     for second in (0..1_000).step_by(2) {
@@ -155,7 +155,7 @@ fn who_asks_seldom_is_always_sent() {
 }
 
 #[test]
-fn requests_taken_back_say_nothing() {
+fn withdrawn_requests_cause_no_throttling() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     for policy in [PACED, ADAPTIVE] {
         let mut throttle = Throttle::new(at(0), policy);
@@ -169,7 +169,7 @@ fn requests_taken_back_say_nothing() {
 /// The shown share is the present one: requests throttled in the last seconds count for operations
 /// alone.
 #[test]
-fn held_share_is_nothing_as_soon_as_everything_is_sent_again() {
+fn throttled_share_is_zero_as_soon_as_all_is_sent_again() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let mut throttle = Throttle::new(at(0), PACED);
     for ms in 0..10_000 {

@@ -151,7 +151,7 @@ const fn load(rate: f64, paths: Paths, answers: Answers) -> Load {
 
 /// From the first request on; the others are one endpoint, a few, or one for each request.
 #[test]
-fn operation_that_is_rejected_holds_back_no_other() {
+fn rejected_operation_throttles_no_other() {
     for policy in [PACED, ADAPTIVE] {
         for times in [1.0, 10.0, 100.0] {
             for faulty in [Paths::One, Paths::Group, Paths::Endpoints(3)] {
@@ -176,7 +176,7 @@ fn operation_that_is_rejected_holds_back_no_other() {
 
 /// The shown value is the throttled share of requests, and nothing half a minute after the end.
 #[test]
-fn held_share_counts_what_operations_hold_back() {
+fn throttled_share_counts_requests_throttled_by_operations() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let mut throttle = Throttle::new(at(0), PACED);
     let mut shown = vec![];
@@ -202,7 +202,7 @@ fn held_share_counts_what_operations_hold_back() {
 /// A limit within one handler: that endpoint is sent twice its accepted requests, and the others
 /// everything.
 #[test]
-fn operation_with_a_limit_of_its_own_is_sent_k_times_that() {
+fn operation_with_its_own_limit_is_sent_k_times_that() {
     for seed in SEEDS {
         let loads = [load(200.0, Paths::One, Answers::Limited), load(20.0, Paths::One, Answers::Accepts)];
         let world = World { capacity: 20.0, ..World::new(PACED, seed) };
@@ -216,7 +216,7 @@ fn operation_with_a_limit_of_its_own_is_sent_k_times_that() {
 /// As without operations: requests sent are at most K times those accepted, and the capacity is
 /// used.
 #[test]
-fn overloaded_cluster_is_sent_k_times_what_it_accepts_whatever_the_paths() {
+fn overloaded_cluster_is_sent_k_times_its_accepts_with_any_paths() {
     for paths in [Paths::One, Paths::Endpoints(3), Paths::Endpoints(30), Paths::Endpoints(1_000), Paths::Group] {
         for over in [4.0, 20.0] {
             for seed in SEEDS {
@@ -233,7 +233,7 @@ fn overloaded_cluster_is_sent_k_times_what_it_accepts_whatever_the_paths() {
 /// One endpoint has half of the load: the others must not be sent more because of its accepted
 /// requests.
 #[test]
-fn overloaded_cluster_with_one_large_operation_is_sent_k_times_what_it_accepts() {
+fn overloaded_cluster_with_a_large_operation_is_sent_k_times() {
     for seed in SEEDS {
         let loads = [load(250.0, Paths::One, Answers::Limited), load(250.0, Paths::Endpoints(1_000), Answers::Limited)];
         let world = World { capacity: 50.0, ..World::new(PACED, seed) };
@@ -244,7 +244,7 @@ fn overloaded_cluster_with_one_large_operation_is_sent_k_times_what_it_accepts()
 }
 
 #[test]
-fn total_failure_is_met_within_five_seconds_and_its_end_within_six() {
+fn throttle_by_operation_follows_an_outage_within_seconds() {
     for paths in [Paths::One, Paths::Endpoints(3), Paths::Endpoints(8), Paths::Endpoints(1_000), Paths::Group] {
         for seed in SEEDS {
             let world = World { outage: (30.0, 210.0), ..World::new(PACED, seed) };
@@ -260,7 +260,7 @@ fn total_failure_is_met_within_five_seconds_and_its_end_within_six() {
 
 /// Seed 1. The ratio has no headroom, so a few rejections would throttle most of the next requests.
 #[test]
-fn adaptive_cluster_holds_operations_back_from_32_outcomes_on() {
+fn adaptive_cluster_throttles_operations_after_32_outcomes() {
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let mut throttle = Throttle::new(at(0), ADAPTIVE);
     let mut holds = |throttle: &mut Throttle, operation| {
@@ -286,7 +286,7 @@ proptest! {
 
     /// Up to three faulty endpoints, at any rates, and any honest ones.
     #[test]
-    fn faulty_operations_hold_back_no_other(
+    fn faulty_operations_throttle_no_other(
         faulty in prop::collection::vec((1.0..200.0_f64, any::<bool>()), 1..=3),
         honest in prop::collection::vec((1.0..40.0_f64, 1..20_u64), 1..4),
         seed: u64,

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_measure_wins_over_cpu_and_junk_over_neither() {
+    fn utilization_prefers_the_own_measure_and_ignores_junk() {
         let mut report = LoadReport { application_utilization: 0.7, cpu_utilization: 0.4, ..LoadReport::default() };
         assert_eq!(report.utilization(), Some(0.7));
         report.application_utilization = f64::NAN;

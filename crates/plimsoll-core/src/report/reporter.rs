@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_rates_of_the_window_and_the_rest_of_now() {
+    fn report_has_rates_of_the_window_and_present_values() {
         let mut reporter = Reporter::new(ms(0), DEFAULT_WINDOW, 2.0, Totals::default());
         reporter.on_answer(ms(90), 3, Duration::from_millis(7));
         assert!(reporter.wants_totals(ms(100)));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_stands_for_its_time_and_while_the_server_is_as_welcoming() {
+    fn report_is_current_until_it_expires_or_lame_duck_changes() {
         assert!(!TimedReport::default().is_current(ms(0), false), "nothing was said yet");
         let reporter = Reporter::new(ms(0), DEFAULT_WINDOW, 1.0, Totals::default());
         let report = reporter.report(ms(100), 0, false);

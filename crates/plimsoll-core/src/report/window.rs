@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_load_is_read_as_it_is() {
+    fn steady_load_is_measured_exactly() {
         let mut window = LoadWindow::new(ms(0), DEFAULT_WINDOW, Totals::default());
         for t in (100..5_000).step_by(130) {
             assert!(window.due(ms(t)));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_window_has_no_influence() {
+    fn events_before_the_window_have_no_influence() {
         let mut window = LoadWindow::new(ms(0), DEFAULT_WINDOW, Totals::default());
         for t in (100..=3_000).step_by(100) {
             window.sample(ms(t), steady(1_000, t));

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_attempts_cannot_be_set() {
+    fn attempts_are_between_one_and_eight() {
         assert_eq!((MaxAttempts::new(0), MaxAttempts::new(9)), (None, None));
         assert_eq!(MaxAttempts::new(8).map(MaxAttempts::get), Some(8));
     }

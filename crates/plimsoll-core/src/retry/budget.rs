@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_failure_costs_a_tenth_more() {
+    fn total_failure_adds_a_tenth_to_the_load() {
         for rate in [3, 10, 1_000] {
             let granted = granted(rate, BudgetConfig::default());
             // Retries are whole: one is less than a tenth of the remembered requests, those of 7.2
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_few_requests_has_its_retries() {
+    fn slow_client_gets_its_retries_from_the_floor() {
         let mut budget = Budget::new(at(0), BudgetConfig::default());
         for minute in 0..10 {
             let now = at(minute * 60_000_000);
@@ -225,12 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn without_share_and_floor_there_are_none() {
+    fn budget_without_share_and_floor_allows_no_retry() {
         assert_eq!(granted(100, BudgetConfig { share: Ratio::ZERO, floor: 0 }), 0.0);
     }
 
     #[test]
-    fn credit_is_for_the_first_seconds_alone() {
+    fn credit_fades_within_seconds() {
         let new = || Budget::new(at(0), BudgetConfig::default()).with_credit(100);
         let granted = |at: Timestamp| {
             let mut budget = new();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_can_be_taken_again() {
+    fn returned_retry_can_be_withdrawn_again() {
         let mut budget = Budget::new(at(0), BudgetConfig { share: Ratio::ZERO, floor: 1 });
         assert!(budget.take(at(0), Operation::UNKNOWN) && !budget.take(at(0), Operation::UNKNOWN));
         assert_eq!(budget.used(at(0)), Ratio::ONE);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn used_share_is_of_what_is_allowed() {
+    fn used_share_is_relative_to_the_limit() {
         let mut budget = Budget::new(at(0), BudgetConfig { share: Ratio::ZERO, floor: 4 });
         let used = [(); 5].map(|()| {
             budget.take(at(0), Operation::UNKNOWN);

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_gives_up_for_its_reason_and_tells_the_caller() {
+    fn rule_gives_up_with_its_reason_and_answer() {
         use Tells::{Answer, DoNotRetry};
         let of = attempt(OVERLOADED);
         let minute = Duration::from_secs(60);
@@ -370,13 +370,13 @@ mod tests {
     }
 
     #[test]
-    fn without_budget_it_is_given_up_and_nobody_above_tries_again() {
+    fn caller_is_told_not_to_retry_when_the_budget_is_exhausted() {
         let (verdict, _) = decide(&attempt(OVERLOADED), BudgetConfig { share: Ratio::ZERO, floor: 0 });
         assert_eq!(verdict, Verdict::GiveUp(GiveUp::Budget(Tells::DoNotRetry)));
     }
 
     #[test]
-    fn elsewhere_is_at_once_and_a_named_wait_is_waited() {
+    fn retry_elsewhere_is_immediate_and_pushback_is_obeyed() {
         let Verdict::Retry(again) = decide(&attempt(OVERLOADED), RICH).0 else { panic!("given up") };
         assert_eq!(again, RetryPlan { wait: Duration::ZERO, at: RetryTarget::OtherBackend });
         let named = Duration::from_secs(2);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_named_wait_is_still_waited_for() {
+    fn maximum_pushback_is_obeyed() {
         let after = |wait| why(&attempt(Failure::TurnedAway(Advice::After(wait))));
         assert_eq!(after(RetryConfig::MAX_PUSHBACK), None);
         let longer = RetryConfig::MAX_PUSHBACK + Duration::from_nanos(1);

@@ -181,7 +181,7 @@ mod tests {
     /// Seed 5, uniform latencies from 0 to 100 ms. With steps of 2% the estimate of a quantile at
     /// 95 ms has a standard deviation of about √(η q (1 − q) · x / 2f), 2.1 ms; four of these.
     #[test]
-    fn the_delay_is_what_so_many_stay_below() {
+    fn delay_is_the_quantile_of_latencies() {
         let (mut hedge, mut rng) = (Hedge::new(HedgeConfig::default()), Pcg64Mcg::seed_from_u64(5));
         let mut draw = |scale: f64| Duration::from_secs_f64(rng::unit(&mut rng) * scale);
         for n in 0..5_000 {
@@ -198,7 +198,7 @@ mod tests {
 
     /// As above, but latencies above the delay are overtaken and never seen.
     #[test]
-    fn what_is_overtaken_does_not_make_answers_look_quick() {
+    fn overtaken_requests_do_not_lower_the_delay() {
         let (mut hedge, mut rng) = (Hedge::new(HedgeConfig::default()), Pcg64Mcg::seed_from_u64(5));
         for _ in 0..5_000 {
             let latency = Duration::from_secs_f64(rng::unit(&mut rng) * 0.1);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn before_answers_are_known_none_was_overtaken() {
+    fn overtaken_requests_have_no_effect_before_answers() {
         let mut hedge = Hedge::new(HedgeConfig::default());
         (0..100).for_each(|_| hedge.on_overtaken());
         (0..20).for_each(|_| hedge.on_latency(Duration::from_millis(50)));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn another_quantile_is_found_from_where_it_is() {
+    fn changed_quantile_keeps_the_estimate() {
         let mut hedge = Hedge::new(HedgeConfig::default());
         (0..100).for_each(|_| hedge.on_latency(Duration::from_millis(20)));
         let before = hedge.delay();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_safe_in_time_and_affordable_is_hedged() {
+    fn request_is_hedged_only_if_safe_in_time_and_in_budget() {
         let mut hedge = Hedge::new(HedgeConfig::default());
         (0..100).for_each(|_| hedge.on_latency(Duration::from_millis(20)));
         let mut budget = Budget::new(ms(0), BudgetConfig { share: Ratio::ZERO, floor: 1 });
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_without_end_leaves_a_delay_that_can_be_waited_for() {
+    fn delay_is_bounded_in_an_endless_outage() {
         let mut hedge = Hedge::new(HedgeConfig::default());
         (0..100).for_each(|_| hedge.on_latency(Duration::from_millis(10)));
         (0..10_000).for_each(|_| hedge.on_overtaken());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn very_short_delays_are_raised() {
+    fn delay_is_raised_to_its_minimum() {
         let mut hedge = Hedge::new(HedgeConfig::default());
         (0..100).for_each(|_| hedge.on_latency(Duration::ZERO));
         assert_eq!(hedge.delay(), Some(HedgeConfig::DEFAULT_AT_LEAST));

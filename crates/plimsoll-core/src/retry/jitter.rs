@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ceilings_double_up_to_the_most() {
+    fn ceilings_double_up_to_the_maximum() {
         let (base, max) = (Duration::from_millis(25), Duration::from_millis(250));
         let ceilings = [1, 2, 3, 4, 5, 99].map(|retry| ceiling(base, max, retry).as_millis());
         assert_eq!(ceilings, [25, 50, 100, 200, 250, 250]);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heavy_are_named_with_what_they_ask_for_among_a_million_light_ones() {
+    fn heavy_customers_are_reported_among_a_million_light_ones() {
         let mut heavy = HeavyHitters::new(ms(0));
         for n in 0..1_000_000_u64 {
             let now = ms(n / 4);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_that_is_heavy_is_not_put_out_by_light_ones() {
+    fn heavy_newcomer_is_not_evicted_by_light_ones() {
         let mut heavy = HeavyHitters::new(ms(0));
         let set_of = |key: u64| spread(key) as usize % SETS;
         let mut same_set = (0..).filter(|key| set_of(*key) == 0);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_ask_any_more_is_forgotten() {
+    fn silent_customer_is_forgotten() {
         let mut heavy = HeavyHitters::new(ms(0));
         (0..1_000)
             .for_each(|n| heavy.on_request(ms(n), KeyedName { key: 1, name: &"gone" }, Quota::UNLIMITED, 1.0, None));
@@ -239,7 +239,7 @@ mod tests {
 
     /// The set is full. The first entry was heavy 20 minutes (ten half-lives) ago and light since.
     #[test]
-    fn newcomer_takes_the_place_of_the_lightest_of_late() {
+    fn newcomer_replaces_the_entry_with_the_lightest_recent_rank() {
         let now = ms(20 * 60_000);
         for asks_again in [false, true] {
             let mut heavy = HeavyHitters::new(ms(0));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_zero_at_the_moment_of_the_first_request() {
+    fn rates_are_zero_at_the_first_request() {
         let mut heavy = HeavyHitters::new(ms(0));
         heavy.on_request(ms(0), KeyedName { key: 1, name: &"ann" }, Quota::UNLIMITED, 0.1, Some(Cause::Overloaded));
         let first = heavy.top(ms(0), 5)[0];

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_right_over_each_time_and_what_is_older_is_gone() {
+    fn window_has_the_rates_of_its_time_and_nothing_older() {
         let mut history = steady(1_003..101_000);
         for (back, most_more) in [(60, 10), (600, 10), (3_600, 60), (86_400, 600)] {
             let window = history.since(s(101_000), s(101_000 - back));
@@ -232,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_is_young_says_how_young() {
+    fn window_is_as_short_as_a_young_history() {
         let window = steady(7..27).since(s(27), s(0));
         assert_eq!((window.span, offered(&window)), (Duration::from_secs(20), 20));
     }
 
     #[test]
-    fn the_peak_is_that_of_a_whole_minute_and_is_remembered_for_a_day() {
+    fn peak_is_the_mean_of_a_minute_and_kept_for_a_day() {
         let mut history = steady(0..40_000);
         for _ in 0..600 {
             history.class(s(40_000), Criticality::CriticalPlus).offered.count(0.1);
@@ -255,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_what_is_written_at_the_top() {
+    fn memory_is_within_the_documented_size() {
         let bytes = (FINE + MINUTES + COARSES) * size_of::<Bucket>();
         assert!(bytes <= 180 * 1024, "{bytes}");
     }
 
     /// Ten seconds beyond a ring's reach are in the next ring.
     #[test]
-    fn window_is_never_shorter_than_was_asked_for() {
+    fn window_is_never_shorter_than_requested() {
         let mut history = steady(1_003..101_400);
         for back in [600, 601, 610, 3_600, 3_601, 3_660] {
             let window = history.since(s(101_400), s(101_400 - back));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn window_of_more_than_a_day_is_one_of_a_day() {
+    fn window_is_one_day_when_more_is_requested() {
         let mut history = steady(0..101_405);
         let window = history.since(s(101_405), s(0));
         let span = window.span.as_secs();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn each_window_has_the_requests_of_the_present_moment() {
+    fn window_includes_the_present_requests() {
         let mut history = steady(0..86_405);
         for _ in 0..1_000 {
             history.class(s(86_405), Criticality::Sheddable).offered.count(1.0);

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_is_cut_between_characters() {
+    fn long_name_is_cut_between_characters() {
         assert_eq!(Label::of("search").to_string(), "search");
         let long = "ä".repeat(40);
         let label = Label::of(format_args!("x{long} and more"));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn label_of_text_is_that_of_what_is_written_so() {
+    fn label_from_text_equals_label_of_its_display() {
         for text in ["", "search", &"ä".repeat(40)] {
             let label = Label::from(text);
             assert_eq!(label, Label::of(text));

@@ -83,7 +83,7 @@ impl Server {
 }
 
 #[test]
-fn one_word_says_what_a_load_means() {
+fn verdict_follows_from_the_load() {
     let quota = |criticality| Load { criticality, cause: Cause::Quota, ..BATCH };
     let late = Load { cause: Cause::Deadline, ..BATCH };
     let few = Load { offered: 2_000, shed: 1, ..HURT };
@@ -109,7 +109,7 @@ fn one_word_says_what_a_load_means() {
 }
 
 #[test]
-fn users_without_a_backend_are_affected_though_the_gate_let_them_in() {
+fn admitted_request_without_a_backend_affects_users() {
     let mut server = Server::new();
     for second in 0..60 {
         server.serve(1, &[CALM]);
@@ -122,7 +122,7 @@ fn users_without_a_backend_are_affected_though_the_gate_let_them_in() {
 }
 
 #[test]
-fn what_comes_and_goes_within_minutes_has_one_verdict() {
+fn verdict_is_kept_when_shedding_pauses_for_minutes() {
     let mut server = Server::new();
     let mut verdicts = Vec::new();
     for _ in 0..120 {
@@ -140,7 +140,7 @@ fn what_comes_and_goes_within_minutes_has_one_verdict() {
 }
 
 #[test]
-fn it_is_over_five_minutes_after_the_last_and_remembered() {
+fn spell_ends_and_is_recorded_after_a_pause_of_five_minutes() {
     let mut server = Server::new();
     server.serve(600, &[HURT, BATCH]).serve(290, &[CALM]);
     assert_eq!(server.verdict(), Verdict::UsersAffected);
@@ -152,7 +152,7 @@ fn it_is_over_five_minutes_after_the_last_and_remembered() {
 }
 
 #[test]
-fn silence_ends_it_too_and_at_the_right_time() {
+fn verdict_ends_at_the_right_time_when_no_request_arrives() {
     let mut server = Server::new();
     server.serve(600, &[HURT]);
     server.at += 5 * HOUR;
@@ -165,7 +165,7 @@ fn silence_ends_it_too_and_at_the_right_time() {
 }
 
 #[test]
-fn it_has_lasted_since_the_first_was_turned_away() {
+fn spell_begins_with_the_first_shed_request() {
     let mut server = Server::new();
     server.serve(1_000, &[CALM]).serve(2_000, &[CALM, BATCH]);
     let summary = server.summary();
@@ -174,7 +174,7 @@ fn it_has_lasted_since_the_first_was_turned_away() {
 }
 
 #[test]
-fn enough_is_the_peak_of_what_users_wait_for_or_the_mean_of_all() {
+fn enough_is_the_user_visible_peak_or_the_mean_of_all() {
     let enough = |server: &mut Server| server.summary().enough.expect("something was turned away") * 0.98;
     let near = |found: f64, is: f64| assert!((found / is - 1.0).abs() < 0.02, "{found} for {is}");
     // Half a CPU for users and half a CPU of batch, for hours.
@@ -192,7 +192,7 @@ fn enough_is_the_peak_of_what_users_wait_for_or_the_mean_of_all() {
 }
 
 #[test]
-fn what_comes_again_needs_no_capacity_of_its_own() {
+fn retries_need_no_capacity_of_their_own() {
     let mut server = Server::new();
     for _ in 0..1_200 {
         for n in 0..50 {
@@ -209,7 +209,7 @@ fn what_comes_again_needs_no_capacity_of_its_own() {
 }
 
 #[test]
-fn a_summary_names_who_asked_and_for_what() {
+fn summary_names_the_heaviest_customer_and_route() {
     let mut server = Server::new();
     let summary = server.serve(300, &[CALM, BATCH]).summary();
     let (customer, route) = (summary.customers[0], summary.routes[0]);
@@ -222,7 +222,7 @@ fn a_summary_names_who_asked_and_for_what() {
 }
 
 #[test]
-fn a_customer_is_reported_with_reasons_limits_and_use() {
+fn customer_has_shed_counts_by_cause_limits_and_use() {
     let mut server = Server { quota: Quota::hard(0.25).expect("a limit"), ..Server::new() };
     let over = Load { cause: Cause::Quota, ..BATCH };
     let summary = server.serve(300, &[over, HURT]).summary();
@@ -239,7 +239,7 @@ fn a_customer_is_reported_with_reasons_limits_and_use() {
 }
 
 #[test]
-fn each_cause_has_a_name_and_a_place_of_its_own() {
+fn cause_has_a_unique_name_and_index() {
     for (place, cause) in Cause::ALL.into_iter().enumerate() {
         assert_eq!((cause as usize, Cause::from_name(cause.name())), (place, Some(cause)));
     }
@@ -307,7 +307,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn user_visible_share_is_of_all_shed_requests_that_users_waited_for() {
+fn user_visible_share_excludes_expired_requests() {
     let mut window = Window::default();
     assert_eq!(window.user_visible_share(), None, "nothing was shed");
     for (criticality, cause, requests) in
@@ -322,7 +322,7 @@ fn user_visible_share_is_of_all_shed_requests_that_users_waited_for() {
 
 /// Batch is shed all the time, and users lose requests for a minute of it.
 #[test]
-fn verdict_after_affected_users_begins_when_it_is_seen() {
+fn verdict_begins_at_its_update_when_users_were_affected() {
     let mut server = Server::new();
     server.serve(600, &[CALM, BATCH]).serve(60, &[HURT, BATCH]);
     let summary = server.summary();
@@ -335,7 +335,7 @@ fn verdict_after_affected_users_begins_when_it_is_seen() {
 
 /// An update five seconds before the end makes the next one due five seconds after it.
 #[test]
-fn spell_is_remembered_when_the_next_begins_just_as_it_is_over() {
+fn spell_is_recorded_when_the_next_begins_just_as_it_ends() {
     let mut server = Server::new();
     server.serve(10, &[BATCH]).at += 294;
     assert_eq!(server.summary().shedding_for, Some(Duration::from_secs(304)));

@@ -91,7 +91,7 @@ const fn critical(rate: u32) -> [u32; 4] {
 }
 
 #[test]
-fn the_nearest_gets_all_while_it_has_room() {
+fn nearest_locality_gets_all_requests_while_it_has_headroom() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
     world.run(30, critical(700));
     assert_eq!((world.got(0), world.got(1), world.shed), (700, 0, [0; 4]));
@@ -100,7 +100,7 @@ fn the_nearest_gets_all_while_it_has_room() {
 /// 800 a second are 80%. One second has a standard deviation of √(1100 · 0.73 · 0.27) = 15; five of
 /// these, false alarm 6e-7 each.
 #[test]
-fn what_the_nearest_cannot_take_goes_on_and_nothing_flaps() {
+fn excess_spills_steadily_to_the_next_locality() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
     world.run(30, critical(1_100));
     for _ in 0..60 {
@@ -111,7 +111,7 @@ fn what_the_nearest_cannot_take_goes_on_and_nothing_flaps() {
 }
 
 #[test]
-fn others_load_leaves_less_room() {
+fn load_of_other_clients_reduces_the_headroom() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
     world.sites[1].others = 600.0;
     world.run(60, critical(1_200));
@@ -121,7 +121,7 @@ fn others_load_leaves_less_room() {
 }
 
 #[test]
-fn what_nobody_can_take_is_shed_the_least_critical_first() {
+fn least_critical_requests_are_shed_first_without_headroom() {
     let mut world = World::new(Vec::from([Site::new(5), Site::new(5)]));
     world.run(60, [200, 400, 300, 300]);
     // 800 fit: all of the first two levels, 200 of the third, none of the fourth.
@@ -132,7 +132,7 @@ fn what_nobody_can_take_is_shed_the_least_critical_first() {
 }
 
 #[test]
-fn a_locality_that_is_mostly_dead_is_drained_and_comes_back_later() {
+fn unhealthy_locality_is_drained_and_returns_later() {
     let mut world = World::new(Vec::from([Site::new(20), Site::new(20)]));
     world.run(30, critical(1_000));
     for (healthy, is_drained) in [(5, false), (4, true), (6, true), (7, false), (5, false), (0, true)] {
@@ -147,7 +147,7 @@ fn a_locality_that_is_mostly_dead_is_drained_and_comes_back_later() {
 }
 
 #[test]
-fn killing_most_of_one_moves_only_what_the_other_can_take() {
+fn lost_locality_spills_only_into_the_headroom_of_the_other() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
     let levels = [200, 500, 300, 0];
     world.run(30, levels);
@@ -160,7 +160,7 @@ fn killing_most_of_one_moves_only_what_the_other_can_take() {
 }
 
 #[test]
-fn if_all_would_be_drained_none_is() {
+fn no_locality_is_drained_when_all_would_be() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
     world.run(10, critical(300));
     world.sites.iter_mut().for_each(|site| site.healthy = 2);
@@ -174,7 +174,7 @@ fn if_all_would_be_drained_none_is() {
 }
 
 #[test]
-fn without_reports_the_nearest_gets_all() {
+fn nearest_locality_gets_all_requests_without_reports() {
     let mut spill = Spill::new(Timestamp::ZERO, SpillConfig::default(), 2);
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let silent = Locality { healthy: 1, backends: 1, utilization: None };
@@ -187,7 +187,7 @@ fn without_reports_the_nearest_gets_all() {
 }
 
 #[test]
-fn a_full_locality_takes_no_more_than_it_is_sent() {
+fn full_locality_has_no_headroom() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
     assert!(world.spill.has_headroom(0), "nothing is known");
     world.run(30, critical(1_100));
@@ -200,7 +200,7 @@ fn a_full_locality_takes_no_more_than_it_is_sent() {
 }
 
 #[test]
-fn another_order_keeps_what_is_known_and_a_new_locality_begins_empty() {
+fn arrange_keeps_former_state_and_starts_new_localities_empty() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
     world.run(30, critical(1_100));
     let before = world.standings();
@@ -211,7 +211,7 @@ fn another_order_keeps_what_is_known_and_a_new_locality_begins_empty() {
 }
 
 #[test]
-fn another_target_holds_from_the_next_look_on() {
+fn changed_target_holds_from_the_next_update() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
     world.run(30, critical(1_100));
     world.spill.set_config(SpillConfig { target: Ratio::from_percent(50), ..SpillConfig::default() });
@@ -220,7 +220,7 @@ fn another_target_holds_from_the_next_look_on() {
 }
 
 #[test]
-fn who_was_shut_out_by_others_comes_back_when_they_are_gone() {
+fn shut_out_client_returns_when_the_load_of_others_ends() {
     let mut world = World::new(Vec::from([Site::new(10), Site::new(10)]));
     world.run(30, critical(700));
     world.sites.iter_mut().for_each(|site| site.others = 3_000.0);

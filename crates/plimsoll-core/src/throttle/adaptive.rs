@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_turned_away_while_one_in_k_is_accepted() {
+    fn probability_is_zero_while_one_in_k_is_accepted() {
         assert_eq!(rejection_probability(0.0, 0.0, 2.0), 0.0);
         assert_eq!(rejection_probability(100.0, 100.0, 2.0), 0.0);
         assert_eq!(rejection_probability(100.0, 50.0, 2.0), 0.0);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_tends_to_k_times_what_is_accepted() {
+    fn sent_requests_tend_to_k_times_the_accepted_ones() {
         // The backend accepts 100 of 1,000 requests a second. The client sends 1000 · (1 − p) of
         // them.
         let sent = 1000.0 * (1.0 - rejection_probability(120_000.0, 12_000.0, 2.0));
@@ -194,7 +194,7 @@ mod tests {
 
     /// A window of a minute, so a step is a second.
     #[test]
-    fn what_is_older_than_the_window_is_forgotten_a_step_at_a_time() {
+    fn window_forgets_its_oldest_step_first() {
         let (mut history, mut rng) = (History::new(secs(0.0), Duration::from_secs(60)), Pcg64Mcg::seed_from_u64(1));
         for second in 0..30 {
             assert_eq!(
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn held_back_requests_count_as_requests() {
+    fn throttled_requests_count_as_requests() {
         let (mut history, mut rng) = (History::new(secs(0.0), DEFAULT_WINDOW), Pcg64Mcg::seed_from_u64(2));
         for _ in 0..1_000 {
             if let Verdict::Send(_) = history.ask(secs(1.0), Multiple::DEFAULT, &mut rng) {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_never_was() {
+    fn withdrawn_requests_do_not_count() {
         let (mut history, mut rng) = (History::new(secs(0.0), DEFAULT_WINDOW), Pcg64Mcg::seed_from_u64(3));
         for at in [1.0, 5.0] {
             assert_eq!(history.ask(secs(at), Multiple::DEFAULT, &mut rng), Verdict::Send(SendKind::Ordinary));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_stands_or_runs_back_breaks_nothing() {
+    fn history_counts_when_time_stands_still_or_goes_back() {
         let (mut history, mut rng) = (History::new(secs(100.0), DEFAULT_WINDOW), Pcg64Mcg::seed_from_u64(4));
         for at in [100.0, 90.0, 100.0] {
             assert_eq!(history.ask(secs(at), Multiple::DEFAULT, &mut rng), Verdict::Send(SendKind::Ordinary));
@@ -244,7 +244,7 @@ mod tests {
 
     /// A window of a minute, so a step is a second. Steps 65 and 5 share a slot.
     #[test]
-    fn taken_back_request_is_the_latest_and_no_other_is_forgotten_for_it() {
+    fn withdrawal_removes_the_latest_request_only() {
         let (mut history, mut rng) = (History::new(secs(0.0), Duration::from_secs(60)), Pcg64Mcg::seed_from_u64(5));
         for at in [50.0, 65.0] {
             let _verdict = history.ask(secs(at), Multiple::DEFAULT, &mut rng);

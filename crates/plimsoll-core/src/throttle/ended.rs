@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_no_answer_counts_if_the_wait_was_long() {
+    fn abandoned_wait_is_a_rejection_when_it_was_long() {
         use Outcome::{Rejected, Unknown};
         for (waited, usual, limit, expected) in [
             (0, None, MINUTE, Unknown),
@@ -193,7 +193,7 @@ mod tests {
 
     /// Callers that often leave a slow page cause no throttling.
     #[test]
-    fn while_others_are_answered_only_the_limit_is_long() {
+    fn only_the_limit_is_long_while_others_are_answered() {
         let ended =
             |waited| Ended::Unanswered(Wait { waited: ms(waited), usual: Some(ms(5)), limit: MINUTE, silence: None });
         assert_eq!(ended(29_999).outcome(), Outcome::Unknown);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_says_that_there_is_too_much_to_do_is_held_back_for() {
+    fn attempt_is_rejected_only_by_evidence_of_overload() {
         for (ended, expected) in [
             (Ended::Answered, Outcome::Accepted),
             (Ended::HeldBack, Outcome::Accepted),
@@ -244,7 +244,7 @@ mod tests {
     /// Seed 7. A URL with dropped requests, at twenty times the load of the others, causes no
     /// throttling. A cluster that drops all is detected within three seconds.
     #[test]
-    fn losses_are_believed_when_nobody_is_answered() {
+    fn losses_throttle_when_no_request_is_answered() {
         assert_eq!(sent_while_losing(Some(200)), [100; 10]);
         let sent = sent_while_losing(None);
         assert!(sent[3..].iter().all(|sent| *sent <= 3), "{sent:?}");
@@ -276,7 +276,7 @@ mod tests {
     /// Seed 7. Five seconds after the backend begins to hang, the client sends fewer than two
     /// requests a second. Callers that leave at once are no evidence.
     #[test]
-    fn a_backend_that_hangs_is_found_out_though_its_callers_leave_first() {
+    fn hanging_backend_is_throttled_when_callers_leave_early() {
         for patience in [1_000, 400, 50] {
             let sent = sent_while_hanging(ms(patience));
             assert!(sent[5..].iter().sum::<u32>() < 10, "{patience} ms: {sent:?}");

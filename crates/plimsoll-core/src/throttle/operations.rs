@@ -224,7 +224,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::ZERO;
 
     #[test]
-    fn operation_passes_on_four_outcomes_or_an_eighth_of_what_is_heard() {
+    fn operation_passes_on_four_outcomes_or_an_eighth_of_those_heard() {
         use Outcome::{Accepted, Rejected};
         for (passed_on, heard, is_in_outage, outcome, expected) in [
             (3, 0.0, false, Rejected, true),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn operation_is_forgotten_when_its_history_is_as_good_as_new() {
+    fn operation_is_forgotten_when_its_history_is_like_new() {
         let (mut operations, operation) = (Operations::default(), Operation::new(1, 1));
         let mut on_outcome = |outcome| {
             operations.on_outcome(NOW, operation, outcome, (0.0, false), PACED);

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn outage_lasts_until_accepts_come_with_few_rejections_between() {
+    fn outage_lasts_until_accepts_with_few_rejections_between() {
         use Outcome::{Accepted, Rejected};
         for (outcomes, outage, recovering) in [
             (&[(Rejected, 13)][..], false, false),

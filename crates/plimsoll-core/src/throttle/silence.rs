@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_waited_adds_up_once_for_all_until_there_is_an_answer() {
+    fn overlapping_waits_count_once_until_an_answer() {
         let mut silence = Silence::default();
         for (sent, now, expected) in [
             (0, 100, Some(100)),
