@@ -2,8 +2,8 @@
 //!
 //! Shedding may be intended: batch waits while users are served. Or the server is too small, or
 //! fails its users. The counts alone do not tell these apart, and nobody watches them at night. So
-//! [`SheddingReport`] remembers one day of counts and the heaviest customers and routes, and sums them
-//! up in one word: a [`Verdict`].
+//! [`SheddingReport`] remembers one day of counts and the heaviest customers and routes, and sums
+//! them up in one word: a [`Verdict`].
 //!
 //! # Enough capacity
 //!

@@ -28,8 +28,8 @@ impl History {
         }
     }
 
-    /// Decides whether to send the next request. [`History::on_sent`] or [`History::on_throttled`] must
-    /// follow if the decision stands.
+    /// Decides whether to send the next request. [`History::on_sent`] or [`History::on_throttled`]
+    /// must follow if the decision stands.
     pub(super) fn judge(&mut self, now: Timestamp, draw: &mut Draw<'_, impl Rng>) -> Option<SendKind> {
         match self {
             Self::Adaptive(history, k) => history.judge(now, *k, draw),

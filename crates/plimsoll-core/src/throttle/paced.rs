@@ -40,8 +40,8 @@
 //!
 //! # Headroom
 //!
-//! The share may exceed 1, up to [`MAX_SHARE`], and throttling begins only below 1. So 30% of random
-//! failures, which K = 2 allows, never come in a run long enough to throttle.
+//! The share may exceed 1, up to [`MAX_SHARE`], and throttling begins only below 1. So 30% of
+//! random failures, which K = 2 allows, never come in a run long enough to throttle.
 //!
 //! # Where it is weak
 //!
