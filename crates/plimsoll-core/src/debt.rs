@@ -1,50 +1,53 @@
-//! How far a client is behind the rate that is asked of it, in time.
+//! Debt of a client: its delay against a required rate, in time.
 //!
-//! With each look the debt grows by the time `t` for which the client was waited for, and shrinks by the time that the bytes
-//! `b` which came are worth at the least rate `r`:
+//! At each update the debt grows by the time `t` spent waiting for the client. It shrinks by the
+//! time that the received bytes `b` are worth at the minimum rate `r`:
 //!
 //! ```text
 //! debt = max(0, debt + t − b / r)
 //! ```
 //!
-//! Who never sends owes `t` after `t`; who sends at a part `p` of the rate owes `p` less, and is given up after `1 / (1 − p)` as
-//! long. To remember only since when it is too slow, and to forget that once it was not, would let a burst of a few seconds'
-//! worth buy all of the patience again. There is no credit: what came early says nothing of what will come, and a client that has
-//! sent much and then falls silent is to be noticed as soon as any other. With `r = 0` any byte pays for all.
+//! A silent client owes `t` after `t`. A client that sends at a fraction `p` of the rate owes that
+//! fraction less, so its patience lasts `1 / (1 − p)` times as long. The alternative is to remember
+//! the time since which a client is too slow, and to forget it once the client is not. A burst
+//! worth a few seconds would then renew all of the patience. There is no credit: early bytes say
+//! nothing about later ones, and a client that falls silent after sending much must be noticed as
+//! soon as any other. With `r = 0` any byte pays for all.
 
 use core::time::Duration;
 
 const NANOS: u128 = 1_000_000_000;
 
-/// What a client owes.
+/// A client's debt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Debt(Duration);
 
 impl Debt {
-    /// Nothing is owed.
+    /// No debt.
     pub const NONE: Self = Self(Duration::ZERO);
 
-    /// It was waited for, for as long as `waited`, and so many bytes came, of which it owes `least_rate` a second.
+    /// Adds the time spent waiting, less the worth of the received bytes at `least_rate` bytes a
+    /// second.
     pub fn add(&mut self, waited: Duration, bytes: u64, least_rate: u64) {
         let debt = self.0.saturating_add(waited);
-        // Who keeps up, as nearly all do, costs no division.
+        // Nearly all clients keep up, and cost no division.
         self.0 = if debt.is_zero() { debt } else { debt.saturating_sub(worth(bytes, least_rate)) };
     }
 
-    /// For how much longer it may send nothing.
+    /// Time for which the client may still be silent.
     #[must_use]
     pub fn left_of(self, patience: Duration) -> Duration {
         patience.saturating_sub(self.0)
     }
 
-    /// Whether it is too much.
+    /// Whether the debt has reached the patience.
     #[must_use]
     pub fn exceeds(self, patience: Duration) -> bool {
         self.0 >= patience
     }
 }
 
-/// The time that so many bytes take at the least rate.
+/// The time that these bytes take at the minimum rate.
 fn worth(bytes: u64, least_rate: u64) -> Duration {
     if bytes == 0 {
         return Duration::ZERO;
@@ -61,7 +64,8 @@ mod tests {
     /// Bytes a second.
     const RATE: u64 = 240;
 
-    /// The second at which it is too much, with a look every five, when so many bytes come every so many looks.
+    /// The second at which the patience ends, with an update every five seconds and `bytes` at each
+    /// `every`th update.
     fn over_at(bytes: u64, every: u64, rate: u64) -> Option<u64> {
         let mut debt = Debt::NONE;
         (1..=1_000).find_map(|look| {
@@ -76,7 +80,7 @@ mod tests {
         for (bytes, every, over) in [
             (0, 1, Some(75)),
             (1, 1, Some(80)),
-            // One look's worth, once in as long as the patience or less.
+            // The worth of one update, at intervals of about the patience or half of it.
             (1_200, 14, Some(80)),
             (1_200, 7, Some(85)),
             // Half of the rate.
