@@ -1,6 +1,7 @@
-//! What is told of throttling: `GET /api/v1/throttling`.
+//! JSON of the shedding report: `GET /api/v1/throttling`.
 //!
-//! The machine's own account ([`Summary`]) in the words of the API. All rates are per second over the time of their window.
+//! It is the state machine's account ([`Summary`]) in the words of the API. All rates are per
+//! second over their window.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::snapshot::{ClusterSnapshot, InboundSnapshot};
 /// The windows of a shedding report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum Windows {
-    /// The last minute, which the verdict goes by.
+    /// The last minute, which decides the verdict.
     #[default]
     #[serde(rename = "1m")]
     Minute,
@@ -39,83 +40,85 @@ impl Windows {
     }
 }
 
-/// What the gate of a cluster has turned away, and what that means.
+/// Shedding report of a cluster's gate.
 #[derive(Clone, Debug, Serialize)]
 pub struct SheddingView {
     /// The cluster.
     pub cluster: String,
     /// `fine`, `as-intended`, `capacity-short`, `users-affected`.
     pub verdict: &'static str,
-    /// The same in a sentence.
+    /// The verdict in a sentence.
     pub meaning: String,
-    /// For how long the verdict has been that, in seconds.
+    /// Time since the verdict began, in seconds.
     pub verdict_for_s: f64,
-    /// For how long something has been turned away without a pause of five minutes; `null` while nothing is.
+    /// Time of shedding without a pause of five minutes; `null` while nothing is shed.
     pub throttled_for_s: Option<f64>,
-    /// Nothing is turned away: it is only counted who would be.
+    /// Whether requests are only counted as shed, and none is shed.
     pub dry_run: bool,
     /// CPUs that the process can use.
     pub capacity_cpus: f64,
-    /// CPUs that it uses; `null` while it cannot be seen.
+    /// CPUs that the process uses; `null` while it cannot be seen.
     pub used_cpus: Option<f64>,
-    /// The signal by which requests have been turned away in the last second: `cpu`, `load-average`, `memory`, `cpu-pressure`,
-    /// `memory-pressure`; `null` while none were.
+    /// The signal that caused shedding in the last second: `cpu`, `load-average`, `memory`,
+    /// `cpu-pressure`, `memory-pressure`; `null` while none did.
     pub binding_signal: Option<&'static str>,
-    /// How loaded the process is by each signal, 1 is as much as it can bear; those that are off or not known are left out.
+    /// Load of the process by each signal, 1 at its limit; signals that are off or unknown are left
+    /// out.
     pub signals: BTreeMap<&'static str, f64>,
-    /// CPUs that would have been enough since shedding began; `null` while nothing is shed, and while it is not known.
+    /// CPUs that would have been enough since shedding began; `null` while nothing is shed or the
+    /// figure is unknown.
     pub enough_cpus: Option<f64>,
-    /// The time before in which something was turned away.
+    /// The previous period of shedding.
     pub last: Option<EpisodeView>,
-    /// What was asked for and what became of it, over the last minute, ten minutes or hour.
+    /// Counts of requests over the last minute, ten minutes or hour.
     pub windows: Vec<WindowView>,
-    /// The customers that ask for most, in CPU.
+    /// The customers that ask for most CPU.
     pub customers: Vec<CustomerView>,
-    /// What is asked for most.
+    /// The routes that ask for most CPU.
     pub routes: Vec<ShareView>,
 }
 
-/// A time with throttling that is over.
+/// A past period of shedding.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct EpisodeView {
-    /// How long ago the last request was turned away, in seconds.
+    /// Time since the last shed request, in seconds.
     pub ended_s: f64,
-    /// How long it was, in seconds.
+    /// Length, in seconds.
     pub lasted_s: f64,
-    /// CPUs that would have been enough; `null` if it is not known.
+    /// CPUs that would have been enough; `null` if unknown.
     pub enough_cpus: Option<f64>,
 }
 
-/// What happened in some time.
+/// Counts over one window.
 #[derive(Clone, Debug, Serialize)]
 pub struct WindowView {
-    /// How long it is meant to be, in seconds.
+    /// Nominal length, in seconds.
     pub of_s: u64,
-    /// How long it is, in seconds: it begins with a bucket of the account, or with the gate.
+    /// Actual length, in seconds: it begins with a bucket of the account, or with the gate.
     pub seconds: f64,
-    /// Of the requests that were turned away, the part that users wait for; `null` when none was.
+    /// Share of shed requests that users waited for; `null` if nothing was shed.
     pub user_visible_share: Option<f64>,
-    /// By criticality.
+    /// Counts by criticality.
     pub by_criticality: BTreeMap<&'static str, ClassView>,
 }
 
-/// What became of the requests of one criticality.
+/// Counts of the requests of one criticality.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassView {
-    /// All that came.
+    /// All requests that arrived.
     pub offered: RateView,
-    /// Those that were let in.
+    /// Admitted requests.
     pub admitted: RateView,
-    /// Those that had been tried before.
+    /// Requests that were retries.
     pub retried: RateView,
-    /// Those that were turned away, by reason; reasons without any are left out.
+    /// Shed requests by reason; reasons without any are left out.
     pub shed: BTreeMap<&'static str, RateView>,
 }
 
-/// How much of something there is in a second.
+/// A count and its rates.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct RateView {
-    /// Requests, in the whole time.
+    /// Requests over the whole window.
     pub requests: u64,
     /// Requests a second.
     pub qps: f64,
@@ -123,10 +126,10 @@ pub struct RateView {
     pub cpus: f64,
 }
 
-/// One of those that ask for most.
+/// Demand of a customer or a route.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShareView {
-    /// Who or what.
+    /// The customer or route.
     pub name: String,
     /// Requests a second.
     pub qps: f64,
@@ -136,7 +139,7 @@ pub struct ShareView {
     pub used_cpus: f64,
     /// Shed requests a second.
     pub shed_qps: f64,
-    /// CPUs that these were expected to keep busy.
+    /// CPUs that the shed ones were expected to keep busy.
     pub shed_cpus: f64,
     /// Shed requests a second by reason; reasons without any are left out.
     pub shed: BTreeMap<&'static str, f64>,
@@ -148,9 +151,9 @@ pub struct CustomerView {
     /// Its demand and its use.
     #[serde(flatten)]
     pub share: ShareView,
-    /// CPUs that it is entitled to when there is not enough for all.
+    /// The customer's share of CPUs when there is not enough for all.
     pub soft_limit_cpus: f64,
-    /// CPUs that it may use at most; `null` for any.
+    /// Largest number of CPUs that it may use; `null` without a limit.
     pub hard_limit_cpus: Option<f64>,
 }
 
@@ -188,7 +191,7 @@ impl SheddingView {
     }
 }
 
-/// What the verdict means, in a sentence.
+/// The verdict in a sentence.
 fn meaning(summary: &Summary, gate: &InboundSnapshot) -> String {
     let enough = || match summary.enough {
         Some(enough) => format!("; {enough:.2} CPUs would have been enough, there are {:.2}", gate.capacity),
@@ -249,7 +252,7 @@ impl From<&Share> for ShareView {
             shed: Cause::ALL
                 .into_iter()
                 .zip(share.shed_by)
-                // What is left of a count that decayed for an hour is none.
+                // After an hour of decay nothing is left of a count.
                 .filter(|(_, qps)| *qps > 1e-6)
                 .map(|(cause, qps)| (cause.name(), rounded(qps)))
                 .collect(),
@@ -267,8 +270,8 @@ fn seconds(time: Duration) -> f64 {
     rounded(time.as_secs_f64())
 }
 
-/// To three significant digits, or to a whole number where that is more exact: people read it, and the
-/// figures are estimates.
+/// Rounds to three significant digits, or to a whole number if that is more exact: people read it,
+/// and the figures are estimates.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
