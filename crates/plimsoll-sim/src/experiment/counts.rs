@@ -58,6 +58,11 @@ impl<T: Clone + Default> Counts<T> {
     }
 }
 
+/// A part of a whole; `None` where there is nothing.
+pub(crate) fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -74,6 +74,24 @@ pub(super) fn unique<'n>(checker: &mut Checker<'_>, path: &str, name: &str, mut 
     }
 }
 
+/// Reports names in a list of tables that cannot be part of a metric's, or that are taken.
+pub(super) fn names<'n>(checker: &mut Checker<'_>, list: &str, names: impl Iterator<Item = &'n str>) {
+    let names: Vec<&str> = names.collect();
+    for (i, name) in names.iter().enumerate() {
+        let path = format!("{list}[{i}].name");
+        metric_name(checker, &path, name);
+        unique(checker, &path, name, names[..i].iter().copied());
+    }
+}
+
+/// Reports a list that must have one number for each phase, or none.
+pub(super) fn one_for_each_phase(checker: &mut Checker<'_>, path: &str, given: usize, phases: usize) {
+    if given != 0 && given != phases && checker.is_readable("phases") {
+        let help = format!("write one number for each phase ({phases}), or remove it");
+        checker.report(path, format!("has {given} numbers for {phases} phases"), help);
+    }
+}
+
 pub(super) fn text(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
@@ -304,10 +322,9 @@ fn phases(plan: &Plan, checker: &mut Checker<'_>) {
 
 /// Reports names of phases that cannot be told apart, and phases that are not one after the other within the run.
 pub(super) fn phase_times(phases: &[Phase], duration: Duration, warmup: Duration, checker: &mut Checker<'_>) {
+    names(checker, "phases", phases.iter().map(|phase| &*phase.name));
     for (i, phase) in phases.iter().enumerate() {
         let path = format!("phases[{i}]");
-        metric_name(checker, &format!("{path}.name"), &phase.name);
-        unique(checker, &format!("{path}.name"), &phase.name, phases[..i].iter().map(|other| other.name.as_str()));
         if phase.at >= duration {
             let reason = format!("{} is beyond the end of the run ({})", text(phase.at), text(duration));
             checker.report(format!("{path}.at"), reason, "start it earlier, or raise duration");
@@ -421,12 +438,10 @@ fn arms(plan: &mut Plan, checker: &mut Checker<'_>) {
         let mend = "add [[arms]] with name = \"weighted\" and policy = \"weighted\"";
         checker.report("arms", "there is no arm", mend);
     }
-    let names: Vec<String> = plan.arms.iter().map(|arm| arm.name.clone()).collect();
+    names(checker, "arms", plan.arms.iter().map(|arm| &*arm.name));
     let duration = plan.duration;
     for (i, arm) in plan.arms.iter_mut().enumerate() {
         let path = format!("arms[{i}]");
-        metric_name(checker, &format!("{path}.name"), &arm.name);
-        unique(checker, &format!("{path}.name"), &arm.name, names[..i].iter().map(String::as_str));
         check_balancer(checker, &path, &mut arm.balancer);
         let Arm { switches, .. } = arm;
         for (k, switch) in switches.iter().enumerate() {

@@ -7,7 +7,7 @@ use plimsoll_config::Checker;
 
 use super::budget::{self, MOST_EVENTS, MOST_POWER, budget};
 use super::fleet::within_reason;
-use super::fleet_check::{gives_way, metric_name, overhead, phase_times, text, unique};
+use super::fleet_check::{gives_way, names, one_for_each_phase, overhead, phase_times, text};
 use super::shedding::SheddingFile;
 use super::{Experiment, Kind, Settings};
 use crate::experiment::shedding::metric_names;
@@ -79,19 +79,14 @@ fn sources(plan: &Plan, checker: &mut Checker<'_>) {
         let mend = "add [[sources]] with name = \"users\" and rate = 100";
         checker.report("sources", "there is no source of requests", mend);
     }
+    names(checker, "sources", plan.sources.iter().map(|source| &*source.name));
     for (i, source) in plan.sources.iter().enumerate() {
-        let Source { name, rate, load, patience, age, wait, .. } = source;
+        let Source { rate, load, patience, age, wait, .. } = source;
         let path = |key: &str| format!("sources[{i}].{key}");
-        metric_name(checker, &path("name"), name);
-        unique(checker, &path("name"), name, plan.sources[..i].iter().map(|other| other.name.as_str()));
         if *rate <= 0.0 {
             checker.report(path("rate"), "a rate of 0 sends nothing", "write a number above 0, in tasks per second");
         }
-        if !load.is_empty() && load.len() != plan.phases.len() && checker.is_readable("phases") {
-            let (given, phases) = (load.len(), plan.phases.len());
-            let mend = format!("write one number for each phase ({phases}), or remove it");
-            checker.report(path("load"), format!("has {given} numbers for {phases} phases"), mend);
-        }
+        one_for_each_phase(checker, &path("load"), load.len(), plan.phases.len());
         for (key, long) in [("patience", patience.unwrap_or_default()), ("age", *age), ("wait", *wait)] {
             span(checker, &path(key), key, long);
         }
@@ -160,10 +155,9 @@ fn arms(arms: &[Arm], checker: &mut Checker<'_>) {
         let mend = "add [[arms]] with name = \"ranked\" and shedder = \"ranked\"";
         checker.report("arms", "there is no arm", mend);
     }
+    names(checker, "arms", arms.iter().map(|arm| &*arm.name));
     for (i, arm) in arms.iter().enumerate() {
         let path = format!("arms[{i}]");
-        metric_name(checker, &format!("{path}.name"), &arm.name);
-        unique(checker, &format!("{path}.name"), &arm.name, arms[..i].iter().map(|other| other.name.as_str()));
         if let Some(own) = arm.cores {
             cores(checker, &format!("{path}.cores"), own);
         }

@@ -7,7 +7,7 @@ use plimsoll_config::{Checker, Flaw, Table, Variants, Visitor, span_or_off};
 
 use super::budget::{self, MOST_PARTIES, budget};
 use super::fleet::within_reason;
-use super::fleet_check::{gives_way, metric_name, phase_times, unique};
+use super::fleet_check::{gives_way, names, one_for_each_phase, phase_times};
 use super::tiers_check;
 use super::{Experiment, Kind, Settings};
 use crate::experiment::spill::metric_names;
@@ -110,11 +110,7 @@ impl Settings for SpillFile {
             let mend = "add [[arms]] with name = \"waterfall\" and rule = \"waterfall\"";
             checker.report("arms", "there is no arm", mend);
         }
-        for (i, arm) in plan.arms.iter().enumerate() {
-            let path = format!("arms[{i}].name");
-            metric_name(checker, &path, &arm.name);
-            unique(checker, &path, &arm.name, plan.arms[..i].iter().map(|other| other.name.as_str()));
-        }
+        names(checker, "arms", plan.arms.iter().map(|arm| &*arm.name));
     }
 
     fn metrics(&self) -> Vec<String> {
@@ -141,11 +137,10 @@ fn localities(plan: &Plan, checker: &mut Checker<'_>) {
         let mend = "add [[localities]] with name = \"near\" and capacity = 100";
         checker.report("localities", "there is no locality", mend);
     }
+    names(checker, "localities", plan.localities.iter().map(|site| &*site.name));
     for (i, site) in plan.localities.iter().enumerate() {
-        let Site { name, backends, capacity, healthy, .. } = site;
+        let Site { backends, capacity, healthy, .. } = site;
         let path = |key: &str| format!("localities[{i}].{key}");
-        metric_name(checker, &path("name"), name);
-        unique(checker, &path("name"), name, plan.localities[..i].iter().map(|other| other.name.as_str()));
         if *capacity <= 0.0 {
             checker.report(
                 path("capacity"),
@@ -153,11 +148,7 @@ fn localities(plan: &Plan, checker: &mut Checker<'_>) {
                 "write a number above 0, in requests per second",
             );
         }
-        if !healthy.is_empty() && healthy.len() != plan.phases.len() && checker.is_readable("phases") {
-            let (given, phases) = (healthy.len(), plan.phases.len());
-            let mend = format!("write one number for each phase ({phases}), or remove it");
-            checker.report(path("healthy"), format!("has {given} numbers for {phases} phases"), mend);
-        }
+        one_for_each_phase(checker, &path("healthy"), healthy.len(), plan.phases.len());
         if let Some(more) = healthy.iter().find(|healthy| **healthy > backends.get()) {
             let reason = format!("{more} is more than all backends ({backends})");
             checker.report(path("healthy"), reason, "write a smaller number, or raise backends");

@@ -7,7 +7,7 @@ use plimsoll_config::{Checker, DeValue, Reading, Spanned, Table, Value, Visitor,
 use plimsoll_core::subset::Algorithm;
 
 use super::budget::{MOST_PREFERENCES, budget};
-use super::fleet_check::{metric_name, unique};
+use super::fleet_check::names;
 use super::{Experiment, Kind, Settings};
 use crate::experiment::subset::{Arm, Plan, Published, Row};
 
@@ -132,11 +132,7 @@ impl Settings for SubsetFile {
                 checker.report(format!("{path}.published"), "least is above most", "swap the two");
             }
         }
-        for (i, arm) in plan.arms.iter().enumerate() {
-            let path = format!("arms[{i}].name");
-            metric_name(checker, &path, &arm.name);
-            unique(checker, &path, &arm.name, plan.arms[..i].iter().map(|other| other.name.as_str()));
-        }
+        names(checker, "arms", plan.arms.iter().map(|arm| &*arm.name));
     }
 
     fn metrics(&self) -> Vec<String> {

@@ -6,7 +6,7 @@ use plimsoll_config::Checker;
 
 use super::budget::{self, MOST_CLIENTS, MOST_EVENTS, budget};
 use super::fleet::{LONGEST, within_reason};
-use super::fleet_check::{gives_way, metric_name, phase_times, unique};
+use super::fleet_check::{gives_way, names, one_for_each_phase, phase_times};
 use super::tiers::TiersFile;
 use super::{Experiment, Kind, Settings};
 use crate::experiment::tiers::metric_names;
@@ -90,10 +90,9 @@ pub(super) fn sources(
         let mend = "add [[sources]] with name = \"users\" and rate = 100";
         checker.report("sources", "there is no source of requests", mend);
     }
+    names(checker, "sources", sources.iter().map(|source| &*source.name));
     for (i, source) in sources.iter().enumerate() {
         let path = |key: &str| format!("sources[{i}].{key}");
-        metric_name(checker, &path("name"), &source.name);
-        unique(checker, &path("name"), &source.name, sources[..i].iter().map(|other| other.name.as_str()));
         if source.rate <= 0.0 {
             checker.report(path("rate"), "a rate of 0 sends nothing", "write a number above 0, in requests per second");
         }
@@ -110,20 +109,15 @@ fn tiers(plan: &Plan, checker: &mut Checker<'_>) {
         let mend = "add [[tiers]] with name = \"backend\" and capacity = 100";
         checker.report("tiers", "there is no tier", mend);
     }
+    names(checker, "tiers", plan.tiers.iter().map(|tier| &*tier.name));
     for (i, tier) in plan.tiers.iter().enumerate() {
-        let Tier { name, capacity, strength, .. } = tier;
+        let Tier { capacity, strength, .. } = tier;
         let path = |key: &str| format!("tiers[{i}].{key}");
-        metric_name(checker, &path("name"), name);
-        unique(checker, &path("name"), name, plan.tiers[..i].iter().map(|other| other.name.as_str()));
         if *capacity <= 0.0 {
             let mend = "write a number above 0, in requests per second; for an outage, write strength = [0]";
             checker.report(path("capacity"), "nothing is ever served", mend);
         }
-        if !strength.is_empty() && strength.len() != plan.phases.len() && checker.is_readable("phases") {
-            let (given, phases) = (strength.len(), plan.phases.len());
-            let mend = format!("write one number for each phase ({phases}), or remove it");
-            checker.report(path("strength"), format!("has {given} numbers for {phases} phases"), mend);
-        }
+        one_for_each_phase(checker, &path("strength"), strength.len(), plan.phases.len());
     }
 }
 
@@ -156,10 +150,9 @@ fn arms(plan: &Plan, good_rates: bool, checker: &mut Checker<'_>) {
         let mend = "add [[arms]] with name = \"paced\" and throttle = \"paced\"";
         checker.report("arms", "there is no arm", mend);
     }
+    names(checker, "arms", arms.iter().map(|arm| &*arm.name));
     for (i, arm) in arms.iter().enumerate() {
         let path = |key: &str| format!("arms[{i}].{key}");
-        metric_name(checker, &path("name"), &arm.name);
-        unique(checker, &path("name"), &arm.name, arms[..i].iter().map(|other| other.name.as_str()));
         if arm.load <= 0.0 {
             checker.report(path("load"), "a load of 0 sends nothing", "write a number above 0, or remove it");
         }

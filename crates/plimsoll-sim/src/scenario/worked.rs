@@ -5,7 +5,7 @@
 use plimsoll_config::{Checker, Table, Visitor};
 
 use super::budget::{MOST_EVENTS, MOST_PARTIES, budget};
-use super::fleet_check::{metric_name, unique};
+use super::fleet_check::names;
 use super::{Experiment, Kind, Settings};
 use crate::experiment::worked::{Aperture, Plan, Throttle};
 
@@ -57,11 +57,9 @@ impl Settings for WorkedFile {
             let reason = format!("{active} is above the limit of active requests per backend");
             checker.report(format!("least_loaded[{i}]"), reason, format!("write at most {MOST_ACTIVE}"));
         }
+        names(checker, "throttle", plan.throttle.iter().map(|point| &*point.name));
         for (i, point) in plan.throttle.iter().enumerate() {
             let path = format!("throttle[{i}]");
-            metric_name(checker, &format!("{path}.name"), &point.name);
-            let others = plan.throttle[..i].iter().map(|other| other.name.as_str());
-            unique(checker, &format!("{path}.name"), &point.name, others);
             if point.accepts > point.requests {
                 let reason = format!("{} is more than requests ({})", point.accepts, point.requests);
                 checker.report(format!("{path}.accepts"), reason, "write at most as many");
@@ -71,10 +69,9 @@ impl Settings for WorkedFile {
                 checker.report(format!("{path}.k"), reason, "write at least 1");
             }
         }
+        names(checker, "aperture", plan.aperture.iter().map(|fleet| &*fleet.name));
         for (i, fleet) in plan.aperture.iter().enumerate() {
             let path = |key: &str| format!("aperture[{i}].{key}");
-            metric_name(checker, &path("name"), &fleet.name);
-            unique(checker, &path("name"), &fleet.name, plan.aperture[..i].iter().map(|other| other.name.as_str()));
             let [clients, backends, minimum] =
                 [fleet.clients, fleet.backends, fleet.minimum].map(|count| f64::from(count.get()));
             budget(checker, path("clients"), "clients", clients, MOST_PARTIES);

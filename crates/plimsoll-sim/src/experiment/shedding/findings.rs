@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::measure::{Counted, Reading, Tally, ratio};
+use super::measure::{Counted, Reading, Tally};
 use super::plan::Plan;
 use super::{Measured, figures};
+use crate::experiment::counts::ratio;
 use crate::experiment::windows::{Window, windows};
 use crate::findings::Findings;
 

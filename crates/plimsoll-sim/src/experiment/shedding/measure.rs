@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use plimsoll_core::Timestamp;
 
 use super::plan::Plan;
-use crate::experiment::counts::{Counts, Course};
+use crate::experiment::counts::{Counts, Course, ratio};
 
 /// Longest latency told apart: longer ones are those of work that nobody waits for.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
@@ -70,10 +70,6 @@ impl AddAssign<&Self> for Tally {
         self.useful_cpu += other.useful_cpu;
         self.last = self.last.max(other.last);
     }
-}
-
-pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 /// How the server was at one moment.

@@ -3,6 +3,7 @@
 use super::measure::{Got, Measure, Tally};
 use super::plan::Plan;
 use super::{Measured, figures};
+use crate::experiment::counts::ratio;
 use crate::experiment::windows::windows;
 use crate::findings::Findings;
 
@@ -60,10 +61,6 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
 // `None` where nothing was there to measure it by.
 type OfRequests = fn(&Tally) -> Option<f64>;
 type OfLocality = fn(&[Vec<Got>], usize) -> Option<f64>;
-
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
-}
 
 /// Metrics of the requests of one source, or of all.
 const OF_REQUESTS: [(&str, OfRequests); 4] = [

@@ -3,6 +3,7 @@
 use super::measure::{Measure, Sent, Tally};
 use super::plan::{Plan, Tier};
 use super::{Measured, figures};
+use crate::experiment::counts::ratio;
 use crate::experiment::windows::{Window, windows};
 use crate::findings::Findings;
 
@@ -72,10 +73,6 @@ pub(super) fn sum(tallies: &[Tally]) -> Tally {
         arrived: sum.arrived + tally.arrived,
         useful: sum.useful + tally.useful,
     })
-}
-
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 /// Whether anything was asked: that a tier without users is sent nothing says nothing.
