@@ -1,8 +1,8 @@
-//! When one client's requests arrive, and what each costs.
+//! The arrivals and the costs of one client's requests.
 //!
-//! Open loop: a Poisson process. The time to the next arrival is drawn in units of the mean gap; when the rate
-//! changes, what is left of it is stretched. So a run with a change of load has the arrivals that it would have had
-//! without, closer together or farther apart. Closed loop: users who think.
+//! Open loop: a Poisson process. The time to the next arrival is drawn in units of the mean gap. A
+//! change of the rate stretches the rest of it. So a run with a change of load has the same
+//! arrivals as a run without, closer together or farther apart. Closed loop: users with think time.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::kernel::NEVER;
 /// The requests of one client.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    /// Of arrivals or thoughts.
+    /// Random numbers of arrivals or think times.
     when: Pcg64Mcg,
-    /// Of costs.
+    /// Random numbers of costs.
     what: Pcg64Mcg,
     /// Arrivals per second at a load of 1; zero in a closed loop.
     pub(crate) rate: f64,
@@ -26,11 +26,11 @@ pub(crate) struct Source {
     cost_factor: f64,
     /// Multiplies the rate.
     load: f64,
-    /// When the next one of an open loop arrives: an event for another time is void.
+    /// Time of the next arrival of an open loop. An event for another time is void.
     pub(crate) due: Timestamp,
-    /// Mean gaps from the last change of anything to `due`, and when that was.
+    /// Mean gaps from the last change until `due`, and the time of that change.
     ahead: (f64, Timestamp),
-    /// No more arrive.
+    /// Nothing more arrives.
     pub(crate) stopped: bool,
 }
 
@@ -45,7 +45,7 @@ impl Source {
         self.place(now, gaps)
     }
 
-    /// The load changes, and with it the time of the next arrival.
+    /// Changes the load, and with it the time of the next arrival.
     pub(crate) fn set_load(&mut self, now: Timestamp, load: f64) -> Timestamp {
         let (gaps, since) = self.ahead;
         let gone = now.since(since).as_secs_f64() * self.rate * self.load;
@@ -64,7 +64,7 @@ impl Source {
         self.due
     }
 
-    /// How long a user thinks.
+    /// A user's think time.
     pub(crate) fn think(&mut self, mean: Duration) -> Duration {
         let factor: f64 = Exp1.sample(&mut self.when);
         mean.mul_f64(factor)

@@ -1,7 +1,7 @@
-//! The world around the machines: what arrives, what it costs, who serves it and what lies between.
+//! The world around the machines: arrivals, costs, clients, networks and backends.
 //!
-//! Nothing here decides anything: whom a client sends to, when a backend counts as ill and who belongs to a subset is
-//! asked of `plimsoll-core`.
+//! Nothing here decides. `plimsoll-core` chooses the backend of a request and the members of a
+//! subset, and it judges health.
 
 pub(crate) mod antagonist;
 pub(crate) mod arena;

@@ -1,4 +1,4 @@
-//! What lies between clients and backends.
+//! The network between clients and backends.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use super::arena::Arena;
 use crate::kernel::queue::Lane;
 use crate::kernel::streams::unit;
 
-/// What lies between clients and backends: for each message one way.
+/// The network between clients and backends, for each message in one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Network {
-    /// What every message takes.
+    /// Delay of every message.
     pub delay: Duration,
-    /// Mean of what comes on top at random, exponentially distributed.
+    /// Mean of the random addition to it, exponentially distributed.
     pub jitter: Duration,
-    /// Share of messages that never arrive: requests, answers, probes and checks. Who waits for one learns of it by a
-    /// time-out only.
+    /// Share of lost messages: requests, answers, probes and checks. Only a time-out reveals a
+    /// loss.
     pub loss: Ratio,
 }
 
 impl Network {
-    /// One way within a datacenter.
+    /// One direction within a datacenter.
     pub const DEFAULT_DELAY: Duration = Duration::from_micros(100);
 }
 
@@ -46,7 +46,7 @@ impl Carrier {
         Self { network, lane: arena.open_lane(), rng: arena.stream("network") }
     }
 
-    /// Has `event` happen when a message sent now arrives, unless it is lost; says whether it will.
+    /// Schedules `event` for the arrival of a message sent now. `false` if the message is lost.
     pub(crate) fn send<E: Copy>(&mut self, arena: &mut Arena<E>, event: E) -> bool {
         let loss = self.network.loss.as_f64();
         if loss > 0.0 && unit(&mut self.rng) < loss {
@@ -56,7 +56,7 @@ impl Carrier {
         true
     }
 
-    /// As [`Carrier::send`], for what the transport repeats until it arrives.
+    /// As [`Carrier::send`], for messages that the transport repeats until they arrive.
     pub(crate) fn send_surely<E: Copy>(&mut self, arena: &mut Arena<E>, event: E) {
         let Network { delay, jitter, .. } = self.network;
         if jitter.is_zero() {
@@ -88,7 +88,8 @@ mod tests {
         assert_eq!(sent(network, 3), [500; 3]);
         let jittered = sent(Network { jitter: Duration::from_nanos(100), ..network }, 1000);
         assert!(jittered[0] >= 500 && jittered.is_sorted());
-        // Seed 2, n = 1000: the mean of what comes on top is 100 ns ± 13 at four standard errors, false alarm 6e-5.
+        // Seed 2, n = 1000: the mean addition is 100 ns ± 13 at four standard errors, false alarm
+        // 6e-5.
         let mean = jittered.iter().sum::<u64>() as f64 / 1000.0;
         assert!((mean - 600.0).abs() < 13.0, "{mean}");
     }

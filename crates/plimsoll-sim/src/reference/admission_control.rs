@@ -1,11 +1,12 @@
-//! How Envoy's filter `admission_control` holds requests back, as its documentation gives it: what ours is compared with.
+//! Envoy's filter `admission_control`, a client throttle, by its documentation.
 //!
 //! ```text
-//! P(hold) = min(most, ((sent − succeeded ÷ threshold) ÷ (sent + 1))^(1 ÷ aggression))
+//! P(throttle) = min(most, ((sent − succeeded ÷ threshold) ÷ (sent + 1))^(1 ÷ aggression))
 //! ```
 //!
-//! over a sliding window of what was *sent*: unlike SRE ch. 21's, requests that were held back do not count. So what is sent at x times
-//! the capacity grows with √x, and with x itself where `most` binds.
+//! over a sliding window of *sent* requests. Unlike in SRE ch. 21, throttled requests do not count.
+//! So at x times the capacity, the number of sent requests grows with √x, and with x itself where
+//! `most` binds.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,27 +19,27 @@ pub(crate) const THRESHOLD: f64 = 0.95;
 pub(crate) const AGGRESSION: f64 = 1.0;
 pub(crate) const MOST: f64 = 0.8;
 
-/// The window moves on by so much at a time.
+/// Step by which the window moves.
 const STEP: Duration = Duration::from_secs(1);
 
-/// What one client knows.
+/// The state of one client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AdmissionControl {
-    /// The step, what was sent in it, and of that succeeded.
+    /// The step, the requests sent in it, and those of them that succeeded.
     steps: VecDeque<(u64, u32, u32)>,
     sent: u32,
     succeeded: u32,
 }
 
 impl AdmissionControl {
-    /// The probability with which a request is held back.
+    /// The probability that a request is throttled.
     pub(crate) fn probability(&mut self, now: Timestamp) -> f64 {
         self.slide(now);
         let (sent, succeeded) = (f64::from(self.sent), f64::from(self.succeeded));
         ((sent - succeeded / THRESHOLD) / (sent + 1.0)).max(0.0).powf(AGGRESSION.recip()).min(MOST)
     }
 
-    /// One that was sent has succeeded, or not.
+    /// A sent request has succeeded, or not.
     pub(crate) fn on_outcome(&mut self, now: Timestamp, is_success: bool) {
         let step = self.slide(now);
         if self.steps.back().is_none_or(|last| last.0 < step) {

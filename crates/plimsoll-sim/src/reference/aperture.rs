@@ -1,4 +1,4 @@
-//! Finagle's deterministic aperture: a subset with fractions, for comparison and worked examples.
+//! Finagle's deterministic aperture: a subset with fractions of backends.
 //!
 //! Both sides stand on a circle, backend b of n over [b/n, (b+1)/n). Client i of C begins at i/C and covers a whole number
 //! of C-ths, the fewest that hold `minimum` backends:
@@ -7,25 +7,26 @@
 //! width = min(1, ⌈minimum/n · C⌉ / C)
 //! ```
 //!
-//! A backend that is covered in part gets that part of a whole one's requests. Each point of the circle is covered by the
-//! same number of clients, so load is exactly even, for any C and n. Why it is not one of the algorithms: the unit of
-//! balance is the request and not the connection, it needs a policy that honours fractions, and when C or n changes every
-//! client's arc does.
+//! A backend that is covered in part gets that part of the requests of a whole one. The same number
+//! of clients covers each point of the circle, so load is exactly even, for any C and n.
 //!
-//! Source: Finagle, `DeterministicAperture`, whose least aperture is [`FINAGLE_MINIMUM`].
+//! Why not in the core: the unit of balance is the request and not the connection, and the policy
+//! must honour fractions. Each change of C or n moves every client's arc.
+//!
+//! Source: Finagle, `DeterministicAperture`, with its smallest aperture [`FINAGLE_MINIMUM`].
 
 use std::num::NonZeroU32;
 
-/// The least aperture that Finagle uses.
+/// The smallest aperture in Finagle.
 pub const FINAGLE_MINIMUM: NonZeroU32 = NonZeroU32::new(12).expect("12 is not zero");
 
-/// The backends out of `backends` that client `index` of `clients` covers, beginning with the one at its own point, and
-/// which fraction of each, in (0, 1].
+/// The backends that client `index` of `clients` covers, each with its covered fraction in (0, 1].
+/// The backend at the client's own point comes first.
 ///
-/// An `index` of `clients` or more is taken round the circle again.
+/// An `index` of `clients` or more goes round the circle again.
 #[must_use]
 pub fn cover(index: u32, clients: NonZeroU32, backends: NonZeroU32, minimum: NonZeroU32) -> Vec<(u32, f64)> {
-    // In units of 1/(C·n) of the circle everything is whole.
+    // In units of 1/(C·n) of the circle, all lengths are whole.
     let (c, n) = (u64::from(clients.get()), u64::from(backends.get()));
     let circle = c * n;
     let width = ((u64::from(minimum.get()) * c).div_ceil(n) * n).min(circle);
@@ -37,7 +38,7 @@ pub fn cover(index: u32, clients: NonZeroU32, backends: NonZeroU32, minimum: Non
         let backend = (at % circle / c) as u32;
         let fraction = (end - at) as f64 / c as f64;
         match covered.first_mut() {
-            // All of the circle, begun in the middle of a backend: its beginning comes last.
+            // The arc is the whole circle and begins within a backend, whose start comes last.
             Some((first, part)) if *first == backend => *part += fraction,
             _ => covered.push((backend, fraction)),
         }

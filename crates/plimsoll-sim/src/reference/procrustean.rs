@@ -1,17 +1,17 @@
-//! Sheds a share of all requests alike, by how far one measure of load is between two limits (CRE, "Using load shedding to
-//! survive a success disaster").
+//! Sheds the same share of all requests, by the position of one load between two limits (CRE,
+//! "Using load shedding to survive a success disaster").
 //!
 //! ```text
 //! tenths = ⌈10 · (load − soft) ÷ (hard − soft)⌉, from 0 to 10
 //! ```
 //!
-//! of each ten requests that come one after another. Between the limits ever more, at the hard one all. Nothing needs to be known of
-//! requests or of their costs, any number will do for load, and that is also what is wrong with it: the dearest to lose go as
-//! soon as the cheapest.
+//! of each ten successive requests. The share rises between the limits, and is all at the hard one.
+//! The rule needs to know neither requests nor their costs, and any number serves as the load. That
+//! is also its weakness: it sheds the most important requests as soon as the least important ones.
 
 use plimsoll_core::admit::{Reason, Retry, Shed};
 
-/// Between which limits how much is shed.
+/// The limits between which the share rises.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcrusteanConfig {
     soft: f64,
@@ -19,35 +19,38 @@ pub struct ProcrusteanConfig {
 }
 
 impl ProcrusteanConfig {
-    /// Nothing is shed up to a load of `soft`, everything from `hard` on; `None` unless 0 ≤ `soft` < `hard` and both are finite.
+    /// Sheds nothing up to a load of `soft`, and everything from `hard` on. `None` unless 0 ≤
+    /// `soft` < `hard` and both are finite.
     #[must_use]
     pub fn new(soft: f64, hard: f64) -> Option<Self> {
         (soft >= 0.0 && soft < hard && hard.is_finite()).then_some(Self { soft, hard })
     }
 }
 
-/// Sheds a share of all requests alike.
+/// Sheds the same share of all requests.
 #[derive(Clone, Debug)]
 pub struct Procrustean {
     config: ProcrusteanConfig,
-    /// Tenths that are owed to be shed, below ten.
+    /// Tenths of a request still to be shed, below ten.
     owed: u8,
 }
 
 impl Procrustean {
-    /// One that begins.
+    /// A new shedder.
     #[must_use]
     pub fn new(config: ProcrusteanConfig) -> Self {
         Self { config, owed: 0 }
     }
 
-    /// Whether a request that comes at this load, in the unit of the limits, is shed. Ask once for each.
+    /// The rejection of a request that arrives at this load, in the unit of the limits; `None` if
+    /// it is admitted. Call it once for each request.
     pub fn shed(&mut self, load: f64) -> Option<Shed> {
         let ProcrusteanConfig { soft, hard } = self.config;
         let over = ((load - soft) / (hard - soft)).clamp(0.0, 1.0) * 10.0;
         let whole = over as u8;
         let tenths = if over > f64::from(whole) { whole + 1 } else { whole };
-        // Spread over the ten, so that a burst of five does not get through whole, or not at all.
+        // Spread over ten requests, so that a burst of five is neither admitted nor shed as a
+        // whole.
         self.owed += tenths;
         let shed = self.owed >= 10;
         if shed {

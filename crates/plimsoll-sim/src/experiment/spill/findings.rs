@@ -58,7 +58,7 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     findings
 }
 
-// `None` where nothing was there to measure it by.
+// `None` where there is nothing to measure.
 type OfRequests = fn(&Tally) -> Option<f64>;
 type OfLocality = fn(&[Vec<Got>], usize) -> Option<f64>;
 
@@ -81,7 +81,7 @@ const OF_LOCALITY: [(&str, OfLocality); 4] = [
     ("utilization_min", |samples, place| loads(samples, place)?.reduce(f64::min)),
 ];
 
-/// Nothing where nobody is sent anything: that all are idle then says nothing.
+/// `None` where no requests are sent: an idle locality then means nothing.
 fn loads(samples: &[Vec<Got>], place: usize) -> Option<impl Iterator<Item = f64>> {
     let is_used = samples.iter().flatten().any(|got| got.load > 0.0);
     is_used.then(|| samples.iter().map(move |sample| sample[place].load))

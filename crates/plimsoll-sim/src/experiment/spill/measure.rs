@@ -1,4 +1,4 @@
-//! What is counted while requests are sent to localities.
+//! The counters of requests sent to localities.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use super::plan::Plan;
 use crate::experiment::counts::{Counts, Course};
 use crate::experiment::windows::Window;
 
-/// What became of the requests of one source.
+/// The fate of the requests of one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Tally {
     pub(super) arrived: u64,
     pub(super) shed: u64,
-    /// Sent to a locality that could not take it.
+    /// Sent to a locality without capacity for them.
     pub(super) failed: u64,
 }
 
-/// What one locality was sent.
+/// The requests of one locality.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Got {
     pub(super) sent: u64,
-    /// Of all that came, those from elsewhere among them, over what it could serve.
+    /// All requests, those from elsewhere included, over the capacity.
     pub(super) load: f64,
 }
 
-/// All that is counted.
+/// All counters.
 #[derive(Clone, Debug)]
 pub(super) struct Measure {
     pub(super) course: Course,

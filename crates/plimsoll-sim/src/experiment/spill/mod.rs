@@ -1,7 +1,8 @@
-//! Spill: clients choose among localities, as these fill up, are loaded by others, and lose backends.
+//! Spill: clients choose among localities that fill up, have other load, and lose backends.
 //!
-//! A locality serves at a rate, and what comes beyond it fails: how requests wait is for other experiments. What clients know of it is
-//! what its backends report: the mean utilization of some time ago. Each arm meets the same requests.
+//! A locality serves at a rate, and requests beyond it fail: waiting is a matter of other
+//! experiments. Clients know a locality by the reports of its backends: the mean utilization some
+//! time ago. Each arm has the same requests.
 
 mod figures;
 mod findings;
@@ -21,16 +22,18 @@ use measure::Measure;
 use plan::Arm;
 use world::World;
 
-/// What was measured in one arm.
+/// The measurements of one arm.
 struct Measured<'p> {
     arm: &'p Arm,
     measure: Measure,
     events: u64,
 }
 
-/// Runs all arms of a plan, one after the other. `progress` is told now and then which part of it is done.
+/// Runs all arms of a plan, one after the other. `progress` gets the part that is done, now and
+/// then.
 ///
-/// A plan's numbers must be within the bounds that its fields name; the reader of scenario files sees to that.
+/// The numbers of a plan must be within the bounds of its fields. The reader of scenario files
+/// checks them.
 #[must_use]
 pub fn run(plan: &Plan, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
     let measured = run_arms(plan.arms.iter(), progress, |arm, progress| World::new(plan, arm, seed).run(progress));

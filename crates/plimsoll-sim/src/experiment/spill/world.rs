@@ -1,4 +1,5 @@
-//! Localities at work: requests arrive, go somewhere or nowhere, and reports tell clients how full it is there.
+//! Localities at work: requests arrive and go to a locality or nowhere, and reports tell clients
+//! the utilization.
 
 use std::collections::VecDeque;
 
@@ -14,13 +15,13 @@ use super::rules::Chooser;
 use crate::kernel::queue::Lane;
 use crate::model::arena::{self, Arena};
 
-/// What comes within so many seconds of the capacity is served, as by servers with short queues.
+/// Seconds of capacity that a burst may use, as at servers with short queues.
 const BURST: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Report,
-    /// Clients see the oldest report that they have not seen.
+    /// Clients see their oldest unseen report.
     Seen,
 }
 
@@ -32,7 +33,7 @@ struct Place {
     healthy: u32,
     /// Requests a second from elsewhere.
     others: f64,
-    /// What could be served now, and when that was.
+    /// Requests that could be served at the time `filled`.
     tokens: f64,
     filled: Timestamp,
     /// Requests since the last report.
@@ -55,12 +56,12 @@ impl Place {
         place
     }
 
-    /// Requests a second that it can serve.
+    /// Its capacity, in requests per second.
     fn serves(&self) -> f64 {
         self.capacity * f64::from(self.healthy)
     }
 
-    /// What of that is left by others.
+    /// The capacity left by other load.
     fn room(&self) -> f64 {
         (self.serves() - self.others).max(0.0)
     }
@@ -72,7 +73,7 @@ impl Place {
         self.filled = now;
     }
 
-    /// A request comes; whether it is served.
+    /// A request comes. `false` if it fails.
     fn serve(&mut self, now: Timestamp) -> bool {
         self.fill(now);
         self.got += 1;
@@ -81,7 +82,7 @@ impl Place {
         is_served
     }
 
-    /// What is reported after so many seconds: of those that are healthy, which are full at most.
+    /// The report after some seconds. The utilization is that of the healthy backends, at most 1.
     fn report(&mut self, seconds: f64) -> Locality {
         let load = std::mem::take(&mut self.got) as f64 / seconds + self.others;
         let utilization = (self.healthy > 0 && load > 0.0).then(|| (load / self.serves()).min(1.0));
@@ -96,7 +97,7 @@ pub(super) struct World<'p> {
     reports: Lane,
     clients: Vec<Chooser>,
     places: Vec<Place>,
-    /// Since when localities are as they are.
+    /// Time of the last change of the localities.
     since: Timestamp,
     under_way: VecDeque<Vec<Locality>>,
     whose: Pcg64Mcg,
@@ -135,7 +136,7 @@ impl<'p> World<'p> {
         Measured { arm: self.arm, measure: self.measure, events: self.arena.events }
     }
 
-    /// Counts what came from elsewhere since localities are as they are.
+    /// Counts the load from elsewhere since the last change of the localities.
     fn count_others(&mut self) {
         let (from, to) = (self.since.since(Timestamp::ZERO), self.arena.now.since(Timestamp::ZERO));
         for (i, place) in self.places.iter().enumerate().filter(|(_, place)| place.serves() > 0.0) {
@@ -153,7 +154,7 @@ impl<'p> World<'p> {
 
     fn seen(&mut self) {
         let mut localities = self.under_way.pop_front().expect("one for each event");
-        // That a backend is gone is seen by its connections, at once.
+        // Connections show the loss of a backend at once.
         for (locality, place) in localities.iter_mut().zip(&self.places) {
             locality.healthy = place.healthy;
         }

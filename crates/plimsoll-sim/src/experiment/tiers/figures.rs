@@ -7,7 +7,7 @@ use super::plan::{Phase, Plan};
 use crate::experiment::windows::marks;
 use crate::findings::{Axis, Figure, Series, SeriesKind};
 
-/// For a logarithmic axis, which has no place for nothing.
+/// Smallest value on a logarithmic axis, which has no zero.
 const LEAST: f64 = 1e-2;
 /// Points of a curve over time, at most. With more, a curve of rare requests jumps between one
 /// request and none.
@@ -46,7 +46,8 @@ fn from_least(label: &str, unit: &str, series: &[Series]) -> Axis {
     Axis::logarithmic(label, format!("{unit}{note}"))
 }
 
-/// A rate over time: of each run of samples the mean, at its end, in at most [`MOST_POINTS`] points.
+/// A rate over time, in at most [`MOST_POINTS`] points: each is the mean of some samples, at their
+/// end.
 fn rate_over_time<T>(plan: &Plan, name: &str, samples: &[T], count: impl Fn(&T) -> u64) -> Series {
     let every = plan.sample_every.as_secs_f64();
     let merged = samples.len().div_ceil(MOST_POINTS).max(1);
@@ -57,7 +58,7 @@ fn rate_over_time<T>(plan: &Plan, name: &str, samples: &[T], count: impl Fn(&T) 
     Series { name: name.to_owned(), kind: SeriesKind::Line, points: points.collect(), ..Series::default() }
 }
 
-/// One point for each phase; the windows begin with the whole run.
+/// One point for each phase. The first window is the whole run.
 fn by_phase(plan: &Plan, of: &Measured<'_>, kind: SeriesKind, value: impl Fn(usize) -> Option<f64>) -> Series {
     let points = (0..plan.phases.len()).filter_map(|i| Some((i as f64 + 1.0, value(i + 1)?)));
     Series { name: of.arm.name.clone(), kind, points: points.collect(), ..Series::default() }

@@ -48,7 +48,7 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
                 }
             }
             for (tier, sent) in plan.tiers.iter().zip(&sent[i]) {
-                // The whole run has the capacity of no phase.
+                // The whole run has no strength of a phase.
                 let capacity = capacity(tier, i.checked_sub(1)) * window.seconds();
                 for (name, metric) in OF_TIER {
                     findings.metric(format!("{prefix}.{}.{name}", tier.name), metric(sent, all.arrived, capacity));
@@ -61,8 +61,8 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     findings
 }
 
-/// Requests a second that a tier can serve in a phase; what it could at a strength of 1 where it can serve none, which nothing can
-/// be compared with.
+/// Requests per second that a tier can serve in a phase. At a strength of 0, those that it can
+/// serve at a strength of 1: a ratio to nothing would say nothing.
 pub(super) fn capacity(tier: &Tier, phase: Option<usize>) -> f64 {
     let strength = phase.and_then(|phase| tier.strength.get(phase)).copied().unwrap_or(1.0);
     tier.capacity * if strength > 0.0 { strength } else { 1.0 }
@@ -75,7 +75,7 @@ pub(super) fn sum(tallies: &[Tally]) -> Tally {
     })
 }
 
-/// Whether anything was asked: that a tier without users is sent nothing says nothing.
+/// Whether there was any request. A tier without users measures nothing.
 fn any(sent: &Sent, arrived: u64) -> bool {
     arrived > 0 || sent.asked > 0
 }
@@ -84,16 +84,16 @@ fn any(sent: &Sent, arrived: u64) -> bool {
 struct Whole<'m> {
     of: &'m Measured<'m>,
     window: &'m Window,
-    /// What the first tier was sent.
+    /// The attempts at the first tier.
     first: &'m Sent,
 }
 
-// `None` where nothing was there to measure it by.
+// `None` where there is nothing to measure.
 type OfAll = fn(&Whole<'_>) -> Option<f64>;
 type OfRequests = fn(&Tally, f64) -> Option<f64>;
 type OfTier = fn(&Sent, u64, f64) -> Option<f64>;
 
-/// Metrics of the part as a whole.
+/// Metrics of a whole window.
 const OF_ALL: [(&str, OfAll); 2] = [
     ("sends_per_client", |of| {
         (of.first.asked > 0).then(|| of.first.sent() as f64 / of.window.seconds() / of.of.clients)
@@ -101,14 +101,15 @@ const OF_ALL: [(&str, OfAll); 2] = [
     ("recovered_after", |of| of.of.measure.recovered_after(of.window)),
 ];
 
-/// Metrics of the requests of one source, or of all; given the seconds in which they arrived.
+/// Metrics of the requests of one source, or of all, given the length of the window in seconds.
 const OF_REQUESTS: [(&str, OfRequests); 3] = [
     ("requests", |tally, _| Some(tally.arrived as f64)),
     ("useful_share", |tally, _| ratio(tally.useful, tally.arrived)),
     ("useful_per_second", |tally, seconds| (tally.arrived > 0).then(|| tally.useful as f64 / seconds)),
 ];
 
-/// Metrics of what one tier is sent; given all requests that arrived, and how many it could have served.
+/// Metrics of the attempts at one tier, given the number of requests that arrived and the number
+/// that it could have served.
 const OF_TIER: [(&str, OfTier); 5] = [
     ("sends_over_capacity", |sent, arrived, capacity| any(sent, arrived).then(|| sent.sent() as f64 / capacity)),
     ("accepted_over_capacity", |sent, arrived, capacity| {

@@ -1,6 +1,7 @@
-//! What is counted while tiers run.
+//! The counters of tiers.
 //!
-//! A request is counted in the part of the run in which it arrived, however late it ends; what a tier is sent, in the part in which that was.
+//! A request counts in the window of its arrival, however late it ends. An attempt counts in the
+//! window in which it is sent.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::plan::Plan;
 use crate::experiment::counts::{Counts, Course};
 use crate::experiment::windows::Window;
 
-/// What became of requests.
+/// The fate of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Tally {
     pub(super) arrived: u64,
@@ -19,13 +20,13 @@ pub(super) struct Tally {
     pub(super) useful: u64,
 }
 
-/// What one tier was sent.
+/// The attempts at one tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sent {
-    /// Attempts of its clients: asked of their throttles, and of these held back.
+    /// Attempts that asked a client's throttle, and those of them that it stopped.
     pub(super) asked: u64,
     pub(super) held: u64,
-    /// Of those that were sent, turned away or failed at once.
+    /// Attempts that were sent and shed, or that failed at once.
     pub(super) rejected: u64,
 }
 
@@ -35,7 +36,7 @@ impl Sent {
     }
 }
 
-/// All that is counted.
+/// All counters.
 #[derive(Clone, Debug)]
 pub(super) struct Measure {
     pub(super) course: Course,
@@ -62,8 +63,9 @@ impl Measure {
         self.sent.count(&self.course, now, tier, count);
     }
 
-    /// Seconds from the beginning of a window to the end of its last sample in which less than nine in ten were answered in time; 0 if
-    /// there is none, and `None` if no request arrived in the window.
+    /// Recovery time in seconds: from the beginning of a window to the end of its last sample with
+    /// less than 90% answered in time. 0 without such a sample, and `None` if no request arrived in
+    /// the window.
     pub(super) fn recovered_after(&self, window: &Window) -> Option<f64> {
         let Course { sample_every, samples, .. } = self.course;
         let first = self.course.sample(window.begins);

@@ -1,9 +1,9 @@
-//! Tiers: clients of a service that may be a client itself, and what comes of it when more is asked for than can be done, or when something
-//! fails.
+//! Tiers: clients of a service that may be a client itself, under overload and failures.
 //!
-//! Each client, and each task of each tier, has a throttle and a retry budget of its own for the tier that it asks; all that is
-//! decided by them is the core's. Who serves is simple on purpose: a rate that is kept to, a queue, or the core's shedder.
-//! Whom an attempt goes to is drawn from the tasks that it was not at yet. Each arm meets the same requests.
+//! Each client, and each task of each tier, has a throttle and a retry budget of its own for the
+//! next tier. Their decisions are the core's. The servers are simple on purpose: a fixed rate, a
+//! queue, or the core's shedder. The task for an attempt is drawn from the tasks that the request
+//! has not tried. Each arm has the same requests.
 
 mod figures;
 mod findings;
@@ -22,7 +22,7 @@ use measure::Measure;
 use plan::Arm;
 use world::World;
 
-/// What was measured in one arm.
+/// The measurements of one arm.
 struct Measured<'p> {
     arm: &'p Arm,
     clients: f64,
@@ -30,9 +30,11 @@ struct Measured<'p> {
     events: u64,
 }
 
-/// Runs all arms of a plan, one after the other. `progress` is told now and then which part of it is done.
+/// Runs all arms of a plan, one after the other. `progress` gets the part that is done, now and
+/// then.
 ///
-/// A plan's numbers must be within the bounds that its fields name; the reader of scenario files sees to that.
+/// The numbers of a plan must be within the bounds of its fields. The reader of scenario files
+/// checks them.
 #[must_use]
 pub fn run(plan: &Plan, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
     let measured = run_arms(plan.arms.iter(), progress, |arm, progress| World::new(plan, arm, seed).run(progress));

@@ -1,4 +1,5 @@
-//! Who decides for a client: the core's throttle and retries ([`Retrier`]), or what they are compared with.
+//! The decisions of a client: those of the core's throttle and retries ([`Retrier`]), or of a
+//! reference.
 
 use plimsoll_core::retry;
 use plimsoll_core::throttle::{Multiple, Outcome, Throttle, ThrottlePolicy, Verdict};

@@ -1,5 +1,5 @@
-//! Tiers at work: what happens, in the order of time. What a client does about a request is in [`requests`], how a tier serves in
-//! [`service`], who decides for a client in [`caller`].
+//! Tiers at work. [`requests`] is the client's side of a request, [`service`] the server's side,
+//! and [`caller`] decides for a client.
 
 mod caller;
 mod requests;
@@ -16,23 +16,23 @@ use caller::Caller;
 use requests::{Reply, Request};
 use service::{Service, Work};
 
-/// One attempt of one request: an event for another attempt is void.
+/// One attempt of one request. An event for another attempt is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::experiment::tiers) struct Attempt {
     request: u32,
-    /// From 1, of all attempts of the run.
+    /// Counted from 1, over all attempts of the run.
     number: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// The reply to an attempt is with its client.
+    /// The reply to an attempt reaches its client.
     Reply(Attempt, Reply),
-    /// A client waits no longer for an attempt.
+    /// A client stops waiting for an attempt.
     Timeout(Attempt),
     /// The wait before the next attempt is over.
     Retry(Attempt),
-    /// A task of a tier is done with what it works on.
+    /// A task of a tier finishes its current request.
     Done(u32, u32),
 }
 
@@ -40,13 +40,13 @@ pub(super) struct World<'p> {
     plan: &'p Plan,
     arm: &'p Arm,
     arena: Arena<Event>,
-    /// Of each tier, those that ask it: the clients, then the tasks of each tier but the last.
+    /// The callers of each tier: the clients, then the tasks of each tier but the last.
     callers: Vec<Vec<Caller>>,
     services: Vec<Service>,
     requests: Slab<Request>,
     work: Slab<Work>,
     attempts: u64,
-    /// Which client a request is of, and which task an attempt goes to.
+    /// Draws the client of a request, and the task of an attempt.
     whose: Pcg64Mcg,
     targets: Pcg64Mcg,
     decisions: Pcg64Mcg,
@@ -86,7 +86,7 @@ impl<'p> World<'p> {
         Measured { arm: self.arm, clients, measure: self.measure, events: self.arena.events }
     }
 
-    /// Whether clients pass on when a request is of no use any more, and which attempt it is.
+    /// Whether clients pass on the deadline of a request and the number of the attempt.
     fn propagates(&self) -> bool {
         matches!(self.arm.retries, Retries::Budgeted { .. })
     }

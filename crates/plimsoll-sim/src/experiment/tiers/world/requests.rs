@@ -1,4 +1,4 @@
-//! What a client does about a request: sends it, tries it again, gives it up, and hands on what came of it.
+//! The client's side of a request: it is sent, retried or abandoned, and its outcome is passed on.
 
 use plimsoll_core::retry::{self, Advice, Failure, Repeat, Tells};
 use plimsoll_core::throttle::Outcome;
@@ -8,7 +8,7 @@ use rand_core::Rng as _;
 use super::{Attempt, Event, World};
 use crate::model::retries::Next;
 
-/// Tasks that are remembered as tried; more attempts may go to one of them again.
+/// Number of remembered tasks. Later attempts may go to one of them again.
 const REMEMBERED: usize = 8;
 
 /// A request of one client to one tier.
@@ -18,20 +18,20 @@ pub(super) struct Request {
     caller: usize,
     source: usize,
     criticality: Criticality,
-    /// When it arrived, and until when somebody waits.
+    /// Arrival, and the end of the wait.
     arrived: Timestamp,
     deadline: Timestamp,
-    /// What it is for; `None`: a user.
+    /// The work that needs it; `None`: a user.
     serves: Option<u32>,
-    /// Whether what it is for was tried before.
+    /// Whether that work is a retry.
     is_further: bool,
     attempts: u32,
     tried: [u32; REMEMBERED],
-    /// The attempt that is out, or waited for; 0: none, and all that comes is void.
+    /// The attempt in flight, or the next one. 0: none, and every reply is void.
     current: u64,
 }
 
-/// What comes back from a tier.
+/// The reply of a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::experiment::tiers) enum Reply {
     Ok,
@@ -44,7 +44,7 @@ pub(super) struct Sending {
     pub(super) attempt: Attempt,
     pub(super) source: usize,
     pub(super) criticality: Criticality,
-    /// As far as it is told.
+    /// As far as the caller tells it.
     pub(super) deadline: Option<Timestamp>,
     pub(super) is_retry: bool,
 }
@@ -70,7 +70,7 @@ impl World<'_> {
         });
     }
 
-    /// A task of a tier asks the next, to serve what it was sent.
+    /// A task of a tier asks the next one, to serve its own request.
     pub(super) fn ask_next(&mut self, number: u32) {
         let work = &self.work[number];
         let (tier, caller, sending) = (work.tier + 1, work.task, work.sending);
@@ -108,7 +108,7 @@ impl World<'_> {
             if request.attempts > 0 {
                 caller.was_held();
             }
-            // Held back is held back: whoever it is for must not come again.
+            // The caller of a throttled request must not retry.
             return self.fail(number, Failure::HeldBack);
         }
         self.attempts += 1;
@@ -128,8 +128,8 @@ impl World<'_> {
         self.serve(tier, task, sending);
     }
 
-    /// A task at random of those where the request was not yet, while there is one. By lot for every arm, the naive among them: what is
-    /// compared is who sends at all, and no policy of balancing is to have a part in it.
+    /// A random task that the request has not tried, while there is one. Random in every arm, so
+    /// that a comparison of throttles and retries does not depend on a balancing policy.
     fn draw(&mut self, number: u32) -> usize {
         let request = &mut self.requests[number];
         let tasks = self.plan.tiers[request.tier].tasks.get();
@@ -187,7 +187,7 @@ impl World<'_> {
         };
         let caller = &mut self.callers[request.tier][request.caller];
         match caller.decide(self.arena.now, &attempt, &mut self.decisions) {
-            // Even the most naive go with their users.
+            // Even the most naive client leaves with its user.
             Next::Again(again) if self.arena.now + again.wait < request.deadline => {
                 self.attempts += 1;
                 request.current = self.attempts;
@@ -218,7 +218,8 @@ impl World<'_> {
         }
     }
 
-    /// The request has come to nothing; whoever it is for is answered like that. The naive only say that it failed.
+    /// The request failed, and so does the work that needs it. Naive clients pass on no more than
+    /// the failure.
     fn fail(&mut self, number: u32, failure: Failure) {
         if let Some(work) = self.close(number) {
             let answer = match failure {
@@ -229,7 +230,7 @@ impl World<'_> {
         }
     }
 
-    /// What it was for.
+    /// Ends a request; gives the work that needed it.
     fn close(&mut self, number: u32) -> Option<u32> {
         self.requests[number].current = 0;
         self.requests.free(number);

@@ -1,4 +1,4 @@
-//! How a tier serves: by a rate that it keeps to, by a queue, or by a queue behind the core's gate.
+//! The servers of a tier: a fixed rate, a queue, or a queue behind the core's gate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,18 +14,19 @@ use super::{Event, World};
 use crate::experiment::tiers::plan::{Arm, Server, Tier};
 use crate::kernel::streams::unit;
 
-/// A tier that keeps to a rate takes on what comes within so much of it, as one with a short queue does, in seconds.
+/// Seconds of its rate that a tier with a fixed rate admits as a burst, as a server with a short
+/// queue does.
 const BURST: f64 = 0.1;
-/// Or so many: the tenth of a second of a tier that serves a few a second holds none.
+/// Smallest burst. A tenth of a second of a slow tier would hold no request.
 const LEAST_BURST: f64 = 10.0;
-/// A tier that turns everything away answers with so little work that it may be taken for none.
+/// Smallest rate. A tier that sheds everything does almost no work for its answers.
 const STANDS_STILL: f64 = 1e-9;
-/// Between two looks of a gate at its task, when a request asks.
+/// Time between two updates of a gate, which requests trigger.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// All ask for the same on behalf of nobody in particular.
+/// All requests are alike, and of one customer.
 const KIND: Kind = Kind { route: 0, customer: 0 };
 
-/// What a task has taken on.
+/// An admitted request.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) tier: usize,
@@ -39,23 +40,23 @@ pub(super) struct Service {
     /// Requests a second at a strength of 1.
     capacity: f64,
     strength: f64,
-    /// Of one that keeps to a rate: what it could take on now, and when that was.
+    /// With a fixed rate: requests that could be admitted at the time `filled`.
     tokens: f64,
     filled: Timestamp,
     tasks: Vec<Task>,
 }
 
 struct Task {
-    /// The first is being worked on if `is_busy`.
+    /// The first one is in progress if `is_busy`.
     queue: VecDeque<u32>,
     is_busy: bool,
     guard: Option<Box<Guard>>,
 }
 
-/// The gate that servers have, and what a task knows of itself.
+/// The gate of a server, and the measurements of a task.
 struct Guard {
     gate: Gate,
-    /// CPU-seconds charged to requests that were begun, and when the core is done with the one that it works on.
+    /// CPU-seconds charged to started requests, and the end of the current one.
     charged: f64,
     busy_until: Timestamp,
     look_at: Timestamp,
@@ -68,7 +69,7 @@ impl Guard {
         Self { gate, charged: 0.0, busy_until: now, look_at: now }
     }
 
-    /// Looks at what has been used, if it is time.
+    /// Updates the gate if it is time.
     fn look(&mut self, now: Timestamp, waiting: usize) {
         if now >= self.look_at {
             self.look_at = now + LOOK_EVERY;
@@ -180,13 +181,13 @@ impl World<'_> {
         self.work_on(tier, task);
     }
 
-    /// The task begins with the next request, if it can.
+    /// Starts the next request, if the task is free.
     fn work_on(&mut self, tier: usize, task: usize) {
         let service = &mut self.services[tier];
         if service.strength == 0.0 || service.tasks[task].is_busy {
             return;
         }
-        // One that protects itself does not work on what nobody waits for.
+        // A task with a gate skips abandoned requests.
         while service.server == Server::Ranked
             && let Some(number) = service.tasks[task].queue.front().copied()
             && self.work[number].sending.deadline.is_some_and(|deadline| deadline <= self.arena.now)
@@ -211,7 +212,7 @@ impl World<'_> {
         }
     }
 
-    /// A task has done its part of a request.
+    /// A task finishes its part of a request.
     pub(super) fn done(&mut self, tier: usize, task: usize) {
         let service = &mut self.services[tier];
         let cost = service.cost();
@@ -225,7 +226,7 @@ impl World<'_> {
         self.work_on(tier, task);
     }
 
-    /// The tier's own part of a request is done: it asks the next tier, or answers.
+    /// The tier's own part of a request is done. The task asks the next tier, or answers.
     fn worked(&mut self, number: u32) {
         let tier = self.work[number].tier;
         let errors = self.plan.tiers[tier].errors.as_f64();
@@ -250,7 +251,7 @@ impl World<'_> {
     /// The strength of a tier changes.
     pub(super) fn strengthen(&mut self, tier: usize, strength: f64) {
         let service = &mut self.services[tier];
-        // What could be taken on by now is by the strength that there was.
+        // Requests that could be admitted by now, at the strength until now.
         if strength != service.strength {
             let rate = service.rate();
             service.tokens =
