@@ -1,20 +1,20 @@
-//! The parts of a run that are measured by themselves: the whole of it after the warm-up, and each phase.
+//! The measured parts of a run: all of it after the warm-up, and each phase.
 
 use std::time::Duration;
 
 use super::fleet::plan::Phase;
 use crate::findings::{Mark, MarkKind};
 
-/// A part of the run.
+/// A part of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Window {
-    /// That of the phase; `None` for the whole.
+    /// The name of the phase; `None` for the whole run.
     pub(crate) name: Option<String>,
-    /// When it begins.
+    /// Its beginning.
     pub(crate) begins: Duration,
-    /// From when on it is measured.
+    /// The beginning of its measurements.
     pub(crate) from: Duration,
-    /// When it ends.
+    /// Its end.
     pub(crate) to: Duration,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn windows(phases: &[Phase], warmup: Duration, duration: Duration) ->
     std::iter::once(whole).chain(parts).collect()
 }
 
-/// The beginnings of phases, as figures over time mark them.
+/// The beginnings of phases, as marks of figures over time.
 pub(crate) fn marks(phases: &[Phase]) -> Vec<Mark> {
     let mark = |phase: &Phase| Mark { at: phase.at.as_secs_f64(), label: phase.name.clone(), kind: MarkKind::Phase };
     phases.iter().map(mark).collect()

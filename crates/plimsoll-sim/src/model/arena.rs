@@ -3,7 +3,7 @@
 //! An experiment is a [`World`]: it holds an [`Arena`], and adds events and state of its own. [`run`] is the only
 //! event loop. It advances the clock, draws the arrivals of each source, and ends the run.
 //!
-//! An event is never taken back. So the handler of an event whose reason has gone does nothing; the arena itself
+//! An event is never taken back. So the handler of an outdated event does nothing. The arena itself
 //! skips an arrival that a change of load has moved.
 
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct Arena<E> {
     pub(crate) now: Timestamp,
     /// The end of arrivals.
     pub(crate) end: Timestamp,
-    /// Events handled, arrivals that were skipped among them.
+    /// Events handled, skipped arrivals included.
     pub(crate) events: u64,
     pub(crate) streams: Streams,
     pub(crate) sources: Vec<Source>,
@@ -54,7 +54,7 @@ impl<E: Copy> Arena<E> {
         }
     }
 
-    /// The random numbers of a run-wide draw.
+    /// The random numbers of a draw for the whole run.
     pub(crate) fn stream(&self, label: &str) -> Pcg64Mcg {
         self.streams.stream(label, 0)
     }
@@ -90,7 +90,8 @@ impl<E: Copy> Arena<E> {
         }
     }
 
-    /// The source of an arrival that is due, after the draw of its next one.
+    /// The source of an arrival that is due, after the draw of its next one. `None` if it is
+    /// outdated.
     fn arrival(&mut self, number: u32) -> Option<usize> {
         let source = &mut self.sources[number as usize];
         if source.due != self.now {
@@ -117,7 +118,7 @@ impl<E: Copy> Arena<E> {
     }
 }
 
-/// The part of an experiment that is its own: state, and the effect of each event.
+/// The own part of an experiment: state, and the effect of each event.
 pub(crate) trait World {
     type Event: Copy;
 
@@ -138,7 +139,7 @@ pub(crate) trait World {
     }
 }
 
-/// Runs a world to its end, and reports the part that is done now and then.
+/// Runs a world to its end. `progress` gets the part that is done, now and then.
 pub(crate) fn run<W: World>(world: &mut W, progress: &mut dyn FnMut(f64)) {
     loop {
         let limit = if world.is_awaited() { NEVER } else { world.arena().end };

@@ -1,4 +1,4 @@
-//! What the settings of a fleet's plan say together: names that must exist and be told apart, times within the run.
+//! Rules over the settings of a fleet's plan: known and unique names, times within the run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl From<FleetFile> for Experiment {
     }
 }
 
-/// Backends in all, at most: beyond it a mistyped number is likelier than a fleet.
+/// Most backends in all. A larger number is more likely a typing error than a fleet.
 pub(super) const MOST_BACKENDS: u64 = 1_000_000;
 impl Settings for FleetFile {
     const KIND: Kind = Kind::Fleet;
@@ -45,7 +45,7 @@ impl Settings for FleetFile {
     }
 }
 
-/// All groups of backends there ever are.
+/// All groups of backends, later ones included.
 fn groups(plan: &Plan) -> impl Iterator<Item = &BackendGroup> {
     let added = plan.timeline.iter().filter_map(|happening| match &happening.change {
         Change::AddBackends { group } => Some(group),
@@ -54,12 +54,12 @@ fn groups(plan: &Plan) -> impl Iterator<Item = &BackendGroup> {
     plan.backends.iter().chain(added)
 }
 
-/// How many backends these groups have.
+/// The number of backends in these groups.
 fn total<'p>(groups: impl Iterator<Item = &'p BackendGroup>) -> u64 {
     groups.map(|group| u64::from(group.count.get())).sum()
 }
 
-/// Reports a name that cannot be part of a metric's.
+/// Reports a name that cannot be part of a metric's name.
 pub(super) fn metric_name(checker: &mut Checker<'_>, path: &str, name: &str) {
     if name.is_empty() || name.contains(|c: char| c == '.' || c.is_whitespace() || c.is_control()) {
         let mend = "use a short word without \".\" and spaces; metrics are named after it";
@@ -67,14 +67,14 @@ pub(super) fn metric_name(checker: &mut Checker<'_>, path: &str, name: &str) {
     }
 }
 
-/// Reports a name at `path` that one of `others` has too.
+/// Reports a name at `path` that is one of `others`.
 pub(super) fn unique<'n>(checker: &mut Checker<'_>, path: &str, name: &str, mut others: impl Iterator<Item = &'n str>) {
     if others.any(|other| other == name) {
         checker.report(path, format!("the name \"{name}\" is taken"), "give each a name of its own");
     }
 }
 
-/// Reports names in a list of tables that cannot be part of a metric's, or that are taken.
+/// Reports names in a list of tables that cannot be part of a metric's name, or that are taken.
 pub(super) fn names<'n>(checker: &mut Checker<'_>, list: &str, names: impl Iterator<Item = &'n str>) {
     let names: Vec<&str> = names.collect();
     for (i, name) in names.iter().enumerate() {
@@ -84,7 +84,7 @@ pub(super) fn names<'n>(checker: &mut Checker<'_>, list: &str, names: impl Itera
     }
 }
 
-/// Reports a list that must have one number for each phase, or none.
+/// Reports a list with neither one number for each phase nor none.
 pub(super) fn one_for_each_phase(checker: &mut Checker<'_>, path: &str, given: usize, phases: usize) {
     if given != 0 && given != phases && checker.is_readable("phases") {
         let help = format!("write one number for each phase ({phases}), or remove it");
@@ -102,7 +102,7 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
         checker.report("duration", flaw.reason, flaw.help);
     }
     overhead(plan.overhead, checker);
-    // Defaults give way in the proportion that they have to the default duration.
+    // Defaults shrink in proportion to the run.
     gives_way(checker, "warmup", &mut plan.warmup, duration, 3);
     gives_way(checker, "sample_every", &mut plan.sample_every, duration, 60);
     budget::samples(checker, "sample_every", plan.sample_every, duration);
@@ -115,7 +115,7 @@ pub(super) fn overhead(overhead: Duration, checker: &mut Checker<'_>) {
     }
 }
 
-/// Reports what makes more events than a run can have, or more of those that have a state of their own.
+/// Reports too many events, or too many things with a state of their own.
 fn budgets(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
     let added = |change: &Change| match change {
         Change::AddClients { count } => f64::from(count.get()),
@@ -125,7 +125,7 @@ fn budgets(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
     let all: f64 = clients + plan.timeline.iter().map(|happening| added(&happening.change)).sum::<f64>();
     let most = plan.timeline.iter().map(|happening| added(&happening.change)).fold(0.0, f64::max);
     let place = plan.timeline.iter().position(|happening| most > 0.0 && added(&happening.change) == most);
-    // Where most of them come from.
+    // The setting with the largest part of them.
     let path = place
         .filter(|_| most > clients)
         .map_or("clients.count".to_owned(), |i| format!("timeline[{}].count", places[i]));
@@ -159,7 +159,7 @@ fn budgets(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
     arrivals(plan, checker);
 }
 
-/// Reports neighbours who change what they use more often than a run can have it.
+/// Reports neighbours that change their usage too often.
 fn neighbours(antagonist: &Antagonist, backends: f64, path: &str, duration: Duration, checker: &mut Checker<'_>) {
     if let Antagonist::Some { usage, .. } = antagonist
         && usage.jitter > Ratio::ZERO
@@ -168,7 +168,7 @@ fn neighbours(antagonist: &Antagonist, backends: f64, path: &str, duration: Dura
     }
 }
 
-/// Reports more requests than a run can have.
+/// Reports too many requests.
 fn arrivals(plan: &Plan, checker: &mut Checker<'_>) {
     let capacity = |group: &BackendGroup| {
         let speed = match group.speed {
@@ -177,7 +177,8 @@ fn arrivals(plan: &Plan, checker: &mut Checker<'_>) {
         };
         f64::from(group.count.get()) * group.cores * speed
     };
-    // What is too much by itself is reported already, and all that follows from it would be.
+    // A number that is too high by itself is reported already, and all that follows from it would
+    // be.
     let is_reasonable = |group: &BackendGroup| capacity(group) <= MOST_POWER * f64::from(group.count.get());
     let is_counted = plan.duration <= LONGEST && total(groups(plan)) <= MOST_BACKENDS;
     if !is_counted || !plan.backends.iter().all(is_reasonable) {
@@ -197,7 +198,7 @@ fn arrivals(plan: &Plan, checker: &mut Checker<'_>) {
     if checker.is_set(key) {
         budget(checker, key, "requests", expected, MOST_EVENTS);
     } else if expected > MOST_EVENTS {
-        // The load is the default, so that it is the fleet that is too fast for it.
+        // The load is the default, so the fleet is too fast for it.
         let key = if checker.is_set("cost") { "cost" } else { "backends" };
         let reason = format!("at this load, one run would have about {} requests", budget::number(expected));
         let mend =
@@ -209,7 +210,8 @@ fn arrivals(plan: &Plan, checker: &mut Checker<'_>) {
     }
 }
 
-/// A span that has to be shorter than the run: as long as it is a default it becomes one part in `parts` of it.
+/// Reports a span that is not shorter than the run. A default becomes one part in `parts` of the
+/// run instead.
 pub(super) fn gives_way(checker: &mut Checker<'_>, key: &str, span: &mut Duration, duration: Duration, parts: u32) {
     if *span < duration {
         return;
@@ -274,7 +276,7 @@ fn backend(group: &BackendGroup, path: &str, checker: &mut Checker<'_>) {
     }
 }
 
-/// Reports zones that cannot be told apart or stay empty.
+/// Reports zones with the same name, and empty zones.
 fn zones(group: &BackendGroup, path: &str, checker: &mut Checker<'_>) {
     let zones = &group.zones;
     for (i, zone) in zones.iter().enumerate() {
@@ -320,7 +322,7 @@ fn phases(plan: &Plan, checker: &mut Checker<'_>) {
     }
 }
 
-/// Reports names of phases that cannot be told apart, and phases that are not one after the other within the run.
+/// Reports phases with the same name, and phases that do not follow each other within the run.
 pub(super) fn phase_times(phases: &[Phase], duration: Duration, warmup: Duration, checker: &mut Checker<'_>) {
     names(checker, "phases", phases.iter().map(|phase| &*phase.name));
     for (i, phase) in phases.iter().enumerate() {
@@ -345,7 +347,8 @@ pub(super) fn phase_times(phases: &[Phase], duration: Duration, warmup: Duration
 }
 
 fn timeline(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
-    // What is there at each moment: changes are looked at in the order in which they happen.
+    // Changes are checked in the order in which they happen, against the groups present at that
+    // time.
     let mut order: Vec<usize> = (0..plan.timeline.len()).collect();
     order.sort_by_key(|i| plan.timeline[*i].at);
     let mut clients = plan.clients.count.get();
@@ -378,7 +381,7 @@ fn timeline(plan: &Plan, places: &[usize], checker: &mut Checker<'_>) {
     }
 }
 
-/// Reports a selection that selects nothing, or more than there is.
+/// Reports a selection of nothing, or of more backends than there are.
 fn selection(selection: &Selection, known: &[&BackendGroup], path: &str, checker: &mut Checker<'_>) {
     let Selection { group, zone, first, count } = selection;
     if let Some(name) = group
@@ -395,7 +398,7 @@ fn selection(selection: &Selection, known: &[&BackendGroup], path: &str, checker
             let in_zone = |group: &&BackendGroup| {
                 (0..group.count.get()).filter(|place| group.zone(*place) == Some(zone.as_str())).count() as u64
             };
-            // Counted one by one, so only in a fleet that a run can have.
+            // Counted one by one, so only if the fleet has a permitted size.
             if total(selected().copied()) > MOST_BACKENDS {
                 return;
             }
@@ -414,7 +417,7 @@ fn selection(selection: &Selection, known: &[&BackendGroup], path: &str, checker
     }
 }
 
-/// Reports a zone in which the selected groups have no backend.
+/// Reports a zone without a backend of the selected groups.
 fn report_zone<'p>(
     zone: &str,
     group: Option<&str>,

@@ -1,8 +1,8 @@
-//! How the plan of a shedding experiment is written.
+//! The settings of a shedding experiment in a scenario file.
 //!
-//! What each setting means, and its default, stands beside the code that acts by it
-//! ([`experiment::shedding::plan`](crate::experiment::shedding::plan)); rules over several settings are in
-//! [`shedding_check`](super::shedding_check).
+//! The meaning and the default of each setting stand beside the code
+//! ([`experiment::shedding::plan`](crate::experiment::shedding::plan)). Rules over several settings
+//! are in [`shedding_check`](super::shedding_check).
 
 use plimsoll_config::{
     DeValue, Flaw, Reading, Spanned, Table, Value, Variants, Visitor, choice, inline, kind, quoted, span_or_off, values,
@@ -74,7 +74,7 @@ impl Table for Arm {
     }
 }
 
-/// What a limit holds before it is read; both are required in the file.
+/// Value of a limit before it is read. Both limits are required in the file.
 const NO_LIMIT: f64 = 0.0;
 
 impl Variants for Shedder {
@@ -152,7 +152,7 @@ impl Value for ScheduleForm {
             reading.problem(format!("expected a schedule, found {}", kind(value.get_ref())), mend);
             return None;
         };
-        // A place to read into; what is required replaces it.
+        // A value to read into. Required settings replace it.
         let then = Criticality::Sheddable;
         let mut form = Self(Schedule { full_until: std::time::Duration::ZERO, then, cancelled_after: None });
         reading.fill(table, &mut form);

@@ -1,5 +1,5 @@
-//! What the settings of a shedding plan say together: names that must be told apart, times within the run, rates and cores that
-//! there must be.
+//! Rules over the settings of a shedding plan: unique names, times within the run, rates and cores
+//! above zero.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::{Experiment, Kind, Settings};
 use crate::experiment::shedding::metric_names;
 use crate::experiment::shedding::plan::{Arm, Plan, Source};
 
-/// Readings of the server, at most: each is kept until the end of the run.
+/// Most readings of the server. Each is kept until the end of the run.
 const MOST_READINGS: f64 = 2e7;
-/// How often a request may be sent again in the same instant.
+/// Most retries of a request at the same instant.
 const MOST_AT_ONCE: u32 = 100;
 
 impl From<SheddingFile> for Experiment {
@@ -98,7 +98,7 @@ fn sources(plan: &Plan, checker: &mut Checker<'_>) {
     }
 }
 
-/// Reports what makes more requests of a source than a run can have: its rate, the requests of a task, or those sent again.
+/// Reports too many requests of a source: by its rate, by the requests of a task, or by retries.
 fn requests(plan: &Plan, source: &Source, path: &dyn Fn(&str) -> String, checker: &mut Checker<'_>) {
     let Source { rate, load, calls, retries, wait, patience, .. } = source;
     let steady = rate * plan.duration.as_secs_f64();
@@ -140,7 +140,7 @@ fn requests(plan: &Plan, source: &Source, path: &dyn Fn(&str) -> String, checker
     budget(checker, path("retries"), "requests", calls * (1.0 + again), MOST_EVENTS);
 }
 
-/// A phase's metrics and a source's stand in the same place of a name.
+/// Reports a name that a phase and a source share: metrics have it in the same place.
 fn phase_names(plan: &Plan, checker: &mut Checker<'_>) {
     for (i, phase) in plan.phases.iter().enumerate() {
         if plan.sources.iter().any(|source| source.name == phase.name) {

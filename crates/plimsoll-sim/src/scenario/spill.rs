@@ -1,6 +1,6 @@
-//! How the plan of a spill experiment is written, and what its settings say together.
+//! The settings of a spill experiment in a scenario file, and the rules over several of them.
 //!
-//! What each setting means, and its default, stands beside the code that acts by it
+//! The meaning and the default of each setting stand beside the code
 //! ([`experiment::spill::plan`](crate::experiment::spill::plan)).
 
 use plimsoll_config::{Checker, Flaw, Table, Variants, Visitor, span_or_off};

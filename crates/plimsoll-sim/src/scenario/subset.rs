@@ -1,6 +1,7 @@
-//! How the plan of an experiment with subsets is written, and what its settings say together.
+//! The settings of an experiment with subsets in a scenario file, and the rules over several of
+//! them.
 //!
-//! What each setting means, and its default, stands beside the code that acts by it
+//! The meaning and the default of each setting stand beside the code
 //! ([`experiment::subset`](crate::experiment::subset)).
 
 use plimsoll_config::{Checker, DeValue, Reading, Spanned, Table, Value, Visitor, inline, kind};
@@ -11,11 +12,11 @@ use super::fleet_check::names;
 use super::{Experiment, Kind, Settings};
 use crate::experiment::subset::{Arm, Plan, Published, Row};
 
-/// Draws of each row, at most: beyond them its quantiles are known as well as anybody wants.
+/// Most draws of each row. More would not improve its quantiles.
 const MOST_DRAWS: f64 = 1e5;
-/// Clients or backends of a row, at most: more than any cluster has.
+/// Most clients or backends of a row: more than any cluster has.
 const MOST_OF_ONE_SIDE: f64 = 1e5;
-/// Pairs of a client and a backend that a row asks the algorithms for in all of its draws, at most: some minutes.
+/// Most pairs of a client and a backend in all draws of a row. They take some minutes.
 const MOST_DRAWN: f64 = 1e10;
 
 /// The settings of a plan, at the root of the file.
@@ -23,8 +24,7 @@ const MOST_DRAWN: f64 = 1e10;
 pub(super) struct SubsetFile(Plan);
 
 impl Default for SubsetFile {
-    /// Rows are what a scenario is about, so there are none unless the file says so. Arms are listed after reading: all
-    /// algorithms, unless the file lists some.
+    /// A file must list its rows. Without arms it gets all algorithms, after reading.
     fn default() -> Self {
         Self(Plan { rows: Vec::new(), arms: Vec::new(), ..Plan::default() })
     }
@@ -56,7 +56,7 @@ impl Table for Row {
 }
 
 impl Default for Arm {
-    /// A place to read into; name and algorithm are required in the file.
+    /// A value to read into. Name and algorithm are required in the file.
     fn default() -> Self {
         Self { name: String::new(), ..Self::from(Algorithm::Random) }
     }

@@ -1,4 +1,5 @@
-//! What the settings of a plan with tiers say together: names that must be told apart, times within the run, rates that there must be.
+//! Rules over the settings of a plan with tiers: unique names, times within the run, rates above
+//! zero.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ impl Settings for TiersFile {
     }
 
     fn metrics(&self) -> Vec<String> {
-        // What tiers are sent is said of the first, so without tiers there is nothing to say.
+        // Metrics of tiers refer to the first one, so there are none without tiers.
         if self.0.tiers.is_empty() { Vec::new() } else { metric_names(&self.0) }
     }
 }
@@ -51,19 +52,19 @@ fn times(plan: &mut Plan, checker: &mut Checker<'_>) {
     budget::samples(checker, "sample_every", plan.sample_every, duration);
 }
 
-/// Attempts that come of one request, in all tiers, where all fail and all are made again.
+/// Attempts of one request in all tiers, if all fail and every retry is sent.
 fn attempts(plan: &Plan) -> f64 {
     let most = |arm: &Arm| match arm.retries {
         Retries::None => 1.0,
         Retries::Naive { attempts } => f64::from(attempts),
-        // Those that a budget lets through add up to few.
+        // A budget admits few retries.
         Retries::Budgeted { share, .. } => 1.0 + share.as_f64(),
     };
     let each = plan.arms.iter().map(most).fold(1.0, f64::max);
     (1..=plan.tiers.len()).map(|depth| each.powi(depth as i32)).sum::<f64>().max(1.0)
 }
 
-/// Reports what each client and each task of a tier would take, which has a state of its own.
+/// Reports too many clients or tasks, each with a state of its own.
 fn parties(plan: &Plan, checker: &mut Checker<'_>) {
     budget(checker, "clients", "clients", f64::from(plan.clients.get()), MOST_CLIENTS);
     for (i, arm) in plan.arms.iter().enumerate() {
@@ -75,8 +76,8 @@ fn parties(plan: &Plan, checker: &mut Checker<'_>) {
     }
 }
 
-/// Reports sources that cannot be told apart, and rates that nothing comes of or too much, with `events` that come of one request;
-/// whether the rates are good.
+/// Reports sources with the same name, and rates that are zero or too high, given the `events` of
+/// one request. Returns whether the rates are good.
 pub(super) fn sources(
     sources: &[Source],
     phases: &[Phase],
@@ -121,7 +122,8 @@ fn tiers(plan: &Plan, checker: &mut Checker<'_>) {
     }
 }
 
-/// Metrics of phases, of sources and of those who serve (`kind`, such as "tiers") stand in the same place of a name.
+/// Reports a name that two of phases, sources and servers share (`kind`, such as "tiers"): metrics
+/// have it in the same place.
 pub(super) fn names_of_parts(
     sources: &[Source],
     kind: &str,

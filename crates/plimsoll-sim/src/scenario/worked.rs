@@ -1,6 +1,7 @@
-//! How worked examples are written.
+//! The settings of worked examples in a scenario file.
 //!
-//! What each setting means stands beside the code that acts by it ([`experiment::worked`](crate::experiment::worked)).
+//! The meaning of each setting stands beside the code
+//! ([`experiment::worked`](crate::experiment::worked)).
 
 use plimsoll_config::{Checker, Table, Visitor};
 
@@ -9,7 +10,7 @@ use super::fleet_check::names;
 use super::{Experiment, Kind, Settings};
 use crate::experiment::worked::{Aperture, Plan, Throttle};
 
-/// Active requests of one backend, at most: with more it would be passed over.
+/// Most active requests of one backend. The balancer would skip a backend with more.
 const MOST_ACTIVE: u32 = 99;
 
 /// The examples, at the root of the file.
@@ -77,7 +78,7 @@ impl Settings for WorkedFile {
             budget(checker, path("clients"), "clients", clients, MOST_PARTIES);
             budget(checker, path("backends"), "backends", backends, MOST_PARTIES);
             if clients.max(backends) <= MOST_PARTIES {
-                // Each covers at least what is its own, if that is more.
+                // Each client covers at least its own share, if that is larger.
                 let covered = clients * minimum.min(backends).max(backends / clients + 2.0);
                 budget(checker, path("minimum"), "arcs of clients over backends", covered, MOST_EVENTS);
             }

@@ -1,4 +1,4 @@
-//! What the measurement of a fleet comes to: metrics by name, and [figures].
+//! The results of a fleet: metrics by name, and [figures].
 
 use plimsoll_core::spread::{self, Spread};
 
@@ -9,10 +9,10 @@ use super::script::Script;
 use crate::experiment::windows::windows;
 use crate::findings::Findings;
 
-/// Said instead of an infinite ratio, when somebody got nothing at all.
+/// Stands for an infinite ratio, when a backend got nothing.
 const UNBOUNDED_RATIO: f64 = 1e6;
 
-/// What was measured in one arm.
+/// The measurements of one arm.
 pub(super) struct Measured<'p> {
     pub(super) arm: &'p Arm,
     /// The whole run, then each phase.
@@ -42,7 +42,7 @@ pub fn metric_names(plan: &Plan) -> Vec<String> {
     names
 }
 
-/// `None` where nothing was there to measure it by.
+/// `None` where there is nothing to measure.
 type Metric = fn(&Tally) -> Option<f64>;
 
 const METRICS: [(&str, Metric); 22] = [
@@ -116,7 +116,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     ratio(values.iter().sum(), values.len() as f64)
 }
 
-/// Part of the requests sent that a group of backends got.
+/// Share of the requests sent that went to a group of backends.
 pub(super) fn group_share(tally: &Tally, groups: &[u32], group: u32) -> Option<f64> {
     let all: u64 = tally.used.iter().map(|used| used.received).sum();
     let of_group = tally.used.iter().zip(groups).filter(|(_, its)| **its == group);
@@ -137,12 +137,12 @@ pub(super) fn group_p99(tally: &Tally, _: &[u32], group: u32) -> Option<f64> {
     Some(latency.value_at_quantile(0.99).min(tally.longest) as f64 / 1e3)
 }
 
-/// Part of the requests that ended so.
+/// Share of the requests with this ending.
 pub(super) fn share(tally: &Tally, ending: Ending) -> Option<f64> {
     ratio(tally.ended[ending as usize] as f64, tally.arrived as f64)
 }
 
-/// Milliseconds; the greatest that was recorded bounds the rounding of the histogram.
+/// Milliseconds. The largest recorded value bounds the rounding of the histogram.
 pub(super) fn quantile(tally: &Tally, quantile: f64) -> Option<f64> {
     let micros = || tally.latency.value_at_quantile(quantile).min(tally.longest);
     (!tally.latency.is_empty()).then(|| micros() as f64 / 1e3)
@@ -153,7 +153,7 @@ pub(super) fn in_flight(tally: &Tally, quantile: f64) -> Option<f64> {
     (is_used(tally) && !tally.in_flight.is_empty()).then(|| tally.in_flight.value_at_quantile(quantile) as f64)
 }
 
-/// Whether anything was asked or done: of a fleet that nobody uses, that it is idle says nothing.
+/// Whether there was any request or CPU usage. An idle fleet without requests means nothing.
 fn is_used(tally: &Tally) -> bool {
     tally.arrived > 0 || loads(tally).iter().any(|load| *load > 0.0)
 }

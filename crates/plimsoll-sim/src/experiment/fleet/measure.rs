@@ -1,7 +1,8 @@
-//! What is counted while a world runs.
+//! The counters of a world.
 //!
-//! A request is counted in the part of the run in which it arrived, however late it ends: else an overload would
-//! show its time-outs in the calm that follows. What backends use is counted from the beginning of a part to its end.
+//! A request counts in the window of its arrival, however late it ends. Otherwise an overload would
+//! show its time-outs in the calm that follows. The usage of backends counts from the beginning of
+//! a window to its end.
 
 use std::time::Duration;
 
@@ -11,16 +12,16 @@ use plimsoll_core::Timestamp;
 use crate::experiment::windows::Window;
 use crate::model::backend::Used;
 
-/// In no measured part.
+/// Outside every window.
 pub(super) const UNMEASURED: u16 = u16::MAX;
-/// The part that is the whole run.
+/// The window of the whole run.
 pub(super) const WHOLE: u16 = 0;
-/// Longest latency told apart; no request is awaited for so long.
+/// Longest distinct latency. No request is awaited for longer.
 const LONGEST: Duration = Duration::from_secs(3_600);
-/// More requests in flight at one backend are not told apart.
+/// Most distinct requests in flight at one backend.
 const MOST_IN_FLIGHT: u64 = 1_000_000;
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Answered,
@@ -30,7 +31,7 @@ pub(super) enum Ending {
     NoBackend,
 }
 
-/// What was counted in one part of the run.
+/// The counters of one window.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     pub(super) arrived: u64,
@@ -42,13 +43,13 @@ pub(super) struct Tally {
     pub(super) latency: Histogram<u64>,
     /// The same of each group, by the last backend of a request.
     pub(super) latency_by_group: Vec<Histogram<u32>>,
-    /// The greatest of them, exactly.
+    /// The largest of them, exactly.
     pub(super) longest: u64,
-    /// How long the part lasts.
+    /// Length of the window.
     pub(super) seconds: f64,
-    /// Requests in flight at a backend, whenever samples were taken.
+    /// Requests in flight at a backend, at each sample.
     pub(super) in_flight: Histogram<u64>,
-    /// What each backend used in it.
+    /// The usage of each backend.
     pub(super) used: Vec<Used>,
 }
 
@@ -105,14 +106,14 @@ pub(super) struct Sample {
     pub(super) greatest: f64,
 }
 
-/// What is counted in the course of a run.
+/// The counters of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Measure {
     pub(super) tallies: Vec<Tally>,
-    /// The part to which what happens now belongs: the innermost.
+    /// The innermost window at this time.
     pub(super) current: u16,
     pub(super) samples: Vec<Sample>,
-    /// As of the last sample.
+    /// The usage at the last sample.
     sampled: Vec<Used>,
 }
 
@@ -122,7 +123,7 @@ impl Measure {
         Self { tallies, current: UNMEASURED, samples: Vec::new(), sampled: Vec::new() }
     }
 
-    /// A part begins; what backends have used until now is `used`.
+    /// A window begins; `used` is the usage of backends until now.
     pub(super) fn begin(&mut self, window: u16, used: Vec<Used>) {
         self.tallies[usize::from(window)].used = used;
         if window != WHOLE || self.current == UNMEASURED {
@@ -130,7 +131,7 @@ impl Measure {
         }
     }
 
-    /// A part ends.
+    /// A window ends.
     pub(super) fn end(&mut self, window: u16, used: Vec<Used>) {
         let tally = &mut self.tallies[usize::from(window)];
         let before = std::mem::take(&mut tally.used);
@@ -184,7 +185,7 @@ impl Measure {
         }
     }
 
-    /// The tallies, that of the whole run with what was counted in phases.
+    /// The counters of each window. Those of the whole run include the phases.
     pub(super) fn finish(mut self) -> (Vec<Tally>, Vec<Sample>) {
         let (whole, phases) = self.tallies.split_at_mut(1);
         phases.iter().for_each(|phase| whole[0].add(phase));
@@ -192,7 +193,7 @@ impl Measure {
     }
 }
 
-/// What each backend used between two times; those that are new had used nothing before.
+/// The usage of each backend between two times. A new backend had none before.
 fn differences(before: &[Used], after: &[Used]) -> Vec<Used> {
     let none = Used::default();
     after.iter().enumerate().map(|(i, after)| after.since(before.get(i).unwrap_or(&none))).collect()

@@ -1,6 +1,6 @@
-//! The timeline of a plan, taken apart into what happens to each thing at each time.
+//! The timeline of a plan, taken apart into single changes of single things.
 //!
-//! All groups are numbered here, those that come later included, so that everything else speaks of backends by
+//! All groups are numbered here, later ones included, so that all other code identifies backends by
 //! number.
 
 use std::ops::Range;
@@ -11,10 +11,10 @@ use plimsoll_core::{BalancerConfig, Timestamp};
 use super::plan::{Antagonist, Arm, BackendGroup, Change, Cold, ColdCourse, Conduct, Plan, Restart, Selection};
 use crate::experiment::windows::{Window, windows};
 
-/// Steps in which a cold backend gets faster.
+/// Steps in which a cold backend becomes faster.
 const WARMING_STEPS: u32 = 20;
 
-/// One thing that happens.
+/// A single change.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Conduct { backend: u32, conduct: Conduct },
@@ -31,15 +31,15 @@ pub(super) enum Step {
     End { window: u16 },
 }
 
-/// All that happens in one arm, in order.
+/// All changes of one arm, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Script<'p> {
     pub(super) groups: Vec<&'p BackendGroup>,
     /// The numbers of each group's backends.
     pub(super) numbers: Vec<Range<u32>>,
-    /// Groups that are there from the start.
+    /// Number of groups at the start.
     pub(super) initial: usize,
-    /// Groups that have come by the time that the script is written for.
+    /// Number of groups at the time of the change being written.
     present: usize,
     pub(super) windows: Vec<Window>,
     pub(super) steps: Vec<(Timestamp, Step)>,
@@ -83,12 +83,12 @@ impl<'p> Script<'p> {
             script.step(from, Step::Begin { window });
             script.step(to, Step::End { window });
         }
-        // Stable: what is of one time stays in this order, but for ends, which come before beginnings.
+        // Stable: changes at one time keep this order, except that ends come before beginnings.
         script.steps.sort_by_key(|(at, step)| (*at, !matches!(step, Step::End { .. })));
         script
     }
 
-    /// The numbers of the backends that a selection names, of the groups that are present.
+    /// The numbers of the backends in a selection, of the groups present.
     pub(super) fn select(&self, selection: &Selection) -> Vec<u32> {
         let named = |group: &&BackendGroup| selection.group.as_ref().is_none_or(|name| *name == group.name);
         let present = self.groups.iter().zip(&self.numbers).take(self.present);
@@ -102,8 +102,8 @@ impl<'p> Script<'p> {
         all.skip(selection.first as usize).take(count).collect()
     }
 
-    /// The failure domain of a backend, by its group and its place in it. Zones come first, numbered in the order in
-    /// which groups name them.
+    /// The failure domain of a backend, by its group and its place in it. Zones come first,
+    /// numbered in the order in which groups name them.
     pub(super) fn domain(&self, group: usize, place: u32) -> u32 {
         let spec = self.groups[group];
         let Some(zone) = spec.zone(place) else { return place % spec.domains.get() };

@@ -1,4 +1,4 @@
-//! The plan of a spill experiment: localities, what is asked for, and the rules that are compared.
+//! The plan of a spill experiment: localities, requests, and the rules compared.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,43 +9,43 @@ use plimsoll_core::spill::SpillConfig;
 pub use crate::experiment::fleet::plan::Phase;
 pub use crate::experiment::tiers::plan::Source;
 
-/// Clients, localities in the order of nearness, and the ways to choose one.
+/// Clients, localities from near to far, and the rules that choose one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Until when requests arrive.
+    /// End of arrivals.
     pub duration: Duration,
-    /// Until when nothing is measured; shorter than the run.
+    /// Beginning of the measurements; shorter than the run.
     pub warmup: Duration,
-    /// Between two points of figures over time; and the spans of which the fullest and the emptiest are told.
+    /// Time between two points of figures over time; and the spans of the extremes of utilization.
     pub sample_every: Duration,
-    /// Clients, each with a machine of its own; a request is of one of them at random.
+    /// Number of clients, each with a rule of its own. Each request is of a random one.
     pub clients: NonZeroU32,
-    /// Between two reports of utilization, each the mean since the one before. Above zero.
+    /// Time between two reports of the mean utilization since the last one. Above zero.
     pub report_every: Duration,
-    /// So old are reports when clients see them.
+    /// Age of reports when clients see them.
     pub report_age: Duration,
-    /// What is asked for; at least one.
+    /// Sources of requests; at least one.
     pub sources: Vec<Source>,
     /// Nearest first; at least one.
     pub localities: Vec<Site>,
-    /// Parts of the run, in the order of their beginnings. Before the first the load is 1.
+    /// Parts of the run, in the order of their beginnings. The load before the first is 1.
     pub phases: Vec<Phase>,
-    /// Ways to choose; at least one.
+    /// Rules compared; at least one.
     pub arms: Vec<Arm>,
 }
 
 impl Plan {
-    /// Some changes, and the minutes in which they settle.
+    /// Time for some changes, and for the minutes in which they settle.
     pub const DEFAULT_DURATION: Duration = Duration::from_secs(120);
-    /// By then rooms have settled.
+    /// Time for the rooms of localities to settle.
     pub const DEFAULT_WARMUP: Duration = Duration::from_secs(20);
-    /// As the fleets'.
+    /// The default of fleets.
     pub const DEFAULT_SAMPLE_EVERY: Duration = Duration::from_secs(1);
     /// A small fleet.
     pub const DEFAULT_CLIENTS: NonZeroU32 = NonZeroU32::new(5).expect("not zero");
-    /// As often as clients look.
+    /// The interval at which clients update.
     pub const DEFAULT_REPORT_EVERY: Duration = Duration::from_secs(1);
-    /// Smoothing at the backend, and the way of the report.
+    /// Smoothing at the backend, and the delay of the report.
     pub const DEFAULT_REPORT_AGE: Duration = Duration::from_secs(1);
 }
 
@@ -69,15 +69,15 @@ impl Default for Plan {
 /// A locality.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
-    /// Names it in metrics and legends; no dots.
+    /// Its name in metrics and legends; no dots.
     pub name: String,
-    /// Its backends.
+    /// Number of its backends.
     pub backends: NonZeroU32,
-    /// Requests a second that each can serve; above zero. What comes beyond that fails.
+    /// Capacity of each backend, in requests per second; above zero. Requests beyond it fail.
     pub capacity: f64,
-    /// How many are healthy in each phase, at most all; empty for all.
+    /// Number of healthy backends in each phase; empty for all.
     pub healthy: Vec<u32>,
-    /// Requests a second that come from elsewhere.
+    /// Requests per second from elsewhere.
     pub others: f64,
 }
 
@@ -87,10 +87,10 @@ impl Default for Site {
     }
 }
 
-/// A way to choose a locality.
+/// One rule compared with others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arm {
-    /// Names it in metrics and legends; no dots.
+    /// Its name in metrics and legends; no dots.
     pub name: String,
     /// The rule.
     pub rule: Rule,
@@ -102,7 +102,7 @@ impl Default for Arm {
     }
 }
 
-/// A rule by which a locality is chosen.
+/// A rule that chooses a locality.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// [`Spill`](plimsoll_core::spill::Spill)
@@ -112,15 +112,16 @@ pub enum Rule {
         /// [`SpillConfig::drain_below`]
         drain_below: Ratio,
     },
-    /// The nearest that has a healthy backend gets all.
+    /// The nearest locality with a healthy backend gets all requests.
     Nearest,
-    /// By the share of healthy backends, as Envoy's priority levels do: a locality takes 1.4 times its healthy share of all, at most all
-    /// that is left; the next gets what is left, and so on.
+    /// By the share of healthy backends, as Envoy's priority levels do. A locality takes 1.4 times
+    /// its healthy share of all requests, at most the rest. The next locality does the same with
+    /// the remainder.
     ByHealth,
 }
 
 impl Rule {
-    /// `Waterfall` as it is unless it is told otherwise.
+    /// The default of `Waterfall`.
     pub const WATERFALL: Self =
         Self::Waterfall { target: SpillConfig::DEFAULT_TARGET, drain_below: SpillConfig::DEFAULT_DRAIN_BELOW };
 }

@@ -1,4 +1,4 @@
-//! The rules by which a client chooses a locality: the core's, and what it is compared with.
+//! The rules by which a client chooses a locality: the core's, and two for comparison.
 
 use plimsoll_core::spill::{Locality, Route, Spill, SpillConfig};
 use plimsoll_core::{Criticality, Timestamp};
@@ -10,10 +10,10 @@ use crate::kernel::streams::unit;
 /// Envoy's overprovisioning factor: a level with 72% of its backends healthy still takes all.
 const OVERPROVISIONED: f64 = 1.4;
 
-/// How one client chooses.
+/// The rule of one client.
 pub(super) enum Chooser {
     Waterfall(Spill),
-    /// The part of all that each locality gets, nearest first.
+    /// The share of each locality, nearest first.
     Shares(Rule, Vec<f64>),
 }
 
@@ -59,7 +59,7 @@ impl Chooser {
                 route
             }
             Self::Shares(_, shares) => {
-                // What nobody's share holds is spread as the shares are: somebody has to get it.
+                // The shares may not add up to 1. The remainder is spread in proportion to them.
                 let mut point = unit(rng) * shares.iter().sum::<f64>();
                 let place = shares.iter().position(|share| {
                     point -= share;

@@ -1,4 +1,4 @@
-//! What localities do, in cases small enough to be reckoned by hand.
+//! Localities in cases that are small enough to compute by hand.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

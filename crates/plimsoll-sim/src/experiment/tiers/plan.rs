@@ -1,4 +1,5 @@
-//! The plan of an experiment with tiers: who asks, who serves, and how each client of each tier holds back and tries again.
+//! The plan of an experiment with tiers: requests, servers, and the throttles and retries of each
+//! client.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,43 +9,44 @@ use plimsoll_core::{Criticality, Ratio};
 
 pub use crate::experiment::fleet::plan::{Phase, Retries};
 
-/// Clients, the services behind them, and the ways to hold back and try again that are compared.
+/// Clients, the services behind them, and the throttles and retries compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Until when requests arrive. What is under way then is not waited for.
+    /// End of arrivals. Requests in progress at that time are not awaited.
     pub duration: Duration,
-    /// Until when nothing is measured; shorter than the run.
+    /// Beginning of the measurements; shorter than the run.
     pub warmup: Duration,
-    /// Between two points of figures over time, and of what is looked at for recovery.
+    /// Time between two points of figures over time, and between two measurements of recovery.
     pub sample_every: Duration,
-    /// Clients of the first tier; each request is of one of them at random.
+    /// Number of clients of the first tier. Each request is of a random one.
     pub clients: NonZeroU32,
-    /// How long a client waits for an attempt.
+    /// Longest wait of a client for an attempt.
     pub timeout: Duration,
-    /// After this time nobody wants the answer any more: the deadline of a request.
+    /// Time until the deadline of a request, when its user leaves.
     pub patience: Duration,
-    /// What is asked for; at least one.
+    /// Sources of requests; at least one.
     pub sources: Vec<Source>,
-    /// Who serves, the one that is asked first; each asks the next once for each request. At least one.
+    /// Services, the first one first. Each sends one request to the next for each of its own. At
+    /// least one.
     pub tiers: Vec<Tier>,
-    /// Parts of the run, in the order of their beginnings. Before the first the load is 1.
+    /// Parts of the run, in the order of their beginnings. The load before the first is 1.
     pub phases: Vec<Phase>,
-    /// Ways to hold back; at least one.
+    /// Throttles and retries compared; at least one.
     pub arms: Vec<Arm>,
 }
 
 impl Plan {
-    /// Enough for a throttle to settle, several times.
+    /// Time for a throttle to settle several times.
     pub const DEFAULT_DURATION: Duration = Duration::from_secs(300);
-    /// By then a window of two minutes is full.
+    /// A window of two minutes is full by then.
     pub const DEFAULT_WARMUP: Duration = Duration::from_secs(120);
-    /// As the fleets'.
+    /// The default of fleets.
     pub const DEFAULT_SAMPLE_EVERY: Duration = Duration::from_secs(1);
     /// A small fleet.
     pub const DEFAULT_CLIENTS: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
-    /// As long as users look at nothing.
+    /// A user's patience with an empty page.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
-    /// Three attempts' worth.
+    /// Time for three attempts.
     pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(3);
 }
 
@@ -68,30 +70,32 @@ impl Default for Plan {
 /// Requests of one kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Source {
-    /// Names it in metrics and legends; no dots.
+    /// Its name in metrics and legends; no dots.
     pub name: String,
-    /// How bad it is to lose them; each tier passes it on.
+    /// Criticality of the requests. Each tier passes it on.
     pub criticality: Criticality,
-    /// Requests a second of all clients together, at a load of 1, at random instants (Poisson); above zero.
+    /// Requests per second of all clients together, at a load of 1, at random instants (Poisson);
+    /// above zero.
     pub rate: f64,
 }
 
 /// A service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tier {
-    /// Names it in metrics and legends; no dots.
+    /// Its name in metrics and legends; no dots.
     pub name: String,
-    /// Its tasks. Each is a client of the next tier, with a throttle and a budget of its own.
+    /// Number of its tasks. Each is a client of the next tier, with a throttle and a budget of its
+    /// own.
     pub tasks: NonZeroU32,
-    /// Requests a second that all of them together can serve; above zero.
+    /// Capacity of all tasks together, in requests per second; above zero.
     pub capacity: f64,
-    /// What that is multiplied with in each phase; empty for 1. At 0 nothing is served.
+    /// Factor of the capacity in each phase; empty for 1. Nothing is served at 0.
     pub strength: Vec<f64>,
-    /// What they do with more than they can serve.
+    /// Its behaviour under overload.
     pub server: Server,
-    /// Of what they take on, this share fails at random.
+    /// Share of admitted requests that fail at random.
     pub errors: Ratio,
-    /// From the end of the work on a request, or its rejection, to its client.
+    /// Time from the end of the work on a request, or from its rejection, to its client.
     pub latency: Duration,
 }
 
@@ -114,33 +118,34 @@ impl Default for Tier {
     }
 }
 
-/// What a service does with more than it can serve.
+/// The behaviour of a service under overload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Server {
-    /// Turns it away, at no cost: what comes within a tenth of a second of the capacity is taken on.
+    /// Sheds requests beyond its capacity, at no cost. A burst of a tenth of a second is admitted.
     #[default]
     Limited,
-    /// Has it wait, first come, first served, and works on all of it in the end, whoever still waits.
+    /// Queues all requests, first come, first served, and serves all of them, abandoned ones
+    /// included.
     Queue,
-    /// Turns the least critical away by a [`Gate`](plimsoll_core::admit::Gate) for each task, says whether to try elsewhere, and drops
-    /// what nobody waits for.
+    /// Sheds the least critical requests by a [`Gate`](plimsoll_core::admit::Gate) for each task,
+    /// advises on retries, and drops abandoned requests.
     Ranked,
 }
 
-/// How clients hold back and try again, in all tiers.
+/// The throttle and the retries of clients, in all tiers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arm {
-    /// Names it in metrics and legends; no dots.
+    /// Its name in metrics and legends; no dots.
     pub name: String,
-    /// Whether they send.
+    /// Throttle of each client.
     pub throttle: Holding,
-    /// Whether they send again.
+    /// Retries of each client.
     pub retries: Retries,
     /// Clients of the first tier; `None`: the plan's.
     pub clients: Option<NonZeroU32>,
-    /// What all rates are multiplied with; above zero.
+    /// Factor of all rates; above zero.
     pub load: f64,
-    /// What all services do with more than they can serve; `None`: as the plan says.
+    /// Behaviour of all services under overload; `None`: the plan's.
     pub server: Option<Server>,
 }
 
@@ -157,21 +162,21 @@ impl Default for Arm {
     }
 }
 
-/// Whether clients send.
+/// A client throttle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Holding {
-    /// All.
+    /// Sends all requests.
     Off,
     /// [`ThrottlePolicy::Adaptive`](plimsoll_core::throttle::ThrottlePolicy::Adaptive)
     Adaptive {
-        /// Its K; within [`Multiple::RANGE`].
+        /// K, within [`Multiple::RANGE`].
         k: f64,
-        /// Its window.
+        /// Length of the window.
         window: Duration,
     },
     /// [`ThrottlePolicy::Paced`](plimsoll_core::throttle::ThrottlePolicy::Paced)
     Paced {
-        /// Its K; within [`Multiple::RANGE`].
+        /// K, within [`Multiple::RANGE`].
         k: f64,
     },
     /// Envoy's `admission_control` with its defaults.
@@ -179,8 +184,8 @@ pub enum Holding {
 }
 
 impl Holding {
-    /// As the book has it.
+    /// The book's settings.
     pub const ADAPTIVE: Self = Self::Adaptive { k: Multiple::DEFAULT.as_f64(), window: adaptive::DEFAULT_WINDOW };
-    /// As it is unless told otherwise.
+    /// The default settings.
     pub const PACED: Self = Self::Paced { k: Multiple::DEFAULT.as_f64() };
 }

@@ -1,4 +1,4 @@
-//! What the world of tiers does, in cases small enough to be reckoned by hand.
+//! Tiers in cases that are small enough to compute by hand.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ fn arm(name: &str, retries: Retries) -> Arm {
     Arm { name: name.to_owned(), retries, ..Arm::default() }
 }
 
-/// A hundred requests a second to one tier that can do twice as many.
+/// A hundred requests per second to one tier with twice that capacity.
 fn plan() -> Plan {
     Plan {
         duration: secs(20),
@@ -38,7 +38,7 @@ fn found(plan: &Plan) -> BTreeMap<String, f64> {
     run(plan, 1, &mut |_| ()).metrics
 }
 
-/// Plan with one phase, in which tiers have these strengths.
+/// A plan with one phase, in which tiers have these strengths.
 fn with_strengths(mut plan: Plan, strengths: &[f64]) -> Plan {
     plan.phases = vec![Phase { name: "all".to_owned(), ..Phase::default() }];
     for (tier, strength) in plan.tiers.iter_mut().zip(strengths) {
@@ -60,7 +60,7 @@ fn every_metric_is_announced_and_none_else() {
 #[test]
 fn a_tier_that_can_serve_all_serves_all() {
     let metrics = found(&plan());
-    // What arrives within the last hundredth of a second is under way.
+    // Arrivals within the last hundredth of a second are still in flight.
     assert!(metrics["a.useful_share"] > 0.995, "{}", metrics["a.useful_share"]);
     assert_eq!((metrics["a.backend.attempts_per_request"], metrics["a.backend.rejected_share"]), (1.0, 0.0));
     assert_eq!(metrics["a.backend.held_share"], 0.0);
@@ -77,7 +77,8 @@ fn limited_and_ranked_tiers_keep_to_their_rate() {
     }
 }
 
-/// With 1.2 times the capacity a queue grows by 40 a second, to the time-out of a second at 5 s; from then on all are late.
+/// At 1.2 times the capacity a queue grows by 40 per second. It reaches the time-out of a second at
+/// 5 s, and later requests are late.
 #[test]
 fn a_queue_works_on_what_nobody_waits_for() {
     let mut plan = plan();
@@ -85,7 +86,7 @@ fn a_queue_works_on_what_nobody_waits_for() {
     plan.tiers[0].server = Server::Queue;
     let share = found(&plan)["a.useful_share"];
     assert!((0.2..0.32).contains(&share), "{share}");
-    // One that protects itself drops it, and knows before.
+    // A server with a gate drops them, and knows before.
     plan.tiers[0].server = Server::Ranked;
     let share = found(&plan)["a.useful_share"];
     assert!(share > 0.75, "{share}");

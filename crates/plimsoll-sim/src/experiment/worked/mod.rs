@@ -1,15 +1,17 @@
-//! Worked examples: the small tables and formulas of the literature, put to the shipped code.
+//! Worked examples: the small tables and formulas of the literature, computed by the shipped code.
 //!
-//! Nothing is drawn and no time passes, so there is one right answer to each. Metrics:
+//! There are no draws and no time, so each example has one right answer. Metrics:
 //!
-//! | metric | what |
+//! | metric | meaning |
 //! |---|---|
-//! | `least_loaded.idle_picked` | of as many picks as there are backends with the fewest requests, those that went to one of these |
-//! | `least_loaded.twice` | backends that got a second of these picks |
+//! | `least_loaded.idle_picked` | picks that go to backends with the fewest requests, of as many
+//! picks as there are such backends |
+//! | `least_loaded.twice` | backends with a second one of these picks |
 //! | `throttle.NAME` | the probability by equation 21-1 |
-//! | `aperture.NAME.least_over_mean`, `.most_over_mean` | load of the emptiest and fullest backend, of the mean |
-//! | `aperture.NAME.backends` | backends that one client covers, wholly or in part, on average |
-//! | `aperture.NAME.whole` | of these, those that it covers wholly |
+//! | `aperture.NAME.least_over_mean`, `.most_over_mean` | load of the least and the most loaded
+//! backend, over the mean |
+//! | `aperture.NAME.backends` | backends that one client covers, in whole or in part, on average |
+//! | `aperture.NAME.whole` | backends that it covers in whole |
 
 mod figures;
 
@@ -23,14 +25,14 @@ use crate::findings::Findings;
 use crate::kernel::streams::Streams;
 use crate::reference::aperture::{FINAGLE_MINIMUM, cover};
 
-/// The examples to work; each part may be left out.
+/// The examples; each part may be left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Active requests of each backend, to which `least-loaded` is put; at least one backend, or empty for none.
+    /// Active requests of each backend, for `least-loaded`. Empty for no example.
     pub least_loaded: Vec<u32>,
     /// Points of equation 21-1.
     pub throttle: Vec<Throttle>,
-    /// Fleets that share backends out by fractions.
+    /// Fleets with backends shared by fractions.
     pub aperture: Vec<Aperture>,
 }
 
@@ -39,11 +41,11 @@ pub struct Plan {
 pub struct Throttle {
     /// Names it in metrics; no dots.
     pub name: String,
-    /// Requests that the application made.
+    /// Requests of the application.
     pub requests: f64,
-    /// Of these, those that the backend accepted.
+    /// Requests that the backend accepted, of these.
     pub accepts: f64,
-    /// The multiple of the accepted that is let through.
+    /// The multiple of the accepted requests that is sent.
     pub k: f64,
 }
 
@@ -53,16 +55,16 @@ impl Default for Throttle {
     }
 }
 
-/// One fleet that shares its backends out by fractions.
+/// A fleet with backends shared by fractions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aperture {
     /// Names it in metrics; no dots.
     pub name: String,
-    /// How many clients.
+    /// Number of clients.
     pub clients: NonZeroU32,
-    /// How many backends.
+    /// Number of backends.
     pub backends: NonZeroU32,
-    /// Backends' worth that each client covers, at least.
+    /// Smallest number of backends that each client covers.
     pub minimum: NonZeroU32,
 }
 
@@ -73,7 +75,7 @@ impl Default for Aperture {
 }
 
 impl Plan {
-    /// The metrics that a run finds, by name.
+    /// The names of the metrics of a run.
     #[must_use]
     pub fn metrics(&self) -> Vec<String> {
         let mut names = Vec::new();
@@ -88,7 +90,7 @@ impl Plan {
         names
     }
 
-    /// Works them.
+    /// Computes the examples.
     #[must_use]
     pub fn run(&self, seed: u64) -> Findings {
         let mut findings = Findings::default();
@@ -111,7 +113,8 @@ impl Plan {
     }
 }
 
-/// Picks of each backend, with these active requests to begin with, of as many as there are with the fewest.
+/// Picks of each backend, starting from these active requests. There are as many picks as backends
+/// with the fewest requests.
 fn least_loaded(active: &[u32], seed: u64) -> Vec<u32> {
     let now = Timestamp::ZERO;
     let mut rng = Streams::new(seed).stream("policy", 0);
@@ -119,7 +122,7 @@ fn least_loaded(active: &[u32], seed: u64) -> Vec<u32> {
     let ids: Vec<_> = active.iter().map(|_| balancer.add(now, Weight::ONE, &mut ())).collect();
     ids.iter().for_each(|id| balancer.on_connected(now, *id, &mut ()));
     let place = |id| ids.iter().position(|known| *known == id).expect("a member");
-    // All get the most that one has, and give back what is too much.
+    // All backends get the largest number, then release the surplus.
     let most = active.iter().copied().max().unwrap_or_default() as usize;
     for _ in 0..most * ids.len() {
         let Pick::Backend(_) = balancer.pick(now, &mut rng) else { break };
@@ -147,7 +150,7 @@ impl Aperture {
         let mut first = Vec::new();
         for client in 0..clients {
             let arc = cover(client, self.clients, self.backends, self.minimum);
-            // Each client's requests are one, parted by how much it covers.
+            // The requests of a client are one unit, divided by coverage.
             let width: f64 = arc.iter().map(|(_, fraction)| fraction).sum();
             arc.iter().for_each(|(backend, fraction)| load[*backend as usize] += fraction / width);
             covered += arc.len();

@@ -1,4 +1,4 @@
-//! How a world begins, and how clients, backends and subsets come into it.
+//! The start of a world, and the addition of clients, backends and subsets.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::model::backend::{Backend, Build};
 use crate::model::client::Client;
 use crate::model::network::Carrier;
 
-/// Users of a closed loop who do not think begin within this time of each other, not all at once.
+/// Users of a closed loop without think time start within this span, and not all at once.
 const STAGGER: Duration = Duration::from_millis(10);
 
 impl<'p> World<'p> {
-    /// The world of one arm at its beginning.
+    /// The world of one arm at its start.
     pub(in crate::experiment::fleet) fn new(plan: &'p Plan, arm: &'p Arm, seed: u64) -> Self {
         let script = Script::new(plan, arm);
         let mut arena = Arena::new(seed, plan.duration);
@@ -129,7 +129,7 @@ impl<'p> World<'p> {
                 self.mean_rate = (0.0, (mean.round() as u32).max(1));
                 let (mut owed, mut given) = (0.0, 0.0);
                 for (rate, dear) in rates.iter().zip(dearness) {
-                    // The sums are rounded, not the parts, so that they come out right.
+                    // Rounds the sums and not the parts, so that the total is exact.
                     owed += mean * rate;
                     let users = (owed - given).round().max(1.0);
                     given += users;
@@ -139,12 +139,12 @@ impl<'p> World<'p> {
         }
     }
 
-    /// CPU-seconds of an ordinary core per second that the backends are provisioned with.
+    /// Provisioned capacity, in cores of speed 1.
     fn capacity(&self) -> f64 {
         self.backends.iter().map(|backend| backend.build.cores * backend.build.speed).sum()
     }
 
-    /// Adds a client that sends from now on; it has no backends until [`World::assign`].
+    /// Adds a client that sends from now on. It has no backends until [`World::assign`].
     pub(super) fn add_client(&mut self, rate: f64, users: u32, dearness: f64) {
         let number = self.clients.len() as u32;
         let stream = |label| self.arena.streams.stream(label, u64::from(number));
@@ -161,7 +161,7 @@ impl<'p> World<'p> {
         }
     }
 
-    /// Gives each client the backends that it should have, now that somebody came or left.
+    /// Gives each client its backends, after clients or backends were added or removed.
     pub(super) fn assign(&mut self) {
         let in_service: Vec<u32> =
             (0_u32..).zip(&self.backends).filter(|(_, backend)| !backend.removed).map(|(number, _)| number).collect();
@@ -189,12 +189,13 @@ impl<'p> World<'p> {
     }
 }
 
-/// A backend as subsetting sees it.
+/// A backend as input of subsetting.
 fn seen(number: u32, backend: &Backend) -> subset::Backend {
     subset::Backend { key: key(number), domain: backend.build.domain, weight: backend.build.weight }
 }
 
-/// What stands for a backend's address: the same in all runs, so that a seed stands for a draw of the clients alone.
+/// Stands for a backend's address. It is the same in all runs, so that a seed draws the clients
+/// alone.
 pub(super) fn key(number: u32) -> u64 {
     Streams::new(0).number("addresses", u64::from(number))
 }

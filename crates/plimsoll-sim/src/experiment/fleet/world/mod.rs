@@ -1,16 +1,17 @@
 //! A world that runs: the events of one arm, from the first arrival to the last answer.
 //!
-//! | event | what it does | where |
+//! | event | effect | where |
 //! |---|---|---|
 //! | an arrival, `Think` | a client has a request | [`requests`] |
-//! | `Reach`, `Complete`, `Answer` | it gets to its backend, ends there, and is back | [`requests`] |
-//! | `Again` | it has waited to be sent again | [`requests`] |
-//! | `Deadline`, `QueueDeadline`, `Recall` | it is given up | [`requests`] |
-//! | `Wake`, `Check…`, `Probe…`, `Notice` | what balancers want done, and are told | [`upkeep`] |
-//! | `Neighbour`, `Step`, `Sample` | the world changes, or is looked at | [`steps`] |
+//! | `Reach`, `Complete`, `Answer` | it reaches its backend, ends there, and is back | [`requests`]
+//! |
+//! | `Again` | its wait before a retry ends | [`requests`] |
+//! | `Deadline`, `QueueDeadline`, `Recall` | it is abandoned | [`requests`] |
+//! | `Wake`, `Check…`, `Probe…`, `Notice` | work of balancers, and their input | [`upkeep`] |
+//! | `Neighbour`, `Step`, `Sample` | the world changes, or is measured | [`steps`] |
 //!
-//! Events refer to requests and the like by number and are never taken back; each handler knows an event that
-//! no longer holds by comparing times. All that is random comes from streams named after the thing that draws.
+//! Events identify requests by number and are never taken back. A handler compares times to detect
+//! an outdated event. Each random draw comes from a stream named after the thing that draws.
 
 mod build;
 mod requests;
@@ -38,10 +39,10 @@ use crate::model::cost::Sampler;
 use crate::model::network::Carrier;
 use crate::model::request::Request;
 
-/// Something that happens at its time. The number is that of what it happens to.
+/// An event. The number is that of the thing that it affects.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// A user of this client has thought.
+    /// A user of this client has finished thinking.
     Think(u32),
     Reach(u32),
     Complete(u32),
@@ -61,7 +62,7 @@ pub(super) enum Event {
     Sample,
 }
 
-/// A probe on its way.
+/// A probe in flight.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     client: u32,
@@ -71,7 +72,7 @@ struct Probe {
     answer: ProbeAnswer,
 }
 
-/// A check, or a notice, on its way.
+/// A check or a notice in flight.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     client: u32,
@@ -80,7 +81,7 @@ struct Note {
     word: Word,
 }
 
-/// What a note says.
+/// The content of a note.
 #[derive(Clone, Copy, Debug)]
 enum Word {
     /// A question.
@@ -89,7 +90,7 @@ enum Word {
     Checked(CheckOutcome, Option<LoadReport>),
     /// The backend asks for no more requests.
     LameDuck,
-    /// The backend's process has ended.
+    /// The process of the backend has ended.
     Gone,
 }
 
@@ -109,18 +110,18 @@ pub(super) struct World<'p> {
     costs: Sampler,
     backends: Vec<Backend>,
     weights: Vec<Weight>,
-    /// In force now.
+    /// The configuration in force.
     balancer: BalancerConfig,
-    /// With the run's seed mixed in.
+    /// Its seed includes the seed of the run.
     subset: Option<SubsetConfig>,
     ledger: Option<Ledger>,
-    /// What a phase multiplies the rate of arrivals with.
+    /// Multiplies the rate of arrivals, by phase.
     load: f64,
-    /// Of a client that comes later: arrivals per second, users.
+    /// For a client added later: arrivals per second, users.
     mean_rate: (f64, u32),
-    /// Requests that are awaited.
+    /// Requests in progress, as their clients see them.
     open: u64,
-    /// Events handled, without those whose reason had gone.
+    /// Events handled, outdated ones excluded.
     events: u64,
     measure: Measure,
 }

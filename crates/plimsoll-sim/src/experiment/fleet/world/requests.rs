@@ -1,4 +1,4 @@
-//! The life of a request: arrival, pick, backend, answer, and the ways in which it is given up.
+//! The life of a request: arrival, pick, backend, answer, and the ways to abandon it.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::model::backend::{Message, Reception};
 use crate::model::request::{MAX_OFFERS, Reply, Request};
 use crate::model::retries::Next;
 
-/// A user whose request found nobody looks again after this time at the earliest, so that a user without thoughts
-/// does not ask for ever at the same instant.
+/// Shortest think time after a request without a backend. Without it, a user with no think time
+/// would ask forever at the same instant.
 const LEAST_THOUGHT: Duration = Duration::from_millis(1);
 
 impl World<'_> {
@@ -42,7 +42,7 @@ impl World<'_> {
         }
     }
 
-    /// Looks for a backend, for the first time or again. Says whether the search is over, one way or another.
+    /// Looks for a backend, for the first time or again. Returns whether the search is over.
     fn offer(&mut self, number: u32) -> bool {
         let request = &mut self.requests[number];
         let client = &mut self.clients[request.client as usize];
@@ -52,7 +52,7 @@ impl World<'_> {
         };
         match pick {
             Pick::Backend(id) if request.tried().contains(&id) => {
-                // Only those that it was offered to already are left: one more round would not help.
+                // Only backends that it was offered to are left. One more round would not help.
                 let completion = Completion { outcome: Outcome::Cancelled, latency: None };
                 client.balancer.finish(self.arena.now, id, completion, &mut client.changes);
                 let ending = ending_of(request.reply);
@@ -91,13 +91,13 @@ impl World<'_> {
         self.arena.push_lane(self.queue_deadlines, at, Event::QueueDeadline(number));
     }
 
-    /// Lets those look for a backend who wait for one, the first first.
+    /// Waiting requests look for a backend, in the order of their arrival.
     pub(super) fn serve_waiting(&mut self, client: u32) {
         while let Some(number) = self.clients[client as usize].waiting.front().copied() {
             if !self.offer(number) {
                 break;
             }
-            // It may be gone from the queue already, when its end took it out.
+            // The end of the request may have removed it from the queue already.
             let waiting = &mut self.clients[client as usize].waiting;
             if waiting.front() == Some(&number) {
                 waiting.pop_front();
@@ -126,8 +126,8 @@ impl World<'_> {
         true
     }
 
-    /// Sees to it that there is an event when the next request of a backend ends. One that comes too early finds
-    /// nothing and asks again, which is cheaper than one for each change of a backend that shares its cores.
+    /// Schedules the end of the next request of a backend. An event that is too early schedules
+    /// another, which is cheaper than one for each change of the shared cores.
     pub(super) fn expect_end(&mut self, number: u32) {
         let backend = &mut self.backends[number as usize];
         if let Some(at) = backend.next()
@@ -162,7 +162,7 @@ impl World<'_> {
         handled
     }
 
-    /// A backend, or the lack of one, answers.
+    /// The answer of a backend, or of a missing one.
     pub(super) fn reply(&mut self, number: u32, reply: Reply) {
         let request = &mut self.requests[number];
         request.reply = reply;
@@ -175,7 +175,7 @@ impl World<'_> {
             let backend = &mut self.backends[request.backend as usize];
             request.report = message.and_then(|message| backend.report(self.arena.now, message));
             match reply {
-                // These are the transport's own, which repeats what is lost.
+                // The transport sends these, and repeats lost messages.
                 Reply::Lost | Reply::Refused => {
                     self.carrier.send_surely(&mut self.arena, Event::Answer(number));
                     true
@@ -226,7 +226,7 @@ impl World<'_> {
         true
     }
 
-    /// How long a request that was answered waits before it is offered again; `None`: it is not.
+    /// The wait of an answered request before its next offer; `None` without one.
     fn wait_before_next(&mut self, number: u32) -> Option<Duration> {
         let request = &mut self.requests[number];
         let failure = match request.reply {
@@ -255,7 +255,7 @@ impl World<'_> {
         }
     }
 
-    /// A request has waited to be sent again. It is awaited still, for nothing waits beyond its deadline.
+    /// The wait before a retry is over. The client still waits, since no wait passes its deadline.
     pub(super) fn again(&mut self, number: u32) -> bool {
         let of = self.requests[number].client;
         self.offer(number);
@@ -301,11 +301,12 @@ impl World<'_> {
         true
     }
 
-    /// A backend hears that a request is of no use any more.
+    /// A backend learns that a request is abandoned.
     pub(super) fn recall(&mut self, number: u32) -> bool {
         let request = &mut self.requests[number];
         request.recalled = false;
-        // If the backend does not have it, it is on its way, there or back, and is worked on or done.
+        // If the backend does not have it, it is in flight in one of the directions, and is worked
+        // on or done.
         let backend = request.backend;
         if request.away && self.backends[backend as usize].cancel(self.arena.now, number) {
             request.away = false;
@@ -345,7 +346,7 @@ impl World<'_> {
         self.arena.push(at.max(self.arena.now + thought), Event::Think(client));
     }
 
-    /// Forgets a request that nobody has to do with any more.
+    /// Frees a request that is no longer in use.
     fn release(&mut self, number: u32) {
         if self.requests[number].is_over() {
             self.requests.free(number);
@@ -358,7 +359,7 @@ fn ending_of(reply: Reply) -> Ending {
         Reply::Answered => Ending::Answered,
         Reply::Overloaded => Ending::Overloaded,
         Reply::Failed | Reply::Lost => Ending::Failed,
-        // No backend has seen it: the proxy's answer is `no-backend`, too.
+        // It has reached no backend. The proxy's answer is `no-backend`, too.
         Reply::Refused => Ending::NoBackend,
     }
 }

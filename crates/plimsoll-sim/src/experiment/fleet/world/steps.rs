@@ -1,4 +1,4 @@
-//! The world changes: what the timeline says, and what neighbours do.
+//! Changes of the world: those of the timeline, and those by neighbours.
 
 use plimsoll_core::{BalancerConfig, Timestamp};
 
@@ -74,7 +74,7 @@ impl World<'_> {
         self.resupply(number);
     }
 
-    /// What a backend has of its machine changes by its neighbours' doing.
+    /// Neighbours change a backend's share of its machine.
     pub(super) fn neighbour(&mut self, number: u32) -> bool {
         let due = self.backends[number as usize].supply_until == self.arena.now;
         if due {
@@ -83,7 +83,7 @@ impl World<'_> {
         due
     }
 
-    /// Draws what a backend has of its machine from now on.
+    /// Draws a backend's share of its machine from now on.
     pub(super) fn resupply(&mut self, number: u32) {
         let backend = &mut self.backends[number as usize];
         let (supply, holds) = backend.build.neighbours.next(backend.build.cores);

@@ -1,4 +1,4 @@
-//! What balancers want done besides requests: wake-ups, checks, probes; and what they are told unasked.
+//! The work of balancers besides requests: wake-ups, checks, probes and notices.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::{Event, Note, Probe, Word, World};
 use crate::kernel::NEVER;
 use crate::model::backend::Message;
 
-/// After this time a check without an answer has failed: the library's default.
+/// A check without an answer fails after this time: the library's default.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl World<'_> {
-    /// To be called when something was told to a client's balancer.
+    /// Call it after each input to a client's balancer.
     pub(super) fn settle(&mut self, number: u32) {
         let client = &mut self.clients[number as usize];
         if client.has_changes() {
@@ -26,7 +26,7 @@ impl World<'_> {
         self.expect_wake(number);
     }
 
-    /// Sees to it that the balancer is woken when it wants to be.
+    /// Schedules the next wake-up of the balancer.
     pub(super) fn expect_wake(&mut self, number: u32) {
         let client = &mut self.clients[number as usize];
         let Some(at) = client.balancer.poll_timeout() else { return };
@@ -75,7 +75,7 @@ impl World<'_> {
         self.arena.push(self.arena.now + CHECK_TIMEOUT, Event::CheckAnswer(number));
     }
 
-    /// Tells every client of which a backend is a member; the connection that each holds carries it.
+    /// Notifies every client with this backend as a member, by its connection.
     pub(super) fn tell_clients(&mut self, backend: u32, word: Word) {
         for number in 0..self.clients.len() as u32 {
             let Some(id) = self.clients[number as usize].id(backend) else { continue };
@@ -108,7 +108,7 @@ impl World<'_> {
         true
     }
 
-    /// Sends the probes that a pick asks for: how many.
+    /// Sends the probes that a pick requests. Returns their number.
     pub(super) fn send_probes(&mut self, number: u32) -> u32 {
         let mut sent = 0;
         let client = &mut self.clients[number as usize];
