@@ -1,7 +1,8 @@
 //! The arena of an experiment: virtual time, the events to come, and the sources of requests.
 //!
-//! An experiment is a [`World`]: it holds an [`Arena`], and adds events and state of its own. [`run`] is the only
-//! event loop. It advances the clock, draws the arrivals of each source, and ends the run.
+//! An experiment is a [`World`]: it holds an [`Arena`], and adds events and state of its own.
+//! [`run`] is the only event loop. It advances the clock, draws the arrivals of each source, and
+//! ends the run.
 //!
 //! An event is never taken back. So the handler of an outdated event does nothing. The arena itself
 //! skips an arrival that a change of load has moved.
@@ -59,7 +60,8 @@ impl<E: Copy> Arena<E> {
         self.streams.stream(label, 0)
     }
 
-    /// Adds a source and its first arrival, if it has a `rate` (requests per second at a load of 1).
+    /// Adds a source and its first arrival, if it has a `rate` (requests per second at a load of
+    /// 1).
     pub(crate) fn add_source(&mut self, rate: f64, cost_factor: f64, load: f64) {
         let number = self.sources.len() as u32;
         let stream = |label| self.streams.stream(label, number.into());

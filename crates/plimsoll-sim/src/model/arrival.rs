@@ -86,7 +86,8 @@ mod tests {
         Source::new(streams.stream("arrivals", 0), streams.stream("costs", 0), rate, 1.0, 1.0)
     }
 
-    /// Seed 5, n = 100,000 gaps at 1,000/s: 4 standard errors of the mean are 1.26%, false alarm 6e-5.
+    /// Seed 5, n = 100,000 gaps at 1,000/s: 4 standard errors of the mean are 1.26%, false alarm
+    /// 6e-5.
     #[test]
     fn arrivals_come_at_the_rate_named() {
         let mut source = source(1000.0);

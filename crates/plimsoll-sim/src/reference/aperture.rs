@@ -1,7 +1,7 @@
 //! Finagle's deterministic aperture: a subset with fractions of backends.
 //!
-//! Both sides stand on a circle, backend b of n over [b/n, (b+1)/n). Client i of C begins at i/C and covers a whole number
-//! of C-ths, the fewest that hold `minimum` backends:
+//! Both sides stand on a circle, backend b of n over [b/n, (b+1)/n). Client i of C begins at i/C
+//! and covers a whole number of C-ths, the fewest that hold `minimum` backends:
 //!
 //! ```text
 //! width = min(1, ⌈minimum/n · C⌉ / C)

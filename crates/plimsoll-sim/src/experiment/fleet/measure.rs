@@ -86,8 +86,8 @@ impl Tally {
     }
 }
 
-/// The histogram of a group. Most groups of a large fleet get no request in most parts of a run, so histograms begin
-/// small and grow.
+/// The histogram of a group. Most groups of a large fleet get no request in most parts of a run, so
+/// histograms begin small and grow.
 fn of_group(latencies: &mut Vec<Histogram<u32>>, group: usize) -> &mut Histogram<u32> {
     while latencies.len() <= group {
         latencies.push(Histogram::new(3).expect("three digits are possible"));

@@ -21,11 +21,11 @@ use super::run_arms;
 use crate::findings::Findings;
 use world::World;
 
-/// Runs all arms of a plan, one after the other, with this seed. `progress` is told now and then which part of it is
-/// done.
+/// Runs all arms of a plan with this seed, one after the other. `progress` gets the part that is
+/// done, now and then.
 ///
-/// A plan's numbers must be within the bounds that its fields name, and its selections must select something; the
-/// reader of scenario files sees to that.
+/// The numbers of a plan must be within the bounds of its fields, and its selections must select
+/// something. The reader of scenario files checks both.
 #[must_use]
 pub fn run(plan: &Plan, seed: u64, progress: &mut dyn FnMut(f64)) -> Findings {
     let plans: Vec<Cow<'_, Plan>> = plan.arms.iter().map(|arm| plan.of_arm(arm)).collect();

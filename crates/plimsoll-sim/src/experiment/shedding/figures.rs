@@ -1,4 +1,5 @@
-//! The figures of a shedding experiment: tasks answered in time by source, and the server's state over time.
+//! The figures of a shedding experiment: tasks answered in time by source, and the server's state
+//! over time.
 
 use super::Measured;
 use super::findings::{between, late, sum};
@@ -11,7 +12,7 @@ use crate::findings::{Axis, Figure, Series, SeriesKind, slug};
 const MOST_ARMS_BY_THEMSELVES: usize = 4;
 /// More sources could not be told apart.
 const MOST_SOURCES: usize = 8;
-/// For a logarithmic axis, which has no place for nothing, in milliseconds: a microsecond.
+/// Smallest delay on a logarithmic axis, in milliseconds: a microsecond.
 const LEAST_DELAY: f64 = 1e-3;
 
 pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
@@ -33,7 +34,7 @@ pub(super) fn figures(plan: &Plan, measured: &[Measured<'_>]) -> Vec<Figure> {
     figures
 }
 
-/// Nothing where nothing arrived.
+/// `None` where no task arrived.
 fn percent(tally: &Tally) -> Option<f64> {
     tally.useful_share().map(|share| 100.0 * share)
 }
@@ -172,7 +173,7 @@ fn useful_over_time(plan: &Plan, of: &Measured<'_>) -> Figure {
     }
 }
 
-/// The greatest of what was read, for each sample.
+/// The maximum of the readings in each sample.
 fn greatest(plan: &Plan, of: &Measured<'_>, value: impl Fn(&Reading) -> f64) -> Series {
     let count = u32::try_from(of.measure.samples.len()).unwrap_or(u32::MAX);
     let samples: Vec<&[Reading]> =

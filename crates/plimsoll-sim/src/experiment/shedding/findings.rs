@@ -1,4 +1,4 @@
-//! What the measurement of a server comes to: metrics by name, and [figures].
+//! The results of a server: metrics by name, and [figures].
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::experiment::counts::ratio;
 use crate::experiment::windows::{Window, windows};
 use crate::findings::Findings;
 
-/// Readings in the span over which CPU is looked at for idling: a twentieth of a second in the default tick, which is as short as
-/// requests of some milliseconds allow.
+/// Readings in the shortest span whose CPU usage is judged: a twentieth of a second at the default
+/// tick, the shortest that requests of some milliseconds allow.
 const BUSY_READINGS: usize = 20;
 
 /// The names of all metrics that the plan gives.
@@ -57,7 +57,8 @@ pub(super) fn findings(plan: &Plan, measured: &[Measured<'_>]) -> Findings {
     findings
 }
 
-/// All sources together, but for what they used in one second: that of all is not the sum of what each did.
+/// All sources together, except the most CPU in a second: the maximum of all is not the sum of the
+/// maxima.
 pub(super) fn sum(counted: &[Counted]) -> Counted {
     counted.iter().fold(Counted::new(), |mut sum, one| {
         sum.tally += &one.tally;
@@ -66,10 +67,10 @@ pub(super) fn sum(counted: &[Counted]) -> Counted {
     })
 }
 
-/// `None` where nothing was there to measure it by.
+/// `None` where there is nothing to measure.
 type OfTasks = fn(&Counted, f64) -> Option<f64>;
 
-/// Metrics of the tasks of one source, or of all; given the seconds in which they arrived.
+/// Metrics of the tasks of one source, or of all, given the length of the window in seconds.
 const OF_TASKS: [(&str, OfTasks); 15] = [
     ("tasks", |of, _| Some(of.tally.arrived as f64)),
     ("useful_share", |of, _| of.tally.useful_share()),
@@ -88,7 +89,7 @@ const OF_TASKS: [(&str, OfTasks); 15] = [
     ("most_in_a_second", |of, seconds| most_in_a_second(of, seconds)),
 ];
 
-/// Not answered in time, though begun.
+/// Late or expired: started, but not answered in time.
 pub(super) fn late(tally: &Tally) -> u64 {
     tally.late + tally.expired
 }
@@ -97,18 +98,18 @@ fn per_second(of: &Tally, count: u64, seconds: f64) -> Option<f64> {
     (of.arrived > 0).then(|| count as f64 / seconds)
 }
 
-/// CPU-seconds; there has to be a whole second, and somebody to use it, tasks from before among them.
+/// CPU-seconds. `None` without a whole second, or without usage, earlier tasks included.
 fn most_in_a_second(of: &Counted, seconds: f64) -> Option<f64> {
     let is_used = of.tally.arrived > 0 || of.most_in_a_second > 0.0;
     (seconds >= 1.0 && is_used).then_some(of.most_in_a_second)
 }
 
-/// Milliseconds, of those that were answered in time.
+/// Milliseconds, of tasks answered in time.
 fn quantile(of: &Counted, quantile: f64) -> Option<f64> {
     (!of.latency.is_empty()).then(|| of.latency.value_at_quantile(quantile) as f64 / 1e3)
 }
 
-/// The server in one part of the run.
+/// The server in one window.
 struct Server<'m> {
     plan: &'m Plan,
     of: &'m Measured<'m>,
@@ -131,12 +132,13 @@ const OF_SERVER: [(&str, OfServer); 6] = [
 ];
 
 impl Server<'_> {
-    /// Readings of what happened in the measured part.
+    /// The readings of the window.
     fn readings(&self) -> &[Reading] {
         between(&self.of.measure.readings, self.window.from, self.window.to)
     }
 
-    /// The same of a server that somebody has used by the end of the part: of another, that it is idle says nothing.
+    /// The same, if there was usage by the end of the window. An idle server without requests means
+    /// nothing.
     fn used(&self) -> Option<&[Reading]> {
         let so_far = between(&self.of.measure.readings, Duration::ZERO, self.window.to);
         so_far.iter().any(|reading| reading.in_progress > 0).then(|| self.readings())
@@ -146,7 +148,7 @@ impl Server<'_> {
         cpu / (seconds * self.of.cores)
     }
 
-    /// CPU used between two readings, of all there was; nothing between a reading and itself.
+    /// CPU used between two readings, over all cores. `None` between a reading and itself.
     fn busy(&self, from: &Reading, to: &Reading) -> Option<f64> {
         (to.at > from.at).then(|| self.part_of_cores(to.cpu - from.cpu, (to.at - from.at).as_secs_f64()))
     }
@@ -161,7 +163,8 @@ impl Server<'_> {
         spans.filter_map(|span| self.busy(&span[0], &span[BUSY_READINGS])).reduce(f64::min)
     }
 
-    /// Milliseconds from the beginning of the part, whatever of it is not measured, to the last reading above the target.
+    /// Milliseconds from the beginning of the window, settling included, to the last reading above
+    /// the target.
     fn settled_after(&self) -> Option<f64> {
         self.used()?;
         let readings = between(&self.of.measure.readings, self.window.begins, self.window.to);

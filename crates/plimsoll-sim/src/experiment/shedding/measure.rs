@@ -1,7 +1,7 @@
-//! What is counted while a server runs.
+//! The counters of a server.
 //!
-//! A task is counted in the part of the run in which it arrived, however late it ends: else an overload would show in the calm that
-//! follows.
+//! A task counts in the window of its arrival, however late it ends. Otherwise an overload would
+//! show in the calm that follows.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -12,44 +12,44 @@ use plimsoll_core::Timestamp;
 use super::plan::Plan;
 use crate::experiment::counts::{Counts, Course, ratio};
 
-/// Longest latency told apart: longer ones are those of work that nobody waits for.
+/// Longest distinct latency. Only abandoned work takes longer.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
-/// What became of tasks.
+/// The fate of tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// How many arrived.
+    /// Tasks that arrived.
     pub arrived: u64,
-    /// Of these, given up because a request was shed as one too many.
+    /// Tasks that ended because a request was shed by overload.
     pub shed: u64,
-    /// Given up because a request was shed whose deadline could not be met.
+    /// Tasks that ended because a request was shed whose deadline could not be met.
     pub hopeless: u64,
-    /// Never sent, or not sent again: too old by their schedule.
+    /// Tasks whose schedule stopped them from being sent or retried.
     pub cancelled: u64,
-    /// Answered in time, all of their requests.
+    /// Tasks with all requests answered in time.
     pub useful: u64,
-    /// Answered too late.
+    /// Tasks with a late answer.
     pub late: u64,
-    /// Dropped by the server when nobody wanted the answer any more.
+    /// Tasks that the server dropped after their users left.
     pub expired: u64,
-    /// Requests that the server was asked to take on.
+    /// Requests sent to the server.
     pub requests: u64,
-    /// Of these, shed.
+    /// Requests that were shed.
     pub requests_shed: u64,
-    /// CPU-seconds of those that were answered in time.
+    /// CPU-seconds of tasks answered in time.
     pub useful_cpu: f64,
-    /// When the last one was answered in time, since the beginning.
+    /// Time of the last task answered in time, from the beginning of the run.
     pub last: Duration,
 }
 
 impl Tally {
-    /// The part that was answered in time; `None` where nothing arrived, as of every share.
+    /// The share of tasks answered in time; like all shares, `None` if no task arrived.
     #[must_use]
     pub fn useful_share(&self) -> Option<f64> {
         ratio(self.useful, self.arrived)
     }
 
-    /// The part that was given up for being shed.
+    /// The share of tasks that ended because a request was shed.
     #[must_use]
     pub fn shed_share(&self) -> Option<f64> {
         ratio(self.shed + self.hopeless, self.arrived)
@@ -72,34 +72,34 @@ impl AddAssign<&Self> for Tally {
     }
 }
 
-/// How the server was at one moment.
+/// The server at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// Since the beginning.
+    /// From the beginning of the run.
     pub at: Duration,
-    /// How long the work that was taken on and is not done takes all cores.
+    /// Time that all cores need for the rest of the admitted work.
     pub delay: Duration,
     /// CPU-seconds used so far.
     pub cpu: f64,
-    /// The most requests in progress since the last reading.
+    /// Most requests in progress since the last reading.
     pub in_progress: usize,
 }
 
-/// Requests by the time at which they were sent, which may be long after their tasks arrived.
+/// Requests by the time of sending, which may be long after their tasks arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sent {
     pub(super) requests: u64,
-    /// Of these.
+    /// Requests that were shed.
     pub(super) shed: u64,
 }
 
-/// What is counted of one source in one part of the run.
+/// The counters of one source in one window.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     pub(super) tally: Tally,
-    /// Microseconds from arrival to the last answer, of those answered in time.
+    /// Microseconds from arrival to the last answer, of tasks answered in time.
     pub(super) latency: Histogram<u64>,
-    /// The most CPU-seconds that its requests used in any second; zero where the part has no whole one.
+    /// Most CPU-seconds of its requests in any second; zero if the window has no whole second.
     pub(super) most_in_a_second: f64,
 }
 
@@ -111,13 +111,13 @@ impl Counted {
     }
 }
 
-/// All that is counted.
+/// All counters.
 #[derive(Clone, Debug)]
 pub(super) struct Measure {
     pub(super) course: Course,
     /// By source, of each window.
     pub(super) counted: Vec<Vec<Counted>>,
-    /// Of each window, the most CPU-seconds that requests of all sources used in any second.
+    /// For each window, the most CPU-seconds of requests of all sources in any second.
     pub(super) most_in_a_second: Vec<f64>,
     /// By source, of each point of figures over time.
     pub(super) samples: Vec<Vec<Tally>>,
@@ -140,7 +140,7 @@ impl Measure {
         }
     }
 
-    /// Counts something of a task of this source that arrived then.
+    /// Counts something about a task of this source that arrived then.
     pub(super) fn count(&mut self, arrived: Timestamp, source: usize, count: impl Fn(&mut Tally)) {
         let arrived = arrived.since(Timestamp::ZERO);
         for window in self.course.windows_at(arrived) {
@@ -151,7 +151,7 @@ impl Measure {
         }
     }
 
-    /// Notes what requests of a source, or of all, used in the second up to now.
+    /// Records the usage of a source, or of all, in the second before now.
     pub(super) fn used_in_a_second(&mut self, now: Timestamp, source: Option<usize>, used: f64) {
         let now = now.since(Timestamp::ZERO);
         let Some(begun) = now.checked_sub(Duration::from_secs(1)) else { return };
@@ -179,7 +179,7 @@ impl Measure {
         });
     }
 
-    /// Notes when a task that arrived then was answered in time.
+    /// Records the latency of a task that was answered in time.
     pub(super) fn answered(&mut self, now: Timestamp, arrived: Timestamp, source: usize) {
         let micros = now.nanos_since(arrived).div_ceil(1_000);
         for window in self.course.windows_at(arrived.since(Timestamp::ZERO)) {

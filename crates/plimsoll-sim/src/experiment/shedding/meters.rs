@@ -1,19 +1,19 @@
-//! What the requests of each source use, and the most of it in any second.
+//! The CPU usage of each source's requests, and its maximum in any second.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// CPU-seconds that requests of one source have used.
+/// CPU-seconds used by requests of one source.
 ///
-/// All that run have had the same of the processor since the later of two came, so that two sums say what they have had
-/// together.
+/// All running requests have had the same of the processor since the later of two started. So two
+/// sums give their usage together.
 #[derive(Clone, Debug, Default)]
 struct Meter {
     ended: f64,
     running: u32,
-    /// The processor's work when each that runs began, all added up.
+    /// Sum of the processor's work at the start of each running request.
     begun: f64,
-    /// What was used by each tick of the last second.
+    /// Usage by each tick of the last second.
     recent: VecDeque<f64>,
 }
 
@@ -32,24 +32,24 @@ impl Meters {
         Self { sources: vec![Meter::default(); sources], all: VecDeque::new(), ticks }
     }
 
-    /// A request begins when the processor has done so much work.
+    /// A request starts when the processor has done this work.
     pub(super) fn begin(&mut self, source: usize, work: f64) {
         let meter = &mut self.sources[source];
         meter.running += 1;
         meter.begun += work;
     }
 
-    /// A request ends that began then, and has used so much.
+    /// A request ends. `begun` is the processor's work at its start.
     pub(super) fn end(&mut self, source: usize, begun: f64, used: f64) {
         let meter = &mut self.sources[source];
         meter.running -= 1;
-        // Errors of rounding end with the last one.
+        // Rounding errors end with the last request.
         meter.begun = if meter.running == 0 { 0.0 } else { meter.begun - begun };
         meter.ended += used;
     }
 
-    /// A tick at which the processor has done so much work. Tells what each source (`None`: all) used in the second before it, once there
-    /// was one.
+    /// A tick at which the processor has done this work. `tell` gets the usage of each source
+    /// (`None`: all) in the second before, once there was one.
     pub(super) fn tick(&mut self, work: f64, mut tell: impl FnMut(Option<usize>, f64)) {
         let mut all = 0.0;
         for (source, meter) in self.sources.iter_mut().enumerate() {
@@ -65,7 +65,7 @@ impl Meters {
     }
 }
 
-/// How much more that is than a second ago.
+/// Usage since a second ago.
 fn last_second(recent: &mut VecDeque<f64>, ticks: usize, used: f64) -> Option<f64> {
     recent.push_back(used);
     if recent.len() <= ticks {

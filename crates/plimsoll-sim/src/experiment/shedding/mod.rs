@@ -1,9 +1,10 @@
-//! Shedding: one server that is asked for more than it can do, and what comes of it.
+//! Shedding: one server under overload.
 //!
-//! The server shares its cores evenly among the requests that run. All that are admitted run, as tasks that yield do;
-//! or [`Plan::concurrency`] of them, as on worker threads, and the others wait for their turn. Shedding a request costs
-//! CPU, too, which running requests do not get. What asks are tasks: users' wishes, each of one request or of several in turn,
-//! some of which are sent again when they are turned away. Each arm meets the same tasks, and protects the server in another way.
+//! The server shares its cores evenly among running requests. All admitted requests run, as tasks
+//! that yield do; or [`Plan::concurrency`] of them run, as on worker threads, and the others wait.
+//! Shedding a request also costs CPU, which running requests then lack. The load is made of tasks:
+//! a user's wish, of one request or of several in turn. Some sources retry shed requests. Each arm
+//! has the same tasks and another protection of the server.
 
 mod figures;
 mod findings;
@@ -24,20 +25,21 @@ use measure::Measure;
 use plan::Arm;
 use world::World;
 
-/// What was found in one arm.
+/// The results of one arm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// Of each source, in the order of the plan: tasks that arrived after the warm-up.
+    /// By source, in the order of the plan: tasks that arrived after the warm-up.
     pub sources: Vec<Tally>,
-    /// In time and of use: CPU-seconds of the tasks that were answered in time, over those that the server had.
+    /// CPU-seconds of tasks answered in time, over all CPU-seconds of the server.
     pub goodput: f64,
-    /// Of each source, the most CPU-seconds that its requests used in any second after the warm-up; and of all together.
+    /// By source, the most CPU-seconds of its requests in any second after the warm-up; and of all
+    /// sources together.
     pub most_in_a_second: (Vec<f64>, f64),
     /// One each [`tick`](Plan::tick), from the beginning.
     pub readings: Vec<Reading>,
 }
 
-/// What was measured in one arm.
+/// The measurements of one arm.
 struct Measured<'p> {
     arm: &'p Arm,
     cores: f64,
@@ -47,7 +49,8 @@ struct Measured<'p> {
 
 /// Runs one arm of a plan.
 ///
-/// A plan's numbers must be within the bounds that its fields name; the reader of scenario files sees to that.
+/// The numbers of a plan must be within the bounds of its fields. The reader of scenario files
+/// checks them.
 #[must_use]
 pub fn run_arm(plan: &Plan, arm: &Arm, seed: u64) -> Found {
     let Measured { cores, measure, .. } = World::new(plan, arm, seed).run(&mut |_| ());
@@ -60,7 +63,8 @@ pub fn run_arm(plan: &Plan, arm: &Arm, seed: u64) -> Found {
     Found { sources, goodput, most_in_a_second, readings: measure.readings }
 }
 
-/// Runs all arms of a plan, one after the other. `progress` is told now and then which part of it is done.
+/// Runs all arms of a plan, one after the other. `progress` gets the part that is done, now and
+/// then.
 ///
 /// As for [`run_arm`], numbers must be within their bounds.
 #[must_use]

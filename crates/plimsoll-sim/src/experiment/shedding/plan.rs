@@ -1,4 +1,4 @@
-//! The plan of a shedding experiment: one server, and more than it can do.
+//! The plan of a shedding experiment: one server under overload.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,60 +10,62 @@ pub use crate::experiment::fleet::plan::{Abandoned, Phase};
 pub use crate::model::cost::Cost;
 use crate::reference::schedule::Schedule;
 
-/// One server, what is asked of it, and the ways to protect it that are compared.
+/// One server, its load, and the protections compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Until when tasks arrive. What is under way then is not waited for.
+    /// End of arrivals. Tasks in progress at that time are not awaited.
     pub duration: Duration,
-    /// Until when nothing is measured; shorter than the run.
+    /// Beginning of the measurements; shorter than the run.
     pub warmup: Duration,
-    /// Between two readings of the server: what requests in progress have used, of which a shedder is told if that is more than it
-    /// expected, and how long the work is that it has.
+    /// Time between two readings of the server. A reading measures its delay, and reports the usage
+    /// of requests in progress to a shedder that expected less.
     pub tick: Duration,
-    /// Between two points of figures over time.
+    /// Time between two points of figures over time.
     pub sample_every: Duration,
-    /// CPU that the server has, in cores; above zero.
+    /// CPU of the server, in cores; above zero.
     pub cores: f64,
-    /// Requests that run at a time; the others wait, first come, first served. `None`: all run. Those that run share
-    /// the cores evenly, none getting more than one.
+    /// Most running requests; the others wait, first come, first served. `None`: no limit. Running
+    /// requests share the cores evenly, at most one core each.
     pub concurrency: Option<NonZeroU32>,
-    /// CPU time of a request; what the server expects it has learned from those that ended.
+    /// CPU time of a request. The server learns its expectation from ended requests.
     pub cost: Cost,
-    /// CPU time of an admitted request beside its cost, such as reading it and writing its answer. The server cannot
-    /// charge it to the request.
+    /// CPU time of an admitted request beside its cost, such as reading it and writing its answer.
+    /// The server cannot charge it to the request.
     pub overhead: Duration,
-    /// CPU time of turning one away.
+    /// CPU time of a rejection.
     pub rejection: Duration,
-    /// After this time from the beginning of its user nobody wants an answer any more, and nobody asks again.
+    /// A user's patience: time until the answer is useless, and until retries end.
     pub patience: Duration,
-    /// What the server does with a request of which nobody wants the answer any more.
+    /// The server's treatment of an abandoned request.
     pub abandoned: Abandoned,
-    /// Whether requests say when that will be, as their deadline.
+    /// Whether requests carry the end of the patience as their deadline.
     pub tells_deadline: bool,
-    /// The delay that the server is meant to keep to, by which is judged when it has settled.
+    /// The delay that the server aims for. It has settled when it is below.
     pub target_delay: Duration,
-    /// Who asks; at least one.
+    /// Sources of tasks; at least one.
     pub sources: Vec<Source>,
-    /// Parts of the run, in the order of their beginnings. Before the first the load is 1.
+    /// Parts of the run, in the order of their beginnings. The load before the first is 1.
     pub phases: Vec<Phase>,
-    /// Ways to protect the server; at least one.
+    /// Protections compared; at least one.
     pub arms: Vec<Arm>,
 }
 
 impl Plan {
-    /// Long enough for hundreds of thousands of requests, short enough to wait for.
+    /// Time for hundreds of thousands of requests, and short enough to wait for.
     pub const DEFAULT_DURATION: Duration = Duration::from_secs(60);
-    /// By then all averages of a shedder, which are of some seconds, are of the load that is there.
+    /// All averages of a shedder, of some seconds, then measure the present load.
     pub const DEFAULT_WARMUP: Duration = Duration::from_secs(20);
-    /// As often as an executor can be bothered; a fifth of the delay that [`AdmissionConfig`] tolerates.
+    /// A bearable interval for an executor; a fifth of the delay that [`AdmissionConfig`]
+    /// tolerates.
     pub const DEFAULT_TICK: Duration = Duration::from_millis(1);
-    /// As the fleets'.
+    /// The default of fleets.
     pub const DEFAULT_SAMPLE_EVERY: Duration = Duration::from_secs(1);
     /// Reading a head and writing a short answer.
     pub const DEFAULT_REJECTION: Duration = Duration::from_micros(5);
-    /// What users put up with who look at a page.
+    /// The patience of users that look at a page.
     pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(1);
-    /// Twice what `ranked` aims at: what requests have left beyond what they are expected to cost is not known, and is as much again.
+    /// Twice the target of `ranked`. The excess of requests over their expected cost is unknown,
+    /// and about as large.
     pub const DEFAULT_TARGET_DELAY: Duration = Duration::from_millis(10);
 }
 
@@ -90,41 +92,42 @@ impl Default for Plan {
     }
 }
 
-/// Tasks of one kind. A task is what a user wants, and takes one request or several, one after the other.
+/// Tasks of one kind. A task is a user's wish, of one request or of several in turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// Names it in metrics and legends; no dots.
+    /// Its name in metrics and legends; no dots.
     pub name: String,
-    /// How bad it is to lose them.
+    /// Criticality of the requests.
     pub criticality: Criticality,
-    /// Whose they are. Sources with the same number are of the same customer.
+    /// Number of the customer. Sources with the same number belong to the same customer.
     pub customer: u64,
-    /// So many customers, numbered on from that; each task is of one of them at random.
+    /// Number of customers, counted from that number. Each task belongs to a random one.
     pub customers: NonZeroU32,
-    /// What each customer is entitled to, beside others: [`Quota::share`].
+    /// Entitlement of each customer beside others: [`Quota::share`].
     pub share: Weight,
-    /// What each customer may use at most, in CPU-seconds a second: [`Quota::most`]; at least 0.
+    /// Limit of each customer, in CPU-seconds per second: [`Quota::most`]; at least 0.
     pub most: Option<f64>,
-    /// Tasks a second at a load of 1, at random instants (Poisson); above zero.
+    /// Tasks per second at a load of 1, at random instants (Poisson); above zero.
     pub rate: f64,
-    /// What the rate is multiplied with in each phase, beside the load of the phase; empty for 1.
+    /// Factor of the rate in each phase, beside the load of the phase; empty for 1.
     pub load: Vec<f64>,
     /// CPU time of a request; `None`: the plan's.
     pub cost: Option<Cost>,
     /// `None`: the plan's.
     pub patience: Option<Duration>,
-    /// For how long, on average, the user of a task has waited when it arrives, by what happened elsewhere; exponentially distributed.
+    /// Mean time that the user of a task has waited elsewhere before it arrives, exponentially
+    /// distributed.
     pub age: Duration,
-    /// Requests of a task, each after the answer to the one before.
+    /// Requests of a task, in turn.
     pub calls: NonZeroU32,
-    /// How often a request that is turned away is sent again.
+    /// Most retries of a shed request.
     pub retries: u32,
-    /// After which time: half to one and a half of this at random. Zero for at once.
+    /// Mean wait before a retry: at random half to one and a half of this. Zero for none.
     pub wait: Duration,
 }
 
 impl Source {
-    /// What each of its customers may use.
+    /// The quota of each of its customers.
     #[must_use]
     pub fn quota(&self) -> Quota {
         Quota { share: self.share, most: self.most }
@@ -158,20 +161,20 @@ impl Default for Source {
     }
 }
 
-/// A way to protect the server.
+/// A protection of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arm {
-    /// Names it in metrics and legends; no dots.
+    /// Its name in metrics and legends; no dots.
     pub name: String,
-    /// How requests are turned away.
+    /// The rule that sheds requests.
     pub shedder: Shedder,
-    /// CPU that the server has, in cores; `None`: the plan's.
+    /// CPU of the server, in cores; `None`: the plan's.
     pub cores: Option<f64>,
-    /// Requests that run at a time; `None`: the plan's.
+    /// Most running requests; `None`: the plan's.
     pub concurrency: Option<NonZeroU32>,
-    /// Whether the shedder knows which requests belong together.
+    /// Whether the shedder knows the cohorts of requests.
     pub cohorts: Cohorts,
-    /// What criticality becomes with age; `None`: it stays.
+    /// Change of criticality with age; `None`: no change.
     pub schedule: Option<Schedule>,
 }
 
@@ -188,19 +191,19 @@ impl Default for Arm {
     }
 }
 
-/// How requests are turned away.
+/// A rule that sheds requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shedder {
-    /// Not at all.
+    /// Sheds nothing.
     None,
     /// [`Procrustean`](crate::reference::procrustean::Procrustean), by the requests in progress.
     Procrustean {
-        /// Up to so many nothing is turned away; at least 0.
+        /// Number in progress up to which nothing is shed; at least 0.
         soft: f64,
-        /// From so many on everything is; above `soft`.
+        /// Number in progress from which everything is shed; above `soft`.
         hard: f64,
     },
-    /// The [`Gate`](plimsoll_core::admit::Gate) that servers have, for the cores that there are.
+    /// The [`Gate`](plimsoll_core::admit::Gate) of servers, for the server's cores.
     Ranked {
         /// [`AdmissionConfig::load_line`]; above zero.
         load_line: Ratio,
@@ -212,7 +215,7 @@ pub enum Shedder {
 }
 
 impl Shedder {
-    /// `Ranked` as it is unless it is told otherwise.
+    /// The default of `Ranked`.
     pub const RANKED: Self = Self::Ranked {
         load_line: AdmissionConfig::DEFAULT_LOAD_LINE,
         target_delay: AdmissionConfig::DEFAULT_TARGET_DELAY,
@@ -220,12 +223,12 @@ impl Shedder {
     };
 }
 
-/// Whether a shedder knows which requests belong together.
+/// Whether a shedder knows the cohorts of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cohorts {
-    /// All requests of a task are one cohort, those that are sent again among them.
+    /// All requests of a task are one cohort, retries included.
     #[default]
     Told,
-    /// Each request stands for itself.
+    /// Each request is a cohort of its own.
     Unseen,
 }

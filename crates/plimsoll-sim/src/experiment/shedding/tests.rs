@@ -1,4 +1,4 @@
-//! What the world of a shedding experiment does, in cases small enough to be reckoned by hand.
+//! Shedding in cases that are small enough to compute by hand.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// One core, requests of 10 ms, half of what it can do.
+/// One core with half of its load, by requests of 10 ms.
 fn plan() -> Plan {
     let source = Source { name: "users".to_owned(), rate: 50.0, ..Source::default() };
     Plan {
@@ -31,7 +31,7 @@ fn found(plan: &Plan) -> Found {
     run_arm(plan, &plan.arms[0], 1)
 }
 
-/// A server that takes one request on, which lasts longer than the run, and turns all others away.
+/// A server that admits one request, which lasts longer than the run, and sheds all others.
 fn taken(plan: Plan) -> Plan {
     let shedder = Shedder::Procrustean { soft: 0.0, hard: 1e-9 };
     let arms = vec![Arm { name: "taken".to_owned(), shedder, ..Arm::default() }];
@@ -66,7 +66,8 @@ fn the_metrics_found_are_those_announced_and_numbers() {
     let findings = run(&everything(), 1, &mut |_| ());
     assert!(findings.metrics.values().all(|value| value.is_finite()));
     let mut announced = metric_names(&everything());
-    // In the second phase nothing arrives of one source; and without a shedder nothing is answered in time.
+    // In the second phase one source has no arrivals. Without a shedder no task is answered in
+    // time.
     let of_tasks = [".tasks", ".most_in_a_second"];
     announced.retain(|name| !name.contains("two.stops.") || of_tasks.iter().any(|metric| name.ends_with(metric)));
     let of_useful = [".p50", ".p99", ".last"];
@@ -83,7 +84,7 @@ fn what_is_plotted_by_phase_is_what_is_checked() {
         let metric = |phase: &str| findings.metrics.get(&format!("ranked.{phase}.{source}.useful_share"));
         let points = [(1.0, metric("one")), (2.0, metric("two"))];
         let expected: Vec<_> = points.into_iter().filter_map(|(x, share)| Some((x, 100.0 * share?))).collect();
-        // Of one nothing arrives in the second phase, so that there is nothing to draw.
+        // One source has no arrivals in the second phase, so there is nothing to draw.
         assert_eq!(expected.len(), if source == "stops" { 1 } else { 2 });
         assert_eq!(series.points, expected);
     }
@@ -108,7 +109,7 @@ fn found_in_the_first_arm() -> Vec<u64> {
 #[test]
 fn a_server_below_its_capacity_answers_all_in_time() {
     let found = found(&plan());
-    // The last second's may still be under way.
+    // Arrivals of the last second may still be in progress.
     assert!(found.sources[0].useful_share() > Some(0.998), "{:?}", found.sources);
     assert!((found.goodput - 0.5).abs() < 0.06, "{}", found.goodput);
 }
@@ -132,7 +133,7 @@ fn a_request_is_sent_again_so_often_and_no_longer_than_somebody_waits() {
     };
     plan.sources[0].retries = 3;
     assert_eq!(requests(&plan), 4.0);
-    // Waits of 150 to 450 ms add up to the patience of a second after two to six.
+    // Waits of 150 to 450 ms use up the patience of a second after two to six retries.
     plan.sources[0] = Source { retries: 1_000, wait: ms(300), ..plan.sources[0].clone() };
     let sent = requests(&plan);
     assert!((3.0..6.0).contains(&sent), "{sent}");
@@ -140,7 +141,7 @@ fn a_request_is_sent_again_so_often_and_no_longer_than_somebody_waits() {
 
 #[test]
 fn what_nobody_waits_for_is_worked_on_to_its_end_or_dropped() {
-    // At twice the capacity and with a patience of five requests nearly all are late.
+    // At twice the capacity, and with a patience of five requests, nearly all are late.
     let mut plan = plan();
     plan.patience = ms(50);
     plan.sources[0].rate = 200.0;
@@ -175,7 +176,8 @@ fn a_task_past_its_schedule_is_cancelled_before_it_costs_anything() {
         Schedule { full_until: Duration::from_secs(1), then: Criticality::Sheddable, cancelled_after: Some(end) };
     plan.arms[0].schedule = Some(schedule);
     let tally = found(&plan).sources[0];
-    // Of ages with a mean of a second e⁻² are above two, 0.135 ± 0.011; four deviations.
+    // At a mean age of a second, e⁻² of the ages are above two seconds: 0.135 ± 0.011; four
+    // deviations.
     let share = tally.cancelled as f64 / tally.arrived as f64;
     assert!((share - 0.135).abs() < 0.044, "{share}");
     assert_eq!(tally.requests + tally.cancelled, tally.arrived);
@@ -191,7 +193,8 @@ fn cores_of_an_arm_are_its_own() {
     assert!(found(&plan).sources[0].useful_share().is_some_and(|share| share < 0.5));
 }
 
-/// Mean time from arrival to answer over 150,000 requests of one source at half of a core, in milliseconds.
+/// Mean time from arrival to answer over 150,000 requests of one source, at half of a core, in
+/// milliseconds.
 fn mean_latency(cost: Cost, concurrency: Option<NonZeroU32>) -> f64 {
     let plan = Plan {
         duration: Duration::from_secs(3_000),
@@ -213,9 +216,10 @@ fn mean_latency(cost: Cost, concurrency: Option<NonZeroU32>) -> f64 {
 /// first come, first served, M/D/1             s · (1 + ρ / (2(1 − ρ)))  15 ms
 /// ```
 ///
-/// The number present in M/M/1 has an asymptotic variance of 2ρ(1 + ρ)/(1 − ρ)⁴ = 24 in units of s. So its mean over
-/// n = 150,000 requests, which last 2n units, has a standard error of √(24/2n) = 0.9% of itself. The bound is five of
-/// these: false alarm 6e-7, and less for fixed costs, which vary less. Seed 1.
+/// The number present in M/M/1 has an asymptotic variance of 2ρ(1 + ρ)/(1 − ρ)⁴ = 24 in units of s.
+/// So its mean over n = 150,000 requests, which last 2n units, has a standard error of √(24/2n) =
+/// 0.9% of itself. The bound is five of these: false alarm 6e-7, and less for fixed costs, which
+/// vary less. Seed 1.
 #[test]
 fn latency_is_that_of_its_formula_when_shared_or_in_order() {
     let one = Some(NonZeroU32::MIN);
@@ -236,7 +240,7 @@ fn shedder_counts_waiting_requests_when_one_runs_at_a_time() {
     let found = found(&plan);
     let most = found.readings.iter().map(|reading| reading.in_progress).max();
     assert_eq!(most, Some(3), "two are found at most, and the one that finds them");
-    // Each has up to two before it, of 10 ms each.
+    // Each waits for at most two others, of 10 ms each.
     assert!(found.sources[0].late == 0 && found.sources[0].useful > 1_900, "{:?}", found.sources);
 }
 
@@ -248,7 +252,8 @@ fn abandoned_request_leaves_the_queue_and_the_work_to_do() {
     let found = found(&plan);
     let dropped = found.sources[0];
     assert!(dropped.late == 0 && dropped.expired > 1_000 && dropped.useful > 500, "{dropped:?}");
-    // In 50 ms 10 arrive, with 10 ms of work each. More than 40 are a matter of 1e-12 in each of 400 such spans. Seed 1.
+    // In 50 ms 10 requests arrive, with 10 ms of work each. More than 40 have a probability of
+    // 1e-12 in each of 400 such spans. Seed 1.
     let most = found.readings.iter().map(|reading| reading.delay).max();
     assert!(most < Some(ms(400)), "{most:?}");
 }
@@ -269,13 +274,13 @@ fn concurrency_of_an_arm_replaces_that_of_the_plan() {
 fn overhead_takes_cpu_and_is_no_useful_work() {
     let plan = Plan { overhead: ms(5), ..plan() };
     let metrics = run(&plan, 1, &mut |_| ()).metrics;
-    // The same requests, of 10 and 5 ms: all but those under way at the end are answered.
+    // The same requests, of 10 and 5 ms: all are answered but those in progress at the end.
     let ratio = metrics["a.cpu"] / metrics["a.goodput"];
     assert!((ratio - 1.5).abs() < 0.01, "{ratio}");
     assert!(metrics["a.p50"] >= 15.0, "{}", metrics["a.p50"]);
 }
 
-/// The gate sees it as CPU of the process that it charges to no request, and sheds as much more.
+/// The gate measures it as CPU usage that it can charge to no request, and sheds more.
 #[test]
 fn gate_makes_up_for_overhead_it_cannot_charge() {
     let mut plan = Plan { overhead: ms(5), concurrency: Some(NonZeroU32::MIN), ..plan() };
@@ -283,7 +288,7 @@ fn gate_makes_up_for_overhead_it_cannot_charge() {
     plan.sources[0].rate = 200.0;
     plan.arms[0].shedder = Shedder::RANKED;
     let found = found(&plan);
-    // Of the core 2/3 are costs. Requests wait for each other: less than the whole of it is of use.
+    // Costs are 2/3 of the core. Requests wait for each other, so less than all of that is useful.
     assert!((0.6..0.667).contains(&found.goodput), "{}", found.goodput);
     assert_eq!(found.sources[0].late, 0, "{:?}", found.sources);
 }

@@ -1,4 +1,5 @@
-//! The figures of a spill experiment: utilization of localities over time, and requests served by source.
+//! The figures of a spill experiment: utilization of localities over time, and requests served by
+//! source.
 
 use super::Measured;
 use super::plan::Plan;

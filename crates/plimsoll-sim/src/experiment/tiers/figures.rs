@@ -1,4 +1,5 @@
-//! The figures of an experiment with tiers: requests sent and requests answered, by phase and over time.
+//! The figures of an experiment with tiers: requests sent and requests answered, by phase and over
+//! time.
 
 use super::Measured;
 use super::findings::{capacity, sum};

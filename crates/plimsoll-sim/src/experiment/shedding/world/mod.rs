@@ -1,4 +1,4 @@
-//! The server at work: what happens, in the order of time. What becomes of a task is in [`tasks`].
+//! The server at work. [`tasks`] holds the life of a task.
 
 mod tasks;
 
@@ -23,29 +23,29 @@ use crate::model::processor::Processor;
 use crate::reference::procrustean::{Procrustean, ProcrusteanConfig};
 use tasks::Task;
 
-/// What runs in the processor and is no request: the turning away of one.
+/// The number of a rejection, which runs in the processor as requests do.
 const REJECTION: u32 = u32::MAX;
-/// Between two looks of a gate at the server: as often as the library looks, when a request asks.
+/// Time between two updates of a gate, which requests trigger: that of the library.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// A task's request is sent again.
+    /// A task's request is retried.
     Retry(u32),
-    /// Nobody wants a task's answer any more.
+    /// The user of a task leaves.
     Expire(u32),
     Complete,
     Tick,
 }
 
-/// What decides.
+/// The rule that sheds requests.
 enum Guard {
     None,
     Procrustean(Procrustean),
     Ranked(Box<Server>),
 }
 
-/// The gate that servers have, and what they know of themselves.
+/// The gate of a server, and its measurements.
 struct Server {
     gate: Gate,
     /// CPU-seconds charged to requests.
@@ -54,7 +54,7 @@ struct Server {
 }
 
 impl Server {
-    /// Looks at what has been used, if it is time.
+    /// Updates the gate if it is time.
     fn look(&mut self, now: Timestamp, cpu: f64, in_progress: usize) {
         if now >= self.look_at {
             self.look_at = now + LOOK_EVERY;
@@ -85,7 +85,8 @@ impl Guard {
 /// Draws of the tasks of one source, beside their arrivals.
 struct Origin {
     costs: Sampler,
-    /// Of all requests of a task but the first: which of these are sent depends on the arm, and must not move what the first ones cost.
+    /// Costs of all requests of a task but the first. The number of these depends on the arm, and
+    /// must not change the costs of first requests.
     later_costs: Pcg64Mcg,
     customers: Pcg64Mcg,
     ages: Pcg64Mcg,
@@ -116,26 +117,26 @@ pub(super) struct World<'p> {
     processor: Processor,
     /// CPU-seconds of a request beside its cost.
     overhead: f64,
-    /// Requests that run at a time.
+    /// Most running requests.
     concurrency: usize,
-    /// Requests that run.
+    /// Running requests.
     running: usize,
-    /// Admitted requests that wait for their turn.
+    /// Admitted requests that wait for a running one to end.
     waiting: VecDeque<u32>,
-    /// When the next request is expected to end: an event for another time is void.
+    /// Expected end of the next request. An event for another time is void.
     scheduled: Timestamp,
     tasks: Slab<Task>,
-    /// Tasks that ever were: the number of a cohort.
+    /// Number of tasks so far: the number of a cohort.
     arrived: u64,
-    /// Requests in progress, and the most there were since the last reading.
+    /// Requests in progress, and the maximum since the last reading.
     in_progress: usize,
     most_in_progress: usize,
-    /// Those of which the shedder is told.
+    /// Tasks with a request that the shedder measures.
     metered: Vec<u32>,
     guard: Guard,
     rng: Pcg64Mcg,
     waits: Pcg64Mcg,
-    /// CPU-seconds taken on so far.
+    /// CPU-seconds admitted so far.
     taken: f64,
     meters: Meters,
     measure: Measure,
@@ -206,9 +207,9 @@ impl<'p> World<'p> {
         self.expect_end();
     }
 
-    /// Tells the gate of running requests that have used what is expected of them, as a server knows it that times
-    /// each poll of a request's task. A request on a worker thread is timed as a whole, so the gate hears of it at its
-    /// end.
+    /// Reports running requests to the gate that have used their expected cost. A server that times
+    /// each poll of a request's task knows it too. On a worker thread a request is timed as a
+    /// whole, so the gate learns it at the end.
     fn meter(&mut self) {
         if self.concurrency < usize::MAX {
             return;

@@ -1,4 +1,5 @@
-//! What becomes of a task: it arrives, its requests are taken on or turned away, sent again or given up, answered in time or not.
+//! The life of a task: its requests are admitted or shed, retried or abandoned, answered in time or
+//! late.
 
 use std::time::Duration;
 
@@ -14,24 +15,24 @@ use crate::experiment::shedding::plan::{Abandoned, Cohorts};
 use crate::kernel::NEVER;
 use crate::kernel::streams::unit;
 
-/// A task that is not over.
+/// A task in progress.
 #[derive(Debug)]
 pub(super) struct Task {
     source: usize,
     arrived: Timestamp,
-    /// How long its user had waited by then.
+    /// Time that its user had waited before.
     age: Duration,
     customer: u64,
     cohort: u64,
-    /// Requests that have not been answered.
+    /// Requests without an answer yet.
     calls: u32,
-    /// How often the present one may be sent again.
+    /// Retries left for the current request.
     retries: u32,
-    /// CPU-seconds of the present one.
+    /// CPU-seconds of the current request.
     cost: f64,
-    /// CPU-seconds of those that were answered.
+    /// CPU-seconds of the answered requests.
     used: f64,
-    /// When the present one is sent again, and when the task expires: an event for another time is void.
+    /// Time of the next retry, and of the task's end. An event for another time is void.
     wakes: Timestamp,
     expires: Timestamp,
     pub(super) running: Option<Running>,
@@ -40,15 +41,15 @@ pub(super) struct Task {
 /// A request in progress.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// The processor's work when it began to run; `None` while it waits for its turn.
+    /// The processor's work at the start; `None` while it waits.
     pub(super) begun: Option<f64>,
-    /// `None` where no gate was asked.
+    /// `None` without a gate.
     pub(super) entry: Option<Entry>,
-    /// What the gate knows that it has used, in CPU-seconds.
+    /// CPU-seconds that the gate knows of.
     pub(super) told: f64,
 }
 
-/// How a task is over.
+/// The end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Useful,
@@ -107,7 +108,7 @@ impl World<'_> {
         }
     }
 
-    /// The present request of a task is sent.
+    /// Sends the current request of a task.
     fn send(&mut self, number: u32, is_retry: bool) {
         let Task { source, arrived, cost, .. } = self.tasks[number];
         let base = self.plan.sources[source].criticality;
@@ -138,7 +139,7 @@ impl World<'_> {
         }
     }
 
-    /// Admitted requests begin to run, as many as may.
+    /// Starts admitted requests, up to the limit.
     fn start_waiting(&mut self) {
         while self.running < self.concurrency
             && let Some(number) = self.waiting.pop_front()
@@ -177,7 +178,7 @@ impl World<'_> {
         }
     }
 
-    /// The present request was turned away: it is sent again, or the task is given up.
+    /// The current request was shed: retries it, or gives up the task.
     fn turned_away(&mut self, number: u32, shed: Shed) {
         let wait = self.plan.sources[self.tasks[number].source].wait;
         let wait = if wait.is_zero() { wait } else { wait.mul_f64(0.5 + unit(&mut self.waits)) };
@@ -194,7 +195,7 @@ impl World<'_> {
         }
     }
 
-    /// The request of a task that ran has been answered.
+    /// A request has been answered.
     pub(super) fn end_request(&mut self, number: u32) {
         let cost = self.tasks[number].cost;
         self.stop(number, cost + self.overhead);
@@ -214,10 +215,10 @@ impl World<'_> {
         }
     }
 
-    /// Nobody wants the answer any more, and the server drops what it has of the task.
+    /// The user has left, and the server drops the task.
     pub(super) fn expire(&mut self, number: u32) {
         let task = &self.tasks[number];
-        // Whoever waits to send again does so before that, and sees for itself.
+        // A task that waits for a retry ends at that retry.
         let (true, Some(Running { begun, .. })) = (task.expires == self.arena.now, &task.running) else { return };
         let (begun, cost) = (*begun, task.cost);
         let used = match begun {
@@ -236,7 +237,7 @@ impl World<'_> {
         self.expect_end();
     }
 
-    /// The request in progress is over, having used so many CPU-seconds, its overhead among them.
+    /// The current request ends, after some CPU-seconds with its overhead.
     fn stop(&mut self, number: u32, used: f64) {
         let Task { running, source, .. } = &mut self.tasks[number];
         let Some(Running { begun, entry, told }) = running.take() else { return };
@@ -277,7 +278,7 @@ impl World<'_> {
         self.tasks.free(number);
     }
 
-    /// How long the user of a task has waited.
+    /// Time that the user of a task has waited.
     fn age(&self, number: u32) -> Duration {
         let task = &self.tasks[number];
         self.arena.now.since(task.arrived).saturating_add(task.age)

@@ -1,4 +1,4 @@
-//! Through mishaps: what is lost, what is noticed, what comes back.
+//! Failures: losses, detection and recovery.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::findings::Findings;
 use crate::model::arena;
 use crate::model::client::Client;
 
-/// Ten clients, ten backends, half loaded: 500 requests of 10 ms a second.
+/// Ten clients, ten backends at half load: 500 requests of 10 ms per second.
 fn fleet(arm: Arm) -> Plan {
     Plan {
         duration: secs(60),
@@ -77,7 +77,7 @@ fn what_waits_too_long_times_out_at_the_time_set() {
     plan.arms[0].balancer.outlier.consecutive_failures = None;
     plan.arms[0].balancer.outlier.success_rate_stdev = None;
     let findings = find(&plan, 1);
-    // Checks fail too, but nobody is better: the panic rule sends on.
+    // Checks fail too, but no backend is better, so the panic threshold keeps sending.
     assert_eq!(metric(&findings, "error_share"), 1.0);
     let timed_out = metric(&findings, "timeout_share");
     assert!(timed_out > 0.0, "{timed_out}");
@@ -93,7 +93,7 @@ fn a_full_backend_turns_away_what_its_queue_does_not_hold() {
     let findings = find(&plan, 1);
     let (overloaded, cpu) = (metric(&findings, "overloaded_share"), metric(&findings, "cpu"));
     assert!((0.47..0.53).contains(&overloaded) && cpu > 0.98, "{overloaded} {cpu}");
-    // At most eight of 10 ms there at a time.
+    // At most eight requests of 10 ms at a time.
     assert!(metric(&findings, "p50") < 100.0);
 }
 
@@ -108,7 +108,8 @@ fn a_killed_backend_loses_what_it_had_and_nothing_else() {
     assert!(had > 1, "a seed that shows nothing: one runs, others wait");
     arena::run(&mut world, &mut |_| ());
     let (tallies, _) = world.measure.finish();
-    // Requests on their way when it went down find the connection refused, and go elsewhere.
+    // The backend refuses connections of requests in flight when it goes down, and they go
+    // elsewhere.
     assert_eq!(tallies[0].ended[Ending::Failed as usize], had);
 }
 
@@ -125,11 +126,11 @@ fn clients_hear_of_a_lame_duck_and_of_its_end_at_once() {
         };
         world.clients.iter().filter(|client| its(client)).count()
     };
-    // One way takes 0.1 ms. Each client sends five requests a second to it: most would not hear of it by an answer so
-    // soon.
+    // One direction takes 0.1 ms. Each client sends five requests per second to it, so most could
+    // not learn of it so early by an answer.
     assert_eq!(in_state(secs(30) + Duration::from_micros(101), State::LameDuck), 10);
     assert_eq!(in_state(secs(32) + Duration::from_micros(101), State::Refusing), 10);
-    // Back after a second; looks follow each other at 0.1, 0.2, 0.4 ... s, give or take a fifth.
+    // It is back after a second. Checks follow each other at 0.1, 0.2, 0.4 ... s, ± a fifth.
     assert_eq!(in_state(secs(34) + ms(200), State::Healthy), 10);
 }
 
@@ -186,7 +187,8 @@ fn a_member_that_fails_is_replaced_and_given_back() {
     assert_eq!(after, before);
 }
 
-/// Half of all requests fail, independently. Seed 1, n = 20,000: five standard deviations of the shares are 1.8% and 1.2%.
+/// Half of all requests fail, independently. Seed 1, n = 20,000: five standard deviations of the
+/// shares are 1.8% and 1.2%.
 #[test]
 fn further_attempts_are_made_elsewhere_as_often_as_is_said() {
     let failed = |attempts| {
@@ -204,7 +206,7 @@ fn further_attempts_are_made_elsewhere_as_often_as_is_said() {
     assert!((thrice.0 - 0.125).abs() < 0.012 && (thrice.1 - 1.75).abs() < 0.04, "{thrice:?}");
 }
 
-/// Whatever is asked fails: the budget's tenth comes on top, and without a budget every attempt that there may be.
+/// All requests fail. The budget adds a tenth, and without a budget every attempt is made.
 #[test]
 fn a_total_failure_costs_what_the_budget_allows() {
     let attempts = |retries| {
@@ -224,7 +226,8 @@ fn a_total_failure_costs_what_the_budget_allows() {
     assert!((1.08..=1.101).contains(&budgeted), "{budgeted}");
 }
 
-/// A retry waits up to 25 ms. Of those that may have 5 ms a fifth is made, and the others are given up at once.
+/// A retry waits up to 25 ms. With 5 ms left a fifth of the retries is made, and the others end at
+/// once.
 #[test]
 fn a_retry_that_would_come_too_late_is_not_waited_for() {
     let mut plan = fleet(Arm { retries: budgeted(1.0), ..policy(PolicyKind::RoundRobin) });
@@ -237,7 +240,7 @@ fn a_retry_that_would_come_too_late_is_not_waited_for() {
     assert!((1.1..1.3).contains(&attempts) && timed_out < 0.02, "{attempts} {timed_out}");
 }
 
-/// The proxy answers `no-backend`, whether it knows of no backend or finds out by its connections.
+/// The proxy answers `no-backend` both without a backend and without a connection.
 #[test]
 fn request_ends_as_no_backend_when_all_refuse_connections() {
     let mut plan = fleet(policy(PolicyKind::RoundRobin));
@@ -255,7 +258,7 @@ fn users_who_find_nobody_ask_again_after_a_moment() {
     plan.backends[0] = BackendGroup { count: count(1), conduct: Conduct::Hang, ..BackendGroup::default() };
     plan.arms[0].balancer.max_active_requests = count(1);
     plan.requests.max_pending = 1;
-    // One is swallowed, one waits, and two are turned away every millisecond.
+    // One is swallowed, one waits, and two are shed every millisecond.
     let findings = find(&plan, 1);
     let (requests, turned_away) = (metric(&findings, "requests"), metric(&findings, "no_backend_share"));
     assert!((requests - 80_000.0).abs() < 100.0 && turned_away > 0.999, "{requests} {turned_away}");
@@ -300,7 +303,8 @@ fn reports_follow_a_step_of_load_within_a_window_and_not_before() {
         let snapshot = &world.clients[0].balancer.snapshot(world.arena.now)[0];
         snapshot.report.expect("answers carry reports").1.qps
     };
-    // Seed 1; 500 and 2,000 requests a second over a second: five standard deviations are 112 and 224.
+    // Seed 1; 500 and 2,000 requests a second over a second: five standard deviations are 112 and
+    // 224.
     let (before, halfway, after) = (qps_at(secs(30)), qps_at(ms(30_500)), qps_at(ms(31_200)));
     assert!((before - 500.0).abs() < 112.0, "{before}");
     assert!((900.0..1_600.0).contains(&halfway), "{halfway}");

@@ -1,4 +1,4 @@
-//! Worlds that run: against the formulas of queues, and through mishaps.
+//! Worlds that run: by the formulas of queues, and through failures.
 
 mod formulas;
 mod mishaps;
@@ -37,7 +37,7 @@ fn policy(policy: PolicyKind) -> Arm {
     }
 }
 
-/// One client and so many backends of one core, without delay and without flow control in the way.
+/// One client and some backends of one core, without delay and without effective flow control.
 fn plain(backends: u32, load: f64, cost: Cost) -> Plan {
     let mut arm = Arm { name: "arm".to_owned(), ..policy(PolicyKind::RoundRobin) };
     arm.balancer.max_active_requests = count(1_000_000);
@@ -64,7 +64,7 @@ fn find(plan: &Plan, seed: u64) -> Findings {
     run(plan, seed, &mut |_| ())
 }
 
-/// A world at its end, every request of which has been accounted for.
+/// A world at its end, with all its requests accounted for.
 fn ran(plan: &Plan, seed: u64) -> World<'_> {
     let mut world = World::new(plan, &plan.arms[0], seed);
     arena::run(&mut world, &mut |_| ());
@@ -75,7 +75,7 @@ fn ran(plan: &Plan, seed: u64) -> World<'_> {
     world
 }
 
-/// The same, in so many seconds; what backends do after that is not awaited.
+/// The same until a time. Later effects at backends are not awaited.
 fn until(plan: &Plan, seed: u64, at: Duration) -> World<'_> {
     let mut world = World::new(plan, &plan.arms[0], seed);
     arena::run_until(&mut world, Timestamp::from_origin(at));
@@ -125,7 +125,8 @@ fn phases_and_the_rest_make_up_the_whole() {
     plan.phases = vec![phase("low", 0, 0.5), phase("high", 20, 1.5)];
     let metrics = find(&plan, 3).metrics;
     let (low, high) = (metrics["weighted.low.requests"], metrics["weighted.high.requests"]);
-    // 600 requests a second at load 1; seed 3, Poisson counts of 3,000 and 16,200: five standard deviations.
+    // 600 requests a second at load 1; seed 3, Poisson counts of 3,000 and 16,200: five standard
+    // deviations.
     assert!((low - 3_000.0).abs() < 274.0 && (high - 16_200.0).abs() < 636.0, "{low} {high}");
     let between = metrics["weighted.requests"] - low - high;
     assert!((between - 1_800.0).abs() < 213.0, "two seconds of settling at 900 a second: {between}");
