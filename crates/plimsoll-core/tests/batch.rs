@@ -208,7 +208,7 @@ struct Backends {
     /// Slots that other traffic uses.
     others: u32,
     reports: bool,
-    /// The span of time, in seconds, in which everything is rejected.
+    /// Begin and end of a total outage, in seconds.
     down: (f64, f64),
 }
 

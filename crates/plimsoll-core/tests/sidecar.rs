@@ -35,7 +35,7 @@ struct Plan {
     neighbour: f64,
     /// CPU-seconds of a request, lognormal with σ = 1.
     mean: f64,
-    /// Seconds for which a request waits for something else before it needs a CPU.
+    /// Seconds that a request waits for something else before it needs a CPU.
     elsewhere: f64,
     /// Offered load by criticality, as parts of its CPUs.
     loads: [f64; 4],
@@ -63,7 +63,7 @@ fn split(load: f64) -> [f64; 4] {
 struct Request {
     criticality: usize,
     came: f64,
-    /// The time from which it needs a CPU.
+    /// The start of its need for a CPU.
     ready: f64,
     left: f64,
     /// `None` once it was abandoned.

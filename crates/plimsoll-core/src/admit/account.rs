@@ -12,7 +12,7 @@
 //! headroom that leaving slots free, and nothing else fits until the debt is paid. It is bounded by
 //! the payments of one minute ([`MAX_DEBT`]): a process can report wrong costs, by a factor of a
 //! thousand when its unit changes, and no customer should be shut out for days by that. In return,
-//! a customer whose single requests cost more than a minute of its limit exceeds that limit.
+//! a customer with requests of more than a minute of its limit each exceeds that limit.
 //!
 //! ```text
 //! sum = Σ slots ≤ capacity,   capacity = limit · 1.007 s,   debt ≤ 60 · capacity

@@ -9,13 +9,13 @@
 //!             ask ──▶ Costs + Overhead ──▶ Limits::ask ──▶ RankedAdmission::admit ──▶ admitted, or shed
 //!                       ▲                    ▲               ▲  ▲
 //!   ended: CPU used ────┴────── finish ──────┴───────────────┘  │
-//!   seen: process's CPU ──▶ Overhead, Smoothed ─────────────────┘
+//!   seen: process's CPU ──▶ Overhead, SignalSmoother ───────────┘
 //! ```
 //!
 //! Limits come first: a customer's demand beyond its limit is not part of the load by which the
 //! demand of the others is judged.
 //!
-//! If nobody measures the CPU of a request, as in front of another process, [`CostFit`] estimates
+//! If no shell measures the CPU of a request, as in front of another process, [`CostFit`] estimates
 //! it from the CPU of the whole process.
 
 use core::time::Duration;

@@ -9,8 +9,8 @@
 //! - [`ProcessObserver`] measures a server that is another process, for its gate.
 //! - [`Limits`] keeps each customer with a hard limit within it, at any load: its [`Quota`].
 //! - [`RankedAdmission`] sheds the least important requests first. It knows the costs of requests.
-//! - [`Queue`] is for servers with a limit on requests in progress, whatever these use. It chooses
-//!   the next one.
+//! - [`Queue`] is for servers with a limit on requests in progress, at any cost of these. It
+//!   chooses the next one.
 //! - [`cohort`](cohort()) makes requests that belong together be admitted or shed together.
 //! - [`Coalescing`] lets a thread that sheds many requests shed several at a time.
 
@@ -115,7 +115,7 @@ pub enum Retry {
     /// Retry here or elsewhere, after this time. It is random for each request, so that they do not
     /// all return at once.
     After(Duration),
-    /// Do not retry: the other backends are as overloaded, or nobody would use the answer.
+    /// Do not retry: the other backends are as overloaded, or the answer would be useless.
     Never,
 }
 

@@ -3,13 +3,13 @@
 //! If the scarce resource is not CPU but something that each request holds one of, such as a
 //! database connection, the right measure is a limit on requests in progress. A short queue in
 //! front of it evens out bursts. Under overload such a queue fails: each request waits until its
-//! caller leaves, and is then worked on for nobody. So:
+//! caller leaves, and the work on it is then wasted. So:
 //!
 //! - The most critical requests are next. Among equals, the oldest is next, as is fair. Once the
 //!   queue has not been empty for [`QueueConfig::newest_first_after`], the newest is next: its
 //!   caller is the most likely to be still there (adaptive LIFO; Maurer, "Fail at Scale", 2015).
 //!   The older ones had their chance while it was a burst.
-//! - A request whose deadline has passed is not begun, and none waits longer than
+//! - A request is not begun after its deadline, and none waits longer than
 //!   [`QueueConfig::max_wait`].
 //! - A full queue drops its least critical request, of these the oldest. A newcomer that is less
 //!   critical than all others is shed.
@@ -182,7 +182,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// A request whose wait was abandoned.
+/// A request with an abandoned wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AbandonedWait<T> {
     /// Its deadline has passed.

@@ -79,7 +79,7 @@ pub enum Outlook {
     /// reserved before it is admitted ([`Costs::high`](crate::meter::Costs::high)), and work never
     /// exceeds the headroom. Less work waits, and less is done. Below the capacity, bursts are shed
     /// that could have been served a moment later; at the capacity, cores are idle now and then.
-    /// For servers whose latency matters more than their CPU.
+    /// For servers that value latency above CPU.
     Pessimistic,
 }
 

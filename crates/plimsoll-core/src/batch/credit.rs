@@ -35,7 +35,7 @@
 //! If credit is one request and that is rejected, there is a rest before the next: 50 ms, 100 ms,
 //! up to 2 s, each at random from half to one and a half of it, until a request is accepted. So a
 //! service that is down, or has no capacity for batch work, gets one probe at a time, however many
-//! requests wait. A request that fails so often that it is its own fault does not count
+//! requests wait. Failures that are a request's own fault do not count
 //! ([`requeue`](super::requeue)); otherwise one request could stop all others.
 //!
 //! # Failure modes

@@ -140,7 +140,7 @@ impl<C> Gate<C> {
         }
     }
 
-    /// Changes the settings. Requests that wait stay, whatever the new bound.
+    /// Changes the settings. Requests that wait stay, at any new bound.
     pub fn set(&mut self, config: BatchConfig) {
         self.credit.set(config.max_active, config.target);
         self.config = config;

@@ -13,7 +13,7 @@ use crate::{Ratio, Timestamp};
 /// The resources that are watched, with their limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResourceConfig {
-    /// The used part of memory from which its growth counts; `None` ignores memory.
+    /// The used part of memory above which growth counts; `None` ignores memory.
     pub memory: Option<Ratio>,
     /// Limit of CPU pressure: the share of time some task may wait for a CPU; `None` ignores it.
     pub cpu_pressure: Option<Ratio>,

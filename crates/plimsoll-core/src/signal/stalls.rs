@@ -1,7 +1,7 @@
 //! The load of pressure stalls: the share of time that some task waited for CPU or memory.
 //!
 //! The kernel counts it as pressure (PSI: Weiner, "Tracking pressure-stall information", 2018): the
-//! time in which at least one task could not continue. For memory, that is the time to bring back
+//! time that at least one task could not continue. For memory, that is the time to bring back
 //! pages that were evicted a moment ago. Then there is less memory than needed, whatever the limit
 //! says. For CPU, it means that some task waited, which is true most of the time on a busy and
 //! healthy server. So only the owner can state a limit.
@@ -14,7 +14,7 @@ use crate::{Ratio, Timestamp, decay};
 /// would make the two oscillate.
 const HALF_LIFE: Duration = Duration::from_millis(250);
 
-/// The load of the time in which tasks stall.
+/// The load of pressure stalls.
 #[derive(Clone, Debug)]
 pub(super) struct StallLoad {
     line: Ratio,
