@@ -96,7 +96,7 @@ impl Model {
                 let mut history = self.rejected.remove(who % self.rejected.len());
                 let (former, call) = (history.age(), self.call());
                 let BatchVerdict::Waits(ticket, None) = self.gate.enter(self.now, &mut history, call) else {
-                    panic!("whoever was in gets in")
+                    panic!("a requeued request is admitted")
                 };
                 let key = key(&history);
                 let is_last = self.seats.keys().all(|other| other.1 < key.1);
@@ -132,7 +132,7 @@ impl Model {
         let lowest = self.seats.keys().next_back().copied();
         match self.gate.enter(self.now, &mut history, call) {
             BatchVerdict::Begins => {
-                assert_eq!(waiting, 0, "nobody is overtaken");
+                assert_eq!(waiting, 0, "no request is overtaken");
                 self.send(history);
             }
             BatchVerdict::Waits(ticket, goes) => {
@@ -143,7 +143,7 @@ impl Model {
                     let (call, seat, _) = self.seats.remove(&key).unwrap();
                     assert!(
                         call == goes && key.0 > rank,
-                        "the newest of the least critical, less critical than who comes"
+                        "the newest of the least critical, less critical than the newcomer"
                     );
                     assert_eq!(self.gate.leave(seat), (WaitResult::Shed, None));
                 }
@@ -152,7 +152,7 @@ impl Model {
             BatchVerdict::Shed => {
                 assert!(
                     waiting >= Self::MAX_QUEUE && lowest.unwrap().0 <= rank,
-                    "there is room, or somebody less critical"
+                    "the queue is not full, or has a less critical request"
                 );
             }
         }
@@ -274,7 +274,7 @@ impl World {
         match self.gate.enter(now, history, number) {
             BatchVerdict::Begins => self.send(number),
             BatchVerdict::Waits(ticket, None) => *seat = Some(ticket),
-            entered => panic!("there is room: {entered:?}"),
+            entered => panic!("the queue is not full: {entered:?}"),
         }
     }
 
@@ -384,7 +384,7 @@ fn finish(poison: (u64, Failure), seed: u64) -> f64 {
     let took = world.now as f64 / 1e9;
     while poison.0 == 1 && poison.1 != Failure::Overloaded && !world.requests.is_empty() {
         let _happened = world.step();
-        assert!(world.now < 600_000_000_000, "{} are not given up", world.requests.len());
+        assert!(world.now < 600_000_000_000, "{} did not give up", world.requests.len());
     }
     took
 }
@@ -402,7 +402,7 @@ fn sent_requests_match_the_capacity_of_backends() {
             let mean =
                 |of: fn(&Second) -> u32| settled.iter().map(|s| f64::from(of(s))).sum::<f64>() / settled.len() as f64;
             let (accepted, rejected) = (mean(|s| s.accepted) / room, mean(|s| s.rejected) / room);
-            assert!(accepted > 0.6, "{places}, {others} of others, seed {seed}: {accepted} of what there is room for");
+            assert!(accepted > 0.6, "{places}, {others} of others, seed {seed}: {accepted} of the capacity");
             assert!(rejected < 0.2, "{places}, {others} of others, seed {seed}: {rejected} rejected");
             assert!(found.iter().all(|second| second.most_active <= 64));
         }
@@ -433,7 +433,7 @@ fn unreachable_service_gets_one_probe_at_a_time_and_recovers_soon() {
         let probes: u32 = found[22..60].iter().map(|second| second.rejected).sum();
         assert!(probes >= 10, "seed {seed}: {probes} in 38 s, each after three seconds at most");
         let half = found[60..].iter().position(|second| second.accepted > 700);
-        assert!(half.is_some_and(|after| after <= 9), "seed {seed}: half of what is possible after {half:?} s");
+        assert!(half.is_some_and(|after| after <= 9), "seed {seed}: half of the capacity after {half:?} s");
     }
 }
 
@@ -466,6 +466,6 @@ fn requests_that_always_fail_do_not_keep_credit_down() {
         let accepted: u32 = found[30..].iter().map(|second| second.accepted).sum();
         // Sixteen at a time, each for 20 ms.
         let share = f64::from(accepted) / (30.0 * 800.0);
-        assert!(share > 0.6, "seed {seed}: {share} of what there is credit for, {:?}", &found[50..]);
+        assert!(share > 0.6, "seed {seed}: {share} of the credit, {:?}", &found[50..]);
     }
 }

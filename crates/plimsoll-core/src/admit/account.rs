@@ -193,7 +193,7 @@ mod tests {
         // Ten CPU-seconds are five seconds of the limit, and the last of them fits the window.
         assert!((4.0..4.3).contains(&after), "{after}");
         long.advance(ms(4_000));
-        assert!(!long.fits(0.001, 1.0), "also when nobody looked meanwhile");
+        assert!(!long.fits(0.001, 1.0), "also without a call in between");
         long.advance(ms(6_300));
         assert!(long.fits(0.001, 1.0));
     }
@@ -220,7 +220,7 @@ mod tests {
         account.advance(ms(1_100));
         assert!(account.fits(1.0, 1.0) && !account.fits(1.02, 1.0), "the half has left, and no more");
         account.give_back(slot, 0.5);
-        assert!(!account.fits(1.02, 1.0), "what has left made room already");
+        assert!(!account.fits(1.02, 1.0), "a slot that has left freed its headroom already");
     }
 
     #[test]

@@ -521,7 +521,7 @@ mod tests {
     fn short_deadline_is_admitted_again_after_a_slow_start() {
         let mut gate = one_core();
         let mut rng = Pcg64Mcg::seed_from_u64(3);
-        let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is room");
+        let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is headroom");
         let now = Timestamp::from_nanos(800 * MS);
         gate.end(now, entry, 0.8);
         let [first, second] = in_time(&mut gate, now, Duration::from_millis(500));
@@ -696,11 +696,11 @@ mod tests {
             let mut gate = Gate::new(Timestamp::ZERO, config, Mode::Protect, Observation::default());
             for n in 0..1_000 {
                 let (entry, _) = gate.ask(Timestamp::from_nanos(n * MS), &ARRIVAL, &mut rng);
-                let entry = entry.expect("there is room");
+                let entry = entry.expect("there is headroom");
                 gate.end(Timestamp::from_nanos(n * MS), entry, if n % 2 == 0 { 0.001 } else { 0.003 });
             }
             let (entry, _) = gate.ask(Timestamp::from_nanos(1_000 * MS), &ARRIVAL, &mut rng);
-            entry.expect("there is room").progress_due()
+            entry.expect("there is headroom").progress_due()
         };
         // A mean of 2 ms, and a mean deviation of 1 ms.
         assert!((counted(Outlook::Optimistic) - 0.002).abs() < 0.0002, "{}", counted(Outlook::Optimistic));
@@ -713,7 +713,7 @@ mod tests {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         for n in 0..100 {
             let now = Timestamp::from_nanos(n * 10 * MS);
-            let entry = gate.ask(now, &ARRIVAL, &mut rng).0.expect("there is room");
+            let entry = gate.ask(now, &ARRIVAL, &mut rng).0.expect("there is headroom");
             gate.end(now, entry, 0.003);
         }
         let now = Timestamp::from_nanos(1_000 * MS);
@@ -729,7 +729,7 @@ mod tests {
     fn expected_cost_includes_overhead_but_not_in_an_entry() {
         let (mut gate, now) = known();
         assert_close(gate.expected(ARRIVAL.kind), 0.005);
-        let mut entry = gate.ask(now, &ARRIVAL, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is room");
+        let mut entry = gate.ask(now, &ARRIVAL, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is headroom");
         assert_close(entry.expected(), 0.003);
         assert_close(entry.progress_due(), 0.005);
         gate.progress(now, &mut entry, 0.005);
@@ -742,7 +742,7 @@ mod tests {
         let (mut gate, now) = known();
         let quota = Quota::hard(0.5).expect("a limit");
         let arrival = Arrival { quota, ..ARRIVAL };
-        let mut entry = gate.ask(now, &arrival, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is room");
+        let mut entry = gate.ask(now, &arrival, &mut Pcg64Mcg::seed_from_u64(3)).0.expect("there is headroom");
         gate.progress(now, &mut entry, 0.02);
         let used = |gate: &mut Gate| gate.standing(now, ARRIVAL.kind.customer, quota).expect("it has a limit").used;
         // The window is 0.7% longer than a second.
@@ -774,7 +774,7 @@ mod tests {
         let mut gate = one_core();
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         for _ in 0..10 {
-            let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is room");
+            let entry = gate.ask(Timestamp::ZERO, &ARRIVAL, &mut rng).0.expect("there is headroom");
             gate.end_unmeasured(Timestamp::ZERO, entry);
         }
         let before = gate.expected(ARRIVAL.kind);

@@ -243,7 +243,7 @@ mod tests {
         let mut world = World::new();
         world.look(0.02, 0.0, 50, 50);
         world.flow.abandoned += 50;
-        assert_eq!(world.look(0.02, 0.0, 0, 0).queued, 50.0, "nobody has said that it does not go on");
+        assert_eq!(world.look(0.02, 0.0, 0, 0).queued, 50.0, "the process may still work on them");
         // Ten arrive and are answered.
         assert_eq!(world.look(0.02, 0.0, 0, 10).queued, 40.0);
         world.look(0.005, 0.0, 0, 0);

@@ -642,7 +642,7 @@ mod tests {
         ranked.overhead(ms(1_000), 10.0);
         assert_close(ranked.backlog.all(), 0.18, "nine tenths of two cores for 100 ms");
         ranked.overhead(ms(1_050), 10.0);
-        assert_close(ranked.backlog.all(), 0.18 - 0.1 + 0.09, "what 50 ms have added");
+        assert_close(ranked.backlog.all(), 0.18 - 0.1 + 0.09, "the allowance of 50 ms");
     }
 
     #[test]
@@ -681,7 +681,7 @@ mod tests {
             assert!((correction - 0.75).abs() < 1e-3, "{is_limiting}: {correction}");
         }
         let correction = corrected(0.4, true, 0.2, 0.2);
-        assert!((correction - 0.56).abs() < 1e-3, "more while some are turned away: {correction}");
+        assert!((correction - 0.56).abs() < 1e-3, "it rises while requests are shed: {correction}");
         assert_eq!(corrected(0.4, false, 0.2, 0.2), 0.4, "little load says nothing");
     }
 
@@ -707,7 +707,7 @@ mod tests {
             [(0.94, 0.94, Signal::Memory), (0.95, 0.94, Signal::LoadAverage), (0.95, 0.95, Signal::Cpu)]
         {
             let mut ranked = ranked(1.0);
-            assert_eq!(ranked.binding(ms(0), Signal::Memory), None, "nothing was turned away");
+            assert_eq!(ranked.binding(ms(0), Signal::Memory), None, "nothing was shed");
             (ranked.headroom, ranked.correction, ranked.shed_at) = (headroom, correction, Some(ms(0)));
             assert_eq!(ranked.binding(ms(1_000), Signal::Memory), Some(signal));
             assert_eq!(ranked.binding(ms(1_001), Signal::Memory), None, "long ago");

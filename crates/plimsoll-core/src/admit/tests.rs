@@ -109,7 +109,7 @@ fn little_work_says_nothing_of_capacity() {
 fn early_ends_admit_no_more_above_the_load_line() {
     let mut ranked = RankedAdmission::new(Timestamp::ZERO, AdmissionConfig::new(0.5).expect("above zero"));
     // The core is twice as fast as its limit.
-    assert!(admitted(&overload(&mut ranked, |_| ask())) > 900, "nobody says so");
+    assert!(admitted(&overload(&mut ranked, |_| ask())) > 900, "no signal says so");
     let mut ranked = RankedAdmission::new(Timestamp::ZERO, AdmissionConfig::new(0.5).expect("above zero"));
     tell(&mut ranked, 0, 0.9, 1.0, 0.0);
     let per_second = admitted(&overload(&mut ranked, |_| ask()));
@@ -204,7 +204,7 @@ fn begun(like: Ask, before_it: u64, left: u64) -> usize {
     let now = Timestamp::from_nanos(MS);
     let mut ranked = one_core();
     for _ in 0..before_it {
-        assert!(matches!(ranked.admit(now, &ask(), &mut rng), Verdict::Admit(_)), "there is room");
+        assert!(matches!(ranked.admit(now, &ask(), &mut rng), Verdict::Admit(_)), "there is headroom");
     }
     let asks = Ask { deadline: Some(now + Duration::from_micros(left)), ..like };
     let verdicts = (0..1_600).map(|_| ranked.clone().admit(now, &asks, &mut rng));
@@ -221,7 +221,7 @@ fn begun(like: Ask, before_it: u64, left: u64) -> usize {
 fn hopeless_request_is_not_begun_and_not_retried() {
     assert_eq!(begun(ask(), 0, 0), 0, "its time is up");
     // Ten milliseconds of work are done after 10.2 ms.
-    assert_eq!(begun(ask(), 10, 10_000), 0, "its time is up when what is before it is done");
+    assert_eq!(begun(ask(), 10, 10_000), 0, "its deadline passes before its turn");
     assert_eq!(begun(ask(), 10, 11_300), 1_600, "it is done in time");
     let half = Ask { overhead: 0.000_5, ..ask() };
     assert_eq!(begun(half, 10, 10_900), 1_600, "half of it is not its own");
@@ -243,7 +243,7 @@ fn pressure_rises_with_the_queue_of_its_criticality() {
     overload(&mut ranked, |_| ask());
     let of = |criticality| ranked.pressure(criticality);
     assert_ne!(of(Criticality::Critical), Pressure::None);
-    assert_eq!(of(Criticality::CriticalPlus), Pressure::None, "nobody asked for it");
+    assert_eq!(of(Criticality::CriticalPlus), Pressure::None, "no request of it arrived");
     assert!(of(Criticality::Sheddable) >= of(Criticality::Critical));
 }
 

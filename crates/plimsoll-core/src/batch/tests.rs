@@ -137,7 +137,7 @@ fn empty_queue_limit_sheds_a_request_without_a_slot() {
 fn waiting_request_is_served_when_the_rest_ends() {
     let mut gate = busy(10);
     let _a = wait(&mut gate, Sheddable, "a");
-    assert_eq!(gate.poll_timeout(ms(1)), None, "what it waits for is another one's end");
+    assert_eq!(gate.poll_timeout(ms(1)), None, "it waits for the end of another request");
     gate.end(ms(1), at(0), Fate::Rejected, &mut rng());
     assert_eq!(gate.serve(ms(1)), None);
     let until = gate.poll_timeout(ms(1)).expect("there is a rest");
