@@ -410,11 +410,11 @@ mod tests {
                 }
                 gate.observe(now, seen, &Gauges::default());
             }
-            let (entry, turned_away) = gate.ask(now, &ARRIVAL, &mut rng);
+            let (entry, refusal) = gate.ask(now, &ARRIVAL, &mut rng);
             work += 0.00025 + if entry.is_some() { 0.001 } else { 0.0 };
             if n >= 18_000 {
                 taken += u64::from(entry.is_some());
-                shed += u64::from(turned_away.is_some());
+                shed += u64::from(refusal.is_some());
             }
             running.extend(entry.map(|entry| (seen.cpu + work, entry)));
         }
@@ -463,13 +463,13 @@ mod tests {
         for n in 0..200_u64 {
             let now = Timestamp::from_nanos(n * 50 * MS);
             gate.observe(now, seen, &Gauges::default());
-            let (entry, turned_away) = gate.ask(now, &arrival, &mut rng);
+            let (entry, refusal) = gate.ask(now, &arrival, &mut rng);
             if let Some(entry) = entry {
                 seen.cpu += 0.01;
                 seen.charged += 0.01;
                 gate.end_reported(Timestamp::from_nanos((n * 50 + 12) * MS), entry, said(n));
             }
-            shed += usize::from(n >= 180 && turned_away.is_some());
+            shed += usize::from(n >= 180 && refusal.is_some());
         }
         shed
     }
@@ -494,16 +494,16 @@ mod tests {
     fn in_time(gate: &mut Gate, from: Timestamp, timeout: Duration) -> [usize; 2] {
         let mut rng = Pcg64Mcg::seed_from_u64(3);
         let arrival = Arrival { timeout: Some(timeout), ..ARRIVAL };
-        let mut let_in = [0; 2];
+        let mut admitted = [0; 2];
         for n in 0..500_u32 {
             let now = from + n * Duration::from_millis(10);
             let both = [(); 2].map(|()| gate.ask(now, &arrival, &mut rng).0);
             for entry in both.into_iter().flatten() {
-                let_in[n as usize / 250] += 1;
+                admitted[n as usize / 250] += 1;
                 gate.end(now + Duration::from_micros(20), entry, 20e-6);
             }
         }
-        let_in
+        admitted
     }
 
     fn one_core() -> Gate {

@@ -311,13 +311,13 @@ mod tests {
     #[test]
     fn pauses_double_up_to_two_seconds_after_what_the_backend_names() {
         let (mut history, mut rng) = (history(), rng());
-        let turned_away = failed(Failure::Overloaded, Repeat::Unsafe);
+        let overloaded = failed(Failure::Overloaded, Repeat::Unsafe);
         for mean in [50, 100, 200, 400, 800, 1_600, 2_000, 2_000] {
-            let pause = history.fail(Outcomes::default(), &turned_away, &mut rng).unwrap().as_millis();
+            let pause = history.fail(Outcomes::default(), &overloaded, &mut rng).unwrap().as_millis();
             assert!((mean / 2..=mean * 3 / 2).contains(&pause), "{pause} ms, not about {mean}");
         }
         let after = Some(Duration::from_secs(60));
-        let named = history.fail(Outcomes::default(), &BatchFailure { after, ..turned_away }, &mut rng).unwrap();
+        let named = history.fail(Outcomes::default(), &BatchFailure { after, ..overloaded }, &mut rng).unwrap();
         assert!((11_000..=13_000).contains(&named.as_millis()), "{named:?}");
     }
 
@@ -352,14 +352,14 @@ mod tests {
     #[test]
     fn suspect_is_cleared_when_the_service_goes_down() {
         let (mut history, mut rng, mut outcomes) = (history(), rng(), Outcomes::default());
-        let turned_away = failed(Failure::Overloaded, Repeat::Safe);
+        let overloaded = failed(Failure::Overloaded, Repeat::Safe);
         for _ in 0..9 {
             history.sent(outcomes);
-            assert!(history.fail(outcomes, &turned_away, &mut rng).is_ok(), "it was not looked at, and waits on");
+            assert!(history.fail(outcomes, &overloaded, &mut rng).is_ok(), "it was not looked at, and waits on");
             outcomes.accepted += 100;
         }
         assert!(history.is_suspect());
-        let pause = history.fail(outcomes, &turned_away, &mut rng).unwrap();
+        let pause = history.fail(outcomes, &overloaded, &mut rng).unwrap();
         assert!((5..=15).contains(&pause.as_secs()), "{pause:?}");
         outcomes.rejected += 1;
         history.sent(outcomes);
@@ -414,8 +414,8 @@ mod tests {
     fn rejections_do_not_count_as_uncertain_failures() {
         let (mut history, mut rng) = (history(), rng());
         for _ in 0..2 * MAX_UNCERTAIN {
-            let turned_away = failed(Failure::Overloaded, Repeat::Safe);
-            assert!(history.fail(Outcomes::default(), &turned_away, &mut rng).is_ok());
+            let overloaded = failed(Failure::Overloaded, Repeat::Safe);
+            assert!(history.fail(Outcomes::default(), &overloaded, &mut rng).is_ok());
         }
         assert!(history.fail(Outcomes::default(), &failed(Failure::Broken, Repeat::Safe), &mut rng).is_ok());
     }
