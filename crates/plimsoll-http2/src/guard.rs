@@ -65,13 +65,13 @@ use crate::streams::Streams;
 /// Envoy draws the line there, too.
 const EARNING_TIME: Duration = Duration::from_millis(10);
 /// All streams at once, twice: a browser that leaves a page, and the next one.
-const RESET_BURST_STREAMS: u32 = 2;
+const RESET_BURST_PER_STREAM: u32 = 2;
 /// A person or a program that gives up waits for longer than this; a network that is slow delays both frames.
-const HASTE: Duration = Duration::from_millis(10);
+const HASTY_AGE: Duration = Duration::from_millis(10);
 const HASTY_RESET_COST: f64 = 2.0;
 /// A request this old was abandoned at a deadline. Envoy's `premature_reset_min_stream_lifetime_seconds`. Such resets are
 /// rare by themselves: at most `max_streams` a second.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENT_AGE: Duration = Duration::from_secs(1);
 const PATIENT_RESET_COST: f64 = 0.25;
 /// Resets paid for and not gained again, from which on a connection is wary.
 const WARY_RESETS: f64 = 8.0;
@@ -81,7 +81,7 @@ const CONTROL_PER_REQUEST: f64 = 2.0;
 const CONTROL_PER_DATA: f64 = 4.0;
 /// A DATA frame earns from this length on, that of an empty gRPC message, in bytes. A client could live on shorter
 /// ones, which it causes itself by windows of one byte.
-const LEAST_EARNING_DATA: u32 = 5;
+const MIN_EARNING_DATA: u32 = 5;
 /// How many seconds' worth of control frames may come at once: those of a connection that begins, or wakes up.
 const CONTROL_BURST_SECONDS: u32 = 10;
 /// A PING has to be answered.
@@ -89,10 +89,10 @@ const PING_COST: f64 = 2.0;
 /// SETTINGS have to be answered, and may touch each stream.
 const SETTINGS_COST: f64 = 4.0;
 /// From this length on a CONTINUATION frame costs nothing but its bytes, which h2 limits.
-const FREE_CONTINUATION: u32 = 1024;
+const MIN_FREE_CONTINUATION: u32 = 1024;
 /// After so many idle timeouts without window a stream ends its connection. One is too early: the stream itself is ended
 /// then, where that is still possible, and others go on.
-const STALL_PATIENCE: u32 = 2;
+const STALL_TIMEOUTS: u32 = 2;
 /// The setting for the table of a client's decoder, and its initial value (RFC 9113, 6.5.2).
 const SETTINGS_HEADER_TABLE_SIZE: u16 = 1;
 const INITIAL_TABLE_SIZE: u32 = 4096;
@@ -205,7 +205,7 @@ impl Guard {
     #[must_use]
     pub fn new(now: Timestamp, allowance: Allowance) -> Self {
         let Allowance { max_streams, max_resets_per_second, max_control_frames_per_second } = allowance;
-        let reset_burst = max_streams.get().saturating_mul(RESET_BURST_STREAMS).max(max_resets_per_second.get());
+        let reset_burst = max_streams.get().saturating_mul(RESET_BURST_PER_STREAM).max(max_resets_per_second.get());
         let control_burst = max_control_frames_per_second.get().saturating_mul(CONTROL_BURST_SECONDS);
         Self {
             read: Walker::of_client(),
@@ -290,7 +290,7 @@ impl Guard {
             Kind::Data => {}
             Kind::Continuation => {
                 self.header_blocks.on_continuation(head);
-                if head.length < FREE_CONTINUATION {
+                if head.length < MIN_FREE_CONTINUATION {
                     self.pay_control(1.0);
                 }
             }
@@ -368,8 +368,8 @@ impl Guard {
 
     fn pay_reset(&mut self, stream: u32) {
         let cost = match self.streams.unanswered_for(self.as_of, stream) {
-            Some(age) if age <= HASTE => HASTY_RESET_COST,
-            Some(age) if age >= PATIENCE => PATIENT_RESET_COST,
+            Some(age) if age <= HASTY_AGE => HASTY_RESET_COST,
+            Some(age) if age >= PATIENT_AGE => PATIENT_RESET_COST,
             _ => 1.0,
         };
         self.pay_for_resets(cost);
@@ -422,7 +422,7 @@ impl Guard {
             }
             Kind::Data => {
                 self.streams.on_data(head.stream, head.length);
-                if head.length >= LEAST_EARNING_DATA {
+                if head.length >= MIN_EARNING_DATA {
                     self.control.earn(CONTROL_PER_DATA);
                 }
             }
@@ -508,7 +508,7 @@ impl Guard {
     /// # Errors
     /// That the client held up too many streams, or all that are open, for twice as long.
     pub fn look(&mut self, now: Timestamp, idle_timeout: Duration, least_rate: u64) -> Result<(), Breach> {
-        if self.streams.are_held(now, idle_timeout * STALL_PATIENCE, least_rate) {
+        if self.streams.are_held(now, idle_timeout * STALL_TIMEOUTS, least_rate) {
             self.verdict.get_or_insert(Breach::Abuse(Abuse::Stall));
         }
         self.verdict.map_or(Ok(()), Err)

@@ -54,10 +54,10 @@ mod tests {
     use std::fmt::Debug;
 
     use super::*;
-    use crate::connection::ended::Ended;
+    use crate::connection::end_reason::EndReason;
     use crate::degrade::Substitute;
     use crate::listener::handshakes::{Failure, Session};
-    use crate::listener::turned_away::TurnedAway;
+    use crate::listener::rejections::RejectReason;
     use crate::reason::Refusal;
 
     /// Counts the first label once, the second twice and so on.
@@ -75,16 +75,16 @@ mod tests {
     fn each_label_has_a_count_and_a_name_of_its_own() {
         assert_each_label_has_its_own_count::<Refusal>();
         assert_each_label_has_its_own_count::<Substitute>();
-        assert_each_label_has_its_own_count::<Ended>();
-        assert_each_label_has_its_own_count::<TurnedAway>();
+        assert_each_label_has_its_own_count::<EndReason>();
+        assert_each_label_has_its_own_count::<RejectReason>();
         assert_each_label_has_its_own_count::<Failure>();
         assert_each_label_has_its_own_count::<Session>();
     }
 
     #[test]
     fn several_events_are_counted_at_once() {
-        let counts = Counts::<TurnedAway>::default();
-        counts.add(TurnedAway::Descriptors, 3);
+        let counts = Counts::<RejectReason>::default();
+        counts.add(RejectReason::Descriptors, 3);
         assert_eq!(counts.counts().collect::<Vec<_>>(), [("memory", 0), ("descriptors", 3)]);
     }
 }

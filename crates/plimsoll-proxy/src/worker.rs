@@ -200,12 +200,12 @@ impl Serving {
         if plan.sockets.is_empty() {
             if let Some(Listening { state, .. }) = self.listeners.get(&plan.address) {
                 state.context.routes.store(routes);
-                state.shared.seats.allow(limits.max_connections);
+                state.shared.permits.allow(limits.max_connections);
                 state.context.limits.store(limits);
             }
             return;
         }
-        plan.shared.seats.allow(limits.max_connections);
+        plan.shared.permits.allow(limits.max_connections);
         let state = Arc::new(ListenerState {
             context: Arc::new(Context {
                 limits: ArcSwap::new(limits),
@@ -214,7 +214,7 @@ impl Serving {
                 recorder: common.explain.recorder(),
                 access_log: common.access_log.clone(),
                 counts: Arc::clone(&plan.shared.counts),
-                seats: Arc::clone(&plan.shared.seats),
+                permits: Arc::clone(&plan.shared.permits),
                 pressure: Arc::clone(&plan.shared.pressure),
             }),
             turns: Arc::clone(&self.turns),

@@ -129,7 +129,7 @@ fn resets_end_the_connection_within_a_known_number() {
     assert_eq!(rounds_until(Abuse::Resets, rapid_reset), 129);
     let late_reset = |client: &mut Client| {
         let streams: Vec<u32> = (0..128).map(|_| client.request()).collect();
-        client.wait(HASTE + Duration::from_millis(1));
+        client.wait(HASTY_AGE + Duration::from_millis(1));
         streams.into_iter().for_each(|stream| client.reset(stream));
     };
     assert_eq!(rounds_until(Abuse::Resets, late_reset), 3);
@@ -202,7 +202,7 @@ fn proxy_responses_earn_no_more_than_backends_gave() {
     };
     let streams: Vec<u32> = (0..100).map(|_| client.request()).collect();
     client.guard.resets = Budget::new(client.now(), 0, 256);
-    client.wait(HASTE * 2);
+    client.wait(HASTY_AGE * 2);
     streams.iter().for_each(|stream| client.reset(*stream));
     (0..100).for_each(|_| slow_by_proxy(&mut client));
     assert_eq!(client.guard.resets.missing(client.now()), 100.0);

@@ -9,9 +9,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::access_log::AccessLog;
-use crate::connection::ended::Ended;
+use crate::connection::end_reason::EndReason;
 use crate::connection::flow::Stalled;
-use crate::connection::seats::Seats;
+use crate::connection::permits::Permits;
 use crate::counts::Counts;
 use crate::degrade::Substitute;
 use crate::explain::Recorder;
@@ -30,17 +30,17 @@ pub(crate) struct Context {
     pub(crate) life: Life,
     pub(crate) recorder: Recorder,
     pub(crate) access_log: AccessLog,
-    /// Shared by the threads of the listener, as are its seats.
+    /// Shared by the threads of the listener, as are its permits.
     pub(crate) counts: Arc<ConnectionCounts>,
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) permits: Arc<Permits>,
     /// How short the process is of memory and descriptors.
     pub(crate) pressure: Arc<Pressure>,
 }
 
 impl Context {
-    /// The time that a connection may be idle now: `configured`, or less where memory or seats are short.
+    /// The time that a connection may be idle now: `configured`, or less where memory or permits are short.
     pub(crate) fn idle_timeout(&self, configured: Duration) -> Duration {
-        self.pressure.idle_timeout(configured, self.seats.halvings())
+        self.pressure.idle_timeout(configured, self.permits.halvings())
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct ConnectionCounts {
     /// Answers in place of errors.
     pub(crate) degraded: Counts<Substitute>,
     /// Connections that the proxy ended.
-    pub(crate) ended: Counts<Ended>,
+    pub(crate) ended: Counts<EndReason>,
     /// HTTP/2 streams that were ended because their client took nothing.
     pub(crate) stalled_streams: AtomicU64,
 }

@@ -1,9 +1,9 @@
 //! What happens on a client connection, as its requests and its time limits see it.
 
 pub(crate) mod context;
-pub(crate) mod ended;
+pub(crate) mod end_reason;
 pub(crate) mod flow;
-pub(crate) mod seats;
+pub(crate) mod permits;
 pub(crate) mod time_limits;
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::access_log::Entry;
 use crate::connection::context::Context;
-use crate::connection::ended::Ended;
+use crate::connection::end_reason::EndReason;
 use crate::counts::Label as _;
 use crate::explain::Source;
 use crate::forwarded::Marks;
@@ -176,7 +176,7 @@ impl Connection {
     }
 
     /// Ends for a reason that is not its own; counted, and said once.
-    pub(crate) fn end_for(&self, ended: Ended) {
+    pub(crate) fn end_for(&self, ended: EndReason) {
         self.context.counts.ended.count(ended);
         tracing::debug!(client = %self.peer.address, listener = %self.limits.name, reason = ended.name(), "connection ended");
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use crate::connection::ended::Overdue;
+use crate::connection::end_reason::Timeout;
 use crate::connection::{Activity, Connection, Stage};
 use crate::limits::Limits;
 use plimsoll_core::debt::Debt;
@@ -93,9 +93,9 @@ impl TimeLimits {
     }
 
     /// Ready when the connection has overstayed.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Poll<Overdue> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Poll<Timeout> {
         while let Poll::Ready(now) = self.ticks.poll_tick(cx) {
-            // Where memory or seats are short, a connection may be idle for less long.
+            // Where memory or permits are short, a connection may be idle for less long.
             let may_be_idle = connection.context.idle_timeout(self.idle_timeout);
             if let Some(overdue) = self.look(Look::at(now, &connection.activity), may_be_idle) {
                 return Poll::Ready(overdue);
@@ -104,7 +104,7 @@ impl TimeLimits {
         Poll::Pending
     }
 
-    fn look(&mut self, new: Look, may_be_idle: Duration) -> Option<Overdue> {
+    fn look(&mut self, new: Look, may_be_idle: Duration) -> Option<Timeout> {
         let old = std::mem::replace(&mut self.last, new);
         let now = new.at;
         let same_request = old.begun == new.begun;
@@ -133,13 +133,13 @@ impl TimeLimits {
 
         let over = |since: Option<Instant>, limit: Duration| since.is_some_and(|since| now - since >= limit);
         if over(self.head_since, self.header_read_timeout) {
-            Some(Overdue::Head)
+            Some(Timeout::Head)
         } else if is_idle && now - self.idle_since >= may_be_idle {
-            Some(Overdue::Idle)
+            Some(Timeout::Idle)
         } else if self.body_debt.exceeds(self.idle_timeout) {
-            Some(Overdue::Body)
+            Some(Timeout::Body)
         } else if self.answer_debt.exceeds(self.idle_timeout) {
-            Some(Overdue::Answer)
+            Some(Timeout::Answer)
         } else {
             None
         }
@@ -158,7 +158,7 @@ mod tests {
 
     /// What ends a connection, and at which second, that is looked at every five and found in `stage` and blocked or not, when so
     /// many bytes came in or went out in every so many looks.
-    fn ended(stage: Stage, blocked: bool, bytes: u64, every: u64) -> Option<(Overdue, u64)> {
+    fn ended(stage: Stage, blocked: bool, bytes: u64, every: u64) -> Option<(Timeout, u64)> {
         let mut limits = TimeLimits::new(&Limits::from(&config::Listener::default()));
         let begun = limits.last.at;
         limits.last = Look { begun: 1, stage, blocked, ..limits.last };
@@ -172,7 +172,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_now_and_then_does_not_keep_a_slow_client() {
-        for (stage, blocked, overdue) in [(Stage::Body, false, Overdue::Body), (Stage::Busy, true, Overdue::Answer)] {
+        for (stage, blocked, overdue) in [(Stage::Body, false, Timeout::Body), (Stage::Busy, true, Timeout::Answer)] {
             assert_eq!(ended(stage, blocked, 0, 1), Some((overdue, 75)));
             assert_eq!(ended(stage, blocked, 1_200, 14), Some((overdue, 80)));
             assert_eq!(ended(stage, blocked, 1_200, 1), None);
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(overdue_at(75, Stage::Body, 1), None);
         assert_eq!(overdue_at(80, Stage::Busy, 1), None);
         assert_eq!(overdue_at(200, Stage::Body, 1), None);
-        assert_eq!(overdue_at(205, Stage::Body, 1), Some(Overdue::Body));
+        assert_eq!(overdue_at(205, Stage::Body, 1), Some(Timeout::Body));
         // The next request owes nothing.
         assert_eq!(overdue_at(210, Stage::Body, 2), None);
         assert_eq!(overdue_at(280, Stage::Body, 2), None);

@@ -136,7 +136,7 @@ impl fmt::Debug for Case {
 }
 
 /// How a request ended that a backend answered.
-pub(crate) struct Answered {
+pub(crate) struct BackendAnswer {
     pub(crate) status: StatusCode,
     pub(crate) backend: SocketAddr,
     pub(crate) attempts: u32,

@@ -28,7 +28,7 @@ use plimsoll::client::FailedAttempt;
 use plimsoll_core::admit::{Pressure, Standing};
 use plimsoll_core::shedding::Label;
 
-pub(crate) use self::case::{Answered, Case, Source};
+pub(crate) use self::case::{BackendAnswer, Case, Source};
 pub(crate) use self::id::X_REQUEST_ID;
 use self::log::RefusalLog;
 pub use self::reason::{Reason, may_be_only_counted};
@@ -254,8 +254,8 @@ impl Recorder {
     }
 
     /// A backend has answered.
-    pub(crate) fn answered(&self, source: Source<'_>, case: &mut Case, answered: &Answered) {
-        let &Answered { status, backend, attempts, failure } = answered;
+    pub(crate) fn answered(&self, source: Source<'_>, case: &mut Case, answered: &BackendAnswer) {
+        let &BackendAnswer { status, backend, attempts, failure } = answered;
         let kind = match (failure, attempts) {
             (Some(_), _) => Kind::Failed,
             (None, 2..) => Kind::Retried,

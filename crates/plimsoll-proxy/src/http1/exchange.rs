@@ -17,22 +17,22 @@ use plimsoll_http1::write::{self, CHUNK_END};
 use plimsoll_http1::{Decoder, Framing, Origin, RequestHead};
 use socket2::SockRef;
 
-use super::{After, Http1};
+use super::{Http1, NextState};
 use crate::connection::time_limits::LINGER;
 use crate::connection::{ActiveRequest, Stage};
 use crate::date;
 use crate::reason::Refusal;
-use crate::request::forward::{Beyond, Outcome, Switched, forward};
+use crate::request::forward::{ClientFeatures, Outcome, Switched, forward};
 use crate::request::response_body::ResponseBody;
 use crate::request::upgrade::Upgrade;
 use crate::request_body::RequestBody;
 use crate::request_body::pipe::{self, Demand, Pipe};
 
 /// How much is written at once when a backend is quick: beyond it nothing is gained by waiting for more.
-const BATCH: usize = 64 * 1024;
+const MAX_WRITE: usize = 64 * 1024;
 
 /// How much of what follows a request is read before its answer is written.
-const READ_AHEAD: usize = 64 * 1024;
+const MAX_READ_AHEAD: usize = 64 * 1024;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -47,10 +47,10 @@ struct Upload {
 }
 
 /// The answer did not come to its end at the client.
-struct Broken;
+struct BrokenAnswer;
 
 /// What came of trying to move the upload on.
-enum Moved {
+enum UploadProgress {
     /// Something was delivered, which the request may wait for.
     Yes,
     No,
@@ -69,7 +69,7 @@ enum Body {
 
 /// What came of a request.
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
-enum Answered {
+enum ExchangeEnd {
     By(Outcome),
     /// The client took too long over the body.
     TooSlow,
@@ -92,7 +92,7 @@ impl Upload {
 
 impl Http1 {
     /// Has a request answered, and writes the answer.
-    pub(super) async fn exchange(&mut self, head: Box<RequestHead>) -> After {
+    pub(super) async fn exchange(&mut self, head: Box<RequestHead>) -> NextState {
         let RequestHead { method, uri, version, mut headers, framing, keep_alive, expects_continue, wants_upgrade } =
             *head;
         // A client that sends on without being told to does not wait for it.
@@ -125,7 +125,7 @@ impl Http1 {
                 // only, and a backend that agreed before would have failed.
                 let may_upgrade = wants_upgrade && framing.is_empty();
                 let upgrade = if may_upgrade { Upgrade::of_http1(request.headers()) } else { None };
-                forward(&connection, request, Beyond { upgrade, informational }, active)
+                forward(&connection, request, ClientFeatures { upgrade, informational }, active)
             };
             let mut answer = pin!(forwarded);
             poll_fn(|cx| {
@@ -133,38 +133,40 @@ impl Http1 {
                     let polled = answer.as_mut().poll(cx);
                     self.interim.take(self.output.buffer());
                     if let Poll::Ready(outcome) = polled {
-                        return Poll::Ready(Answered::By(outcome));
+                        return Poll::Ready(ExchangeEnd::By(outcome));
                     }
                     if !self.output.is_empty() && matches!(self.poll_write(cx), Poll::Ready(Err(_))) {
-                        return Poll::Ready(Answered::Gone);
+                        return Poll::Ready(ExchangeEnd::Gone);
                     }
                     match self.upload(&mut upload, cx) {
-                        Moved::Yes => {}
-                        Moved::No if self.connection.activity.is_overdue() => return Poll::Ready(Answered::TooSlow),
-                        Moved::No => return Poll::Pending,
-                        Moved::Gone => return Poll::Ready(Answered::Gone),
+                        UploadProgress::Yes => {}
+                        UploadProgress::No if self.connection.activity.is_overdue() => {
+                            return Poll::Ready(ExchangeEnd::TooSlow);
+                        }
+                        UploadProgress::No => return Poll::Pending,
+                        UploadProgress::Gone => return Poll::Ready(ExchangeEnd::Gone),
                     }
                 }
             })
             .await
         };
         let response = match response {
-            Answered::By(Outcome::Answer(response)) => response,
-            Answered::By(Outcome::Switched(switched)) => return self.switch(switched).await,
-            Answered::By(Outcome::Dropped) => return After::Broken,
-            Answered::TooSlow => return After::Refuse(Refusal::SlowBody),
-            Answered::Gone => return After::Broken,
+            ExchangeEnd::By(Outcome::Answer(response)) => response,
+            ExchangeEnd::By(Outcome::Switched(switched)) => return self.switch(switched).await,
+            ExchangeEnd::By(Outcome::Dropped) => return NextState::Broken,
+            ExchangeEnd::TooSlow => return NextState::Refuse(Refusal::SlowBody),
+            ExchangeEnd::Gone => return NextState::Broken,
         };
         self.answer(response, version, is_head, keep_alive, &mut upload).await
     }
 
     /// Tells the client that it has got the protocol that it asked for.
-    async fn switch(&mut self, switched: Box<Switched>) -> After {
+    async fn switch(&mut self, switched: Box<Switched>) -> NextState {
         let (status, headers) = (switched.response.status(), switched.response.headers());
         write::response_head(self.output.buffer(), status, headers, Framing::Empty, write::Connection::Upgrade);
         match poll_fn(|cx| self.poll_write(cx)).await {
-            Ok(()) => After::Upgraded(switched),
-            Err(_) => After::Broken,
+            Ok(()) => NextState::Upgraded(switched),
+            Err(_) => NextState::Broken,
         }
     }
 
@@ -176,7 +178,7 @@ impl Http1 {
         is_head: bool,
         keep_alive: bool,
         upload: &mut Option<Upload>,
-    ) -> After {
+    ) -> NextState {
         self.connection.activity.enter(Stage::Busy);
         let framing = framing_of(&response, version, is_head);
         let is_held_back = upload.as_mut().is_some_and(|upload| upload.is_held_back(self.output.buffer()));
@@ -187,7 +189,7 @@ impl Http1 {
             && !self.connection.activity.is_closing()
             && !self.connection.context.life.is_leaving()
             && !self.connection.context.pressure.is_lean()
-            && !self.connection.context.seats.are_wanted_from(self.connection.since);
+            && !self.connection.context.permits.are_wanted_from(self.connection.since);
         self.write_head(&mut response, framing, version, stays);
         let mut body = response.into_body();
         let mut progress = if framing.is_empty() { Body::Whole } else { Body::Flowing };
@@ -195,18 +197,18 @@ impl Http1 {
         drop(body);
         self.output.end_message();
         let after = match (whole, upload.take()) {
-            (Err(Broken), _) => {
+            (Err(BrokenAnswer), _) => {
                 if framing == Framing::UntilClose {
                     self.reset_on_close();
                 }
-                After::Broken
+                NextState::Broken
             }
             (Ok(()), Some(upload)) if !upload.decoder.is_done() => {
                 let is_read = stays && self.discard(upload).await;
-                if is_read { After::Next } else { After::Close { unread: true } }
+                if is_read { NextState::Next } else { NextState::Close { unread: true } }
             }
-            (Ok(()), _) if stays => After::Next,
-            (Ok(()), _) => After::Close { unread: false },
+            (Ok(()), _) if stays => NextState::Next,
+            (Ok(()), _) => NextState::Close { unread: false },
         };
         self.input.end_message();
         after
@@ -264,22 +266,24 @@ impl Http1 {
         framing: Framing,
         progress: &mut Body,
         upload: &mut Option<Upload>,
-    ) -> Poll<Result<(), Broken>> {
+    ) -> Poll<Result<(), BrokenAnswer>> {
         loop {
             if self.connection.activity.is_cut_off() {
-                return Poll::Ready(Err(Broken));
+                return Poll::Ready(Err(BrokenAnswer));
             }
             let waits = *progress == Body::Flowing && self.fill(cx, body, framing, progress).is_pending();
             match (self.poll_write(cx), *progress) {
                 (Poll::Ready(Ok(())), Body::Whole) => return Poll::Ready(Ok(())),
-                (Poll::Ready(Ok(())), Body::Broken) | (Poll::Ready(Err(_)), _) => return Poll::Ready(Err(Broken)),
+                (Poll::Ready(Ok(())), Body::Broken) | (Poll::Ready(Err(_)), _) => {
+                    return Poll::Ready(Err(BrokenAnswer));
+                }
                 (Poll::Ready(Ok(())), Body::Flowing) if !waits => continue,
                 (Poll::Ready(Ok(())), Body::Flowing) | (Poll::Pending, _) => {}
             }
             return match self.upload(upload, cx) {
-                Moved::Yes => continue,
-                Moved::No if !self.connection.activity.is_overdue() => Poll::Pending,
-                Moved::No | Moved::Gone => Poll::Ready(Err(Broken)),
+                UploadProgress::Yes => continue,
+                UploadProgress::No if !self.connection.activity.is_overdue() => Poll::Pending,
+                UploadProgress::No | UploadProgress::Gone => Poll::Ready(Err(BrokenAnswer)),
             };
         }
     }
@@ -293,7 +297,7 @@ impl Http1 {
         progress: &mut Body,
     ) -> Poll<()> {
         let is_chunked = framing == Framing::Chunked;
-        while self.output.has_room() && self.output.len() < BATCH {
+        while self.output.has_room() && self.output.len() < MAX_WRITE {
             let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else { return Poll::Pending };
             let frame = match frame {
                 Some(Ok(frame)) => frame,
@@ -337,7 +341,7 @@ impl Http1 {
     }
 
     /// Moves the request's body on, or looks whether the client is still there.
-    fn upload(&mut self, upload: &mut Option<Upload>, cx: &mut Context<'_>) -> Moved {
+    fn upload(&mut self, upload: &mut Option<Upload>, cx: &mut Context<'_>) -> UploadProgress {
         let Some(way) = upload else { return self.look_for_end(cx) };
         match way.pipe.poll_demand(cx) {
             Poll::Pending => {
@@ -352,48 +356,48 @@ impl Http1 {
         }
     }
 
-    fn deliver(&mut self, way: &mut Upload, cx: &mut Context<'_>) -> Moved {
+    fn deliver(&mut self, way: &mut Upload, cx: &mut Context<'_>) -> UploadProgress {
         if std::mem::replace(&mut way.expects_continue, false) && self.input.is_empty() && self.output.has_room() {
             self.output.buffer().extend_from_slice(CONTINUE);
         }
         if !self.output.is_empty() && matches!(self.poll_write(cx), Poll::Ready(Err(_))) {
-            return Moved::Gone;
+            return UploadProgress::Gone;
         }
         loop {
             match way.decoder.decode(self.input.bytes()) {
                 Err(fault) => {
                     way.is_malformed = true;
                     way.pipe.break_off(fault, cx);
-                    return Moved::Yes;
+                    return UploadProgress::Yes;
                 }
                 Ok(None) if !way.decoder.is_done() => {}
                 Ok(piece) => {
                     way.pipe.deliver(piece, way.decoder.is_done(), cx);
-                    return Moved::Yes;
+                    return UploadProgress::Yes;
                 }
             }
             let activity = &self.connection.activity;
             match self.input.poll_body(&mut self.stream, cx, way.decoder.remaining()) {
                 Poll::Ready(Ok(read)) if read > 0 => activity.on_received(read),
-                Poll::Ready(_) => return Moved::Gone,
+                Poll::Ready(_) => return UploadProgress::Gone,
                 Poll::Pending => {
                     activity.enter(Stage::Body);
-                    return Moved::No;
+                    return UploadProgress::No;
                 }
             }
         }
     }
 
     /// A client that closes its side while it waits has gone; what else it sends is for later.
-    fn look_for_end(&mut self, cx: &mut Context<'_>) -> Moved {
+    fn look_for_end(&mut self, cx: &mut Context<'_>) -> UploadProgress {
         loop {
-            if self.input.len() >= READ_AHEAD || self.stream.poll_read_ready(cx).is_pending() {
-                return Moved::No;
+            if self.input.len() >= MAX_READ_AHEAD || self.stream.poll_read_ready(cx).is_pending() {
+                return UploadProgress::No;
             }
             match self.input.poll_head(&mut self.stream, cx) {
                 Poll::Ready(Ok(read)) if read > 0 => {}
-                Poll::Ready(_) => return Moved::Gone,
-                Poll::Pending => return Moved::No,
+                Poll::Ready(_) => return UploadProgress::Gone,
+                Poll::Pending => return UploadProgress::No,
             }
         }
     }

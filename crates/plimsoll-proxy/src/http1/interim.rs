@@ -16,7 +16,7 @@ use plimsoll_wire::hop;
 
 /// What is left to be written.
 #[derive(Default)]
-struct Left {
+struct Unwritten {
     is_any: AtomicBool,
     bytes: Mutex<Vec<u8>>,
 }
@@ -24,7 +24,7 @@ struct Left {
 /// The interim responses on one connection.
 #[derive(Default)]
 pub(super) struct Interim {
-    left: Arc<Left>,
+    left: Arc<Unwritten>,
     /// Made with the first request.
     informational: Option<Informational>,
 }
@@ -50,7 +50,7 @@ impl Interim {
     }
 }
 
-impl Left {
+impl Unwritten {
     fn put(&self, mut response: Response<()>) {
         hop::strip_response(response.headers_mut());
         let (status, headers) = (response.status(), response.headers());

@@ -29,7 +29,7 @@ use crate::connection::{Connection, Stage};
 use crate::reason::Refusal;
 use crate::request::answer;
 use crate::request::forward::Switched;
-use crate::request::upgrade::Said;
+use crate::request::upgrade::PrefixedStream;
 
 /// How an HTTP/2 connection begins whose client knows beforehand that this is spoken (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -39,9 +39,9 @@ pub(crate) enum End {
     /// It is closed.
     Closed,
     /// It speaks HTTP/2, as its first bytes say, which are handed back.
-    Http2(Said),
+    Http2(PrefixedStream),
     /// It left HTTP; the client's side, and the rest.
-    Upgraded(Said, Box<Switched>),
+    Upgraded(PrefixedStream, Box<Switched>),
 }
 
 /// A connection that speaks HTTP/1, or has not spoken yet.
@@ -58,7 +58,7 @@ pub(crate) struct Http1 {
 }
 
 /// What a client wants next.
-enum Next {
+enum NextHead {
     Request(Box<RequestHead>),
     Malformed(Fault),
     /// It took too long over its head.
@@ -68,7 +68,7 @@ enum Next {
 }
 
 /// What becomes of a connection after an exchange.
-enum After {
+enum NextState {
     Next,
     /// It ends; `unread`: the client may still be sending.
     Close {
@@ -100,20 +100,20 @@ impl Http1 {
     pub(crate) async fn serve(mut self) -> End {
         loop {
             let refusal = match poll_fn(|cx| self.poll_next(cx)).await {
-                Next::Request(head) => match self.exchange(head).await {
-                    After::Next => continue,
-                    After::Close { unread } => {
+                NextHead::Request(head) => match self.exchange(head).await {
+                    NextState::Next => continue,
+                    NextState::Close { unread } => {
                         self.close(unread).await;
                         return End::Closed;
                     }
-                    After::Broken => return End::Closed,
-                    After::Refuse(refusal) => refusal,
-                    After::Upgraded(switched) => return End::Upgraded(self.said(), switched),
+                    NextState::Broken => return End::Closed,
+                    NextState::Refuse(refusal) => refusal,
+                    NextState::Upgraded(switched) => return End::Upgraded(self.said(), switched),
                 },
-                Next::Http2 => return End::Http2(self.said()),
-                Next::Closed => return End::Closed,
-                Next::Malformed(fault) => Refusal::Malformed(fault),
-                Next::TooSlow => Refusal::SlowHead,
+                NextHead::Http2 => return End::Http2(self.said()),
+                NextHead::Closed => return End::Closed,
+                NextHead::Malformed(fault) => Refusal::Malformed(fault),
+                NextHead::TooSlow => Refusal::SlowHead,
             };
             self.refuse(refusal).await;
             return End::Closed;
@@ -121,18 +121,18 @@ impl Http1 {
     }
 
     /// The connection as it is handed on.
-    fn said(mut self) -> Said {
-        Said { first: std::mem::take(self.input.bytes()).freeze(), stream: self.stream }
+    fn said(mut self) -> PrefixedStream {
+        PrefixedStream { first: std::mem::take(self.input.bytes()).freeze(), stream: self.stream }
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<NextHead> {
         let activity = &self.connection.activity;
         loop {
             if !self.input.is_empty() {
                 activity.enter(Stage::Head);
                 if self.may_be_http2 {
                     match preface(self.input.bytes()) {
-                        Some(true) => return Poll::Ready(Next::Http2),
+                        Some(true) => return Poll::Ready(NextHead::Http2),
                         Some(false) => self.may_be_http2 = false,
                         None => {}
                     }
@@ -141,22 +141,22 @@ impl Http1 {
                     match RequestHead::parse(self.input.bytes(), &mut self.scan, &self.head_limits) {
                         Ok(Some(head)) => {
                             activity.enter(Stage::Busy);
-                            return Poll::Ready(Next::Request(Box::new(head)));
+                            return Poll::Ready(NextHead::Request(Box::new(head)));
                         }
                         Ok(None) => {}
-                        Err(fault) => return Poll::Ready(Next::Malformed(fault)),
+                        Err(fault) => return Poll::Ready(NextHead::Malformed(fault)),
                     }
                 }
             }
             if self.input.is_empty() {
                 activity.enter(Stage::Idle);
                 if activity.is_closing() {
-                    return Poll::Ready(Next::Closed);
+                    return Poll::Ready(NextHead::Closed);
                 }
             }
             match self.input.poll_head(&mut self.stream, cx) {
                 Poll::Ready(Ok(read)) if read > 0 => {}
-                Poll::Ready(_) => return Poll::Ready(Next::Closed),
+                Poll::Ready(_) => return Poll::Ready(NextHead::Closed),
                 Poll::Pending if activity.is_overdue() => return Poll::Ready(self.overdue()),
                 Poll::Pending => return Poll::Pending,
             }
@@ -164,8 +164,8 @@ impl Http1 {
     }
 
     /// Whoever has said something is told why it ends.
-    fn overdue(&self) -> Next {
-        if self.input.is_empty() { Next::Closed } else { Next::TooSlow }
+    fn overdue(&self) -> NextHead {
+        if self.input.is_empty() { NextHead::Closed } else { NextHead::TooSlow }
     }
 
     /// Answers what is no request that could be served, and closes.

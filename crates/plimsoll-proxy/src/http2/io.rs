@@ -16,12 +16,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::watch::Watch;
 use crate::connection::Connection;
-use crate::request::upgrade::Said;
+use crate::request::upgrade::PrefixedStream;
 
 /// The connection, as hyper sees it.
 pub(super) struct ClientIo {
     /// Until it is left to `lingering`.
-    io: Option<Said>,
+    io: Option<PrefixedStream>,
     connection: Arc<Connection>,
     watch: Arc<Watch>,
     /// Interim responses, as far as they are not written yet.
@@ -29,11 +29,11 @@ pub(super) struct ClientIo {
 }
 
 impl ClientIo {
-    pub(super) fn new(io: Said, connection: Arc<Connection>, watch: Arc<Watch>) -> Self {
+    pub(super) fn new(io: PrefixedStream, connection: Arc<Connection>, watch: Arc<Watch>) -> Self {
         Self { io: Some(io), connection, watch, interim: Bytes::new() }
     }
 
-    fn io(&mut self) -> io::Result<Pin<&mut Said>> {
+    fn io(&mut self) -> io::Result<Pin<&mut PrefixedStream>> {
         self.io.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::ConnectionAborted.into())
     }
 

@@ -6,13 +6,13 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::connection::time_limits::{LINGER, LINGER_BYTES};
-use crate::request::upgrade::Said;
+use crate::request::upgrade::PrefixedStream;
 
 /// Read at once, in bytes.
 const PIECE: usize = 16 * 1024;
 
 /// Closes a connection after the last write: at its end, or when it lasts too long.
-pub(super) async fn linger(mut io: Said) {
+pub(super) async fn linger(mut io: PrefixedStream) {
     let closed = async {
         if io.shutdown().await.is_err() {
             return;

@@ -19,16 +19,16 @@ use super::Settings;
 use super::io::ClientIo;
 use super::lingering::linger;
 use super::watch::Watch;
-use crate::connection::ended::{Ended, Overdue};
+use crate::connection::end_reason::{EndReason, Timeout};
 use crate::connection::flow::{Flow, Stalled, StreamTasks};
 use crate::connection::time_limits::TimeLimits;
 use crate::connection::{ActiveRequest, Connection, Stage};
 use crate::phase::{FIRST_REQUEST_GRACE, Phase};
 use crate::request::answer;
 use crate::request::check::drop_host_list;
-use crate::request::forward::{Beyond, Outcome, Switched, forward};
+use crate::request::forward::{ClientFeatures, Outcome, Switched, forward};
 use crate::request::response_body::ResponseBody;
-use crate::request::upgrade::{self, Said, Upgrade};
+use crate::request::upgrade::{self, PrefixedStream, Upgrade};
 use crate::request_body::RequestBody;
 use crate::request_body::interim::Continue;
 
@@ -37,7 +37,7 @@ const GOAWAY_GRACE: Duration = Duration::from_secs(1);
 
 /// Serves the requests of one connection until it ends.
 pub(crate) async fn serve(
-    said: Said,
+    said: PrefixedStream,
     connection: Arc<Connection>,
     phases: watch::Receiver<Phase>,
     time_limits: TimeLimits,
@@ -51,7 +51,7 @@ pub(crate) async fn serve(
 }
 
 async fn serve_requests(
-    said: Said,
+    said: PrefixedStream,
     connection: Arc<Connection>,
     mut phases: watch::Receiver<Phase>,
     mut time_limits: TimeLimits,
@@ -104,7 +104,7 @@ async fn serve_requests(
                 serving.as_mut().poll(cx)
             }) => {
                 if result.is_err_and(|error| super::is_protocol_error(&error)) {
-                    connection.end_for(Ended::Protocol);
+                    connection.end_for(EndReason::Protocol);
                 }
                 return;
             }
@@ -113,7 +113,7 @@ async fn serve_requests(
                 if phase == Phase::Closed {
                     // A client that has gone without a word had nothing in flight.
                     if watch.has_streams() {
-                        connection.end_for(Ended::Drain);
+                        connection.end_for(EndReason::Drain);
                     }
                     return;
                 }
@@ -129,12 +129,12 @@ async fn serve_requests(
             }
             overdue = poll_fn(|cx| time_limits.poll(cx, &connection)), if end_at.is_none() => {
                 // A request is over for us when its last frame is handed to the protocol, which may hold it for its client.
-                if overdue == Overdue::Idle && watch.has_streams() {
+                if overdue == Timeout::Idle && watch.has_streams() {
                     time_limits.is_busy();
                     continue;
                 }
-                connection.end_for(Ended::Overdue(overdue));
-                if overdue != Overdue::Idle {
+                connection.end_for(EndReason::Timeout(overdue));
+                if overdue != Timeout::Idle {
                     return;
                 }
                 // A request may be on its way; told of the end, its client knows that it was not served.
@@ -178,7 +178,7 @@ async fn serve_request(
     let (upgrade, client) = Upgrade::of_http2(&mut request).unzip();
     let request = request.map(|incoming| RequestBody::http2(incoming, &connection.limits, go_on));
     let asks_to_switch = client.is_some();
-    let response = match forward(&connection, request, Beyond { upgrade, informational: None }, active).await {
+    let response = match forward(&connection, request, ClientFeatures { upgrade, informational: None }, active).await {
         // To an extended CONNECT any success says that the tunnel is open.
         Outcome::Answer(response) if asks_to_switch && response.status().is_success() => answer::for_no_switch(),
         Outcome::Answer(response) => response,

@@ -8,9 +8,9 @@ use plimsoll_core::Timestamp;
 use plimsoll_http2::Guard;
 use tokio::time::Instant;
 
-use crate::connection::ended::{Ended, Overdue};
+use crate::connection::end_reason::{EndReason, Timeout};
 use crate::limits::Limits;
-use crate::request::upgrade::Said;
+use crate::request::upgrade::PrefixedStream;
 use crate::request_body::interim::Interim;
 
 /// Watches the bytes of a connection.
@@ -19,7 +19,7 @@ pub(super) struct Watch {
     pub(super) guard: Mutex<Guard>,
     pub(super) interim: Arc<Interim>,
     /// The connection, once its client was told why it ends.
-    pub(super) ended: Mutex<Option<Said>>,
+    pub(super) ended: Mutex<Option<PrefixedStream>>,
 }
 
 impl Watch {
@@ -42,11 +42,11 @@ impl Watch {
     }
 
     /// Whether the client holds up its streams, or a block of headers.
-    pub(super) fn look(&self, limits: &Limits) -> Result<(), Ended> {
+    pub(super) fn look(&self, limits: &Limits) -> Result<(), EndReason> {
         let now = self.now();
         let mut guard = self.guard.lock();
-        guard.look(now, limits.idle_timeout, limits.min_body_rate).map_err(Ended::from)?;
+        guard.look(now, limits.idle_timeout, limits.min_body_rate).map_err(EndReason::from)?;
         let is_slow = guard.headers_since().is_some_and(|since| now.since(since) >= limits.header_read_timeout);
-        if is_slow { Err(Ended::Overdue(Overdue::Head)) } else { Ok(()) }
+        if is_slow { Err(EndReason::Timeout(Timeout::Head)) } else { Ok(()) }
     }
 }

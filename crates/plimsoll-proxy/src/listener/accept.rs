@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::connection::seats::Seat;
+use crate::connection::permits::Permit;
 use crate::listener::ListenerState;
 use crate::listener::clients::Admitted;
 use crate::listener::handshake;
+use crate::listener::rejections::RejectReason;
 use crate::listener::serve;
-use crate::listener::turned_away::TurnedAway;
 use crate::phase::{self, Phase};
 use crate::pressure::descriptors::{self, Reserve};
 use crate::sockets::BACKLOG;
@@ -23,7 +23,7 @@ use crate::sockets::BACKLOG;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Connections that are taken from the queue of a socket that is about to close. More cannot have been in it; whoever comes
 /// later comes to a successor that has the same socket.
-const MOST_QUEUED: i32 = BACKLOG;
+const MAX_QUEUED: i32 = BACKLOG;
 
 /// Until it is opened nothing is accepted: whoever connects waits in the socket's queue. When it is dropped, the loops of its listener accept
 /// what has connected so far, and end; if it was never opened that is left to whoever else has the socket.
@@ -63,8 +63,8 @@ impl Doorway {
 
 /// Accepts connections until the listener closes, and then those that had connected before.
 ///
-/// A seat is taken for a connection that is there, not for one that may come: a thread that waits for one must not
-/// keep the last seat from another thread that has one. So each thread may hold one connection that waits for a seat.
+/// A permit is taken for a connection that is there, not for one that may come: a thread that waits for one must not
+/// keep the last permit from another thread that has one. So each thread may hold one connection that waits for a permit.
 pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerState>, mut door: Doorway) {
     if !door.opened().await {
         return;
@@ -99,21 +99,21 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
             }
         };
         let Some(admitted) = admit(&state, address) else { continue };
-        let seat = tokio::select! {
+        let permit = tokio::select! {
             biased;
-            seat = Seat::take(&state.shared.seats, &state.context.limits) => seat,
-            () = closing(&mut phases, &mut door) => Seat::take_anyway(&state.shared.seats),
+            permit = Permit::take(&state.shared.permits, &state.context.limits) => permit,
+            () = closing(&mut phases, &mut door) => Permit::take_anyway(&state.shared.permits),
         };
-        begin(stream, address, (seat, admitted), &state);
+        begin(stream, address, (permit, admitted), &state);
     }
     // Those who wait in the kernel's queue have connected already, as far as they know.
     let Ok(listener) = listener.into_std() else { return };
-    for _ in 0..MOST_QUEUED {
+    for _ in 0..MAX_QUEUED {
         let Ok((stream, address)) = listener.accept() else { return };
         if let Some(admitted) = admit(&state, address)
             && let Ok(stream) = registered(stream)
         {
-            begin(stream, address, (Seat::take_anyway(&state.shared.seats), admitted), &state);
+            begin(stream, address, (Permit::take_anyway(&state.shared.permits), admitted), &state);
         }
     }
 }
@@ -133,7 +133,7 @@ async fn closing(phases: &mut watch::Receiver<Phase>, door: &mut Doorway) {
 /// Closes those that wait in the queue when there is no descriptor for them; says how many.
 async fn turn_away(listener: &TcpListener, reserve: &mut Reserve, state: &ListenerState) -> u64 {
     let count = reserve.turn_away(listener).await;
-    state.shared.turned_away.add(TurnedAway::Descriptors, count);
+    state.shared.rejections.add(RejectReason::Descriptors, count);
     state.shared.pressure.on_shortage(count);
     count
 }
@@ -141,7 +141,7 @@ async fn turn_away(listener: &TcpListener, reserve: &mut Reserve, state: &Listen
 /// Counts a connection for its client; `None` when it is to be closed, as the client has too many or memory is nearly used up.
 fn admit(state: &ListenerState, address: SocketAddr) -> Option<Admitted> {
     if state.shared.pressure.refuses() {
-        state.shared.turned_away.add(TurnedAway::Memory, 1);
+        state.shared.rejections.add(RejectReason::Memory, 1);
         return None;
     }
     let limits = state.context.limits.load();
@@ -150,7 +150,7 @@ fn admit(state: &ListenerState, address: SocketAddr) -> Option<Admitted> {
     state.shared.clients.admit(address.ip(), most)
 }
 
-fn begin(stream: TcpStream, address: SocketAddr, held: (Seat, Admitted), state: &Arc<ListenerState>) {
+fn begin(stream: TcpStream, address: SocketAddr, held: (Permit, Admitted), state: &Arc<ListenerState>) {
     state.shared.accepted.fetch_add(1, Ordering::Relaxed);
     let state = Arc::clone(state);
     tokio::spawn(async move {

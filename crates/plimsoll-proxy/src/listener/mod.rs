@@ -5,9 +5,9 @@ mod clients;
 mod handshake;
 pub(crate) mod handshakes;
 mod proxy_protocol;
+pub(crate) mod rejections;
 mod serve;
 mod tls;
-pub(crate) mod turned_away;
 pub(crate) mod turns;
 
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use arc_swap::ArcSwapOption;
 
 use crate::config::TlsMaterial;
 use crate::connection::context::{ConnectionCounts, Context};
-use crate::connection::seats::Seats;
+use crate::connection::permits::Permits;
 use crate::counts::Counts;
 use crate::listener::clients::Clients;
 use crate::listener::handshakes::Handshakes;
+use crate::listener::rejections::RejectReason;
 use crate::listener::tls::ServerTls;
-use crate::listener::turned_away::TurnedAway;
 use crate::listener::turns::Turns;
 use crate::pressure::Pressure;
 
@@ -30,14 +30,14 @@ use crate::pressure::Pressure;
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) counts: Arc<ConnectionCounts>,
-    pub(crate) turned_away: Counts<TurnedAway>,
+    pub(crate) rejections: Counts<RejectReason>,
     /// How short the process is of memory and descriptors.
     pub(crate) pressure: Arc<Pressure>,
     pub(crate) clients: Arc<Clients>,
     /// TLS of connections that come from now on; none for plain ones.
     pub(crate) tls: ArcSwapOption<ServerTls>,
     pub(crate) handshakes: Handshakes,
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) permits: Arc<Permits>,
     pub(crate) accepted: AtomicU64,
 }
 
@@ -55,12 +55,12 @@ impl Shared {
 
     /// Connections that are open now.
     pub(crate) fn connections(&self) -> usize {
-        self.seats.taken()
+        self.permits.taken()
     }
 
     /// Connections that were not taken, by reason.
-    pub(crate) fn turned_away(&self) -> Vec<(&'static str, u64)> {
-        self.turned_away.counts().chain([("client", self.clients.refused())]).collect()
+    pub(crate) fn rejections(&self) -> Vec<(&'static str, u64)> {
+        self.rejections.counts().chain([("client", self.clients.refused())]).collect()
     }
 }
 

@@ -10,13 +10,13 @@ use tokio::sync::watch;
 
 use crate::connection::Connection;
 use crate::connection::context::Context;
-use crate::connection::ended::Ended;
+use crate::connection::end_reason::EndReason;
 use crate::connection::time_limits::TimeLimits;
 use crate::http1::{End, Http1};
 use crate::http2;
 use crate::peer::Peer;
 use crate::phase::{self, FIRST_REQUEST_GRACE, Phase};
-use crate::request::upgrade::{self, Said};
+use crate::request::upgrade::{self, PrefixedStream};
 
 /// Serves the requests of one connection until it ends.
 pub(crate) async fn serve(stream: Stream, peer: Peer, context: &Arc<Context>) {
@@ -25,7 +25,7 @@ pub(crate) async fn serve(stream: Stream, peer: Peer, context: &Arc<Context>) {
     let connection = Arc::new(Connection::new(context, peer));
     let mut time_limits = TimeLimits::new(&connection.limits);
     if is_http2 {
-        let said = Said { first: bytes::Bytes::new(), stream };
+        let said = PrefixedStream { first: bytes::Bytes::new(), stream };
         return http2(said, connection, phases, time_limits).await;
     }
     match http1(stream, &connection, phases.clone(), &mut time_limits).await {
@@ -42,7 +42,7 @@ pub(crate) async fn serve(stream: Stream, peer: Peer, context: &Arc<Context>) {
 
 /// In a box, because it is large and most connections are not of this kind: each would be as large.
 fn http2(
-    said: Said,
+    said: PrefixedStream,
     connection: Arc<Connection>,
     phases: watch::Receiver<Phase>,
     time_limits: TimeLimits,
@@ -82,7 +82,7 @@ async fn http1(
                 is_watched = true;
                 let was_closing = activity.is_closing();
                 if closed.as_mut().poll(cx).is_ready() {
-                    connection.end_for(Ended::Drain);
+                    connection.end_for(EndReason::Drain);
                     // Once more, so that an answer is broken off in such a way that it cannot be taken for whole.
                     activity.cut_off();
                     continue;
@@ -95,7 +95,7 @@ async fn http1(
             if activity.is_overdue() {
                 return Poll::Ready(End::Closed);
             }
-            connection.end_for(Ended::Overdue(overdue));
+            connection.end_for(EndReason::Timeout(overdue));
             activity.overstay();
         }
     })

@@ -234,7 +234,7 @@ impl RunningListener {
             address: self.bound,
             connections: self.shared.connections(),
             accepted: self.shared.accepted.load(Ordering::Relaxed),
-            waited: self.shared.seats.waited(),
+            waited: self.shared.permits.waited(),
             refusals: self.shared.counts.refusals.counts().collect(),
             degraded: self
                 .shared
@@ -244,7 +244,7 @@ impl RunningListener {
                 .map(|((kind, reason), count)| (kind, reason, count))
                 .collect(),
             ended: self.shared.counts.ended.counts().collect(),
-            turned_away: self.shared.turned_away(),
+            turned_away: self.shared.rejections(),
             stalled_streams: self.shared.counts.stalled_streams.load(Ordering::Relaxed),
             failed_handshakes: self.shared.handshakes.failed.counts().collect(),
             tls_handshakes: self.shared.handshakes.done.counts().collect(),

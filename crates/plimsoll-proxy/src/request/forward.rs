@@ -19,14 +19,14 @@ use crate::config::Trouble;
 use crate::connection::{ActiveRequest, Connection};
 use crate::counts::Label as _;
 use crate::degrade::{Asker, Degrade, Fallback, Substitute};
-use crate::explain::{Answered, Case, End, Kind, Reason, X_REQUEST_ID};
+use crate::explain::{BackendAnswer, Case, End, Kind, Reason, X_REQUEST_ID};
 use crate::reason::Refusal;
 use crate::request::answer;
 use crate::request::check::check;
 use crate::request::response_body::ResponseBody;
 use crate::request::upgrade::Upgrade;
 use crate::request_body::{RequestBody, RequestBodyError};
-use crate::route::destination::{Decided, Destination, Target};
+use crate::route::destination::{Decision, Destination, Target};
 
 /// The reason of an answer that breaks the protocol; the same as the library's.
 const BAD_RESPONSE: &str = "bad-response";
@@ -54,7 +54,7 @@ pub(crate) struct Switched {
 
 /// What a client could be told, or get, beyond an answer.
 #[derive(Default)]
-pub(crate) struct Beyond {
+pub(crate) struct ClientFeatures {
     /// It would like another protocol.
     pub(crate) upgrade: Option<Upgrade>,
     /// It understands interim responses.
@@ -65,7 +65,7 @@ pub(crate) struct Beyond {
 pub(crate) async fn forward(
     connection: &Connection,
     mut request: Request<RequestBody>,
-    beyond: Beyond,
+    beyond: ClientFeatures,
     mut active: ActiveRequest,
 ) -> Outcome {
     request.body_mut().count_in(active.bytes_in());
@@ -117,12 +117,12 @@ async fn by_cluster(
     connection: &Connection,
     target: &Arc<Target>,
     mut request: Request<RequestBody>,
-    beyond: Beyond,
+    beyond: ClientFeatures,
     is_grpc: bool,
     active: &mut ActiveRequest,
     case: &mut Case,
 ) -> ByCluster {
-    let Beyond { upgrade, informational } = beyond;
+    let ClientFeatures { upgrade, informational } = beyond;
     let asks_to_switch = upgrade.is_some();
     // On HTTP/1 a request may be served without its upgrade (RFC 9110, 7.8). An extended CONNECT was made a GET, which its client
     // did not send.
@@ -358,7 +358,7 @@ async fn let_in(
     }
     let customer = target.customer(request.headers());
     case.goes_to(target.route(), target.cluster(), customer);
-    let Decided { passage, metadata, is_marked, class, said } = target.let_in(request, is_grpc, customer);
+    let Decision { passage, metadata, is_marked, class, said } = target.let_in(request, is_grpc, customer);
     (case.class, case.said) = (class, said);
     if let Some(entry) = &mut active.entry {
         let known = class.map(|class| class.criticality).or_else(|| metadata?.criticality);
@@ -494,7 +494,7 @@ fn remember(connection: &Connection, response: &Response<client::ResponseBody>, 
     let is_failure = || status.is_server_error() || is_grpc && Code::read(headers).is_some_and(Code::is_failure);
     let trouble = if case.may_degrade { Trouble::of_answer(status, headers) } else { None };
     let reason = |word| Reason::of(word).degraded_as(trouble);
-    let answered = Answered {
+    let answered = BackendAnswer {
         status,
         backend: response.body().backend_address(),
         attempts: response.body().attempts(),

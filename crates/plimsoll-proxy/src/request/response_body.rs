@@ -27,12 +27,12 @@ pub(crate) struct ResponseBody {
 }
 
 /// How much of a body that nobody wants any more is read, so that its connection can be used again, and for how long.
-const LEAVINGS: usize = 64 * 1024;
-const LEAVINGS_TIME: Duration = Duration::from_secs(1);
+const MAX_DISCARDED: usize = 64 * 1024;
+const MAX_DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// The longest frame on an HTTP/2 stream. What is handed over counts as taken when the next one is asked for, so that one long
 /// piece would make a slow client look like one that takes nothing; and it would stand in the stream's buffer as a whole.
-const STREAM_FRAME: usize = 16 * 1024;
+const MAX_STREAM_FRAME: usize = 16 * 1024;
 
 /// What lasts for as long as the body of its response does.
 struct Hold {
@@ -46,7 +46,7 @@ enum Source {
     /// One that is ended by trailers should it break off.
     BackendCall(client::ResponseBody),
     Local(Full<Bytes>),
-    Ended,
+    EndReason,
 }
 
 impl ResponseBody {
@@ -88,11 +88,11 @@ impl ResponseBody {
     /// off would cost a connection.
     pub(crate) fn discard(self) {
         let (Source::Backend(mut body) | Source::BackendCall(mut body)) = self.source else { return };
-        if body.is_end_stream() || body.size_hint().lower() > LEAVINGS as u64 {
+        if body.is_end_stream() || body.size_hint().lower() > MAX_DISCARDED as u64 {
             return;
         }
-        tokio::spawn(tokio::time::timeout(LEAVINGS_TIME, async move {
-            let mut left = LEAVINGS;
+        tokio::spawn(tokio::time::timeout(MAX_DISCARD_TIME, async move {
+            let mut left = MAX_DISCARDED;
             while let Some(Ok(frame)) = body.frame().await {
                 match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
                     Some(rest) => left = rest,
@@ -106,7 +106,7 @@ impl ResponseBody {
     pub(crate) fn drop_if_local(&mut self) -> Option<u64> {
         let Source::Local(body) = &self.source else { return None };
         let length = body.size_hint().exact();
-        self.source = Source::Ended;
+        self.source = Source::EndReason;
         length
     }
 
@@ -189,7 +189,7 @@ impl Body for ResponseBody {
         }
         match &self.source {
             Source::Backend(body) | Source::BackendCall(body) => body.is_end_stream(),
-            Source::Ended => true,
+            Source::EndReason => true,
             Source::Local(body) => body.is_end_stream(),
         }
     }
@@ -197,7 +197,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         let hint = match &self.source {
             Source::Backend(body) | Source::BackendCall(body) => body.size_hint(),
-            Source::Ended => SizeHint::with_exact(0),
+            Source::EndReason => SizeHint::with_exact(0),
             Source::Local(body) => body.size_hint(),
         };
         hint.exact().map_or(hint, |left| SizeHint::with_exact(left + self.rest.len() as u64))
@@ -219,7 +219,7 @@ impl ResponseBody {
                 Err(frame) => return Poll::Ready(Some(Ok(frame))),
             }
         }
-        let piece = self.rest.split_to(self.rest.len().min(STREAM_FRAME));
+        let piece = self.rest.split_to(self.rest.len().min(MAX_STREAM_FRAME));
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
@@ -233,13 +233,13 @@ impl ResponseBody {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
                 Poll::Ready(match frame {
                     Some(Err(error)) => {
-                        *source = Source::Ended;
+                        *source = Source::EndReason;
                         Some(Ok(Frame::trailers(error.to_trailers())))
                     }
                     frame => frame.map(|frame| without_report(frame, hold.as_mut())),
                 })
             }
-            Source::Ended => Poll::Ready(None),
+            Source::EndReason => Poll::Ready(None),
             Source::Local(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
     }

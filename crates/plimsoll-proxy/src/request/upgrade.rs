@@ -126,12 +126,12 @@ pub(crate) async fn tunnel<C, B>(
 }
 
 /// The client's connection, with what was read of it and not yet taken.
-pub(crate) struct Said {
+pub(crate) struct PrefixedStream {
     pub(crate) first: Bytes,
     pub(crate) stream: Stream,
 }
 
-impl Said {
+impl PrefixedStream {
     /// Has `bytes`, which were read, come once more.
     pub(crate) fn put_back(&mut self, bytes: &[u8]) {
         self.first =
@@ -139,7 +139,7 @@ impl Said {
     }
 }
 
-impl AsyncRead for Said {
+impl AsyncRead for PrefixedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.first.is_empty() {
             return Pin::new(&mut self.stream).poll_read(cx, buf);
@@ -155,7 +155,7 @@ impl AsyncRead for Said {
     }
 }
 
-impl AsyncWrite for Said {
+impl AsyncWrite for PrefixedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

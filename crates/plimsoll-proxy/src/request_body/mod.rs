@@ -23,7 +23,7 @@ use self::stream::StreamBody;
 use crate::limits::Limits;
 
 /// How much of a body is read before a backend is asked for, where its length is known: nearly all forms and API calls whole.
-const FIRST_PART: usize = 16 * 1024;
+const MAX_FIRST_PART: usize = 16 * 1024;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -116,7 +116,7 @@ impl RequestBody {
     /// What became of the body meanwhile, if it was the client's doing that has an answer of its own.
     pub(crate) async fn first_part(&mut self) -> Result<(), RequestBodyError> {
         let Some(length) = self.size_hint().exact() else { return Ok(()) };
-        let wanted = usize::try_from(length).map_or(FIRST_PART, |length| length.min(FIRST_PART));
+        let wanted = usize::try_from(length).map_or(MAX_FIRST_PART, |length| length.min(MAX_FIRST_PART));
         // Each piece may hold on to all that was read with it, so what comes in little is put together.
         let mut pieces = BytesMut::new();
         // A stream of HTTP/2 may announce nothing and not have ended.

@@ -112,15 +112,15 @@ impl Target {
 
     /// Lets a request of `customer` in if the process behind the cluster can take it on, where that is looked at; and says how
     /// critical it is, where that matters.
-    pub(crate) fn let_in<B>(&self, request: &Request<B>, is_grpc: bool, customer: Option<&[u8]>) -> Decided {
+    pub(crate) fn let_in<B>(&self, request: &Request<B>, is_grpc: bool, customer: Option<&[u8]>) -> Decision {
         let rules = &self.rules;
         if !self.is_classified && !self.ranks {
-            return Decided::default();
+            return Decision::default();
         }
         let read = rules.read(request.headers());
         let taken_as = |criticality| Some(Metadata { criticality: Some(criticality), ..read });
         if !self.is_classified {
-            return Decided { metadata: taken_as(rules.criticality(&read)), ..Decided::default() };
+            return Decision { metadata: taken_as(rules.criticality(&read)), ..Decision::default() };
         }
         let class = rules.classify(read);
         let (passage, said) = match &self.gate {
@@ -136,7 +136,7 @@ impl Target {
             }
         };
         let metadata = taken_as(class.criticality);
-        Decided { passage, metadata, is_marked: rules.marks(), class: Some(class), said }
+        Decision { passage, metadata, is_marked: rules.marks(), class: Some(class), said }
     }
 
     /// A request of this class, of which its gate said this, got no backend.
@@ -209,7 +209,7 @@ impl Target {
 }
 
 /// What was decided about a request before it goes on.
-pub(crate) struct Decided {
+pub(crate) struct Decision {
     /// None where no gate is.
     pub(crate) passage: Result<Option<Box<Passage>>, Refusal>,
     /// What it is taken to say of itself, where anything here depends on that.
@@ -222,7 +222,7 @@ pub(crate) struct Decided {
     pub(crate) said: Option<Said>,
 }
 
-impl Default for Decided {
+impl Default for Decision {
     fn default() -> Self {
         Self { passage: Ok(None), metadata: None, is_marked: false, class: None, said: None }
     }

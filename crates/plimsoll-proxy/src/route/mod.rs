@@ -65,7 +65,7 @@ impl<T> RouteTable<T> {
 
     /// Where a request goes; `None` when no route matches.
     #[must_use]
-    pub fn find(&self, request: &Asked<'_>) -> Option<&T> {
+    pub fn find(&self, request: &RouteQuery<'_>) -> Option<&T> {
         let of_customers = self.of_customers.as_deref().filter(|_| request.customer.is_some());
         of_customers.and_then(|hosts| hosts.find(request)).or_else(|| self.others.find(request))
     }
@@ -102,7 +102,7 @@ impl<T> Hosts<T> {
         paths.add(route, target);
     }
 
-    fn find(&self, request: &Asked<'_>) -> Option<&T> {
+    fn find(&self, request: &RouteQuery<'_>) -> Option<&T> {
         if self.exact.is_empty() && self.below.is_empty() {
             return self.any.find(request);
         }
@@ -112,7 +112,7 @@ impl<T> Hosts<T> {
             .or_else(|| self.any.find(request))
     }
 
-    fn find_by_host(&self, host: &str, request: &Asked<'_>) -> Option<&T> {
+    fn find_by_host(&self, host: &str, request: &RouteQuery<'_>) -> Option<&T> {
         let exact = self.exact.get(host).and_then(|paths| paths.find(request));
         // The first dot leaves the longest domain.
         let mut domains = host.match_indices('.').map(|(dot, _)| &host[dot + 1..]);
@@ -122,7 +122,7 @@ impl<T> Hosts<T> {
 
 /// What of a request decides where it goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'r> {
+pub struct RouteQuery<'r> {
     /// The request's authority, with or without a port; empty when it names none.
     pub host: &'r str,
     /// Without the query.
@@ -199,7 +199,7 @@ impl<T> Paths<T> {
         self.longest = self.longest.max(prefix.len());
     }
 
-    fn find(&self, request: &Asked<'_>) -> Option<&T> {
+    fn find(&self, request: &RouteQuery<'_>) -> Option<&T> {
         let path = request.path;
         let mut end = self.last_segment_end(path);
         while end > 0 {
@@ -226,7 +226,7 @@ impl<T> Rule<T> {
         (self.clients.is_empty(), self.methods.is_empty())
     }
 
-    fn takes(&self, request: &Asked<'_>) -> bool {
+    fn takes(&self, request: &RouteQuery<'_>) -> bool {
         let is_client = |pattern: &ClientName| request.client_names.iter().any(|name| pattern.matches(name));
         (self.methods.is_empty() || self.methods.contains(request.method))
             && (self.clients.is_empty() || self.clients.iter().any(is_client))
@@ -237,7 +237,7 @@ impl<T> Rule<T> {
         self.customers.binary_search_by(|name| name.as_str().as_bytes().cmp(customer)).is_ok()
     }
 
-    fn find<'r>(rules: &'r [Self], request: &Asked<'_>) -> Option<&'r T> {
+    fn find<'r>(rules: &'r [Self], request: &RouteQuery<'_>) -> Option<&'r T> {
         rules.iter().find(|rule| rule.takes(request)).map(|rule| &rule.target)
     }
 }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn find(table: &RouteTable<usize>, host: &str, path: &str, method: &Method) -> Option<usize> {
-        table.find(&Asked { host, path, method, client_names: &[], customer: None }).copied()
+        table.find(&RouteQuery { host, path, method, client_names: &[], customer: None }).copied()
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         let of = |path: &str, method: Method, names: &[&str]| {
             let client_names: Vec<Box<str>> = names.iter().map(|name| (*name).into()).collect();
             table
-                .find(&Asked { host: "h", path, method: &method, client_names: &client_names, customer: None })
+                .find(&RouteQuery { host: "h", path, method: &method, client_names: &client_names, customer: None })
                 .copied()
         };
         assert_eq!(of("/a", Method::GET, &[]), Some(1));
@@ -358,7 +358,7 @@ mod tests {
         let table = table(&["a.com /api/v2", "any / $x $y", "any /api $y", "any / GET $z", "any /"]);
         let of = |host: &str, path: &str, method: Method, customer: &str| {
             let customer = Some(customer.as_bytes()).filter(|name| !name.is_empty());
-            table.find(&Asked { host, path, method: &method, client_names: &[], customer }).copied()
+            table.find(&RouteQuery { host, path, method: &method, client_names: &[], customer }).copied()
         };
         assert_eq!(of("a.com", "/api/v2", Method::GET, "x"), Some(1));
         assert_eq!(of("a.com", "/api/v2", Method::GET, "y"), Some(2));
@@ -431,7 +431,7 @@ mod tests {
                 let (parsed, names) = (method.parse().unwrap(), [client.as_str().into()]);
                 let customer_name = Some(customer.as_bytes());
                 let asked =
-                    Asked { host: &host, path: &path, method: &parsed, client_names: &names, customer: customer_name };
+                    RouteQuery { host: &host, path: &path, method: &parsed, client_names: &names, customer: customer_name };
                 let found = table.find(&asked).copied();
                 let expected = reference(&lines, &host, &path, &method, &client, &customer);
                 prop_assert_eq!(found, expected, "{} {} {} {} {}", method, host, path, client, customer);

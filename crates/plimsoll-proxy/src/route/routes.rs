@@ -8,7 +8,7 @@ use crate::classify::Claims;
 use crate::config::normalise;
 use crate::reason::Refusal;
 use crate::route::destination::Destination;
-use crate::route::{Asked, RouteTable};
+use crate::route::{RouteQuery, RouteTable};
 
 /// The routes of a listener, and by what in a request they tell customers apart.
 pub(crate) struct Routes {
@@ -35,7 +35,7 @@ impl Routes {
     ) -> Result<Arc<Destination>, Refusal> {
         let customer = self.customer(request.headers())?;
         let find =
-            |path: &str| self.table.find(&Asked { host, path, method: request.method(), client_names, customer });
+            |path: &str| self.table.find(&RouteQuery { host, path, method: request.method(), client_names, customer });
         if !self.table.asks_for_paths() {
             return find(request.uri().path()).cloned().ok_or(Refusal::NoRoute);
         }

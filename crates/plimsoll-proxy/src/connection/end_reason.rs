@@ -5,7 +5,7 @@ use plimsoll_http2::{Abuse, Breach};
 
 /// Which limit a connection has overstayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overdue {
+pub(crate) enum Timeout {
     /// No request for too long.
     Idle,
     /// A head that takes too long.
@@ -18,9 +18,9 @@ pub(crate) enum Overdue {
 
 /// Why a connection was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum EndReason {
     /// The client took too long.
-    Overdue(Overdue),
+    Timeout(Timeout),
     /// The client did too much.
     Abuse(Abuse),
     /// The client broke the protocol.
@@ -29,14 +29,14 @@ pub(crate) enum Ended {
     Drain,
 }
 
-impl Label for Ended {
+impl Label for EndReason {
     type Name = &'static str;
 
     const ALL: &'static [Self] = &[
-        Self::Overdue(Overdue::Idle),
-        Self::Overdue(Overdue::Head),
-        Self::Overdue(Overdue::Body),
-        Self::Overdue(Overdue::Answer),
+        Self::Timeout(Timeout::Idle),
+        Self::Timeout(Timeout::Head),
+        Self::Timeout(Timeout::Body),
+        Self::Timeout(Timeout::Answer),
         Self::Abuse(Abuse::Resets),
         Self::Abuse(Abuse::ControlFrames),
         Self::Abuse(Abuse::Stall),
@@ -46,7 +46,7 @@ impl Label for Ended {
 
     fn index(self) -> usize {
         match self {
-            Self::Overdue(overdue) => overdue as usize,
+            Self::Timeout(overdue) => overdue as usize,
             Self::Abuse(abuse) => 4 + abuse as usize,
             Self::Protocol => 7,
             Self::Drain => 8,
@@ -55,10 +55,10 @@ impl Label for Ended {
 
     fn name(self) -> &'static str {
         match self {
-            Self::Overdue(Overdue::Idle) => "idle",
-            Self::Overdue(Overdue::Head) => "slow-head",
-            Self::Overdue(Overdue::Body) => "slow-body",
-            Self::Overdue(Overdue::Answer) => "slow-answer",
+            Self::Timeout(Timeout::Idle) => "idle",
+            Self::Timeout(Timeout::Head) => "slow-head",
+            Self::Timeout(Timeout::Body) => "slow-body",
+            Self::Timeout(Timeout::Answer) => "slow-answer",
             Self::Abuse(Abuse::Resets) => "resets",
             Self::Abuse(Abuse::ControlFrames) => "control-frames",
             Self::Abuse(Abuse::Stall) => "stall",
@@ -68,7 +68,7 @@ impl Label for Ended {
     }
 }
 
-impl From<Breach> for Ended {
+impl From<Breach> for EndReason {
     fn from(breach: Breach) -> Self {
         match breach {
             Breach::Abuse(abuse) => Self::Abuse(abuse),

@@ -6,14 +6,14 @@ use crate::counts::Label;
 
 /// Why a connection was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TurnedAway {
+pub(crate) enum RejectReason {
     /// Memory is nearly used up.
     Memory,
     /// There is no file descriptor left.
     Descriptors,
 }
 
-impl Label for TurnedAway {
+impl Label for RejectReason {
     type Name = &'static str;
 
     const ALL: &'static [Self] = &[Self::Memory, Self::Descriptors];
