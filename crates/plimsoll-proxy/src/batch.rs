@@ -1,7 +1,8 @@
 //! A listener of batch work: its gate, and its connections to backends.
 //!
-//! Both belong to the listener as a whole and not to a thread: what is bounded is what backends see of all threads together. So a connection
-//! that one thread has opened serves requests of others, which costs waking that thread; with few requests at a time and each of them long, that is nothing
+//! Both belong to the listener as a whole and not to a thread: the limit is on the sum of all
+//! threads. So a connection that one thread has opened serves requests of others, which costs
+//! waking that thread. With few requests at a time and each of them long, that is nothing
 //! beside the work.
 
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ pub struct BatchListenerView {
     pub connections: usize,
 }
 
-/// What a listener of batch work has.
+/// The shared parts of a listener of batch work.
 pub(crate) struct ListenerBatch {
     pub(crate) gate: Batch,
     /// By the name of the cluster.
@@ -29,7 +30,8 @@ pub(crate) struct ListenerBatch {
 }
 
 impl ListenerBatch {
-    /// For requests to these clusters. What `former` has and is still right goes on. To be called within a runtime, on which connections are kept.
+    /// For requests to these clusters. Parts of `former` that still fit stay. Call it within a
+    /// runtime, which keeps the connections.
     pub(crate) fn new<'c>(
         config: BatchConfig,
         clusters: impl Iterator<Item = &'c Cluster>,

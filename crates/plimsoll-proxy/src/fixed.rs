@@ -1,7 +1,8 @@
 //! Answers that stand in the configuration: of routes that need no backend, and in place of errors.
 //!
-//! A gRPC client reads in `grpc-status` how its call ended and makes nothing of any other body, so that it gets the code that
-//! comes nearest to the status, and is told by pushback whether to come again: after `retry_after`, else never.
+//! A gRPC client reads the end of its call in `grpc-status`, and cannot use any other body. So it
+//! gets the code nearest to the status, and pushback says when to retry: after `retry_after`, else
+//! never.
 
 use std::time::Duration;
 
@@ -92,7 +93,7 @@ impl FixedAnswer {
     }
 }
 
-/// Rounded up, as nobody is to come too early.
+/// Rounded up, so that no client comes too early.
 fn whole_seconds(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }
@@ -101,8 +102,9 @@ fn has_body(status: StatusCode) -> bool {
     ![StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status)
 }
 
-/// What gRPC clients read into a status, but where this proxy says it in another way (429 and 504; see [`crate::reason`]). A call
-/// that is not made is no success, whatever others are told.
+/// The code that gRPC clients derive from a status, except where this proxy says it in another way
+/// (429 and 504; see [`crate::reason`]). A call that is not made is no success, whatever the
+/// status.
 fn code_for(status: StatusCode) -> Code {
     match status {
         StatusCode::TOO_MANY_REQUESTS => Code::ResourceExhausted,

@@ -9,7 +9,7 @@ use plimsoll_http2::Allowance;
 use crate::config;
 use crate::forwarded;
 
-/// What a client may take of a listener.
+/// The most that a client may use of a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Limits {
     /// The listener's name.

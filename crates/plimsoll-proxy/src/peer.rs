@@ -1,21 +1,22 @@
-//! Who is at the other end of a client's connection.
+//! The client at the other end of a connection.
 
 use std::net::SocketAddr;
 
 /// The client of a connection, as far as it is known before its first request.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// The client's address: the socket's, or what a trusted proxy in front said in the PROXY protocol.
+    /// The client's address: the socket's, or the one that a trusted proxy named in the PROXY
+    /// protocol.
     pub(crate) address: SocketAddr,
     /// The address that it connected to.
     pub(crate) local: SocketAddr,
-    /// What TLS says; `None` without.
+    /// Facts from TLS; `None` without.
     pub(crate) tls: Option<Tls>,
-    /// A proxy in front was to say who the client is, and did not.
+    /// A proxy in front should have named the client, and did not.
     pub(crate) is_unnamed: bool,
 }
 
-/// What a TLS handshake says about a client.
+/// Facts about a client from its TLS handshake.
 #[derive(Clone, Debug)]
 pub(crate) struct Tls {
     /// The host that the client asked for (SNI).

@@ -21,23 +21,23 @@ pub(crate) enum Phase {
     LameDuck,
     /// Takes no connections, ends those that it has when nothing is in flight on them.
     Closing,
-    /// Cuts off what is left.
+    /// Cuts off the rest.
     Closed,
 }
 
-/// Time for what is in flight when connections begin to be closed, even if the time to drain is over: a response may
-/// have left its backend and still be on its way to its client.
+/// Time for requests in flight when connections begin to be closed, even if the time to drain is
+/// over: a response may have left its backend and still be on its way to its client.
 pub(crate) const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// How long a connection that has just been accepted gets for its first request when its listener closes: a client
 /// sends it with the end of the handshake, and cannot know whether one that met a close was served.
 pub(crate) const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(100);
 
-/// Tells all who listen how far it is. A phase never goes back.
+/// Publishes the phase. A phase never goes back.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     phases: watch::Sender<Phase>,
-    /// Whether it has left the first phase, for those who ask with each request.
+    /// Whether it has left the first phase, for a check with each request.
     is_leaving: Arc<AtomicBool>,
 }
 
@@ -71,7 +71,7 @@ impl Life {
     }
 }
 
-/// Waits until whoever is watched is in the phase `least`, or past it.
+/// Waits for the phase `least`, or a later one.
 pub(crate) async fn reached(phases: &mut watch::Receiver<Phase>, least: Phase) {
     // An error means that it is gone altogether.
     let _ = phases.wait_for(|phase| *phase >= least).await;

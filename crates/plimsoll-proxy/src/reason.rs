@@ -1,8 +1,8 @@
 //! Why a request was not served, in the words of HTTP and of gRPC.
 //!
-//! Reasons of overload protection are in the one table of the wire crate, what can be wrong with an HTTP/1 message is
-//! in its codec, and what befalls a request at backends is in the library. Those here are the rest: what the proxy refuses by
-//! itself.
+//! The wire crate has the one table of overload protection. The codec has the faults of HTTP/1
+//! messages, the library the failures at backends. Those here are the rest: the proxy's own
+//! refusals.
 
 use http::StatusCode;
 use plimsoll_http1::Fault;
@@ -19,7 +19,7 @@ pub(crate) enum Refusal {
     NoRoute,
     /// `CONNECT`: this is no forward proxy.
     Connect,
-    /// `TRACE`: it shows a client what proxies add to its requests, credentials included.
+    /// `TRACE`: its response shows a client the fields that proxies add, credentials included.
     Trace,
     /// The body is longer than the listener allows.
     BodyTooLarge,
@@ -51,7 +51,8 @@ pub(crate) enum Refusal {
 type Row = (&'static str, StatusCode, Code, &'static str);
 
 impl Refusal {
-    /// Those of the proxy itself, in the order in which they are counted: that of their declaration.
+    /// Those of the proxy itself, in the order of their declaration, which is the order of the
+    /// metric.
     const OWN: [Self; 13] = [
         Self::NoRoute,
         Self::Connect,
@@ -150,7 +151,7 @@ impl Refusal {
         }
     }
 
-    /// What the client is told, in words.
+    /// The text for the client.
     pub(crate) fn text(self) -> String {
         let (name, _, _, message) = self.row();
         match self {

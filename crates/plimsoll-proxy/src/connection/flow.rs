@@ -1,13 +1,13 @@
 //! Ends a response that the client does not take, and nothing else of its connection.
 //!
-//! hyper hands a body's next frame over when the stream has window and room, and does not come back before; there is no
-//! limit to how long. A body cannot see that: it is merely not asked. And nobody but the task that drives
-//! the stream can end it. So each stream's task is wrapped: the body says who is waited for ([`Flow`]), and the task, when it
-//! finds twice in a row that the client had something to take and took nothing, drops the stream, by which h2
-//! resets it and the backend's connection is let go.
+//! hyper takes a body's next frame when the stream has window and space, and does not poll before;
+//! that may last for any time. A body cannot see it: it is merely not polled. Only the task that
+//! drives the stream can end it. So each stream's task is wrapped. The body records the side that
+//! it waits for ([`Flow`]). When the task finds twice in a row that the client had data to read and
+//! read nothing, it drops the stream. Then h2 resets it, and the backend's connection is released.
 //!
-//! A timer is armed only where a response has to wait for its client, once per response and not per wait, so what is small
-//! or flows costs none.
+//! A timer is armed only where a response waits for its client, once per response and not per wait.
+//! Small responses and flowing ones cost none.
 //!
 //! ```text
 //! idle_timeout / 2 between looks; ended at the second look that finds nothing taken: after ½ to 1 idle_timeout more
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep};
 
-/// Who a response waits for, as its body and its task see it.
+/// The side that a response waits for, shared by its body and its task.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     /// Frames given to the protocol, twice, and one more while the backend is waited for.
@@ -44,7 +44,7 @@ impl Flow {
         self.state.store(self.state.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
     }
 
-    /// What was given, if the client is waited for.
+    /// The count of frames given, if the client is waited for.
     fn given(&self) -> Option<u32> {
         let state = self.state.load(Ordering::Relaxed);
         (state > 1 && state & 1 == 0).then_some(state)
@@ -60,7 +60,7 @@ pub(crate) struct StreamTasks {
     next: Arc<Mutex<Option<Arc<Flow>>>>,
 }
 
-/// Is told of a stream that was ended because its client took nothing.
+/// Hears of a stream that was ended because its client read nothing.
 pub(crate) trait Stalled: Send + Sync + std::fmt::Debug {
     /// One was.
     fn on_stalled_stream(&self);
@@ -86,7 +86,7 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Stream
                 let (idle_timeout, on_stall) = (self.idle_timeout, Arc::clone(&self.on_stall));
                 tokio::spawn(Watched { task, flow, idle_timeout, on_stall, next_look: None, seen: None });
             }
-            // What follows on an upgrade: a tunnel, which has time limits of its own.
+            // The task of an upgrade: a tunnel, which has time limits of its own.
             None => drop(tokio::spawn(task)),
         }
     }
@@ -101,7 +101,7 @@ pin_project! {
         idle_timeout: Duration,
         on_stall: Arc<dyn Stalled>,
         next_look: Option<Pin<Box<Sleep>>>,
-        // What the last look found given.
+        // The count of frames at the last look.
         seen: Option<u32>,
     }
 }

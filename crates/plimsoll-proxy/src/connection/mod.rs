@@ -1,4 +1,4 @@
-//! What happens on a client connection, as its requests and its time limits see it.
+//! A client connection, as its requests and its time limits see it.
 
 pub(crate) mod context;
 pub(crate) mod end_reason;
@@ -33,12 +33,12 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     /// The holder of its requests' slots, unless they name a customer.
     holder: Holder,
-    /// What backends are told of it.
+    /// The fields that tell backends of the client.
     pub(crate) marks: Marks,
     pub(crate) activity: Activity,
 }
 
-/// What a connection waits for.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Stage {
@@ -52,7 +52,7 @@ pub(crate) enum Stage {
     Body,
 }
 
-/// What happens on a connection, for whoever keeps its time limits.
+/// Events on a connection, for its time limits.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     /// Requests begun so far, wrapping.
@@ -65,11 +65,11 @@ pub(crate) struct Activity {
     sent: AtomicU64,
     /// The last write got nothing out: the client does not read.
     write_blocked: AtomicBool,
-    /// Ends with what it is doing.
+    /// Ends with the request in progress.
     closing: AtomicBool,
     /// Has overstayed a time limit.
     overdue: AtomicBool,
-    /// Ends at once, whatever it is doing.
+    /// Ends at once.
     cut_off: AtomicBool,
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct ActiveRequest {
     connection: Arc<Connection>,
     /// Its line in the log, if it gets one.
     pub(crate) entry: Option<Box<Entry>>,
-    /// That it was let in where its cluster has a gate.
+    /// Admission by the gate of its cluster, if there is one.
     pub(crate) passage: Option<Box<Passage>>,
     /// Bytes of its body, counted only for the log.
     bytes_in: Option<Arc<AtomicU64>>,

@@ -1,17 +1,20 @@
-//! Permits: how many connections a listener has of those that it may have, and who makes freed when there are few left.
+//! Permits: the limit on a listener's connections, and the early end of idle ones near that limit.
 //!
-//! Whoever comes to a full listener waits in the kernel, and sees a server that hangs. Most of those who have a permit then do
-//! nothing with it: they are idle until `idle_timeout`. So the fuller it is, the sooner who is idle has to go:
+//! A client of a full listener waits in the kernel, and sees a server that hangs. Most of the
+//! permits then belong to connections that are idle until `idle_timeout`. So the fuller the
+//! listener is, the sooner idle connections end:
 //!
 //! ```text
 //! taken      < 90%   90%   92%   94%   96%   98%   100%
 //! idle for     1      ½     ¼     ⅛    1/16  1/32  1/64     of idle_timeout
 //! ```
 //!
-//! Nobody is sent away so soon for nothing: while nobody has had to wait for [`RECENT_WAIT`], the time is a quarter at the least.
-//! It finds its own level: connections that come faster make it fuller, idle ones go sooner, permits come free faster; nothing has
-//! to be kept in mind. Where nobody is idle and somebody waits, answers on HTTP/1 end the connection, but only of those who have had their
-//! permit for [`MIN_TENURE`]: else, with more clients than permits, each would lose it with each answer, and all would do nothing but connect.
+//! Connections do not end that soon without need: while none had to wait for [`RECENT_WAIT`], the
+//! time is a quarter at least. The rule finds its own level: new connections make the listener
+//! fuller, idle ones end sooner, permits come free faster. It stores nothing. Where none is idle
+//! and some wait, responses on HTTP/1 end their connection, but only after [`MIN_TENURE`]. Else,
+//! with more clients than permits, each would lose its permit with each response, and clients would
+//! only connect.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,13 +29,14 @@ use tokio::time::Instant;
 use crate::limits::Limits;
 use crate::pressure::MOST_HALVINGS;
 
-/// Per cent of the permits from which on idle connections get less time. Early, as they are looked at a few times a minute only.
+/// Share of the permits, in per cent, above which idle connections get less time. It is low, as
+/// they are checked a few times a minute only.
 const SHORT_PERCENT: u32 = 90;
 /// Between two lines of the log about one listener.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// For so long it counts that somebody had to wait.
+/// Time for which a wait counts as recent.
 const RECENT_WAIT: Duration = Duration::from_secs(30);
-/// How often the time is halved while nobody has had to wait lately.
+/// Halvings of the idle timeout without a recent wait.
 const MAX_HALVINGS_WITHOUT_WAITS: u32 = 2;
 /// For how long a connection has its permit to itself.
 const MIN_TENURE: Duration = Duration::from_secs(10);
@@ -57,7 +61,7 @@ pub(crate) struct Permits {
 }
 
 impl Permits {
-    /// There are so many from now on. Those who wait look again.
+    /// Sets the number of permits. Waiting connections check again.
     pub(crate) fn allow(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
         self.freed.notify_waiters();
@@ -83,13 +87,14 @@ impl Permits {
         }
     }
 
-    /// Whether somebody waits, or had to not long ago: it was logged then, or less than [`LOG_INTERVAL`] before.
+    /// Whether a connection waits, or did recently: it was logged then, or less than
+    /// [`LOG_INTERVAL`] before.
     fn have_waited_lately(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
             || self.logged.lock().is_some_and(|logged| logged.elapsed() < RECENT_WAIT)
     }
 
-    /// Whether somebody waits, and it is for one who came at `since` to make freed.
+    /// Whether a connection waits, and one accepted at `since` should end for it.
     pub(crate) fn are_wanted_from(&self, since: Instant) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0 && since.elapsed() >= MIN_TENURE
     }
@@ -144,7 +149,7 @@ impl Drop for Waiter<'_> {
 pub(crate) struct Permit(Arc<Permits>);
 
 impl Permit {
-    /// Waits until there is freed for one more.
+    /// Waits until a permit is free.
     pub(crate) async fn take(permits: &Arc<Permits>, limits: &ArcSwap<Limits>) -> Self {
         if !permits.try_take() {
             let _waiting = Waiter::begin(permits);
@@ -162,7 +167,7 @@ impl Permit {
         Self(Arc::clone(permits))
     }
 
-    /// One whether there is freed or not.
+    /// Takes one beyond the limit, if there is none.
     pub(crate) fn take_anyway(permits: &Arc<Permits>) -> Self {
         permits.taken.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(permits))

@@ -1,8 +1,9 @@
 //! How long a client may take: to ask, to send, to read.
 //!
-//! Time limits cost nothing per request. A timer for each head, body and answer would have to be armed and disarmed each
-//! time; here a connection looks at itself a few times per limit: what does it wait for, and has anything come or
-//! gone since the last look? A limit is kept to within half of itself on the long side, which is near enough for defence.
+//! Time limits cost nothing per request. A timer for each head, body and response would have to be
+//! armed and disarmed each time. Here a connection is checked a few times per limit: its stage, and
+//! the bytes since the last check. A limit may be exceeded by half of itself, which suffices for
+//! defence.
 //!
 //! Slow is not only silent. A client that sends a byte of its body, or takes one of its answer, every few seconds is never
 //! silent and never done (slow body, slow read); so while we wait for the client, bytes have to move at a least rate. One that
@@ -19,8 +20,8 @@ use crate::connection::{Activity, Connection, Stage};
 use crate::limits::Limits;
 use plimsoll_core::debt::Debt;
 
-/// How long, and how much, is read of what a client still sends after its last answer. One that sends when its connection
-/// is closed gets a reset, which may overtake the answer; nginx lingers likewise.
+/// Time and bytes for which a client is read after its last response. One that sends while its
+/// connection closes gets a reset, which may overtake the response; nginx lingers likewise.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 pub(crate) const LINGER_BYTES: usize = 1024 * 1024;
 
@@ -40,7 +41,7 @@ pub(crate) struct TimeLimits {
     answer_debt: Debt,
 }
 
-/// What was seen at a look.
+/// State at a look.
 #[derive(Clone, Copy)]
 struct Look {
     at: Instant,
@@ -115,7 +116,8 @@ impl TimeLimits {
         }
         self.head_since = (same_request && new.stage == Stage::Head).then(|| self.head_since.unwrap_or(now));
 
-        // Only the time counts between two looks that both find us waiting; what moves counts always.
+        // Time counts only between two looks that both find the client waited for; bytes always
+        // count.
         let elapsed = now - old.at;
         let time_if = |waits: bool| if waits { elapsed } else { Duration::ZERO };
         if same_request {
@@ -156,8 +158,8 @@ mod tests {
     use super::*;
     use crate::config;
 
-    /// What ends a connection, and at which second, that is looked at every five and found in `stage` and blocked or not, when so
-    /// many bytes came in or went out in every so many looks.
+    /// The timeout of a connection, and its second. Each look, every five seconds, finds it in
+    /// `stage` and `blocked` or not; `bytes` move in each period of `every` looks.
     fn ended(stage: Stage, blocked: bool, bytes: u64, every: u64) -> Option<(Timeout, u64)> {
         let mut limits = TimeLimits::new(&Limits::from(&config::Listener::default()));
         let begun = limits.last.at;

@@ -31,7 +31,7 @@ use crate::request_body::pipe::{self, Demand, Pipe};
 /// How much is written at once when a backend is quick: beyond it nothing is gained by waiting for more.
 const MAX_WRITE: usize = 64 * 1024;
 
-/// How much of what follows a request is read before its answer is written.
+/// Bytes behind a request that are read before its response is written.
 const MAX_READ_AHEAD: usize = 64 * 1024;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -40,7 +40,7 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 struct Upload {
     pipe: Pipe,
     decoder: Decoder,
-    /// The client waits to be told to go on.
+    /// The client waits for 100 (Continue).
     expects_continue: bool,
     /// It is malformed: where it ends is not known.
     is_malformed: bool,
@@ -49,7 +49,7 @@ struct Upload {
 /// The answer did not come to its end at the client.
 struct BrokenAnswer;
 
-/// What came of trying to move the upload on.
+/// The progress of an upload in one step.
 enum UploadProgress {
     /// Something was delivered, which the request may wait for.
     Yes,
@@ -58,16 +58,16 @@ enum UploadProgress {
     Gone,
 }
 
-/// How far the body of an answer is put behind what is to be written.
+/// The progress of a response's body into the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Body {
     Flowing,
     Whole,
-    /// The backend broke it off. What there is of it goes out, but not its end.
+    /// The backend broke it off. Its bytes go out, but not its end.
     Broken,
 }
 
-/// What came of a request.
+/// The end of a request.
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
 enum ExchangeEnd {
     By(Outcome),
@@ -77,9 +77,9 @@ enum ExchangeEnd {
 }
 
 impl Upload {
-    /// Whether the client was never told to go on, now that the final answer begins: it may go on or not, so that nobody
-    /// knows what comes next. A body that the backend wants all the same is asked for now; later it would be asked for in the
-    /// middle of the answer.
+    /// Whether the client never got 100 (Continue), now that the final response begins. Such a
+    /// client may send its body or not, so the next bytes are ambiguous. If the backend wants the
+    /// body all the same, 100 is sent now; later it would be in the middle of the response.
     fn is_held_back(&mut self, output: &mut Vec<u8>) -> bool {
         let waits = std::mem::replace(&mut self.expects_continue, false) && !self.decoder.is_done();
         if waits && self.pipe.wants_piece() {
@@ -95,7 +95,7 @@ impl Http1 {
     pub(super) async fn exchange(&mut self, head: Box<RequestHead>) -> NextState {
         let RequestHead { method, uri, version, mut headers, framing, keep_alive, expects_continue, wants_upgrade } =
             *head;
-        // A client that sends on without being told to does not wait for it.
+        // A client that sends its body without 100 (Continue) does not wait for it.
         let sends_on = expects_continue && !self.input.is_empty();
         if sends_on {
             headers.remove(EXPECT);
@@ -116,7 +116,8 @@ impl Http1 {
             let connection = Arc::clone(&self.connection);
             let informational = (version == Version::HTTP_11).then(|| self.interim.informational());
             let forwarded = {
-                // In a block, for what was lent stays in the future, and each idle connection has its memory.
+                // In a block, because borrowed values stay in the future, and each idle connection
+                // holds its memory.
                 let mut request = Request::new(body);
                 (*request.method_mut(), *request.uri_mut(), *request.version_mut(), *request.headers_mut()) =
                     (method, uri, version, headers);
@@ -220,7 +221,8 @@ impl Http1 {
         let _ = SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO));
     }
 
-    /// Reads the rest of a body that nobody wants, so that the connection can go on, if the rest comes soon; says whether it did.
+    /// Reads the rest of an unwanted body, so that the connection can go on, if the rest comes
+    /// soon; says whether it did.
     async fn discard(&mut self, upload: Upload) -> bool {
         let Upload { pipe, mut decoder, .. } = upload;
         drop(pipe);
@@ -288,7 +290,7 @@ impl Http1 {
         }
     }
 
-    /// Puts what there is of the answer's body behind what is to be written; pending while there is no more.
+    /// Appends the next bytes of the response's body to the output; pending while there are none.
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -388,7 +390,7 @@ impl Http1 {
         }
     }
 
-    /// A client that closes its side while it waits has gone; what else it sends is for later.
+    /// A client that closes its side while it waits has left; its other bytes are read later.
     fn look_for_end(&mut self, cx: &mut Context<'_>) -> UploadProgress {
         loop {
             if self.input.len() >= MAX_READ_AHEAD || self.stream.poll_read_ready(cx).is_pending() {

@@ -14,7 +14,7 @@ use plimsoll::client::Informational;
 use plimsoll_http1::{Framing, write};
 use plimsoll_wire::hop;
 
-/// What is left to be written.
+/// Responses to be written.
 #[derive(Default)]
 struct Unwritten {
     is_any: AtomicBool,
@@ -30,7 +30,7 @@ pub(super) struct Interim {
 }
 
 impl Interim {
-    /// Whom to tell of them.
+    /// The callback that collects them.
     pub(super) fn informational(&mut self) -> Informational {
         let left = &self.left;
         self.informational
@@ -41,7 +41,7 @@ impl Interim {
             .clone()
     }
 
-    /// Moves what has come behind what is to be written.
+    /// Moves the responses that have come to the end of the output.
     pub(super) fn take(&self, into: &mut Vec<u8>) {
         if self.left.is_any.load(Ordering::Relaxed) {
             into.append(&mut self.left.bytes.lock());

@@ -6,7 +6,7 @@
 //! bytes ◀──Output── write ◀──────────────────────────────────┘
 //! ```
 //!
-//! All of it is one task, and one future drives both directions of an exchange: what a backend answers early is passed
+//! All of it is one task, and one future drives both directions: an early response is passed
 //! on while the body still comes in, and a request costs no wake-up but those by its two sockets. While it waits for a
 //! request it holds no buffer.
 
@@ -57,7 +57,7 @@ pub(crate) struct Http1 {
     may_be_http2: bool,
 }
 
-/// What a client wants next.
+/// The client's next step.
 enum NextHead {
     Request(Box<RequestHead>),
     Malformed(Fault),
@@ -67,7 +67,7 @@ enum NextHead {
     Closed,
 }
 
-/// What becomes of a connection after an exchange.
+/// The state of a connection after an exchange.
 enum NextState {
     Next,
     /// It ends; `unread`: the client may still be sending.
@@ -163,12 +163,12 @@ impl Http1 {
         }
     }
 
-    /// Whoever has said something is told why it ends.
+    /// A client that has sent a part of a head gets a response.
     fn overdue(&self) -> NextHead {
         if self.input.is_empty() { NextHead::Closed } else { NextHead::TooSlow }
     }
 
-    /// Answers what is no request that could be served, and closes.
+    /// Responds to bytes that are no valid request, and closes.
     async fn refuse(&mut self, refusal: Refusal) {
         self.connection.context.counts.refusals.count(refusal);
         answer::write_refusal(self.output.buffer(), refusal);

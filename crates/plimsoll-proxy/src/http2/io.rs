@@ -37,7 +37,7 @@ impl ClientIo {
         self.io.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::ConnectionAborted.into())
     }
 
-    /// Ends the connection, and tells the client why if that is possible at once.
+    /// Ends the connection, and sends the client the reason if that is possible at once.
     fn end(&mut self, cx: &mut Context<'_>, breach: Breach) -> io::Error {
         self.connection.end_for(breach.into());
         let farewell = self.watch.guard.lock().farewell().filter(|_| self.interim.is_empty());

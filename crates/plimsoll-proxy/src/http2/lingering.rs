@@ -1,4 +1,4 @@
-//! Reads the remaining bytes of a client after it was told why its connection ends.
+//! Reads a client's remaining bytes after it was sent the reason for its connection's end.
 //!
 //! A socket that is closed with bytes unread is reset, and the reset overtakes the GOAWAY: the
 //! client would learn nothing but that the connection broke. The same limits as on HTTP/1.

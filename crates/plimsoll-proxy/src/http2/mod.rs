@@ -1,7 +1,8 @@
 //! HTTP/2 with clients: how much memory and work a connection may cost.
 //!
-//! hyper and h2 speak the protocol. What they limit is set here (`builder`); what they do not see or limit is looked at in
-//! the bytes that pass (`plimsoll_http2`: floods of lawful frames, header blocks; `flow`: responses that are not taken). All of it holds
+//! hyper and h2 speak the protocol. `builder` sets their limits. Limits that they lack are enforced
+//! on the passing bytes (`plimsoll_http2`: floods of lawful frames, header blocks) and on streams
+//! (`connection::flow`: responses that are not read). All of it holds
 //! per connection; how many connections a client may have is the listener's business.
 
 mod io;
@@ -18,9 +19,10 @@ use plimsoll_http2::Allowance;
 
 use crate::connection::flow::StreamTasks;
 
-/// Bytes of a request's body that may wait for their backend, on one stream and on all of a connection. Bodies are passed
-/// on as they come, so a window is what is in flight between client and proxy: 256 KiB is 5 MB/s at 50 ms. Envoy
-/// recommends 64 KiB and 1 MiB for proxies at the edge; hyper's 1 MiB per stream is more than one slow backend is worth.
+/// Bytes of a request's body that may wait for their backend, on one stream and on all of a
+/// connection. Bodies are passed on as they come, so a window bounds the bytes in flight between
+/// client and proxy: 256 KiB is 5 MB/s at 50 ms. Envoy recommends 64 KiB and 1 MiB for proxies at
+/// the edge; hyper's 1 MiB per stream is more than one slow backend is worth.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// The same when memory is short. For the connection it is the least that the protocol knows.
@@ -36,7 +38,7 @@ const MAX_STREAM_ERRORS: usize = 1024;
 /// Time for the answer to a PING that asks whether a silent client is still there. hyper's default.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a connection's settings depend on.
+/// The inputs of a connection's settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) allowance: Allowance,

@@ -32,7 +32,7 @@ use crate::request::upgrade::{self, PrefixedStream, Upgrade};
 use crate::request_body::RequestBody;
 use crate::request_body::interim::Continue;
 
-/// How long an idle connection gets to end by itself once its client was told to.
+/// Time for an idle connection to end by itself after GOAWAY.
 const GOAWAY_GRACE: Duration = Duration::from_secs(1);
 
 /// Serves the requests of one connection until it ends.
@@ -137,7 +137,8 @@ async fn serve_requests(
                 if overdue != Timeout::Idle {
                     return;
                 }
-                // A request may be on its way; told of the end, its client knows that it was not served.
+                // A request may be on its way; after GOAWAY its client knows that it was not
+                // served.
                 serving.as_mut().graceful_shutdown();
                 end_at = Some(Instant::now() + GOAWAY_GRACE);
             }
@@ -162,7 +163,7 @@ async fn at(instant: Option<Instant>) {
     }
 }
 
-/// The client of a request that waits to be told to send the body.
+/// The client's wait for 100 (Continue).
 fn go_on(request: &Request<Incoming>, watch: &Watch) -> Option<Continue> {
     let expected = request.headers().get(EXPECT)?;
     watch.interim.take().filter(|_| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"))

@@ -18,7 +18,7 @@ pub(super) struct Watch {
     begun: Instant,
     pub(super) guard: Mutex<Guard>,
     pub(super) interim: Arc<Interim>,
-    /// The connection, once its client was told why it ends.
+    /// The connection, once its client was sent the reason for its end.
     pub(super) ended: Mutex<Option<PrefixedStream>>,
 }
 

@@ -21,12 +21,13 @@ use crate::sockets::BACKLOG;
 
 /// Pause after a failed accept, such as for want of descriptors: nothing gets better by trying at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// Connections that are taken from the queue of a socket that is about to close. More cannot have been in it; whoever comes
-/// later comes to a successor that has the same socket.
+/// Largest number of connections taken from the queue of a socket that is about to close. The queue
+/// cannot hold more. Later connections reach a successor with the same socket.
 const MAX_QUEUED: i32 = BACKLOG;
 
-/// Until it is opened nothing is accepted: whoever connects waits in the socket's queue. When it is dropped, the loops of its listener accept
-/// what has connected so far, and end; if it was never opened that is left to whoever else has the socket.
+/// Until it is opened nothing is accepted, and new connections wait in the socket's queue. When it
+/// is dropped, the loops of its listener accept the connections made so far, and end. If it was
+/// never opened, they are left to the other holder of the socket.
 #[derive(Debug)]
 pub(crate) struct Door(watch::Sender<bool>);
 
@@ -76,8 +77,9 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
     let mut phases = state.context.life.watch();
     let mut reserve = Reserve::hold();
     loop {
-        // A connection takes as long as a request does, and a crowd that comes at once would hold up everybody who is connected for all of it:
-        // so between two the runtime looks at all sockets. nginx does likewise, HAProxy after four.
+        // An accept takes as long as a request, so a crowd would hold up all open connections.
+        // Between two accepts the runtime polls all sockets. nginx does likewise, HAProxy after
+        // four.
         tokio::task::yield_now().await;
         let accepted = tokio::select! {
             biased;
@@ -106,7 +108,7 @@ pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerSta
         };
         begin(stream, address, (permit, admitted), &state);
     }
-    // Those who wait in the kernel's queue have connected already, as far as they know.
+    // Connections in the kernel's queue are established, as far as their clients know.
     let Ok(listener) = listener.into_std() else { return };
     for _ in 0..MAX_QUEUED {
         let Ok((stream, address)) = listener.accept() else { return };

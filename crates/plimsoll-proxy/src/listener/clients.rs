@@ -1,7 +1,8 @@
 //! How many connections each client has open at a listener, by its address.
 //!
-//! An IPv6 client is its /64: whoever has one address of it has all of them. Only addresses with open connections are
-//! known, so memory is bounded by the listener's own limit. One short lock per connection that comes or goes, none per request.
+//! An IPv6 client is its /64: the owner of one address has all of them. Only addresses with open
+//! connections are stored, so the listener's own limit bounds memory. A connection costs one short
+//! lock when it comes and one when it goes; a request costs none.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -35,8 +36,8 @@ impl From<IpAddr> for Client {
 }
 
 impl Clients {
-    /// Counts a connection from `address`, or refuses it when `most` are open already. Without a limit nothing is counted:
-    /// one that is set later is for those who come later.
+    /// Counts a connection from `address`, or refuses it when `most` are open already. Without a
+    /// limit nothing is counted: a limit that is set later applies to later connections.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr, most: Option<NonZeroUsize>) -> Option<Admitted> {
         let Some(most) = most else { return Some(Admitted(None)) };
         let client = Client::from(address);

@@ -1,9 +1,9 @@
-//! What comes before the first request of a connection: the header of the PROXY protocol, and TLS.
+//! The part of a connection before its first request: the header of the PROXY protocol, and TLS.
 //!
-//! A listener with neither costs nothing here. With either, all of it must be done within the time that a request's head
-//! may take, since to a client that stalls one is as good as the other. A connection that does not come through is closed
-//! and counted; it is no request, and says nothing of a backend. The log names the reason at `debug`: whatever scans the
-//! internet's ports comes by here.
+//! A listener with neither costs nothing here. With either, all of it must be done within the time
+//! limit of a request's head, since a stalling client can use both alike. A connection that fails
+//! is closed and counted; it is no request, and is no evidence about a backend. The log names the
+//! reason at `debug`, because port scanners come by here.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,14 +25,14 @@ use crate::listener::tls::{HTTP2, ServerTls};
 use crate::listener::turns::InTurn;
 use crate::peer::{Peer, Tls};
 
-/// What a client gets that speaks HTTP where TLS is spoken, in its own language.
+/// The response to a client that speaks HTTP where TLS is spoken, in its own language.
 const USE_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 43\r\n\
 connection: close\r\n\r\nplain-http: this port speaks TLS; use https";
 /// How much of a request for plain HTTP is taken in before it is answered: a close with bytes unread resets the connection,
 /// and the answer is lost. Longer than nearly every head.
 const PLAIN_HEAD: usize = 8192;
 
-/// Makes of an accepted connection one on which requests may come, and says who is at its other end. `address` is the
+/// Turns an accepted connection into one for requests, and identifies its client. `address` is the
 /// socket's other end.
 pub(crate) async fn open(
     tcp: TcpStream,
@@ -45,7 +45,8 @@ pub(crate) async fn open(
         return Ok((Stream::Tcp(tcp), peer));
     }
     let limits = listener.context.limits.load_full();
-    // In a box, so that connections which are past it, or never had one, do not hold room for a handshake.
+    // In a box, so that connections past the handshake, or without one, do not reserve memory for
+    // it.
     let shaken = Box::pin(shake(tcp, peer, &limits, tls, listener));
     let result = tokio::time::timeout(limits.header_read_timeout, shaken).await;
     let (failure, cause) = match result {
@@ -59,7 +60,7 @@ pub(crate) async fn open(
     Err(failure)
 }
 
-/// A failure, and what was said of it.
+/// A failure, and its description.
 type Failed = (Failure, Option<Box<dyn std::error::Error + Send + Sync>>);
 
 async fn shake(
@@ -76,8 +77,8 @@ async fn shake(
         let said = proxy_protocol::read(&mut tcp, version).await;
         match said.map_err(|error| (error.failure(), Some(error.into())))? {
             Some(addresses) => peer.is_for(addresses),
-            // The proxy's own connection, such as a check, or a client of which it can say nothing: whoever it is, the trust in
-            // the proxy is not for them.
+            // The proxy's own connection, such as a check, or a client unknown to it. The trust in
+            // the proxy does not extend to that client.
             None => peer.is_unnamed = true,
         }
     }

@@ -100,6 +100,6 @@ pub(crate) struct Handshakes {
     pub(crate) failed: Counts<Failure>,
     /// TLS handshakes that came to their end.
     pub(crate) done: Counts<Session>,
-    /// What TLS takes of the threads.
+    /// Time and turns that TLS takes of the threads.
     pub(crate) steps: Steps,
 }

@@ -1,4 +1,4 @@
-//! One listening address: what its threads share, and its state on one thread.
+//! One listening address: the state shared by its threads, and its state on one thread.
 
 pub(crate) mod accept;
 mod clients;
@@ -26,7 +26,7 @@ use crate::listener::tls::ServerTls;
 use crate::listener::turns::Turns;
 use crate::pressure::Pressure;
 
-/// What the threads of one listener share.
+/// State shared by the threads of one listener.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) counts: Arc<ConnectionCounts>,

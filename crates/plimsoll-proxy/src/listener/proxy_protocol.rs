@@ -22,7 +22,7 @@ const LOOK: usize = 256;
 /// Why there is no header.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unread {
-    /// What comes is something else.
+    /// The bytes are something else.
     #[error("{0}")]
     Malformed(#[from] Malformed),
     /// It is of the version that the listener does not take.
@@ -74,7 +74,7 @@ fn takes(accepted: ProxyProtocol, version: Version) -> bool {
 }
 
 impl Peer {
-    /// Who the socket's other end is.
+    /// The socket's other end.
     pub(crate) fn of_socket(tcp: &TcpStream, address: SocketAddr) -> Self {
         // A socket that is broken already has no address, and will say so when it is read.
         let local = tcp.local_addr().unwrap_or(address);

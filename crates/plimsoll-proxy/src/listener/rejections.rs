@@ -1,6 +1,7 @@
 //! Why a connection is closed as soon as it was accepted: the words and the counts.
 //!
-//! What fails later, while TLS is agreed upon, is in `handshake`; what ends a connection that had its chance, in `ended`.
+//! Later failures, during the handshake, are in `handshakes`; later ends in
+//! `connection::end_reason`.
 
 use crate::counts::Label;
 

@@ -50,8 +50,8 @@ fn http2(
     Box::pin(http2::serve::serve(said, connection, phases, time_limits))
 }
 
-/// Serves HTTP/1, within its time limits, and until the listener closes: to the end of what is in flight while it is closing,
-/// no longer once it is closed.
+/// Serves HTTP/1 within its time limits, until the listener closes. While it is closing, requests
+/// in flight are completed; once it is closed, they are cut off.
 async fn http1(
     stream: Stream,
     connection: &Arc<Connection>,

@@ -1,12 +1,14 @@
-//! Handshakes take turns: on each thread one step of one of them, and then whoever else has something to do.
+//! Handshakes take turns: each thread does one step of one handshake, then all other work.
 //!
-//! A step of a handshake takes as long as a dozen requests. When thousands of clients connect at once, as after a restart of whatever
-//! is before them, thousands of steps are due at once; done as they come, everyone who is connected would wait for all of them. So
-//! between two steps the runtime looks at all sockets and tasks once. Where nobody else has anything to do, the next step follows at
-//! once: a crowd is let in as fast as the thread can, and no rate has to be configured.
+//! A step of a handshake takes as long as a dozen requests. When thousands of clients connect at
+//! once, as after a restart of a balancer in front, thousands of steps are due at once. Done in
+//! order of arrival, they would delay every open connection. So between two steps the runtime polls
+//! all sockets and tasks once. On an idle thread the next step follows at once: a crowd is admitted
+//! as fast as the thread can, and no rate has to be configured.
 //!
-//! A handshake that has begun goes before one that has not, and otherwise who came first: the first step is the costly one, and is in vain
-//! if the last comes too late. So of a crowd that is too large some get in, and not all too late.
+//! A handshake that has begun goes first, otherwise the order of arrival counts. The first step is
+//! the expensive one, and is wasted if the last comes too late. So some of a crowd that is too
+//! large get in, instead of all of them too late.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -75,7 +77,7 @@ impl Line {
     }
 }
 
-/// What handshakes cost, and how many of them wait.
+/// The cost of handshakes, and the number that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     waiting: AtomicUsize,
@@ -94,7 +96,7 @@ impl Steps {
     }
 }
 
-/// A future of which each poll waits for its turn.
+/// A future whose polls wait for their turn.
 pub(crate) struct InTurn<'a, F> {
     turns: &'a Arc<Turns>,
     steps: &'a Steps,
@@ -162,7 +164,7 @@ impl Turns {
         }
     }
 
-    /// Gives the turn to one after the other, each after all others have had theirs, until nobody waits.
+    /// Gives the turn to the waiting handshakes, one at a time, with all other work between two.
     async fn pass_on(self: Arc<Self>) {
         loop {
             // Goes on once the runtime has looked at all sockets.
@@ -200,7 +202,7 @@ mod tests {
         }
     }
 
-    /// What was done, in order: a handshake's number, or none for the others' work.
+    /// The work done, in order: a handshake's number, or none for other work.
     type Log = Arc<Mutex<Vec<Option<usize>>>>;
 
     #[tokio::test]
@@ -236,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_has_begun_is_finished_before_more_is_begun() {
-        /// Two steps, each told of.
+        /// Two steps, each logged.
         struct Handshake(usize, u32, Log);
         impl Future for Handshake {
             type Output = ();

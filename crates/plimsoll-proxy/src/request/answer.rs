@@ -41,8 +41,8 @@ pub(crate) fn without_body(mut answer: Response<ResponseBody>) -> Response<Respo
     answer
 }
 
-/// Appends the answer to what came on an HTTP/1 connection and is no request that could be served; the connection ends with
-/// it.
+/// Appends the response to bytes on an HTTP/1 connection that are no valid request; the connection
+/// ends with it.
 pub(crate) fn write_refusal(into: &mut Vec<u8>, refusal: Refusal) {
     let (_, status, _, _) = refusal.row();
     let text = refusal.text() + "\n";
@@ -58,14 +58,14 @@ pub(crate) fn for_error(error: &client::Error, is_grpc: bool) -> Response<Respon
     error.to_response(is_grpc).map(line)
 }
 
-/// The answer to a request that is turned away.
+/// The response to a shed request.
 fn for_shed(turned_away: ShedAnswer, is_grpc: bool) -> Response<ResponseBody> {
     let ShedAnswer { reason, after } = turned_away;
     let message = if is_grpc { "" } else { reason.row().message };
     with_text(reason.head(is_grpc, after), is_grpc, message)
 }
 
-/// The answer in place of one that speaks another protocol from here on, which nobody had asked the backend for.
+/// The response in place of a switch to another protocol that was not asked for.
 pub(crate) fn for_switch(is_grpc: bool) -> Response<ResponseBody> {
     let message = "bad-response: the backend switched protocols unasked";
     plain(is_grpc, StatusCode::BAD_GATEWAY, Code::Internal, message)

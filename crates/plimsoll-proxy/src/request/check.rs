@@ -1,4 +1,4 @@
-//! What of a request on HTTP/2 would be refused on HTTP/1, and is refused here alike.
+//! Refuses requests on HTTP/2 that would be refused on HTTP/1.
 //!
 //! hyper and h2 see to the protocol: framing, pseudo-fields, lengths. The rest of what `plimsoll-http1` looks at they let pass,
 //! and two clients that ask for the same in two protocols must not get two answers. Some of it could not even be said on

@@ -31,7 +31,7 @@ use crate::route::destination::{Decision, Destination, Target};
 /// The reason of an answer that breaks the protocol; the same as the library's.
 const BAD_RESPONSE: &str = "bad-response";
 
-/// What becomes of a request.
+/// The end of a request, as its connection sees it.
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
 pub(crate) enum Outcome {
     /// An answer, by a backend or by the proxy.
@@ -42,7 +42,7 @@ pub(crate) enum Outcome {
     Dropped,
 }
 
-/// What is needed to go on with another protocol.
+/// The parts of a connection that goes on with another protocol.
 pub(crate) struct Switched {
     /// The head of the answer that said so.
     pub(crate) response: Response<()>,
@@ -52,7 +52,7 @@ pub(crate) struct Switched {
     pub(crate) active: ActiveRequest,
 }
 
-/// What a client could be told, or get, beyond an answer.
+/// Features of a client beyond plain responses.
 #[derive(Default)]
 pub(crate) struct ClientFeatures {
     /// It would like another protocol.
@@ -89,7 +89,7 @@ pub(crate) async fn forward(
                     ByCluster::Answer(answer) => answer,
                     ByCluster::Switched(switched) => {
                         let (response, backend) = *switched;
-                        // What follows is no request, and may last for hours.
+                        // The tunnel is no request, and may last for hours.
                         active.passage = None;
                         return Outcome::Switched(Box::new(Switched { response, backend, active }));
                     }
@@ -104,7 +104,7 @@ pub(crate) async fn forward(
     Outcome::Answer(answer.map(|body| body.holding(active)))
 }
 
-/// What comes of a request whose route leads to a cluster.
+/// The end of a request whose route leads to a cluster.
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
 enum ByCluster {
     Answer(Response<ResponseBody>),
@@ -112,7 +112,7 @@ enum ByCluster {
     Switched(Box<(Response<()>, Upgraded)>),
 }
 
-/// Has a backend answer, or gives what there is in place of an error.
+/// Sends a request to a backend, or gives the degraded answer.
 async fn by_cluster(
     connection: &Connection,
     target: &Arc<Target>,
@@ -132,7 +132,8 @@ async fn by_cluster(
     let degrade = target.degrade.as_ref().filter(|_| !is_grpc && !asks_to_switch);
     let has_body = !request.body().is_end_stream();
     let client = target.customer_holder(request.headers()).unwrap_or_else(|| connection.holder(request.headers()));
-    // By the request as it came: nobody hides whose it is by naming that field in `Connection`.
+    // By the request as it came: a client cannot hide its customer by naming that field in
+    // `Connection`.
     let decided = let_in(target, &mut request, is_grpc, active, case).await;
     // By the request as a backend gets to see it: on nothing else does its answer depend.
     if decided.is_ok() || degrade.is_some() {
@@ -211,7 +212,7 @@ async fn by_cluster(
     ByCluster::Answer(answer)
 }
 
-/// What is at hand should the request, of which only what concerns its backend is left, come to an error.
+/// The answers in place of an error. Only the fields for the backend are left in the request.
 fn fallback<'r>(
     degrade: &'r Degrade,
     connection: &Connection,
@@ -238,7 +239,7 @@ fn proper(
         return in_place_of(answer, trouble, fallback, connection, active);
     }
     let length = answer.body().size_hint().exact();
-    // With little memory left, what is kept is all that there will be.
+    // With little memory left, nothing more is stored.
     let may_be_kept = is_get && !connection.context.pressure.is_lean();
     match fallback.see(may_be_kept, &answer, length) {
         Some(copy) => answer.map(|body| body.copied(copy)),
@@ -246,7 +247,7 @@ fn proper(
     }
 }
 
-/// What the route gives in place of `error`, or that, if it gives nothing.
+/// The route's answer in place of `error`, or `error` itself, if the route has none.
 fn in_place_of(
     error: Response<ResponseBody>,
     trouble: Trouble,
@@ -278,7 +279,7 @@ fn count(connection: &Connection, refusal: Refusal, active: &mut ActiveRequest) 
     }
 }
 
-/// A route that asks nobody has ended a request.
+/// A route without a backend has ended a request.
 fn end_by_route(
     connection: &Connection,
     refusal: Refusal,
@@ -306,7 +307,7 @@ fn refuse(
     unserved(connection, case, (Kind::Refused, reason, None), answer::for_refusal(refusal, is_grpc))
 }
 
-/// The answer to a request that was not served, and how that came about: remembered, and told by what to ask about it.
+/// The response to a request that was not served. It is recorded, and names the id to ask about.
 fn unserved(
     connection: &Connection,
     case: &mut Case,
@@ -343,9 +344,9 @@ fn admit(connection: &Connection, request: &Request<RequestBody>) -> Result<Arc<
     connection.context.routes.load().find(request, host, client_names)
 }
 
-/// Whether the process behind the route's cluster can take the request on, before anything of its body is read, and then whether
-/// the client sends the first part of that; and what the request is taken to say of itself, where anything depends on it, and what is to
-/// be written on it of how critical it is.
+/// Asks the gate before the process behind the cluster, before any of the body is read. Then waits
+/// for the first part of the body. Returns the request's metadata, where anything depends on it,
+/// and the criticality to be written on it.
 async fn let_in(
     target: &Arc<Target>,
     request: &mut Request<RequestBody>,
@@ -366,8 +367,8 @@ async fn let_in(
         entry.expected = said.map(|said| said.expected);
     }
     active.passage = passage?;
-    // A client that waits to be told to go on sends nothing before the backend was asked. On HTTP/2 the proxy tells it, when it first
-    // asks for the body (`http2::interim`).
+    // A client that waits for 100 (Continue) sends nothing before the backend was asked. On HTTP/2
+    // the proxy sends it when it first polls the body (`request_body::interim`).
     let waits = request.version() != Version::HTTP_2 && request.headers().contains_key(EXPECT);
     if !request.body().is_end_stream() && !waits {
         request.body_mut().first_part().await.map_err(|_| Refusal::SlowBody)?;
@@ -392,7 +393,8 @@ fn host<B>(request: &Request<B>) -> Option<&str> {
     })
 }
 
-/// Makes the client's request, without what concerns only the connection that it came on, one of the proxy's.
+/// Makes the client's request one of the proxy's. Fields of the client's connection are gone by
+/// now.
 fn prepare(
     connection: &Connection,
     target: &Target,
@@ -401,13 +403,15 @@ fn prepare(
     mark: Option<Criticality>,
 ) {
     if request.version() == Version::HTTP_2 {
-        // Its client is told to go on by the proxy (`http2::interim`); the backend need not be asked.
+        // The proxy sends 100 (Continue) itself (`request_body::interim`); the backend need not be
+        // asked.
         request.headers_mut().remove(EXPECT);
     }
     connection.marks.request(&connection.limits.forwarding, request);
     target.prepare(request, &connection.peer, mark);
     if request.uri().authority().is_some() {
-        // What the request was routed by is what the backend gets to see, whatever the field beside it says.
+        // The backend gets the host that the request was routed by, whatever the field beside it
+        // says.
         request.headers_mut().remove(HOST);
     }
     if let Some(upgrade) = upgrade {
@@ -415,7 +419,7 @@ fn prepare(
     }
 }
 
-/// What the client is told of a body that it sent and that broke off; nothing of its own if it has gone.
+/// The refusal for a body that broke off; `None` if its client has left.
 fn refusal_of(failure: RequestBodyError) -> Option<Refusal> {
     match failure {
         RequestBodyError::TooLong => Some(Refusal::BodyTooLarge),
@@ -425,7 +429,8 @@ fn refusal_of(failure: RequestBodyError) -> Option<Refusal> {
     }
 }
 
-/// The head that tells the client of the switch, and the backend's side; `None` if the client had not asked for one.
+/// The head that announces the switch, and the backend's side; `None` if the client had not asked
+/// for one.
 fn switch(
     connection: &Connection,
     mut response: Response<client::ResponseBody>,

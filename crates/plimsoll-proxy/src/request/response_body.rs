@@ -18,26 +18,28 @@ use crate::degrade::{BodyCopy, Progress};
 /// The body of a response on its way to the client.
 pub(crate) struct ResponseBody {
     source: Source,
-    /// What ends with it.
+    /// Ends with the body.
     hold: Option<Hold>,
     /// The rest of a piece that goes out in several frames.
     rest: Bytes,
-    /// What it is shown to as it passes.
+    /// The copy of it that is stored, if one is.
     copy: Option<Box<BodyCopy>>,
 }
 
-/// How much of a body that nobody wants any more is read, so that its connection can be used again, and for how long.
+/// Bytes of an unwanted body that are read so that its connection can be used again, and the time
+/// for it.
 const MAX_DISCARDED: usize = 64 * 1024;
 const MAX_DISCARD_TIME: Duration = Duration::from_secs(1);
 
-/// The longest frame on an HTTP/2 stream. What is handed over counts as taken when the next one is asked for, so that one long
-/// piece would make a slow client look like one that takes nothing; and it would stand in the stream's buffer as a whole.
+/// The longest frame on an HTTP/2 stream. A frame counts as read when the next one is polled. So
+/// one long piece would make a slow client look like a stalled one, and would fill the stream's
+/// buffer.
 const MAX_STREAM_FRAME: usize = 16 * 1024;
 
-/// What lasts for as long as the body of its response does.
+/// Data that lasts as long as the body of its response.
 struct Hold {
     active: ActiveRequest,
-    /// On an HTTP/2 stream: who is waited for.
+    /// On an HTTP/2 stream: the side that is waited for.
     flow: Option<Arc<Flow>>,
 }
 
@@ -84,8 +86,8 @@ impl ResponseBody {
         self
     }
 
-    /// Reads what is left of a backend's answer that is not passed on, if it is little: errors come in numbers, and to break each
-    /// off would cost a connection.
+    /// Reads the rest of a backend's response that is not passed on, if it is short. Errors come in
+    /// numbers, and breaking off each would cost a connection.
     pub(crate) fn discard(self) {
         let (Source::Backend(mut body) | Source::BackendCall(mut body)) = self.source else { return };
         if body.is_end_stream() || body.size_hint().lower() > MAX_DISCARDED as u64 {
@@ -102,7 +104,7 @@ impl ResponseBody {
         }));
     }
 
-    /// Drops what there is of a body of the proxy's own, and returns how long it was.
+    /// Drops the rest of a body of the proxy's own, and returns its length.
     pub(crate) fn drop_if_local(&mut self) -> Option<u64> {
         let Source::Local(body) = &self.source else { return None };
         let length = body.size_hint().exact();
@@ -119,7 +121,7 @@ impl ResponseBody {
         self
     }
 
-    /// Goes out on an HTTP/2 stream: tells `flow` who is waited for.
+    /// Goes out on an HTTP/2 stream: tells `flow` which side is waited for.
     pub(crate) fn on_stream(mut self, flow: Arc<Flow>) -> Self {
         flow.give();
         if let Some(hold) = &mut self.hold {
@@ -129,7 +131,8 @@ impl ResponseBody {
     }
 }
 
-/// The frame without the load report that trailers may hold, of which the gate hears; see `hop::strip_response`.
+/// The frame without a load report in trailers. The gate gets the report; see
+/// `hop::strip_response`.
 fn without_report<E>(mut frame: Result<Frame<Bytes>, E>, hold: Option<&mut Hold>) -> Result<Frame<Bytes>, E> {
     if let Ok(Some(trailers)) = frame.as_mut().map(Frame::trailers_mut) {
         if let Some(hold) = hold {

@@ -2,9 +2,10 @@
 //!
 //! A client asks on HTTP/1 with `Upgrade`, on HTTP/2 with an extended `CONNECT`; backends are always asked on HTTP/1. Once a
 //! backend agrees, bytes are passed on both ways until either side is done, or nothing has passed for
-//! `upgrade_idle_timeout`. A tunnel outlives reloads: nothing of what made it is looked at again.
+//! `upgrade_idle_timeout`. A tunnel outlives reloads: its route and limits are not read again.
 //!
-//! HTTP/2 itself is never upgraded to (`h2c`): whoever tunnels it through would send requests past every rule here.
+//! HTTP/2 itself is never upgraded to (`h2c`): requests in such a tunnel would bypass every rule
+//! here.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -62,20 +63,21 @@ impl Upgrade {
         Some((Self { protocol }, client))
     }
 
-    /// Says to a backend what the client would like.
+    /// Asks a backend for the client's protocol.
     pub(crate) fn ask(self, headers: &mut HeaderMap) {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, self.protocol);
     }
 }
 
-/// Whether one of the protocols is HTTP, or TLS, in which anything may be.
+/// Whether one of the protocols is HTTP, or TLS, which can carry anything.
 fn names_http(protocols: &HeaderValue) -> bool {
     let mut names = protocols.as_bytes().split(|byte| *byte == b',').map(|name| name.trim_ascii().to_ascii_lowercase());
     names.any(|name| name == b"h2c" || name == b"h2" || name.starts_with(b"http/") || name.starts_with(b"tls/"))
 }
 
-/// Sixteen bytes that nobody used before (RFC 6455, 4.1). They protect nothing: they show that an answer is one to this question.
+/// Sixteen fresh bytes (RFC 6455, 4.1). They protect nothing: they show that a response belongs to
+/// this request.
 fn nonce() -> HeaderValue {
     let mut bytes = [0_u8; 16];
     for half in bytes.chunks_exact_mut(8) {
@@ -125,7 +127,7 @@ pub(crate) async fn tunnel<C, B>(
     }
 }
 
-/// The client's connection, with what was read of it and not yet taken.
+/// The client's connection, with bytes that were read ahead.
 pub(crate) struct PrefixedStream {
     pub(crate) first: Bytes,
     pub(crate) stream: Stream,
@@ -148,7 +150,7 @@ impl AsyncRead for PrefixedStream {
         buf.put_slice(&self.first[..len]);
         self.first.advance(len);
         if self.first.is_empty() {
-            // It may be a slice of more, and what follows may last long.
+            // It may be a slice of a larger buffer, and the tunnel may last long.
             self.first = Bytes::new();
         }
         Poll::Ready(Ok(()))
@@ -181,7 +183,7 @@ impl AsyncWrite for PrefixedStream {
     }
 }
 
-/// Counts what passes.
+/// Counts the bytes that pass.
 struct Counted<T> {
     io: T,
     passed: Arc<AtomicU64>,

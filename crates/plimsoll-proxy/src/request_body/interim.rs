@@ -1,10 +1,10 @@
 //! Tells clients on one HTTP/2 connection to go on with their bodies: 100 (Continue), RFC 9110,
 //! 10.1.1.
 //!
-//! A client that sends `Expect: 100-continue` is told so when its body is first wanted. Its request
+//! A client that sends `Expect: 100-continue` gets 100 when its body is first wanted. Its request
 //! was admitted by then. A client with a shed request gets its response at once, and sends no body.
-//! The proxy answers by itself and does not pass the field on: h2 hands interim responses of
-//! backends to nobody.
+//! The proxy answers by itself and does not pass the field on: h2 drops interim responses of
+//! backends.
 //!
 //! hyper has no way to send an interim response, so the frame is written past it. That is done when
 //! h2 has flushed all of its own: between two frames, and not within a header block. Its one field
@@ -39,7 +39,7 @@ pub(crate) struct Interim {
 
 #[derive(Debug, Default)]
 struct Waits {
-    /// Streams of clients that are to be told.
+    /// Streams of clients that are due for the frame.
     due: Vec<u32>,
     /// The connection's task, which writes.
     writer: Option<Waker>,
@@ -69,7 +69,7 @@ impl Interim {
         (stream != NONE).then(|| Continue { interim: Arc::clone(self), stream })
     }
 
-    /// The streams of clients that are to be told now.
+    /// The streams of clients that are due for the frame now.
     pub(crate) fn due(&self) -> Vec<u32> {
         if !self.is_due.swap(false, Ordering::Relaxed) {
             return Vec::new();
@@ -78,7 +78,7 @@ impl Interim {
     }
 }
 
-/// A client that waits to be told to send a request's body.
+/// A client that waits for 100 (Continue) before it sends a request's body.
 #[derive(Debug)]
 pub(crate) struct Continue {
     interim: Arc<Interim>,

@@ -33,7 +33,8 @@ pub(crate) struct RequestBody {
     /// Read before a backend was asked for.
     first: Bytes,
     left: u64,
-    /// Why it broke off, also for those who ask when it is gone: whoever sent it on may know only that it did.
+    /// The reason for a broken body, readable after it is dropped: its sender may know only that it
+    /// broke.
     failure: Option<Arc<OnceLock<RequestBodyError>>>,
     /// Where its bytes are counted, if anywhere.
     counter: Option<Arc<AtomicU64>>,
@@ -45,7 +46,7 @@ enum Source {
     Http1(Reader),
     /// In a box: it is by far the largest, and most requests, which are handed on many times, are not of this kind.
     Http2(Box<StreamBody>),
-    /// It broke off, which is still to be told.
+    /// It broke off, which the sender has not heard yet.
     Broken(RequestBodyError),
 }
 
@@ -82,7 +83,7 @@ impl RequestBody {
         Self::new(Source::Http1(reader), limits.max_body)
     }
 
-    /// One that comes over HTTP/2. The client is told to `go_on` when the body is first wanted.
+    /// One that comes over HTTP/2. `go_on` is sent when the body is first wanted.
     pub(crate) fn http2(incoming: Incoming, limits: &Limits, go_on: Option<Continue>) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
@@ -110,14 +111,14 @@ impl RequestBody {
     ///
     /// A request at a backend takes up one of the few that it may have at once. Clients that send a head and then a byte now
     /// and then would take them all; here they take nothing but their own connection. Bodies whose length is not known are
-    /// passed on as they come: whoever sends them may wait for an answer to their first words.
+    /// passed on as they come: their senders may wait for a response to the first bytes.
     ///
     /// # Errors
-    /// What became of the body meanwhile, if it was the client's doing that has an answer of its own.
+    /// The failure of the body meanwhile, if it has a response of its own.
     pub(crate) async fn first_part(&mut self) -> Result<(), RequestBodyError> {
         let Some(length) = self.size_hint().exact() else { return Ok(()) };
         let wanted = usize::try_from(length).map_or(MAX_FIRST_PART, |length| length.min(MAX_FIRST_PART));
-        // Each piece may hold on to all that was read with it, so what comes in little is put together.
+        // A piece may keep the whole read buffer alive, so small pieces are joined.
         let mut pieces = BytesMut::new();
         // A stream of HTTP/2 may announce nothing and not have ended.
         while pieces.len() < wanted || length == 0 && !self.is_end_stream() {
@@ -135,7 +136,7 @@ impl RequestBody {
                     self.source = Source::Broken(error);
                     break;
                 }
-                // It ended before its length, which whoever sends it on will notice.
+                // It ended before its length; the sender will notice.
                 Some(Ok(Err(_))) | None => break,
             }
         }

@@ -1,4 +1,4 @@
-//! The body of a request, from the connection that reads it to whoever sends it on.
+//! The body of an HTTP/1 request, from the connection that reads it to its sender.
 //!
 //! The connection reads only what is asked for: one piece at a time, so that a slow backend slows its client down and memory
 //! stays bounded. The two ends are mostly polled by one task, one after the other; but the sender may have moved to a
@@ -34,7 +34,7 @@ struct State {
     connection: Option<Waker>,
 }
 
-/// What the reader wants of the connection.
+/// The reader's demand on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
     /// One piece more.
@@ -56,7 +56,7 @@ pub(crate) fn pipe(framing: Framing) -> (Pipe, Reader) {
 }
 
 impl Pipe {
-    /// What the reader wants; pending while it is busy with what it has.
+    /// The reader's demand; pending while it has an unread piece.
     pub(crate) fn poll_demand(&self, cx: &mut Context<'_>) -> Poll<Demand> {
         let mut state = self.0.lock();
         if state.ended {
@@ -78,7 +78,7 @@ impl Pipe {
         state.wanted && state.piece.is_none() && !state.ended && !state.reader_gone
     }
 
-    /// Delivers what was wanted; `is_last`: nothing comes after it.
+    /// Delivers the wanted piece; `is_last`: no other follows.
     pub(crate) fn deliver(&self, piece: Option<Piece>, is_last: bool, cx: &Context<'_>) {
         let frame = piece.map(|piece| match piece {
             Piece::Data(data) => Ok(Frame::data(data)),

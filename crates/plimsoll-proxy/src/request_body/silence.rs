@@ -1,8 +1,8 @@
 //! A client on HTTP/2 that sends less of a request's body than it should, while it is waited for.
 //!
 //! The same rule as for HTTP/1 (`time_limits`), for one stream instead of a connection: behind `min_body_rate` by as much as
-//! `idle_timeout` (`debt`). Only the time counts for which the body is wanted and nothing is there. No timer exists until a read finds
-//! nothing, and it is put right only when it fires.
+//! `idle_timeout` (`debt`). Only the time counts in which the body is wanted and no byte is there.
+//! A timer exists once a read finds nothing, and is adjusted only when it fires.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -62,7 +62,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// How long a body lasts of which `bytes` come every `pause`, of ten minutes at most.
+    /// Time until a body fails that sends `bytes` every `pause`; ten minutes at most.
     async fn lasts(bytes: usize, pause: Duration) -> Duration {
         let mut silence = Silence::new(PATIENCE, 100);
         let begun = Instant::now();

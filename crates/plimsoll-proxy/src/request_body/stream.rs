@@ -24,7 +24,7 @@ use crate::limits::Limits;
 pub(crate) struct StreamBody {
     incoming: Incoming,
     silence: Silence,
-    /// The client waits to be told to send the body.
+    /// The client waits for 100 (Continue).
     on_first_poll: Option<Continue>,
     /// The last piece, until the end of the stream.
     last: Option<Bytes>,

@@ -42,7 +42,7 @@ impl Destination {
     }
 }
 
-/// What requests are remembered under that name no customer.
+/// The customer's name in reports on requests that name none.
 const NO_CUSTOMER: &[u8] = b"(none)";
 
 /// The cluster that a route leads to, on one thread, and how it is asked.
@@ -50,7 +50,7 @@ pub(crate) struct Target {
     client: Client<RequestBody>,
     request_timeout: Option<Duration>,
     host_rewrite: Option<HostRewrite>,
-    /// Backends are told of clients by the PROXY protocol.
+    /// Backends get the client's address by the PROXY protocol.
     tells_address: bool,
     /// Backends are spoken to in HTTP/2 only.
     is_http2: bool,
@@ -58,25 +58,25 @@ pub(crate) struct Target {
     route: Arc<str>,
     /// The name of the cluster.
     cluster: Arc<str>,
-    /// How its requests are told apart.
+    /// The rules of criticality and customers.
     rules: classify::Rules,
-    /// Something is written on them by that, or a gate is told.
+    /// Requests are marked by those rules, or a gate asks for them.
     is_classified: bool,
-    /// Requests may be held back, or find no room, by how critical they are.
+    /// Requests may be throttled, or find no headroom, by criticality.
     ranks: bool,
     gate: Option<RouteGate>,
-    /// What its requests wait at, if they are batch work.
+    /// The gate of batch work, if its requests are such.
     batch: Option<Batch>,
     /// Its backends get paths that servers read in different ways.
     takes_ambiguous_paths: bool,
-    /// What is given in place of errors.
+    /// Answers in place of errors.
     pub(crate) degrade: Option<Degrade>,
 }
 
 /// The gate of a route's cluster.
 struct RouteGate {
     inbound: Arc<Inbound>,
-    /// The route is exempt: all of its requests are let in.
+    /// The route is exempt: all of its requests are admitted.
     is_open: bool,
 }
 
@@ -139,7 +139,7 @@ impl Target {
         Decision { passage, metadata, is_marked: rules.marks(), class: Some(class), said }
     }
 
-    /// A request of this class, of which its gate said this, got no backend.
+    /// A request of this class found no backend after its gate said this.
     pub(crate) fn lost(&self, class: Class, said: Said, reason: ShedReason) {
         if let Some(gate) = &self.gate {
             gate.inbound.lost(class.criticality, said, reason);
@@ -208,17 +208,17 @@ impl Target {
     }
 }
 
-/// What was decided about a request before it goes on.
+/// The decision on a request before it goes on.
 pub(crate) struct Decision {
     /// None where no gate is.
     pub(crate) passage: Result<Option<Box<Passage>>, Refusal>,
-    /// What it is taken to say of itself, where anything here depends on that.
+    /// The request's metadata, where anything here depends on it.
     pub(crate) metadata: Option<Metadata>,
     /// How critical it is is to be written on it.
     pub(crate) is_marked: bool,
-    /// What was made of it; `None` where nothing depends on it but what is held back.
+    /// Its classification; `None` where only a throttle depends on it.
     pub(crate) class: Option<Class>,
-    /// What its gate said, if it was asked.
+    /// The gate's decision, if it was asked.
     pub(crate) said: Option<Said>,
 }
 

@@ -6,7 +6,8 @@
 //! `X-Forwarded-For`. Of an IPv6 address the first 64 bits count: the rest is the client's to
 //! choose (RFC 6177).
 //!
-//! The hash has a key of this process, so nobody can choose an address that is counted together with another's.
+//! The hash has a key of this process, so a client cannot choose an address that counts with
+//! another's.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;

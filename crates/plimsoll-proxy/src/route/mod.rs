@@ -1,4 +1,4 @@
-//! Which route a request takes: the most specific one, whatever the order of the file.
+//! Finds the route of a request: the most specific one, in any order of the file.
 //!
 //! Of all routes that match, the winner is the one with, in this order of weight:
 //! 1. customers listed rather than any;
@@ -16,13 +16,13 @@
 //! expressions have it, makes a route that is added at the end silently dead, or one at the front
 //! silently greedy; here the order matters only between routes for the same host and path.
 //!
-//! A request whose customer is not known, because it does not say or its listener is not told where it would (`customer_header`),
-//! matches no route that lists customers.
+//! A request without a known customer matches no route that lists customers. Its customer is
+//! unknown if it names none, or if its listener has no `customer_header`.
 //!
 //! Hosts are compared without regard to case, port and a dot at the end; `*.example.com` stands for any depth
 //! below, not for `example.com`. A prefix ends where a segment ends: `/api` is for `/api` and `/api/x`, not for
 //! `/apis`. Paths are compared byte for byte; the listener brings them into their normal form first
-//! (`path.rs`).
+//! (`config::normalise`).
 //!
 //! A lookup allocates nothing. It costs one hash of the host per label and one of the path per segment, but
 //! never of more bytes than the longest prefix of the table has, so that a long path cannot make it slow.
@@ -120,7 +120,7 @@ impl<T> Hosts<T> {
     }
 }
 
-/// What of a request decides where it goes.
+/// The parts of a request that its route depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteQuery<'r> {
     /// The request's authority, with or without a port; empty when it names none.
@@ -131,7 +131,7 @@ pub struct RouteQuery<'r> {
     pub method: &'r Method,
     /// The names in the client's certificate; empty without one.
     pub client_names: &'r [Box<str>],
-    /// The name of the customer, as a trusted sender says it; `None` when nobody does.
+    /// The name of the customer, from a trusted sender; `None` without one.
     pub customer: Option<&'r [u8]>,
 }
 

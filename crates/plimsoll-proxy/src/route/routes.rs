@@ -10,7 +10,7 @@ use crate::reason::Refusal;
 use crate::route::destination::Destination;
 use crate::route::{RouteQuery, RouteTable};
 
-/// The routes of a listener, and by what in a request they tell customers apart.
+/// The routes of a listener, and its header for customers.
 pub(crate) struct Routes {
     table: RouteTable<Arc<Destination>>,
     /// `None` where senders are not trusted with it.

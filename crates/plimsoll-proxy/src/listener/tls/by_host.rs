@@ -19,7 +19,7 @@ type Choice = Vec<Arc<CertifiedKey>>;
 #[derive(Debug)]
 pub(super) struct ByHost {
     exact: HashMap<Box<str>, Choice>,
-    /// By what follows `*.`.
+    /// By the part behind `*.`.
     wildcard: HashMap<Box<str>, Choice>,
     default: Arc<CertifiedKey>,
 }

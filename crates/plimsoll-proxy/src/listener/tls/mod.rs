@@ -6,9 +6,10 @@
 //! listeners share one. rustls itself changes keys every six hours.
 //!
 //! Where clients show certificates no session is resumed. rustls looks at a client's certificate in a full handshake only: a
-//! ticket brings it back with neither its dates nor its authority looked at, and each resumption hands out new tickets that
-//! hold it. Whoever came back within six hours each time would be let in for ever. To look at the dates after a resumption,
-//! and refuse, would turn away a client that has renewed its certificate and still holds a ticket with the former.
+//! ticket restores it with neither its dates nor its authority checked, and each resumption hands
+//! out new tickets that hold it. A client that returns within six hours each time would be admitted
+//! for ever. A check of the dates after a resumption would reject a client that has renewed its
+//! certificate and still holds a ticket with the former.
 
 mod by_host;
 
@@ -27,7 +28,7 @@ use crate::config::{ClientAuth, TlsMaterial, TlsVersion};
 /// The protocols offered, the preferred one first. A client that names others only is refused (RFC 7301, 3.2); old tools name
 /// HTTP/1.0 alone.
 const PROTOCOLS: [&[u8]; 3] = [HTTP2, b"http/1.1", b"http/1.0"];
-/// What ALPN calls HTTP/2.
+/// HTTP/2 in ALPN.
 pub(crate) const HTTP2: &[u8] = b"h2";
 
 /// TLS of one listener.
