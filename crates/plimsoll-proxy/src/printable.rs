@@ -1,13 +1,14 @@
-//! Which characters of what a client sent may stand in a line that a person reads.
+//! The characters of a client's text that may stand in a line for people.
 //!
-//! A control character may forge a line or tell a terminal what to do, and so may those beyond ASCII (U+009B begins a sequence as
-//! ESC and `[` do). What turns the direction of text round makes a line read as another.
+//! A control character may forge a line or control a terminal, and so may some beyond ASCII (U+009B
+//! begins a sequence as ESC and `[` do). A character that turns the direction of text makes a line
+//! read as another.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether it shows as what it is: neither a control character, nor an end of a line to some readers, nor what turns the direction
-/// of text round. Those that are not are all in the plane where four digits are enough.
+/// Whether a character shows as itself: no control character, no end of a line, no change of
+/// direction. Those that are not are all in the plane where four digits are enough.
 pub(crate) fn is_printable(c: char) -> bool {
     let turns_round = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}') && !turns_round

@@ -1,8 +1,9 @@
-//! Sockets that listen: bound here, or taken over from whoever started this process.
+//! Listening sockets: bound here, or taken over from the process that started this one.
 //!
-//! Each thread has sockets of its own at the same address (`SO_REUSEPORT`), and each socket a queue of connections
-//! that nobody has accepted yet. Whoever closes a socket loses its queue, so a successor takes over every one of its
-//! predecessor's sockets, however many threads either has: a thread may accept from several. A
+//! Each thread has sockets of its own at the same address (`SO_REUSEPORT`), and each socket a queue
+//! of connections that were not accepted yet. Closing a socket loses its queue, so a successor
+//! takes over every one of its predecessor's sockets, however many threads either has: a thread may
+//! accept from several. A
 //! process that was handed nothing is refused an address in use by another, unless the file asks
 //! for it. systemd passes one socket for an address, as a rule without `SO_REUSEPORT`; then the
 //! threads share its one queue.
@@ -41,12 +42,12 @@ impl Sockets {
         self.0.remove(&address).unwrap_or_default()
     }
 
-    /// The sockets that nobody has taken.
+    /// The sockets that were not taken.
     pub fn iter(&self) -> impl Iterator<Item = &TcpListener> {
         self.0.values().flatten()
     }
 
-    /// The addresses of the sockets that nobody has taken.
+    /// The addresses of the sockets that were not taken.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.0.keys().copied()
     }
@@ -83,7 +84,8 @@ impl std::fmt::Display for Taken {
 
 impl std::error::Error for Taken {}
 
-/// Listens at those of `sockets` that do not yet: from then on the kernel gives each its share of those who connect.
+/// Listens at those of `sockets` that do not yet: the kernel then gives each its share of
+/// connections.
 pub(crate) fn listen(sockets: &[TcpListener]) -> io::Result<()> {
     for socket in sockets.iter().map(SockRef::from) {
         if !socket.is_listener()? {
@@ -112,14 +114,14 @@ pub(crate) fn open(
     while given.len() < threads {
         let next = match bind(address) {
             Ok(socket) => socket,
-            // Whoever made the first one keeps the address to itself: its queue is shared.
+            // The owner of the first one keeps the address to itself: its queue is shared.
             Err(_) if had > 0 => given[given.len() % had].try_clone()?,
             Err(error) => return Err(error),
         };
         given.push(next);
     }
     for socket in &given {
-        // What is accepted has it from here, which saves system calls for each.
+        // Accepted sockets inherit it, which saves system calls for each.
         let socket = SockRef::from(socket);
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(
@@ -138,8 +140,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 const PROBES: Duration = Duration::from_secs(10);
 const MAX_PROBES: u32 = 5;
 
-/// Bytes that the kernel keeps for a client beside those on their way to it. Without a bound it keeps megabytes for each client that
-/// reads slowly, and some thousands of these take all the memory that it has for TCP, from everybody.
+/// Bytes that the kernel stores for a client beside those in flight. Without a bound it stores
+/// megabytes for each slow reader, and some thousands of these take all of its memory for TCP.
 #[cfg(target_os = "linux")]
 const MAX_UNSENT: u32 = 128 * 1024;
 
@@ -205,7 +207,7 @@ mod tests {
         assert!(SockRef::from(&accepted).keepalive().unwrap());
     }
 
-    /// Else it would get a share of those who connect before anybody accepts from it.
+    /// Else it would get a share of the connections before anything accepts from it.
     #[test]
     fn a_socket_that_is_bound_beside_others_gets_nobody_until_it_listens() {
         let before = open(ANY, Vec::new(), 1, Sharing::Refused).unwrap();

@@ -1,7 +1,7 @@
 //! A thread that serves: its own runtime, listeners, connections and pools of connections to backends.
 //!
-//! A request stays on the thread that accepted it; what must be counted across threads is in the shared
-//! [`Cluster`]s. The control thread tells a worker what to serve by whole plans, each replacing the one before.
+//! A request stays on the thread that accepted it. Counts across threads are in the shared
+//! [`Cluster`]s. The control thread sends a worker whole plans, each replacing the one before.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -56,13 +56,13 @@ pub(crate) struct ListenerPlan {
     pub(crate) limits: Limits,
     pub(crate) claims: Claims,
     pub(crate) shared: Arc<Shared>,
-    /// What its requests wait at, if they are batch work.
+    /// The gate of its requests, if they are batch work.
     pub(crate) batch: Option<Arc<ListenerBatch>>,
     /// The worker's own sockets where the listener is new, at least one; else none.
     pub(crate) sockets: Vec<std::net::TcpListener>,
 }
 
-/// What the control thread says to a worker.
+/// An order of the control thread to a worker.
 pub(crate) enum Order {
     Serve(Plan),
     Advance(Phase),
@@ -80,7 +80,7 @@ pub(crate) struct Worker {
 impl Worker {
     /// Starts a thread.
     pub(crate) fn start(index: usize) -> io::Result<Self> {
-        // A sidecar turns away on the CPU that its service is short of.
+        // A sidecar sheds on the CPU that its service is short of.
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().on_thread_park(coalescing::pause).build()?;
         let (orders, inbox) = mpsc::unbounded_channel();
@@ -106,7 +106,7 @@ impl Worker {
 /// How often a listener that was removed looks whether its connections have ended.
 const LEAVE_LOOK: Duration = Duration::from_millis(50);
 
-/// What a worker serves now.
+/// The listeners and clients of a worker.
 #[derive(Default)]
 struct Serving {
     listeners: HashMap<SocketAddr, Listening>,
@@ -119,7 +119,7 @@ struct Serving {
     is_open: bool,
 }
 
-/// What all listeners of a plan have in common.
+/// The common parts of all listeners of a plan.
 struct Common<'p> {
     config: &'p Config,
     inbound: &'p HashMap<String, Arc<Inbound>>,
@@ -128,7 +128,7 @@ struct Common<'p> {
     explain: &'p Explain,
 }
 
-/// A listener, and what keeps it accepting.
+/// A listener, and the handles that keep it accepting.
 struct Listening {
     state: Arc<ListenerState>,
     door: Option<Door>,
@@ -269,7 +269,7 @@ async fn leave(removed: Listening, patience: Duration) {
 
 async fn emptied(listener: &Shared) {
     loop {
-        // After a pause, so that what waits in the queues has been accepted.
+        // After a pause, so that the queues have been accepted.
         tokio::time::sleep(LEAVE_LOOK).await;
         if listener.connections() == 0 {
             break;

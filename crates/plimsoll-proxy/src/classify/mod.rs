@@ -1,8 +1,10 @@
-//! How critical a request is, and whose: from what its sender claims as far as its listener believes it, and from its route.
+//! The criticality and the customer of a request: from its sender's claim, as far as the listener
+//! believes it, and from its route.
 //!
-//! In this order: what the route says; what the sender claims, as far as it is believed; what the listener says. The decision is
-//! written on the request that goes on, so that a claim that is not believed ends here and does not reach those behind who
-//! believe this proxy: in `x-criticality`, and in the member of `baggage` if there is one, which services pass on that know
+//! The order is: the route's setting, the sender's claim as far as it is believed, the listener's
+//! setting. The decision is written on the request that goes on, so that an unbelieved claim ends
+//! here and does not reach services that believe this proxy: in `x-criticality`, and in the member
+//! of `baggage` if there is one, which services pass on that know
 //! nothing of the other. Where the file says nothing of all this, requests that claim
 //! nothing go on as they are, and a claim is capped: clients of such a listener are strangers.
 //!
@@ -31,11 +33,11 @@ use crate::classify::quotas::Quotas;
 use crate::config;
 use crate::inbound::Inbound;
 
-/// What a listener says of its requests.
+/// A listener's rules for its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Claims {
     classifier: Classifier,
-    /// The file says something about criticality, so that it is written on what goes on.
+    /// The file sets criticality, so that requests are marked with it.
     is_set: bool,
     /// Senders are believed that say which attempt a request is.
     counts_attempts: bool,
@@ -73,11 +75,11 @@ fn named(listener: &config::Listener) -> impl Iterator<Item = &HeaderName> {
     listener.customer_header.iter().chain(&listener.cohort_header).map(|name| &name.0)
 }
 
-/// How the requests of one listener and route are told apart.
+/// The rules of one listener and route.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     claims: Claims,
-    /// What the route says.
+    /// The route's setting.
     fixed: Option<Criticality>,
     /// The name of the route.
     route: Box<str>,
@@ -86,7 +88,7 @@ pub(crate) struct Rules {
 /// Where it comes from how critical a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Its route says so, whatever it claims.
+    /// Its route says so, whatever its claim.
     Route,
     /// It says so, in this place.
     Claimed(Claim),
@@ -114,7 +116,8 @@ impl Origin {
     }
 }
 
-/// What requests are asked for, in words: the route, and what of the request itself tells its costs apart.
+/// The operation of a request, in words: its route, and the parts of the request that its cost
+/// depends on.
 pub(crate) struct Asked<'a> {
     route: &'a str,
     method: &'a Method,
@@ -129,11 +132,11 @@ impl fmt::Display for Asked<'_> {
     }
 }
 
-/// What is made of a request.
+/// The classification of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) criticality: Criticality,
-    /// Until nobody wants an answer any more.
+    /// The caller's deadline.
     left: Option<Duration>,
     is_retry: bool,
     pub(crate) from: Origin,
@@ -147,7 +150,7 @@ impl Rules {
         Self { claims: claims.clone(), fixed, route: route.to_string().into() }
     }
 
-    /// Whether what goes on says how critical it is.
+    /// Whether requests that go on are marked with their criticality.
     pub(crate) fn marks(&self) -> bool {
         self.claims.is_set || self.fixed.is_some()
     }
@@ -168,13 +171,13 @@ impl Rules {
         }
     }
 
-    /// What a request says of itself, but for what is not believed.
+    /// A request's metadata, without claims that are not believed.
     pub(crate) fn read(&self, headers: &HeaderMap) -> Metadata {
         let read = Metadata::read(headers);
         Metadata { attempt: read.attempt.filter(|_| self.claims.counts_attempts), ..read }
     }
 
-    /// What is made of a request that says this of itself.
+    /// The classification of a request with this metadata.
     pub(crate) fn classify(&self, said: Metadata) -> Class {
         let Metadata { criticality, claimed_in, timeout, attempt, malformed } = said;
         let (criticality, from) = match (self.fixed, claimed_in) {
@@ -205,21 +208,21 @@ impl Rules {
         headers.get(name).map(HeaderValue::as_bytes)
     }
 
-    /// What a request is taken on or turned away together with: the same to each gate, by the hour of the wall clock.
+    /// The cohort of a request: the same to each gate, by the hour of the wall clock.
     fn cohort(&self, headers: &HeaderMap) -> Option<u64> {
         let key = headers.get(self.claims.cohort_header.as_ref()?)?;
         admit::cohort(key.as_bytes(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 
-    /// What a request asks for. `is_grpc`: a call, whose path is the name of what is called.
+    /// The operation of a request. `is_grpc`: a call, whose path names the method.
     pub(crate) fn asked<'r, B>(&'r self, request: &'r Request<B>, is_grpc: bool) -> Asked<'r> {
         // Other paths have names in them without end.
         let path = if is_grpc { request.uri().path() } else { "" };
         Asked { route: &self.route, method: request.method(), path }
     }
 
-    /// What the gate is told of a request. Costs are remembered by what is asked for, that is by route and method, and for gRPC by path;
-    /// whoever knows which other paths cost alike makes a route for these.
+    /// A request as its gate sees it. Costs are stored by route and method, and for gRPC by path.
+    /// Other paths with a cost of their own need a route of their own.
     pub(crate) fn arrival(
         &self,
         class: Class,

@@ -1,8 +1,9 @@
-//! What each customer may use, as the configuration says it: looked up for each request that comes to a gate.
+//! The quota of each customer, from the configuration: looked up for each request that comes to a
+//! gate.
 //!
-//! Limits are those of the process behind the gate. They are looked up by name and handed over with the request, so that a reload
-//! changes them and nothing that the gate has learned. Whoever has no table of its own, is one of the others; and all who give no name
-//! are one customer together.
+//! Limits are those of the process behind the gate. They are looked up by name and passed on with
+//! the request, so that a reload changes them and none of the gate's knowledge. Customers without a
+//! table share the table of all others. Requests without a name are one customer together.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use plimsoll_core::admit::Quota;
 
 use crate::config::{Config, CustomerLimits};
 
-/// What each customer may use.
+/// The quota of each customer.
 #[derive(Clone, Debug)]
 pub(crate) struct Quotas {
     named: HashMap<Box<[u8]>, Quota>,

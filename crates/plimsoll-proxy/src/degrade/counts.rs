@@ -3,12 +3,12 @@
 use crate::config::Trouble;
 use crate::counts::Label;
 
-/// What is given in place of an error.
+/// The kind of a degraded answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// What a backend answered a while ago.
+    /// An earlier response of a backend.
     Stale,
-    /// What stands in the configuration.
+    /// An answer of the configuration.
     Static,
 }
 

@@ -15,8 +15,9 @@
 //! age      the field Age, else 0: how old it was when it came
 //! ```
 //!
-//! What a request says of the age that it would take (`no-cache`, `max-age`) is a wish to see a backend asked, which was done; it is
-//! no wish for an error. A `Cache-Control` or `Vary` that cannot be read forbids keeping: its unread part may be the `private` that
+//! A request's own limit on age (`no-cache`, `max-age`) asks for a backend's response, which was
+//! tried; it does not ask for an error. A `Cache-Control` or `Vary` that cannot be read forbids
+//! keeping: its unread part may be the `private` that
 //! protects one user from another. `Expires` has no effect: where it would count, it could only
 //! shorten the time left by `must-revalidate`, and that is nothing without `max-age`.
 
@@ -65,12 +66,12 @@ fn names_fields(answer: &HeaderMap) -> bool {
     is_text(answer, VARY) && values(answer, VARY).all(is_name)
 }
 
-/// The fields of requests by which `answer` says that it differs.
+/// The request fields on which `answer` depends.
 pub(super) fn vary(answer: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     values(answer, VARY).filter_map(|name| name.parse().ok())
 }
 
-/// What `Cache-Control` says, as far as it matters here.
+/// The members of `Cache-Control` that matter here.
 #[derive(Debug, Default)]
 struct Directives {
     no_store: bool,
@@ -146,7 +147,7 @@ mod tests {
         map
     }
 
-    /// Seconds for which an answer is kept; 0 if it is not.
+    /// Seconds for which a response is stored; 0 if it is not.
     fn kept(request: &str, answer: &str) -> u64 {
         life(&headers(request), StatusCode::OK, &headers(answer), MAX_STALE).map_or(0, |life| life.left.as_secs())
     }

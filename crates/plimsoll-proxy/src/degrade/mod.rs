@@ -1,4 +1,4 @@
-//! What a route gives in place of an error: an answer that a backend gave a while ago, else one that stands in the
+//! A route's answer in place of an error: an earlier response of a backend, else one of the
 //! configuration.
 //!
 //! ```text
@@ -9,10 +9,11 @@
 //! A cache would answer instead of backends; this one answers only when they do not (`stale-if-error` of RFC 5861, with an age that
 //! the operator sets). So no request is served faster by it, and none is served stale while a backend is there.
 //!
-//! What may go wrong is to give one client what was meant for another. RFC 9111 has the rules for shared caches, and `keep` is
-//! strict where it leaves a choice; but many a service says nothing of all this, as no cache ever stood in front of it. So what was
-//! given to one customer, or to a client with a certificate, is given to the same again and to nobody else, and fields that
-//! tell users apart by names of their own have to be listed (`vary`).
+//! The danger is to give one client a response that was meant for another. RFC 9111 has the rules
+//! for shared caches, and `keep` is strict where it leaves a choice. But many services declare
+//! nothing of all this, because no cache was ever in front of them. So a response to one customer,
+//! or to a client with a certificate, is given to the same one only. Fields that identify users by
+//! other names have to be listed (`vary`).
 //!
 //! gRPC calls never get any of it: a message that is no answer to them would be taken for one.
 
@@ -38,7 +39,7 @@ pub(crate) use self::tee::{BodyCopy, Progress};
 use crate::config::{self, Config, Trouble};
 use crate::fixed::FixedAnswer;
 
-/// What a route gives in place of errors.
+/// A route's answers in place of errors.
 #[derive(Debug)]
 pub(crate) struct Degrade {
     on: Box<[Trouble]>,
@@ -49,7 +50,7 @@ pub(crate) struct Degrade {
 /// How its backends' answers are kept.
 #[derive(Debug)]
 struct Stale {
-    /// Whom the route asks: its cluster, and by which host.
+    /// The place that the route asks: its cluster, and the host.
     asked: Box<str>,
     max_stale: Duration,
     vary: Box<[HeaderName]>,
@@ -57,7 +58,7 @@ struct Stale {
     store: Arc<Store>,
 }
 
-/// Who asks for what, as far as the connection knows it.
+/// The sender of a request, as far as the connection knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
     pub(crate) is_tls: bool,
@@ -66,14 +67,14 @@ pub(crate) struct Asker<'a> {
     pub(crate) client_names: &'a [Box<str>],
 }
 
-/// What is at hand for one request, should it come to an error.
+/// The answers for one request in case of an error.
 pub(crate) struct Fallback<'r> {
     degrade: &'r Degrade,
     is_read: bool,
     stale: Option<Box<ForStale<'r>>>,
 }
 
-/// By what an answer to the request is found, and kept.
+/// The key of stored responses to a request.
 struct ForStale<'r> {
     stale: &'r Stale,
     owner: Owner,
@@ -82,7 +83,7 @@ struct ForStale<'r> {
 }
 
 impl Degrade {
-    /// That of `route`, if it gives anything, at a listener that is told of customers by this header.
+    /// The answers of `route`, if it has any, at a listener with this header for customers.
     pub(crate) fn new(
         config: &Config,
         route: &config::Route,
@@ -105,8 +106,9 @@ impl Degrade {
         })
     }
 
-    /// What is at hand for a request that is no gRPC call and asks for no upgrade. What concerns only the connection that it came
-    /// on was taken off: an answer is kept by what its backend saw, or one could keep it for somebody else.
+    /// The answers for a request that is no gRPC call and asks for no upgrade. Fields of its
+    /// connection were removed: a response is stored by the request that its backend saw, or one
+    /// client could store it for another.
     pub(crate) fn fallback<B>(&self, request: &Request<B>, has_body: bool, asker: Asker<'_>) -> Fallback<'_> {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         let stale = self.stale.as_ref().map(|stale| Box::new(stale.of(request, is_read && !has_body, asker)));
@@ -125,7 +127,7 @@ impl Stale {
 }
 
 impl Fallback<'_> {
-    /// The answer in place of `error`, which is one of the proxy's own or a backend's and tells of `trouble`; `None` if there is
+    /// The answer in place of `error`, which is the proxy's own or a backend's; `None` if there is
     /// none.
     pub(crate) fn instead<B>(&self, trouble: Trouble, error: &Response<B>) -> Option<(Response<Bytes>, Kind)> {
         if !self.degrade.on.contains(&trouble) {
@@ -148,7 +150,7 @@ impl Fallback<'_> {
         }
         let mut answer = fixed.in_place_of(otherwise);
         if !answer.status().is_success() {
-            // Who acts by them is to do so still.
+            // Clients that act by these fields still can.
             for name in [X_PLIMSOLL_SHED, RETRY_AFTER] {
                 if let (Some(value), false) = (error.get(&name), answer.headers().contains_key(&name)) {
                     answer.headers_mut().insert(name, value.clone());
@@ -158,12 +160,12 @@ impl Fallback<'_> {
         Some(answer)
     }
 
-    /// Sees a backend's answer that goes to the client as it is, and hands out what its body has to be shown to, if it is to be
-    /// kept.
+    /// Sees a backend's response that goes to the client as it is. Returns the copy that its body
+    /// fills, if it is to be stored.
     pub(crate) fn see<B>(&self, may_be_kept: bool, answer: &Response<B>, length: Option<u64>) -> Option<Box<BodyCopy>> {
         let stale = self.stale.as_ref()?;
         if !self.is_read {
-            // What was kept may be changed by it (RFC 9111, 4.4).
+            // The request may change the stored response (RFC 9111, 4.4).
             if answer.status().is_success() || answer.status().is_redirection() {
                 stale.stale.store.forget(&stale.owner);
             }

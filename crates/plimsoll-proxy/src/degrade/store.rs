@@ -1,10 +1,12 @@
 //! Answers of backends that may be given again, in bounded memory: those used longest ago go first.
 //!
-//! One for all threads and routes, since what must be bounded is the memory of the process. It is locked for a look-up or a change,
-//! neither of which copies a body. An answer that would be found no more is dropped when it is come across, or when its turn comes.
+//! One for all threads and routes, since the bound is on the memory of the process. It is locked
+//! for a look-up or a change, and neither copies a body. Expired responses are dropped when they
+//! are found, or as the least recently used.
 //!
-//! Answers that differ by fields of the request (`Vary`, and `vary` of the route) stand side by side under one [`Owner`], a few of
-//! them: a client that sends ever other values replaces its own answers, and not those of everybody else.
+//! Responses that differ by fields of the request (`Vary`, and `vary` of the route) are stored side
+//! by side under one [`Owner`], a few of them. A client that sends new values each time replaces
+//! its own responses only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,18 +26,18 @@ use crate::config::StaleAnswers;
 const RECENT: Duration = Duration::from_secs(1);
 /// Of one owner, by fields of requests: languages, encodings, formats.
 const MOST_VARIANTS: usize = 8;
-/// What an answer takes beside its bytes: the maps, the counts, the place in the table.
+/// The memory of a response beside its bytes: the maps, the counts, the slot in the table.
 const OVERHEAD: usize = 512;
-/// All copies under way may take this part of what is kept.
+/// Largest part of the store for copies in progress.
 const PART_FOR_COPIES: usize = 4;
 
-/// Whose an answer is and what it answers, without the fields of the request: who was asked, scheme, host, path and query, customer,
-/// and the names in the client's certificate.
+/// The key of a response without the fields of the request: cluster, scheme, host, path and query,
+/// customer, and the names in the client's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner(Arc<[u8]>);
 
 impl Owner {
-    /// `asked` is whom the route asks.
+    /// `asked` is the place that the route asks.
     pub(super) fn new(asked: &str, asker: Asker<'_>, uri: &Uri, customer: Option<&[u8]>) -> Self {
         let target = uri.path_and_query().map_or("", |target| target.as_str());
         let mut name = Vec::with_capacity(asked.len() + asker.host.len() + target.len() + 32);
@@ -58,7 +60,7 @@ fn add(name: &mut Vec<u8>, part: &[u8]) {
     name.extend_from_slice(part);
 }
 
-/// Fields of a request by which its answer is one of several.
+/// Fields of a request that select one of several responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields(Box<[(HeaderName, Vec<u8>)]>);
 
@@ -118,12 +120,12 @@ pub(super) fn size_of(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-/// What is kept, for metrics.
+/// The content of the store, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StaleView {
     /// How many answers.
     pub entries: usize,
-    /// What they take.
+    /// Their size.
     pub bytes: usize,
 }
 
@@ -164,7 +166,7 @@ impl Store {
         table.fit();
     }
 
-    /// What is kept now.
+    /// The content of the store now.
     pub(crate) fn view(&self) -> StaleView {
         self.table.lock().now
     }
@@ -179,7 +181,7 @@ impl Store {
         Some((kept, age))
     }
 
-    /// Whether what is kept is so young that nothing is gained by keeping another.
+    /// Whether the stored response is so young that another would gain nothing.
     pub(super) fn is_recent(&self, owner: &Owner, request: &HeaderMap) -> bool {
         let now = self.now();
         let table = self.table.lock();
@@ -215,7 +217,7 @@ impl Store {
         self.table.lock().limits.map(|limits| limits.max_entry.bytes())
     }
 
-    /// Makes room for `more` bytes of a copy; says whether there is.
+    /// Frees `more` bytes for a copy; says whether that was possible.
     pub(super) fn reserve(&self, more: usize) -> bool {
         let most = self
             .table
@@ -233,7 +235,7 @@ impl Store {
 }
 
 impl Table {
-    /// Drops what was used longest ago until the rest fits.
+    /// Drops the least recently used ones until the rest fits.
     fn fit(&mut self) {
         let fits = |now: StaleView, limits: Option<StaleAnswers>| {
             limits.is_some_and(|limits| now.bytes <= limits.max_size.bytes() && now.entries <= limits.max_entries.get())
@@ -400,7 +402,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done, what is counted is what is there, and no more than is allowed.
+        /// After any operations, the counts match the content and stay within the limits.
         #[test]
         fn counts_are_true_and_within_limits(
             steps in prop::collection::vec((0..5_u8, 0..6_u8, 0..3_u8, 0..900_usize), 1..80),

@@ -1,7 +1,8 @@
 //! The copy that is made of an answer's body as it passes, to be kept once it is whole.
 //!
-//! Bytes are copied, not referred to: a piece of a body is part of what was read at once from a backend's connection, and would keep
-//! all of that in memory. A copy ends without a trace when it gets too long, when there are too many at once, or when
+//! Bytes are copied, not referred to: a piece of a body is a slice of a larger read buffer, and
+//! would keep all of it in memory. A copy ends without a trace when it gets too long, when there
+//! are too many at once, or when
 //! the body breaks off; the client notices nothing of it.
 
 use std::sync::Arc;
@@ -26,15 +27,15 @@ pub(crate) struct BodyCopy {
     life: Life,
     came: Timestamp,
     body: BytesMut,
-    /// What the body may still take.
+    /// Bytes that the body may still have.
     left: usize,
 }
 
-/// What comes of a copy when more of the body has passed.
+/// The state of a copy after another piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Goes,
-    /// It is kept, or given up.
+    /// It is stored, or dropped.
     Over,
 }
 
@@ -61,12 +62,12 @@ impl BodyCopy {
         Some(Self { store, owner, fields, headers, life, came, body, left })
     }
 
-    /// Sees what was made of the body; `is_end`: there is no more.
+    /// Sees a piece of the body; `is_end`: it is the last one.
     pub(crate) fn see<E>(&mut self, polled: &Poll<Option<Result<Frame<Bytes>, E>>>, is_end: bool) -> Progress {
         let Poll::Ready(frame) = polled else { return Progress::Goes };
         match frame {
             Some(Ok(frame)) => {
-                // What says more after its end is not kept: few clients read it, and it may tell of a failure.
+                // Trailers are not stored: few clients read them, and they may report a failure.
                 if !frame.data_ref().is_some_and(|data| self.add(data)) {
                     return Progress::Over;
                 }

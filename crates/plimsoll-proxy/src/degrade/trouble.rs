@@ -1,4 +1,4 @@
-//! Why there is no proper answer, in the few words that it takes to choose what to give instead.
+//! The kind of error in a response or failure, as the choice of a degraded answer needs it.
 
 use http::{HeaderMap, StatusCode};
 use plimsoll::client;
@@ -7,7 +7,7 @@ use plimsoll_wire::shed::{Shed, ShedReason};
 use crate::config::Trouble;
 
 impl Trouble {
-    /// That of a request that was turned away.
+    /// The kind of a shed request.
     pub(crate) fn of_shed(reason: ShedReason) -> Self {
         match reason {
             ShedReason::Overloaded | ShedReason::OverloadedNoRetry | ShedReason::Throttled => Self::Overloaded,
@@ -38,7 +38,7 @@ impl Trouble {
             Some(Shed { reason: Some(reason), .. }) => Some(Self::of_shed(reason)),
             Some(_) if status == StatusCode::TOO_MANY_REQUESTS => Some(Self::Quota),
             Some(_) if status != StatusCode::BAD_GATEWAY => Some(Self::Overloaded),
-            // Of 502 it may say that nobody need try again, and no more.
+            // With a 502 it may only say that a retry is useless.
             _ => ERRORS.contains(&status).then_some(Self::ServerError),
         }
     }

@@ -1,7 +1,8 @@
-//! What is known of a request while it is on its way, for whoever may have to explain what became of it.
+//! The facts about a request on its way, for a later explanation.
 //!
-//! It lies on the stack of the request, and nothing in it is allocated: of most requests nobody ever asks. What is copied are the
-//! names by which a person knows it, as far as they fit; the query is not, since it may hold what is nobody's business.
+//! It lies on the stack of the request, and allocates nothing: most requests are never asked about.
+//! It copies the names by which a person knows the request, as far as they fit, but not the query,
+//! which may hold private data.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -26,7 +27,7 @@ pub(crate) struct Source<'a> {
     pub(crate) client: SocketAddr,
 }
 
-/// What is known of a request.
+/// The facts about a request.
 pub(crate) struct Case {
     begun: Instant,
     method: Method,
@@ -63,7 +64,7 @@ impl Case {
         }
     }
 
-    /// The id by which it can be asked about: the sender's, else one that is made now.
+    /// The id to ask about it: the sender's, else one that is made now.
     pub(super) fn id(&mut self) -> Id {
         match self.own_id {
             Some(text) => Id { text, is_own: true },
@@ -120,7 +121,7 @@ impl Case {
     }
 }
 
-/// The method, or what there is room for of one that is refused for its length.
+/// The method, or the beginning of one that is refused for its length.
 fn beginning_of(method: &Method) -> Method {
     let name = method.as_str().as_bytes();
     if name.len() <= MAX_METHOD {

@@ -1,8 +1,8 @@
-//! By what a request can be asked about: the id that its sender gave it, or one of our own.
+//! The id of a request, for questions about it: its sender's, or one of the proxy's own.
 //!
-//! The header is `x-request-id`, which Envoy, ingress controllers and most frameworks know. A request that has none goes on without
-//! one: an id that nobody asked for would be another field for each backend to read. Only who is told that a request was not
-//! served is told by what to ask about it.
+//! The header is `x-request-id`, which Envoy, ingress controllers and most frameworks know. A
+//! request without one goes on without one: an id would be another field for each backend to read.
+//! Only the sender of a request that was not served gets an id from the proxy.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use plimsoll_core::shedding::Label;
 
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What a request can be asked about by.
+/// The id of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestId {
     /// Its sender's.
@@ -40,11 +40,11 @@ impl RequestId {
     }
 }
 
-/// What a request that is remembered can be asked about by.
+/// The id of a recorded request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id {
     pub(crate) text: Label,
-    /// Nobody knows it but those whom the proxy tells.
+    /// It is the proxy's own, and only its receivers know it.
     pub(crate) is_own: bool,
 }
 

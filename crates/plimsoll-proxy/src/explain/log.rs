@@ -1,7 +1,7 @@
 //! Says in the log why requests were not served: a few lines a second of each reason, however many there are.
 //!
-//! A line for each would be the heaviest part of a storm of refusals, and would drive out what else there is to read. So each reason
-//! has so many lines a second; the next that is written says how many were left out since.
+//! A line for each would be the heaviest part of a storm of refusals, and would displace other
+//! lines. So each reason has a rate of lines; the next line says how many were left out.
 
 use std::time::{Duration, Instant};
 

@@ -1,15 +1,16 @@
-//! Why a request was turned away, failed, was tried again, or went where it went: the latest of each, for whoever asks.
+//! The latest requests that were shed, failed, were retried or served, each with the reason.
 //!
 //! ```text
 //! forward ──▶ Case (on the stack) ──ends──▶ Explain ──▶ one of three rings ◀── the admin API, `plimsoll explain`
 //!                                              └──▶ a line in the log, a few a second
 //! ```
 //!
-//! Kept are all requests that were refused, failed, or were tried again, and a share of the others. Each kind has a ring of its own:
-//! a storm of refusals, which is when people ask, would else drive out the few failures that explain it. Of a request that is not
+//! Recorded are all requests that were refused, failed or were retried, and a share of the others.
+//! Each kind has a ring of its own. Else a storm of refusals, which is when people ask, would
+//! displace the few failures that explain it. A request that is not
 //! kept nothing is allocated.
 //!
-//! It is told when the head of the answer is there. What befalls its body later is in the access log.
+//! A request is recorded with the head of its response. The access log covers its body.
 
 mod case;
 mod id;
@@ -36,16 +37,17 @@ use self::ring::Ring;
 pub use crate::classify::Origin;
 use crate::config;
 
-/// The name of a customer as [`Explanation::customer`] has it: what does not print is escaped, and what is too long is cut.
+/// The name of a customer as in [`Explanation::customer`]: escaped where it does not print, cut
+/// where it is too long.
 #[must_use]
 pub fn customer_label(name: &[u8]) -> Label {
     Label::of(name.escape_ascii())
 }
 
-/// What became of one request, and why.
+/// The outcome of one request, with its reason.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// By what it can be asked about.
+    /// The id to ask about it.
     pub id: Label,
     /// Its sender had given it none.
     pub is_own_id: bool,
@@ -57,7 +59,7 @@ pub struct Explanation {
     pub took: Duration,
     /// Where it came in.
     pub listener: Arc<str>,
-    /// Who sent it.
+    /// The client's address.
     pub client: SocketAddr,
     /// Its method.
     pub method: Method,
@@ -71,7 +73,7 @@ pub struct Explanation {
     pub criticality: Option<Criticality>,
     /// Whose it is, where the listener says how customers are known.
     pub customer: Option<Label>,
-    /// What the gate of the cluster said of it; `None` if it was not asked.
+    /// The decision of the cluster's gate; `None` if it was not asked.
     pub gate: Option<Gated>,
     /// Attempts at backends that failed, in their order.
     pub failed: Vec<FailedAttempt>,
@@ -84,22 +86,22 @@ pub struct Explanation {
 pub struct Criticality {
     /// How critical.
     pub level: plimsoll_core::Criticality,
-    /// Who says so.
+    /// The source of that level.
     pub from: Origin,
     /// Values of its headers about criticality, time and attempt that could not be read.
     pub malformed: u8,
 }
 
-/// What a gate said of a request.
+/// The decision of a gate on a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Gated {
-    /// `admitted`, or why it was turned away.
+    /// `admitted`, or the reason for which it was shed.
     pub decision: &'static str,
-    /// It is let in all the same.
+    /// It is admitted all the same.
     pub is_dry_run: bool,
     /// CPU time that it was expected to cost.
     pub expected: Duration,
-    /// How near requests as critical were to being turned away.
+    /// How close requests of this criticality were to being shed.
     pub pressure: Pressure,
     /// The customer's hard limit and use of it, of a request that is shed for its quota.
     pub standing: Option<Standing>,
@@ -114,7 +116,7 @@ pub struct End {
     pub status: Option<StatusCode>,
     /// Why it was not served, in a word; `None` if it was.
     pub reason: Option<Reason>,
-    /// Who answered, or was asked last.
+    /// The backend that responded, or was asked last.
     pub backend: Option<SocketAddr>,
 }
 
@@ -177,7 +179,7 @@ struct Shared {
 }
 
 impl Explain {
-    /// Remembers as `config` says from now on. What there is stays if there is room for as many as before.
+    /// Records as `config` says from now on. Earlier records stay if their number did not change.
     pub(crate) fn configure(&self, config: &config::Explain) {
         let share = config.sample.as_f64();
         let step = if share >= 1.0 { u64::MAX } else { (share * (u64::MAX as f64)) as u64 };
@@ -191,7 +193,7 @@ impl Explain {
 
     /// For the requests of one thread.
     pub(crate) fn recorder(&self) -> Recorder {
-        // The first is kept: whoever tries it out sees something.
+        // The first is recorded: a first trial shows something.
         Recorder { explain: self.clone(), sum: AtomicU64::new(u64::MAX) }
     }
 
@@ -214,17 +216,17 @@ impl Explain {
     }
 }
 
-/// What remembers the requests of one thread.
+/// Records the requests of one thread.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     explain: Explain,
-    /// What the requests that were served add up to; whoever carries over is kept.
+    /// The sum of the shares of served requests; a request is recorded when it overflows.
     sum: AtomicU64,
 }
 
 impl Recorder {
-    /// The proxy answers a request itself: remembers why, says so in the log now and then, and tells in `headers` by what it can
-    /// be asked about.
+    /// The proxy responds to a request itself: records the reason, logs it now and then, and puts
+    /// the id into `headers`.
     pub(crate) fn unserved(&self, source: Source<'_>, case: &mut Case, end: End, headers: &mut HeaderMap) {
         let id = case.id();
         let is_on = self.explain.is_on();

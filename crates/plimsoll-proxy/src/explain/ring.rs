@@ -1,8 +1,8 @@
 //! The latest of many: a ring of fixed size, for many writers and a reader now and then.
 //!
-//! A writer takes the next place and has it for itself, so that two wait for each other only when one of them has been overtaken by
-//! a whole round. After the first round nothing is allocated, but for what a reader still holds: in a storm that would be one more wait
-//! for memory each time.
+//! A writer takes the next slot for itself, so that two wait for each other only when one of them
+//! is overtaken by a whole round. After the first round nothing is allocated, except for slots that
+//! a reader still holds: in a storm, waiting for memory would cost more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,15 +1,18 @@
-//! What backends are told of a client: `X-Forwarded-*`, `Forwarded` (RFC 7239), `Via` (RFC 9110, 7.6.3).
+//! The fields that tell backends of a client: `X-Forwarded-*`, `Forwarded` (RFC 7239), `Via` (RFC
+//! 9110, 7.6.3).
 //!
-//! A backend can only believe these fields when nobody but trusted proxies can set them. So of a peer that is not trusted
-//! every such field is dropped, whichever the listener is told to send: `X-Forwarded-` with whatever follows, `Forwarded`,
-//! and `X-Real-IP`, which as many backends believe. Underscores count as dashes, since servers that hand fields on as
-//! variables (CGI, WSGI) make no difference. What a trusted proxy sends is gone on with: addresses are appended to its list,
-//! and its word for the scheme, the host and the port stays. Names with underscores are dropped from it too: such servers make one
-//! variable of `X_Forwarded_For` and the list, and a proxy that knows only the usual spelling passes on what its clients wrote. A form that the listener is not told to send is dropped from
-//! trusted proxies too: one that knows nothing of `Forwarded` passes on what its clients wrote there.
+//! A backend can believe these fields only if nobody but trusted proxies can set them. So every
+//! such field of an untrusted peer is dropped, in any form: all of `X-Forwarded-`, `Forwarded`, and
+//! `X-Real-IP`, which as many backends believe. Underscores count as dashes, since servers that
+//! pass fields on as variables (CGI, WSGI) make no difference. The fields of a trusted proxy are
+//! continued: addresses are appended to its list, and its scheme, host and port stay. Two kinds of
+//! its fields are dropped. Names with underscores: such servers make one variable of
+//! `X_Forwarded_For` and the list, and a proxy that knows only the usual spelling passes on its
+//! clients' fields. And the form that the listener does not send: a proxy that does not know
+//! `Forwarded` passes on its clients' fields.
 //!
-//! Whom to trust is asked of the client's address, after the PROXY protocol: a balancer that passes connections on
-//! knows nothing of what is in them.
+//! Trust is decided by the client's address, after the PROXY protocol: a balancer that passes
+//! connections on does not read them.
 //!
 //! All that is the same for the requests of a connection is written once ([`Marks`]).
 
@@ -32,7 +35,7 @@ const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const AT_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 
-/// What a listener is told of all this.
+/// A listener's rules for these fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rules {
     trusted: Box<[IpNet]>,
@@ -82,7 +85,7 @@ impl From<&config::Listener> for Rules {
 }
 
 impl Rules {
-    /// Whether the word of whoever has this address is taken.
+    /// Whether fields from this address are trusted.
     pub(crate) fn trusts(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(&address))
     }
@@ -100,7 +103,7 @@ impl Rules {
     }
 }
 
-/// What the requests of one connection are marked with.
+/// The marks of one connection's requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
     trusted: bool,
@@ -146,8 +149,8 @@ impl Marks {
         addresses.map_while(|address| address).find(|address| !rules.trusts(*address))
     }
 
-    /// Marks a request on its way to a backend. To be called after what concerns only the client's connection was taken off,
-    /// and before the host is rewritten.
+    /// Marks a request on its way to a backend. Call it after the fields of the client's connection
+    /// were removed, and before the host is rewritten.
     pub(crate) fn request<B>(&self, rules: &Rules, request: &mut Request<B>) {
         let version = request.version();
         let host = host(request);
@@ -165,7 +168,7 @@ impl Marks {
         }
     }
 
-    /// Drops what must not be believed.
+    /// Drops fields that must not be believed.
     fn drop_claims(&self, headers: &mut HeaderMap) {
         let is_bad = |name: &HeaderName| match Claim::of(name) {
             None => false,

@@ -1,4 +1,4 @@
-//! What a backend gets to see, by who sent what.
+//! The fields that a backend sees, by sender.
 
 use std::net::SocketAddr;
 
