@@ -1,12 +1,12 @@
-//! A budget: so many per second, so many at once, and more for those who earn it.
+//! A token bucket: a rate, a burst, and tokens that a client earns.
 //!
-//! A token bucket. It holds at most `burst` tokens, gains `per_second` of them with time and others by [`Budget::earn`];
-//! each deed spends. A fixed count per connection, the usual limit, ends honest connections that merely live long; a bare
-//! rate ends those that are busy.
+//! It holds at most `burst` tokens. It gains `per_second` of them with time and others by
+//! [`Budget::earn`]; each deed spends. A fixed count per connection, the usual limit, ends honest
+//! connections that merely live long. A bare rate ends busy ones.
 
 use plimsoll_core::Timestamp;
 
-/// What a client may still do of one kind.
+/// The tokens of a client for one kind of deed.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     per_second: f64,
@@ -45,7 +45,7 @@ impl Budget {
         (self.left + gained).min(self.burst)
     }
 
-    /// Adds `amount`, as far as there is room.
+    /// Adds `amount`, up to the burst.
     pub(crate) fn earn(&mut self, amount: f64) {
         self.left = (self.left + amount).min(self.burst);
     }

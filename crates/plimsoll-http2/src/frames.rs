@@ -1,21 +1,21 @@
-//! Walks over the frames of one direction of an HTTP/2 connection, in whatever pieces its bytes come.
+//! Walks over the frames of one direction of an HTTP/2 connection, in any pieces of its bytes.
 //!
-//! It reads the nine bytes in front of each frame and skips by the length in them, so its cost is by the frame, not by
-//! the byte. It copies nothing but a head that two reads share, allocates nothing and judges nothing: whether what it
-//! sees is lawful HTTP/2 is the business of whoever speaks the protocol on the same bytes.
+//! It reads the nine bytes in front of each frame and skips by the length in them, so its cost is
+//! per frame, not per byte. It copies only a head that two reads share, allocates nothing and
+//! judges nothing: h2, which reads the same bytes, decides whether the frames are lawful HTTP/2.
 //!
 //! Source: RFC 9113, 3.4 (preface) and 4.1 (frame format).
 
-/// Length of what a client says first, `PRI * HTTP/2.0` and so on.
+/// Length of a client's preface, `PRI * HTTP/2.0` and so on.
 const PREFACE_LENGTH: u8 = 24;
-/// Length of what stands in front of each frame.
+/// Length of the head in front of each frame.
 const HEAD_LENGTH: usize = 9;
 /// Where in it the flags stand.
 const FLAGS_OFFSET: usize = 4;
 /// Of HEADERS and DATA: the sender sends nothing more on this stream.
 pub(crate) const END_STREAM: u8 = 0x1;
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of RFC 9113, section 6")]
 pub enum Kind {
@@ -48,10 +48,10 @@ impl Kind {
     ];
 }
 
-/// What stands in front of a frame.
+/// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What the frame is.
+    /// The type of the frame.
     pub kind: Kind,
     /// Length of the payload, in bytes.
     pub length: u32,
@@ -104,7 +104,7 @@ impl Head {
         matches!(self.kind, Kind::Data | Kind::Headers | Kind::PushPromise) && self.flags & 0x8 != 0
     }
 
-    /// The payload says, behind the length of the padding, what the stream depends on.
+    /// The payload has a dependency of the stream, behind the length of the padding.
     #[must_use]
     pub fn is_prioritized(self) -> bool {
         self.kind == Kind::Headers && self.flags & 0x20 != 0
@@ -142,10 +142,10 @@ pub enum Piece<'b> {
 #[derive(Clone, Debug)]
 pub struct Walker {
     preface_left: u8,
-    /// A head of which a part has come.
+    /// A head that has come in part.
     head: [u8; HEAD_LENGTH],
     head_length: usize,
-    /// What is missing of the payload of the frame that has begun.
+    /// Missing bytes of the current frame's payload.
     payload_left: Option<u32>,
 }
 
@@ -178,7 +178,7 @@ impl Walker {
 #[derive(Debug)]
 pub struct Walk<'w, 'b> {
     walker: &'w mut Walker,
-    /// Those that are left, of so many.
+    /// The remaining bytes.
     bytes: &'b [u8],
     length: usize,
 }
@@ -237,7 +237,7 @@ impl<'b> Iterator for Walk<'_, 'b> {
     }
 }
 
-/// The first bytes of a payload, in whatever pieces they come: a number that stands there.
+/// The first bytes of a payload, in any pieces: the number in them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Field {
     bytes: [u8; 8],

@@ -1,9 +1,10 @@
 //! When an HTTP/2 client abuses its connection, so that the connection must end.
 //!
-//! HTTP/2 lets a client cause work with a few bytes: open a request and take it back, have things acknowledged, send frames
-//! that mean nothing. Each is lawful, and each has been a flood (CVE-2023-44487 rapid reset, CVE-2025-8671 "MadeYouReset",
-//! CVE-2019-9511 to 9518). What makes the difference is how much, relative to what the client lets us do for it. So two
-//! budgets ([`Budget`]), in tokens:
+//! HTTP/2 lets a client cause work with a few bytes: open a request and reset it, request
+//! acknowledgements, send frames without meaning. Each is lawful, and each has been a flood
+//! (CVE-2023-44487 rapid reset, CVE-2025-8671 "MadeYouReset", CVE-2019-9511 to 9518). The
+//! difference is the amount, relative to the client's useful requests. So two budgets ([`Budget`]),
+//! in tokens:
 //!
 //! ```text
 //! resets    gains  max_resets_per_second + min(t / 10 ms, 1) per backend response  holds 2 · max_streams, or a second's
@@ -36,16 +37,19 @@
 //! `http2_max_concurrent_streams` in one turn of its event loop. HAProxy counts an abandoned stream
 //! against the limit of concurrent ones until its end.
 //!
-//! On a connection that has paid for a few resets lately ([`Guard::is_wary`]) a request is not begun before what came with
-//! it has been looked at: if that takes it back, it has cost neither a choice of backend nor a message to one.
+//! On a connection that has paid for a few resets recently ([`Guard::is_wary`]), the bytes behind a
+//! request are read before the request begins. If they reset it, it has cost neither a choice of
+//! backend nor a message to one.
 //!
-//! What breaks the protocol is h2's business, but for what it does not see: a client that does not begin with SETTINGS (RFC
-//! 9113, 3.4), one that sends PUSH_PROMISE with a malformed block (8.4), and what [`HeaderBlocks`] finds.
+//! Breaches of the protocol are left to h2, except for those that it misses: a client that does not
+//! begin with SETTINGS (RFC 9113, 3.4), one that sends PUSH_PROMISE with a malformed block (8.4),
+//! and the findings of [`HeaderBlocks`].
 //!
-//! Not here, as h2 has it already: CONTINUATION frames in a row (h2 takes what `max_header_list_size` needs and a quarter
-//! more, but at least 5), size of a header block, updates of zero, settings acknowledged unasked, more streams than
-//! allowed, requests taken back before they were looked at (`max_pending_accept_reset_streams`). What h2 has only
-//! a total for (1,024 resets for errors in the life of a connection, which bounds their memory) has a rate here.
+//! Not here, as h2 has it already: CONTINUATION frames in a row (h2 takes those that
+//! `max_header_list_size` needs and a quarter more, but at least 5), size of a header block,
+//! updates of zero, settings acknowledged unasked, more streams than allowed, requests reset before
+//! they were accepted (`max_pending_accept_reset_streams`). h2 has a total for resets by errors
+//! (1,024 in the life of a connection, which bounds their memory); here they have a rate.
 //!
 //! When streams stand still for want of window is in `streams`.
 
@@ -66,18 +70,21 @@ use crate::streams::Streams;
 const EARNING_TIME: Duration = Duration::from_millis(10);
 /// All streams at once, twice: a browser that leaves a page, and the next one.
 const RESET_BURST_PER_STREAM: u32 = 2;
-/// A person or a program that gives up waits for longer than this; a network that is slow delays both frames.
+/// A person or a program that gives up waits for longer than this; a slow network delays both
+/// frames.
 const HASTY_AGE: Duration = Duration::from_millis(10);
 const HASTY_RESET_COST: f64 = 2.0;
 /// A request this old was abandoned at a deadline. Envoy's `premature_reset_min_stream_lifetime_seconds`. Such resets are
 /// rare by themselves: at most `max_streams` a second.
 const PATIENT_AGE: Duration = Duration::from_secs(1);
 const PATIENT_RESET_COST: f64 = 0.25;
-/// Resets paid for and not gained again, from which on a connection is wary.
+/// Resets paid for and not regained that make a connection wary.
 const WARY_RESETS: f64 = 8.0;
-/// What comes with a request: PRIORITY or PRIORITY_UPDATE, trailers, a frame that means nothing (GREASE).
+/// Frames that come with a request: PRIORITY or PRIORITY_UPDATE, trailers, an unknown frame
+/// (GREASE).
 const CONTROL_PER_REQUEST: f64 = 2.0;
-/// What an eager client says to each DATA frame: two window updates and a PING that measures the path.
+/// An eager client's frames for each DATA frame: two window updates and a PING that measures the
+/// path.
 const CONTROL_PER_DATA: f64 = 4.0;
 /// A DATA frame earns from this length on, that of an empty gRPC message, in bytes. A client could live on shorter
 /// ones, which it causes itself by windows of one byte.
@@ -90,20 +97,21 @@ const PING_COST: f64 = 2.0;
 const SETTINGS_COST: f64 = 4.0;
 /// From this length on a CONTINUATION frame costs nothing but its bytes, which h2 limits.
 const MIN_FREE_CONTINUATION: u32 = 1024;
-/// After so many idle timeouts without window a stream ends its connection. One is too early: the stream itself is ended
-/// then, where that is still possible, and others go on.
+/// Idle timeouts without window after which a stream ends its connection. One is too early: the
+/// stream itself is ended then, where that is still possible, and others go on.
 const STALL_TIMEOUTS: u32 = 2;
 /// The setting for the table of a client's decoder, and its initial value (RFC 9113, 6.5.2).
 const SETTINGS_HEADER_TABLE_SIZE: u16 = 1;
 const INITIAL_TABLE_SIZE: u32 = 4096;
 /// The setting for a stream's window (RFC 9113, 6.5.2).
 const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
-/// Codes of RST_STREAM by which we answer an error of the client (RFC 9113, 7): PROTOCOL_ERROR, FLOW_CONTROL_ERROR,
-/// STREAM_CLOSED, FRAME_SIZE_ERROR. Others tell of the backend.
+/// Codes of RST_STREAM with which the proxy answers an error of the client (RFC 9113, 7):
+/// PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR. Others report on the
+/// backend.
 const CODES_OF_CLIENT_ERRORS: [u32; 4] = [1, 3, 5, 6];
-/// The code by which streams are refused that are more than allowed.
+/// The code that refuses streams beyond the limit.
 const REFUSED_STREAM: u32 = 7;
-/// What a connection is ended with (RFC 9113, 7).
+/// The codes that end a connection (RFC 9113, 7).
 const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 11;
@@ -115,11 +123,11 @@ pub struct Allowance {
     pub max_streams: NonZeroU32,
     /// Requests taken back, beyond half of all.
     pub max_resets_per_second: NonZeroU32,
-    /// Frames that are neither requests nor data, beyond what requests and responses bring with them.
+    /// Frames that are neither requests nor data, beyond those that requests and responses earn.
     pub max_control_frames_per_second: NonZeroU32,
 }
 
-/// What a client did too much of.
+/// The deed that a client did too much of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abuse {
     /// It took requests back, or made us do so.
@@ -133,7 +141,7 @@ pub enum Abuse {
 /// Why a connection has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breach {
-    /// Of what is due to others: the client does too much.
+    /// The client does too much.
     Abuse(Abuse),
     /// Of the protocol, where h2 does not see it.
     Protocol,
@@ -167,7 +175,7 @@ pub struct Guard {
     as_of: Timestamp,
     has_settings: bool,
     has_greeted: bool,
-    /// The client was told that the connection ends for an error.
+    /// The client was sent the error for which the connection ends.
     has_ended: bool,
     /// A header block was begun and is not written to its end.
     is_writing_block: bool,
@@ -229,8 +237,9 @@ impl Guard {
         }
     }
 
-    /// To be called with all bytes that were read, in their order, before they are made use of. Changes those by which a
-    /// request would be taken for another one, so that h2 refuses it. Goes no further than a head with `expect`.
+    /// Call it with all bytes that were read, in their order, before they are used. It changes
+    /// bytes that would make a request look like another one, so that h2 refuses it. It stops
+    /// behind a head with `expect`.
     ///
     /// # Errors
     /// Why the connection has to end.
@@ -238,7 +247,7 @@ impl Guard {
         self.as_of = now;
         self.header_blocks.on_read();
         let mut flips = Vec::new();
-        // Taken out, so that what the walk finds can be told to all the rest.
+        // Taken out, so that the rest of the guard can hear the findings of the walk.
         let mut walker = std::mem::replace(&mut self.read, Walker::of_server());
         let mut walk = walker.walk(bytes);
         let mut expects = None;
@@ -400,7 +409,7 @@ impl Guard {
         self.written = walker;
     }
 
-    /// The same for a write from several places, of which the first `written` bytes went out.
+    /// The same for a write from several buffers; the first `written` bytes went out.
     pub fn on_written_vectored(&mut self, now: Timestamp, slices: &[IoSlice<'_>], mut written: usize) {
         for slice in slices {
             let part = &slice[..written.min(slice.len())];
@@ -477,13 +486,13 @@ impl Guard {
             .collect()
     }
 
-    /// Whether requests have been taken back lately, so that the next one may be, too.
+    /// Whether requests have been reset recently, so that the next one may be, too.
     #[must_use]
     pub fn is_wary(&self) -> bool {
         self.resets.missing(self.as_of) >= WARY_RESETS
     }
 
-    /// Whether the client was told by h2 that the connection ends for an error.
+    /// Whether h2 sent the client the error for which the connection ends.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.has_ended
@@ -514,8 +523,9 @@ impl Guard {
         self.verdict.map_or(Ok(()), Err)
     }
 
-    /// The frame (GOAWAY) that tells the client why its connection ends; `None` while another frame is half written, or none
-    /// was yet, so that it would be no frame.
+    /// The frame (GOAWAY) that gives the client the reason for its connection's end. `None` while
+    /// another frame is half written, or before the first one, because it would not be read as a
+    /// frame.
     #[must_use]
     pub fn farewell(&self) -> Option<[u8; 17]> {
         if !self.has_greeted || !self.written.is_between_frames() {

@@ -6,7 +6,7 @@ const CONTINUE: [u8; 14] = [0, 0, 5, 1, 0x4, 0, 0, 0, 0, 0x08, 3, b'1', b'0', b'
 /// Where in it the stream stands.
 const STREAM_OFFSET: usize = 5;
 
-/// The frame that tells the client of `stream` to go on.
+/// The frame 100 (Continue) for `stream`.
 pub(crate) fn continue_frame(stream: u32) -> [u8; CONTINUE.len()] {
     let mut frame = CONTINUE;
     frame[STREAM_OFFSET..STREAM_OFFSET + 4].copy_from_slice(&stream.to_be_bytes());

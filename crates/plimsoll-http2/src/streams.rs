@@ -6,10 +6,10 @@
 //! one that the client holds up. That takes both directions' frames and one small entry per open stream. To ask the
 //! bodies instead would miss all whose last bytes have been handed over and lie, untaken, in the protocol's buffers.
 //!
-//! A client that opens a window by a byte now and then holds them as well. So what it takes counts for as much time as it is
-//! worth at the least rate that is asked of it, and no more; as on HTTP/1 (`time_limits`, `debt`). A stream that has a window
-//! itself, and waits for that of the connection, cannot be told from one with little to say, and needs to take something
-//! only, if the connection as a whole takes enough.
+//! A client that opens a window by a byte now and then holds them as well. So bytes count for the
+//! time that they take at the minimum rate, and no more; as on HTTP/1 (`plimsoll_core::debt`). A
+//! stream with a window of its own that waits for the connection's looks like one with little to
+//! send. It needs to move only a byte, if the connection as a whole moves enough.
 //!
 //! Windows are counted as RFC 9113, 6.9 has it: `initial + Σ updates − Σ data`, and a change of `initial` moves all.
 
@@ -20,11 +20,11 @@ use plimsoll_core::Timestamp;
 
 use plimsoll_core::debt::Debt;
 
-/// What a window is until settings or updates say otherwise (RFC 9113, 6.9.2), in bytes.
+/// A window until settings or updates change it (RFC 9113, 6.9.2), in bytes.
 const INITIAL_WINDOW: i64 = 65_535;
-/// Streams that may stand still while others of the connection flow. A program may forget to read a few of its answers,
-/// and ending its connection would cost all others; more than a few are held on purpose. What eight can hold is the
-/// send buffers of eight streams.
+/// Streams that may stand still while others of the connection flow. A program may forget to read a
+/// few responses, and ending its connection would cost all others; more than a few are held on
+/// purpose. Eight hold at most the send buffers of eight streams.
 const FORGOTTEN_STREAMS: usize = 8;
 /// A capacity that is not kept once all streams have ended: most connections never have as many at once.
 const SPARE_ENTRIES: usize = 8;
@@ -178,8 +178,9 @@ impl Streams {
         }
     }
 
-    /// Looks which streams the client holds up, of which it has to take `least_rate` bytes a second, or with zero any; says
-    /// whether it has held too many, or all that are open, for `patience`.
+    /// Finds the streams that the client holds up. It has to read `least_rate` bytes a second of
+    /// them, or any bytes if that is zero. Says whether it has held too many, or all that are open,
+    /// for `patience`.
     pub(crate) fn are_held(&mut self, now: Timestamp, patience: Duration, least_rate: u64) -> bool {
         let connection_is_held = self.connection_window <= 0;
         let elapsed = now.since(std::mem::replace(&mut self.looked, now));
@@ -234,8 +235,8 @@ mod tests {
         assert!(streams.are_held(at(10), PATIENCE, RATE));
     }
 
-    /// The second at which `streams` are found to be held, with a look in each, when the client takes so many bytes on stream 1 in
-    /// every such second.
+    /// The second at which `streams` are found to be held, with a look in each, when the client
+    /// reads `bytes` on stream 1 every `every` seconds.
     fn held_at(streams: &mut Streams, bytes: u32, every: u64, rate: u64) -> Option<u64> {
         (0..200).find(|second| {
             if second % every == every - 1 {

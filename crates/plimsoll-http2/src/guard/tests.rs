@@ -340,7 +340,7 @@ fn a_head_that_does_not_come_to_its_end_is_seen() {
         client.send(&[*byte]);
         client.wait(Duration::from_millis(100));
     }
-    // Since the ninth byte, which says what the frame is.
+    // Since the ninth byte, which completes the head.
     assert_eq!(client.guard.headers_since(), Some(begun + Duration::from_millis(800)));
     client.send(&whole[whole.len() - 1..]);
     assert_eq!(client.guard.headers_since(), None);

@@ -1,11 +1,11 @@
-//! Which part of a frame belongs to a header block: not what stands before it, nor padding.
+//! The part of a frame that belongs to a header block: without the fields before it, and padding.
 //!
 //! Source: RFC 9113, 6.2 and 6.10.
 
 use super::Malformed;
 use crate::frames::Head;
 
-/// What stands in a frame before its part of the block, and behind.
+/// The fields of a frame before its part of the block, and the padding behind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Front {
     stream: u32,
@@ -18,13 +18,13 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// RFC 9113, 6.2: the length of the padding, then what the stream depends on and by which weight.
+    /// RFC 9113, 6.2: the length of the padding, then the stream's dependency and weight.
     pub(super) fn of(head: Head) -> Self {
         let need = usize::from(head.is_padded()) + if head.is_prioritized() { 5 } else { 0 };
         Self { stream: head.stream, need, is_padded: head.is_padded(), block_left: head.length, ..Self::default() }
     }
 
-    /// Takes off `payload` what is not of the block.
+    /// Removes the fields before the block from `payload`.
     pub(super) fn skip(&mut self, payload: &mut &[u8]) -> Result<(), Malformed> {
         if self.have == self.need {
             return Ok(());
@@ -45,7 +45,7 @@ impl Front {
         }
     }
 
-    /// What of `payload` is of the block, and not padding.
+    /// The part of `payload` that belongs to the block.
     pub(super) fn take<'p>(&mut self, payload: &'p [u8]) -> &'p [u8] {
         let taken = &payload[..(self.block_left as usize).min(payload.len())];
         self.block_left -= taken.len() as u32;

@@ -22,7 +22,7 @@ const COMMON: [(u32, &[u8]); 10] = [
 /// must not occur; that h2 refuses it is enough.
 const RARE: [(u32, u32); 11] =
     [(19, 3), (20, 8), (21, 13), (22, 26), (23, 29), (24, 12), (25, 4), (26, 15), (27, 19), (28, 29), (30, 4)];
-/// What stands for a symbol with such a code: none of those that matter here.
+/// The stand-in for a symbol with such a code: none of those that matter here.
 const OTHER: u8 = 0xff;
 const SHORTEST: u32 = 5;
 
@@ -48,7 +48,7 @@ const fn by_first_byte() -> [(u8, u8); 256] {
 /// A symbol that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Symbol {
-    /// What it stands for; [`OTHER`] for those that nobody writes.
+    /// The symbol's byte; [`OTHER`] for unusual ones.
     pub(super) byte: u8,
     /// Where in the byte that came last its last bit is.
     pub(super) last_bit: u8,
@@ -69,12 +69,13 @@ impl Huffman {
         self.length += 8;
     }
 
-    /// The next symbol, if it is complete. What is left at the end of a string is padding.
+    /// The next symbol, if it is complete. Bits left at the end of a string are padding.
     pub(super) fn symbol(&mut self) -> Option<Symbol> {
         if self.length < SHORTEST {
             return None;
         }
-        // What has not come yet counts as zeros; if that decides the length, it is longer than what there is.
+        // Missing bits count as zeros; if they decide the length, the symbol is longer than the
+        // bits at hand.
         let ahead = ((self.bits << (64 - self.length)) >> 32) as u32;
         let (length, byte) = match BY_FIRST_BYTE[(ahead >> 24) as usize] {
             (0, _) => longer(ahead),

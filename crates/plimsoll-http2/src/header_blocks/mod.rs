@@ -1,16 +1,16 @@
-//! What is wrong with a client's header blocks and is gone when h2 and http have read them.
+//! Faults of a client's header blocks that h2 and http hide when they read them.
 //!
-//! Three things that RFC 9113 calls malformed go through both unseen: a fragment in `:path` (8.3.1), which http cuts off, so
-//! that the backend would get another path than was sent; pseudo-fields in trailers (8.1), which h2 leaves out; and what h2 has
-//! found in a frame that ends within a field, and forgets when the block goes on in the next one. So the blocks are
-//! read here as well, as they pass, by HPACK (RFC 7541): names, and of the values only where they end, and whether there is a
-//! `#` in a path.
+//! Three things that RFC 9113 calls malformed pass both unseen. A fragment in `:path` (8.3.1): http
+//! cuts it off, so that the backend would get another path than was sent. Pseudo-fields in trailers
+//! (8.1): h2 leaves them out. And faults in a frame that ends within a field: h2 forgets them when
+//! the block goes on in the next frame. So the blocks are read here as well, as they pass, by HPACK
+//! (RFC 7541): names, the ends of values, and whether there is a `#` in a path.
 //!
 //! - **A fragment** is made one that http refuses: `#` becomes `>`, in place. Both are as long, plain (a byte) and in
-//!   Huffman code (12 bits that differ in the last), so nothing else of the block changes; h2 finds a path that is none, ends
-//!   the stream by PROTOCOL_ERROR, as it should have, and keeps what a later block may refer to in just that form. Others
-//!   on the connection, who may be other people, do not notice.
-//! - **A pseudo-field in trailers** ends the connection. Nobody sends one by mistake. So does a block that goes on in another
+//!   Huffman code (12 bits that differ in the last), so nothing else of the block changes. h2 finds
+//!   an invalid path, ends the stream by PROTOCOL_ERROR, as it should have, and stores later
+//!   references in just that form. Other requests on the connection are unaffected.
+//! - **A pseudo-field in trailers** ends the connection. It is never a mistake. So does a block that goes on in another
 //!   frame after it was malformed: by a pseudo-field that came twice or behind others, or a field of the connection.
 //!
 //! - **CONNECT with a length** is made one that h2 refuses. The frame is given the flag END_STREAM,
@@ -31,7 +31,7 @@
 //! itself. (And it reads PUSH_PROMISE, which the guard does not let through.) These end the connection, too, as does a block
 //! that cannot be read; h2 ends it then in any case.
 //!
-//! No value is copied, and a block may come in any pieces: what is changed is always in the last byte that has come.
+//! No value is copied, and a block may come in any pieces: only the last byte read is ever changed.
 
 mod front;
 mod huffman;
@@ -87,7 +87,7 @@ pub(crate) struct HeaderBlocks {
     field: Field,
 }
 
-/// What a block has had.
+/// The parts of a block that have come.
 #[derive(Clone, Copy, Debug, Default)]
 struct SoFar {
     is_of_trailers: bool,
@@ -112,7 +112,7 @@ enum End {
     Passed,
 }
 
-/// What comes next.
+/// The part that comes next.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Field,
@@ -196,7 +196,7 @@ impl HeaderBlocks {
         self.front = Front::of(head);
     }
 
-    /// The next of such a frame's payload, which stands at `at` of what was read.
+    /// The next part of such a frame's payload, at `at` of the bytes that were read.
     pub(crate) fn on_payload(&mut self, mut payload: &[u8], at: usize, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
         let length = payload.len();
         self.front.skip(&mut payload)?;
@@ -238,7 +238,7 @@ impl HeaderBlocks {
     fn read_byte(&mut self, byte: u8, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
         match self.step {
             Step::Field => {
-                // RFC 7541, 6: what a field begins with.
+                // RFC 7541, 6: the first bits of a field.
                 let (of, prefix) = match byte {
                     0x80.. => (Number::Indexed, 0x7f),
                     0x40..0x80 => (Number::NameIndex, 0x3f),
@@ -267,7 +267,7 @@ impl HeaderBlocks {
         }
     }
 
-    /// RFC 7541, 5.1: a number that does not fit what is left of its first byte goes on in others.
+    /// RFC 7541, 5.1: a number that does not fit the rest of its first byte goes on in others.
     fn begin_number(&mut self, of: Number, first: u8, most: u8, flips: &mut Vec<Flip>) -> Result<(), Malformed> {
         let number = u32::from(first);
         if first < most {

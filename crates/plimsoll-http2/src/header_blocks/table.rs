@@ -1,12 +1,14 @@
-//! Which names stand behind the indexes of HPACK: of the dynamic table only what each entry is and how much room it takes.
+//! The names behind the indexes of HPACK: of the dynamic table only the kind and size of each
+//! entry.
 //!
 //! Source: RFC 7541, 2.3, 4 and appendix A.
 
 use std::collections::VecDeque;
 
-/// Bytes of entries that a client may have kept. What HTTP/2 begins with, and we never offer another (`Settings`).
+/// Bytes of entries that a client may store. HTTP/2 begins with it, and the proxy never offers
+/// another (`Settings`).
 pub(super) const MAX_SIZE: u32 = 4096;
-/// What an entry counts beyond its name and value, in bytes.
+/// The size of an entry beyond its name and value, in bytes.
 const ENTRY_OVERHEAD: u32 = 32;
 /// The static table, from index 1 on.
 const STATIC: [Name; 61] = {
@@ -29,7 +31,7 @@ const STATIC_NAMES: [&str; 61] = [
     "proxy-authorization", "range", "referer", "refresh", "retry-after", "server", "set-cookie",
     "strict-transport-security", "transfer-encoding", "user-agent", "vary", "via", "www-authenticate",
 ];
-/// What a name says.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -40,7 +42,7 @@ pub(super) enum Kind {
     Protocol,
     /// A pseudo-field of no request.
     Other,
-    /// What is of a connection, and of none in HTTP/2 (RFC 9113, 8.2.2).
+    /// Fields of a connection, which HTTP/2 does not have (RFC 9113, 8.2.2).
     Connection,
     ContentLength,
     Expect,

@@ -12,7 +12,7 @@ const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITIZED: u8 = 0x20;
 
-/// What becomes of frames that come in pieces of `size` bytes; which stream has trailers is told by its number.
+/// The result of frames that come in pieces of `size` bytes; the stream's number selects trailers.
 fn passed(sent: &[u8], size: usize) -> Result<Vec<u8>, Malformed> {
     let (mut walker, mut blocks) = (Walker::of_server(), HeaderBlocks::new());
     let mut passed = sent.to_vec();
@@ -44,7 +44,7 @@ fn block(stream: u32, block: &[u8]) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, block)
 }
 
-/// The same, in whatever pieces; `expected` where something changes.
+/// The same, in any pieces; `expected` where something changes.
 #[track_caller]
 fn becomes(sent: &[u8], expected: Result<&[u8], Malformed>) {
     for size in [1, 2, 3, 7, sent.len()] {
@@ -170,7 +170,7 @@ fn a_name_that_the_client_refers_to_is_known() {
     becomes(&[&kept[..], &block(3, b"\x20\x3f\xe1\x1f"), &later(63, b"/#")].concat(), Err(Malformed));
 }
 
-/// What is kept in Huffman code takes the room of what it stands for.
+/// A Huffman-coded entry takes the space of its decoded text.
 #[test]
 fn room_in_the_table_is_that_of_the_decoded_text() {
     // A table of 80 bytes: ":path: /" takes 38. "y: 0000000000" takes 43 beside it, though coded in 7 bytes.
@@ -260,7 +260,7 @@ proptest! {
         let sent = frames.concat();
         let whole = passed(&sent, sent.len());
         prop_assert_eq!(passed(&sent, size), whole.clone());
-        // Cut into frames it is the same block, but what is malformed must not go on in another.
+        // Cut into frames it is the same block, but a malformed one must not go on in another.
         let in_one = passed(&block(1, &bytes), bytes.len() + 9);
         prop_assert!(in_one.is_ok() || whole.is_err());
         if let (Ok(whole), Ok(in_one)) = (whole, in_one) {
