@@ -1,6 +1,7 @@
-//! What the log says of one request.
+//! The log's fields of one request.
 //!
-//! What the client sent is kept as it came, as far as it will be shown (`texts`); it is escaped when the line is made.
+//! The client's texts are kept as they came, up to a length (`texts`), and escaped when the line is
+//! made.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::peer::Peer;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// A request as it will stand in the log. What is public is filled in on its way.
+/// A request in the log. The public fields are filled in on its way.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(super) at: SystemTime,
@@ -42,7 +43,7 @@ pub(crate) struct Entry {
     pub(crate) bytes_out: u64,
     /// From the begin of the request to the head of the backend's answer.
     pub(crate) head_after: Option<Duration>,
-    /// Who answered, or was asked last.
+    /// The backend that responded, or was asked last.
     pub(crate) backend: Option<SocketAddr>,
     /// Attempts at backends.
     pub(crate) attempts: u32,
@@ -60,7 +61,7 @@ pub(crate) struct Entry {
     pub(crate) reason: Option<&'static str>,
     /// A narrower word for that.
     pub(crate) cause: Option<&'static str>,
-    /// What was given in place of an error.
+    /// The kind of answer in place of an error.
     pub(crate) degraded: Option<&'static str>,
     /// The answer came to its end.
     pub(crate) complete: bool,
@@ -137,7 +138,7 @@ impl Entry {
         self.response_id.as_deref()
     }
 
-    /// What the client sent.
+    /// A text of the client.
     pub(super) fn text(&self, text: Text) -> Option<&[u8]> {
         self.texts.get(text)
     }

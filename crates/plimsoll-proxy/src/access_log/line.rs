@@ -1,8 +1,8 @@
 //! How an entry is written: as a JSON object, or for a person.
 //!
-//! Whatever a client sent stands in quotes, with quotes, backslashes, control characters and the line ends of Unicode
-//! escaped and bytes that are no UTF-8 replaced, and cut where it is too long: no request can forge a line, a field, or what a
-//! terminal does. What is not known is left out.
+//! A client's text stands in quotes. Quotes, backslashes, control characters and the line ends of
+//! Unicode are escaped, bytes that are no UTF-8 replaced, and long texts cut. So no request can
+//! forge a line or a field, or control a terminal. Unknown fields are left out.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
@@ -153,7 +153,7 @@ fn text(line: &mut String, label: &str, value: &[u8], most: usize) -> fmt::Resul
     line.write_char('"')
 }
 
-/// Writes what may stand between the quotes of a JSON string.
+/// Writes the content of a JSON string.
 fn escape(line: &mut String, value: &[u8], most: usize) -> fmt::Result {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     if value.len() <= most

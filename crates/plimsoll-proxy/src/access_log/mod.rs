@@ -1,10 +1,10 @@
 //! The access log: one line per request, written by a thread of its own.
 //!
-//! A worker never waits for a disk or a pipe. It formats its line, takes a lock for as long as it takes to copy some
-//! hundred bytes, and goes on; one thread writes what has gathered, many lines at once. What gathers is
-//! bounded in bytes: when the disk is full or nobody reads the pipe, lines are dropped and counted, and writing goes on where
-//! it stopped as soon as there is room. (A channel of entries would be bounded in entries, which clients make as large as
-//! they like, and would wake the writer for each.)
+//! A worker never waits for a disk or a pipe. It formats its line, takes a lock to copy some
+//! hundred bytes, and goes on. One thread writes the queue, many lines at once. The queue is
+//! bounded in bytes: when the disk is full or a pipe is not read, lines are dropped and counted,
+//! and writing goes on at the same byte once it can. (A channel of entries would be bounded in
+//! entries, whose size clients control, and would wake the writer for each.)
 //!
 //! While it is off a request costs one branch ([`AccessLog::begin`]).
 
@@ -28,7 +28,7 @@ use self::writer::Output;
 use crate::config;
 use crate::peer::Peer;
 
-/// How often one who waits for the last lines looks whether they are written.
+/// Interval of looks whether the last lines are written.
 const FLUSH_LOOK: Duration = Duration::from_millis(5);
 
 /// A handle to the log of this process; clones are the same log.
@@ -44,7 +44,7 @@ struct Shared {
     has_writer: AtomicBool,
 }
 
-/// A setting for which all that can fail has been done.
+/// A setting after all its fallible work.
 #[derive(Debug)]
 pub(crate) struct Prepared(Option<(config::LogFormat, Ratio, Output)>);
 
@@ -85,7 +85,7 @@ impl AccessLog {
         line::with(entry, entry.begun.elapsed(), human, |line| self.0.queue.push(line));
     }
 
-    /// Opens what `config` names.
+    /// Opens the destination of `config`.
     ///
     /// # Errors
     /// When the file cannot be opened, or the thread that writes cannot be started.
@@ -122,13 +122,13 @@ impl AccessLog {
 
     /// Opens the file again, which may have been moved away.
     pub(crate) fn reopen(&self) {
-        // Else nobody would obey, and the drain would wait for that.
+        // Else the order would stay in the queue, and the drain would wait for it.
         if self.0.has_writer.load(Ordering::Relaxed) {
             self.0.queue.reopen();
         }
     }
 
-    /// Lines that were dropped for want of room.
+    /// Lines dropped because the queue was full.
     pub(crate) fn dropped(&self) -> u64 {
         self.0.queue.dropped()
     }
@@ -148,7 +148,7 @@ impl AccessLog {
 struct Sample {
     /// The share, in parts of 2⁶⁴; zero for all.
     step: AtomicU64,
-    /// What the requests so far add up to; whoever carries over is logged.
+    /// The sum of the requests' shares; a request is logged when it overflows.
     sum: AtomicU64,
 }
 
@@ -247,7 +247,7 @@ mod tests {
         let (path, moved) = (folder.join("access.log"), folder.join("access.log.1"));
         write(&log);
         std::fs::rename(&path, &moved).unwrap();
-        // What stands in its way: nobody can write into a folder.
+        // An obstacle: a folder cannot be opened for writing.
         std::fs::create_dir(&path).unwrap();
         log.reopen();
         write(&log);

@@ -1,4 +1,4 @@
-//! What workers have written and the writer has not: bounded in bytes.
+//! The lines of workers that are not written yet: bounded in bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ struct State {
     writing: bool,
 }
 
-/// What the writer is told.
+/// An order to the writer.
 #[derive(Debug)]
 pub(super) enum Order {
     /// To write there, or nowhere.
@@ -42,13 +42,13 @@ pub(super) enum Order {
 }
 
 impl Queue {
-    /// Adds a line, or drops it for want of room.
+    /// Adds a line, or drops it if the queue is full.
     pub(super) fn push(&self, line: &str) {
         let mut state = self.state.lock();
         if state.lines.len() + line.len() > MAX_WAITING {
             drop(state);
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-            // Said here, as a writer whose pipe nobody reads is stuck where it writes.
+            // Logged here, as a writer on a stalled pipe is stuck in its write.
             if self.may_say() {
                 tracing::warn!(dropped, "access log too slow: lines dropped");
             }
@@ -103,8 +103,8 @@ impl Queue {
         state.writing || state.order.is_some() || !state.lines.is_empty()
     }
 
-    /// For the writer, which is done with what it took: waits until there is more, but not beyond `patience`, if it has
-    /// something else to do.
+    /// For the writer, which is done with its batch: waits until there is more, but not beyond
+    /// `patience`, if it has something else to do.
     pub(super) fn wait(&self, patience: Option<Duration>) {
         let mut state = self.state.lock();
         state.writing = false;
@@ -117,8 +117,8 @@ impl Queue {
         }
     }
 
-    /// For the writer: takes all lines that wait, in exchange for the empty `batch`, and what it is told, with how
-    /// many of the bytes come before that.
+    /// For the writer: takes all lines that wait, in exchange for the empty `batch`, and the order
+    /// to it, with the number of bytes before that.
     pub(super) fn take(&self, batch: &mut Vec<u8>) -> Option<(Order, usize)> {
         let mut state = self.state.lock();
         std::mem::swap(&mut state.lines, batch);
@@ -126,7 +126,7 @@ impl Queue {
         state.order.take()
     }
 
-    /// For a writer that cannot write: what it is told meanwhile.
+    /// For a writer that cannot write: the order given meanwhile.
     pub(super) fn take_order(&self) -> Option<Order> {
         self.state.lock().order.take().map(|(order, _)| order)
     }

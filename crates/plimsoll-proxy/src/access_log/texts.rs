@@ -1,4 +1,4 @@
-//! What a line needs of a request's head, copied.
+//! The texts of a request's head that a line needs, copied.
 //!
 //! The parts of a head share one buffer of up to 64 KiB, and each holds on to all of it. An entry lives as long as the answer, which
 //! may be a download or a tunnel of hours; so it has the few texts of its own, cut where the line cuts them, in one allocation.
@@ -32,7 +32,7 @@ impl Texts {
     pub(super) fn copy(texts: [Option<&[u8]>; COUNT]) -> Self {
         let kept: [Option<&[u8]>; COUNT] = std::array::from_fn(|at| {
             let most = if at == Text::Path as usize { MAX_PATH } else { MAX_TEXT };
-            // One byte more, by which the line knows that there was more.
+            // One byte more, which shows the line that there was more.
             texts[at].map(|text| &text[..text.len().min(most + 1)])
         });
         let mut bytes = Vec::with_capacity(kept.iter().flatten().map(|text| text.len()).sum());

@@ -1,9 +1,10 @@
 //! The thread that writes the access log.
 //!
-//! It writes many lines at once: woken by the first, it lets others gather for a moment. A write that fails (disk full, reader
-//! gone) is tried again at the very byte where it stopped, so that no line is torn; meanwhile the queue
-//! fills up and drops. It says so at most every ten seconds. A file that cannot be opened again is tried again as often,
-//! and the one that is open written meanwhile: a line in a file that was moved away is better than none.
+//! It writes many lines at once: woken by the first, it lets others gather for a moment. A write
+//! that fails (disk full, reader gone) is retried at the very byte where it stopped, so that no
+//! line is torn; meanwhile the queue fills up and drops. It says so at most every ten seconds. A
+//! file that cannot be reopened is retried as often, and the open one written meanwhile: a line in
+//! a file that was moved away is better than none.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::queue::{Order, Queue};
 use crate::config::LogPath;
 
-/// For so long lines gather: at most 50 wake-ups a second, and no person sees the delay.
+/// Time for which lines gather: at most 50 wake-ups a second, and no person sees the delay.
 const GATHER: Duration = Duration::from_millis(20);
 /// Between two tries to write where the last one failed.
 const RETRY: Duration = Duration::from_millis(250);
@@ -42,7 +43,7 @@ impl Output {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    // To open one waits until somebody reads it, which would hold up a reload.
+    // Opening one waits for a reader, which would delay a reload.
     if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe, not a file"));
     }
@@ -52,7 +53,8 @@ fn append(path: &Path) -> io::Result<File> {
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            // Past the buffers of the standard library, which would keep what could not be written.
+            // Past the buffers of the standard library, which would keep bytes that could not be
+            // written.
             Self::Stdout => Ok(rustix::io::write(io::stdout(), bytes)?),
             Self::Stderr => Ok(rustix::io::write(io::stderr(), bytes)?),
             Self::File(_, file) => file.write(bytes),
@@ -64,7 +66,7 @@ impl Write for Output {
     }
 }
 
-/// Writes what comes into the queue, for as long as the process lives.
+/// Writes the queue, for as long as the process lives.
 pub(super) fn run(queue: &Queue) {
     let mut writer = Writer { queue, output: None, tried_at: None, trouble: Trouble::default() };
     let mut batch = Vec::new();
@@ -93,7 +95,7 @@ struct Writer<'q> {
 }
 
 impl Writer<'_> {
-    /// Does what it is told, or was told before; whether lines go elsewhere from now on.
+    /// Follows its order, new or earlier; says whether lines go elsewhere from now on.
     fn obey(&mut self, order: Option<Order>) -> bool {
         match order {
             Some(Order::SwitchTo(next)) => {
@@ -147,7 +149,7 @@ impl Writer<'_> {
                 rest = &rest[end..];
             }
         }
-        // Of a log that was turned off: nobody waits for the room that these would have needed.
+        // From a log that was turned off: its headroom is not needed.
         self.queue.count_lost(rest.iter().filter(|byte| **byte == b'\n').count() as u64);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether there is a line for each request, where, and in which form.
+//! The access log: whether it is on, its place and its form.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ impl LogPath {
             STDOUT => Ok(Self::Stdout),
             STDERR => Ok(Self::Stderr),
             path if path.starts_with('/') => Ok(Self::File(path.into())),
-            // Where a relative one is depends on who starts the process.
+            // A relative path depends on the starter of the process.
             path => Err(Flaw::new(
                 format!("\"{path}\" is not a place for a log"),
                 "write \"stdout\", \"stderr\", a path that begins with \"/\", or \"off\"",

@@ -47,7 +47,8 @@ impl BackendAddress {
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = match bracketed {
             Some(ip) => ip.parse::<Ipv6Addr>().ok()?.to_string(),
-            // Digits and dots that are no address would be looked up as a name, and fail where nobody expects it.
+            // Digits and dots that are no address would be looked up as a name, and fail in an
+            // unexpected place.
             None if is_host_name(host) && (!looks_like_ipv4(host) || host.parse::<IpAddr>().is_ok()) => {
                 host.to_ascii_lowercase()
             }
@@ -92,7 +93,7 @@ pub struct Backend {
     pub address: BackendAddress,
     /// How much it is meant to take relative to its fellows.
     pub weight: Weight,
-    /// What fails together with it: its zone or rack.
+    /// Its failure domain: its zone or rack.
     pub zone: Option<String>,
     /// Which of the cluster's localities it is in.
     pub locality: Option<String>,

@@ -177,7 +177,8 @@ fn other(text: &str) -> Flaw {
     Flaw::new(reason, help)
 }
 
-/// Whether `host` is made of digits and dots: looked up as a name it would fail where nobody expects it.
+/// Whether `host` is made of digits and dots: looked up as a name it would fail in an unexpected
+/// place.
 pub(super) fn looks_like_ipv4(host: &str) -> bool {
     let is_numeric = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'-');
     host.contains('.') && host.bytes().all(is_numeric)

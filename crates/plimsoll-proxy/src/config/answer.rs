@@ -20,7 +20,7 @@ pub struct Answer {
     pub body: Option<String>,
     /// The file that its body stands in.
     pub file: Option<FilePath>,
-    /// What the body is.
+    /// The type of the body.
     pub content_type: Option<ContentType>,
     /// When it is worth while to ask again.
     pub retry_after: Option<Duration>,
@@ -30,12 +30,12 @@ pub struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerStatus(pub StatusCode);
 
-/// What a body is, such as `text/html; charset=utf-8`.
+/// The type of a body, such as `text/html; charset=utf-8`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentType(pub HeaderValue);
 
 impl Answer {
-    /// Reports what its settings, those at `path`, cannot be together.
+    /// Reports contradictions among its settings, those at `path`.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
         if self.body.is_some() && self.file.is_some() {
             checker.report(format!("{path}.file"), "the answer has a body already", "remove one of them");

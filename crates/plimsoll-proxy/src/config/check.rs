@@ -1,5 +1,5 @@
-//! What the settings of a file say together: names that must exist, times that must fit, routes
-//! that must be reachable.
+//! Checks over several settings of a file: names must exist, times must fit, routes must be
+//! reachable.
 //!
 //! When a rule is left out, and that a default gives way, is decided in [`Checker`].
 
@@ -39,7 +39,8 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Adds to `problems` what is wrong with the settings of `raw` together, and fits defaults to what is set.
+/// Adds contradictions among the settings of `raw` to `problems`, and fits defaults to the
+/// settings.
 pub(super) fn check(raw: &mut RawConfig, places: &Places, problems: Vec<Problem>) -> Vec<Problem> {
     let mut rules = Rules { checker: Checker::new(places, problems) };
     rules.whole(raw);
@@ -98,7 +99,7 @@ impl Rules<'_> {
         }
     }
 
-    /// That somebody keeps the limits of customers.
+    /// Checks that limits of customers are enforced by a gate.
     fn customers(&mut self, raw: &RawConfig) {
         let others = &raw.other_customers;
         let named = raw.customers.iter().map(|(name, limits)| (format!("customers.{name}"), limits));
@@ -247,7 +248,7 @@ impl Rules<'_> {
         }
     }
 
-    /// That a route leads to one place, and is told nothing of another.
+    /// Checks that a route leads to one place, and has no settings of another.
     fn leads(&mut self, raw: &RawConfig, path: &str, route: &Route) {
         let places = [
             ("cluster", route.cluster.is_some()),
@@ -256,7 +257,7 @@ impl Rules<'_> {
         ];
         let named: Vec<_> = places.into_iter().filter(|(_, is_there)| *is_there).map(|(key, _)| key).collect();
         match named[..] {
-            // What cannot be read, as a part or as a whole, was told as such.
+            // Unreadable settings were reported already.
             [] if *route == Route::default() && !self.checker.is_readable(path) => {}
             [] if places.iter().all(|(key, _)| self.checker.is_readable(&format!("{path}.{key}"))) => {
                 let help = "add cluster = \"...\", answer = { status = 403 } or black_hole = true";
@@ -361,7 +362,7 @@ impl Rules<'_> {
         }
     }
 
-    /// What a subset needs to know of the fleet.
+    /// The facts about the fleet that a subset needs.
     fn subset(&mut self, name: &str, cluster: &Cluster, identity: &Identity) {
         let path = format!("clusters.{name}.subset");
         let Some(size) = cluster.subset.size else {
@@ -382,7 +383,7 @@ impl Rules<'_> {
                 "add [client] with index = 0 in the first proxy's file, 1 in the next, ..., or write \"rendezvous\"";
             self.report(format!("{path}.algorithm"), reason, help);
         }
-        // Names may stand for several backends: what is listed is the least that there are.
+        // Names may stand for several backends: the listed ones are the minimum.
         let backends = cluster.backends.len() as u64;
         if let Some(count) = identity.count
             && u64::from(count.get()) * u64::from(size.get()) < backends
@@ -469,7 +470,8 @@ fn takes_all_of<T: PartialEq>(condition: &[T], other: &[T]) -> bool {
     condition.is_empty() == other.is_empty() && other.iter().all(|one| condition.contains(one))
 }
 
-/// What a file's settings are called as arguments, in reasons and help texts. Longer texts come before those that are in them.
+/// The names of a file's settings as arguments, in reasons and help texts. Longer texts come before
+/// those that are in them.
 const AS_ARGUMENTS: [(&str, &str); 10] = [
     (", and add [clusters.NAME.tls] for TLS", " in a config (-c FILE) with [clusters.NAME.tls] for TLS"),
     (", and add [listeners.tls] for TLS", " in a config (-c FILE) with [listeners.tls] for TLS"),

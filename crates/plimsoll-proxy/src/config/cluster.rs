@@ -1,7 +1,8 @@
 //! The backends that answer for one another, and how they are spoken to.
 //!
-//! Read straight into what the library's client takes: what each setting means, its default and the reason for it
-//! stand beside the code that acts by it (`plimsoll::client`, `plimsoll_core`); here is only what it is called.
+//! Read straight into the settings of the library's client. The meaning of each setting, its
+//! default and the reason for it stand beside the code that acts by it (`plimsoll::client`,
+//! `plimsoll_core`); here is only its name.
 
 use plimsoll::client::{CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig};
 use plimsoll_config::{Flaw, Table, Visitor, choice, kind, quoted, values};
@@ -78,7 +79,7 @@ pub struct Cluster {
     pub balancer: BalancerConfig,
     /// How backends are checked.
     pub health: Health,
-    /// Whether requests are held back that would most likely be turned away.
+    /// Whether requests are throttled that would most likely be shed.
     pub throttle: Throttle,
     /// How requests are sent again that a backend did not serve.
     pub retry: Retry,
@@ -149,7 +150,8 @@ impl Table for Cluster {
     }
 }
 
-/// What of `prequal` matters while backends are not probed, but known by their responses.
+/// The settings of `prequal` that matter while backends are not probed, but known by their
+/// responses.
 struct PrequalTable<'c>(&'c mut PrequalConfig);
 
 impl Table for PrequalTable<'_> {

@@ -24,8 +24,9 @@ const LEVELS: [(&str, Criticality); 4] = [
     (Criticality::Sheddable.name(), Criticality::Sheddable),
 ];
 
-/// What requests are if nobody says anything of them, and how far those who do are believed. A claim to be less critical than others
-/// harms nobody else, so that it is believed unless the file says otherwise; one to be more so is not.
+/// The criticality of requests without a claim, and the trust in claims. A claim to be less
+/// critical harms nobody else, so it is believed unless the file says otherwise; a claim to be more
+/// so is not.
 pub(super) fn classifier(otherwise: Option<Level>, believed: Option<Believed>) -> Classifier {
     let otherwise = otherwise.map_or_else(Criticality::default, |level| level.0);
     Classifier { trust: believed.map_or(Trust::UpTo(otherwise), |believed| believed.0), otherwise }

@@ -1,4 +1,5 @@
-//! Customers: their names, as requests give them in the `customer_header` of their listener, and what they may use.
+//! Customers: their names, as requests give them in the `customer_header` of their listener, and
+//! their quotas.
 
 use std::fmt;
 
@@ -6,7 +7,7 @@ use http::HeaderValue;
 use plimsoll_config::{Checker, Flaw, Table, Visitor, number, quoted, text, values};
 use plimsoll_core::Weight;
 
-/// The name of a customer: what stands in a field, compared byte for byte.
+/// The name of a customer: the value of a field, compared byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CustomerName(String);
 
@@ -34,13 +35,13 @@ impl fmt::Display for CustomerName {
     }
 }
 
-/// What a customer may use of the process behind each gate, in CPUs: CPU-seconds a second.
+/// The limits of a customer on the process behind each gate, in CPUs: CPU-seconds a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CustomerLimits {
-    /// What it is entitled to when there is not enough for all; as much as the hard limit if left out.
+    /// Its share when there is not enough for all; the hard limit if left out.
     pub soft_limit: Option<SoftLimit>,
-    /// What it gets at most, whatever there is.
+    /// Its most, at any load.
     pub hard_limit: Option<f64>,
 }
 
@@ -49,7 +50,7 @@ pub struct CustomerLimits {
 pub struct SoftLimit(pub Weight);
 
 impl CustomerLimits {
-    /// Reports what its settings, those at `path`, cannot be together.
+    /// Reports contradictions among its settings, those at `path`.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
         let (Some(SoftLimit(soft)), Some(hard)) = (self.soft_limit, self.hard_limit) else { return };
         if soft.as_f64() > hard {

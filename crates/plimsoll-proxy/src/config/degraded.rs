@@ -1,4 +1,4 @@
-//! What a route gives in place of an error; `crate::degrade` does it.
+//! A route's answers in place of an error; `crate::degrade` gives them.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use super::answer::Answer;
 use super::criticality::FieldName;
 use super::trouble::Trouble;
 
-/// What a route gives in place of an error.
+/// A route's answers in place of an error.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Degraded {
-    /// In place of which errors.
+    /// The errors that they replace.
     pub on: Vec<TroubleName>,
     /// The longest time since a backend gave an answer that is given again; `None`: none is.
     pub max_stale: Option<Duration>,
     /// Fields of requests by which answers differ, beside those that the answers name.
     pub vary: Vec<FieldName>,
-    /// What is given where there is nothing else.
+    /// The answer if there is no stored one.
     pub answer: Option<Answer>,
 }
 
-/// A reason for which there is no proper answer, as the file writes it.
+/// A kind of error, as the file writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TroubleName(pub(crate) Trouble);
 
@@ -32,7 +32,8 @@ impl Default for Degraded {
         Self {
             on: Trouble::WITHOUT_SERVICE.map(TroubleName).to_vec(),
             max_stale: None,
-            // What is compressed must not go to clients that cannot read it, and nginx does not say so unless told to.
+            // A compressed response must not go to clients that cannot read it, and nginx does not
+            // declare that by default.
             vary: vec![FieldName(http::header::ACCEPT_ENCODING)],
             answer: None,
         }
@@ -40,7 +41,7 @@ impl Default for Degraded {
 }
 
 impl Degraded {
-    /// Reports what its settings, those at `path`, cannot be together.
+    /// Reports contradictions among its settings, those at `path`.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
         if self.max_stale.is_none() && self.answer.is_none() && checker.is_readable(path) {
             let help = "add max_stale = \"10m\", or answer = { body = \"...\" }";
@@ -77,14 +78,14 @@ values! {
     TroubleName: |v| choice(v, "a kind of error", &Trouble::ALL.map(|trouble| (trouble.name(), trouble))).map(Self), |trouble| quoted(trouble.0.name());
 }
 
-/// What all answers that are kept may take, however many routes they are of.
+/// The largest size of all stored responses, for any number of routes.
 const DEFAULT_MAX_SIZE: ByteSize = ByteSize::kib(64 * 1024);
 /// At some 6 KiB each as much as [`DEFAULT_MAX_SIZE`].
 const DEFAULT_MAX_ENTRIES: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
 /// Nearly all pages and answers of APIs; downloads had better fail.
 const DEFAULT_MAX_ENTRY: ByteSize = ByteSize::kib(1024);
 
-/// How much is kept of what backends answered, to be given again.
+/// The limits of stored responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StaleAnswers {

@@ -1,7 +1,8 @@
-//! What a reload would change, for a person who is about to do it: each difference, and what it does to traffic.
+//! The changes of a reload, for a person who is about to do it: each difference, and its effect on
+//! traffic.
 //!
-//! Differences are found in the settings as they are printed, with every default written out, so that a setting that exists is
-//! compared without being named here. Only what must be told apart by more than its path is known: listeners
+//! Differences are found in the settings as they are printed, with every default written out, so
+//! that any setting is compared without being named here. Only identities are special: listeners
 //! are the same when they have the same address, clusters by their name, backends by their address, routes when they
 //! take the same requests.
 //!
@@ -20,17 +21,17 @@ use super::route::Route;
 /// A difference between two configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What it is about, such as `cluster "web"`; empty for a setting that stands for itself.
+    /// The subject, such as `cluster "web"`; empty for a setting that stands for itself.
     pub part: String,
-    /// What is different.
+    /// The difference.
     pub what: What,
-    /// What it does to traffic.
+    /// The effect on traffic.
     pub effect: &'static str,
     /// A reload does not bring it into force.
     pub needs_restart: bool,
 }
 
-/// What is different.
+/// The difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// The part is only in the newer one.
@@ -71,7 +72,8 @@ impl fmt::Display for Change {
 }
 
 impl Config {
-    /// What is different from `old`, and what a proxy that runs by `old` and reloads this would do about it.
+    /// The differences from `old`, and their effects in a proxy that runs by `old` and reloads
+    /// this.
     #[must_use]
     pub fn changes_since(&self, old: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
@@ -133,7 +135,7 @@ fn listeners(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     });
 }
 
-/// What a route does, rather than which requests it takes.
+/// The actions of a route, rather than its matches.
 const DEEDS: [&str; 9] = [
     "cluster",
     "answer",
@@ -166,7 +168,7 @@ fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
     }
 }
 
-/// Which requests a route takes, by which it is known.
+/// The matches of a route, which identify it.
 fn conditions(route: &Route) -> String {
     let conditions: Vec<String> = (flat(route).into_iter())
         .filter(|(path, value)| !DEEDS.contains(&first_part(path)) && value != "[]")
@@ -243,7 +245,8 @@ fn parts<T>(
     changes.extend(new.into_keys().map(|name| alone(&name, What::Added, added)));
 }
 
-/// Compares two tables setting by setting. `effect` says for a path what a change there does, and whether it takes a restart.
+/// Compares two tables setting by setting. `effect` gives the effect of a change at a path, and
+/// whether it takes a restart.
 fn settings<T: Table + Clone>(
     changes: &mut Vec<Change>,
     part: &str,

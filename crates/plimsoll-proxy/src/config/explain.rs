@@ -1,9 +1,9 @@
-//! How much is remembered of what was decided about requests.
+//! The record of requests for `plimsoll explain`.
 
 use plimsoll_config::{Flaw, Table, Visitor, number, values};
 use plimsoll_core::Ratio;
 
-/// What `plimsoll explain` can be asked about.
+/// The record of requests that `plimsoll explain` searches.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explain {

@@ -1,9 +1,10 @@
 //! The files that a configuration names: certificates, keys, authorities, bodies of answers.
 //!
-//! They are read with the configuration, and what is wrong with one is a problem of the setting that names it. So a
-//! configuration that was taken has all that it needs, `check` finds what a start would, and a reload that cannot read a
-//! certificate changes nothing. A certificate that has run out is no problem but a warning: refusing to start, or to
-//! reload for another reason, would make an outage of what some clients may bear.
+//! They are read with the configuration, and a fault in one is a problem of the setting that names
+//! it. So a configuration that was accepted has all that it needs, `check` finds the problems of a
+//! start, and a reload that cannot read a certificate changes nothing. An expired certificate is no
+//! problem but a warning: refusing to start, or to reload for another reason, would make an outage
+//! of a fault that some clients may bear.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,7 +26,7 @@ use super::tls::{ClientAuth, ClientCertificate, ClusterTls, FilePath, ListenerTl
 /// A certificate is warned of while there is time to get another: those of ACME live 90 days and are renewed after 60.
 const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
-/// What the files hold.
+/// The content of the files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
     /// By the listener's name.
@@ -36,7 +37,7 @@ pub(super) struct Files {
     pub(super) bodies: BTreeMap<FilePath, Bytes>,
 }
 
-/// Reads the files that `raw` names, as seen from `folder`, and adds to `problems` what is wrong with them.
+/// Reads the files that `raw` names, relative to `folder`, and adds their faults to `problems`.
 pub(super) fn read(raw: &RawConfig, folder: &Path, places: &Places, problems: Vec<Problem>) -> (Files, Vec<Problem>) {
     let mut reader = Reader { checker: Checker::new(places, problems), folder };
     let mut files = Files::default();
@@ -167,7 +168,7 @@ impl Reader<'_> {
         let most = MAX_BODY.bytes();
         let read = || -> io::Result<Vec<u8>> {
             let mut body = Vec::new();
-            // One more, by which it is known that there is more.
+            // One more, which shows that there is more.
             File::open(&at)?.take(most as u64 + 1).read_to_end(&mut body)?;
             Ok(body)
         };

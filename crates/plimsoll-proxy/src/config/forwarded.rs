@@ -1,12 +1,12 @@
-//! What a listener believes of those in front of it, and what it tells those behind: `Forwarded` and its like, `Via`,
-//! the PROXY protocol.
+//! A listener's trust in proxies in front, and the fields that it sends to backends: `Forwarded`
+//! and its like, `Via`, the PROXY protocol.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use plimsoll_config::{Flaw, choice, quoted, text, values};
 
-/// In which fields backends are told of the client.
+/// The fields that tell backends of the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Forwarded {
     /// In none.
@@ -57,7 +57,7 @@ impl Pseudonym {
     }
 
     fn parse(name: &str) -> Result<Self, Flaw> {
-        // A token (RFC 9110, 5.6.2), with which a pseudonym may be written.
+        // A token (RFC 9110, 5.6.2), the form of a pseudonym.
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if name.is_empty() || !name.bytes().all(is_token) {
             let help = "write letters, digits, \"-\", \"_\" and \".\", such as \"edge-1\"; \"off\" for no Via";

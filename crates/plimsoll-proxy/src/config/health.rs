@@ -1,4 +1,4 @@
-//! How backends are checked: by what, and how often.
+//! The checks of backends: their kind and interval.
 
 use std::time::Duration;
 
@@ -59,7 +59,8 @@ values! {
     CheckHost: |v| host(text(v, "a host", "a name in quotes, such as \"web.internal\"")?).map(Self), |host| quoted(&host.0);
 }
 
-/// How the backends of a cluster are checked. When, and what the answers mean, is the machine's part.
+/// The checks of a cluster's backends. Their times and the meaning of results are the machine's
+/// part.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Health {
@@ -72,7 +73,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// What a check does.
+    /// The kind of a check.
     #[must_use]
     pub fn check(&self) -> Check {
         match self.kind {
@@ -94,8 +95,8 @@ impl Default for Health {
     }
 }
 
-/// The table `health` of a cluster: one for the user, in two places here, as the machine does not know what a check
-/// does, and who runs checks does not decide when.
+/// The table `health` of a cluster: one for the user, in two places here, as the machine does not
+/// know the kind of a check, and the code that runs checks does not decide their times.
 pub(super) struct HealthTable<'c> {
     pub(super) health: &'c mut Health,
     pub(super) checks: &'c mut CheckConfig,

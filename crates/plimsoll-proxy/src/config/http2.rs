@@ -1,21 +1,22 @@
-//! What a client may do on one HTTP/2 connection.
+//! The limits of a client on one HTTP/2 connection.
 
 use std::num::NonZeroU32;
 
 use plimsoll_config::{Table, Visitor};
 use plimsoll_http2::Allowance;
 
-/// What RFC 9113 recommends as the least is 100; nginx has 128, Envoy recommends 100. More would let one client hold more,
-/// and clients that need more open a further connection.
+/// RFC 9113 recommends 100 at least; nginx has 128, Envoy recommends 100. More would let one client
+/// hold more, and clients that need more open a further connection.
 const DEFAULT_MAX_STREAMS: NonZeroU32 = NonZeroU32::new(128).expect("not zero");
-/// A browser abandons up to a hundred requests when its user leaves a page, and nobody leaves a page every second for long.
-/// Busier clients earn more by the responses that they wait for. Envoy allows no rate beyond such a share.
+/// A browser abandons up to a hundred requests when its user leaves a page, which no user does
+/// every second for long. Busier clients earn more by the responses that they wait for. Envoy
+/// allows no rate beyond such a share.
 const DEFAULT_MAX_RESETS: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
-/// An idle client sends a PING every few seconds, a busy one as many frames as requests and responses bring with them, which
-/// do not count. What a hundred cost is a ten-thousandth of a core.
+/// An idle client sends a PING every few seconds. A busy one sends as many frames as its requests
+/// and responses earn, which do not count. A hundred cost a ten-thousandth of a core.
 const DEFAULT_MAX_CONTROL_FRAMES: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 
-/// What a client may do on one HTTP/2 connection.
+/// The limits of a client on one HTTP/2 connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Http2(pub(super) Allowance);
 

@@ -25,11 +25,11 @@ pub struct Inbound {
     pub pid: Option<NonZeroU32>,
     /// CPUs that it can use; as many as it may use if left out.
     pub cpus: Option<Cpus>,
-    /// What is expected of requests and of a load that nobody knows yet.
+    /// The assumption about requests and load that are not known yet.
     pub outlook: Outlook,
-    /// What is watched of it beside CPU.
+    /// The signals beside CPU.
     pub scarce: ResourceConfig,
-    /// It is only counted who would be turned away.
+    /// Requests that would be shed are only counted.
     pub dry_run: bool,
 }
 
@@ -47,7 +47,7 @@ impl Inbound {
             [("pid_file", self.pid_file.is_some()), ("cgroup", self.cgroup.is_some()), ("pid", self.pid.is_some())];
         let named: Vec<_> = settings.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect();
         match named[..] {
-            // One that cannot be read was told as such.
+            // An unreadable one was reported already.
             [] if checker.is_readable(path) => {
                 let help = "add pid_file = \"/run/app.pid\", or cgroup or pid";
                 checker.report(path, "names no process", help);
@@ -77,7 +77,7 @@ impl Inbound {
         checker.report(path, reason, help);
     }
 
-    /// What of `path`, where this stands, is not to be found on this machine at the moment.
+    /// The parts of `path`, which stands here, that this machine does not have at the moment.
     pub(super) fn missing(&self, path: &str) -> Option<(String, Flaw)> {
         let later = "start the process first, or correct the path; until it is found, no request is shed";
         match self.process() {
@@ -176,7 +176,8 @@ impl Cpus {
         (cpus >= Self::LEAST && cpus.is_finite()).then_some(Self(cpus))
     }
 
-    /// The flaw of a value that is no number of CPUs; `"2 cores"` and Kubernetes' `"500m"` say what is meant.
+    /// The flaw of a value that is no number of CPUs; `"2 cores"` and Kubernetes' `"500m"` are
+    /// recognized.
     fn flaw(value: &DeValue<'_>) -> Flaw {
         let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let meant = value.as_str().map(str::trim).and_then(|text| {

@@ -25,24 +25,24 @@ const DEFAULT_HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection with no request on it. nginx's `keepalive_timeout`; longer than the 60 s for which usual
 /// clients and balancers before us keep connections, so that the client closes first and no request is lost.
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(75);
-/// What hyper takes by default; browsers send about 20.
+/// hyper's default; browsers send about 20.
 const DEFAULT_MAX_HEADERS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 /// Room for large cookies and tokens; Envoy allows 60 KiB, nginx 32 KiB.
 const DEFAULT_MAX_HEADER_SIZE: ByteSize = ByteSize::kib(64);
-/// What the HTTP/1 parser needs to start with.
+/// The minimum of the HTTP/1 parser.
 pub(super) const LEAST_MAX_HEADER_SIZE: ByteSize = ByteSize::kib(8);
-/// Twice what nginx and most servers take, and four times what old browsers could send.
+/// Twice the limit of nginx and most servers, and four times that of old browsers.
 const DEFAULT_MAX_URI: ByteSize = ByteSize::kib(16);
-/// A second's worth of the slowest modem that anybody ever had, as Kestrel has it. Whoever is slower than this for as long as
-/// `idle_timeout` while we wait for it is not slow but hostile.
+/// A second's worth of the slowest modem ever in use, as in Kestrel. A client that is slower for
+/// the whole of `idle_timeout` while the proxy waits for it is not slow but hostile.
 const DEFAULT_MIN_BODY_RATE: ByteSize = ByteSize::from_bytes(NonZeroUsize::new(240).expect("not zero"));
 /// WebSocket clients and servers say at least a ping each minute or so; an hour of silence is a peer that is gone.
 const DEFAULT_UPGRADE_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// At some 20 KiB each 200 MiB, and below the 20,000 descriptors that a service is commonly allowed once
 /// each has its counterpart at a backend.
 const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
-/// Half of that: a balancer in front of the proxy, or an office behind one address, has room, and no single client can keep
-/// out all others.
+/// Half of that: a balancer in front of the proxy, or an office behind one address, has headroom,
+/// and no single client can keep out all others.
 const DEFAULT_MAX_CONNECTIONS_PER_CLIENT: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
 
 /// One address that requests come in at. HTTP/1.1 and HTTP/2 (prior knowledge) are told apart by
@@ -50,7 +50,7 @@ const DEFAULT_MAX_CONNECTIONS_PER_CLIENT: NonZeroUsize = NonZeroUsize::new(5_000
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Listener {
-    /// What routes and metrics call it; its address unless the file names it.
+    /// Its name in routes and metrics; its address unless the file names it.
     pub name: String,
     /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
@@ -76,27 +76,27 @@ pub struct Listener {
     pub max_connections_per_client: Option<NonZeroUsize>,
     /// Size of the body of a request; `None` for any.
     pub max_body: Option<ByteSize>,
-    /// Whose word is taken for who a client is.
+    /// The proxies that may name the client.
     pub trusted_proxies: Vec<Network>,
     /// Which header of the PROXY protocol connections begin with; `None` for none.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// In which fields backends are told of the client.
+    /// The fields that tell backends of the client.
     pub forwarded: Forwarded,
-    /// What the proxy calls itself in `Via`; `None` for no such field.
+    /// The proxy's name in `Via`; `None` for no such field.
     pub via: Option<Pseudonym>,
-    /// What requests are that claim no criticality, or are not believed.
+    /// The criticality of requests without a believed claim.
     pub criticality: Option<Level>,
     /// How far claims of criticality are believed.
     pub trust_criticality: Option<Believed>,
     /// The field that names the customer.
     pub customer_header: Option<FieldName>,
-    /// The field that names the cohort: what requests are taken on or turned away together with.
+    /// The field that names the cohort: requests that are admitted or shed together.
     pub cohort_header: Option<FieldName>,
     /// Its requests are batch work, and wait for credit; `None` if not.
     pub batch: Option<Batch>,
     /// TLS; `None` for plain connections.
     pub tls: Option<ListenerTls>,
-    /// What a client may do on one HTTP/2 connection.
+    /// The limits of a client on one HTTP/2 connection.
     pub http2: Allowance,
 }
 
@@ -130,7 +130,7 @@ impl Listener {
         }
     }
 
-    /// How critical its requests are, by what they claim.
+    /// The criticality of its requests, by their claims.
     pub(crate) fn classifier(&self) -> Classifier {
         // SRE ch. 21: batch work is sheddable-plus unless something else is known of it.
         let of_batch = self.batch.map(|_| Level(Criticality::SheddablePlus));

@@ -1,14 +1,15 @@
-//! What the proxy is told to do: a TOML file, read and checked as a whole.
+//! The settings of the proxy: a TOML file, read and checked as a whole.
 //!
 //! ```text
 //! text ──read──▶ RawConfig ──check──▶ Config ──resolve──▶ addresses
 //!        each value by itself   all of them together   asks the network
 //! ```
 //!
-//! A [`Config`] can only be had by [`Config::parse`] (or [`Config::load`], [`Config::simple`]), so whoever holds one
-//! may rely on it: routes name clusters that exist, times fit each other, no two listeners share an address.
-//! Whatever is wrong with a file is reported at once, each problem with its path, place, reason and help. The parts
-//! of a config have public fields to be read; they cannot be put back into a config.
+//! Only [`Config::parse`] (or [`Config::load`], [`Config::simple`]) makes a [`Config`], so its
+//! holder may rely on it: routes name clusters that exist, times fit each other, no two listeners
+//! share an address. All problems of a file are reported at once, each with its path, place, reason
+//! and help. The parts of a config have public fields for readers; they cannot be put back into a
+//! config.
 
 mod access_log;
 mod address;
@@ -96,7 +97,7 @@ pub struct Config {
     places: Places,
 }
 
-/// Equal when they say the same, wherever and in whatever layout it is written.
+/// Equal when they say the same, in any layout and from any file.
 impl PartialEq for Config {
     fn eq(&self, other: &Self) -> bool {
         self.raw == other.raw
@@ -135,8 +136,8 @@ impl Config {
         }
     }
 
-    /// What the configuration names and this machine does not have at the moment. It may be there when the proxy starts, so
-    /// these are no errors.
+    /// The names in the configuration that this machine does not know at the moment. They may be
+    /// there when the proxy starts, so these are no errors.
     #[must_use]
     pub fn warnings(&self) -> Vec<Problem> {
         let clusters = self.raw.clusters.iter();
@@ -200,7 +201,7 @@ impl Config {
         &self.raw.access_log
     }
 
-    /// What is remembered of what was decided about requests.
+    /// The record of requests for `plimsoll explain`.
     #[must_use]
     pub fn explain(&self) -> &Explain {
         &self.raw.explain
@@ -212,7 +213,7 @@ impl Config {
         self.raw.max_memory
     }
 
-    /// How much is kept of what backends answered; `None` where no route gives it again.
+    /// The limits of stored responses; `None` if no route uses them.
     #[must_use]
     pub fn stale_answers(&self) -> Option<StaleAnswers> {
         let is_stale = |route: &Route| route.degraded.as_ref().is_some_and(|degraded| degraded.max_stale.is_some());
@@ -225,13 +226,13 @@ impl Config {
         from_file.or_else(|| answer.body.clone().map(Bytes::from))
     }
 
-    /// What customers may use that have a table of their own, by name.
+    /// The limits of customers that have a table of their own, by name.
     #[must_use]
     pub fn customers(&self) -> &BTreeMap<String, CustomerLimits> {
         &self.raw.customers
     }
 
-    /// What each other customer may use.
+    /// The limits of each other customer.
     #[must_use]
     pub fn other_customers(&self) -> CustomerLimits {
         self.raw.other_customers

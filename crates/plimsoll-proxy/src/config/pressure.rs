@@ -3,10 +3,11 @@
 use plimsoll_config::{ByteSize, DeValue, Reading, Spanned, Value, number};
 use plimsoll_core::Ratio;
 
-/// Of what the control group or the machine has. The rest is for the kernel's buffers of sockets, which count as the
-/// proxy's in a control group and are in no figure of its own, and for what is under way when nothing new is taken.
+/// Share of the memory of the control group or the machine. The rest is for the kernel's buffers of
+/// sockets, which a control group counts as the proxy's and no figure of its own shows, and for
+/// requests in flight when nothing new is accepted.
 const DEFAULT_MAX_MEMORY: Ratio = Ratio::new(0.8).expect("a share of a whole");
-/// What the proxy needs to do anything at all, with room for a few hundred connections.
+/// The minimum for any work at all, with headroom for a few hundred connections.
 const LEAST_MAX_MEMORY: ByteSize = ByteSize::kib(32 * 1024);
 
 /// The most memory that the proxy may use.
@@ -14,7 +15,7 @@ const LEAST_MAX_MEMORY: ByteSize = ByteSize::kib(32 * 1024);
 pub enum MemoryLimit {
     /// So much.
     Size(ByteSize),
-    /// A share of what its control group, else the machine, has.
+    /// A share of the memory of its control group, else of the machine.
     Share(Ratio),
 }
 

@@ -1,4 +1,4 @@
-//! A configuration as read: each value is good by itself, what they say together is not looked at yet.
+//! A configuration as read: each value is valid by itself; combinations are not checked yet.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,9 +22,9 @@ use super::value::ListenAddress;
 
 /// Loopback: metrics and the switches of the fleet are for this machine unless the file says otherwise.
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9900);
-/// As Kubernetes' grace period: who started us will wait no longer.
+/// Kubernetes' grace period: the starter of the proxy will wait no longer.
 const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Until those who look at `/readyz` every second or less have seen that it ends.
+/// Time for pollers of `/readyz`, each second or faster, to see the end.
 const DEFAULT_DRAIN_ANNOUNCE: Duration = Duration::from_secs(1);
 
 /// The root of the file.
@@ -117,7 +117,7 @@ impl Table for Admin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drain {
-    /// Time for which it says that it will end and still takes new connections; zero for none.
+    /// Time for which it announces its end and still accepts connections; zero for none.
     pub announce: Duration,
     /// Time after which it ends although requests are in flight.
     pub timeout: Duration,

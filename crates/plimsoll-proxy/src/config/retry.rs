@@ -29,7 +29,7 @@ pub struct Retry {
     pub backoff_base: Duration,
     /// The longest before any.
     pub backoff_max: Duration,
-    /// What is kept of the body of each request.
+    /// The part of each request's body that is stored.
     pub max_body: Option<ByteSize>,
     /// When slow requests are sent to a second backend; `None` for never.
     pub hedge: Option<Hedge>,

@@ -1,4 +1,4 @@
-//! Which requests go to which cluster, as the file says it; `crate::route` compiles it.
+//! The matches and actions of routes, as in the file; `crate::route` compiles them.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -148,7 +148,7 @@ impl HostName {
     }
 }
 
-/// Says what becomes of some requests.
+/// A rule for the end of some requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Route {
@@ -172,15 +172,15 @@ pub struct Route {
     pub request_timeout: Option<Duration>,
     /// The host that backends are asked for, in place of the one that clients name.
     pub host_rewrite: Option<HostName>,
-    /// How critical its requests are, in place of what they claim.
+    /// The criticality of its requests, in place of their claims.
     pub criticality: Option<Level>,
-    /// Its requests are never turned away by the gate of its cluster.
+    /// Its requests are never shed by the gate of its cluster.
     pub exempt: bool,
     /// Its cluster gets paths that servers read in different ways, too.
     pub ambiguous_paths: bool,
     /// Listeners whose requests are looked at, by name; empty for all. They exist.
     pub listeners: Vec<String>,
-    /// What is given in place of an error.
+    /// The answers in place of an error.
     pub degraded: Option<Degraded>,
 }
 
@@ -240,7 +240,7 @@ impl Route {
     }
 }
 
-/// What the route is for, in words, for messages.
+/// The route in words, for messages.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {

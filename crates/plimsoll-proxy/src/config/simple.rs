@@ -22,7 +22,7 @@ use super::{Config, ConfigError, Problem};
 /// The name of the one cluster of a configuration without a file.
 pub(super) const CLUSTER: &str = "default";
 
-/// What the command line says; everything else has its default.
+/// The settings of the command line; all others have their defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Simple {
     /// Addresses to listen at, as given.
@@ -31,7 +31,7 @@ pub struct Simple {
     pub to: Vec<String>,
     /// The policy, if given.
     pub policy: Option<PolicyKind>,
-    /// What is spoken with the backends, if given.
+    /// The protocol of the backends, if given.
     pub protocol: Option<Protocol>,
     /// Where the admin API listens, if given: an address, or `off`.
     pub admin: Option<String>,

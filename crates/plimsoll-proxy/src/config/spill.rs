@@ -7,7 +7,7 @@ use plimsoll_core::spill::SpillConfig;
 use super::address::Backend;
 use super::cluster::Cluster;
 
-/// What is said of the localities of a cluster together.
+/// The settings of a cluster's localities together.
 pub(super) struct SpillTable<'c>(pub(super) &'c mut SpillConfig);
 
 impl Table for SpillTable<'_> {

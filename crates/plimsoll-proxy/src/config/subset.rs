@@ -6,7 +6,7 @@ use plimsoll::client::SubsetChoice;
 use plimsoll_config::{Table, Visitor};
 use plimsoll_core::subset::{Algorithm, Backend, Client, SubsetConfig};
 
-/// Who this proxy is among the clients of its backends.
+/// This proxy's identity among the clients of its backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Identity {
@@ -14,7 +14,7 @@ pub struct Identity {
     pub index: Option<u32>,
     /// How many there are.
     pub count: Option<NonZeroU32>,
-    /// What tells it from the others; the host's name if left out.
+    /// Its name, unlike the others'; the host's name if left out.
     pub id: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Table for Identity {
 pub struct Subset {
     /// Backends that are connected to; `None`: all.
     pub size: Option<NonZeroU32>,
-    /// How they are chosen; what the proxy's identity allows if left out.
+    /// The algorithm; the one that the proxy's identity allows if left out.
     pub algorithm: Option<Algorithm>,
 }
 
@@ -55,7 +55,7 @@ impl Subset {
         self.algorithm.unwrap_or(best)
     }
 
-    /// What the client is to do for the cluster of this name; `None`: connect to all.
+    /// The library's setting for the cluster of this name; `None`: connect to all.
     pub(super) fn choice(&self, cluster: &str, identity: &Identity) -> Option<SubsetChoice> {
         let config = SubsetConfig {
             algorithm: self.algorithm(identity),

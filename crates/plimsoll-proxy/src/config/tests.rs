@@ -1,4 +1,4 @@
-//! Whole files: examples pass, mistakes are all found, what is printed reads back the same.
+//! Whole files: examples pass, all mistakes are found, printed settings read back the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -176,7 +176,8 @@ fn table_written_as_a_value_is_answered_with_the_table() {
     }
 }
 
-/// What help says has to be right: an empty table where it says so, and the setting that turns a table off.
+/// Help texts must be right: an empty table where they say so, and the setting that turns a table
+/// off.
 #[test]
 fn settings_that_help_names_are_accepted() {
     for table in [

@@ -1,4 +1,4 @@
-//! Whether requests to a cluster are held back that would most likely be turned away.
+//! Whether requests to a cluster are throttled that would most likely be shed.
 
 use std::time::Duration;
 
@@ -34,13 +34,13 @@ impl From<ThrottlePolicy> for ThrottleKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct K(pub Multiple);
 
-/// Whether and how requests are held back.
+/// The throttle of requests.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Throttle {
     /// How.
     pub policy: ThrottleKind,
-    /// How many times what backends accept is sent.
+    /// The multiple of accepted requests that is sent.
     pub k: K,
     /// For how long a request counts; only `adaptive` asks.
     pub window: Option<Duration>,
@@ -65,7 +65,7 @@ impl Throttle {
         }
     }
 
-    /// Reports a window that nobody looks at.
+    /// Reports a window that has no effect.
     pub(super) fn check(&self, path: &str, checker: &mut Checker<'_>) {
         if self.window.is_some() && self.policy != ThrottleKind::Adaptive {
             let help = "add policy = \"adaptive\", or remove it";

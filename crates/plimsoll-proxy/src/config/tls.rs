@@ -1,4 +1,5 @@
-//! What the file says about TLS, towards clients and towards backends. The files that it names are read in `files`.
+//! The file's settings of TLS, towards clients and towards backends. The files that it names are
+//! read in `files`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ impl FilePath {
         folder.join(&self.0)
     }
 
-    /// What its name ends with, which tells what is in it.
+    /// The extension of its name, which tells its type.
     pub(crate) fn extension(&self) -> Option<&str> {
         self.0.extension()?.to_str()
     }
@@ -30,7 +31,7 @@ pub enum ClientCertificate {
     Off,
     /// They are, and are served without one too; a bad one ends the handshake.
     Optional,
-    /// Who has none is not served.
+    /// A client without one is not served.
     Required,
 }
 
@@ -162,7 +163,7 @@ impl Table for ListenerTls {
 pub struct ClusterTls {
     /// Authorities that vouch for backends; `None` for those that the system trusts.
     pub ca: Option<FilePath>,
-    /// What every backend is asked for; `None` for its own host.
+    /// The name asked of every backend; `None` for its own host.
     pub server_name: Option<ServerNameText>,
     /// The certificate that is shown to backends.
     pub certificate: Option<FilePath>,

@@ -31,8 +31,8 @@ impl Trouble {
         Self::Quota,
     ];
 
-    /// Those in which nobody gave an answer that clients may make something of. A backend's own error page may be one, and a
-    /// customer over its quota is to notice.
+    /// Those without a response that clients can use. A backend's own error page may be one, and a
+    /// customer over its quota should notice.
     pub(crate) const WITHOUT_SERVICE: [Self; 5] =
         [Self::Overloaded, Self::Saturated, Self::NoBackend, Self::Deadline, Self::Failed];
 

@@ -1,8 +1,9 @@
-//! File descriptors: how many there may be, and what happens when there are no more.
+//! File descriptors: their limit, and accepts without one.
 //!
-//! `accept` fails for want of a descriptor and leaves the connection in the queue, so that the socket stays readable: a loop
-//! that tries again spins, one that waits lets clients hang until they time out. One descriptor is kept
-//! in reserve for that: given up, it lets a connection be accepted and closed at once, so that its client knows.
+//! `accept` fails for want of a descriptor and leaves the connection in the queue, so that the
+//! socket stays readable. A loop that retries at once spins; one that waits lets clients hang until
+//! they time out. One descriptor is kept in reserve for that: released, it lets a connection be
+//! accepted and closed at once, so that its client knows.
 
 use std::fs::{self, File};
 use std::future::poll_fn;
@@ -16,7 +17,7 @@ use tokio::net::TcpListener;
 use crate::config::Config;
 use crate::inbound;
 
-/// Connections that are turned away in one go. The accept loop has other things to look at in between.
+/// Connections rejected in one go. The accept loop has other work in between.
 const MOST_AT_ONCE: usize = 64;
 /// Descriptors beyond those of connections: standard streams, the admin API, logs, and some of each thread.
 const BESIDES: u64 = 64;
@@ -45,7 +46,7 @@ impl Reserve {
             let was_turned_away = matches!(accepted, Poll::Ready(Ok(_)));
             drop(accepted);
             *self = Self::hold();
-            // Another thread may have been quicker to take what was given up.
+            // Another thread may have taken the released descriptor.
             if !was_turned_away {
                 break;
             }
@@ -55,9 +56,10 @@ impl Reserve {
     }
 }
 
-/// Lets this process have as many descriptors as it may, and makes room for those that `config` will mostly need; says so where there are
-/// fewer. The soft limit, 1,024 for the sake of programs that use `select`, says nothing about what a server should have. What is needed
-/// does not bound it either: it counts one backend for each client, and a client on HTTP/2 may have a request at many at once.
+/// Raises this process's limit of descriptors as far as it may, and logs if there are fewer than
+/// `config` will mostly need. The soft limit, 1,024 for the sake of programs that use `select`, is
+/// no measure for a server. Nor is the need a bound: it counts one backend for each client, and a
+/// client on HTTP/2 may have a request at many at once.
 ///
 /// Whenever the table of descriptors grows, which is at each power of two, the kernel waits until no processor can be looking at the old
 /// one, if the process has several threads: the thread that accepts stands still for 10 to 20 ms, and in a crowd that comes at once
@@ -80,7 +82,7 @@ pub(crate) fn prepare_for(config: &Config) {
     }
 }
 
-/// Raises the soft limit to the hard one, which an administrator has set, and says what it is then.
+/// Raises the soft limit to the hard one, which an administrator has set, and returns it.
 fn raise_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let is_raised = current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
@@ -88,8 +90,8 @@ fn raise_limit() -> u64 {
     limit.unwrap_or(u64::MAX)
 }
 
-/// Descriptors that `config` may come to need as clients mostly are: two for each connection of a client, as each may have one to a
-/// backend, and those by which processes are watched.
+/// Descriptors that `config` needs for ordinary clients: two for each connection of a client, as
+/// each may have one to a backend, and those that watch processes.
 pub(crate) fn needed(config: &Config) -> u64 {
     let connections: u64 = config.listeners().iter().map(|listener| listener.max_connections.get() as u64).sum();
     let watched = config.clusters().iter().filter(|(_, cluster)| cluster.inbound.is_some()).count() as u64;
@@ -139,7 +141,7 @@ mod tests {
     }
 
     impl ReadyToAccept for TcpListener {
-        /// Gives the runtime a turn, in which it learns of connections.
+        /// Gives the runtime a turn, in which it accepts connections.
         async fn ready_to_accept(&self) {
             tokio::task::yield_now().await;
         }

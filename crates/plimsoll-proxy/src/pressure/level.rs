@@ -16,13 +16,14 @@ use std::time::Duration;
 
 use plimsoll_core::Timestamp;
 
-/// Per cent of the limit at which it is time to hold less: early, as what is held falls only as fast as clients end.
+/// Per cent of the limit at which it holds less: early, as memory falls only as fast as clients
+/// end.
 const SHRINK_AT: u64 = 80;
-/// Below so many it is over.
+/// Per cent below which that is over.
 const SHRINK_UNTIL: u64 = 70;
-/// Per cent of the limit at which nothing new is taken: what is under way still grows a little.
+/// Per cent of the limit at which nothing new is accepted: requests in flight still grow a little.
 const REFUSE_AT: u64 = 95;
-/// Below so many new requests are taken again.
+/// Per cent below which new requests are accepted again.
 const REFUSE_UNTIL: u64 = 85;
 /// Time in which growth would have shown.
 const STEADY_FOR: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ pub(crate) enum Level {
     /// It is not.
     #[default]
     Normal,
-    /// Hold less: close idle connections, give less room to those that come.
+    /// Hold less: close idle connections, give less memory to new ones.
     Shrink,
     /// Take nothing new.
     Refuse,

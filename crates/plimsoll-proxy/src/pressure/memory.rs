@@ -1,4 +1,4 @@
-//! What this process uses of memory.
+//! This process's use of memory.
 //!
 //! Use is resident memory (`/proc/self/statm`): a control group's own count has the page cache in it, which
 //! the kernel takes back by itself. The kernel's buffers of sockets are in neither; the share of the limit that is left
@@ -15,7 +15,8 @@ pub(super) struct Gauge {
 }
 
 impl Gauge {
-    /// Opens what is read from then on: when descriptors are short it must not need another.
+    /// Opens the file that is read from then on: when descriptors are short it must not need
+    /// another.
     pub(super) fn open() -> Self {
         Self { statm: File::open("/proc/self/statm").ok(), page_size: rustix::param::page_size() as u64 }
     }

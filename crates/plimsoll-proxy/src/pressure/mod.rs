@@ -1,7 +1,7 @@
-//! What the proxy does when memory or file descriptors run out: it holds less, then takes nothing new, and goes on.
+//! Under pressure on memory or file descriptors the proxy holds less, then accepts nothing new.
 //!
-//! One look every quarter of a second, by the control side; what it finds is a level that all threads read ([`Pressure`]).
-//! Nothing is asked per request but one relaxed load.
+//! The control side checks every quarter of a second. The result is a level that all threads read
+//! ([`Pressure`]). A request costs one relaxed load.
 //!
 //! | level | what it does |
 //! |---|---|
@@ -27,7 +27,8 @@ pub(crate) use level::Level;
 use level::Levels;
 use memory::Gauge;
 
-/// Between two looks. At 1 GB/s of new memory 250 MB, about what a level is wide on a small machine.
+/// Between two looks. At 1 GB/s of new memory 250 MB, about the width of a level on a small
+/// machine.
 const LOOK: Duration = Duration::from_millis(250);
 /// Looks in one second.
 const LOOKS_PER_SECOND: u32 = 4;
@@ -76,7 +77,7 @@ impl Pressure {
         }
     }
 
-    /// Whether what is begun now should take little room, and be kept no longer than needed.
+    /// Whether new work should take little memory, and be kept no longer than needed.
     pub(crate) fn is_lean(&self) -> bool {
         self.level() >= Level::Shrink
     }
@@ -108,13 +109,14 @@ impl Pressure {
         self.max_bytes.store(bytes.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Descriptors ran out, and so many connections were closed for want of one.
+    /// Descriptors ran out, and this number of connections was rejected.
     pub(crate) fn on_shortage(&self, turned_away: u64) {
         self.shortage.store(SHORTAGE_LOOKS, Ordering::Relaxed);
         self.turned_away.fetch_add(turned_away, Ordering::Relaxed);
     }
 
-    /// None yet, and somebody who keeps looking until the last handle is dropped. To be called within a tokio runtime.
+    /// No pressure yet, and a task that keeps checking until the last handle is dropped. Call it
+    /// within a tokio runtime.
     pub(crate) fn watched() -> Arc<Self> {
         let pressure = Arc::<Self>::default();
         tokio::spawn(watch(Arc::downgrade(&pressure)));
@@ -135,14 +137,14 @@ async fn watch(pressure: Weak<Pressure>) {
     }
 }
 
-/// What the control side keeps in mind from look to look.
+/// The control side's state from look to look.
 #[derive(Default)]
 struct Watch {
     levels: Levels,
     /// The level of memory that was logged last.
     logged: Level,
     lean_looks: u32,
-    /// Connections that were turned away when it was logged last.
+    /// Rejected connections at the last line of the log.
     logged_turned_away: u64,
     /// Looks until that may be logged again.
     log_again: u32,
