@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_passes_and_from_then_on_the_rate_or_what_is_earned() {
+    fn bucket_passes_a_burst_then_the_rate_or_earned_tokens() {
         let mut budget = Budget::new(Timestamp::ZERO, 10, 3);
         let mut spend_at = |millis| budget.spend(Timestamp::ZERO + Duration::from_millis(millis), 1.0);
         assert_eq!([0, 0, 0].map(&mut spend_at), [true; 3]);

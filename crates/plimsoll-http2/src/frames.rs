@@ -312,7 +312,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn it_is_between_frames_only_where_a_frame_may_begin() {
+    fn walker_is_between_frames_only_where_a_frame_may_begin() {
         let mut walker = Walker::of_server();
         assert!(walker.is_between_frames());
         for (i, byte) in frame(0, 0, 1, b"ab").iter().enumerate() {
@@ -324,7 +324,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn how_the_bytes_come_makes_no_difference(
+        fn frames_are_the_same_in_any_pieces(
             sent in prop::collection::vec((0_u8..12, any::<u8>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..40)), 0..8),
             cuts in prop::collection::vec(0_usize..400, 0..30),
         ) {

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_counts_for_the_time_that_it_is_worth() {
+    fn bytes_read_count_for_their_time_at_the_minimum_rate() {
         for (bytes, every, ends) in
             [(0, 1, Some(10)), (1, 9, Some(11)), (50, 1, Some(20)), (100, 1, None), (100, 9, Some(11)), (900, 9, None)]
         {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn any_byte_will_do_where_no_rate_is_asked_for() {
+    fn any_byte_suffices_when_no_rate_is_asked_for() {
         for (bytes, ends) in [(0, Some(10)), (1, None)] {
             assert_eq!(held_at(&mut held(1), bytes, 9, 0), ends, "{bytes}");
         }

@@ -262,7 +262,7 @@ proptest! {
 
 /// What h2 skips and goes on behind, so that its table is another one than its client's.
 #[test]
-fn what_h2_skips_is_not_passed_to_it() {
+fn guard_passes_nothing_that_h2_skips() {
     let kept = |fields: &[u8]| frame(HEADERS, END_HEADERS | END_STREAM, 1, &[b"\x82\x86\x01\x01a", fields].concat());
     let bad = |index: u8| {
         frame(

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_a_403_in_words() {
+    fn answer_without_settings_is_a_403_with_a_text() {
         let response = answer("").of_route(false);
         assert_eq!(
             (response.status().as_u16(), field(&response, "content-type").as_str()),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_told_in_whole_seconds_and_not_too_short() {
+    fn retry_after_is_rounded_up_to_whole_seconds() {
         let response = answer("status = 429, retry_after = \"1500ms\", body = \"later\"").of_route(false);
         assert_eq!((response.status().as_u16(), field(&response, "retry-after").as_str()), (429, "2"));
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn in_place_of_an_error_its_status_stays_unless_another_is_given() {
+    fn degraded_answer_keeps_the_status_unless_it_has_its_own() {
         let error = StatusCode::SERVICE_UNAVAILABLE;
         assert_eq!(answer("body = \"x\"").in_place_of(error).status(), error);
         assert_eq!(answer("status = 200, body = \"[]\"").in_place_of(error).status(), StatusCode::OK);

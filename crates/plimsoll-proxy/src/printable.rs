@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_forges_a_line_is_escaped_and_all_else_stays() {
+    fn characters_that_forge_a_line_are_escaped_and_others_stay() {
         assert!(matches!(printable("/ä\\\" 日本"), Cow::Borrowed("/ä\\\" 日本")));
         assert_eq!(printable("/\u{9b}2J\u{202e}\n\u{2028}\u{1b}ä"), "/\\u009b2J\\u202e\\u000a\\u2028\\u001bä");
     }

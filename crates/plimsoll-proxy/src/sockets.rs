@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accepted_sends_at_once_and_notices_that_its_peer_is_gone() {
+    fn accepted_socket_sends_at_once_and_notices_a_lost_peer() {
         let bound = open(ANY, vec![TcpListener::bind(ANY).unwrap()], 1, Sharing::Refused).unwrap();
         let _client = TcpStream::connect(bound.sockets[0].local_addr().unwrap()).unwrap();
         let accepted = bound.sockets[0].accept().unwrap().0;

@@ -303,7 +303,7 @@ fn a_response_drawn_byte_by_byte_ends_the_connection() {
 }
 
 #[test]
-fn what_is_kept_up_beyond_the_rate_ends_the_connection_in_time() {
+fn connection_ends_when_frames_exceed_the_rate_for_long() {
     let mut client = Client::new();
     let mut seconds = 0;
     while client.verdict.is_ok() && seconds < 60 {
@@ -347,7 +347,7 @@ fn a_head_that_does_not_come_to_its_end_is_seen() {
 }
 
 #[test]
-fn who_does_not_begin_with_settings_speaks_another_protocol() {
+fn client_breaks_the_protocol_when_it_does_not_begin_with_settings() {
     let firsts = [
         (frame(SETTINGS, 0, 0, &[]), Ok(())),
         (frame(SETTINGS, ACK, 0, &[]), Err(Breach::Protocol)),
@@ -395,7 +395,7 @@ fn the_farewell_is_a_frame_of_its_own() {
 }
 
 #[test]
-fn client_is_told_to_go_on_only_between_blocks_and_before_its_response() {
+fn client_gets_100_only_between_blocks_and_before_its_response() {
     let mut client = Client::new();
     for (stream, end) in [(1, 0), (3, END_STREAM), (5, 0), (7, 0)] {
         client.send(&frame(HEADERS, END_HEADERS | end, stream, BLOCK));
@@ -427,7 +427,7 @@ fn bytes_behind_a_head_with_expect_are_read_later() {
 }
 
 #[test]
-fn connection_has_ended_when_its_client_was_told_of_an_error() {
+fn connection_has_ended_when_its_client_was_sent_an_error() {
     for (code, has_ended) in [(0, false), (1, true)] {
         let mut client = Client::new();
         client.take(&frame(7, 0, 0, &[0, 0, 0, 1, 0, 0, 0, code]));
@@ -551,7 +551,7 @@ fn large_bodies_and_large_heads_are_honest() {
 
 proptest! {
     #[test]
-    fn how_the_bytes_come_makes_no_difference(
+    fn verdict_is_the_same_in_any_pieces(
         frames in prop::collection::vec((0_u8..12, any::<u8>(), 0_u32..6, prop::collection::vec(any::<u8>(), 0..20)), 0..1500),
         cut in 1_usize..60,
     ) {

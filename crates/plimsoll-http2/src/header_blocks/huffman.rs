@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_bit_of_a_symbol_is_told() {
+    fn symbol_names_its_last_bit() {
         // '#' twice: 1111 1111 1010 1111 1111 1010.
         let mut huffman = Huffman::default();
         let mut found = Vec::new();

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_told_by_all_of_it() {
+    fn name_is_recognized_by_all_of_its_bytes() {
         let kind = |text: &str| {
             let mut spelling = Spelling::default();
             text.bytes().for_each(|byte| spelling.push(byte));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_forgotten_oldest_first() {
+    fn oldest_entries_are_dropped_when_the_table_is_full() {
         let mut table = Table::new();
         table.resize(100);
         table.insert(Name::of(":path"), Value::Other, 13);

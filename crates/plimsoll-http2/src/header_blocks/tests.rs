@@ -214,7 +214,7 @@ fn pseudo_fields_are_not_of_trailers() {
 
 /// h2 forgets it when the frame ends within a field.
 #[test]
-fn what_is_malformed_does_not_go_on_in_another_frame() {
+fn malformed_block_does_not_go_on_in_another_frame() {
     let faults = [&b"\x82\x84\x85"[..], b"\x82\x90\x84", b"\x82\x40\x07upgrade\x01x", b"\x82\x44\x01/\xbe"];
     for bad in faults {
         let first = frame(HEADERS, 0, 1, &[bad, b"\x00"].concat());
@@ -226,7 +226,7 @@ fn what_is_malformed_does_not_go_on_in_another_frame() {
 }
 
 #[test]
-fn what_cannot_be_read_is_malformed() {
+fn unreadable_block_is_malformed() {
     let bad = [
         ("no index", &b"\x80"[..]),
         ("index of nothing", b"\xbe"),
@@ -244,7 +244,7 @@ fn what_cannot_be_read_is_malformed() {
 
 proptest! {
     #[test]
-    fn how_a_block_comes_makes_no_difference(
+    fn block_gives_one_result_in_any_pieces(
         bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0x44), Just(b'#'), Just(0xff), 0_u8..8], 0..200),
         cuts in prop::collection::vec(0_usize..200, 0..4),
         size in 1_usize..40,

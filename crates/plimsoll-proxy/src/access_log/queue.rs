@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_bounded_and_what_is_dropped_is_counted() {
+    fn queue_is_bounded_and_dropped_lines_are_counted() {
         let queue = Queue::default();
         let line = "x".repeat(1023) + "\n";
         for _ in 0..MAX_WAITING / 1024 + 3 {

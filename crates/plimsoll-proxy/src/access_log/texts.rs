@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_text_is_found_again_cut_one_byte_beyond_what_is_shown() {
+    fn each_text_is_found_again_cut_one_byte_beyond_its_limit() {
         let long = vec![b'x'; 60_000];
         let texts = Texts::copy([Some(b""), Some(&long), None, Some(b"7"), Some(&long), Some(b"acme")]);
         assert_eq!(texts.get(Text::Authority), Some(&b""[..]));

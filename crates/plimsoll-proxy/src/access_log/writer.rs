@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipe_that_nobody_reads_tears_no_line_and_what_it_cannot_hold_waits() {
+    fn stalled_pipe_tears_no_line_and_the_rest_waits() {
         let (mut reader, pipe) = io::pipe().unwrap();
         let file = File::from(OwnedFd::from(pipe));
         // As a disk that is full for a while: a write fails, or stops in the middle of a line.
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_told_once_in_a_while_and_its_end_is_told() {
+    fn failure_is_logged_at_intervals_and_so_is_its_end() {
         let (mut trouble, queue) = (Trouble::default(), Queue::default());
         trouble.failed(&io::ErrorKind::StorageFull.into(), &queue);
         assert!(trouble.said && !queue.may_say());

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_table_has_its_limits_and_all_others_those_of_others() {
+    fn customer_without_a_table_has_the_limits_of_others() {
         let quotas = quotas(
             "[customers.acme]\nsoft_limit = 2\nhard_limit = 3.5\n[customers.\"team/a b\"]\nhard_limit = 0\n\
              [other_customers]\nsoft_limit = 0.5\n",

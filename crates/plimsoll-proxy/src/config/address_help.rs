@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_is_no_address_is_answered_with_what_to_write() {
+    fn text_that_is_no_address_gets_help_with_a_correct_one() {
         for (text, reason, help) in [
             ("10.0.0.0/24", "is a network", "list each backend by its own address and port"),
             ("10.0.0.0/24:80", "is a network", "list each backend"),

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_a_field_can_hold() {
+    fn names_are_values_that_a_field_can_hold() {
         for name in ["acme", "Acme Corp.", "team/batch-7", "*"] {
             assert_eq!(CustomerName::parse(name).unwrap().as_str(), name);
         }

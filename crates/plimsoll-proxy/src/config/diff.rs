@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_told_with_both_values_and_what_they_do() {
+    fn changed_settings_are_reported_with_both_values_and_the_effect() {
         assert_eq!(
             changes(&[
                 ("threads = 4", "threads = 8"),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_opened_anew_for_whom_they_trust_and_not_for_what_they_show() {
+    fn connections_are_reopened_for_changed_trust_but_not_for_an_identity() {
         let tls = |line: &str| format!("{OLD}[clusters.api.tls]\n{line}\n");
         let told = between(&tls("insecure_accept_any_certificate = true"), &tls("server_name = \"a.example\""));
         let anew = "new connections are opened; requests in flight finish on the old ones, which then close";
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn another_delay_of_hedges_keeps_what_is_known() {
+    fn changed_hedge_delay_keeps_the_measured_latencies() {
         let hedge = |hedge: &str| format!("{OLD}[clusters.api.retry]\nhedge = {{ {hedge} }}\n");
         assert_eq!(
             between(&hedge(""), &hedge("quantile = 0.9")),
@@ -424,14 +424,14 @@ mod tests {
     }
 
     #[test]
-    fn another_order_alone_is_told_as_such() {
+    fn changed_order_alone_is_reported_as_such() {
         let told = changes(&[("[\"10.0.0.1:80\", \"10.0.0.2:80\",", "[\"10.0.0.2:80\", \"10.0.0.1:80\",")]);
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].starts_with("order of the file"), "{told:?}");
     }
 
     #[test]
-    fn another_order_of_the_routes_is_told_whatever_else_is_different() {
+    fn changed_order_of_routes_is_reported_beside_other_changes() {
         let route =
             |methods: &str| format!("[[routes]]\npath_prefix = \"/x\"\nmethods = [\"{methods}\"]\ncluster = \"api\"\n");
         let [delete, put, post] = ["GET\", \"DELETE", "GET\", \"PUT", "GET\", \"POST"].map(route);

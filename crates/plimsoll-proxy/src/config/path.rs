@@ -288,7 +288,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_has_a_normal_form(path in "\\PC{0,40}") {
+        fn every_text_has_a_normal_form(path in "\\PC{0,40}") {
             let _ = normalise(&path);
         }
 

@@ -54,7 +54,7 @@ fn one_example_shows_every_setting() {
 /// Each file has one kind of mistake, or a few, and beside it the problems that are to be found: one per
 /// line as `line:column: path: reason`, with its help indented below. UPDATE_EXPECT=1 writes what is found now.
 #[test]
-fn every_bad_file_is_told_all_its_problems() {
+fn bad_file_reports_all_its_problems() {
     let files = toml_files("tests/bad-configs");
     assert!(files.len() >= 25, "only {} files", files.len());
     let update = std::env::var_os("UPDATE_EXPECT").is_some();
@@ -246,7 +246,7 @@ fn layout_does_not_count_in_comparisons_and_values_do() {
 }
 
 #[test]
-fn a_default_gives_way_to_what_is_set_but_two_settings_contradict() {
+fn default_gives_way_to_a_setting_but_two_settings_contradict() {
     let short = format!("{MINIMAL}request_timeout = \"500ms\"\n[clusters.web.health]\ninterval = \"1s\"\n");
     let config = Config::parse("test.toml", &short).unwrap();
     let cluster = &config.clusters()["web"];

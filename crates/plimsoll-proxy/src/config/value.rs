@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_listen_address_is_answered_with_what_to_write() {
+    fn text_that_is_no_listen_address_gets_help_with_a_correct_one() {
         for (text, reason, help) in [
             ("8080", "is not an address", "write \":8080\" for all addresses, or \"127.0.0.1:8080\""),
             ("*:8080", "is not an address", "write \":8080\" for all addresses"),

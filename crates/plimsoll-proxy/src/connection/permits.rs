@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_idle_gets_less_time_the_fewer_seats_are_left() {
+    fn idle_time_shrinks_as_permits_run_short() {
         for (taken, max, expected) in [
             (0, 10, 0),
             (8, 10, 0),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_had_a_turn_makes_room_for_one_who_waits() {
+    async fn connection_ends_for_a_waiting_one_after_its_minimum_time() {
         let permits = Permits::default();
         let since = Instant::now();
         tokio::time::sleep(MIN_TENURE).await;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_idle_keeps_a_quarter_of_the_time_while_nobody_waits() {
+    async fn idle_time_is_a_quarter_at_least_without_recent_waits() {
         let permits = Permits::default();
         permits.allow(1);
         assert!(permits.try_take());
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_said_now_and_then() {
+    async fn full_listener_is_logged_at_intervals() {
         let permits = Permits::default();
         assert!(permits.may_log() && !permits.may_log());
         tokio::time::sleep(LOG_INTERVAL).await;

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_for_which_the_client_is_not_waited_for_neither_counts_nor_forgives() {
+    async fn time_without_a_wait_for_the_client_does_not_count() {
         let mut limits = TimeLimits::new(&Limits::from(&config::Listener::default()));
         let begun = limits.last.at;
         let mut overdue_at = |second, stage, request| {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_one_client_or_for_nobody_is_not_kept() {
+    fn private_responses_are_not_stored() {
         for answer in [
             "cache-control: private",
             "cache-control: max-age=60, No-Store",

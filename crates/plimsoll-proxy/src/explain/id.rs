@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sender_s_id_is_kept_and_who_has_none_gets_one() {
+    fn request_keeps_its_senders_id_or_gets_one() {
         let read = |value: &str| {
             let headers = HeaderMap::from_iter([(X_REQUEST_ID, HeaderValue::from_bytes(value.as_bytes()).unwrap())]);
             RequestId::read(&headers).or_own()

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_has_its_lines_and_what_is_left_out_is_counted() {
+    fn each_reason_has_its_rate_and_omitted_lines_are_counted() {
         let log = RefusalLog::default();
         let begun = Instant::now();
         let lines = |(reason, at)| {

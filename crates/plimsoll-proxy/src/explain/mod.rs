@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_keeps_nothing() {
+    fn explain_records_nothing_when_off() {
         let explain = Explain::default();
         let off = config::Explain { entries: None, ..config::Explain::default() };
         explain.configure(&off);

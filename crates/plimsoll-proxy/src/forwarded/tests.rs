@@ -62,7 +62,7 @@ fn a_client_is_named_by_its_connection() {
 }
 
 #[test]
-fn forwarded_quotes_what_is_no_token() {
+fn forwarded_quotes_values_that_are_no_tokens() {
     let rfc7239 = rules(false, true, "");
     let of = |address: &str, host: &'static str| {
         marked(&peer(address, false), &rfc7239, request("/", &[("host", host)])).join("\n")
@@ -100,7 +100,7 @@ fn nothing_that_an_untrusted_client_claims_goes_through_in_any_mode() {
 }
 
 #[test]
-fn what_a_trusted_proxy_says_is_gone_on_with() {
+fn fields_of_a_trusted_proxy_are_continued() {
     let both = rules(true, true, "10.0.0.0/8");
     let all = marked(&peer("10.9.9.9:5", false), &both, request("/", &CLAIMS[..]));
     for expected in [

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_byte_of_what_follows_is_lost_however_the_header_comes() {
+    async fn no_byte_behind_the_header_is_lost_in_any_pieces() {
         for version in [Version::V1, Version::V2] {
             let header = encode(version, Some(addresses()));
             for cut in [1, 5, 12, 13, 16, header.len() - 1, header.len()] {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_version_and_what_is_no_header_are_told_apart_from_a_close() {
+    async fn wrong_version_and_wrong_header_differ_from_a_close() {
         let failure = async |sent: &[u8], accepted| {
             let (mut client, mut server) = pair().await;
             client.write_all(sent).await.unwrap();

@@ -206,7 +206,7 @@ mod tests {
     type Log = Arc<Mutex<Vec<Option<usize>>>>;
 
     #[tokio::test]
-    async fn between_two_steps_the_others_have_their_turn() {
+    async fn other_work_has_its_turn_between_two_steps() {
         let (turns, steps, log, over) =
             (Arc::<Turns>::default(), Arc::<Steps>::default(), Log::default(), AtomicBool::new(false));
         let crowd: Vec<_> = (0..20)
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_begun_is_finished_before_more_is_begun() {
+    async fn begun_handshake_is_finished_before_another_begins() {
         /// Two steps, each logged.
         struct Handshake(usize, u32, Log);
         impl Future for Handshake {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_goes_away_holds_nobody_up() {
+    async fn dropped_handshake_delays_no_other() {
         let (turns, steps) = (Arc::<Turns>::default(), Steps::default());
         InTurn::new(&turns, &steps, Polls(1)).await;
         {

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_wait_in_the_queue_are_closed_and_the_reserve_is_held_again() {
+    async fn reserve_is_held_again_after_queued_connections_are_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut clients = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];

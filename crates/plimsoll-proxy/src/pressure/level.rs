@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_came_before_little_is_normal_and_too_much_is_refused(samples in prop::collection::vec(0_u64..2000, 0..100)) {
+        fn level_is_normal_with_little_and_refuse_with_too_much_after_any_past(samples in prop::collection::vec(0_u64..2000, 0..100)) {
             let mut levels = Levels::default();
             for (i, used) in samples.into_iter().enumerate() {
                 let level = levels.on_sample(at(i as u64), used, 1000);

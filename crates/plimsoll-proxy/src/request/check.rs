@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_http1_refuses_is_refused() {
+    fn check_refuses_requests_that_http1_refuses() {
         for (uri, fields, fault) in [
             ("http://a/x?y", &[][..], None),
             ("/x", &[("host", "a")], None),

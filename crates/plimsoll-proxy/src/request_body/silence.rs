@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn much_at_once_buys_no_further_silence() {
+    async fn burst_buys_no_further_silence() {
         let mut silence = Silence::new(PATIENCE, 100);
         let begun = Instant::now();
         assert!(timeout(Duration::from_millis(1), poll_fn(|cx| silence.poll(cx))).await.is_err());
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_for_which_nobody_waits_does_not_count() {
+    async fn time_without_a_wait_does_not_count() {
         let mut silence = Silence::new(PATIENCE, 100);
         for _ in 0..100 {
             assert!(timeout(Duration::from_millis(50), poll_fn(|cx| silence.poll(cx))).await.is_err());

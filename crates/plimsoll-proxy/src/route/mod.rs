@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_methods_win_over_any_and_what_they_leave_goes_on() {
+    fn listed_methods_win_over_any_and_other_methods_go_on() {
         let table = table(&["any /a", "any /a POST", "any /a/b PUT", "any / DELETE"]);
         assert_eq!(find(&table, "h", "/a", &Method::POST), Some(1));
         assert_eq!(find(&table, "h", "/a", &Method::GET), Some(0));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_less_specific_host_takes_what_the_more_specific_one_has_no_path_for() {
+    fn less_specific_host_gets_paths_that_the_more_specific_one_lacks() {
         let table = table(&["a.com /x", "any /"]);
         assert_eq!(get(&table, "a.com", "/x"), Some(0));
         assert_eq!(get(&table, "a.com", "/y"), Some(1));

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_for_a_host_the_first_is_shown_that_the_client_can_use() {
+    fn first_usable_certificate_of_a_host_is_shown() {
         let identities = [identity(&["a.example"], &PKCS_ED25519), identity(&["a.example"], &PKCS_ECDSA_P256_SHA256)];
         let by_host = ByHost::new(&identities);
         let found = |schemes: &[SignatureScheme]| {
