@@ -1,5 +1,6 @@
 //! A client connection, as its requests and its time limits see it.
 
+pub(crate) mod activity;
 pub(crate) mod context;
 pub(crate) mod end_reason;
 pub(crate) mod flow;
@@ -7,15 +8,16 @@ pub(crate) mod permits;
 pub(crate) mod time_limits;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, Request};
 use plimsoll_core::slots::Holder;
 use tokio::time::Instant;
 
+use self::activity::Activity;
+use self::context::Context;
+use self::end_reason::EndReason;
 use crate::access_log::Entry;
-use crate::connection::context::Context;
-use crate::connection::end_reason::EndReason;
 use crate::counts::Label as _;
 use crate::explain::Source;
 use crate::forwarded::Marks;
@@ -36,122 +38,6 @@ pub(crate) struct Connection {
     /// The fields that tell backends of the client.
     pub(crate) marks: Marks,
     pub(crate) activity: Activity,
-}
-
-/// The event that a connection waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Stage {
-    /// For the client's next request.
-    Idle,
-    /// For the rest of a head.
-    Head,
-    /// For us, or for a backend.
-    Busy,
-    /// For more of a request's body.
-    Body,
-}
-
-/// Events on a connection, for its time limits.
-#[derive(Debug, Default)]
-pub(crate) struct Activity {
-    /// Requests begun so far, wrapping.
-    begun: AtomicU32,
-    active: AtomicU32,
-    stage: AtomicU8,
-    /// Bytes of bodies that came in so far.
-    received: AtomicU64,
-    /// Bytes that went out so far.
-    sent: AtomicU64,
-    /// The last write got nothing out: the client does not read.
-    write_blocked: AtomicBool,
-    /// Ends with the request in progress.
-    closing: AtomicBool,
-    /// Has overstayed a time limit.
-    overdue: AtomicBool,
-    /// Ends at once.
-    cut_off: AtomicBool,
-}
-
-// One thread drives a connection, so that plain loads and stores would do; relaxed atomics are the same instructions
-// and need no promise to the compiler.
-impl Activity {
-    pub(crate) fn begin(&self) {
-        self.begun.store(self.begun().wrapping_add(1), Ordering::Relaxed);
-        self.active.fetch_add(1, Ordering::Relaxed);
-        self.enter(Stage::Busy);
-    }
-
-    pub(crate) fn end(&self) {
-        if self.active.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.enter(Stage::Idle);
-        }
-    }
-
-    pub(crate) fn begun(&self) -> u32 {
-        self.begun.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn stage(&self) -> Stage {
-        match self.stage.load(Ordering::Relaxed) {
-            0 => Stage::Idle,
-            1 => Stage::Head,
-            2 => Stage::Busy,
-            _ => Stage::Body,
-        }
-    }
-
-    pub(crate) fn enter(&self, stage: Stage) {
-        self.stage.store(stage as u8, Ordering::Relaxed);
-    }
-
-    pub(crate) fn received(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn on_received(&self, bytes: usize) {
-        self.received.store(self.received() + bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn on_sent(&self, bytes: usize) {
-        self.sent.store(self.sent() + bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_write_blocked(&self) -> bool {
-        self.write_blocked.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn write_is_blocked(&self, blocked: bool) {
-        self.write_blocked.store(blocked, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn close(&self) {
-        self.closing.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_overdue(&self) -> bool {
-        self.overdue.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn overstay(&self) {
-        self.overdue.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_cut_off(&self) -> bool {
-        self.cut_off.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn cut_off(&self) {
-        self.cut_off.store(true, Ordering::Relaxed);
-    }
 }
 
 impl Connection {

@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
+use crate::connection::Connection;
+use crate::connection::activity::{Activity, Stage};
 use crate::connection::end_reason::Timeout;
-use crate::connection::{Activity, Connection, Stage};
 use crate::limits::Limits;
 use plimsoll_core::debt::Debt;
 

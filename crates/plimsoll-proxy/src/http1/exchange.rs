@@ -18,8 +18,9 @@ use plimsoll_http1::{Decoder, Framing, Origin, RequestHead};
 use socket2::SockRef;
 
 use super::{Http1, NextState};
+use crate::connection::ActiveRequest;
+use crate::connection::activity::Stage;
 use crate::connection::time_limits::LINGER;
-use crate::connection::{ActiveRequest, Stage};
 use crate::date;
 use crate::reason::Refusal;
 use crate::request::forward::{ClientFeatures, Outcome, Switched, forward};

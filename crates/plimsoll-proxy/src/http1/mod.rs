@@ -24,8 +24,9 @@ use plimsoll_http1::{Fault, Limits, RequestHead, Scan};
 use tokio::io::AsyncWrite as _;
 
 use self::interim::Interim;
+use crate::connection::Connection;
+use crate::connection::activity::Stage;
 use crate::connection::time_limits::{LINGER, LINGER_BYTES};
-use crate::connection::{Connection, Stage};
 use crate::reason::Refusal;
 use crate::request::answer;
 use crate::request::forward::Switched;
