@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
 use plimsoll::client::{Batch, Client, Cluster, Error, FailedAttempt, GivenUp, Next, Protocol, Terms};
+use plimsoll::discover::Fixed;
 use plimsoll_core::batch::BatchConfig;
 use plimsoll_core::{Criticality, LoadReport};
 use plimsoll_wire::shed::{Shed, ShedReason};
@@ -345,7 +346,7 @@ async fn with_no_backend_there_it_waits_until_there_is_one() {
     };
     until(|| batch.view().counts.rejected >= 2).await;
     let server = Server::plain().await;
-    cluster.update(vec![server.address.into()]);
+    cluster.follow(Fixed::new([server.address]));
     assert_eq!(sent.await.unwrap(), StatusCode::OK);
 }
 

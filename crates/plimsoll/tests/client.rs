@@ -15,7 +15,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{Client, Cluster, ClusterConfig, ClusterCounts, Error, Protocol, Terms};
-use plimsoll::discover::Endpoint;
+use plimsoll::discover::{Endpoint, Fixed};
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::throttle::ThrottlePolicy;
 use plimsoll_core::{Criticality, LoadReport};
@@ -706,7 +706,7 @@ async fn membership_changes_while_running_and_those_that_stay_keep_their_state()
         ok(&client).await;
     }
     until(|| leaves.open_connections() > 0).await;
-    cluster.update(vec![Endpoint::new(stays.address), Endpoint::new(comes.address), Endpoint::new(stays.address)]);
+    cluster.follow(Fixed::new([stays.address, comes.address, stays.address]));
     until(|| state_of(&cluster, comes.address) == State::Healthy).await;
     for _ in 0..4 {
         ok(&client).await;
@@ -724,7 +724,7 @@ async fn a_request_at_a_removed_backend_is_finished() {
     let client = Plain::new(&cluster);
     let call = tokio::spawn(async move { ok(&client).await });
     until(|| server.requests() == 1).await;
-    cluster.update(Vec::new());
+    cluster.follow(Fixed::new([] as [Endpoint; 0]));
     gate.add_permits(1);
     call.await.unwrap();
 }

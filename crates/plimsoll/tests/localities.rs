@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use plimsoll::client::{Client, Cluster, ClusterConfig, Error, Localities, LocalityView, Terms};
-use plimsoll::discover::Endpoint;
+use plimsoll::discover::{Endpoint, Fixed};
 use plimsoll_core::health::State;
 use plimsoll_core::spill::SpillConfig;
 use plimsoll_core::throttle::ThrottlePolicy;
@@ -119,7 +119,7 @@ async fn a_cluster_that_is_given_localities_keeps_its_connections_and_counts() {
     let (before, connections) = (ids(&cluster), (near.connections(), far.connections()));
     let endpoint = |server: &Server, locality: &str| Endpoint::new(server.address).locality(locality);
     cluster.set_config(config());
-    cluster.update(vec![endpoint(&near, "near"), endpoint(&far, "far")]);
+    cluster.follow(Fixed::new([endpoint(&near, "near"), endpoint(&far, "far")]));
     send(&client, 10).await;
     // The other way round, and back to none.
     cluster.set_config(ClusterConfig { localities: localities(&["far", "near"]), ..config() });

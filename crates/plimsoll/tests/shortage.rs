@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use plimsoll::client::{Check, Client, ClusterConfig, Error};
+use plimsoll::discover::Fixed;
 use plimsoll_core::Event;
 use plimsoll_core::health::State;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -34,7 +35,7 @@ async fn backends_stay_as_they_are_while_this_process_has_no_descriptors() {
     until(|| server.connections() == 1).await;
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
-    cluster.update(vec![known.into(), added.address.into()]);
+    cluster.follow(Fixed::new([known, added.address]));
     // More than the failures in a row for which a backend is ejected.
     let mut errors = Vec::new();
     for _ in 0..8 {

@@ -244,7 +244,7 @@ async fn slots_of_a_drained_backend_are_not_counted_against_the_others() {
     let held: Vec<_> = (0..20).map(|number| send(&client, client_number(1 + number % 2), request("/"))).collect();
     until(|| active(&cluster) + cluster.waiting() as u32 == 20).await;
     let endpoints = [&slow, &quick].map(|server| plimsoll::discover::Endpoint::new(server.address)).to_vec();
-    cluster.update(endpoints);
+    cluster.follow(plimsoll::discover::Fixed::new(endpoints));
     until(|| state_of(&cluster, quick.address) == plimsoll_core::health::State::Healthy).await;
     assert!(cluster.drain(slow.address));
     // Both clients hold nearly as many slots as there are at the backend that is left.

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use plimsoll::client::{Client, Cluster, ClusterConfig, SubsetChoice};
-use plimsoll::discover::Endpoint;
+use plimsoll::discover::{Endpoint, Fixed};
 use plimsoll_core::health::State;
 use plimsoll_core::subset::{Algorithm, Client as Who, MissingInput, SubsetConfig};
 
@@ -96,7 +96,7 @@ async fn zones_are_the_same_zones_whichever_is_met_first() {
         let config = ClusterConfig { subset: choice(Algorithm::Rendezvous, 4, index), ..plain_config() };
         let cluster = Cluster::new("test", config, endpoints.clone());
         let before = members(&cluster);
-        cluster.update(turned.clone());
+        cluster.follow(Fixed::new(turned.clone()));
         assert_eq!(members(&cluster), before, "client {index}");
     }
 }
@@ -108,7 +108,7 @@ async fn a_member_whose_zone_becomes_known_stays_what_it_is() {
     let cluster = Cluster::new("test", plain_config(), without);
     let ids = |cluster: &Cluster| cluster.backends().iter().map(|view| view.snapshot.id).collect::<Vec<_>>();
     let before = ids(&cluster);
-    cluster.update(endpoints);
+    cluster.follow(Fixed::new(endpoints));
     assert_eq!(ids(&cluster), before);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use plimsoll::client::Cluster;
-use plimsoll::discover::Endpoint;
+use plimsoll::discover::{Endpoint, Fixed};
 use tokio::sync::oneshot;
 
 use super::{Error, ListenerView};
@@ -94,7 +94,7 @@ impl Running {
                     if *cluster.config() != settings {
                         cluster.set_config(settings);
                     }
-                    cluster.update(endpoints);
+                    cluster.follow(Fixed::new(endpoints));
                 }
                 None => {
                     let cluster = Cluster::new(name, config.client(name), endpoints);

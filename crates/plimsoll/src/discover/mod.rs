@@ -1,12 +1,13 @@
 //! Sources of the list of a cluster's backends.
 //!
 //! A source yields whole lists. Each list replaces the one before, and
-//! [`Cluster::update`](crate::client::Cluster::update) derives the changes. Every real source (a
+//! [`Cluster::follow`](crate::client::Cluster::follow) derives the changes. Every real source (a
 //! file, a DNS answer, an interrupted watch) gives whole lists, and a lost difference would be
 //! wrong for ever.
 //!
-//! There are two sources today, both of one list: fixed addresses, and names resolved once at
-//! start. A source that changes is a [`Discover`] that yields more than once.
+//! There are two sources today, both of one list: [`Fixed`] addresses, and names that [`resolve`]
+//! looks up, whose answer is a fixed list too. A source that changes is a [`Discover`] that yields
+//! more than once.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -67,10 +68,20 @@ impl From<SocketAddr> for Endpoint {
     }
 }
 
-/// A source of membership.
+/// The answer of a source: a whole list, or the reason why there is none this time.
+pub type Answer = Result<Vec<Endpoint>, SourceError>;
+
+/// The reason why a source has no list. An error is not an empty list: the backends stay as they
+/// are.
+pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A source of backends, for [`Cluster::follow`](crate::client::Cluster::follow).
 pub trait Discover: Send {
-    /// The next whole list, when it differs from the last; `None` when there will be no other.
-    fn next(&mut self) -> impl Future<Output = Option<Vec<Endpoint>>> + Send;
+    /// The next answer, when it differs from the last. `None` when there will be no other.
+    ///
+    /// A source decides itself on the time between its attempts. After an error the next answer is
+    /// awaited as after a list.
+    fn next(&mut self) -> impl Future<Output = Option<Answer>> + Send;
 }
 
 /// A list that never changes.
@@ -85,8 +96,8 @@ impl Fixed {
 }
 
 impl Discover for Fixed {
-    async fn next(&mut self) -> Option<Vec<Endpoint>> {
-        self.0.take()
+    async fn next(&mut self) -> Option<Answer> {
+        self.0.take().map(Ok)
     }
 }
 
@@ -159,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn a_fixed_list_is_given_once() {
         let mut fixed = Fixed::new(["127.0.0.1:80".parse::<SocketAddr>().unwrap()]);
-        assert_eq!(fixed.next().await.map(|list| list.len()), Some(1));
-        assert_eq!(fixed.next().await, None);
+        assert_eq!(fixed.next().await.map(|list| list.unwrap().len()), Some(1));
+        assert!(fixed.next().await.is_none());
     }
 }

@@ -1,6 +1,6 @@
-//! The task that checks a cluster's backends and tells the machine when its time has come.
+//! The task of a cluster: follows the source of its backends, checks them, and tells the machine when its time has come.
 //!
-//! It sleeps until the machine wants to be woken, an event happens, or a check ends. All checks run on
+//! It sleeps until the machine wants to be woken, an event happens, the source answers, or a check ends. All checks run on
 //! this one task, so thousands of backends cost no further tasks; how many run at once is bounded,
 //! and the rest wait their turn in the order in which they were due.
 
@@ -18,6 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::Shared;
+use super::follow::Source;
 use crate::client::backend::Persistence;
 use crate::client::check::{Finding, check, vigil};
 use crate::client::error::ConnectError;
@@ -49,6 +50,15 @@ pub(super) async fn run(cluster: Weak<Shared>, wake: Arc<Notify>) {
             return;
         };
         tokio::select! {
+            (number, answer) = Source::next(&mut driver.source) => match answer {
+                Some(answer) => {
+                    if let Some(shared) = cluster.upgrade() {
+                        shared.on_answer(number, answer);
+                    }
+                }
+                // Its last list stays.
+                None => driver.source = None,
+            },
             Some(result) = driver.jobs.next(), if !driver.jobs.is_empty() => {
                 if let Some(shared) = cluster.upgrade() {
                     driver.take_in(&shared, result);
@@ -66,11 +76,15 @@ struct Driver {
     checks_running: usize,
     queue: VecDeque<BackendId>,
     vigils: HashMap<BackendId, oneshot::Sender<()>>,
+    source: Option<Source>,
 }
 
 impl Driver {
     /// Lets the machine act, starts what is due, and says when to come again.
     fn turn(&mut self, shared: &Shared) -> Instant {
+        if let Some(source) = shared.new_source() {
+            self.source = Some(source);
+        }
         let now = shared.now();
         let mut machine = shared.machine.lock();
         let news = machine.tell(now, |b, _, mut obs| b.handle_timeout(now, &mut obs));
@@ -98,6 +112,8 @@ impl Driver {
     }
 
     fn start_vigils(&mut self, shared: &Shared) {
+        // A removed backend makes no event of its own.
+        self.vigils.retain(|id, _| shared.backend(*id).is_some());
         let changes = std::mem::take(&mut *shared.lame_ducks.lock());
         for (id, is_lame_duck) in changes {
             if !is_lame_duck {
@@ -111,8 +127,6 @@ impl Driver {
             }
             let config = shared.config();
             let (release, released) = oneshot::channel();
-            // A removed backend makes no event of its own: its watch ends at the next occasion.
-            self.vigils.retain(|id, _| shared.backend(*id).is_some());
             self.vigils.insert(id, release);
             self.jobs.push(Box::pin(async move {
                 if vigil(backend, config, released).await { Result::Gone(id) } else { Result::Released }

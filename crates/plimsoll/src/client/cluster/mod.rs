@@ -7,6 +7,7 @@
 
 mod again;
 mod drive;
+mod follow;
 mod hedge;
 mod localities;
 mod machine;
@@ -34,6 +35,7 @@ use tokio::sync::{Notify, watch};
 
 pub use self::again::Restraint;
 pub(crate) use self::again::{Ask, Denied, Grant, Retry, Since, Unanswered};
+use self::follow::Following;
 pub(crate) use self::hedge::First;
 pub use self::localities::LocalityView;
 pub use self::machine::{BackendView, Notice};
@@ -47,7 +49,7 @@ use super::error::ConnectError;
 use super::operations::Operations;
 use super::preemption::Preemption;
 use crate::clock::Clock;
-use crate::discover::{Discover, Endpoint};
+use crate::discover::{Endpoint, Fixed};
 
 /// A handle to a cluster; clones are the same cluster.
 #[derive(Clone)]
@@ -75,8 +77,10 @@ pub(crate) struct Shared {
     hedges: AtomicBool,
     /// Bytes that are kept of the body of each request.
     kept_of_bodies: AtomicUsize,
-    /// Wakes the task that checks backends.
+    /// Wakes the task of [`Cluster::run`].
     driver: Arc<Notify>,
+    /// The source of the backends.
+    following: Mutex<Following>,
     /// Counts changes of membership and configuration, for the pools.
     changed: watch::Sender<u64>,
     /// Lame ducks that came or went, not yet seen by the driver.
@@ -87,8 +91,8 @@ pub(crate) struct Shared {
 }
 
 impl Cluster {
-    /// A cluster of `endpoints`. Needs no runtime; nothing happens before a client is made and
-    /// [`Cluster::run`] is polled.
+    /// A cluster of a [`Fixed`] list of backends, or of none, until [`Cluster::follow`] names another source. Needs no
+    /// runtime; nothing happens before a client is made and [`Cluster::run`] is polled.
     pub fn new(name: &str, config: ClusterConfig, endpoints: impl IntoIterator<Item = impl Into<Endpoint>>) -> Self {
         let seed = std::hash::RandomState::new().hash_one(name);
         let clock = Clock::start();
@@ -102,12 +106,13 @@ impl Cluster {
             machine: Mutex::new(Machine::new(clock.now(), config, seed)),
             clock,
             driver: Arc::new(Notify::new()),
+            following: Mutex::default(),
             changed: watch::Sender::new(0),
             lame_ducks: Mutex::default(),
             hook: OnceLock::new(),
             shortage_told: Mutex::default(),
         }));
-        cluster.update(endpoints.into_iter().map(Into::into).collect());
+        cluster.follow(Fixed::new(endpoints));
         cluster
     }
 
@@ -123,17 +128,6 @@ impl Cluster {
     /// there was one.
     pub fn on_event(&self, hook: impl Fn(&Notice) + Send + Sync + 'static) -> bool {
         self.0.hook.set(Box::new(hook)).is_ok()
-    }
-
-    /// Makes `endpoints` the backends that are known: all are members, or those of this process's subset
-    /// ([`ClusterConfig::subset`]). Those that were members already (same address, weight and
-    /// authority) keep their state, connections and requests in flight; requests at those removed
-    /// finish. An address that is named twice counts once.
-    pub fn update(&self, endpoints: Vec<Endpoint>) {
-        let now = self.0.now();
-        let news = self.0.machine.lock().update(now, endpoints);
-        self.0.publish(news);
-        self.0.reconsider();
     }
 
     /// Replaces the configuration; all backends keep their state.
@@ -154,15 +148,8 @@ impl Cluster {
         self.0.machine.lock().config.clone()
     }
 
-    /// Follows a source of membership until it ends.
-    pub async fn follow(&self, mut source: impl Discover) {
-        while let Some(endpoints) = source.next().await {
-            self.update(endpoints);
-        }
-    }
-
-    /// Checks backends and drives the timers of the cluster, while it is polled and a handle
-    /// exists.
+    /// Follows the source of backends, checks the backends and drives the timers of the cluster, while it is polled and
+    /// a handle exists.
     ///
     /// Spawn it once for each cluster. Without it no backend that needs a check becomes healthy.
     pub fn run(&self) -> impl Future<Output = ()> + Send + use<> {

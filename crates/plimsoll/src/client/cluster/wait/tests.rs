@@ -13,7 +13,7 @@ use super::*;
 use crate::client::cluster::Cluster;
 use crate::client::config::ClusterConfig;
 use crate::client::localities::Localities;
-use crate::discover::Endpoint;
+use crate::discover::{Endpoint, Fixed};
 
 type Waiting<'a> = Pin<Box<dyn Future<Output = Turn> + Send + 'a>>;
 
@@ -174,7 +174,7 @@ async fn who_waits_is_served_by_a_backend_that_is_added_and_by_a_higher_limit() 
     let (cluster, _) = full(1, 1);
     let waiters: Vec<_> = (0..4).map(|_| Waiter::begun(&cluster)).collect();
     let woken = || waiters.iter().filter(|waiter| waiter.is_woken()).count();
-    cluster.update(endpoints(0..2));
+    cluster.follow(Fixed::new(endpoints(0..2)));
     assert_eq!(woken(), 0, "nobody has reached it yet");
     cluster.0.members().iter().for_each(|(id, _)| cluster.0.connected(*id));
     assert_eq!(woken(), 1);
@@ -201,7 +201,7 @@ async fn a_waiter_whose_backend_is_removed_before_it_runs_keeps_its_turn() {
     finish(&cluster, picked[0]);
     assert!(first.is_woken());
     let stays = cluster.0.backend(picked[1]).unwrap().endpoint().clone();
-    cluster.update(vec![stays]);
+    cluster.follow(Fixed::new([stays]));
     assert!(first.poll().is_pending());
     assert_eq!((cluster.waiting(), cluster.counts().waited), (2, 2));
     finish(&cluster, picked[1]);
