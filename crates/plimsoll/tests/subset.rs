@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use plimsoll::client::{Client, Cluster, ClusterConfig, SubsetChoice};
 use plimsoll::discover::{Endpoint, Fixed};
+use plimsoll_core::Weight;
 use plimsoll_core::health::State;
 use plimsoll_core::subset::{Algorithm, Client as Who, MissingInput, SubsetConfig};
 
@@ -110,6 +111,54 @@ async fn a_member_whose_zone_becomes_known_stays_what_it_is() {
     let before = ids(&cluster);
     cluster.follow(Fixed::new(endpoints));
     assert_eq!(ids(&cluster), before);
+}
+
+/// Every algorithm that needs no coordinator.
+fn algorithms() -> impl Iterator<Item = Algorithm> {
+    Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::Ledger)
+}
+
+/// Sizes of machines are half octaves of weight: 1.4 is as large as 1, and nothing moves.
+#[test]
+fn weights_of_one_size_and_authorities_leave_the_subset_alone() {
+    let endpoints = in_zones();
+    let change = |(at, endpoint): (usize, &Endpoint)| {
+        let endpoint = endpoint.clone().weight(Weight::new(1.0 + 0.4 * (at % 2) as f64).unwrap());
+        Endpoint { authority: Some(format!("backend-{at}.example").parse().unwrap()), ..endpoint }
+    };
+    for algorithm in algorithms() {
+        for index in 0..20 {
+            let config = ClusterConfig { subset: choice(algorithm, 4, index), ..plain_config() };
+            let cluster = Cluster::new("test", config, endpoints.clone());
+            let ids = || cluster.backends().iter().map(|view| view.snapshot.id).collect::<Vec<_>>();
+            let before = (members(&cluster), ids());
+            cluster.follow(Fixed::new(endpoints.iter().enumerate().map(change)));
+            assert_eq!((members(&cluster), ids()), before, "{algorithm} {index}");
+            assert!(cluster.backends().iter().all(|view| view.backend.endpoint().authority.is_some()));
+        }
+    }
+}
+
+/// One backend of twelve gets another size or zone.
+#[test]
+fn changed_size_or_zone_moves_at_most_one_of_a_rendezvous_subset() {
+    let endpoints = in_zones();
+    for at in 0..endpoints.len() {
+        let mut heavier = endpoints.clone();
+        heavier[at].weight = Weight::new(2.0).unwrap();
+        let mut elsewhere = endpoints.clone();
+        elsewhere[at].zone = Some("d".into());
+        for changed in [heavier, elsewhere] {
+            for index in 0..50 {
+                let config = ClusterConfig { subset: choice(Algorithm::Rendezvous, 4, index), ..plain_config() };
+                let cluster = Cluster::new("test", config, endpoints.clone());
+                let before = members(&cluster);
+                cluster.follow(Fixed::new(changed.clone()));
+                let moved = members(&cluster).difference(&before).count();
+                assert!(moved <= 1, "{moved} of client {index} for backend {at}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -190,9 +190,8 @@ fn clusters(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
         let kind = format!("{part}: backend");
         parts(changes, &kind, by_address(old), by_address(new), [added, removed], |changes, part, old, new| {
             settings(changes, part, old, new, |path| match path {
-                "locality" => ("from the next request on; its state and connections stay", false),
                 "zone" => ("subsets may change; nothing else", false),
-                _ => ("starts again: requests finish, new connections are opened, and it warms up", false),
+                _ => ("from the next request on; its state and connections stay", false),
             });
         });
         let alone = |cluster: &super::Cluster| super::Cluster { backends: Vec::new(), ..cluster.clone() };
@@ -355,7 +354,7 @@ mod tests {
                 "\"10.0.0.2:80\", { address = \"10.0.0.1:80\", weight = 2 }, \"10.0.0.4:80\""
             )]),
             [
-                "cluster web: backend 10.0.0.1:80: weight 1 -> 2: starts again: requests finish, new connections are opened, and it warms up",
+                "cluster web: backend 10.0.0.1:80: weight 1 -> 2: from the next request on; its state and connections stay",
                 "cluster web: backend 10.0.0.3:80 removed: no new requests; its requests finish, then its connections close",
                 "cluster web: backend 10.0.0.4:80 added: connected, checked, and warms up; other backends are not disturbed",
             ]

@@ -1,6 +1,11 @@
 //! A member of a cluster: its names, formatted once, and whether it keeps connections open.
+//!
+//! A [`Backend`] never changes. When the source describes a member anew, the cluster has another one in its place,
+//! and each pool takes that over before its next request: a request reads one description from its begin to its end,
+//! without a lock.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use http::HeaderValue;
@@ -15,7 +20,8 @@ pub struct Backend {
     authority: Authority,
     host: HeaderValue,
     label: Box<str>,
-    persistence: AtomicU8,
+    /// Common to all descriptions of a member.
+    persistence: Arc<AtomicU8>,
 }
 
 /// Whether a backend keeps a connection open after a response.
@@ -43,8 +49,18 @@ impl Backend {
             label.parse().expect("a socket address reads as an authority: digits, dots, colons, brackets")
         });
         let host = HeaderValue::from_str(authority.as_str()).expect("an authority is visible ASCII");
-        let persistence = AtomicU8::new(Persistence::Unknown as u8);
+        let persistence = Arc::new(AtomicU8::new(Persistence::Unknown as u8));
         Self { endpoint, authority, host, label: label.into(), persistence }
+    }
+
+    /// The same member as its source describes it now.
+    pub(crate) fn described(&self, endpoint: Endpoint) -> Self {
+        Self { persistence: self.persistence.clone(), ..Self::new(endpoint) }
+    }
+
+    /// Whether TLS asks for the same name, where that is the member's own.
+    pub(crate) fn has_host_of(&self, other: &Self) -> bool {
+        self.authority.host().eq_ignore_ascii_case(other.authority.host())
     }
 
     /// Whether it keeps connections open, as far as is known.
@@ -79,7 +95,7 @@ impl Backend {
         &self.label
     }
 
-    /// The entry of its source when it became a member. Zone and locality may have changed since.
+    /// The entry of its source.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint

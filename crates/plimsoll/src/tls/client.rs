@@ -100,7 +100,7 @@ impl TlsConfig {
     ///
     /// `server_name` is sent to backends (SNI) and must be in their certificates. Without it that
     /// is the host of each backend, as its [`Endpoint`](crate::discover::Endpoint) names it, or its
-    /// address.
+    /// address. When the source gives a backend another host, its connections get no more requests.
     #[must_use]
     pub fn new(trust: Trust, identity: Option<Identity>, server_name: Option<ServerName<'static>>) -> Self {
         let config = |alpn: Alpn| {

@@ -33,8 +33,9 @@ impl Cluster {
     /// Takes the backends from `source` from now on, and from no other.
     ///
     /// Each list replaces the one before: all are members, or those of this process's subset
-    /// ([`ClusterConfig::subset`](crate::client::ClusterConfig::subset)). A backend of the same address, weight
-    /// and authority keeps its state, connections and requests. Requests at removed backends finish. Of an address that is listed
+    /// ([`ClusterConfig::subset`](crate::client::ClusterConfig::subset)). The same address is the same backend. It keeps
+    /// its state, connections and requests, whatever weight, authority, zone or locality it has in the new list;
+    /// requests that begin from then on see these. Requests at removed backends finish. Of an address that is listed
     /// twice the first entry counts.
     ///
     /// A list that is ready applies before this returns, others while [`Cluster::run`] is polled. The former source is

@@ -49,7 +49,7 @@ pub struct Notice {
 /// One backend as the cluster sees it now.
 #[derive(Clone, Debug)]
 pub struct BackendView {
-    /// What does not change.
+    /// Its description by its source.
     pub backend: Arc<Backend>,
     /// The locality that it counts as of; `None` where the cluster has none.
     pub locality: Option<Arc<str>>,
@@ -373,7 +373,8 @@ impl Machine {
         self.balancer.snapshot(now).into_iter().filter_map(known).collect()
     }
 
-    /// Adds and removes members until they are those of the membership; those that stay keep all their state.
+    /// Adds, changes and removes members until they are those of the membership. A member of the same address is
+    /// the same backend, whatever else its source says of it now: it keeps its state, its counts and its connections.
     fn reconcile(&mut self, now: Timestamp) {
         let wanted = self.membership.members();
         let index: HashMap<_, usize> = wanted.iter().enumerate().map(|(at, endpoint)| (endpoint.address, at)).collect();
@@ -385,11 +386,17 @@ impl Machine {
         for slot in &mut self.members {
             let Some(member) = slot else { continue };
             match index.get(&member.backend.address()) {
-                Some(&at) if is_same(&wanted[at], member.backend.endpoint()) => {
-                    self.balancer.set_locality(now, member.id, place_of(&wanted[at]));
+                Some(&at) => {
+                    let wanted = &wanted[at];
+                    if wanted != member.backend.endpoint() {
+                        self.balancer.set_weight(now, member.id, wanted.weight);
+                        member.backend = Arc::new(member.backend.described(wanted.clone()));
+                    }
+                    // Also when the cluster's localities have changed.
+                    self.balancer.set_locality(now, member.id, place_of(wanted));
                     kept[at] = true;
                 }
-                _ => {
+                None => {
                     self.balancer.remove(now, member.id, &mut observe);
                     *slot = None;
                 }
@@ -511,13 +518,6 @@ impl Machine {
             Event::PanicEnded { .. } => None,
         }
     }
-}
-
-/// Whether a member goes on as it is. Where it stands is for the subset and the balancer to know: a cluster that is given zones or
-/// localities must not lose all of its connections by it.
-fn is_same(wanted: &Endpoint, member: &Endpoint) -> bool {
-    let Endpoint { address, weight, authority, zone: _, locality: _ } = wanted;
-    (address, weight, authority) == (&member.address, &member.weight, &member.authority)
 }
 
 impl Done {

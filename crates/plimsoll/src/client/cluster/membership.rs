@@ -19,6 +19,8 @@ pub(super) struct Membership {
     known: Vec<Endpoint>,
     numbers: HashMap<SocketAddr, u32>,
     choice: Option<SubsetChoice>,
+    /// `known` as the choice sees it; empty without one.
+    drawn_from: Vec<Backend>,
     /// Of `known`, by number; `None`: all of them are members.
     subset: Option<Subset>,
     /// Taken out by hand. Whoever leaves the subset meanwhile must not come back as if nothing had been said.
@@ -37,7 +39,9 @@ impl Membership {
             }
         }
         self.drained.retain(|address| self.numbers.contains_key(address));
-        self.choose();
+        if self.choice.is_some() && self.candidates() != self.drawn_from {
+            self.choose();
+        }
     }
 
     /// Remembers that a backend was taken out by hand, or given back. `false` when it is not known.
@@ -87,17 +91,20 @@ impl Membership {
         subset.on_state(*number, state)
     }
 
+    /// Draws the subset anew. One that was drawn remembers more of its backends' states than its members tell.
     fn choose(&mut self) {
-        self.subset = self.choice.map(|choice| {
-            let backends: Vec<Backend> = (self.known.iter())
-                .map(|endpoint| Backend {
-                    key: Backend::key_of(&endpoint.address.to_string()),
-                    domain: domain_of(endpoint),
-                    weight: endpoint.weight,
-                })
-                .collect();
-            Subset::new(choice.order(&backends), choice.config().size)
-        });
+        self.drawn_from = if self.choice.is_some() { self.candidates() } else { Vec::new() };
+        let subset = |choice: SubsetChoice| Subset::new(choice.order(&self.drawn_from), choice.config().size);
+        self.subset = self.choice.map(subset);
+    }
+
+    fn candidates(&self) -> Vec<Backend> {
+        let candidate = |endpoint: &Endpoint| Backend {
+            key: Backend::key_of(&endpoint.address.to_string()),
+            domain: domain_of(endpoint),
+            weight: endpoint.weight,
+        };
+        self.known.iter().map(candidate).collect()
     }
 }
 

@@ -20,7 +20,7 @@ use std::fmt;
 use std::future::Future;
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     following: Mutex<Following>,
     /// Counts changes of membership and configuration, for the pools.
     changed: watch::Sender<u64>,
+    /// Counts changes of membership, for requests to see without a lock.
+    memberships: AtomicU64,
     /// Lame ducks that came or went, not yet seen by the driver.
     lame_ducks: Mutex<Vec<(BackendId, bool)>>,
     hook: OnceLock<Hook>,
@@ -108,6 +110,7 @@ impl Cluster {
             driver: Arc::new(Notify::new()),
             following: Mutex::default(),
             changed: watch::Sender::new(0),
+            memberships: AtomicU64::new(0),
             lame_ducks: Mutex::default(),
             hook: OnceLock::new(),
             shortage_told: Mutex::default(),
@@ -243,6 +246,11 @@ impl Shared {
         self.changed.subscribe()
     }
 
+    /// The number of changes of membership. A description of a backend that was read at another one may be old.
+    pub(crate) fn memberships(&self) -> u64 {
+        self.memberships.load(Ordering::Acquire)
+    }
+
     pub(crate) fn backend(&self, id: BackendId) -> Option<Arc<Backend>> {
         self.machine.lock().backend(id).cloned()
     }
@@ -370,6 +378,7 @@ impl Shared {
         first.into_iter().chain(others).for_each(Waker::wake);
         news.preempted.iter().for_each(|preemption| preemption.end());
         if news.members_changed {
+            self.memberships.fetch_add(1, Ordering::Release);
             self.changed.send_modify(|count| *count += 1);
         } else if news.notices.is_empty() {
             return;

@@ -101,8 +101,11 @@ impl<B: RequestBody> Pool<B> {
         let spare = if state.is_single_use { 0 } else { min_connections };
         let mut to_open: Vec<BackendId> = Vec::new();
         let mut is_member = vec![false; state.slots.len()];
+        let mut renamed = Vec::new();
         for (id, _) in members {
             let is_new = state.existing(id).is_none();
+            let idle = state.refresh(id, &self.cluster);
+            renamed.extend(idle.into_iter().map(|connection| (id, connection)));
             let Some(slot) = state.slot(id, &self.cluster) else { continue };
             if is_new || is_renewed {
                 let first_http2 = version == Version::Http2 && min_connections > 0;
@@ -122,7 +125,7 @@ impl<B: RequestBody> Pool<B> {
             slot.http2.retire();
         }
         drop(state);
-        for (id, connection) in outdated.into_iter().flatten() {
+        for (id, connection) in outdated.into_iter().flatten().chain(renamed) {
             drop(connection);
             self.cluster.connection_closed(id);
         }

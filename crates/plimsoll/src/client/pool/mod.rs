@@ -81,6 +81,8 @@ struct State<B> {
 struct Slot<B> {
     id: BackendId,
     backend: Arc<Backend>,
+    /// The cluster's count of memberships when `backend` was read.
+    read_at: u64,
     http1: Http1,
     http2: Http2<B>,
 }
@@ -151,12 +153,13 @@ impl<B: RequestBody> Pool<B> {
     pub(crate) fn take_http1(self: &Arc<Self>, id: BackendId, may_be_used: bool) -> Taken {
         let mut ended = Vec::new();
         let mut state = self.state.lock();
+        let outdated = state.refresh(id, &self.cluster);
         let may_be_used = may_be_used && !state.is_single_use;
         let Some(slot) = state.slot(id, &self.cluster) else { return Taken::Gone };
         let backend = slot.backend.clone();
         let taken = if may_be_used { slot.http1.take(&mut ended) } else { None };
         drop(state);
-        self.count_closed(id, ended.len());
+        self.count_closed(id, ended.len() + outdated.len());
         match taken {
             Some(connection) => Taken::Ready(Lease::new(self.clone(), id, connection), backend),
             None => Taken::Open(backend),
@@ -170,7 +173,11 @@ impl<B: RequestBody> Pool<B> {
         request: &mut Request<Outgoing<B>>,
         lent_host: &mut bool,
     ) -> Sending<impl Future<Output = Answer<Outgoing<B>>> + use<B>, B> {
+        // Dropped after the lock is released.
+        let outdated;
         let mut state = self.state.lock();
+        outdated = state.refresh(id, &self.cluster);
+        self.count_closed(id, outdated.len());
         let (max_streams, scheme) = (state.config.max_streams.get(), state.scheme.clone());
         let Some(slot) = state.slot(id, &self.cluster) else {
             return Sending::Gone;
@@ -250,8 +257,9 @@ impl<B> State<B> {
     fn slot(&mut self, id: BackendId, cluster: &Shared) -> Option<&mut Slot<B>> {
         let index = id.slot();
         if self.slots.get(index).is_none_or(|slot| slot.id != id) {
+            let read_at = cluster.memberships();
             let backend = cluster.backend(id)?;
-            let slot = Slot { id, backend, http1: Http1::default(), http2: Http2::default() };
+            let slot = Slot { id, backend, read_at, http1: Http1::default(), http2: Http2::default() };
             match self.slots.get_mut(index) {
                 Some(old) => *old = slot,
                 None => {
@@ -263,6 +271,26 @@ impl<B> State<B> {
             }
         }
         Some(&mut self.slots[index])
+    }
+
+    /// Takes over the cluster's description of `id`, if it may have changed. Where TLS asks for the name in it and
+    /// that is another one, the connections are of no more use: a server has shown a certificate for the former name
+    /// only. Returns those that were idle; the others end with their requests.
+    #[expect(clippy::vec_box, reason = "they are boxed in the pool, and large")]
+    fn refresh(&mut self, id: BackendId, cluster: &Shared) -> Vec<Box<Connection>> {
+        let read_at = cluster.memberships();
+        let is_named_by_backend = self.tls.as_ref().is_some_and(|tls| tls.server_name().is_none());
+        let Some(slot) = self.existing(id).filter(|slot| slot.read_at != read_at) else { return Vec::new() };
+        let Some(backend) = cluster.backend(id) else { return Vec::new() };
+        slot.read_at = read_at;
+        let former = std::mem::replace(&mut slot.backend, backend);
+        if !is_named_by_backend || slot.backend.has_host_of(&former) {
+            return Vec::new();
+        }
+        let oldest = self.next_serial();
+        let slot = self.existing(id).expect("it was here a moment ago");
+        slot.http2.renew(oldest);
+        slot.http1.renew(oldest)
     }
 
     /// The slot of `id` if there is one.
@@ -283,6 +311,7 @@ impl<B> Slot<B> {
         Self {
             id: BackendId::new(at, u32::MAX),
             backend: backend.clone(),
+            read_at: 0,
             http1: Http1::default(),
             http2: Http2::default(),
         }

@@ -125,9 +125,9 @@ impl<B: RequestBody> Pool<B> {
         id: BackendId,
         client: Option<ClientAddress>,
     ) -> Result<Option<Box<Connection>>, ConnectError> {
-        let Some(backend) = self.cluster.backend(id) else { return Ok(None) };
-        // Before the configuration, so that one with an older number than it needs is not kept.
+        // Before the configuration and the backend's name, so that one with an older number than it needs is not kept.
         let serial = self.state.lock().next_serial();
+        let Some(backend) = self.cluster.backend(id) else { return Ok(None) };
         let config = self.cluster.config();
         let limit = config.requests.connect_timeout;
         let opened = connect(&backend, &config, limit, Alpn::Http1, client).await;
@@ -165,11 +165,11 @@ impl<B: RequestBody> Pool<B> {
     }
 
     async fn try_open_http2(self: &Arc<Self>, id: BackendId) -> Result<(), ConnectError> {
-        let Some(backend) = self.cluster.backend(id) else { return Ok(()) };
         let (serial, is_known) = {
             let mut state = self.state.lock();
             (state.next_serial(), state.existing(id).is_some_and(|slot| slot.http2.is_spoken()))
         };
+        let Some(backend) = self.cluster.backend(id) else { return Ok(()) };
         let config = self.cluster.config();
         let opened = begin_http2(&backend, &config, is_known).await;
         let (send, mut connection, heard) = opened.inspect_err(|error| self.cluster.connect_failed(id, error))?;
