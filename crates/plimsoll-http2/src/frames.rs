@@ -124,7 +124,8 @@ pub enum Piece<'b> {
     Head {
         /// The head of the frame.
         head: Head,
-        /// Where its flags stand in the bytes that are walked over; `None` if they came before those.
+        /// Where its flags stand in the bytes that are walked over; `None` if they came before
+        /// those.
         flags_at: Option<usize>,
     },
     /// The next bytes of its payload, never empty.
@@ -162,7 +163,8 @@ impl Walker {
         Self { preface_left: 0, head: [0; HEAD_LENGTH], head_length: 0, payload_left: None }
     }
 
-    /// The steps over `bytes`, which come right behind those of the walk before. To be used up, or bytes are missed.
+    /// The steps over `bytes`, which come right behind those of the walk before. To be used up, or
+    /// bytes are missed.
     pub fn walk<'w, 'b>(&'w mut self, bytes: &'b [u8]) -> Walk<'w, 'b> {
         Walk { walker: self, bytes, length: bytes.len() }
     }

@@ -15,16 +15,19 @@
 //!           pays   1 per frame that is neither a request nor data; PING 2, SETTINGS 4
 //! ```
 //!
-//! An RST_STREAM behind the head of a response is a control frame: the client waited for its backend, and gained nothing
-//! over one that reads to the end. Go's client sends one for each body that its caller closes early.
+//! An RST_STREAM behind the head of a response is a control frame: the client waited for its
+//! backend, and gained nothing over one that reads to the end. Go's client sends one for each body
+//! that its caller closes early.
 //!
-//! `t` is the time from the last byte of a request to the head of its response. The proxy's own responses earn nothing: a
-//! client gets those for nothing, and could buy a reset of an expensive request with each. Nor do requests. A response that
-//! a backend gives in 0.3 ms, such as a 404, earns 0.03 resets.
+//! `t` is the time from the last byte of a request to the head of its response. The proxy's own
+//! responses earn nothing: a client gets those for nothing, and could buy a reset of an expensive
+//! request with each. Nor do requests. A response that a backend gives in 0.3 ms, such as a 404,
+//! earns 0.03 resets.
 //!
-//! An attacker is therefore ended after 129 requests if it resets each at once, and after 256 if it waits longer. After that
-//! it has `max_resets_per_second`, or four times as many if it leaves each request open for a second, which occupies its
-//! streams as plain requests would. A flood of PING ends after 500 frames, of SETTINGS after 250, of anything else after 1,000.
+//! An attacker is therefore ended after 129 requests if it resets each at once, and after 256 if it
+//! waits longer. After that it has `max_resets_per_second`, or four times as many if it leaves each
+//! request open for a second, which occupies its streams as plain requests would. A flood of PING
+//! ends after 500 frames, of SETTINGS after 250, of anything else after 1,000.
 //!
 //! Honest clients are not ended. A gateway that serves its users through one connection may abandon
 //! half of all its requests, however many, at backends that take 10 ms. Requests abandoned at their
@@ -65,8 +68,8 @@ use crate::header_blocks::{Flip, HeaderBlocks, Malformed};
 use crate::interim::continue_frame;
 use crate::streams::Streams;
 
-/// A backend response earns a whole reset if it took this long: a client that hedges each request resets one of two.
-/// Envoy draws the line there, too.
+/// A backend response earns a whole reset if it took this long: a client that hedges each request
+/// resets one of two. Envoy draws the line there, too.
 const EARNING_TIME: Duration = Duration::from_millis(10);
 /// All streams at once, twice: a browser that leaves a page, and the next one.
 const RESET_BURST_PER_STREAM: u32 = 2;
@@ -74,8 +77,9 @@ const RESET_BURST_PER_STREAM: u32 = 2;
 /// frames.
 const HASTY_AGE: Duration = Duration::from_millis(10);
 const HASTY_RESET_COST: f64 = 2.0;
-/// A request this old was abandoned at a deadline. Envoy's `premature_reset_min_stream_lifetime_seconds`. Such resets are
-/// rare by themselves: at most `max_streams` a second.
+/// A request this old was abandoned at a deadline. Envoy's
+/// `premature_reset_min_stream_lifetime_seconds`. Such resets are rare by themselves: at most
+/// `max_streams` a second.
 const PATIENT_AGE: Duration = Duration::from_secs(1);
 const PATIENT_RESET_COST: f64 = 0.25;
 /// Resets paid for and not regained that make a connection wary.
@@ -86,10 +90,11 @@ const CONTROL_PER_REQUEST: f64 = 2.0;
 /// An eager client's frames for each DATA frame: two window updates and a PING that measures the
 /// path.
 const CONTROL_PER_DATA: f64 = 4.0;
-/// A DATA frame earns from this length on, that of an empty gRPC message, in bytes. A client could live on shorter
-/// ones, which it causes itself by windows of one byte.
+/// A DATA frame earns from this length on, that of an empty gRPC message, in bytes. A client could
+/// live on shorter ones, which it causes itself by windows of one byte.
 const MIN_EARNING_DATA: u32 = 5;
-/// How many seconds' worth of control frames may come at once: those of a connection that begins, or wakes up.
+/// How many seconds' worth of control frames may come at once: those of a connection that begins,
+/// or wakes up.
 const CONTROL_BURST_SECONDS: u32 = 10;
 /// A PING has to be answered.
 const PING_COST: f64 = 2.0;
@@ -462,7 +467,8 @@ impl Guard {
             && let Some(code) = self.writing.first(payload)
         {
             let code = u32::from_be_bytes(code);
-            // Before it knows how many streams are allowed, a client may open more; that is no haste.
+            // Before it knows how many streams are allowed, a client may open more; that is no
+            // haste.
             if code == REFUSED_STREAM {
                 self.pay_for_resets(1.0);
             } else if CODES_OF_CLIENT_ERRORS.contains(&code) {
@@ -472,8 +478,8 @@ impl Guard {
         }
     }
 
-    /// The frames that tell the clients of `streams` to send their bodies, of those that still wait. To be called only when all
-    /// that is to be written before has been.
+    /// The frames that tell the clients of `streams` to send their bodies, of those that still
+    /// wait. To be called only when all that is to be written before has been.
     #[must_use]
     pub fn continues(&self, streams: &[u32]) -> Vec<u8> {
         if self.has_small_table || self.is_writing_block || !self.written.is_between_frames() {
@@ -504,15 +510,15 @@ impl Guard {
         !self.streams.is_empty()
     }
 
-    /// Since when a block of headers is coming that is not complete. None of the connection's other streams
-    /// gets on meanwhile.
+    /// Since when a block of headers is coming that is not complete. None of the connection's other
+    /// streams gets on meanwhile.
     #[must_use]
     pub fn headers_since(&self) -> Option<Timestamp> {
         self.headers_since
     }
 
-    /// To be called a few times per `idle_timeout`, with the listener's, and the bytes a second that are to be taken of an
-    /// answer; zero for any.
+    /// To be called a few times per `idle_timeout`, with the listener's, and the bytes a second
+    /// that are to be taken of an answer; zero for any.
     ///
     /// # Errors
     /// That the client held up too many streams, or all that are open, for twice as long.

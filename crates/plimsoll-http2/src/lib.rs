@@ -5,9 +5,9 @@
 //! bytes of the server ──▶ Guard::on_written
 //! ```
 //!
-//! It speaks no HTTP/2: h2 does, on the same bytes. The [`Guard`] sees frames that h2 does not limit
-//! (resets, control frames, responses that stand still) and header blocks that h2 reads differently.
-//! The time is an argument.
+//! It speaks no HTTP/2: h2 does, on the same bytes. The [`Guard`] sees frames that h2 does not
+//! limit (resets, control frames, responses that stand still) and header blocks that h2 reads
+//! differently. The time is an argument.
 
 #![forbid(unsafe_code)]
 

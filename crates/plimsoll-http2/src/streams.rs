@@ -1,17 +1,21 @@
-//! The open streams of an HTTP/2 connection, and which of them stand still because the client gives no window.
+//! The open streams of an HTTP/2 connection, and which of them stand still because the client gives
+//! no window.
 //!
-//! A client that opens streams and never lets their responses flow holds a backend's answer, its connection and
-//! buffers with each, at no cost to itself. Whether a server *wants* to send cannot be seen from outside; but it sends until a
-//! window is used up to the last byte, so a response that was begun and whose window, or the connection's, is zero, is
-//! one that the client holds up. That takes both directions' frames and one small entry per open stream. To ask the
-//! bodies instead would miss all whose last bytes have been handed over and lie, untaken, in the protocol's buffers.
+//! A client that opens streams and never lets their responses flow holds a backend's answer, its
+//! connection and buffers with each, at no cost to itself. Whether a server *wants* to send cannot
+//! be seen from outside; but it sends until a window is used up to the last byte, so a response
+//! that was begun and whose window, or the connection's, is zero, is one that the client holds up.
+//! That takes both directions' frames and one small entry per open stream. To ask the bodies
+//! instead would miss all whose last bytes have been handed over and lie, untaken, in the
+//! protocol's buffers.
 //!
 //! A client that opens a window by a byte now and then holds them as well. So bytes count for the
 //! time that they take at the minimum rate, and no more; as on HTTP/1 (`plimsoll_core::debt`). A
 //! stream with a window of its own that waits for the connection's looks like one with little to
 //! send. It needs to move only a byte, if the connection as a whole moves enough.
 //!
-//! Windows are counted as RFC 9113, 6.9 has it: `initial + Σ updates − Σ data`, and a change of `initial` moves all.
+//! Windows are counted as RFC 9113, 6.9 has it: `initial + Σ updates − Σ data`, and a change of
+//! `initial` moves all.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,7 +30,8 @@ const INITIAL_WINDOW: i64 = 65_535;
 /// few responses, and ending its connection would cost all others; more than a few are held on
 /// purpose. Eight hold at most the send buffers of eight streams.
 const FORGOTTEN_STREAMS: usize = 8;
-/// A capacity that is not kept once all streams have ended: most connections never have as many at once.
+/// A capacity that is not kept once all streams have ended: most connections never have as many at
+/// once.
 const SPARE_ENTRIES: usize = 8;
 
 /// A stream that is open.
@@ -55,8 +60,8 @@ struct Held {
     slow: Debt,
 }
 
-/// All streams that are open, in the order of their opening, which is that of their numbers. Those that end are mostly
-/// near the front.
+/// All streams that are open, in the order of their opening, which is that of their numbers. Those
+/// that end are mostly near the front.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     open: VecDeque<Open>,
@@ -93,9 +98,11 @@ impl Streams {
         self.highest
     }
 
-    /// Headers came on the stream `id`; says whether they open it. With `is_end` they are all of the request.
+    /// Headers came on the stream `id`; says whether they open it. With `is_end` they are all of
+    /// the request.
     pub(crate) fn on_headers(&mut self, now: Timestamp, id: u32, is_end: bool) -> bool {
-        // Clients open odd numbers; anything else is an error that the protocol's implementation ends.
+        // Clients open odd numbers; anything else is an error that the protocol's implementation
+        // ends.
         if id <= self.highest || id.is_multiple_of(2) {
             return false;
         }
@@ -158,8 +165,8 @@ impl Streams {
         }
     }
 
-    /// The head of a response was sent, or trailers. For the first head of a stream: the time since all of the request
-    /// had come, which is zero if part of it is still to come.
+    /// The head of a response was sent, or trailers. For the first head of a stream: the time since
+    /// all of the request had come, which is zero if part of it is still to come.
     pub(crate) fn on_answer(&mut self, now: Timestamp, id: u32) -> Option<Duration> {
         let position = self.position(id)?;
         let open = &mut self.open[position];

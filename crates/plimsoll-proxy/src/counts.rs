@@ -1,7 +1,7 @@
 //! Counters of one metric: a number for each value of its labels.
 //!
-//! The values are known beforehand, so a count is one relaxed addition in a fixed array. A metric lists them in the order
-//! of [`Label::ALL`], those at zero too.
+//! The values are known beforehand, so a count is one relaxed addition in a fixed array. A metric
+//! lists them in the order of [`Label::ALL`], those at zero too.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};

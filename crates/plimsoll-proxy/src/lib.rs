@@ -8,20 +8,23 @@
 //!
 //! Imports between folders go downward, in this order (the last imports nothing of the others):
 //!
-//! - [`Proxy`] starts, reloads and drains; it owns the state that threads share. `worker` is one thread. `sockets` are
-//!   bound, or taken over by a successor; `neighbours` share their address.
-//! - `listener` accepts connections: `handshake` (`proxy_protocol`, `tls`, in `turns`), `clients` (connections of each),
-//!   `rejections`, then `serve`.
+//! - [`Proxy`] starts, reloads and drains; it owns the state that threads share. `worker` is one
+//!   thread. `sockets` are bound, or taken over by a successor; `neighbours` share their address.
+//! - `listener` accepts connections: `handshake` (`proxy_protocol`, `tls`, in `turns`), `clients`
+//!   (connections of each), `rejections`, then `serve`.
 //! - `http1` and `http2` speak the protocol with the client.
 //! - `request` is one request: `forward`, and its answers.
-//! - `connection` is the state of one client connection: the `context` that its listener gives it, its activity,
-//!   `time_limits`, `permits`, and its `end_reason`.
-//! - [`route`] finds the destination of a request: a cluster, or an answer of the configuration (`fixed`).
+//! - `connection` is the state of one client connection: the `context` that its listener gives it,
+//!   its activity, `time_limits`, `permits`, and its `end_reason`.
+//! - [`route`] finds the destination of a request: a cluster, or an answer of the configuration
+//!   (`fixed`).
 //! - `request_body` streams to a backend; `batch` is a listener of batch work.
-//! - `classify` decides criticality and quotas; `inbound` is the gate before a process; `degrade` answers in place of errors.
-//! - [`explain`] and `access_log` report on requests; `pressure` reacts to scarce memory and descriptors.
-//! - `limits`, `forwarded` (the fields that tell backends of a client), `reason` (refusals), `counts`, `phase`, `peer`,
-//!   `date` and [`printable`] are used by all of them.
+//! - `classify` decides criticality and quotas; `inbound` is the gate before a process; `degrade`
+//!   answers in place of errors.
+//! - [`explain`] and `access_log` report on requests; `pressure` reacts to scarce memory and
+//!   descriptors.
+//! - `limits`, `forwarded` (the fields that tell backends of a client), `reason` (refusals),
+//!   `counts`, `phase`, `peer`, `date` and [`printable`] are used by all of them.
 //! - [`config`] is the file, checked as a whole. It returns data.
 
 mod access_log;

@@ -1,11 +1,13 @@
 //! Which sockets of other processes listen at the addresses of this one.
 //!
-//! Sockets of several processes may listen at one address (`SO_REUSEPORT`), and the kernel deals connections out to all of them. That is
-//! how a forgotten process answers half of the requests by an old configuration, and neither process notices. A start at such an
-//! address is refused unless it was asked for (`sockets.rs`); a process that was there first learns of it here.
+//! Sockets of several processes may listen at one address (`SO_REUSEPORT`), and the kernel deals
+//! connections out to all of them. That is how a forgotten process answers half of the requests by
+//! an old configuration, and neither process notices. A start at such an address is refused unless
+//! it was asked for (`sockets.rs`); a process that was there first learns of it here.
 //!
-//! Linux lists its listening sockets in `/proc/self/net/tcp`, before all others, each with its inode. The sockets of this process
-//! are known by their inodes; those that passed to a successor, or came from systemd, are the same sockets. Elsewhere nothing is found.
+//! Linux lists its listening sockets in `/proc/self/net/tcp`, before all others, each with its
+//! inode. The sockets of this process are known by their inodes; those that passed to a successor,
+//! or came from systemd, are the same sockets. Elsewhere nothing is found.
 
 use std::collections::HashSet;
 use std::fs::File;

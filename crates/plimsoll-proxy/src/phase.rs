@@ -1,10 +1,11 @@
 //! The life of the proxy: serving, lame duck, closing, closed.
 //!
 //! As a lame duck it still serves what arrives and tells every client to go: not ready on the admin
-//! port, GOAWAY on HTTP/2, `Connection: close` on HTTP/1. It does not close idle HTTP/1 connections yet, because
-//! a client may be writing a request to one at that very moment. Closing comes when nothing is in flight any
-//! more, or when the time for it is over: listeners first, then connections, each as soon as it has nothing to answer. An
-//! answer may have no end, so a little later it is closed: what is left is cut off.
+//! port, GOAWAY on HTTP/2, `Connection: close` on HTTP/1. It does not close idle HTTP/1 connections
+//! yet, because a client may be writing a request to one at that very moment. Closing comes when
+//! nothing is in flight any more, or when the time for it is over: listeners first, then
+//! connections, each as soon as it has nothing to answer. An answer may have no end, so a little
+//! later it is closed: what is left is cut off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +30,9 @@ pub(crate) enum Phase {
 /// over: a response may have left its backend and still be on its way to its client.
 pub(crate) const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
-/// How long a connection that has just been accepted gets for its first request when its listener closes: a client
-/// sends it with the end of the handshake, and cannot know whether one that met a close was served.
+/// How long a connection that has just been accepted gets for its first request when its listener
+/// closes: a client sends it with the end of the handshake, and cannot know whether one that met a
+/// close was served.
 pub(crate) const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(100);
 
 /// Publishes the phase. A phase never goes back.

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-/// Connections that the kernel may hold before they are accepted: enough for a burst during a reload.
+/// Connections that the kernel may hold before they are accepted: enough for a burst during a
+/// reload.
 pub(crate) const BACKLOG: i32 = 4096;
 
 /// Listening sockets that were handed over, by their address.
@@ -95,7 +96,8 @@ pub(crate) fn listen(sockets: &[TcpListener]) -> io::Result<()> {
     Ok(())
 }
 
-/// Sockets for `threads` threads at `address`: those `given`, and as many more as it takes, which do not listen yet.
+/// Sockets for `threads` threads at `address`: those `given`, and as many more as it takes, which
+/// do not listen yet.
 pub(crate) fn open(
     address: SocketAddr,
     mut given: Vec<TcpListener>,
@@ -134,8 +136,9 @@ pub(crate) fn open(
     Ok(Bound { sockets: given, copies })
 }
 
-/// How long nothing comes from a client before the system asks whether it is still there, and how often it asks then. A tunnel,
-/// or a client that waits for a slow answer, may be silent for long; one whose machine is gone would be so for ever.
+/// How long nothing comes from a client before the system asks whether it is still there, and how
+/// often it asks then. A tunnel, or a client that waits for a slow answer, may be silent for long;
+/// one whose machine is gone would be so for ever.
 const SILENCE: Duration = Duration::from_secs(60);
 const PROBES: Duration = Duration::from_secs(10);
 const MAX_PROBES: u32 = 5;
@@ -145,8 +148,8 @@ const MAX_PROBES: u32 = 5;
 #[cfg(target_os = "linux")]
 const MAX_UNSENT: u32 = 128 * 1024;
 
-/// Whether a socket listens at `address`: then one that does not share its port cannot be bound there. Connections that an
-/// ended process left behind do not count.
+/// Whether a socket listens at `address`: then one that does not share its port cannot be bound
+/// there. Connections that an ended process left behind do not count.
 fn is_taken(address: SocketAddr) -> io::Result<bool> {
     if address.port() == 0 {
         return Ok(false);

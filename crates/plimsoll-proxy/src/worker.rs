@@ -1,4 +1,5 @@
-//! A thread that serves: its own runtime, listeners, connections and pools of connections to backends.
+//! A thread that serves: its own runtime, listeners, connections and pools of connections to
+//! backends.
 //!
 //! A request stays on the thread that accepted it. Counts across threads are in the shared
 //! [`Cluster`]s. The control thread sends a worker whole plans, each replacing the one before.
@@ -68,7 +69,8 @@ pub(crate) enum Order {
     Advance(Phase),
     /// Begin to accept.
     OpenDoors,
-    /// Accept the connections that are in the queues, and no more. Answered when all of them are counted.
+    /// Accept the connections that are in the queues, and no more. Answered when all of them are
+    /// counted.
     CloseDoors(oneshot::Sender<()>),
 }
 
@@ -154,7 +156,8 @@ impl Serving {
         }
     }
 
-    /// Ends the loops that accept. A connection that one of them accepted is counted when this returns.
+    /// Ends the loops that accept. A connection that one of them accepted is counted when this
+    /// returns.
     async fn close_doors(&mut self) {
         for listening in self.listeners.values_mut() {
             listening.door = None;
@@ -255,8 +258,9 @@ impl Serving {
     }
 }
 
-/// Ends a listener that was removed: it accepts no more, its clients are told to go with their next answer, and those who
-/// are still there after `patience` are closed: at once where nothing is in flight, else a little later.
+/// Ends a listener that was removed: it accepts no more, its clients are told to go with their next
+/// answer, and those who are still there after `patience` are closed: at once where nothing is in
+/// flight, else a little later.
 async fn leave(removed: Listening, patience: Duration) {
     let Listening { state, door, .. } = removed;
     drop(door);

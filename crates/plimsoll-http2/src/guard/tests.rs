@@ -451,8 +451,8 @@ fn many_small_requests_at_once_are_honest() {
     assert_eq!(client.verdict, Ok(()));
 }
 
-/// As gRPC for Go, which sends a window update and a PING to data that come, and a client that acknowledges each frame
-/// on its stream besides: 100,000 messages of ten bytes a second.
+/// As gRPC for Go, which sends a window update and a PING to data that come, and a client that
+/// acknowledges each frame on its stream besides: 100,000 messages of ten bytes a second.
 #[test]
 fn a_stream_of_tiny_messages_is_honest() {
     let mut client = Client::new();
@@ -483,8 +483,8 @@ fn a_client_that_hedges_each_request_is_honest() {
     assert_eq!(client.verdict, Ok(()));
 }
 
-/// Frames of priority at the start, one more with each request, an unknown frame besides. Half of the requests are abandoned
-/// when the page is left, and another page is opened at once.
+/// Frames of priority at the start, one more with each request, an unknown frame besides. Half of
+/// the requests are abandoned when the page is left, and another page is opened at once.
 #[test]
 fn a_browser_that_leaves_pages_is_honest() {
     let mut client = Client::new();

@@ -1,7 +1,8 @@
 //! The Huffman code of header strings, read as its bytes come.
 //!
-//! The code is canonical: codes of one length are consecutive, in the order of their symbols, and those of the next length
-//! begin where these end. So how many symbols have a length is all that has to be known to tell where each one ends.
+//! The code is canonical: codes of one length are consecutive, in the order of their symbols, and
+//! those of the next length begin where these end. So how many symbols have a length is all that
+//! has to be known to tell where each one ends.
 //!
 //! Source: RFC 7541, 5.2 and appendix B.
 
@@ -26,7 +27,8 @@ const RARE: [(u32, u32); 11] =
 const OTHER: u8 = 0xff;
 const SHORTEST: u32 = 5;
 
-/// The code that bytes begin with: its length in bits and its symbol; of length 0 where it is longer than the byte.
+/// The code that bytes begin with: its length in bits and its symbol; of length 0 where it is
+/// longer than the byte.
 const BY_FIRST_BYTE: [(u8, u8); 256] = by_first_byte();
 
 const fn by_first_byte() -> [(u8, u8); 256] {

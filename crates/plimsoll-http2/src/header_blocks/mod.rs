@@ -6,30 +6,34 @@
 //! the block goes on in the next frame. So the blocks are read here as well, as they pass, by HPACK
 //! (RFC 7541): names, the ends of values, and whether there is a `#` in a path.
 //!
-//! - **A fragment** is made one that http refuses: `#` becomes `>`, in place. Both are as long, plain (a byte) and in
-//!   Huffman code (12 bits that differ in the last), so nothing else of the block changes. h2 finds
-//!   an invalid path, ends the stream by PROTOCOL_ERROR, as it should have, and stores later
-//!   references in just that form. Other requests on the connection are unaffected.
-//! - **A pseudo-field in trailers** ends the connection. It is never a mistake. So does a block that goes on in another
-//!   frame after it was malformed: by a pseudo-field that came twice or behind others, or a field of the connection.
+//! - **A fragment** is made one that http refuses: `#` becomes `>`, in place. Both are as long,
+//!   plain (a byte) and in Huffman code (12 bits that differ in the last), so nothing else of the
+//!   block changes. h2 finds an invalid path, ends the stream by PROTOCOL_ERROR, as it should have,
+//!   and stores later references in just that form. Other requests on the connection are
+//!   unaffected.
+//! - **A pseudo-field in trailers** ends the connection. It is never a mistake. So does a block
+//!   that goes on in another frame after it was malformed: by a pseudo-field that came twice or
+//!   behind others, or a field of the connection.
 //!
 //! - **CONNECT with a length** is made one that h2 refuses. The frame is given the flag END_STREAM,
 //!   so that h2 finds a length where no body can come, and ends the stream. hyper would end the
 //!   whole connection, without GOAWAY. Where the flags came in an earlier read, so that they are
 //!   with h2 already, the connection ends.
 //!
-//! - **A list of addresses in `:authority`**, as gRPC's C core makes of a target that lists them, is no authority (RFC 3986, 3.2), and
-//!   http refuses it for its second colon. Colons and brackets behind the first comma are replaced
-//!   by characters that http takes. A request with a comma in its authority names no host
-//!   (`check`), so the replaced text is of no use to anybody. (A bracket in Huffman code is left
-//!   alone, and refused; the C core does not use that for text.)
+//! - **A list of addresses in `:authority`**, as gRPC's C core makes of a target that lists them,
+//!   is no authority (RFC 3986, 3.2), and http refuses it for its second colon. Colons and brackets
+//!   behind the first comma are replaced by characters that http takes. A request with a comma in
+//!   its authority names no host (`check`), so the replaced text is of no use to anybody. (A
+//!   bracket in Huffman code is left alone, and refused; the C core does not use that for text.)
 //!
-//! Besides, a request with `expect` is noted ([`HeaderBlocks::expects`]); `interim` is in need of that.
+//! Besides, a request with `expect` is noted ([`HeaderBlocks::expects`]); `interim` is in need of
+//! that.
 //!
-//! To know the names that a client refers to, one has to stay in step with its table, and h2 with both. It does not where it
-//! skips a field or a block and goes on: a name that is empty, when the frame ends behind it; a request that depends on
-//! itself. (And it reads PUSH_PROMISE, which the guard does not let through.) These end the connection, too, as does a block
-//! that cannot be read; h2 ends it then in any case.
+//! To know the names that a client refers to, one has to stay in step with its table, and h2 with
+//! both. It does not where it skips a field or a block and goes on: a name that is empty, when the
+//! frame ends behind it; a request that depends on itself. (And it reads PUSH_PROMISE, which the
+//! guard does not let through.) These end the connection, too, as does a block that cannot be read;
+//! h2 ends it then in any case.
 //!
 //! No value is copied, and a block may come in any pieces: only the last byte read is ever changed.
 
@@ -70,7 +74,8 @@ struct Place {
 }
 
 impl Place {
-    /// The change that makes another character of the one here: by `bits`, or in Huffman code by its last bit.
+    /// The change that makes another character of the one here: by `bits`, or in Huffman code by
+    /// its last bit.
     fn becoming(self, bits: u8) -> Flip {
         Flip { at: self.at, bits: self.last_bit.unwrap_or(bits) }
     }

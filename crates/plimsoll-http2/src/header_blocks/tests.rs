@@ -70,7 +70,8 @@ fn a_fragment_in_a_path_is_found_however_it_is_written() {
     becomes(&block(1, &[&name[..], b"\x02/#"].concat()), Ok(&block(1, &[&name[..], b"\x02/>"].concat())));
 }
 
-/// CONNECT and lengths, in forms that name and value may have: letters, Huffman code, and an index of a field that is kept.
+/// CONNECT and lengths, in forms that name and value may have: letters, Huffman code, and an index
+/// of a field that is kept.
 const CONNECTS: [&[u8]; 3] = [b"\x42\x07CONNECT", b"\x02\x07CONNECT", b"\x00\x07:method\x07CONNECT"];
 const LENGTHS: [&[u8]; 4] = [b"\x5c\x015", b"\x0f\x0d\x0210", b"\x00\x0econtent-length\x0205", b"\x5c\x82\x08\x3f"];
 
@@ -130,7 +131,8 @@ fn list_of_addresses_is_made_one_that_http_takes() {
     }
     is_left_alone(&block(1, b"\x82\x41\x0c[::1]:80,a,b"));
     is_left_alone(&block(1, b"\x82\x40\x01a\x07a:1,b:2"));
-    // "a,b:" in Huffman code: 00011 11111010 100011 1011100, and ones; the colon becomes a B by its last bit.
+    // "a,b:" in Huffman code: 00011 11111010 100011 1011100, and ones; the colon becomes a B by its
+    // last bit.
     becomes(&block(1, b"\x41\x84\x1f\xd4\x77\x3f"), Ok(&block(1, b"\x41\x84\x1f\xd4\x77\x7f")));
 }
 
@@ -173,7 +175,8 @@ fn a_name_that_the_client_refers_to_is_known() {
 /// A Huffman-coded entry takes the space of its decoded text.
 #[test]
 fn room_in_the_table_is_that_of_the_decoded_text() {
-    // A table of 80 bytes: ":path: /" takes 38. "y: 0000000000" takes 43 beside it, though coded in 7 bytes.
+    // A table of 80 bytes: ":path: /" takes 38. "y: 0000000000" takes 43 beside it, though coded in
+    // 7 bytes.
     let beginning = b"\x3f\x31\x44\x01/";
     let coded = |zeros: u8, bytes: &[u8]| [&[0x40, 1, b'y', 0x80 | zeros][..], bytes].concat();
     let refers = block(3, b"\x0f\x30\x02/#");

@@ -142,8 +142,8 @@ impl AccessLog {
     }
 }
 
-/// Which requests are logged where not all are: evenly spread ones, so that a share of a tenth is each tenth request, and
-/// two runs log as many.
+/// Which requests are logged where not all are: evenly spread ones, so that a share of a tenth is
+/// each tenth request, and two runs log as many.
 #[derive(Debug, Default)]
 struct Sample {
     /// The share, in parts of 2⁶⁴; zero for all.

@@ -7,8 +7,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::writer::Output;
 
-/// Bytes that may wait: some 10,000 lines, which is a tenth of a second of a fast machine's whole load, or all of a slow
-/// disk's bad second.
+/// Bytes that may wait: some 10,000 lines, which is a tenth of a second of a fast machine's whole
+/// load, or all of a slow disk's bad second.
 const MAX_WAITING: usize = 4 << 20;
 /// Between two log lines about trouble.
 const SAY_AGAIN: Duration = Duration::from_secs(10);

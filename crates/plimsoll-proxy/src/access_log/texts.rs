@@ -1,7 +1,8 @@
 //! The texts of a request's head that a line needs, copied.
 //!
-//! The parts of a head share one buffer of up to 64 KiB, and each holds on to all of it. An entry lives as long as the answer, which
-//! may be a download or a tunnel of hours; so it has the few texts of its own, cut where the line cuts them, in one allocation.
+//! The parts of a head share one buffer of up to 64 KiB, and each holds on to all of it. An entry
+//! lives as long as the answer, which may be a download or a tunnel of hours; so it has the few
+//! texts of its own, cut where the line cuts them, in one allocation.
 
 use super::line::{MAX_PATH, MAX_TEXT};
 

@@ -15,7 +15,8 @@ const STDERR: &str = "stderr";
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AccessLog {
-    /// Where lines go; `None` for no log. Off by default, since a line costs more than the request itself may.
+    /// Where lines go; `None` for no log. Off by default, since a line costs more than the request
+    /// itself may.
     pub path: Option<LogPath>,
     /// How an entry is written.
     pub format: LogFormat,
@@ -40,8 +41,8 @@ impl Table for AccessLog {
 }
 
 impl Config {
-    /// That its access log cannot be opened, at the place in the file that names it. Not found by `check`, which must give the same
-    /// answer on a laptop as on the machine that the file is for.
+    /// That its access log cannot be opened, at the place in the file that names it. Not found by
+    /// `check`, which must give the same answer on a laptop as on the machine that the file is for.
     pub(crate) fn unusable_access_log(&self, cause: &io::Error) -> ConfigError {
         let path = "access_log.path".to_owned();
         let named = self.access_log().path.as_ref().map_or(Path::new(""), LogPath::as_path);

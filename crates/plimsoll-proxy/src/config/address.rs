@@ -69,7 +69,8 @@ impl fmt::Display for BackendAddress {
     }
 }
 
-/// Whether `name` can be a host name: labels of letters, digits, `-` and `_`, 253 characters at most.
+/// Whether `name` can be a host name: labels of letters, digits, `-` and `_`, 253 characters at
+/// most.
 pub(super) fn is_host_name(name: &str) -> bool {
     let label_is_good = |label: &str| {
         !label.is_empty()
@@ -85,7 +86,8 @@ values! {
     BackendAddress: |v| BackendAddress::parse(text(v, "an address", "host and port in quotes, such as \"10.0.0.1:8080\"")?), |address| quoted(address);
 }
 
-/// One backend of a cluster. In the file either its address alone or `{ address = "...", weight = 2, zone = "a" }`.
+/// One backend of a cluster. In the file either its address alone or `{ address = "...", weight =
+/// 2, zone = "a" }`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Backend {

@@ -7,7 +7,8 @@ use plimsoll_config::{ByteSize, Checker, Flaw, Table, Visitor, quoted, text, val
 
 use super::tls::FilePath;
 
-/// The longest body that is read from a file. It is held in memory for as long as the configuration is in force.
+/// The longest body that is read from a file. It is held in memory for as long as the configuration
+/// is in force.
 pub(super) const MAX_BODY: ByteSize = ByteSize::kib(1024);
 
 /// An answer that needs no backend.

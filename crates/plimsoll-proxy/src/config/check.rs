@@ -77,7 +77,8 @@ impl Rules<'_> {
         self.checker.report(path, reason, help);
     }
 
-    /// Reports backends that are the very listener whose requests they are to answer: each would come in again, for ever.
+    /// Reports backends that are the very listener whose requests they are to answer: each would
+    /// come in again, for ever.
     fn loops(&mut self, raw: &RawConfig) {
         for route in &raw.routes {
             let Leads::Cluster(name) = route.leads() else { continue };
@@ -332,7 +333,8 @@ impl Rules<'_> {
             );
             self.report(min_connections, reason, "lower it, or raise max_idle_connections");
         } else if cluster.requests.protocol == Protocol::Http2 && !self.checker.is_set(&min_connections) {
-            // All requests of a thread share it, and no server of HTTP/2 serves one connection at a time.
+            // All requests of a thread share it, and no server of HTTP/2 serves one connection at a
+            // time.
             cluster.pool.min_connections = 1;
         }
         if cluster.proxy_protocol.is_some() && cluster.requests.protocol != Protocol::Http1 {
@@ -442,8 +444,8 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() != 0 && a.port() == b.port() && (a.ip() == b.ip() || same_family && (any(a) || any(b)))
 }
 
-/// Whether a connection to `to` comes in at the listener `at`, as far as can be told without asking the machine for its
-/// addresses.
+/// Whether a connection to `to` comes in at the listener `at`, as far as can be told without asking
+/// the machine for its addresses.
 fn reaches(to: SocketAddr, at: SocketAddr) -> bool {
     to.port() == at.port() && (to.ip() == at.ip() || at.ip().is_unspecified() && to.ip().is_loopback())
 }
@@ -451,7 +453,8 @@ fn reaches(to: SocketAddr, at: SocketAddr) -> bool {
 /// The earlier route that takes all requests of route `i`, if there is one.
 ///
 /// The most specific route wins, whatever the order, so only routes for the very same host and path
-/// compete, if both list customers or both do not: between those a list of clients comes before "any", then a list of methods, and then the earlier one wins.
+/// compete, if both list customers or both do not: between those a list of clients comes before
+/// "any", then a list of methods, and then the earlier one wins.
 fn shadowing(raw: &RawConfig, i: usize, route: &Route) -> Option<usize> {
     let takes_all = |other: &Route| {
         other.host == route.host
@@ -465,7 +468,8 @@ fn shadowing(raw: &RawConfig, i: usize, route: &Route) -> Option<usize> {
     raw.routes[..i].iter().position(takes_all)
 }
 
-/// Whether a condition takes all that another of the same rank takes; an empty one takes any, and has another rank.
+/// Whether a condition takes all that another of the same rank takes; an empty one takes any, and
+/// has another rank.
 fn takes_all_of<T: PartialEq>(condition: &[T], other: &[T]) -> bool {
     condition.is_empty() == other.is_empty() && other.iter().all(|one| condition.contains(one))
 }

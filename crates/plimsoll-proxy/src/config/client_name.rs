@@ -11,7 +11,8 @@ use super::address::is_host_name;
 pub enum ClientName {
     /// This host, in lower case.
     Host(String),
-    /// Any host below this domain (`*.example.com`, held without `*.`), at any depth, not the domain itself.
+    /// Any host below this domain (`*.example.com`, held without `*.`), at any depth, not the
+    /// domain itself.
     HostBelow(String),
     /// This URI, as it is written.
     Uri(String),

@@ -96,7 +96,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The configuration for the library's client, which calls the cluster `name` and is `identity` among its clients.
+    /// The configuration for the library's client, which calls the cluster `name` and is `identity`
+    /// among its clients.
     pub(super) fn client(&self, name: &str, identity: &Identity) -> ClusterConfig {
         ClusterConfig {
             balancer: self.balancer,

@@ -104,7 +104,8 @@ impl Default for StaleAnswers {
 }
 
 impl StaleAnswers {
-    /// Makes a single one no larger than all of them: by lowering it if it is a default, else by a report.
+    /// Makes a single one no larger than all of them: by lowering it if it is a default, else by a
+    /// report.
     pub(super) fn check(&mut self, checker: &mut Checker<'_>) {
         if self.max_entry <= self.max_size || !checker.is_readable("stale_answers.max_size") {
             return;

@@ -3,11 +3,11 @@
 //!
 //! Differences are found in the settings as they are printed, with every default written out, so
 //! that any setting is compared without being named here. Only identities are special: listeners
-//! are the same when they have the same address, clusters by their name, backends by their address, routes when they
-//! take the same requests.
+//! are the same when they have the same address, clusters by their name, backends by their address,
+//! routes when they take the same requests.
 //!
-//! It asks neither the network nor the running proxy: that a name has other addresses now, or a certificate's file other
-//! contents, is not seen here.
+//! It asks neither the network nor the running proxy: that a name has other addresses now, or a
+//! certificate's file other contents, is not seen here.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -15,7 +15,8 @@ pub struct Explain {
 
 impl Default for Explain {
     fn default() -> Self {
-        // A megabyte or two when all are taken. One in a hundred is enough to see what is usual, and costs the others nothing.
+        // A megabyte or two when all are taken. One in a hundred is enough to see what is usual,
+        // and costs the others nothing.
         Self { entries: Some(Entries(1_000)), sample: Ratio::from_percent(1) }
     }
 }

@@ -23,7 +23,8 @@ use super::cluster::Cluster;
 use super::raw::RawConfig;
 use super::tls::{ClientAuth, ClientCertificate, ClusterTls, FilePath, ListenerTls, TlsMaterial};
 
-/// A certificate is warned of while there is time to get another: those of ACME live 90 days and are renewed after 60.
+/// A certificate is warned of while there is time to get another: those of ACME live 90 days and
+/// are renewed after 60.
 const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// The content of the files.

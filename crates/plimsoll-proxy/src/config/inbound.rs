@@ -60,8 +60,8 @@ impl Inbound {
         }
     }
 
-    /// Reports a backend on another machine: neither a number nor its file can name a process there. One in a container may
-    /// have an address of its own; its control group names it.
+    /// Reports a backend on another machine: neither a number nor its file can name a process
+    /// there. One in a container may have an address of its own; its control group names it.
     pub(super) fn check_backends(&self, path: &str, backends: &[Backend], checker: &mut Checker<'_>) {
         if self.cgroup.is_some() {
             return;

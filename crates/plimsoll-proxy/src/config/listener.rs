@@ -19,11 +19,12 @@ use super::tls::ListenerTls;
 use super::value::ListenAddress;
 use plimsoll_http2::Allowance;
 
-/// The whole head of a request. Long enough for a bad mobile link, short enough that slow clients cannot
-/// pile up connections (slowloris); nginx allows 60 s, hyper 30 s.
+/// The whole head of a request. Long enough for a bad mobile link, short enough that slow clients
+/// cannot pile up connections (slowloris); nginx allows 60 s, hyper 30 s.
 const DEFAULT_HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection with no request on it. nginx's `keepalive_timeout`; longer than the 60 s for which usual
-/// clients and balancers before us keep connections, so that the client closes first and no request is lost.
+/// A connection with no request on it. nginx's `keepalive_timeout`; longer than the 60 s for which
+/// usual clients and balancers before us keep connections, so that the client closes first and no
+/// request is lost.
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// hyper's default; browsers send about 20.
 const DEFAULT_MAX_HEADERS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
@@ -36,10 +37,11 @@ const DEFAULT_MAX_URI: ByteSize = ByteSize::kib(16);
 /// A second's worth of the slowest modem ever in use, as in Kestrel. A client that is slower for
 /// the whole of `idle_timeout` while the proxy waits for it is not slow but hostile.
 const DEFAULT_MIN_BODY_RATE: ByteSize = ByteSize::from_bytes(NonZeroUsize::new(240).expect("not zero"));
-/// WebSocket clients and servers say at least a ping each minute or so; an hour of silence is a peer that is gone.
+/// WebSocket clients and servers say at least a ping each minute or so; an hour of silence is a
+/// peer that is gone.
 const DEFAULT_UPGRADE_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
-/// At some 20 KiB each 200 MiB, and below the 20,000 descriptors that a service is commonly allowed once
-/// each has its counterpart at a backend.
+/// At some 20 KiB each 200 MiB, and below the 20,000 descriptors that a service is commonly allowed
+/// once each has its counterpart at a backend.
 const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
 /// Half of that: a balancer in front of the proxy, or an office behind one address, has headroom,
 /// and no single client can keep out all others.
@@ -66,7 +68,8 @@ pub struct Listener {
     pub max_header_size: ByteSize,
     /// Size of the target in it.
     pub max_uri: ByteSize,
-    /// Bytes a second that a body, and an answer, move at least while the client is waited for; `None` for any but none.
+    /// Bytes a second that a body, and an answer, move at least while the client is waited for;
+    /// `None` for any but none.
     pub min_body_rate: Option<ByteSize>,
     /// Time after which a WebSocket, or another upgraded connection, without any byte is closed.
     pub upgrade_idle_timeout: Duration,

@@ -115,8 +115,8 @@ impl Config {
         Self::build(&name, folder, plimsoll_config::read(&plimsoll_config::load(file)?))
     }
 
-    /// Reads and checks the text of a file; `source_name` is what messages call it. Other files that it names are looked for
-    /// from the working directory.
+    /// Reads and checks the text of a file; `source_name` is what messages call it. Other files
+    /// that it names are looked for from the working directory.
     ///
     /// # Errors
     /// All that is wrong with it.
@@ -148,8 +148,8 @@ impl Config {
         missing.collect()
     }
 
-    /// Where the setting at `path` stands, as the head of a message: `plimsoll.toml:2:11: listeners[0].address`, or
-    /// `command line: --from[0]`.
+    /// Where the setting at `path` stands, as the head of a message: `plimsoll.toml:2:11:
+    /// listeners[0].address`, or `command line: --from[0]`.
     pub(crate) fn place_of(&self, path: &str) -> String {
         let position = self.places.find(path);
         let problem = Problem { path: path.to_owned(), position, reason: String::new(), help: String::new() };
@@ -176,7 +176,8 @@ impl Config {
         self.raw.threads = threads;
     }
 
-    /// The admin address in a file, also in one with problems elsewhere; `None` if it is off or the file cannot be read.
+    /// The admin address in a file, also in one with problems elsewhere; `None` if it is off or the
+    /// file cannot be read.
     #[must_use]
     pub fn admin_in(file: &Path) -> Option<SocketAddr> {
         let text = plimsoll_config::load(file).ok()?;
@@ -271,7 +272,8 @@ impl Config {
         ClusterConfig { tls, ..self.raw.clusters[cluster].client(cluster, &self.raw.client) }
     }
 
-    /// The certificates, keys and rules of TLS at the listener of this name; `None` if it has no TLS.
+    /// The certificates, keys and rules of TLS at the listener of this name; `None` if it has no
+    /// TLS.
     pub(crate) fn server_tls(&self, listener: &str) -> Option<&Arc<TlsMaterial>> {
         self.files.listeners.get(listener)
     }

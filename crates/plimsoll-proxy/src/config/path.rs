@@ -1,19 +1,23 @@
 //! The normal form of a path, used to choose routes.
 //!
-//! Servers take `/admin`, `//admin`, `/./admin`, `/%61dmin` and `/admin;a` for one path, so a route on `/admin` has to apply to all of
-//! them. The normal form is that of RFC 3986 (6.2.2), and two habits of servers beyond it:
+//! Servers take `/admin`, `//admin`, `/./admin`, `/%61dmin` and `/admin;a` for one path, so a route
+//! on `/admin` has to apply to all of them. The normal form is that of RFC 3986 (6.2.2), and two
+//! habits of servers beyond it:
 //!
-//! - an escape of an unreserved character (`A–Z a–z 0–9 - . _ ~`) is decoded; other escapes are written with capitals;
+//! - an escape of an unreserved character (`A–Z a–z 0–9 - . _ ~`) is decoded; other escapes are
+//!   written with capitals;
 //! - dot segments are removed, and empty segments are merged with the next;
 //! - parameters of a segment (`;` and all that follows in it) are left out.
 //!
-//! Only the choice of a route uses it: backends get the path as it was sent. So the form alone is not enough. It decides about a path
-//! that a backend may read in another way, in two cases:
+//! Only the choice of a route uses it: backends get the path as it was sent. So the form alone is
+//! not enough. It decides about a path that a backend may read in another way, in two cases:
 //!
-//! - The path is *ambiguous*: servers disagree on its segments. It has `%2F`, `%5C`, `\`, `%00`, an escape that is none, a dot segment
-//!   with an escape or a parameter in it (`/%2e%2e/`, `/..;/`), or more `..` than segments before them.
-//! - It has `..`, which some servers leave in place: `/admin/../x` is below `/admin` to them. That is harmless where both readings take
-//!   the same route, so the second reading is given beside the normal form.
+//! - The path is *ambiguous*: servers disagree on its segments. It has `%2F`, `%5C`, `\`, `%00`, an
+//!   escape that is none, a dot segment with an escape or a parameter in it (`/%2e%2e/`, `/..;/`),
+//!   or more `..` than segments before them.
+//! - It has `..`, which some servers leave in place: `/admin/../x` is below `/admin` to them. That
+//!   is harmless where both readings take the same route, so the second reading is given beside the
+//!   normal form.
 //!
 //! [`Routes`](crate::listener::Routes) decides both cases. Rewriting the path for the backend, as
 //! Envoy does, is the alternative. It breaks signatures over paths and servers with empty segments

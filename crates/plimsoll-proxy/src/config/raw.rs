@@ -20,7 +20,8 @@ use super::route::Route;
 use super::subset::Identity;
 use super::value::ListenAddress;
 
-/// Loopback: metrics and the switches of the fleet are for this machine unless the file says otherwise.
+/// Loopback: metrics and the switches of the fleet are for this machine unless the file says
+/// otherwise.
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9900);
 /// Kubernetes' grace period: the starter of the proxy will wait no longer.
 const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,7 +49,8 @@ pub(super) struct RawConfig {
 impl Default for RawConfig {
     fn default() -> Self {
         Self {
-            // One thread for each core: requests stay on their thread, and more threads would only take turns.
+            // One thread for each core: requests stay on their thread, and more threads would only
+            // take turns.
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             max_memory: Some(MemoryLimit::default()),
             admin: Admin::default(),

@@ -22,7 +22,8 @@ use super::value::methods;
 pub enum HostPattern {
     /// This host, in lower case.
     Exact(String),
-    /// Any host below this domain (`*.example.com`, held without `*.`), at any depth, not the domain itself.
+    /// Any host below this domain (`*.example.com`, held without `*.`), at any depth, not the
+    /// domain itself.
     Below(String),
 }
 
@@ -108,7 +109,8 @@ impl PathPrefix {
     }
 }
 
-/// Whether `path` is a pattern of nginx or HAProxy: `~ ^/api`, `= /api`, `^/api`, `/api/.*`, `\.php$`.
+/// Whether `path` is a pattern of nginx or HAProxy: `~ ^/api`, `= /api`, `^/api`, `/api/.*`,
+/// `\.php$`.
 fn is_regular_expression(path: &str) -> bool {
     path.starts_with(['~', '^', '=', '\\']) || path.ends_with('$') || path.contains(".*") || path.contains('(')
 }
@@ -162,7 +164,8 @@ pub struct Route {
     pub client_names: Vec<ClientName>,
     /// Customers, by the names that their requests give; empty for any, with a name or without.
     pub customers: Vec<CustomerName>,
-    /// The cluster that answers, by name; it exists. Of this and the two that follow exactly one is there.
+    /// The cluster that answers, by name; it exists. Of this and the two that follow exactly one is
+    /// there.
     pub cluster: Option<String>,
     /// The answer to all its requests.
     pub answer: Option<Answer>,

@@ -44,7 +44,8 @@ pub struct Simple {
 }
 
 impl Config {
-    /// The configuration that `--from` and `--to` stand for: one cluster called `default`, and one route to it.
+    /// The configuration that `--from` and `--to` stand for: one cluster called `default`, and one
+    /// route to it.
     ///
     /// # Errors
     /// All that is wrong with the addresses, at once, each at its argument.

@@ -1,4 +1,5 @@
-//! The localities of a cluster, nearest first, and how full each gets before requests go on to the next.
+//! The localities of a cluster, nearest first, and how full each gets before requests go on to the
+//! next.
 
 use plimsoll::client::Localities;
 use plimsoll_config::{Checker, Table, Visitor, help_for_name};

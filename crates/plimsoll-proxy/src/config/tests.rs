@@ -51,8 +51,9 @@ fn one_example_shows_every_setting() {
     }
 }
 
-/// Each file has one kind of mistake, or a few, and beside it the problems that are to be found: one per
-/// line as `line:column: path: reason`, with its help indented below. UPDATE_EXPECT=1 writes what is found now.
+/// Each file has one kind of mistake, or a few, and beside it the problems that are to be found:
+/// one per line as `line:column: path: reason`, with its help indented below. UPDATE_EXPECT=1
+/// writes what is found now.
 #[test]
 fn bad_file_reports_all_its_problems() {
     let files = toml_files("tests/bad-configs");

@@ -1,6 +1,7 @@
 //! How values are written that only the proxy has: addresses to listen at, methods.
 //!
-//! The types are others', and so is the trait; each is read through a type of this crate that wraps it.
+//! The types are others', and so is the trait; each is read through a type of this crate that wraps
+//! it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -24,7 +25,8 @@ fn read_listen_address(text: &str) -> Option<SocketAddr> {
     }
 }
 
-/// The mistake in `text`, which is no address to listen at, or the help if it is none of the usual ones.
+/// The mistake in `text`, which is no address to listen at, or the help if it is none of the usual
+/// ones.
 fn listen_flaw(text: &str) -> Result<Flaw, String> {
     let all =
         |port: &str| format!("write \":{port}\" for all addresses, or \"127.0.0.1:{port}\" for this machine only");

@@ -37,8 +37,8 @@ pub(crate) struct Activity {
     cut_off: AtomicBool,
 }
 
-// One thread drives a connection, so that plain loads and stores would do; relaxed atomics are the same instructions
-// and need no promise to the compiler.
+// One thread drives a connection, so that plain loads and stores would do; relaxed atomics are the
+// same instructions and need no promise to the compiler.
 impl Activity {
     pub(crate) fn begin(&self) {
         self.begun.store(self.begun().wrapping_add(1), Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! The part of a listener that its connections and their requests use, on one thread.
 //!
-//! The listener knows more: its sockets, handshakes, clients and certificates. A connection holds only this.
+//! The listener knows more: its sockets, handshakes, clients and certificates. A connection holds
+//! only this.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +39,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The time that a connection may be idle now: `configured`, or less where memory or permits are short.
+    /// The time that a connection may be idle now: `configured`, or less where memory or permits
+    /// are short.
     pub(crate) fn idle_timeout(&self, configured: Duration) -> Duration {
         self.pressure.idle_timeout(configured, self.permits.halvings())
     }

@@ -56,7 +56,8 @@ impl Flow {
 pub(crate) struct StreamTasks {
     idle_timeout: Duration,
     on_stall: Arc<dyn Stalled>,
-    /// The request that was begun and whose task comes next: hyper calls the service and spawns the task in one go.
+    /// The request that was begun and whose task comes next: hyper calls the service and spawns the
+    /// task in one go.
     next: Arc<Mutex<Option<Arc<Flow>>>>,
 }
 

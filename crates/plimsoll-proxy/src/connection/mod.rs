@@ -68,7 +68,8 @@ impl Connection {
     }
 }
 
-/// A request that its connection counts as active, and that goes into the log, until this is dropped.
+/// A request that its connection counts as active, and that goes into the log, until this is
+/// dropped.
 pub(crate) struct ActiveRequest {
     connection: Arc<Connection>,
     /// Its line in the log, if it gets one.

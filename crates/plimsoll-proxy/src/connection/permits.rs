@@ -41,7 +41,8 @@ const MAX_HALVINGS_WITHOUT_WAITS: u32 = 2;
 /// For how long a connection has its permit to itself.
 const MIN_TENURE: Duration = Duration::from_secs(10);
 
-/// How often the time that a connection may be idle is halved where `taken` of `max` permits are taken.
+/// How often the time that a connection may be idle is halved where `taken` of `max` permits are
+/// taken.
 fn halvings(taken: usize, max: usize) -> u32 {
     let per_cent = (taken as u128 * 100).checked_div(max as u128).unwrap_or(100).min(100) as u32;
     let step = |above| 1 + above * (MOST_HALVINGS - 1) / (100 - SHORT_PERCENT);

@@ -5,9 +5,10 @@
 //! the bytes since the last check. A limit may be exceeded by half of itself, which suffices for
 //! defence.
 //!
-//! Slow is not only silent. A client that sends a byte of its body, or takes one of its answer, every few seconds is never
-//! silent and never done (slow body, slow read); so while we wait for the client, bytes have to move at a least rate. One that
-//! is behind it by as much as it might have been idle is let go (`debt`).
+//! Slow is not only silent. A client that sends a byte of its body, or takes one of its answer,
+//! every few seconds is never silent and never done (slow body, slow read); so while we wait for
+//! the client, bytes have to move at a least rate. One that is behind it by as much as it might
+//! have been idle is let go (`debt`).
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::task::{Context, Poll};
@@ -77,7 +78,8 @@ impl TimeLimits {
         let now = Instant::now();
         let period = limits.header_read_timeout.min(limits.idle_timeout) / 2;
         let period = period.max(Duration::from_millis(1));
-        // A crowd that comes at once is not to be looked at, and let go, in one go: others would wait for that.
+        // A crowd that comes at once is not to be looked at, and let go, in one go: others would
+        // wait for that.
         let first = period.mul_f64(0.5 + 0.5 * fraction(RandomState::new().hash_one(now)));
         let mut ticks = tokio::time::interval_at(now + first, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,7 +1,7 @@
 //! Whether an answer may be kept to be given again in place of errors, and for how long.
 //!
-//! The rules are those of RFC 9111 for shared caches and of RFC 5861 for `stale-if-error`, and where they leave a choice, the one by
-//! which less is given to the wrong client:
+//! The rules are those of RFC 9111 for shared caches and of RFC 5861 for `stale-if-error`, and
+//! where they leave a choice, the one by which less is given to the wrong client:
 //!
 //! ```text
 //! kept     200 to a GET without Authorization, that sets no cookie, varies by no *, and says none of private, no-store, no-cache;
@@ -85,7 +85,8 @@ struct Directives {
 }
 
 impl Directives {
-    /// A directive with a list of fields (`private="set-cookie"`) counts as one without: it says less, and is hardly ever sent.
+    /// A directive with a list of fields (`private="set-cookie"`) counts as one without: it says
+    /// less, and is hardly ever sent.
     fn read(headers: &HeaderMap) -> Self {
         let mut read = Self::default();
         for directive in values(headers, CACHE_CONTROL) {

@@ -6,8 +6,9 @@
 //!                 └─▶ backend ──▶ 200 ──▶ keep ──▶ BodyCopy, as its body passes ──▶ Store
 //! ```
 //!
-//! A cache would answer instead of backends; this one answers only when they do not (`stale-if-error` of RFC 5861, with an age that
-//! the operator sets). So no request is served faster by it, and none is served stale while a backend is there.
+//! A cache would answer instead of backends; this one answers only when they do not
+//! (`stale-if-error` of RFC 5861, with an age that the operator sets). So no request is served
+//! faster by it, and none is served stale while a backend is there.
 //!
 //! The danger is to give one client a response that was meant for another. RFC 9111 has the rules
 //! for shared caches, and `keep` is strict where it leaves a choice. But many services declare
@@ -78,7 +79,8 @@ pub(crate) struct Fallback<'r> {
 struct ForStale<'r> {
     stale: &'r Stale,
     owner: Owner,
-    /// The request's fields but those of its connection; `None` for one that may neither be given such an answer nor leave one.
+    /// The request's fields but those of its connection; `None` for one that may neither be given
+    /// such an answer nor leave one.
     fields: Option<HeaderMap>,
 }
 

@@ -1,4 +1,5 @@
-//! Says in the log why requests were not served: a few lines a second of each reason, however many there are.
+//! Says in the log why requests were not served: a few lines a second of each reason, however many
+//! there are.
 //!
 //! A line for each would be the heaviest part of a storm of refusals, and would displace other
 //! lines. So each reason has a rate of lines; the next line says how many were left out.

@@ -173,7 +173,8 @@ pub(crate) struct Explain(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     rings: ArcSwapOption<[Ring<Explanation>; 3]>,
-    /// Of those that are served at once, the share that is kept, in parts of 2⁶⁴; the largest number for all.
+    /// Of those that are served at once, the share that is kept, in parts of 2⁶⁴; the largest
+    /// number for all.
     step: AtomicU64,
     log: RefusalLog,
 }

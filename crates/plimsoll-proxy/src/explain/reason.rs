@@ -1,9 +1,9 @@
 //! The words for why a request was not served.
 //!
-//! A client sees one word: in `x-plimsoll-shed`, in `x-plimsoll-degraded`, or at the beginning of the
-//! response's text. The same word finds the request in `plimsoll explain`, in the access log and in the
-//! log. The library knows narrower words for some causes, such as `connect-failed` for one kind of
-//! `no-backend`; they find it, too.
+//! A client sees one word: in `x-plimsoll-shed`, in `x-plimsoll-degraded`, or at the beginning of
+//! the response's text. The same word finds the request in `plimsoll explain`, in the access log
+//! and in the log. The library knows narrower words for some causes, such as `connect-failed` for
+//! one kind of `no-backend`; they find it, too.
 
 use plimsoll::client;
 use plimsoll_http1::Fault;

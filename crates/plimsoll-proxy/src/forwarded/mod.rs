@@ -108,7 +108,8 @@ impl Rules {
 pub(crate) struct Marks {
     trusted: bool,
     x_forwarded: Option<XForwarded>,
-    /// The beginning of an element of `Forwarded`, with the client and the scheme; the host follows.
+    /// The beginning of an element of `Forwarded`, with the client and the scheme; the host
+    /// follows.
     element: Option<Box<str>>,
 }
 
@@ -138,8 +139,8 @@ impl Marks {
         }
     }
 
-    /// The client of a request that a trusted proxy has passed on, as far as it says so: the last address in its list that is not
-    /// of a trusted proxy itself.
+    /// The client of a request that a trusted proxy has passed on, as far as it says so: the last
+    /// address in its list that is not of a trusted proxy itself.
     pub(crate) fn client(&self, rules: &Rules, headers: &HeaderMap) -> Option<IpAddr> {
         if !self.trusted {
             return None;

@@ -1,7 +1,8 @@
 //! Whether a request goes in circles, by `Via` (RFC 9110, 7.6.3).
 //!
-//! A backend that leads back to the proxy makes a loop: one request of a client becomes requests without end, each with a connection and
-//! a slot. Each pass adds the proxy's name to `Via`, so the number of passes is known.
+//! A backend that leads back to the proxy makes a loop: one request of a client becomes requests
+//! without end, each with a connection and a slot. Each pass adds the proxy's name to `Via`, so the
+//! number of passes is known.
 //!
 //! One earlier pass is no loop yet. All tiers of a fleet, an edge and two sidecars say, have the
 //! same name unless told otherwise. A backend may pass a request on to another host of the same
@@ -12,7 +13,8 @@
 
 use http::header::{HeaderMap, VIA};
 
-/// Passes through proxies of one name that a request may have behind it. Chains of proxies have two or three members.
+/// Passes through proxies of one name that a request may have behind it. Chains of proxies have two
+/// or three members.
 pub(crate) const MAX_PASSES: usize = 8;
 
 /// Whether a request with these fields has passed proxies called `name` too often.

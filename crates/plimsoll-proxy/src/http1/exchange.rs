@@ -1,8 +1,9 @@
 //! One request on an HTTP/1 connection, and its answer.
 //!
-//! Three things may go on at once: the answer is on its way from a backend, the request's body on its way in, the answer's on
-//! its way out. One poll moves each as far as it goes, in this order, until none moves any more; which is also why an answer
-//! whose head and body come together leaves in one write.
+//! Three things may go on at once: the answer is on its way from a backend, the request's body on
+//! its way in, the answer's on its way out. One poll moves each as far as it goes, in this order,
+//! until none moves any more; which is also why an answer whose head and body come together leaves
+//! in one write.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -29,7 +30,8 @@ use crate::request::upgrade::Upgrade;
 use crate::request_body::RequestBody;
 use crate::request_body::pipe::{self, Demand, Pipe};
 
-/// How much is written at once when a backend is quick: beyond it nothing is gained by waiting for more.
+/// How much is written at once when a backend is quick: beyond it nothing is gained by waiting for
+/// more.
 const MAX_WRITE: usize = 64 * 1024;
 
 /// Bytes behind a request that are read before its response is written.
@@ -123,8 +125,9 @@ impl Http1 {
                 (*request.method_mut(), *request.uri_mut(), *request.version_mut(), *request.headers_mut()) =
                     (method, uri, version, headers);
                 let active = ActiveRequest::begin(&self.connection, &request);
-                // With a body it is passed over (RFC 9110, 7.8): where the other protocol begins would be known at its end
-                // only, and a backend that agreed before would have failed.
+                // With a body it is passed over (RFC 9110, 7.8): where the other protocol begins
+                // would be known at its end only, and a backend that agreed before would have
+                // failed.
                 let may_upgrade = wants_upgrade && framing.is_empty();
                 let upgrade = if may_upgrade { Upgrade::of_http1(request.headers()) } else { None };
                 forward(&connection, request, ClientFeatures { upgrade, informational }, active)

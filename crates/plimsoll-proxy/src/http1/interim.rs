@@ -1,8 +1,8 @@
 //! Interim responses (1xx) of backends, on their way to the client (RFC 9110, 15.2).
 //!
-//! The library's client calls back when one comes, in the middle of the poll that waits for the final one; what is to be
-//! written is left here, for the connection to find after that poll. Hardly any backend sends them, so a request costs a
-//! count of references and a look at a flag.
+//! The library's client calls back when one comes, in the middle of the poll that waits for the
+//! final one; what is to be written is left here, for the connection to find after that poll.
+//! Hardly any backend sends them, so a request costs a count of references and a look at a flag.
 
 use std::fmt;
 use std::sync::Arc;

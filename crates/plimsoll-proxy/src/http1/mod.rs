@@ -6,9 +6,9 @@
 //! bytes ◀──Output── write ◀──────────────────────────────────┘
 //! ```
 //!
-//! All of it is one task, and one future drives both directions: an early response is passed
-//! on while the body still comes in, and a request costs no wake-up but those by its two sockets. While it waits for a
-//! request it holds no buffer.
+//! All of it is one task, and one future drives both directions: an early response is passed on
+//! while the body still comes in, and a request costs no wake-up but those by its two sockets.
+//! While it waits for a request it holds no buffer.
 
 mod exchange;
 mod interim;
@@ -32,7 +32,8 @@ use crate::request::answer;
 use crate::request::forward::Switched;
 use crate::request::upgrade::PrefixedStream;
 
-/// How an HTTP/2 connection begins whose client knows beforehand that this is spoken (RFC 9113, 3.4).
+/// How an HTTP/2 connection begins whose client knows beforehand that this is spoken (RFC 9113,
+/// 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How the HTTP/1 part of a connection ended.

@@ -28,12 +28,13 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// The same when memory is short. For the connection it is the least that the protocol knows.
 const LEAN_STREAM_WINDOW: u32 = 16 * 1024;
 const LEAN_CONNECTION_WINDOW: u32 = 65_535;
-/// Bytes of a response that a stream may hold until the client takes them: four frames, which is enough to keep a socket busy;
-/// hyper's 400 KiB times 128 streams would be 50 MiB for one client that reads slowly.
+/// Bytes of a response that a stream may hold until the client takes them: four frames, which is
+/// enough to keep a socket busy; hyper's 400 KiB times 128 streams would be 50 MiB for one client
+/// that reads slowly.
 const SEND_BUFFER: usize = 64 * 1024;
 const LEAN_SEND_BUFFER: usize = 16 * 1024;
-/// Errors of the client that cost a stream, in the life of a connection. h2's own default; each may leave a frame in a queue that a
-/// client need not read, so that a rate alone is not enough.
+/// Errors of the client that cost a stream, in the life of a connection. h2's own default; each may
+/// leave a frame in a queue that a client need not read, so that a rate alone is not enough.
 const MAX_STREAM_ERRORS: usize = 1024;
 /// Time for the answer to a PING that asks whether a silent client is still there. hyper's default.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -69,7 +70,8 @@ pub(crate) fn builder(settings: Settings, tasks: StreamTasks) -> http2::Builder<
         .initial_stream_window_size(stream_window)
         .initial_connection_window_size(connection_window)
         .max_send_buf_size(send_buffer)
-        // A client whose machine is gone says nothing, and may have a call open that says nothing either.
+        // A client whose machine is gone says nothing, and may have a call open that says nothing
+        // either.
         .keep_alive_interval(idle_timeout)
         .keep_alive_timeout(PING_TIMEOUT);
     builder

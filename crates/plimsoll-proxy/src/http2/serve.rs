@@ -1,4 +1,5 @@
-//! One HTTP/2 connection of a client: hyper speaks the protocol, on this task, and each request has a task of its own.
+//! One HTTP/2 connection of a client: hyper speaks the protocol, on this task, and each request has
+//! a task of its own.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -79,7 +80,8 @@ async fn serve_requests(
         // Boxed, because it is large, and is moved from hyper to tokio in several steps.
         Box::pin(async move {
             if is_wary {
-                // hyper looks whether the request was taken back when its answer is not there at once.
+                // hyper looks whether the request was taken back when its answer is not there at
+                // once.
                 tokio::task::yield_now().await;
             }
             let response = serve_request(connection, request, go_on, flow, active).await?;
@@ -129,7 +131,8 @@ async fn serve_requests(
                 serving.as_mut().graceful_shutdown();
             }
             overdue = poll_fn(|cx| time_limits.poll(cx, &connection)), if end_at.is_none() => {
-                // A request is over for us when its last frame is handed to the protocol, which may hold it for its client.
+                // A request is over for us when its last frame is handed to the protocol, which may
+                // hold it for its client.
                 if overdue == Timeout::Idle && watch.has_streams() {
                     time_limits.is_busy();
                     continue;

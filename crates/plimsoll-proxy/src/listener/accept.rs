@@ -19,7 +19,8 @@ use crate::phase::{self, Phase};
 use crate::pressure::descriptors::{self, Reserve};
 use crate::sockets::BACKLOG;
 
-/// Pause after a failed accept, such as for want of descriptors: nothing gets better by trying at once.
+/// Pause after a failed accept, such as for want of descriptors: nothing gets better by trying at
+/// once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Largest number of connections taken from the queue of a socket that is about to close. The queue
 /// cannot hold more. Later connections reach a successor with the same socket.
@@ -64,8 +65,9 @@ impl Doorway {
 
 /// Accepts connections until the listener closes, and then those that had connected before.
 ///
-/// A permit is taken for a connection that is there, not for one that may come: a thread that waits for one must not
-/// keep the last permit from another thread that has one. So each thread may hold one connection that waits for a permit.
+/// A permit is taken for a connection that is there, not for one that may come: a thread that waits
+/// for one must not keep the last permit from another thread that has one. So each thread may hold
+/// one connection that waits for a permit.
 pub(crate) async fn accept(socket: std::net::TcpListener, state: Arc<ListenerState>, mut door: Doorway) {
     if !door.opened().await {
         return;
@@ -140,14 +142,16 @@ async fn turn_away(listener: &TcpListener, reserve: &mut Reserve, state: &Listen
     count
 }
 
-/// Counts a connection for its client; `None` when it is to be closed, as the client has too many or memory is nearly used up.
+/// Counts a connection for its client; `None` when it is to be closed, as the client has too many
+/// or memory is nearly used up.
 fn admit(state: &ListenerState, address: SocketAddr) -> Option<Admitted> {
     if state.shared.pressure.refuses() {
         state.shared.rejections.add(RejectReason::Memory, 1);
         return None;
     }
     let limits = state.context.limits.load();
-    // Behind a proxy whose connections begin with the client's address, that is counted, once it is known.
+    // Behind a proxy whose connections begin with the client's address, that is counted, once it is
+    // known.
     let most = if limits.proxy_protocol.is_none() { limits.max_connections_per_client } else { None };
     state.shared.clients.admit(address.ip(), most)
 }

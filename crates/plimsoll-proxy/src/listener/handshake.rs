@@ -28,8 +28,8 @@ use crate::peer::{Peer, Tls};
 /// The response to a client that speaks HTTP where TLS is spoken, in its own language.
 const USE_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 43\r\n\
 connection: close\r\n\r\nplain-http: this port speaks TLS; use https";
-/// How much of a request for plain HTTP is taken in before it is answered: a close with bytes unread resets the connection,
-/// and the answer is lost. Longer than nearly every head.
+/// How much of a request for plain HTTP is taken in before it is answered: a close with bytes
+/// unread resets the connection, and the answer is lost. Longer than nearly every head.
 const PLAIN_HEAD: usize = 8192;
 
 /// Turns an accepted connection into one for requests, and identifies its client. `address` is the
@@ -129,8 +129,8 @@ fn what_tls_says(connection: &ServerConnection) -> Tls {
     }
 }
 
-/// Whether the first byte is one of a request in plain HTTP: all methods begin with a capital letter, no record of TLS
-/// does.
+/// Whether the first byte is one of a request in plain HTTP: all methods begin with a capital
+/// letter, no record of TLS does.
 async fn is_plain_http(tcp: &TcpStream) -> io::Result<bool> {
     let mut first = [0];
     let seen = tcp.peek(&mut first).await?;

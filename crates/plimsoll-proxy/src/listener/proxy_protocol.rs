@@ -1,9 +1,9 @@
 //! Takes the header of the PROXY protocol off the front of a connection.
 //!
-//! Exactly its bytes: they are looked at first, and then only those are read that belong to the header. So what follows
-//! is where its reader expects it, in the socket, and needs no buffer that would have to be carried along. Bytes that
-//! surely belong to a header which is not over yet are read at once, or the next look would find them again and never
-//! wait.
+//! Exactly its bytes: they are looked at first, and then only those are read that belong to the
+//! header. So what follows is where its reader expects it, in the socket, and needs no buffer that
+//! would have to be carried along. Bytes that surely belong to a header which is not over yet are
+//! read at once, or the next look would find them again and never wait.
 
 use std::io;
 use std::net::SocketAddr;
@@ -88,7 +88,8 @@ impl Peer {
     }
 }
 
-/// A client of IPv4 looks like one of IPv6 to a socket for both, and is known by its own address here.
+/// A client of IPv4 looks like one of IPv6 to a socket for both, and is known by its own address
+/// here.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -68,7 +68,8 @@ async fn http1(
         activity.close();
         phase::reached(&mut phases, Phase::Closed).await;
     });
-    // Polled once, it has left its waker; from then on it has nothing to say before the listener leaves.
+    // Polled once, it has left its waker; from then on it has nothing to say before the listener
+    // leaves.
     let mut is_watched = false;
     poll_fn(|cx| {
         loop {
@@ -83,7 +84,8 @@ async fn http1(
                 let was_closing = activity.is_closing();
                 if closed.as_mut().poll(cx).is_ready() {
                     connection.end_for(EndReason::Drain);
-                    // Once more, so that an answer is broken off in such a way that it cannot be taken for whole.
+                    // Once more, so that an answer is broken off in such a way that it cannot be
+                    // taken for whole.
                     activity.cut_off();
                     continue;
                 }

@@ -19,7 +19,8 @@ use crate::inbound;
 
 /// Connections rejected in one go. The accept loop has other work in between.
 const MOST_AT_ONCE: usize = 64;
-/// Descriptors beyond those of connections: standard streams, the admin API, logs, and some of each thread.
+/// Descriptors beyond those of connections: standard streams, the admin API, logs, and some of each
+/// thread.
 const BESIDES: u64 = 64;
 const PER_THREAD: u64 = 8;
 
@@ -37,7 +38,8 @@ impl Reserve {
         Self(File::open("/dev/null").ok())
     }
 
-    /// Accepts connections that wait in the queue and closes them, by means of the descriptor in reserve; says how many.
+    /// Accepts connections that wait in the queue and closes them, by means of the descriptor in
+    /// reserve; says how many.
     pub(crate) async fn turn_away(&mut self, listener: &TcpListener) -> u64 {
         let mut count = 0;
         for _ in 0..MOST_AT_ONCE {
@@ -61,9 +63,10 @@ impl Reserve {
 /// no measure for a server. Nor is the need a bound: it counts one backend for each client, and a
 /// client on HTTP/2 may have a request at many at once.
 ///
-/// Whenever the table of descriptors grows, which is at each power of two, the kernel waits until no processor can be looking at the old
-/// one, if the process has several threads: the thread that accepts stands still for 10 to 20 ms, and in a crowd that comes at once
-/// that happens six times. So it grows here, at one go; it never shrinks.
+/// Whenever the table of descriptors grows, which is at each power of two, the kernel waits until
+/// no processor can be looking at the old one, if the process has several threads: the thread that
+/// accepts stands still for 10 to 20 ms, and in a crowd that comes at once that happens six times.
+/// So it grows here, at one go; it never shrinks.
 pub(crate) fn prepare_for(config: &Config) {
     let needed = needed(config);
     let limit = raise_limit();

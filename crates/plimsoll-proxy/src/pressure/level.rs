@@ -7,10 +7,10 @@
 //!            < 70%            < 85%, or 10 s without growth and below 100%
 //! ```
 //!
-//! Each level is left well below where it was entered, or the proxy would come and go with each connection. An
-//! allocator gives memory back late, or never if a little of each page is in use; what it keeps it will use again, so a
-//! process that does not grow may serve although it is large. Without that exception one burst could make it refuse
-//! for ever.
+//! Each level is left well below where it was entered, or the proxy would come and go with each
+//! connection. An allocator gives memory back late, or never if a little of each page is in use;
+//! what it keeps it will use again, so a process that does not grow may serve although it is large.
+//! Without that exception one burst could make it refuse for ever.
 
 use std::time::Duration;
 

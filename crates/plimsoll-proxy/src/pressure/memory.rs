@@ -1,8 +1,8 @@
 //! This process's use of memory.
 //!
-//! Use is resident memory (`/proc/self/statm`): a control group's own count has the page cache in it, which
-//! the kernel takes back by itself. The kernel's buffers of sockets are in neither; the share of the limit that is left
-//! over by default is for them.
+//! Use is resident memory (`/proc/self/statm`): a control group's own count has the page cache in
+//! it, which the kernel takes back by itself. The kernel's buffers of sockets are in neither; the
+//! share of the limit that is left over by default is for them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -87,7 +87,8 @@ impl Pressure {
         self.level() >= Level::Refuse
     }
 
-    /// How long a connection may be idle now that may be idle for `configured` otherwise; halved `at_least` so often.
+    /// How long a connection may be idle now that may be idle for `configured` otherwise; halved
+    /// `at_least` so often.
     pub(crate) fn idle_timeout(&self, configured: Duration, at_least: u32) -> Duration {
         configured / (1 << self.halvings.load(Ordering::Relaxed).max(at_least).min(MOST_HALVINGS))
     }

@@ -1,7 +1,8 @@
 //! Answers that the proxy gives itself, when no backend can.
 //!
-//! Shaped as gRPC when the request is: status 200, trailers only. (A gRPC response that breaks off after its head gets
-//! trailers that say so, see `response_body`: a client makes less of a stream that was reset.)
+//! Shaped as gRPC when the request is: status 200, trailers only. (A gRPC response that breaks off
+//! after its head gets trailers that say so, see `response_body`: a client makes less of a stream
+//! that was reset.)
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};

@@ -1,8 +1,9 @@
 //! Refuses requests on HTTP/2 that would be refused on HTTP/1.
 //!
-//! hyper and h2 see to the protocol: framing, pseudo-fields, lengths. The rest of what `plimsoll-http1` looks at they let pass,
-//! and two clients that ask for the same in two protocols must not get two answers. Some of it could not even be said on
-//! HTTP/1, where a blank ends a word; so it is how one would smuggle a request through a proxy that translates.
+//! hyper and h2 see to the protocol: framing, pseudo-fields, lengths. The rest of what
+//! `plimsoll-http1` looks at they let pass, and two clients that ask for the same in two protocols
+//! must not get two answers. Some of it could not even be said on HTTP/1, where a blank ends a
+//! word; so it is how one would smuggle a request through a proxy that translates.
 
 use http::header::{COOKIE, HOST, HeaderMap, HeaderValue};
 use http::uri::Scheme;
@@ -24,15 +25,16 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), Faul
     if has_more_than(limits.max_headers, request.headers()) {
         return Err(Fault::TooManyFields);
     }
-    // h2 reads the first and passes all on; a backend that speaks it might take the request for malformed. An empty one it takes for
-    // zero, and any 19 digits for a number.
+    // h2 reads the first and passes all on; a backend that speaks it might take the request for
+    // malformed. An empty one it takes for zero, and any 19 digits for a number.
     if !has_valid_length(request.headers()) {
         return Err(Fault::ContentLength);
     }
     if are_valid(request.headers()) { Ok(()) } else { Err(Fault::Field) }
 }
 
-/// Whether there are more fields. The pieces of a cookie, which HTTP/2 may send one by one, go on as one field, and count as one.
+/// Whether there are more fields. The pieces of a cookie, which HTTP/2 may send one by one, go on
+/// as one field, and count as one.
 fn has_more_than(most: usize, headers: &HeaderMap) -> bool {
     let pieces = || headers.get_all(COOKIE).iter().count();
     headers.len() > most && headers.len() - pieces().saturating_sub(1) > most
@@ -64,9 +66,10 @@ struct NamesNoHost;
 
 /// Removes the host of a request if its authority is a list of addresses.
 ///
-/// gRPC's C core makes such an authority of a target that lists addresses. To route by one of them would let clients get past
-/// a proxy that decides by the whole of it. So routes for hosts do not match, and the backend is asked for by its own name,
-/// as for a client of HTTP/1.0 that names none. The first must be a host, and there must be no field `host` beside.
+/// gRPC's C core makes such an authority of a target that lists addresses. To route by one of them
+/// would let clients get past a proxy that decides by the whole of it. So routes for hosts do not
+/// match, and the backend is asked for by its own name, as for a client of HTTP/1.0 that names
+/// none. The first must be a host, and there must be no field `host` beside.
 pub(crate) fn drop_host_list<B>(request: &mut Request<B>) {
     let authority = request.uri().authority().map_or("", |authority| authority.as_str());
     let Some((first, _)) = authority.split_once(',') else { return };

@@ -124,8 +124,8 @@ async fn by_cluster(
 ) -> ByCluster {
     let ClientFeatures { upgrade, informational } = beyond;
     let asks_to_switch = upgrade.is_some();
-    // On HTTP/1 a request may be served without its upgrade (RFC 9110, 7.8). An extended CONNECT was made a GET, which its client
-    // did not send.
+    // On HTTP/1 a request may be served without its upgrade (RFC 9110, 7.8). An extended CONNECT
+    // was made a GET, which its client did not send.
     if asks_to_switch && request.version() == Version::HTTP_2 && !target.can_upgrade() {
         return ByCluster::Answer(refuse(connection, Refusal::NoUpgrade, is_grpc, active, case));
     }
@@ -227,7 +227,8 @@ fn fallback<'r>(
     degrade.fallback(request, has_body, asker)
 }
 
-/// The backend's answer, or another in its place if it is an error; one that may be of use later is kept as it passes.
+/// The backend's answer, or another in its place if it is an error; one that may be of use later is
+/// kept as it passes.
 fn proper(
     answer: Response<ResponseBody>,
     is_get: bool,
@@ -376,9 +377,11 @@ async fn let_in(
     Ok((metadata, metadata.filter(|_| is_marked).and_then(|metadata| metadata.criticality)))
 }
 
-/// The host that a request is for; `None` where that is not clear, empty where an old client or HTTP/2 names none.
+/// The host that a request is for; `None` where that is not clear, empty where an old client or
+/// HTTP/2 names none.
 ///
-/// HTTP/2 has it in the authority, HTTP/1 in a field, unless the target is in absolute form (RFC 9112, 3.2).
+/// HTTP/2 has it in the authority, HTTP/1 in a field, unless the target is in absolute form (RFC
+/// 9112, 3.2).
 fn host<B>(request: &Request<B>) -> Option<&str> {
     let mut fields = request.headers().get_all(HOST).iter();
     let (field, further) = (fields.next(), fields.next());
@@ -447,7 +450,8 @@ fn switch(
     Some((response.map(drop), backend))
 }
 
-/// Makes the backend's answer one of the proxy's. `is_call`: its client reads in trailers how it ended.
+/// Makes the backend's answer one of the proxy's. `is_call`: its client reads in trailers how it
+/// ended.
 fn pass_on(
     connection: &Connection,
     mut response: Response<client::ResponseBody>,

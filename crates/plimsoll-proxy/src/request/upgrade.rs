@@ -1,8 +1,10 @@
-//! Requests for another protocol on the same connection: WebSocket and the like (RFC 9110, 7.8; RFC 8441).
+//! Requests for another protocol on the same connection: WebSocket and the like (RFC 9110, 7.8; RFC
+//! 8441).
 //!
-//! A client asks on HTTP/1 with `Upgrade`, on HTTP/2 with an extended `CONNECT`; backends are always asked on HTTP/1. Once a
-//! backend agrees, bytes are passed on both ways until either side is done, or nothing has passed for
-//! `upgrade_idle_timeout`. A tunnel outlives reloads: its route and limits are not read again.
+//! A client asks on HTTP/1 with `Upgrade`, on HTTP/2 with an extended `CONNECT`; backends are
+//! always asked on HTTP/1. Once a backend agrees, bytes are passed on both ways until either side
+//! is done, or nothing has passed for `upgrade_idle_timeout`. A tunnel outlives reloads: its route
+//! and limits are not read again.
 //!
 //! HTTP/2 itself is never upgraded to (`h2c`): requests in such a tunnel would bypass every rule
 //! here.
@@ -41,8 +43,8 @@ impl Upgrade {
         (!names_http(protocol)).then(|| Self { protocol: protocol.clone() })
     }
 
-    /// That of an extended `CONNECT` on HTTP/2, and the client's side of the tunnel; makes the request the one that
-    /// HTTP/1 has for it. `None`, and nothing done, for any other request.
+    /// That of an extended `CONNECT` on HTTP/2, and the client's side of the tunnel; makes the
+    /// request the one that HTTP/1 has for it. `None`, and nothing done, for any other request.
     pub(crate) fn of_http2(request: &mut Request<Incoming>) -> Option<(Self, OnUpgrade)> {
         if request.method() != Method::CONNECT {
             return None;
@@ -96,7 +98,8 @@ pub(crate) fn http2_answer<B>(mut response: Response<B>) -> Response<B> {
     response
 }
 
-/// Passes bytes both ways until either side is done, the tunnel is idle for too long, it is preempted, or the listener closes.
+/// Passes bytes both ways until either side is done, the tunnel is idle for too long, it is
+/// preempted, or the listener closes.
 pub(crate) async fn tunnel<C, B>(
     client: C,
     mut backend: B,

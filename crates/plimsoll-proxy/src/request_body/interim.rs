@@ -10,11 +10,11 @@
 //! h2 has flushed all of its own: between two frames, and not within a header block. Its one field
 //! is a literal that no table keeps, so h2's encoder and the client's decoder stay in step.
 //!
-//! **Which stream** a request came on hyper does not say either. [`Guard`](plimsoll_http2::Guard) knows the
-//! stream of each head with `expect`. Bytes behind such a head are therefore held until hyper has
-//! handed on all requests that it has: the last one with that field is the one on that stream. If
-//! h2 refuses it instead, nobody asks for the stream, and it is forgotten in the next turn of the
-//! connection. A request without the field costs a look at two flags.
+//! **Which stream** a request came on hyper does not say either. [`Guard`](plimsoll_http2::Guard)
+//! knows the stream of each head with `expect`. Bytes behind such a head are therefore held until
+//! hyper has handed on all requests that it has: the last one with that field is the one on that
+//! stream. If h2 refuses it instead, nobody asks for the stream, and it is forgotten in the next
+//! turn of the connection. A request without the field costs a look at two flags.
 //!
 //! Where it is weak: a client with a decoder table below the initial size of HTTP/2 is not told.
 //! Our block could be the first after that change, and would have to begin with the new size. Such

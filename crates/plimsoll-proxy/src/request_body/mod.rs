@@ -22,12 +22,14 @@ use self::pipe::Reader;
 use self::stream::StreamBody;
 use crate::limits::Limits;
 
-/// How much of a body is read before a backend is asked for, where its length is known: nearly all forms and API calls whole.
+/// How much of a body is read before a backend is asked for, where its length is known: nearly all
+/// forms and API calls whole.
 const MAX_FIRST_PART: usize = 16 * 1024;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of a request on its way to a backend, cut off with an error where it is longer than allowed.
+/// The body of a request on its way to a backend, cut off with an error where it is longer than
+/// allowed.
 pub(crate) struct RequestBody {
     source: Source,
     /// Read before a backend was asked for.
@@ -44,7 +46,8 @@ enum Source {
     /// There is none, or it has ended.
     Empty,
     Http1(Reader),
-    /// In a box: it is by far the largest, and most requests, which are handed on many times, are not of this kind.
+    /// In a box: it is by far the largest, and most requests, which are handed on many times, are
+    /// not of this kind.
     Http2(Box<StreamBody>),
     /// It broke off, which the sender has not heard yet.
     Broken(RequestBodyError),
@@ -109,9 +112,10 @@ impl RequestBody {
 
     /// Reads the first part of a body whose length is known, before a backend is asked for.
     ///
-    /// A request at a backend takes up one of the few that it may have at once. Clients that send a head and then a byte now
-    /// and then would take them all; here they take nothing but their own connection. Bodies whose length is not known are
-    /// passed on as they come: their senders may wait for a response to the first bytes.
+    /// A request at a backend takes up one of the few that it may have at once. Clients that send a
+    /// head and then a byte now and then would take them all; here they take nothing but their own
+    /// connection. Bodies whose length is not known are passed on as they come: their senders may
+    /// wait for a response to the first bytes.
     ///
     /// # Errors
     /// The failure of the body meanwhile, if it has a response of its own.
@@ -129,8 +133,8 @@ impl RequestBody {
                 }
                 Some(Ok(Ok(data))) => pieces.extend_from_slice(&data),
                 Some(Err(RequestBodyError::TooSlow)) => return Err(RequestBodyError::TooSlow),
-                // The head alone would be a whole request for its backend. Its stream was reset, and hyper drops the request
-                // when it next has to wait.
+                // The head alone would be a whole request for its backend. Its stream was reset,
+                // and hyper drops the request when it next has to wait.
                 Some(Err(_)) if length == 0 => std::future::pending().await,
                 Some(Err(error)) => {
                     self.source = Source::Broken(error);

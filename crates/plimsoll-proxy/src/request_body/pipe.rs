@@ -1,8 +1,9 @@
 //! The body of an HTTP/1 request, from the connection that reads it to its sender.
 //!
-//! The connection reads only what is asked for: one piece at a time, so that a slow backend slows its client down and memory
-//! stays bounded. The two ends are mostly polled by one task, one after the other; but the sender may have moved to a
-//! task of its own (when a backend answers before it has read all), so each end can wake the other.
+//! The connection reads only what is asked for: one piece at a time, so that a slow backend slows
+//! its client down and memory stays bounded. The two ends are mostly polled by one task, one after
+//! the other; but the sender may have moved to a task of its own (when a backend answers before it
+//! has read all), so each end can wake the other.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! A client on HTTP/2 that sends less of a request's body than it should, while it is waited for.
 //!
-//! The same rule as for HTTP/1 (`time_limits`), for one stream instead of a connection: behind `min_body_rate` by as much as
-//! `idle_timeout` (`debt`). Only the time counts in which the body is wanted and no byte is there.
-//! A timer exists once a read finds nothing, and is adjusted only when it fires.
+//! The same rule as for HTTP/1 (`time_limits`), for one stream instead of a connection: behind
+//! `min_body_rate` by as much as `idle_timeout` (`debt`). Only the time counts in which the body is
+//! wanted and no byte is there. A timer exists once a read finds nothing, and is adjusted only when
+//! it fires.
 
 use std::future::Future as _;
 use std::pin::Pin;

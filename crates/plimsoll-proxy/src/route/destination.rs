@@ -33,7 +33,8 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
-    /// Whether a path may lead here that servers read in different ways; where no backend gets it, it may.
+    /// Whether a path may lead here that servers read in different ways; where no backend gets it,
+    /// it may.
     pub(crate) fn takes_ambiguous_paths(&self) -> bool {
         match self {
             Self::Cluster(target) => target.takes_ambiguous_paths,
@@ -110,8 +111,8 @@ impl Target {
         }
     }
 
-    /// Lets a request of `customer` in if the process behind the cluster can take it on, where that is looked at; and says how
-    /// critical it is, where that matters.
+    /// Lets a request of `customer` in if the process behind the cluster can take it on, where that
+    /// is looked at; and says how critical it is, where that matters.
     pub(crate) fn let_in<B>(&self, request: &Request<B>, is_grpc: bool, customer: Option<&[u8]>) -> Decision {
         let rules = &self.rules;
         if !self.is_classified && !self.ranks {
@@ -156,7 +157,8 @@ impl Target {
         self.rules.criticality(&self.rules.read(headers))
     }
 
-    /// The holder of a request's slot, if it names a customer. Call it before fields are removed from the request.
+    /// The holder of a request's slot, if it names a customer. Call it before fields are removed
+    /// from the request.
     pub(crate) fn customer_holder(&self, headers: &HeaderMap) -> Option<Holder> {
         self.rules.customer(headers).map(holders::of_customer)
     }
@@ -191,7 +193,8 @@ impl Target {
         &self.cluster
     }
 
-    /// Not `async` itself: the future would hold the request twice, and each idle connection has its memory.
+    /// Not `async` itself: the future would hold the request twice, and each idle connection has
+    /// its memory.
     pub(crate) fn send<'a>(
         &'a self,
         request: Request<RequestBody>,

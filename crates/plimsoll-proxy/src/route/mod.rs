@@ -8,24 +8,26 @@
 //! 5. methods listed rather than any;
 //! 6. the earlier place in the file.
 //!
-//! These are the rules of the Kubernetes Gateway API, which has neither customers nor clients. Customers come first, because a
-//! route that lists some is there to take them out of all that is usual, often in a hurry: one line sends them elsewhere, whatever
-//! hosts and paths other routes name. Clients come before methods, because a route
-//! for one client is an exception made for it: a route that lists methods, for anybody, must not take its requests away. Order
-//! of the file alone, as Envoy and nginx's regular
-//! expressions have it, makes a route that is added at the end silently dead, or one at the front
-//! silently greedy; here the order matters only between routes for the same host and path.
+//! These are the rules of the Kubernetes Gateway API, which has neither customers nor clients.
+//! Customers come first, because a route that lists some is there to take them out of all that is
+//! usual, often in a hurry: one line sends them elsewhere, whatever hosts and paths other routes
+//! name. Clients come before methods, because a route for one client is an exception made for it: a
+//! route that lists methods, for anybody, must not take its requests away. Order of the file alone,
+//! as Envoy and nginx's regular expressions have it, makes a route that is added at the end
+//! silently dead, or one at the front silently greedy; here the order matters only between routes
+//! for the same host and path.
 //!
 //! A request without a known customer matches no route that lists customers. Its customer is
 //! unknown if it names none, or if its listener has no `customer_header`.
 //!
-//! Hosts are compared without regard to case, port and a dot at the end; `*.example.com` stands for any depth
-//! below, not for `example.com`. A prefix ends where a segment ends: `/api` is for `/api` and `/api/x`, not for
-//! `/apis`. Paths are compared byte for byte; the listener brings them into their normal form first
-//! (`config::normalise`).
+//! Hosts are compared without regard to case, port and a dot at the end; `*.example.com` stands for
+//! any depth below, not for `example.com`. A prefix ends where a segment ends: `/api` is for `/api`
+//! and `/api/x`, not for `/apis`. Paths are compared byte for byte; the listener brings them into
+//! their normal form first (`config::normalise`).
 //!
-//! A lookup allocates nothing. It costs one hash of the host per label and one of the path per segment, but
-//! never of more bytes than the longest prefix of the table has, so that a long path cannot make it slow.
+//! A lookup allocates nothing. It costs one hash of the host per label and one of the path per
+//! segment, but never of more bytes than the longest prefix of the table has, so that a long path
+//! cannot make it slow.
 
 pub(crate) mod destination;
 pub(crate) mod holders;
@@ -138,7 +140,8 @@ pub struct RouteQuery<'r> {
 /// The longest name that a host can have (RFC 1035), in characters.
 const MAX_HOST: usize = 253;
 
-/// The host in lower case, without its port and a dot at its end; `None` when it is too long to be one.
+/// The host in lower case, without its port and a dot at its end; `None` when it is too long to be
+/// one.
 fn normal_host<'b>(authority: &str, buffer: &'b mut [u8; MAX_HOST]) -> Option<&'b str> {
     let end = match authority.rfind(':') {
         Some(colon) if !authority[colon..].contains(']') => colon,
@@ -249,8 +252,8 @@ mod tests {
     use super::*;
     use crate::config::PathPrefix;
 
-    /// Routes from `host path conditions` lines, a condition being a method or, after `@`, a client or, after `$`, a customer; the
-    /// target is the line's index.
+    /// Routes from `host path conditions` lines, a condition being a method or, after `@`, a client
+    /// or, after `$`, a customer; the target is the line's index.
     fn table(lines: &[&str]) -> RouteTable<usize> {
         let routes: Vec<Route> = lines
             .iter()

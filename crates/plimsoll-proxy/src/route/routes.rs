@@ -25,8 +25,9 @@ impl Routes {
 
     /// Where a request for `host` leads, that comes from a client with these names.
     ///
-    /// The path is compared in its normal form, and goes on as it was sent. So a cluster gets no path that could be read in another way,
-    /// unless its route says that it may, or no route looks at paths.
+    /// The path is compared in its normal form, and goes on as it was sent. So a cluster gets no
+    /// path that could be read in another way, unless its route says that it may, or no route looks
+    /// at paths.
     pub(crate) fn find<B>(
         &self,
         request: &Request<B>,

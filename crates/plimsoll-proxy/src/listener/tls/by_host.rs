@@ -1,9 +1,11 @@
-//! Which certificate a client is shown: by the host that it names (SNI), over the names in the certificates.
+//! Which certificate a client is shown: by the host that it names (SNI), over the names in the
+//! certificates.
 //!
-//! A name in a certificate that begins with `*.` stands for one label, as clients read it (RFC 9525, 6.3); an exact name
-//! wins over it. Of several certificates for one host, as when there is one with an ECDSA and one with an RSA key, the first
-//! whose key the client can use is shown. A host that no certificate is for, or none named, gets the first of all:
-//! whether that will do is for the client to say, and health checks of balancers before us name no host.
+//! A name in a certificate that begins with `*.` stands for one label, as clients read it (RFC
+//! 9525, 6.3); an exact name wins over it. Of several certificates for one host, as when there is
+//! one with an ECDSA and one with an RSA key, the first whose key the client can use is shown. A
+//! host that no certificate is for, or none named, gets the first of all: whether that will do is
+//! for the client to say, and health checks of balancers before us name no host.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,15 +1,16 @@
-//! How a listener speaks TLS with clients: one configuration of rustls for all its threads, made from the
-//! certificates that were read with the file.
+//! How a listener speaks TLS with clients: one configuration of rustls for all its threads, made
+//! from the certificates that were read with the file.
 //!
-//! **Resumption.** Sessions are kept in tickets, which the client holds: nothing to share between threads, and nothing
-//! to fill up. The key of the tickets stays over a reload, or each reload would cost every client a full handshake. No two
-//! listeners share one. rustls itself changes keys every six hours.
+//! **Resumption.** Sessions are kept in tickets, which the client holds: nothing to share between
+//! threads, and nothing to fill up. The key of the tickets stays over a reload, or each reload
+//! would cost every client a full handshake. No two listeners share one. rustls itself changes keys
+//! every six hours.
 //!
-//! Where clients show certificates no session is resumed. rustls looks at a client's certificate in a full handshake only: a
-//! ticket restores it with neither its dates nor its authority checked, and each resumption hands
-//! out new tickets that hold it. A client that returns within six hours each time would be admitted
-//! for ever. A check of the dates after a resumption would reject a client that has renewed its
-//! certificate and still holds a ticket with the former.
+//! Where clients show certificates no session is resumed. rustls looks at a client's certificate in
+//! a full handshake only: a ticket restores it with neither its dates nor its authority checked,
+//! and each resumption hands out new tickets that hold it. A client that returns within six hours
+//! each time would be admitted for ever. A check of the dates after a resumption would reject a
+//! client that has renewed its certificate and still holds a ticket with the former.
 
 mod by_host;
 
@@ -25,8 +26,8 @@ use rustls::version::{TLS12, TLS13};
 use self::by_host::ByHost;
 use crate::config::{ClientAuth, TlsMaterial, TlsVersion};
 
-/// The protocols offered, the preferred one first. A client that names others only is refused (RFC 7301, 3.2); old tools name
-/// HTTP/1.0 alone.
+/// The protocols offered, the preferred one first. A client that names others only is refused (RFC
+/// 7301, 3.2); old tools name HTTP/1.0 alone.
 const PROTOCOLS: [&[u8]; 3] = [HTTP2, b"http/1.1", b"http/1.0"];
 /// HTTP/2 in ALPN.
 pub(crate) const HTTP2: &[u8] = b"h2";
@@ -38,7 +39,8 @@ pub(crate) struct ServerTls {
 }
 
 impl ServerTls {
-    /// Shows the first of the identities that is for the host a client names, else the first of all; there is one at least.
+    /// Shows the first of the identities that is for the host a client names, else the first of
+    /// all; there is one at least.
     pub(crate) fn new(material: &TlsMaterial) -> Self {
         let TlsMaterial { identities, client_auth, min_version } = material;
         let versions = match min_version {
