@@ -304,8 +304,17 @@ async fn write_errors(out: &mut String) {
         writeln!(out, "  {:?}", error.to_trailers()).unwrap();
         let (tells, nothing_sent) = (error.tells(), error.nothing_sent());
         writeln!(out, "  {:?} {tells:?} {nothing_sent} {}", error.retry_after(), error.attempts()).unwrap();
-        writeln!(out, "  {:?} {:?}", again::failure(&error), batch::failure_of(&error)).unwrap();
-        if !name.starts_with("http") && !name.starts_with("cut off") {
+        // Of other errors nothing was sent, or a response is passed on.
+        match &error {
+            Error::Refused { refused, .. } => {
+                writeln!(out, "  {:?} {:?}", refused.failure(), batch::failure_of(&error)).unwrap();
+            }
+            _ if name.starts_with("http") || name == "timeout" => {
+                writeln!(out, "  {:?} {:?}", again::failure(&error), batch::failure_of(&error)).unwrap();
+            }
+            _ => {}
+        }
+        if !name.starts_with("http") && name != "cut off" {
             continue;
         }
         let mut line = Vec::new();
