@@ -1,7 +1,8 @@
-//! What somebody else is answered for whom a request was sent and got no response, in HTTP and in gRPC.
+//! The answer of a gateway to a request that got no response, in HTTP and in gRPC.
 //!
-//! Most of it stands in the table of answers without service ([`shed`](plimsoll_wire::shed)); here is the rest. The words name no
-//! backend: whoever asked is a stranger perhaps. [`Error::in_full`] is for one's own people.
+//! The status, the code and the text are in the table of ends ([`AttemptEnd`](super::attempt_end)) and in
+//! the table of answers without service ([`shed`](plimsoll_wire::shed)). The text names no backend: its
+//! reader may be a stranger. [`Error::in_full`] is for operators.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -9,6 +10,7 @@ use plimsoll_core::retry::Tells;
 use plimsoll_wire::grpc::{self, Code};
 use plimsoll_wire::shed::{ShedReason, say_no_retry};
 
+use super::attempt_end::Gateway;
 use super::error::Error;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -61,34 +63,11 @@ impl Error {
         grpc::trailers(code, message)
     }
 
-    /// How it is said in HTTP, in gRPC, and to a person.
+    /// The status, the code and the line for people.
     pub(crate) fn row(&self) -> (StatusCode, Code, &'static str) {
-        if let Some(reason) = self.shed_reason() {
-            let row = reason.row();
-            return (row.http, row.grpc, row.message);
-        }
-        match self {
-            Self::RequestBody(_) => {
-                (StatusCode::BAD_REQUEST, Code::Cancelled, "request-body: the body of the request ended too early")
-            }
-            Self::Preempted => (
-                StatusCode::REQUEST_TIMEOUT,
-                Code::Unavailable,
-                "preempted: the client was slow while other requests waited for a backend",
-            ),
-            Self::BadResponse { .. } => {
-                (StatusCode::BAD_GATEWAY, Code::Internal, "bad-response: the backend's answer broke the protocol")
-            }
-            Self::BodyIdle { .. } => (
-                StatusCode::GATEWAY_TIMEOUT,
-                Code::Unavailable,
-                "body-idle: the backend sent nothing more for too long",
-            ),
-            _ => (
-                StatusCode::BAD_GATEWAY,
-                Code::Unavailable,
-                "closed: the backend closed the connection before its answer was complete",
-            ),
+        match self.gateway() {
+            Gateway::Shed(reason) => (reason.row().http, reason.row().grpc, reason.row().message),
+            Gateway::Own(status, code, message) => (status, code, message),
         }
     }
 }

@@ -13,12 +13,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use plimsoll_core::Outcome;
 use plimsoll_wire::orca;
 use tokio::time::{Instant, Sleep};
 
 use super::attempt::Attempt;
-use super::attempt_end::Ending;
+use super::attempt_end::AttemptEnd;
 use super::classify;
 use super::error::Error;
 use super::http1;
@@ -218,7 +217,7 @@ impl Inner {
     fn end_for_others(&mut self) {
         self.source = Source::Empty;
         if let Some(attempt) = &mut self.attempt {
-            attempt.fail_without_blame(Ending::Cancelled);
+            attempt.fail(AttemptEnd::Preempted);
         }
     }
 
@@ -243,14 +242,14 @@ impl Inner {
                     if let Some(attempt) = &mut self.attempt {
                         attempt.reported(orca::read_load(trailers));
                     }
-                    self.complete(if self.is_grpc { classify::trailers(trailers) } else { Outcome::Success });
+                    self.complete(if self.is_grpc { classify::trailers(trailers) } else { AttemptEnd::Served });
                 } else if self.source.is_end_stream() {
                     self.complete(classify::bare_end(self.is_grpc));
                 }
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
-                self.fail(error.ending());
+                self.fail(error.end());
                 Some(Err(error))
             }
             // hyper takes a stream that was reset without an error for an ended one.
@@ -258,7 +257,7 @@ impl Inner {
                 && !std::mem::replace(&mut self.cut_off, true) =>
             {
                 let error = Error::CutOff { address: self.address };
-                self.fail(error.ending());
+                self.fail(error.end());
                 Some(Err(error))
             }
             None => {
@@ -298,9 +297,9 @@ impl Inner {
     fn fail_idle(&mut self) {
         let is_uploading = self.upload.as_ref().is_some_and(Progress::is_open);
         if self.source.size_hint().exact().is_some() && !is_uploading {
-            self.fail(Ending::TimedOut);
+            self.fail(AttemptEnd::BodyOverdue);
         } else if let Some(attempt) = &mut self.attempt {
-            attempt.fail_without_blame(Ending::TimedOut);
+            attempt.fail(AttemptEnd::BodyIdle);
         }
     }
 
@@ -313,15 +312,15 @@ impl Inner {
         }
     }
 
-    fn complete(&mut self, outcome: Outcome) {
+    fn complete(&mut self, end: AttemptEnd) {
         if let Some(attempt) = &mut self.attempt {
-            attempt.complete(outcome);
+            attempt.complete(end);
         }
     }
 
-    fn fail(&mut self, ending: Ending) {
+    fn fail(&mut self, end: AttemptEnd) {
         if let Some(attempt) = &mut self.attempt {
-            attempt.fail(ending);
+            attempt.fail(end);
         }
     }
 }

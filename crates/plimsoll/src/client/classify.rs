@@ -1,14 +1,14 @@
-//! Classifies a response as success, failure, overload or rate limit of its backend.
+//! Reads the end of an attempt from a response. Its outcome for the balancer:
 //!
 //! | response | outcome |
 //! |---|---|
 //! | HTTP 429, gRPC RESOURCE_EXHAUSTED | rate limited |
 //! | other HTTP below 500 | success: the request may be wrong, the backend is not |
 //! | HTTP 503 with `x-plimsoll-shed`, `retry-after` or Envoy's mark | overloaded |
-//! | HTTP 504 of who turned it away for its deadline | overloaded |
+//! | HTTP 504 with the shed reason `deadline` | overloaded |
 //! | other HTTP from 500 | failure |
 //! | gRPC UNAVAILABLE with `x-plimsoll-shed` or pushback | overloaded |
-//! | gRPC DEADLINE_EXCEEDED of who turned it away for its deadline | overloaded |
+//! | gRPC DEADLINE_EXCEEDED with the shed reason `deadline` | overloaded |
 //! | other gRPC code that blames the server | failure |
 //! | gRPC without a code | failure |
 //!
@@ -17,9 +17,10 @@
 //!
 //! A gRPC call tells how it ended in its trailers, so its head usually decides nothing.
 //!
-//! A deadline is the word of whoever asks: were a backend to fail by turning away what it has no time for, five requests with no time
-//! at all would have it ejected. That it was overloaded makes others preferred, as with any refusal that is quick, and no more; what a
-//! throttle learns of it goes by how long it took ([`Attempt::too_late`](super::attempt::Attempt::too_late)).
+//! A deadline is the caller's choice. Suppose that a backend failed by shedding a request without time:
+//! five requests without any time would have it ejected. An overloaded backend is avoided, as after any
+//! quick refusal, and no more. The throttle goes by the length of the wait
+//! ([`Lesson`](super::attempt_end::Lesson)).
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
@@ -28,53 +29,63 @@ use plimsoll_wire::grpc::Code;
 use plimsoll_wire::headers::{GRPC_RETRY_PUSHBACK_MS, X_ENVOY_OVERLOADED, X_PLIMSOLL_SHED};
 use plimsoll_wire::shed::{Shed, ShedReason, says_no_more_than_no_retry};
 
-/// The outcome as far as the head of a response decides it; `None`: the trailers will.
-pub(super) fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Option<Outcome> {
+use super::attempt_end::AttemptEnd;
+
+/// The end as far as the head of a response decides it; `None`: the trailers will.
+pub(super) fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Option<AttemptEnd> {
     if is_grpc && status == StatusCode::OK {
         return Code::read(headers).map(|code| grpc(code, headers));
     }
     Some(if status == StatusCode::TOO_MANY_REQUESTS {
-        Outcome::RateLimited
+        AttemptEnd::RateLimited
     } else if status.as_u16() < 500 {
-        Outcome::Success
+        AttemptEnd::Served
     } else if status == StatusCode::SERVICE_UNAVAILABLE
         && (is_shed(headers) || headers.contains_key(RETRY_AFTER) || headers.contains_key(X_ENVOY_OVERLOADED))
         || status == StatusCode::GATEWAY_TIMEOUT && is_too_late(headers)
     {
-        Outcome::Overloaded
+        shed(headers)
     } else {
-        Outcome::Failure
+        AttemptEnd::Failed
     })
 }
 
-/// The outcome of a gRPC call that ended with `trailers`.
-pub(super) fn trailers(trailers: &HeaderMap) -> Outcome {
+/// The end of a gRPC call with `trailers`.
+pub(super) fn trailers(trailers: &HeaderMap) -> AttemptEnd {
     match Code::read(trailers) {
-        // It was taken on, so that nobody was turned away: somebody behind the backend had no time for it.
-        Some(Code::DeadlineExceeded) if is_too_late(trailers) => Outcome::Cancelled,
-        code => code.map_or(Outcome::Failure, |code| grpc(code, trailers)),
+        // The backend accepted the call, so nobody was shed: a backend behind it had no time for it.
+        Some(Code::DeadlineExceeded) if is_too_late(trailers) => AttemptEnd::ExpiredBehind,
+        // It was accepted before it was shed: the reason is that of a backend behind it.
+        code => {
+            let end = code.map_or(AttemptEnd::Failed, |code| grpc(code, trailers));
+            if end.row().outcome == Outcome::Overloaded { AttemptEnd::PushedBack } else { end }
+        }
     }
 }
 
-/// The outcome of a response that ended without trailers.
-pub(super) fn bare_end(is_grpc: bool) -> Outcome {
-    if is_grpc { Outcome::Failure } else { Outcome::Success }
+/// The end of a response without trailers.
+pub(super) fn bare_end(is_grpc: bool) -> AttemptEnd {
+    if is_grpc { AttemptEnd::Failed } else { AttemptEnd::Served }
 }
 
-fn grpc(code: Code, headers: &HeaderMap) -> Outcome {
+fn grpc(code: Code, headers: &HeaderMap) -> AttemptEnd {
     if code == Code::ResourceExhausted {
-        Outcome::RateLimited
+        AttemptEnd::RateLimited
     } else if !code.is_failure() {
-        Outcome::Success
+        AttemptEnd::Served
     } else if code == Code::Unavailable && is_shed(headers) || code == Code::DeadlineExceeded && is_too_late(headers) {
-        Outcome::Overloaded
+        shed(headers)
     } else {
-        Outcome::Failure
+        AttemptEnd::Failed
     }
+}
+
+fn shed(headers: &HeaderMap) -> AttemptEnd {
+    reason(headers).map_or(AttemptEnd::PushedBack, AttemptEnd::Shed)
 }
 
 /// Why a request was not served, as far as the head or the trailers of its answer say.
-pub(super) fn reason(headers: &HeaderMap) -> Option<ShedReason> {
+fn reason(headers: &HeaderMap) -> Option<ShedReason> {
     Shed::read(StatusCode::SERVICE_UNAVAILABLE, headers)?.reason
 }
 
@@ -91,6 +102,14 @@ fn is_shed(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn head(status: StatusCode, headers: &HeaderMap, is_grpc: bool) -> Option<Outcome> {
+        super::head(status, headers, is_grpc).map(|end| end.row().outcome)
+    }
+
+    fn trailers(trailers: &HeaderMap) -> Outcome {
+        super::trailers(trailers).row().outcome
+    }
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()

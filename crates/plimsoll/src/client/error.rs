@@ -19,7 +19,7 @@ use plimsoll_http1::Fault;
 use plimsoll_wire::shed::ShedReason;
 use rustix::io::Errno;
 
-use super::attempt_end::Ending;
+use super::attempt_end::{AttemptEnd, Gateway};
 use super::refused::Refused;
 use super::request_body::BoxError;
 
@@ -212,12 +212,12 @@ impl Cause {
     }
 
     /// Whether the backend broke the protocol of a connection that other requests share.
-    pub(crate) fn is_of_shared_connection(&self) -> bool {
+    fn is_of_shared_connection(&self) -> bool {
         matches!(&self.0, Kind::Hyper(error) if h2_error(error).is_none_or(|error| !error.is_reset()))
     }
 
     /// Whether the peer said that it did not look at the request.
-    pub(crate) fn was_refused(&self) -> bool {
+    fn was_refused(&self) -> bool {
         matches!(&self.0, Kind::Hyper(error) if refused(error))
     }
 
@@ -282,14 +282,17 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether nothing listens there.
-    pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
-    }
-
-    /// Whether it says nothing of the backend's health: it is for want of something here, or by what the request is.
-    pub(crate) fn blames_nobody(&self) -> bool {
-        self.is_own_shortage() || matches!(self, Self::NotHttp2)
+    /// The end of an attempt that got no connection for this reason.
+    pub(crate) fn end(&self) -> AttemptEnd {
+        match self {
+            Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => AttemptEnd::ConnectRefused,
+            Self::Io(_) if self.is_own_shortage() => AttemptEnd::ConnectLocal,
+            // It is the request that needs HTTP/2.
+            Self::NotHttp2 => AttemptEnd::ConnectLocal,
+            Self::Io(_) | Self::Tls(_) | Self::Timeout(_) | Self::ClosedAtOnce | Self::Handshake(_) => {
+                AttemptEnd::ConnectFailed
+            }
+        }
     }
 
     /// Whether this process, or its machine, lacked a descriptor, a port or memory for a connection. Says nothing of the
@@ -375,38 +378,57 @@ impl Error {
     /// The word for it in metrics and logs.
     #[must_use]
     pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NoBackend => "no-backend",
-            Self::Saturated { .. } => "saturated",
-            Self::Throttled { .. } => "throttled",
-            Self::NoRoom { .. } => ShedReason::OverloadedNoRetry.name(),
-            Self::Connect { .. } => "connect-failed",
-            Self::TurnedAway { reason, .. } => reason.name(),
-            Self::Refused { refused, .. } => refused.reason(),
-            Self::Timeout { .. } => "timeout",
-            Self::BodyIdle { .. } => "body-idle",
-            Self::RequestBody(_) => "request-body",
-            Self::Preempted => "preempted",
-            Self::Closed { .. } | Self::CutOff { .. } => "closed",
-            Self::BadResponse { .. } => "bad-response",
+        match self.cause() {
+            Ok(end) => end.row().name,
+            Err(reason) => reason.name(),
         }
     }
 
     /// The reason in the table of answers without service, if it has one.
     #[must_use]
     pub fn shed_reason(&self) -> Option<ShedReason> {
-        match self {
-            // For whoever sent the request it is the same: nobody took it, and somebody may in a while.
-            Self::NoBackend | Self::Connect { .. } => Some(ShedReason::NoBackend),
-            Self::Saturated { .. } => Some(ShedReason::Saturated),
-            Self::Throttled { .. } => Some(ShedReason::Throttled),
-            Self::NoRoom { .. } => Some(ShedReason::OverloadedNoRetry),
-            Self::TurnedAway { reason, .. } => Some(*reason),
-            Self::Timeout { .. } => Some(ShedReason::Deadline),
-            Self::Refused { tells: Tells::DoNotRetry, .. } => Some(ShedReason::OverloadedNoRetry),
-            Self::Refused { refused, .. } => Some(refused.why.unwrap_or(ShedReason::NoBackend)),
-            _ => None,
+        match self.gateway() {
+            Gateway::Shed(reason) => Some(reason),
+            Gateway::Own(..) => None,
         }
+    }
+
+    /// The answer of a gateway.
+    pub(crate) fn gateway(&self) -> Gateway {
+        match self.cause() {
+            _ if self.tells() == Tells::DoNotRetry && matches!(self, Self::Refused { .. }) => {
+                Gateway::Shed(ShedReason::OverloadedNoRetry)
+            }
+            Ok(end) => end.row().gateway,
+            Err(reason) => Gateway::Shed(reason),
+        }
+    }
+
+    /// The end of the last attempt; or the reason why there was none, or none that counts.
+    fn cause(&self) -> Result<AttemptEnd, ShedReason> {
+        Ok(match self {
+            Self::NoBackend => return Err(ShedReason::NoBackend),
+            Self::Saturated { .. } => return Err(ShedReason::Saturated),
+            Self::Throttled { .. } => return Err(ShedReason::Throttled),
+            Self::NoRoom { .. } => return Err(ShedReason::OverloadedNoRetry),
+            Self::TurnedAway { reason, .. } => return Err(*reason),
+            Self::Connect { cause, .. } => cause.end(),
+            Self::Refused { refused, .. } => refused.end(),
+            Self::Timeout { .. } => AttemptEnd::Timeout,
+            Self::BodyIdle { .. } => AttemptEnd::BodyIdle,
+            Self::Preempted => AttemptEnd::Preempted,
+            Self::RequestBody(_) => AttemptEnd::RequestBody,
+            Self::Closed { cause, .. } if cause.was_refused() => AttemptEnd::RefusedStream,
+            Self::Closed { .. } => AttemptEnd::Closed,
+            Self::CutOff { .. } => AttemptEnd::CutOff,
+            Self::BadResponse { cause, .. } if cause.is_of_shared_connection() => AttemptEnd::MalformedConnection,
+            Self::BadResponse { .. } => AttemptEnd::Malformed,
+        })
+    }
+
+    /// The end of the attempt with this error. Without an attempt nothing was sent.
+    pub(crate) fn end(&self) -> AttemptEnd {
+        self.cause().unwrap_or(AttemptEnd::Removed)
     }
 
     /// The time before a retry, if it is known.
@@ -427,16 +449,6 @@ impl Error {
             Self::TurnedAway { attempts, .. } => *attempts == 0,
             Self::Connect { was_seen, .. } => !was_seen,
             _ => false,
-        }
-    }
-
-    /// How an attempt that ended like this is counted.
-    pub(crate) fn ending(&self) -> Ending {
-        match self {
-            Self::RequestBody(_) | Self::Preempted => Ending::Cancelled,
-            Self::Connect { .. } => Ending::ConnectFailed,
-            Self::Timeout { .. } | Self::BodyIdle { .. } => Ending::TimedOut,
-            _ => Ending::Broken,
         }
     }
 

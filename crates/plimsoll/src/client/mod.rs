@@ -72,7 +72,6 @@ use http::{Request, Response};
 use tokio::runtime::Handle;
 use tower_service::Service;
 
-pub use self::attempt_end::Ending;
 pub use self::backend::Backend;
 pub use self::batch::{Batch, BatchView};
 pub use self::body::ResponseBody;

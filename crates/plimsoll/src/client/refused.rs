@@ -22,6 +22,8 @@ use plimsoll_wire::grpc::Code;
 use plimsoll_wire::headers::GRPC_RETRY_PUSHBACK_MS;
 use plimsoll_wire::shed::{Retry, Shed, ShedReason, says_no_more_than_no_retry};
 
+use super::attempt_end::AttemptEnd;
+
 /// An answer of a backend without service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -62,9 +64,6 @@ impl Refused {
 
     /// The same as the core has it.
     pub(super) fn failure(&self) -> retry::Failure {
-        if self.why == Some(ShedReason::Throttled) {
-            return retry::Failure::HeldBack;
-        }
         let advice = match (self.retry, self.after) {
             (Retry::Never, _) => Advice::Never,
             (Retry::After, Some(after)) => Advice::After(after),
@@ -72,13 +71,24 @@ impl Refused {
             (Retry::After, None) => Advice::None,
             (Retry::Elsewhere, _) => Advice::Elsewhere,
         };
-        if self.is_certain { retry::Failure::TurnedAway(advice) } else { retry::Failure::Failed(advice) }
+        self.end().row().retry_with(advice)
+    }
+
+    /// The row of the table of ends for it.
+    pub(super) fn end(&self) -> AttemptEnd {
+        match (self.why, self.is_certain, self.retry) {
+            (Some(why), ..) => AttemptEnd::Shed(why),
+            (None, true, Retry::Never) => AttemptEnd::PushedBackFinally,
+            (None, true, _) => AttemptEnd::PushedBack,
+            (None, false, Retry::Never) => AttemptEnd::UnavailableFinally,
+            (None, false, _) => AttemptEnd::Unavailable,
+        }
     }
 
     /// The word for it in metrics and logs.
     #[must_use]
     pub fn reason(&self) -> &'static str {
-        self.why.map_or("unavailable", ShedReason::name)
+        self.end().row().name
     }
 }
 

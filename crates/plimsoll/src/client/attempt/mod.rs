@@ -13,12 +13,13 @@ use std::task::Context;
 use std::time::Duration;
 
 use http::StatusCode;
+use plimsoll_core::batch::Fate;
 use plimsoll_core::throttle::{self, Ended, Wait};
 use plimsoll_core::{BackendId, LoadReport, Outcome, Timestamp};
 use tokio::time::Instant;
 
 use self::abandoned::Abandoned;
-use super::attempt_end::Ending;
+use super::attempt_end::{AttemptEnd, Blame, Lesson, Metric};
 use super::batch::Place;
 use super::cluster::{Done, Kind, Report, Shared, Since, Taken, Unanswered};
 use super::preemption::Preemption;
@@ -76,11 +77,10 @@ pub(crate) struct Attempt {
     asked_at: Timestamp,
     /// The caller owes more of the request, and the backend has what there is.
     awaits_caller: bool,
-    /// How it ended, where the status and the like do not say.
-    ended: Option<Ended>,
     stream: Option<StreamId>,
-    outcome: Option<Outcome>,
     status: Option<StatusCode>,
+    /// The end as the head of the response decides it, and the throttle's view of that.
+    head: Option<(AttemptEnd, Ended)>,
     latency: Option<Duration>,
     report: Report,
     /// The request's right to be at a backend, if it is batch work.
@@ -107,10 +107,9 @@ impl Attempt {
             is_told: false,
             sent_at: None,
             awaits_caller: false,
-            ended: None,
             stream: None,
-            outcome: None,
             status: None,
+            head: None,
             latency: None,
             report: Report::None,
             place: None,
@@ -213,23 +212,11 @@ impl Attempt {
         self.awaits_caller = awaits_caller;
     }
 
-    /// The head of the response has come; `outcome` as far as it decides one.
-    pub(crate) fn answered(&mut self, status: StatusCode, outcome: Option<Outcome>) {
+    /// The head of the response has come, and decides this end, if any.
+    pub(crate) fn answered(&mut self, status: StatusCode, end: Option<AttemptEnd>) {
         self.status = Some(status);
-        self.outcome = outcome;
+        self.head = end.map(|end| (end, self.view(end.row().throttle)));
         self.latency = Some(self.waited());
-    }
-
-    /// The backend held the request back from one behind it. It is as fast as a failure, so that to the balancer it stays one that would
-    /// rather not.
-    pub(crate) fn held_back(&mut self) {
-        self.ended = Some(Ended::HeldBack);
-    }
-
-    /// The backend turned the request away for want of time. So little may have been left of it that this says nothing: it counts as
-    /// if this side had stopped waiting.
-    pub(crate) fn too_late(&mut self) {
-        self.ended = Some(Ended::Unanswered(Wait { silence: None, ..self.unanswered(self.limit).of_all }));
     }
 
     /// A load report, or the attempt at one, was in the head or the trailers.
@@ -251,7 +238,7 @@ impl Attempt {
     pub(crate) fn report_now(&mut self) {
         let report = std::mem::replace(&mut self.report, Report::None);
         let cluster = self.home.cluster();
-        let outcome = self.ended.unwrap_or_else(|| self.by_head()).outcome();
+        let outcome = self.head_view().outcome();
         let is_taken = !self.is_told && cluster.throttles() && outcome == throttle::Outcome::Accepted;
         self.is_told |= is_taken;
         let taken = Taken { kind: self.kind, outcome };
@@ -264,69 +251,82 @@ impl Attempt {
         self.report_now();
     }
 
-    /// The response is complete. `outcome` counts unless the head decided already.
-    pub(crate) fn complete(&mut self, outcome: Outcome) {
+    /// The response is complete. `end` counts unless the head decided already.
+    pub(crate) fn complete(&mut self, end: AttemptEnd) {
         if self.ends_by_drop {
             return;
         }
-        let outcome = self.outcome.unwrap_or(outcome);
-        match self.status {
-            Some(status) => self.end(outcome, Ending::Answered(status), ended_by(outcome)),
-            None => {
-                let lost = self.lost();
-                self.end(outcome, Ending::Broken, lost);
+        if self.status.is_none() {
+            return self.fail(AttemptEnd::Closed);
+        }
+        let (end, view) = self.head.unwrap_or_else(|| (end, self.view(end.row().throttle)));
+        self.end(end, end.row().outcome, view);
+    }
+
+    /// The attempt ended before its response was complete.
+    pub(crate) fn fail(&mut self, end: AttemptEnd) {
+        let row = end.row();
+        if row.blame == Blame::Wait {
+            return self.time_out(end, self.limit);
+        }
+        let view = match self.status {
+            Some(_) => self.head_view(),
+            None => self.view(row.throttle),
+        };
+        match (row.blame, view) {
+            (Blame::Nobody, _) => self.end_without_blame(end, view),
+            // A wait counts as it did when the head came.
+            (Blame::Caller, view) if self.status.is_some() && !matches!(view, Ended::Unanswered(_)) => {
+                self.end(end, row.outcome, Ended::Answered);
             }
+            (Blame::Backend | Blame::Caller | Blame::Wait, _) => self.end(end, row.outcome, view),
         }
     }
 
-    /// The attempt failed before its response was complete.
-    pub(crate) fn fail(&mut self, ending: Ending) {
-        match (ending, self.status) {
-            (Ending::Cancelled, None) => self.end(Outcome::Cancelled, ending, Ended::TakenBack),
-            (Ending::Cancelled, Some(_)) => self.end(Outcome::Cancelled, ending, Ended::Answered),
-            _ => {
-                let lost = self.lost();
-                self.fail_as(ending, lost);
-            }
-        }
+    /// The end is nobody's fault. What the head of a response has said of the backend stands.
+    fn end_without_blame(&mut self, end: AttemptEnd, view: Ended) {
+        let blamed = self.head.map(|(head, _)| head).filter(|head| head.blames_backend());
+        self.end(end, blamed.map_or(Outcome::Cancelled, |head| head.row().outcome), view);
     }
 
-    /// Nothing listens there: for the health of the backend to deal with.
-    pub(crate) fn fail_refused(&mut self, ending: Ending) {
-        self.fail_as(ending, Ended::Refused);
-    }
-
-    /// The time of the request was up before there was an answer; `limit` is what is set for such a request, though its sender may have
-    /// left it less. No backend can answer what a caller has not sent, and none is to blame for how little time a caller gives it: by
-    /// a millisecond anybody could have all backends ejected. One that has answered nobody for long may hang, as in
-    /// [`throttle`](plimsoll_core::throttle).
-    pub(crate) fn fail_late(&mut self, ending: Ending, limit: Duration) {
+    /// The time of the request was up before there was an answer; `limit` is set for such a request,
+    /// though its caller may have left it less.
+    ///
+    /// No backend can answer a request before its caller has sent it, and a backend is not to blame for
+    /// how little time a caller leaves: by a millisecond, anybody could have all backends ejected. A
+    /// backend that has answered nobody for long may hang, as in [`throttle`](plimsoll_core::throttle).
+    pub(crate) fn time_out(&mut self, end: AttemptEnd, limit: Duration) {
         if self.awaits_caller {
-            return self.fail_without_blame(ending);
+            let view = self.status.map_or(Ended::TakenBack, |_| self.head_view());
+            return self.end_without_blame(end, view);
         }
         let Unanswered { of_backend, of_all } = self.unanswered(limit);
-        if of_backend.is_long() {
-            self.fail_as(ending, Ended::Unanswered(of_all));
-        } else {
-            self.end(Outcome::Cancelled, ending, Ended::Unanswered(of_all));
+        let outcome = if of_backend.is_long() { end.row().outcome } else { Outcome::Cancelled };
+        self.end(end, outcome, Ended::Unanswered(of_all));
+    }
+
+    /// The throttle's view of an end without a head, or of the head itself.
+    fn view(&self, lesson: Lesson) -> Ended {
+        match lesson {
+            Lesson::Accepted => Ended::Answered,
+            Lesson::Shed => Ended::TurnedAway,
+            // A shed request is as fast as a failure, so the balancer avoids the backend all the same.
+            Lesson::Throttled => Ended::HeldBack,
+            Lesson::ConnectRefused => Ended::Refused,
+            // A connection that breaks after the head of a response was answered.
+            Lesson::Lost => Ended::Lost(self.home.cluster().lost(self.started)),
+            Lesson::Waited => Ended::Unanswered(self.unanswered(self.limit).of_all),
+            // So little time may have been left that this says nothing: as if this side had stopped waiting.
+            Lesson::WaitedWithinLimit => {
+                Ended::Unanswered(Wait { silence: None, ..self.unanswered(self.limit).of_all })
+            }
+            Lesson::Nothing => Ended::TakenBack,
         }
     }
 
-    /// The attempt failed for a reason that says nothing of the backend. What the head of a response has said of it stands.
-    pub(crate) fn fail_without_blame(&mut self, ending: Ending) {
-        let blamed = self.outcome.filter(|outcome| *outcome != Outcome::Success);
-        let ended = if self.status.is_some() { self.by_head() } else { Ended::TakenBack };
-        self.end(blamed.unwrap_or(Outcome::Cancelled), ending, ended);
-    }
-
-    fn fail_as(&mut self, ending: Ending, ended: Ended) {
-        let mut outcome = Outcome::Failure;
-        if ending == Ending::TimedOut {
-            // The latency is at least this.
-            self.latency = self.latency.or(Some(self.waited()));
-            outcome = Outcome::TimedOut;
-        }
-        self.end(outcome, ending, ended);
+    /// The throttle's view of a response whose head has come.
+    fn head_view(&self) -> Ended {
+        self.head.map_or(Ended::Answered, |(_, view)| view)
     }
 
     /// How long the backend has had the request, as far as it has come. The time that its caller took to send it, and that a
@@ -340,14 +340,6 @@ impl Attempt {
         self.home.cluster().unanswered(self.id, since, limit)
     }
 
-    /// How it has ended if no connection was to be had, or that broke. One that breaks after the head of a response was answered.
-    fn lost(&self) -> Ended {
-        match self.status {
-            Some(_) => self.by_head(),
-            None => Ended::Lost(self.home.cluster().lost(self.started)),
-        }
-    }
-
     /// Its caller has left before it was answered. The outcome is reported now; the slot stays
     /// taken as long as the returned value lives. `None` if it has ended, was answered, or nothing
     /// of it was sent.
@@ -358,10 +350,8 @@ impl Attempt {
         self.open = false;
         let home = self.home.clone();
         let cluster = home.cluster();
-        let ended = match &self.race {
-            Some(race) if race.is_over() => Ended::TakenBack,
-            _ => Ended::Unanswered(self.unanswered(self.limit).of_all),
-        };
+        let end = self.unanswered_end();
+        let ended = self.view(end.row().throttle);
         let now = cluster.now();
         self.leave_stream(now);
         if !self.is_told {
@@ -374,7 +364,8 @@ impl Attempt {
         let done = Done {
             kind: self.kind,
             outcome: Outcome::Cancelled,
-            ending: Ending::Cancelled,
+            end,
+            answered: None,
             latency: None,
             report: self.report,
             taken: None,
@@ -393,67 +384,61 @@ impl Attempt {
         }
     }
 
-    /// How it has ended, as far as there is the head of a response.
-    fn by_head(&self) -> Ended {
-        self.outcome.map_or(Ended::Answered, ended_by)
+    /// The end of an attempt that is dropped before it was answered.
+    fn unanswered_end(&self) -> AttemptEnd {
+        match &self.race {
+            Some(race) if race.is_over() => AttemptEnd::Withdrawn,
+            _ => AttemptEnd::Left,
+        }
     }
 
-    fn end(&mut self, outcome: Outcome, ending: Ending, ended: Ended) {
+    fn end(&mut self, end: AttemptEnd, outcome: Outcome, view: Ended) {
         if !std::mem::replace(&mut self.open, false) {
             return;
         }
         let now = self.home.cluster().now();
         self.leave_stream(now);
-        let ended = self.ended.unwrap_or(ended);
-        let taken = ended.outcome();
+        let (row, taken) = (end.row(), view.outcome());
         let mut place = self.place.take();
         if let Some(place) = &mut place {
-            match (ended, taken) {
-                // Lost work must not come back at once, even if others were answered.
-                (Ended::Lost(_), _) | (_, throttle::Outcome::Rejected) => place.rejected(),
-                (_, throttle::Outcome::Accepted) => place.accepted(),
-                (_, throttle::Outcome::Unknown) => {}
+            let of_row = row.credit.filter(|_| self.status.is_none());
+            match (of_row, taken) {
+                (Some(Fate::Rejected), _) | (_, throttle::Outcome::Rejected) => place.rejected(),
+                (Some(Fate::Accepted), _) | (None, throttle::Outcome::Accepted) => place.accepted(),
+                (Some(Fate::Unknown), _) | (None, throttle::Outcome::Unknown) => {}
             }
         }
         let taken = (!self.is_told).then_some(Taken { kind: self.kind, outcome: taken });
         // Kept until the cluster's lock is released: the last handle drops the waker of a task.
         let preemption = self.preemption.take();
         let preemptible = preemption.as_ref().map(|(_, key)| *key);
+        if outcome == Outcome::TimedOut {
+            // The latency is at least this.
+            self.latency = self.latency.or(Some(self.waited()));
+        }
+        let answered = self.status.filter(|_| row.metric == Metric::Response);
         let (kind, latency, report) = (self.kind, self.latency, self.report);
-        self.home.finish(now, self.id, &Done { kind, outcome, ending, latency, report, taken, preemptible });
-        // Last, so that who gets the place finds the backend free.
+        let done = Done { kind, outcome, end, answered, latency, report, taken, preemptible };
+        self.home.finish(now, self.id, &done);
+        // Last, so that the next request that gets the place finds the backend free.
         drop(place);
     }
-}
-
-/// How an attempt ended that was answered.
-fn ended_by(outcome: Outcome) -> Ended {
-    if outcome == Outcome::Overloaded { Ended::TurnedAway } else { Ended::Answered }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
         if std::mem::replace(&mut self.ends_by_drop, false) {
-            self.complete(Outcome::Success);
+            self.complete(AttemptEnd::Served);
         } else if self.open {
-            match (self.outcome, self.status) {
+            match self.head {
                 // A head that blames the backend stands, even if nobody reads on.
-                (Some(outcome), Some(status)) if outcome != Outcome::Success => {
-                    self.end(outcome, Ending::Answered(status), ended_by(outcome));
-                }
-                (_, Some(_)) => self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Answered),
-                (_, None) if self.stream.is_some() => {
+                Some((head, view)) if head.blames_backend() => self.end(head, head.row().outcome, view),
+                _ if self.status.is_none() && self.stream.is_some() => {
                     if let Some(abandoned) = self.abandon() {
                         abandoned.for_usual_time();
                     }
                 }
-                (_, None) if self.race.as_ref().is_some_and(Race::is_over) => {
-                    self.end(Outcome::Cancelled, Ending::Cancelled, Ended::TakenBack);
-                }
-                (_, None) => {
-                    let wait = self.unanswered(self.limit).of_all;
-                    self.end(Outcome::Cancelled, Ending::Cancelled, Ended::Unanswered(wait));
-                }
+                _ => self.fail(self.unanswered_end()),
             }
         }
     }
@@ -508,8 +493,8 @@ mod tests {
     fn answer_some(home: &Arc<Nowhere>) {
         for _ in 0..50 {
             let mut attempt = attempt(home).expect("nothing is held back");
-            attempt.answered(StatusCode::OK, Some(Outcome::Success));
-            attempt.complete(Outcome::Success);
+            attempt.answered(StatusCode::OK, Some(AttemptEnd::Served));
+            attempt.complete(AttemptEnd::Served);
         }
     }
 
@@ -559,8 +544,8 @@ mod tests {
                 && let Some(mut good) = attempt_of(&home, good)
             {
                 sent += 1;
-                good.answered(StatusCode::OK, Some(Outcome::Success));
-                good.complete(Outcome::Success);
+                good.answered(StatusCode::OK, Some(AttemptEnd::Served));
+                good.complete(AttemptEnd::Served);
             }
         }
         sent
@@ -568,10 +553,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn operation_that_is_lost_or_overloaded_holds_back_no_other() {
-        let lost = sent_beside(|mut attempt| attempt.fail(Ending::Broken)).await;
+        let lost = sent_beside(|mut attempt| attempt.fail(AttemptEnd::Closed)).await;
         let overloaded = sent_beside(|mut attempt| {
-            attempt.answered(StatusCode::SERVICE_UNAVAILABLE, Some(Outcome::Overloaded));
-            attempt.complete(Outcome::Success);
+            attempt.answered(StatusCode::SERVICE_UNAVAILABLE, Some(AttemptEnd::PushedBack));
+            attempt.complete(AttemptEnd::Served);
         })
         .await;
         assert_eq!((lost, overloaded), (200, 200));
@@ -585,7 +570,7 @@ mod tests {
             tokio::time::advance(Duration::from_millis(10)).await;
             if let Some(mut lost) = attempt(&home) {
                 sent += 1;
-                lost.fail(Ending::Broken);
+                lost.fail(AttemptEnd::Closed);
             }
         }
         assert!((64..150).contains(&sent), "{sent}");
@@ -604,8 +589,8 @@ mod tests {
                 tokio::time::advance(Duration::from_secs(5)).await;
                 if others_are_answered {
                     let mut other = attempt(&home).expect("nothing is held back");
-                    other.answered(StatusCode::OK, Some(Outcome::Success));
-                    other.complete(Outcome::Success);
+                    other.answered(StatusCode::OK, Some(AttemptEnd::Served));
+                    other.complete(AttemptEnd::Served);
                 }
             }
             assert_eq!(home.0.counts().throttled, [0; 4]);
@@ -627,8 +612,8 @@ mod tests {
                 held += leave.iter().filter(|attempt| attempt.is_none()).count();
                 tokio::time::advance(Duration::from_secs(5)).await;
                 if let Some(mut other) = attempt(&home) {
-                    other.answered(StatusCode::OK, Some(Outcome::Success));
-                    other.complete(Outcome::Success);
+                    other.answered(StatusCode::OK, Some(AttemptEnd::Served));
+                    other.complete(AttemptEnd::Served);
                 }
             }
             assert_eq!(held > 0, is_held, "{limit} s: {held}");
@@ -659,7 +644,7 @@ mod tests {
             let mut attempt = attempt(&home).expect("nothing is held back");
             tokio::time::advance(Duration::from_millis(1)).await;
             if !leaves {
-                attempt.fail_late(Ending::TimedOut, Duration::from_secs(60));
+                attempt.time_out(AttemptEnd::Timeout, Duration::from_secs(60));
             }
         }
         assert_eq!(home.0.counts().throttled, [0; 4]);
@@ -711,10 +696,10 @@ mod tests {
                 tokio::time::advance(left).await;
                 if others_are_answered {
                     let mut other = attempt(&home).expect("nothing is held back yet");
-                    other.answered(StatusCode::OK, Some(Outcome::Success));
-                    other.complete(Outcome::Success);
+                    other.answered(StatusCode::OK, Some(AttemptEnd::Served));
+                    other.complete(AttemptEnd::Served);
                 }
-                late.fail_late(Ending::TimedOut, Duration::from_secs(60));
+                late.time_out(AttemptEnd::Timeout, Duration::from_secs(60));
             }
             let view = &home.0.backends()[0];
             assert_eq!(
@@ -739,8 +724,8 @@ mod tests {
             }
             slow.set_sent(is_whole, uploads.then(Instant::now));
             tokio::time::advance(OWN).await;
-            slow.answered(StatusCode::OK, Some(Outcome::Success));
-            slow.complete(Outcome::Success);
+            slow.answered(StatusCode::OK, Some(AttemptEnd::Served));
+            slow.complete(AttemptEnd::Served);
             let latency = home.0.backends()[0].snapshot.latency.expect("it has answered");
             assert!(latency.abs_diff(OWN) < Duration::from_millis(1), "{connects} {uploads} {is_whole}: {latency:?}");
         }
@@ -755,7 +740,7 @@ mod tests {
             let mut late = attempt(&home).expect("nothing is held back");
             tokio::time::advance(Duration::from_secs(60)).await;
             late.set_awaits_caller(true);
-            late.fail_late(Ending::TimedOut, Duration::from_secs(60));
+            late.time_out(AttemptEnd::Timeout, Duration::from_secs(60));
         }
         assert_eq!(home.0.counts().throttled, [0; 4]);
         let view = &home.0.backends()[0];
@@ -786,7 +771,7 @@ mod tests {
                 continue;
             };
             tokio::time::advance(Duration::from_millis(20)).await;
-            attempt.fail_late(Ending::TimedOut, Duration::from_millis(20));
+            attempt.time_out(AttemptEnd::Timeout, Duration::from_millis(20));
         }
         assert!(held > 100, "{held}");
     }

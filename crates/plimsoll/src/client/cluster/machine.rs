@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use http::StatusCode;
 use plimsoll_core::health::State;
 use plimsoll_core::queue::{Queue, SeatState, Served};
 use plimsoll_core::retry::Budget;
@@ -25,7 +26,7 @@ use rand_pcg::Pcg64Mcg;
 use super::membership::Membership;
 use super::preempt::Preemptibles;
 use super::tally::{BackendCounts, ClusterCounts, Latencies, Usual};
-use crate::client::attempt_end::Ending;
+use crate::client::attempt_end::{AttemptEnd, Metric};
 use crate::client::backend::Backend;
 use crate::client::config::{ClusterConfig, RequestConfig};
 use crate::client::preemption::Preemption;
@@ -80,7 +81,9 @@ impl Kind {
 pub(crate) struct Done {
     pub(crate) kind: Kind,
     pub(crate) outcome: Outcome,
-    pub(crate) ending: Ending,
+    pub(crate) end: AttemptEnd,
+    /// The status, if it ended with a response.
+    pub(crate) answered: Option<StatusCode>,
     pub(crate) latency: Option<Duration>,
     pub(crate) report: Report,
     /// What the throttle learns by it; `None` if it was told before.
@@ -267,20 +270,21 @@ impl Machine {
     }
 
     pub(super) fn finish(&mut self, now: Timestamp, id: BackendId, done: &Done, bucket: usize) -> News {
-        if let Ending::Answered(_) = done.ending {
+        let metric = done.end.row().metric;
+        if done.answered.is_some() {
             self.silence.on_answer(now);
         }
         if let Some(latency) = done.latency {
             self.counts.latency.record(bucket, latency);
             // Refusals are quick, and what was too late would have taken who knows how long.
             let is_refusal = matches!(done.outcome, Outcome::Overloaded | Outcome::RateLimited);
-            if done.ending != Ending::TimedOut && !is_refusal {
+            if metric != Metric::TimedOut && !is_refusal {
                 self.usual.record(bucket);
             }
         }
         if let Some(member) = self.member_mut(id) {
-            member.counts.ended(done.ending);
-            if let Ending::Answered(_) = done.ending {
+            member.counts.ended(metric, done.answered);
+            if done.answered.is_some() {
                 member.silence.on_answer(now);
             }
         }

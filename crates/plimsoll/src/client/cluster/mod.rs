@@ -317,7 +317,7 @@ impl Shared {
             drop(machine);
             return self.ran_short(now, error);
         }
-        if error.blames_nobody() {
+        if !error.end().is_evidence() {
             return;
         }
         let news = machine.tell(now, |b, rng, mut obs| b.on_connect_failed(now, id, rng, &mut obs));

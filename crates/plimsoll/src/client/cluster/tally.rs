@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use plimsoll_core::Criticality;
 use plimsoll_core::health::{Reason, State};
 
-use crate::client::attempt_end::Ending;
+use crate::client::attempt_end::Metric;
 use crate::client::told::GivenUp;
 
 /// Counts of one backend since it was added.
@@ -38,18 +39,20 @@ pub struct BackendCounts {
 }
 
 impl BackendCounts {
-    pub(crate) fn ended(&mut self, ending: Ending) {
-        let count = match ending {
-            Ending::Answered(status) => {
-                match self.responses.get_mut(usize::from(status.as_u16() / 100).wrapping_sub(1)) {
+    /// Counts an attempt with this end; one that ended with a response has its `status`.
+    pub(crate) fn ended(&mut self, metric: Metric, status: Option<StatusCode>) {
+        let count = match metric {
+            Metric::Response => {
+                let class = status.map_or(0, |status| usize::from(status.as_u16() / 100));
+                match self.responses.get_mut(class.wrapping_sub(1)) {
                     Some(class) => class,
                     None => &mut self.broken,
                 }
             }
-            Ending::Cancelled => &mut self.cancelled,
-            Ending::ConnectFailed => &mut self.connect_failed,
-            Ending::Broken => &mut self.broken,
-            Ending::TimedOut => &mut self.timed_out,
+            Metric::Cancelled => &mut self.cancelled,
+            Metric::ConnectFailed => &mut self.connect_failed,
+            Metric::Broken => &mut self.broken,
+            Metric::TimedOut => &mut self.timed_out,
         };
         *count += 1;
     }
@@ -190,18 +193,16 @@ impl Usual {
 
 #[cfg(test)]
 mod tests {
-    use http::StatusCode;
-
     use super::*;
 
     #[test]
     fn every_ending_is_counted_once() {
         let mut counts = BackendCounts::default();
         for status in [101, 200, 204, 404, 503] {
-            counts.ended(Ending::Answered(StatusCode::from_u16(status).unwrap()));
+            counts.ended(Metric::Response, Some(StatusCode::from_u16(status).unwrap()));
         }
-        counts.ended(Ending::Cancelled);
-        counts.ended(Ending::Broken);
+        counts.ended(Metric::Cancelled, None);
+        counts.ended(Metric::Broken, None);
         assert_eq!(counts.responses, [1, 2, 0, 1, 1]);
         assert_eq!((counts.cancelled, counts.broken, counts.timed_out), (1, 1, 0));
     }
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn status_outside_the_classes_counts_as_broken() {
         let mut counts = BackendCounts::default();
-        counts.ended(Ending::Answered(StatusCode::from_u16(999).unwrap()));
+        counts.ended(Metric::Response, Some(StatusCode::from_u16(999).unwrap()));
         assert_eq!(counts.broken, 1);
     }
 

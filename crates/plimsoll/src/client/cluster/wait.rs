@@ -8,18 +8,19 @@
 use std::task::{Context, Poll, Waker};
 
 use plimsoll_core::queue::{SeatState, Ticket};
-use plimsoll_core::{BackendId, Outcome, Timestamp, throttle};
+use plimsoll_core::{BackendId, Timestamp, throttle};
 
 use super::Shared;
 use super::machine::{Done, Found, Kind, Machine, News, Report, Taken};
-use crate::client::attempt_end::Ending;
+use crate::client::attempt_end::AttemptEnd;
 use crate::client::config::RequestConfig;
 
 /// How an attempt ends that was never made, of a request of this kind.
 fn given_back(kind: Kind) -> Done {
     let taken = Some(Taken { kind, outcome: throttle::Outcome::Unknown });
-    let (outcome, ending) = (Outcome::Cancelled, Ending::Cancelled);
-    Done { kind, outcome, ending, latency: None, report: Report::None, taken, preemptible: None }
+    let end = AttemptEnd::Withdrawn;
+    let (outcome, answered) = (end.row().outcome, None);
+    Done { kind, outcome, end, answered, latency: None, report: Report::None, taken, preemptible: None }
 }
 
 /// Why a wait ended without a backend.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as _;
 use plimsoll_core::BackendId;
-use plimsoll_core::retry::{self, Advice, Tells};
+use plimsoll_core::retry::{self, Tells};
 use plimsoll_wire::headers::{
     GRPC_PREVIOUS_RPC_ATTEMPTS, GRPC_TIMEOUT, X_ENVOY_ATTEMPT_COUNT, X_ENVOY_EXPECTED_RQ_TIMEOUT_MS,
 };
@@ -81,7 +81,7 @@ impl<B: RequestBody> Call<'_, B> {
         self.retried("failed");
         let outcome = match () {
             () if self.is_batch() => self.comes_back(&error, request).map_err(Denied::as_it_is),
-            () => match failure(&error) {
+            () => match error.end().row().retry {
                 Some(failure) => self.decide(id, failure, error.clone(), request),
                 None => Err(Denied::as_it_is(GivenUp::TooLate)),
             },
@@ -203,21 +203,6 @@ impl<B: RequestBody> Call<'_, B> {
             headers.insert(X_ENVOY_EXPECTED_RQ_TIMEOUT_MS, HeaderValue::from(millis));
         }
     }
-}
-
-/// The failed attempt, as the retry decision takes it; `None` if no time is left for another.
-pub(super) fn failure(error: &Error) -> Option<retry::Failure> {
-    Some(match error {
-        // It is the time of the request that is up and not that of an attempt: there is none left to try again in.
-        Error::Timeout { .. } => return None,
-        // Once it was sent there again at once; a peer that refuses it twice has no room.
-        Error::Closed { cause, .. } if cause.was_refused() => retry::Failure::TurnedAway(Advice::Elsewhere),
-        Error::Closed { .. } => retry::Failure::Broken,
-        // Another request's response may have been the malformed one.
-        Error::BadResponse { cause, .. } if cause.is_of_shared_connection() => retry::Failure::Broken,
-        // It would come again: an answer that is not HTTP, or the caller's own body.
-        _ => retry::Failure::Final,
-    })
 }
 
 /// Reads a refusal that is not passed on to its end, so that its connection can be used again: under overload there are many, and

@@ -14,7 +14,7 @@ use plimsoll_core::BackendId;
 use plimsoll_core::batch::{self, BatchFailure, GiveUpReason, History, Reason};
 use plimsoll_core::retry::Repeat;
 use plimsoll_wire::grpc;
-use plimsoll_wire::shed::{Retry, ShedReason};
+use plimsoll_wire::shed::ShedReason;
 
 use super::again::Repeatable;
 use super::{Call, Turn, version};
@@ -148,7 +148,11 @@ impl<B: RequestBody> Call<'_, B> {
     #[cold]
     pub(super) fn comes_back(&mut self, error: &Error, request: Repeatable) -> Result<Turn, GivenUp> {
         self.seen += 1;
-        let (failure, after) = failure_of(error);
+        let after = match error {
+            Error::Refused { refused, .. } => refused.after,
+            _ => None,
+        };
+        let failure = error.end().row().batch;
         let repeat = match (request.is_whole(), request.is_idempotent()) {
             (false, _) => Repeat::Impossible,
             (true, true) => Repeat::Safe,
@@ -169,7 +173,7 @@ impl<B: RequestBody> Call<'_, B> {
     /// What the gate learns by a refusal.
     #[cold]
     pub(super) fn learn(&self, refused: &Refused, attempt: &mut Attempt) {
-        if self.is_batch() && failure(refused).is_rejection() {
+        if self.is_batch() && refused.end().row().batch.is_rejection() {
             attempt.refused();
         }
     }
@@ -185,33 +189,6 @@ impl<B: RequestBody> Call<'_, B> {
         };
         let waited = self.pool.cluster().now().since(self.started);
         Error::TurnedAway { reason, waited, after, attempts: self.made }
-    }
-}
-
-/// The failed attempt, as the decision on batch work takes it, and the time that its backend asks for.
-pub(super) fn failure_of(error: &Error) -> (batch::Failure, Option<Duration>) {
-    match error {
-        Error::Refused { refused, .. } => (failure(refused), refused.after),
-        Error::Closed { cause, .. } if cause.was_refused() => (batch::Failure::Overloaded, None),
-        Error::Closed { .. } => (batch::Failure::Broken, None),
-        Error::Timeout { .. } => (batch::Failure::TimedOut, None),
-        _ => (batch::Failure::Final, None),
-    }
-}
-
-/// A refusal, as the core has it.
-pub(super) fn failure(refused: &Refused) -> batch::Failure {
-    match (refused.why, refused.retry) {
-        (Some(ShedReason::Overloaded | ShedReason::OverloadedNoRetry), _) => batch::Failure::Overloaded,
-        (Some(ShedReason::Throttled), _) => batch::Failure::Throttled,
-        (Some(ShedReason::LameDuck), _) => batch::Failure::LameDuck,
-        (Some(ShedReason::Saturated), _) => batch::Failure::Saturated,
-        (Some(ShedReason::NoBackend), _) => batch::Failure::NoneBehind,
-        (Some(ShedReason::Quota), _) => batch::Failure::Quota,
-        (Some(ShedReason::Deadline), _) => batch::Failure::Deadline,
-        (None, Retry::Never) => batch::Failure::ToldNot,
-        (None, _) if refused.is_certain => batch::Failure::Overloaded,
-        (None, _) => batch::Failure::Unavailable,
     }
 }
 

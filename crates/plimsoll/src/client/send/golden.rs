@@ -166,7 +166,7 @@ async fn head_effects(status: StatusCode, fields: &HeaderMap, is_grpc: bool) -> 
     let whole = effects(|attempt| complete(&mut read(attempt), is_grpc)).await;
     let left = effects(|attempt| drop(read(attempt))).await;
     let refused = Refused::read(status, fields);
-    let retry = refused.map(|refused| format!("{refused}: {:?} {:?}", refused.failure(), batch::failure(&refused)));
+    let retry = refused.map(|refused| format!("{refused}: {:?} {:?}", refused.failure(), refused.end().row().batch));
     format!("{whole}; abandoned {left}; {}", retry.as_deref().unwrap_or("no refusal"))
 }
 
@@ -307,10 +307,11 @@ async fn write_errors(out: &mut String) {
         // Of other errors nothing was sent, or a response is passed on.
         match &error {
             Error::Refused { refused, .. } => {
-                writeln!(out, "  {:?} {:?}", refused.failure(), batch::failure_of(&error)).unwrap();
+                writeln!(out, "  {:?} {:?}", refused.failure(), (error.end().row().batch, refused.after)).unwrap();
             }
             _ if name.starts_with("http") || name == "timeout" => {
-                writeln!(out, "  {:?} {:?}", again::failure(&error), batch::failure_of(&error)).unwrap();
+                let (row, after) = (error.end().row(), None::<Duration>);
+                writeln!(out, "  {:?} {:?}", row.retry, (row.batch, after)).unwrap();
             }
             _ => {}
         }
@@ -423,21 +424,21 @@ fn complete_with(attempt: &mut Attempt, trailers: &HeaderMap) {
 }
 
 fn fail(attempt: &mut Attempt, error: &Error) {
-    attempt.fail(error.ending());
+    attempt.fail(error.end());
 }
 
 fn time_out(attempt: &mut Attempt, limit: Duration) {
-    attempt.fail_late(Ending::TimedOut, limit);
+    attempt.time_out(AttemptEnd::Timeout, limit);
 }
 
 fn idle_owed(attempt: &mut Attempt) {
-    attempt.fail(Ending::TimedOut);
+    attempt.fail(AttemptEnd::BodyOverdue);
 }
 
 fn idle(attempt: &mut Attempt) {
-    attempt.fail_without_blame(Ending::TimedOut);
+    attempt.fail(AttemptEnd::BodyIdle);
 }
 
 fn preempt(attempt: &mut Attempt) {
-    attempt.fail_without_blame(Ending::Cancelled);
+    attempt.fail(AttemptEnd::Preempted);
 }

@@ -258,7 +258,8 @@ impl Lost {
 fn is_good(tried: &Tried, is_grpc: bool) -> bool {
     let Tried::Answered(response) = tried else { return false };
     let (status, headers) = (response.status(), response.headers());
-    let is_failure = matches!(classify::head(status, headers, is_grpc), Some(Outcome::Failure | Outcome::Overloaded));
+    let outcome = classify::head(status, headers, is_grpc).map(|end| end.row().outcome);
+    let is_failure = matches!(outcome, Some(Outcome::Failure | Outcome::Overloaded));
     !is_failure && Refused::read(status, headers).is_none()
 }
 

@@ -132,7 +132,7 @@ impl<B: RequestBody> Call<'_, B> {
             closed += 1;
             if fate == Fate::Failed || closed >= MAX_CLOSED {
                 let error = Error::from_http1(backend.address(), cause);
-                attempt.fail(error.ending());
+                attempt.fail(error.end());
                 if fate != Fate::NotSent {
                     let tried = self.failed(id, error, Repeatable::of(request));
                     request.body_mut().rewind();

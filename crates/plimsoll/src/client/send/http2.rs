@@ -13,7 +13,7 @@ use plimsoll_core::{BackendId, Timestamp};
 use super::again::{Repeatable, discard};
 use super::{Call, MAX_CLOSED, Tried, connect_error, gone};
 use crate::client::attempt::{Attempt, Streams as _};
-use crate::client::attempt_end::Ending;
+use crate::client::attempt_end::AttemptEnd;
 use crate::client::backend::Backend;
 use crate::client::body::Source;
 use crate::client::error::{Cause, ConnectError, Error, is_malformed, refused, was_reset};
@@ -141,7 +141,7 @@ impl<B: RequestBody> Call<'_, B> {
                 if closed < MAX_CLOSED {
                     continue;
                 }
-                attempt.fail(Ending::Broken);
+                attempt.fail(AttemptEnd::Closed);
                 return Tried::NotSent(Error::from_hyper(backend.address(), failure.into_error()));
             }
             let copy = match copy {
@@ -157,7 +157,7 @@ impl<B: RequestBody> Call<'_, B> {
                 copy => copy,
             };
             let error = Error::from_hyper(backend.address(), failure.into_error());
-            attempt.fail(error.ending());
+            attempt.fail(error.end());
             return self.failed_http2(id, error, copy, request);
         }
     }
@@ -199,7 +199,7 @@ impl<B: RequestBody> Call<'_, B> {
         if let Some(fault) = fault_of(&head) {
             let cause = Cause::out_of_turn(fault);
             let error = Error::BadResponse { address: backend.address(), cause, attempts: 1 };
-            attempt.fail(error.ending());
+            attempt.fail(error.end());
             return self.failed_http2(id, error, copy, request);
         }
         self.read_head(&mut attempt, head.status, &head.headers);

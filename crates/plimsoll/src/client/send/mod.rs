@@ -18,16 +18,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
-use plimsoll_core::{BackendId, Outcome, Timestamp};
+use plimsoll_core::{BackendId, Timestamp};
 use plimsoll_wire::headers::GRPC_STATUS;
 use plimsoll_wire::metadata::{Metadata, say_criticality};
-use plimsoll_wire::shed::ShedReason;
 use plimsoll_wire::{grpc, orca};
 use tokio::time::Instant;
 
 use self::again::Repeatable;
 use super::attempt::{Attempt, Race, Streams};
-use super::attempt_end::Ending;
+use super::attempt_end::AttemptEnd;
 use super::backend::Backend;
 use super::batch::Place;
 use super::body::{ResponseBody, Source};
@@ -398,14 +397,14 @@ impl<B: RequestBody> Call<'_, B> {
     /// The time of the request was up before the head of a response came; `limit` is the most that is waited for what it waited for.
     fn too_late(&self, attempt: &mut Attempt, limit: Duration) -> Error {
         let address = self.pool.cluster().backend(attempt.id()).map(|backend| backend.address());
-        attempt.fail_late(Ending::TimedOut, limit);
+        attempt.time_out(AttemptEnd::Timeout, limit);
         Error::Timeout { after: self.timeout, address, attempts: 1 }
     }
 
     /// The request ends for others, having waited for its caller.
     #[cold]
     fn preempted(&mut self, attempt: &mut Attempt) -> Tried {
-        attempt.fail_without_blame(Ending::Cancelled);
+        attempt.fail(AttemptEnd::Preempted);
         self.retried("failed");
         let error = Error::Preempted;
         self.tell(attempt.id(), Failure::Error(error.clone()), Next::GivenUp(GivenUp::Final));
@@ -443,41 +442,24 @@ impl<B: RequestBody> Call<'_, B> {
 
 /// Takes in what the head of a response says.
 fn read_head(attempt: &mut Attempt, status: StatusCode, headers: &HeaderMap, is_grpc: bool) {
-    let outcome = classify::head(status, headers, is_grpc);
-    attempt.answered(status, outcome);
-    if outcome == Some(Outcome::Overloaded) {
-        match classify::reason(headers) {
-            Some(ShedReason::Throttled) => attempt.held_back(),
-            Some(ShedReason::Deadline) => attempt.too_late(),
-            _ => {}
-        }
-    }
+    attempt.answered(status, classify::head(status, headers, is_grpc));
     attempt.reported(orca::read_load(headers));
 }
 
 /// The backend was removed while the request waited for a connection to it.
 fn gone(attempt: &mut Attempt) -> Error {
-    attempt.fail(Ending::Cancelled);
+    attempt.fail(AttemptEnd::Removed);
     Error::NoBackend
 }
 
 /// The time of the request was up before there was a connection.
 fn connect_too_late(attempt: &mut Attempt, backend: &Backend, timeout: Duration, limit: Duration) -> Error {
+    attempt.time_out(AttemptEnd::ConnectTimeout, limit);
     let cause = ConnectError::Timeout(timeout);
-    let error = Error::Connect { address: backend.address(), cause, attempts: 1, was_seen: false };
-    attempt.fail_late(error.ending(), limit);
-    error
+    Error::Connect { address: backend.address(), cause, attempts: 1, was_seen: false }
 }
 
 fn connect_error(attempt: &mut Attempt, backend: &Backend, cause: ConnectError) -> Error {
-    // Whoever was to blame: batch work comes back, and must not come back at once.
-    attempt.refused();
-    let (blames_nobody, is_refused) = (cause.blames_nobody(), cause.is_refusal());
-    let error = Error::Connect { address: backend.address(), cause, attempts: 1, was_seen: false };
-    match (blames_nobody, is_refused) {
-        (true, _) => attempt.fail_without_blame(error.ending()),
-        (_, true) => attempt.fail_refused(error.ending()),
-        _ => attempt.fail(error.ending()),
-    }
-    error
+    attempt.fail(cause.end());
+    Error::Connect { address: backend.address(), cause, attempts: 1, was_seen: false }
 }
