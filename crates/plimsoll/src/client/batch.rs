@@ -290,7 +290,7 @@ impl Wait<'_> {
         now: Timestamp,
         cx: &Context<'_>,
     ) -> (Poll<Result<Box<Place>, Full>>, Option<Waker>) {
-        let ticket = self.ticket.as_ref().expect("it has entered");
+        let Some(ticket) = &self.ticket else { return (Poll::Ready(Err(full(state, now))), None) };
         let former = match state.gate.look(ticket) {
             (WaitResult::Pending, Some(waker)) if !waker.will_wake(cx.waker()) => {
                 Some(std::mem::replace(waker, cx.waker().clone()))

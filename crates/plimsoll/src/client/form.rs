@@ -52,7 +52,8 @@ pub(super) fn http2<B>(request: &mut Request<B>, backend: &Backend, scheme: &Sch
     parts.authority = Some(own.unwrap_or_else(|| backend.authority().clone()));
     parts.scheme = Some(scheme.clone());
     parts.path_and_query = Some(parts.path_and_query.unwrap_or(PathAndQuery::from_static("/")));
-    *request.uri_mut() = Uri::from_parts(parts).expect("scheme, authority and path are all there");
+    // Never the default: only a URI that lacks one of these three is refused.
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
 }
 
 /// The host and port of an authority, without a user's name before them: that has no place in a request.

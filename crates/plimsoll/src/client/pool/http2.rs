@@ -130,7 +130,7 @@ impl<B> Http2<B> {
 
     /// What has been heard on a connection so far.
     pub(super) fn heard(&self, key: usize) -> u32 {
-        self.connections[key].silence.heard()
+        self.connections.get(key).map_or(0, |connection| connection.silence.heard())
     }
 
     pub(super) fn send(

@@ -263,14 +263,14 @@ impl<B> State<B> {
             match self.slots.get_mut(index) {
                 Some(old) => *old = slot,
                 None => {
-                    for at in self.slots.len()..index {
-                        self.slots.push(Slot::vacant(at, &slot.backend));
-                    }
+                    let vacant = (0..).skip(self.slots.len()).take(index - self.slots.len());
+                    let vacant: Vec<_> = vacant.map(|at| Slot::vacant(at, &slot.backend)).collect();
+                    self.slots.extend(vacant);
                     self.slots.push(slot);
                 }
             }
         }
-        Some(&mut self.slots[index])
+        self.slots.get_mut(index)
     }
 
     /// Takes over the cluster's description of `id`, if it may have changed. Where TLS asks for the name in it and
@@ -306,8 +306,7 @@ impl<B> State<B> {
 
 impl<B> Slot<B> {
     /// A place for a slot below one that is needed first; no backend ever has this generation.
-    fn vacant(at: usize, backend: &Arc<Backend>) -> Self {
-        let at = u32::try_from(at).expect("slots are counted in 32 bits");
+    fn vacant(at: u32, backend: &Arc<Backend>) -> Self {
         Self {
             id: BackendId::new(at, u32::MAX),
             backend: backend.clone(),

@@ -102,13 +102,11 @@ impl<B: RequestBody> Call<'_, B> {
         self.batch.is_some()
     }
 
-    fn waiting(&mut self) -> &mut Waiting {
-        self.batch.as_mut().expect("it is batch work")
-    }
-
     /// Waits for a place.
     async fn place(&mut self) -> Result<Box<Place>, Full> {
-        let Waiting { batch, history, pause } = self.waiting();
+        let Some(Waiting { batch, history, pause }) = self.batch.as_deref_mut() else {
+            return Err(Full(Duration::ZERO));
+        };
         batch.place(history, *pause).await
     }
 
@@ -139,7 +137,9 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// The request has failed: whether it goes back, after a pause.
     fn again(&mut self, failure: batch::Failure, repeat: Repeat, after: Option<Duration>) -> Result<(), GiveUpReason> {
-        let Waiting { batch, history, pause } = self.waiting();
+        let Some(Waiting { batch, history, pause }) = self.batch.as_deref_mut() else {
+            return Err(GiveUpReason::Final);
+        };
         *pause = batch.again(history, &BatchFailure { failure, repeat, after })?;
         Ok(())
     }
@@ -180,12 +180,12 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// The request is given up on while it waits.
     fn turned_away(&mut self, after: Duration) -> Error {
-        let reason = match self.waiting().history.reason() {
-            Reason::Overloaded => ShedReason::Overloaded,
-            Reason::Throttled => ShedReason::Throttled,
-            Reason::LameDuck => ShedReason::LameDuck,
-            Reason::Saturated => ShedReason::Saturated,
-            Reason::NoBackend => ShedReason::NoBackend,
+        let reason = match self.batch.as_ref().map(|waiting| waiting.history.reason()) {
+            Some(Reason::Overloaded) | None => ShedReason::Overloaded,
+            Some(Reason::Throttled) => ShedReason::Throttled,
+            Some(Reason::LameDuck) => ShedReason::LameDuck,
+            Some(Reason::Saturated) => ShedReason::Saturated,
+            Some(Reason::NoBackend) => ShedReason::NoBackend,
         };
         let waited = self.pool.cluster().now().since(self.started);
         Error::TurnedAway { reason, waited, after, attempts: self.made }
