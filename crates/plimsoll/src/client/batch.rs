@@ -1,9 +1,10 @@
-//! The gate for batch work around a client: who waits for credit, and what is told to it.
+//! The gate for batch work around a client: admits requests by credit.
 //!
-//! What is decided, [`plimsoll_core::batch`] decides, under one short lock that only batch requests take. A [`Place`] is a request's right to be at a
-//! backend: it goes with the attempt, and the gate hears of its end once, however that comes about. Whoever ends a place, or enters,
-//! wakes who is next. For the end of a rest, during which nobody may come by, there is a timer, which who is first in the queue has: places end
-//! anywhere, a thread without a runtime included, but who waits is in a runtime as long as it waits.
+//! [`plimsoll_core::batch`] decides, under one short lock that only batch requests take. A
+//! [`Place`] is a request's right to be at a backend. It goes with the attempt, and the gate learns
+//! of its end exactly once. The end of a place and each arrival wake the next request. A rest may
+//! have no such event. The first request in the queue holds a timer for its end: places end
+//! anywhere, even on a thread without a runtime, but a waiting request always has one.
 
 use std::fmt;
 use std::hash::BuildHasher as _;
@@ -39,7 +40,7 @@ struct Inner {
 struct State {
     gate: Gate<Waker>,
     rng: Pcg64Mcg,
-    /// Requests that wait by themselves before they wait for a place again, by rank of their criticality.
+    /// Requests that pause before they wait for a place again, by rank of their criticality.
     paused: [usize; Criticality::ALL.len()],
     /// Requests that waited for as long as they may.
     timed_out: u64,
@@ -142,7 +143,7 @@ impl Batch {
         state.gate.retry_after(now, &mut state.rng)
     }
 
-    /// Calls those whose turn has come, and sees to it that the others are called in time.
+    /// Wakes the requests with a place, and sees to it that the others are woken in time.
     fn serve(&self) {
         let now = self.0.clock.now();
         let mut state = self.0.state.lock();
@@ -161,7 +162,7 @@ impl Batch {
 }
 
 impl State {
-    /// Gives places to whose turn has come. They are to be called when the lock is free again.
+    /// Hands out places. Call the wakers when the lock is free again.
     fn serve(&mut self, now: Timestamp) -> Vec<Waker> {
         std::iter::from_fn(|| self.gate.serve(now)).collect()
     }
@@ -188,7 +189,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The request was taken on, unless it is known already that it was not.
+    /// The request was accepted, unless it is known already that it was not.
     pub(super) fn accepted(&mut self) {
         if self.fate == Fate::Unknown {
             self.fate = Fate::Accepted;
@@ -240,7 +241,7 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// A request that waits. Its seat, and what is in its hands, are given back when this is dropped.
+/// A waiting request. Dropped, it returns its seat and the place in its hand.
 struct Wait<'a> {
     batch: &'a Batch,
     history: &'a mut History,
@@ -283,7 +284,7 @@ impl Wait<'_> {
         }
     }
 
-    /// What has come of the wait; and a waker that is of no more use.
+    /// The result of the wait, and a waker that is of no more use.
     fn look(
         &mut self,
         state: &mut State,

@@ -34,7 +34,7 @@ const MAX_AHEAD: usize = 2;
 pub struct ResponseBody(Box<Inner>);
 
 struct Inner {
-    // Before the attempt, so that the connection is back when those who wait hear that the request is over.
+    // Before the attempt, so that the connection is back when waiting requests learn of the end.
     source: Source,
     /// `None` for a body that ends nothing.
     attempt: Option<Attempt>,
@@ -47,11 +47,12 @@ struct Inner {
     idle: Idle,
     /// How far the request's body is, if it was not over when the answer began.
     upload: Option<Progress>,
-    /// Bytes that the reader has still to get, where the length was announced. Kept here, since a source that broke off has none left.
+    /// Bytes that the reader has still to get, where the length was announced. Kept here, since a
+    /// broken source has none left.
     left: Option<u64>,
     /// The frames that came together with the head.
     ahead: [Option<Result<Frame<Bytes>, Error>>; MAX_AHEAD],
-    /// Where source and attempt are while the reader has a piece; see [`preemption`](super::preemption).
+    /// Source and attempt, while the reader has a piece; see [`preemption`](super::preemption).
     parked: Option<Away>,
 }
 
@@ -105,7 +106,8 @@ impl Source {
     }
 }
 
-/// Notices when a reader has waited too long, and the request's body has not moved either. No timer exists until a read finds nothing.
+/// Notices when a reader has waited too long and the request's body has not moved either. No timer
+/// exists until a read finds nothing.
 struct Idle {
     limit: Duration,
     last: Option<Instant>,
@@ -127,7 +129,7 @@ impl ResponseBody {
         Self(inner)
     }
 
-    /// One without anything in it, whose end is not that of its request.
+    /// An empty body, whose end is not that of its request.
     pub(super) fn empty(address: SocketAddr) -> Self {
         Self(Box::new(Inner::new(Source::Empty, None, address)))
     }
@@ -148,7 +150,7 @@ impl ResponseBody {
         self.0.upload = upload;
     }
 
-    /// The request is over, as far as the head of the response says how, though the body may be of use yet.
+    /// Ends the request by the head of the response, though the body may still be of use.
     pub(super) fn settle(&mut self) {
         self.0.unpark();
         self.0.complete(classify::bare_end(self.0.is_grpc));
@@ -191,7 +193,8 @@ impl Inner {
         frame
     }
 
-    /// Leaves source and attempt where the cluster can end them, for as long as the reader has a piece of `given` bytes.
+    /// Parks source and attempt where the cluster can end them, while the reader has a piece of
+    /// `given` bytes.
     fn park(&mut self, given: usize) {
         if self.source.is_end_stream() {
             return;
@@ -292,8 +295,9 @@ impl Inner {
         Some(frame)
     }
 
-    /// Only a backend that has announced what it owes, and has all of the request, is late with it. On others there may be nothing
-    /// to say: a stream of events is quiet while nothing happens, a call while its caller is.
+    /// A backend is late only if it has announced more and has all of the request. Others may have
+    /// nothing to say: a stream of events is quiet while nothing happens, a call while its caller
+    /// is.
     fn fail_idle(&mut self) {
         let is_uploading = self.upload.as_ref().is_some_and(Progress::is_open);
         if self.source.size_hint().exact().is_some() && !is_uploading {
@@ -303,7 +307,8 @@ impl Inner {
         }
     }
 
-    /// Nothing comes from the backend, and more of the request would have to come: its caller is waited for.
+    /// Nothing comes from the backend, and the caller owes more of the request: this waits for the
+    /// caller.
     fn await_upload(&mut self) {
         if self.upload.as_ref().is_some_and(Progress::is_awaited)
             && let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.is_open())
@@ -330,7 +335,7 @@ impl Idle {
     fn poll(&mut self, cx: &mut Context<'_>, moved: Option<Instant>) -> Poll<()> {
         let last = *self.last.get_or_insert_with(Instant::now);
         let last = moved.map_or(last, |moved| moved.max(last));
-        // So long that it never ends.
+        // The limit is beyond the clock: it never ends.
         let Some(end) = last.checked_add(self.limit) else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end)));
         loop {

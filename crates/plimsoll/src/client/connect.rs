@@ -1,7 +1,7 @@
-//! Opening one connection: TCP, the PROXY protocol's header where the cluster wants one, TLS where it wants that.
+//! Opening one connection: TCP, the PROXY protocol's header if configured, TLS if configured.
 //!
-//! In this order on the wire as well: the header is outside TLS, as HAProxy and nginx read it. All of it must be done
-//! within one limit, since a request waits for the whole.
+//! The order on the wire is the same: the header is outside TLS, as HAProxy and nginx read it. One
+//! limit covers all of it, since a request waits for the whole.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,19 +21,20 @@ use super::error::ConnectError;
 use crate::stream::Stream;
 use crate::tls::{Alpn, TlsConfig};
 
-/// A connection on which nothing that was sent is acknowledged for so long is lost: what gRPC takes. So is one whose other side reads nothing for as
-/// long, which no server of HTTP/2 may do.
+/// A connection is lost if nothing that was sent is acknowledged for this time, as in gRPC. So is
+/// one with a peer that reads nothing for this time, which no HTTP/2 server may do.
 #[cfg(target_os = "linux")]
 const LOSS: Duration = Duration::from_secs(20);
-/// Where nothing is sent, as on a stream whose server has nothing to say, the kernel asks after so long, and as often until `LOSS`. No server
-/// sees that, as it sees a PING; and what is between takes longer to forget a connection.
+/// On a connection without traffic, such as a quiet stream, the kernel probes after this time until
+/// `LOSS`. Servers do not see that, unlike a PING. Middleboxes take longer to forget a connection.
 #[cfg(target_os = "linux")]
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 #[cfg(target_os = "linux")]
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
-/// A connection to `backend` for the protocol `alpn`, within `limit`. `client` is who it is for, in a cluster whose
-/// backends are told so; without, they are told that it is this program's own.
+/// A connection to `backend` for the protocol `alpn`, within `limit`. `client` is the client for
+/// the header of the PROXY protocol; without, the header states that the connection is this
+/// program's own.
 ///
 /// Nagle's algorithm is off: a request must leave at once, and whole messages are written anyway.
 pub(crate) async fn connect(
@@ -71,8 +72,9 @@ pub(crate) async fn connect(
     tokio::time::timeout(limit, connecting).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
-/// Has the kernel notice that a connection leads nowhere any more, which it does after a quarter of an hour by itself, and never while
-/// nothing is sent. Only HTTP/2 lasts so long that it matters; and only there the other side has to take what it is sent at any time.
+/// Has the kernel notice a dead connection, which takes it a quarter of an hour by default, and for
+/// ever while nothing is sent. Only HTTP/2 connections last long enough to matter, and only there
+/// the peer has to read at any time.
 #[cfg(target_os = "linux")]
 fn notice_loss(tcp: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;

@@ -1,10 +1,12 @@
 //! Why a request got no response.
 //!
-//! One enum for all that can go wrong between the call and the last byte of the body. Each reason says
-//! whether anything was sent, because that decides whether a caller may safely send the request again.
+//! One enum for every failure between the call and the last byte of the body. Each reason says
+//! whether anything was sent, because that decides whether a caller may safely send the request
+//! again.
 //!
-//! Each error displays what it knows itself, and what is behind it is its source: who walks the chain sees all of it once, and
-//! finds the [`io::Error`] or [`hyper::Error`] in it. [`Error::in_full`] is for who does not walk.
+//! Each error displays its own part, and the cause is its source. A walk along the chain shows
+//! every part once, and finds the [`io::Error`] or [`hyper::Error`] in it. [`Error::in_full`] does
+//! that walk.
 
 use std::fmt;
 use std::io;
@@ -43,7 +45,7 @@ pub enum Error {
     Throttled {
         /// Of the request.
         criticality: Criticality,
-        /// The share of such requests that was held back then.
+        /// The share of such requests that was throttled then.
         held: Ratio,
     },
     /// No locality has headroom for requests of this criticality. Nothing was sent.
@@ -55,7 +57,7 @@ pub enum Error {
     /// Batch work was shed: its queue was full, or it waited too long.
     #[error("batch request shed: {reason} (waited {waited:?}{})", Tries(*attempts))]
     TurnedAway {
-        /// What the last backend said that was asked; [`ShedReason::Overloaded`] if none was.
+        /// The reason of the last backend; [`ShedReason::Overloaded`] if there was none.
         reason: ShedReason,
         /// Time in the queue and at backends.
         waited: Duration,
@@ -83,7 +85,7 @@ pub enum Error {
     Refused {
         /// The backend that said so.
         address: SocketAddr,
-        /// What it said.
+        /// Its refusal.
         refused: Refused,
         /// Attempts that were made.
         attempts: u32,
@@ -155,7 +157,7 @@ impl fmt::Display for Tries {
     }
 }
 
-/// Says from whom, if that is known.
+/// Names the backend, if it is known.
 struct Whence(Option<SocketAddr>);
 
 impl fmt::Display for Whence {
@@ -164,7 +166,7 @@ impl fmt::Display for Whence {
     }
 }
 
-/// An error and what is behind it, in one line.
+/// An error and its causes, in one line.
 struct InFull<'a>(&'a Error);
 
 impl fmt::Display for InFull<'_> {
@@ -264,7 +266,7 @@ pub enum ConnectError {
     /// The system said no.
     #[error(transparent)]
     Io(Arc<io::Error>),
-    /// TLS could not be agreed on, or the backend is not who it should be.
+    /// The TLS handshake failed, or the backend's certificate is not the expected one.
     #[error("TLS failed")]
     Tls(#[source] Arc<io::Error>),
     /// Nothing was said for too long.
@@ -273,7 +275,8 @@ pub enum ConnectError {
     /// It was opened, and closed again before a request was on it.
     #[error("connections are closed as soon as they are opened")]
     ClosedAtOnce,
-    /// The request is gRPC and nobody said by which protocol it goes, and the backend has not shown that it speaks HTTP/2.
+    /// The request is gRPC, no protocol is configured, and the backend has not shown that it speaks
+    /// HTTP/2.
     #[error("backend seems not to speak HTTP/2, which gRPC needs")]
     NotHttp2,
     /// The HTTP set-up failed.
@@ -295,8 +298,8 @@ impl ConnectError {
         }
     }
 
-    /// Whether this process, or its machine, lacked a descriptor, a port or memory for a connection. Says nothing of the
-    /// backend.
+    /// Whether this process, or its machine, lacked a descriptor, a port or memory for a
+    /// connection. It is no evidence about the backend.
     pub(crate) fn is_own_shortage(&self) -> bool {
         let Self::Io(error) = self else { return false };
         let shortages = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM];
@@ -339,7 +342,7 @@ impl Error {
         }
     }
 
-    /// The same, after so many attempts, of which some may have been seen.
+    /// The same, after `tried` attempts. A backend may have seen `seen` of them.
     pub(crate) fn after(mut self, tried: u32, seen: u32) -> Self {
         if let Self::Connect { was_seen, .. } = &mut self {
             *was_seen = seen > 0;
@@ -355,7 +358,7 @@ impl Error {
         self
     }
 
-    /// The same, of which the caller is to be told this.
+    /// The same, with this advice for the caller.
     pub(crate) fn telling(mut self, told: Tells) -> Self {
         if let Self::Refused { tells, .. } | Self::Closed { tells, .. } = &mut self {
             *tells = told;
@@ -463,7 +466,7 @@ impl Error {
         }
     }
 
-    /// Sorts what went wrong on an HTTP/1 connection to `address`.
+    /// Sorts a fault of an HTTP/1 connection to `address`.
     pub(crate) fn from_http1(address: SocketAddr, cause: Cause) -> Self {
         match &cause.0 {
             Kind::Body(_) => Self::RequestBody(cause),
@@ -499,7 +502,8 @@ impl Origin {
                 (false, false) => Self::Connection,
             };
         };
-        // h2 says CANCEL of a stream that this side left, and NO_ERROR of a connection that it closed.
+        // h2 reports CANCEL for a stream that this side left, and NO_ERROR for a connection that it
+        // closed.
         let is_fault = !matches!(error.reason(), Some(h2::Reason::NO_ERROR | h2::Reason::CANCEL));
         if error.is_library() && is_fault || error.get_io().is_some_and(is_protocol_error) {
             Self::Malformed
@@ -521,8 +525,8 @@ pub(crate) fn is_malformed(cause: &hyper::Error) -> bool {
     Origin::of(cause) == Origin::Malformed
 }
 
-/// Whether the peer said that it did not look at the request, so that it may be sent again whatever
-/// its method (RFC 9113, 8.7).
+/// Whether the peer did not look at the request, by its own word. Then it may be sent again, with
+/// any method (RFC 9113, 8.7).
 pub(crate) fn refused(cause: &hyper::Error) -> bool {
     h2_error(cause).is_some_and(|e| {
         e.is_remote()

@@ -32,7 +32,8 @@ pub(super) fn http1<B>(request: &mut Request<B>, backend: &Backend, lent: &mut b
     }
 }
 
-/// Puts `request` into the form of HTTP/2. `scheme` is that of the connection: a client's own may have come over another.
+/// Puts `request` into the form of HTTP/2. `scheme` is that of the connection: the caller's own may
+/// differ.
 pub(super) fn http2<B>(request: &mut Request<B>, backend: &Backend, scheme: &Scheme, lent: &mut bool) {
     *request.version_mut() = Version::HTTP_2;
     if request.method() == Method::CONNECT {

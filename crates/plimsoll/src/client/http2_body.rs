@@ -1,7 +1,8 @@
 //! The body of a response over HTTP/2, held to the rules that HTTP/1 has for it.
 //!
-//! h2 checks lengths and the order of frames. It accepts data after a status that allows none, and trailers with fields that HTTP/1
-//! cannot have. Passed on, the first would be a body that other clients do not expect, the second a line that is no field.
+//! h2 checks lengths and the order of frames. It accepts data after a status that allows none, and
+//! trailers with fields that HTTP/1 cannot have. Other clients would not expect the data, and the
+//! trailer would be no field.
 
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -1,9 +1,10 @@
-//! What a request made while serving another has from that one.
+//! The metadata that a request inherits from the request that it serves.
 //!
-//! Importance is known at the edge, where the user is; so it has to go along with each request that is made for the first one, or the
-//! services below shed what the ones above could least do without (SRE ch. 21, "Criticality"). The same holds for the customer,
-//! the time that is left, and how often it was tried; and for the cohort, or those below turn away other tasks than the ones above, until
-//! none is whole. What the request says itself stands.
+//! The edge knows the importance of a request, so it goes along with each request made for the
+//! first one. Otherwise the services below shed the requests that the ones above need most (SRE ch.
+//! 21, "Criticality"). The same holds for the customer, the time left and the number of attempts.
+//! It holds for the cohort too: otherwise services shed different tasks, until none is whole. The
+//! request's own metadata stands.
 
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(super) fn inherit(headers: &mut HeaderMap) -> Option<Duration> {
     }
     let says = |name| headers.contains_key(name);
     if parent.attempt > 1 && !says(GRPC_PREVIOUS_RPC_ATTEMPTS) && !says(X_ENVOY_ATTEMPT_COUNT) {
-        // What is done for a request that is tried again is done again.
+        // Work for a retried request is itself repeated work.
         match grpc::is_grpc(headers) {
             true => headers.insert(GRPC_PREVIOUS_RPC_ATTEMPTS, HeaderValue::from(parent.attempt - 1)),
             false => headers.insert(X_ENVOY_ATTEMPT_COUNT, HeaderValue::from(parent.attempt)),

@@ -1,4 +1,4 @@
-//! The client side: which backend gets a request, over which connection.
+//! The client side: the choice of a backend and a connection for each request.
 //!
 //! A [`Cluster`] is the backends of one service and the machine that decides among them; it is shared by
 //! all threads. A [`Client`] sends requests to a cluster over connections of its own. A program on a
@@ -91,7 +91,8 @@ pub use self::service::ServiceBody;
 pub use self::terms::{Idempotent, Terms};
 pub use self::told::{FailedAttempt, Failure, GivenUp, Next};
 pub use self::upgraded::Upgraded;
-/// Whose request it is, where backends are told by the PROXY protocol: an extension of the request.
+/// The client of a request, for backends that learn it by the PROXY protocol: an extension of the
+/// request.
 pub use plimsoll_wire::proxy_protocol::Addresses as ClientAddress;
 pub use plimsoll_wire::proxy_protocol::Version as ProxyProtocol;
 
@@ -147,8 +148,8 @@ impl<B: RequestBody> Client<B> {
 
     /// Sends `request` and waits for the head of the response.
     ///
-    /// The request's own `host` or authority is sent; one that names none gets the backend's. Dropping the
-    /// future gives the request up.
+    /// The request's own `host` or authority is sent, or else the backend's. Dropping the future
+    /// abandons the request.
     ///
     /// # Errors
     ///
@@ -202,9 +203,9 @@ impl<B> fmt::Debug for Client<B> {
 /// Always ready: where all backends are at their limit, the call itself waits, since only it has a
 /// deadline. Calls are boxed; [`Client::send`] is not.
 ///
-/// A gRPC request always gets a response: one that no backend answered ends with the code that says why (trailers-only, with
-/// `x-plimsoll-shed` and pushback), and has the [`Error`] among its extensions. So a tonic client gets a status with that code.
-/// [`Client::send`] returns the error.
+/// A gRPC request always gets a response. Without an answer of a backend, it ends with a code, with
+/// `x-plimsoll-shed` and with pushback (trailers-only), and has the [`Error`] among its extensions.
+/// So a tonic client gets a status with that code. [`Client::send`] returns the error.
 impl<B: RequestBody> Service<Request<B>> for Client<B> {
     type Response = Response<ServiceBody>;
     type Error = Error;

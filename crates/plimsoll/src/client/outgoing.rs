@@ -1,15 +1,15 @@
 //! The body of a request on its way to a backend, kept so that it can be sent again.
 //!
-//! A request that one backend turns away may go to another, but a body can be read only once. So what passes is remembered, up to a
-//! limit: large pieces are shared with those that are sent, not copied, where they are [`Bytes`]. A body that turns out longer is
-//! forgotten at once, and its request is sent once only: whoever sends much at a time must not cost memory for each request in
-//! flight.
+//! A request that one backend sheds may go to another, but a body can be read only once. So the
+//! bytes that pass are kept, up to a limit. Large pieces are shared and not copied, where they are
+//! [`Bytes`]. A body that turns out longer is forgotten at once, and its request is sent once only:
+//! large uploads must not cost memory for each request in flight.
 //!
-//! Over HTTP/1 the request stays with whoever sends it. hyper's HTTP/2 takes it away; there the body is *lent*, and taken back when
-//! it is to be sent again: what hyper may still be reading of it then ends with an error, so that no backend takes the half that it
-//! got for a whole.
+//! Over HTTP/1 the request stays with its sender. hyper's HTTP/2 takes it; there the body is
+//! *lent*, and taken back to be sent again. A read by hyper then ends with an error, so that no
+//! backend takes half of a body for a whole.
 //!
-//! All of it passes here, so that here it is known when it last moved, and whether more of it is waited for.
+//! All of it passes here, so the time of its last piece is known here, and whether more is awaited.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -25,10 +25,11 @@ use tokio::time::Instant;
 use super::preemption::Preemption;
 use super::request_body::{BoxError, RequestBody};
 
-/// A piece shorter than this is copied: what it was read into may be much larger, and would be kept with it.
+/// A piece shorter than this is copied: the buffer that it was read into may be much larger, and
+/// would be kept with it.
 const COPIED: usize = 4096;
-/// Of how many bytes the pieces are to be on average: keeping one costs about as much beside what it holds, and a body may come a byte at a
-/// time.
+/// Mean size of kept pieces, at least. Each costs about as much beside its bytes, and a body may
+/// come a byte at a time.
 const MEAN_PIECE: usize = 128;
 /// Pieces that a body may come in, however short it is.
 const FEW_PIECES: usize = 16;
@@ -43,7 +44,7 @@ enum Source<B> {
     Lent(Arc<Mutex<Record<B>>>, u32),
 }
 
-/// A body, and what has passed of it.
+/// A body, and the part of it that has passed.
 struct Record<B> {
     body: B,
     /// All that came so far, while it is kept.
@@ -63,19 +64,19 @@ struct Record<B> {
     was_asked: bool,
     /// It was, and has none yet.
     is_awaited: bool,
-    /// When it last gave one, but for what it had from the start.
+    /// Time of its last piece, other than those that it had from the start.
     moved: Option<Instant>,
-    /// The same for who reads the answer, while there is more to come.
+    /// The same for the reader of the answer, while there is more to come.
     progress: Option<Progress>,
     /// Which loan is in force.
     loan: u32,
-    /// Who borrows it and waits for more.
+    /// The borrower that waits for more.
     waiting: Option<Waker>,
     /// Told when the caller is waited for, if set.
     preemption: Option<Arc<Preemption>>,
 }
 
-/// How far a body is, for who reads an answer that has begun before the body was over.
+/// The progress of a body, for the reader of an answer that began before the body was over.
 pub(crate) struct Progress(Arc<Mutex<State>>);
 
 #[derive(Clone, Copy)]
@@ -85,7 +86,7 @@ struct State {
 }
 
 impl Progress {
-    /// When some of it last came; `None` if only what was there from the start.
+    /// Time of its last piece; `None` if all pieces were there from the start.
     pub(crate) fn moved(&self) -> Option<Instant> {
         self.0.lock().moved
     }
@@ -107,7 +108,7 @@ pub(crate) enum Piece<D> {
     Kept(Bytes),
 }
 
-/// What comes of a body on its way.
+/// A piece of a body on its way, or its error.
 type Passed<D> = Result<Frame<Piece<D>>, BoxError>;
 
 impl<B: RequestBody> Outgoing<B> {
@@ -136,7 +137,8 @@ impl<B: RequestBody> Outgoing<B> {
         Self(Source::Empty)
     }
 
-    /// Keeps what passes from now on, up to this many bytes; nothing of a body that is known to be longer.
+    /// Keeps the bytes that pass from now on, up to `most`; nothing of a body that is known to be
+    /// longer.
     pub(crate) fn keep(&mut self, most: usize) {
         if let Source::Own(record) = &mut self.0
             && !record.body.is_end_stream()
@@ -172,19 +174,19 @@ impl<B: RequestBody> Outgoing<B> {
         self.look(Record::is_whole).unwrap_or(true)
     }
 
-    /// Whether nothing of it is kept, so that once it was given away there is nothing to take back.
+    /// Whether nothing of it is kept: once handed over, there is nothing to take back.
     pub(crate) fn goes_once(&self) -> bool {
         matches!(&self.0, Source::Own(record)
             if record.room == 0 && record.kept.is_empty() && !record.body.is_end_stream())
     }
 
-    /// Lends it: what is returned is what it was, to be sent; this one takes it back with [`Outgoing::take_back`]. `None` where there
-    /// would be nothing to take back.
+    /// Lends the body: the returned one is to be sent, and this one takes it back with
+    /// [`Outgoing::take_back`]. `None` where there would be nothing to take back.
     pub(crate) fn lend(&mut self) -> Option<Self> {
         (!self.goes_once()).then(|| self.share())
     }
 
-    /// The same body once more, to see how far it is when this one was given away.
+    /// The same body once more, to follow its progress after this one was handed over.
     pub(crate) fn share(&mut self) -> Self {
         let record = match std::mem::replace(&mut self.0, Source::Empty) {
             Source::Empty => return Self::empty(),
@@ -223,7 +225,7 @@ impl<B: RequestBody> Outgoing<B> {
         self.look(|record| record.is_awaited).unwrap_or(false)
     }
 
-    /// Follows the rest of it from outside; `None` when it is over. There is one who does.
+    /// Follows the rest of the body from outside; `None` when it is over. There is one follower.
     pub(crate) fn follow(&mut self) -> Option<Progress> {
         self.with(Record::follow).flatten()
     }
@@ -354,7 +356,7 @@ impl<B: RequestBody> Record<B> {
         self.forget();
     }
 
-    /// What the present attempt still has to get stays.
+    /// Pieces that the present attempt has still to get stay.
     fn forget(&mut self) {
         self.room = 0;
         if self.given == self.kept.len() {
@@ -487,7 +489,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes all that is there; `Err` with what came before an error.
+    /// Takes all bytes that are there; `Err` holds those before an error.
     fn read(body: &mut (impl Body<Data: Buf> + Unpin)) -> Result<(Vec<u8>, bool), Vec<u8>> {
         let (mut all, mut has_trailers) = (Vec::new(), false);
         let mut cx = Context::from_waker(Waker::noop());

@@ -19,7 +19,7 @@ use plimsoll_core::slots::preempt::ClientDebt;
 
 use crate::clock::Clock;
 
-/// How long an ended request counts as one whose slot comes free any moment.
+/// Time for which the slot of an ended request counts as about to come free.
 const MAX_ENDING: Duration = Duration::from_secs(1);
 
 /// The backend side of a request.

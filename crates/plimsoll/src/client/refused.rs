@@ -1,17 +1,17 @@
-//! Answers by which a backend says that it did not serve a request, so that another may.
+//! Answers of a backend that did not serve a request, so that another may.
 //!
-//! | answer | it was not carried out | what to do |
+//! | answer | not carried out | next step |
 //! |---|---|---|
-//! | `x-plimsoll-shed` with a reason | for certain | what `retry` says, and not before `Retry-After` |
-//! | `x-plimsoll-shed` without | | nothing: whoever asked gave up on it |
+//! | `x-plimsoll-shed` with a reason | for certain | as `retry` says, not before `Retry-After` |
+//! | `x-plimsoll-shed` without | | none: the caller has no use for a retry |
 //! | `x-envoy-overloaded` | for certain | elsewhere |
-//! | gRPC with pushback | for certain | what that says |
+//! | gRPC with pushback | for certain | as the pushback says |
 //! | HTTP 503 with `Retry-After` | | after that |
 //! | HTTP 502, 503; gRPC UNAVAILABLE | | elsewhere |
-//! | a customer over its quota (429, `x-envoy-ratelimited`) | for certain | nothing: all backends have the same quota |
+//! | customer over its quota (429, `x-envoy-ratelimited`) | for certain | none: all backends share it |
 //!
-//! 500 is no such answer: the backend did what it could, and would fail again. 504 is none either: the time is gone, and the work
-//! may go on behind it.
+//! 500 is no such answer: another attempt would fail again. 504 is none either: no time is left,
+//! and the work may go on at the backend.
 
 use std::fmt;
 use std::time::Duration;
@@ -37,16 +37,16 @@ pub struct Refused {
     pub retry: Retry,
     /// The time before a retry.
     pub after: Option<Duration>,
-    /// The request was certainly not carried out, whatever its method.
+    /// The request was certainly not carried out.
     pub is_certain: bool,
 }
 
 impl Refused {
-    /// What the head of a response says, if it says that.
+    /// The refusal in the head of a response, if it is one.
     pub(super) fn read(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let code = Code::read(headers);
         if let Some(Shed { reason, retry, after }) = Shed::read(status, headers) {
-            // RFC 6585: the user has sent too many requests. Waiting and trying again is for that one.
+            // RFC 6585: this user has sent too many requests, so a retry is for the user to decide.
             let is_quota = status == StatusCode::TOO_MANY_REQUESTS || code == Some(Code::ResourceExhausted);
             let reason = reason.or(is_quota.then_some(ShedReason::Quota));
             let retry = if reason == Some(ShedReason::Quota) { Retry::Never } else { retry };

@@ -1,15 +1,16 @@
-//! When a request may be sent a second time on the connection to the same backend, after it was sent once.
+//! Whether a request may be sent a second time over a new connection to the same backend.
 //!
-//! A server may close an idle connection at the very moment at which a request is on its way to it. The
-//! client cannot tell this from a server that died while serving. RFC 9110 (9.2.2) lets a client send
-//! such a request again if its method is idempotent; here its body must also be whole ([`Outgoing::is_whole`]), and the
-//! connection must have been idle before (on one opened for the request there is no idle time to end). Any other request is
-//! not sent again here, with one exception: a server may say that it did not look at a request, which then
-//! may be sent again whatever its method. What goes to another backend after that is [`again`](super::again)'s to say.
+//! A server may close an idle connection just as a request is on its way to it. The client cannot
+//! tell this from a server that died while serving. RFC 9110 (9.2.2) lets a client send such a
+//! request again if its method is idempotent. Here its body must also be whole
+//! ([`Outgoing::is_whole`]), and the connection must have been idle before: one that was opened for
+//! the request has no idle time to end. There is one exception: a request that the server did not
+//! look at, by its own word, may be sent again with any method. [`again`](super::send) decides on
+//! attempts at other backends.
 //!
-//! On HTTP/1 the request is still there when it fails, so this is decided then, by what has happened to it
-//! (`Exchange::fate`). For HTTP/2 a copy is made before sending, since hyper keeps what it was given; it shares the bytes of all
-//! header values, and lends the body.
+//! On HTTP/1 the request is still there when it fails, so the decision falls then
+//! (`Exchange::fate`). For HTTP/2 a copy is made before sending, since hyper keeps the request. The
+//! copy shares the bytes of all header values, and lends the body.
 
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
@@ -17,12 +18,12 @@ use super::outgoing::Outgoing;
 use super::request_body::RequestBody;
 use super::terms::Idempotent;
 
-/// Whether carrying a request out twice is the same as once, by its method or because the caller says so.
+/// Whether a second execution has no further effect, by the method or by the caller's word.
 pub(crate) fn is_idempotent(method: &Method, extensions: &Extensions) -> bool {
     method.is_idempotent() || extensions.get::<Idempotent>().is_some()
 }
 
-/// What an HTTP/2 request consists of.
+/// The parts of an HTTP/2 request.
 pub(crate) struct Copy<B> {
     method: Method,
     uri: Uri,
@@ -34,8 +35,8 @@ pub(crate) struct Copy<B> {
 }
 
 impl<B: RequestBody> Copy<B> {
-    /// A copy of `request`, if its body can be sent again at all. `may_end`: whether an idle time of its connection
-    /// may just be ending.
+    /// A copy of `request`, if its body can be sent again at all. `may_end`: an idle time of its
+    /// connection may just be ending.
     pub(super) fn of(request: &mut Request<Outgoing<B>>, may_end: bool) -> Option<Self> {
         let lent = request.body_mut().lend()?;
         let body = std::mem::replace(request.body_mut(), lent);

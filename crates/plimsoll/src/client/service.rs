@@ -1,12 +1,12 @@
-//! The client as a tower service: what comes of a request that got no response.
+//! The client as a tower service, with a response for a gRPC request that got none.
 //!
-//! A gRPC client reads from a status how its call ended, and of an error of what is below it it makes nothing: tonic says `Unknown`,
-//! whatever it was, and retries, alerts and callers by code are misled. So a gRPC request gets a response here in any case: the
-//! status that the proxy would have answered with, `x-plimsoll-shed` and pushback among its metadata, and as its message the error
-//! in full. The error itself is among the response's extensions, for layers between. A body that breaks off ends with trailers
-//! likewise.
+//! A gRPC client reads the end of its call from a status, and makes nothing of an error below:
+//! tonic reports `Unknown` for each, which misleads retries, alerts and callers. So a gRPC request
+//! gets a response in any case: the status that the proxy would answer with, `x-plimsoll-shed` and
+//! pushback among its metadata, and the error in full as its message. The error itself is among the
+//! response's extensions, for layers between. A body that breaks off ends with trailers likewise.
 //!
-//! Any other request gets the error: HTTP has no status that is only the client's.
+//! Any other request gets the error: no HTTP status belongs to the client alone.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -10,21 +10,21 @@ use super::batch::Batch;
 use super::config::RequestConfig;
 use super::http1::Informational;
 
-/// On what terms a request is sent.
+/// The terms of one request.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Terms {
     /// Time to the head of the response; `None` for the configured one.
     pub timeout: Option<Duration>,
-    /// Longest time without any byte of the response's body while the reader waits for one, [`Duration::MAX`] for any time; `None` for the
-    /// configured one.
+    /// Longest time without a byte of the response's body while the reader waits for one;
+    /// [`Duration::MAX`] for no limit, `None` for the configured one.
     pub body_idle_timeout: Option<Duration>,
-    /// Who is told of interim responses, as over HTTP/1.1 they come; `None` for nobody.
+    /// Receives the interim responses of HTTP/1.1 backends; `None` for nobody.
     pub informational: Option<Informational>,
-    /// How critical the request is, which is then what it says to its backend; `None` for what it says in its headers.
+    /// The criticality, which replaces the claims in the headers; `None` keeps those.
     pub criticality: Option<Criticality>,
-    /// What it is taken to say of itself here, whatever its headers say, which go on as they are; `None` for what they say. For whoever has
-    /// read them, or does not believe them.
+    /// The request's metadata, for a caller that has read the headers already or does not trust
+    /// them; `None` reads the headers. The headers go to the backend unchanged.
     pub metadata: Option<Metadata>,
     /// The gate that it goes through, if it is batch work; `None` if not.
     pub batch: Option<Batch>,
@@ -35,7 +35,7 @@ pub struct Terms {
 
 /// Marks a request as idempotent, in its extensions.
 ///
-/// Such a request may be retried when a backend may have seen it, whatever its method.
+/// Such a request may be retried after a backend may have seen it, with any method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idempotent;
 
@@ -86,7 +86,8 @@ impl Terms {
         self
     }
 
-    /// What they say, and else what is configured. By value: what is borrowed here would be held by the future of every request.
+    /// These terms, completed by the configuration. By value, because the future of every request
+    /// would hold a borrowed part.
     pub(super) fn over(&self, configured: RequestConfig) -> RequestConfig {
         RequestConfig {
             request_timeout: self.timeout.unwrap_or(configured.request_timeout),

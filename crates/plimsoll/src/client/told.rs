@@ -1,6 +1,6 @@
-//! What is told of attempts that failed, to whoever has to explain them.
+//! Records of failed attempts, for logs and explanations.
 //!
-//! Of a request that is answered at once there is nothing to tell, and nothing is allocated for it.
+//! A request that is answered at once has none, and allocates nothing for them.
 
 use std::fmt;
 use std::net::SocketAddr;

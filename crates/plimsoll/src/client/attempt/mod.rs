@@ -1,9 +1,9 @@
 //! One attempt at one backend, from the pick to the last byte of the response.
 //!
-//! The machine counts a picked backend's active requests, so every pick must be finished exactly once,
-//! whatever happens: an answer, an error, or a caller that goes away at any point. An [`Attempt`] is
-//! that promise: dropped unfinished, it finishes as cancelled. Its end takes the cluster's lock once,
-//! for the outcome and the load report together.
+//! The machine counts the active requests of a picked backend, so every pick must be finished
+//! exactly once: by an answer, by an error, or because the caller leaves at any point. An
+//! [`Attempt`] is that promise: dropped unfinished, it finishes as cancelled. Its end takes the
+//! cluster's lock once, for the outcome and the load report together.
 
 mod abandoned;
 
@@ -30,24 +30,25 @@ use super::stream_id::StreamId;
 /// A trait, so that the body of a response need not carry the type of the request's body.
 pub(crate) trait Streams: Send + Sync {
     fn cluster(&self) -> &Shared;
-    /// A request on an HTTP/2 connection is over; it has waited in vain since then, if it was not answered.
+    /// A request on an HTTP/2 connection is over. Without an answer, it has waited since
+    /// `in_vain_since`.
     fn give_back(&self, stream: StreamId, in_vain_since: Option<Timestamp>, now: Timestamp);
     /// An attempt at this backend has ended: exactly once for each pick.
     fn finish(&self, now: Timestamp, id: BackendId, done: &Done) {
         self.cluster().finish(now, id, done);
     }
-    /// The throttle learns of an attempt whose slot stays taken.
+    /// The throttle learns the outcome of an attempt that keeps its slot.
     fn taken(&self, now: Timestamp, taken: Taken) {
         self.cluster().taken(now, taken);
     }
 }
 
-/// Attempts at two backends for one request, of which the answer of the first to have one counts.
+/// Attempts at two backends for one request. The first answer counts.
 #[derive(Clone, Default)]
 pub(crate) struct Race(Arc<AtomicBool>);
 
 impl Race {
-    /// One has won: the other is taken back, and no wait of its caller that says something of its backend.
+    /// One has won. The other is withdrawn: its wait is no evidence about its backend.
     pub(crate) fn end(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -65,17 +66,17 @@ pub(crate) struct Attempt {
     kind: Kind,
     /// How the cluster ends it early, and under which key, once it may have to.
     preemption: Option<(Arc<Preemption>, usize)>,
-    /// The most that is waited for the answer, if whoever asked has the time.
+    /// Longest wait for the answer; the caller may have less time.
     limit: Duration,
     /// From when on there was the connection that it is on; when it began, if one was there.
     connected_at: Timestamp,
-    /// The throttle knows what it can learn by it.
+    /// The throttle was told of this attempt.
     is_told: bool,
     /// When all of the request was on its way.
     sent_at: Option<Timestamp>,
     /// When the backend had the last piece of the request so far: latency is measured from here.
     asked_at: Timestamp,
-    /// The caller owes more of the request, and the backend has what there is.
+    /// The caller owes more of the request; the backend has all that came so far.
     awaits_caller: bool,
     stream: Option<StreamId>,
     status: Option<StatusCode>,
@@ -93,7 +94,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Takes on what [`Shared::pick`] gave.
+    /// A new attempt at a backend that [`Shared::pick`] returned.
     pub(crate) fn new(home: Arc<dyn Streams>, id: BackendId, started: Timestamp, kind: Kind) -> Self {
         Self {
             home,
@@ -119,8 +120,8 @@ impl Attempt {
         }
     }
 
-    /// The same of a request that has a place, which lasts as long as this does. It went by credit and not by the throttle, which is told
-    /// nothing of it either.
+    /// The same, with a place for batch work, kept as long as the attempt. Credit admitted the
+    /// request and not the throttle, so the throttle is not told of it.
     pub(crate) fn in_place(mut self, place: Option<Box<Place>>) -> Self {
         self.is_told = place.is_some();
         self.place = place;
@@ -185,7 +186,8 @@ impl Attempt {
         self.stream = Some(stream);
     }
 
-    /// What was before says nothing of how long it takes: it had to wait for a connection, or begins anew on another.
+    /// Restarts the latency measurement: the request waited for a connection, or begins anew on
+    /// another.
     pub(crate) fn connected(&mut self) {
         self.connected_at = self.home.cluster().now();
         self.asked_at = self.connected_at;
@@ -200,14 +202,15 @@ impl Attempt {
         }
     }
 
-    /// Whether all of the request is on its way, the last of which was there at `moved`; `None` if all was from the start.
+    /// Whether all of the request is on its way. `moved` is the time of its last piece; `None` if
+    /// all of it was there from the start.
     pub(crate) fn set_sent(&mut self, is_sent: bool, moved: Option<Instant>) {
         let from = self.connected_at;
         self.asked_at = moved.map_or(from, |moved| self.home.cluster().clock().at(moved).max(from));
         self.sent_at = is_sent.then_some(self.asked_at);
     }
 
-    /// Whether it is the caller who is waited for, and not the backend.
+    /// Whether the attempt waits for the caller, and not for the backend.
     pub(crate) fn set_awaits_caller(&mut self, awaits_caller: bool) {
         self.awaits_caller = awaits_caller;
     }
@@ -233,8 +236,9 @@ impl Attempt {
         }
     }
 
-    /// Hands in what the head of the response says now instead of at the end: of a body that may take long, the report would be
-    /// old by then, and a lame duck must be known at once; and that the backend takes requests on, and answers, is news only today.
+    /// Reports the head of the response at once instead of at the end. A report would be old at the
+    /// end of a long body, and a lame duck must be known at once. The same holds for an accepted
+    /// request.
     pub(crate) fn report_now(&mut self) {
         let report = std::mem::replace(&mut self.report, Report::None);
         let cluster = self.home.cluster();
@@ -245,7 +249,8 @@ impl Attempt {
         cluster.report(cluster.now(), self.id, &report, is_taken.then_some(taken));
     }
 
-    /// The connection speaks another protocol from here on; the request lasts until this is dropped.
+    /// The connection speaks another protocol from here on. The request lasts until this is
+    /// dropped.
     pub(crate) fn upgraded(&mut self) {
         self.ends_by_drop = true;
         self.report_now();
@@ -283,7 +288,7 @@ impl Attempt {
         }
     }
 
-    /// The end is nobody's fault. What the head of a response has said of the backend stands.
+    /// The end is nobody's fault. Blame in the head of a response stands.
     fn end_without_blame(&mut self, end: AttemptEnd, view: Ended) {
         let blamed = self.head.map(|(head, _)| head).filter(|head| head.blames_backend());
         self.end(end, blamed.map_or(Outcome::Cancelled, |head| head.row().outcome), view);
@@ -329,8 +334,8 @@ impl Attempt {
         self.head.map_or(Ended::Answered, |(_, view)| view)
     }
 
-    /// How long the backend has had the request, as far as it has come. The time that its caller took to send it, and that a
-    /// connection took to open, is not the backend's.
+    /// The time for which the backend has had the request, as far as it has come. The caller's
+    /// upload and the opening of a connection do not count.
     fn waited(&self) -> Duration {
         self.home.cluster().now().since(self.asked_at)
     }
@@ -504,8 +509,8 @@ mod tests {
         Some(attempt)
     }
 
-    /// Each is dropped, as the attempt of a caller who leaves. Of fifty requests a few are sent: a probe every half second at most, but for
-    /// chance, which has a factor of two.
+    /// Each attempt is dropped, as by a caller that leaves. A few of fifty requests are sent: one
+    /// probe every half second at most, within a factor of two for chance.
     #[tokio::test(start_paused = true)]
     async fn a_backend_that_never_answers_is_sent_next_to_nothing_though_its_callers_leave_first() {
         let home = nowhere();
@@ -576,7 +581,8 @@ mod tests {
         assert!((64..150).contains(&sent), "{sent}");
     }
 
-    /// The second half of a body never comes, or a page is slow and its reader impatient: nobody else is to suffer for it.
+    /// The second half of a body never comes, or a page is slow and its reader impatient: no other
+    /// client may suffer for it.
     #[tokio::test(start_paused = true)]
     async fn who_leaves_while_others_are_answered_or_has_not_sent_all_says_nothing() {
         for (is_sent, others_are_answered) in [(false, false), (true, true)] {
@@ -597,7 +603,7 @@ mod tests {
         }
     }
 
-    /// Where nobody else is answered in vain a wait is long by what its own request may take, and not by what others may.
+    /// While others are answered, the limit of a wait is that of its own request.
     #[tokio::test(start_paused = true)]
     async fn who_leaves_early_what_may_take_long_says_nothing() {
         for (limit, is_held) in [(300, false), (8, true)] {
@@ -672,7 +678,8 @@ mod tests {
         }
     }
 
-    /// Three, each as its sender leaves it this little time: it says nothing of the backend, unless that is hanging.
+    /// Three attempts, each with little time left by its caller: no evidence about the backend,
+    /// unless it hangs.
     #[tokio::test(start_paused = true)]
     async fn a_backend_is_not_blamed_for_how_little_time_a_sender_leaves_it() {
         for (left, is_sent, others_are_answered, failures) in [
@@ -747,7 +754,7 @@ mod tests {
         assert_eq!((view.snapshot.failures, view.counts.timed_out), (0, 100));
     }
 
-    /// A body of which the last came late: it is from then on that its answer is waited for.
+    /// The last piece of the body came late: the wait for an answer begins there.
     #[tokio::test(start_paused = true)]
     async fn who_has_taken_long_to_send_all_and_leaves_at_once_says_nothing() {
         let home = nowhere();

@@ -63,7 +63,7 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Tasks {
     }
 }
 
-/// Tells one who waits how the opening of a connection went.
+/// Tells a waiting request the result of opening a connection.
 pub(super) type Opened = oneshot::Sender<Result<(), ConnectError>>;
 
 /// The connections to one backend.
@@ -128,7 +128,7 @@ impl<B> Http2<B> {
         self.connections.get(key).is_some_and(|connection| connection.spare || connection.requests > 0)
     }
 
-    /// What has been heard on a connection so far.
+    /// The activity on a connection so far.
     pub(super) fn heard(&self, key: usize) -> u32 {
         self.connections.get(key).map_or(0, |connection| connection.silence.heard())
     }
@@ -148,7 +148,8 @@ impl<B> Http2<B> {
         connection.send.try_send_request(request)
     }
 
-    /// A request is over; `in_vain`: it was sent then, when so much had been heard, and was not answered.
+    /// A request is over. `in_vain`: without an answer, the time of its sending and the activity up
+    /// to then.
     pub(super) fn give_back(&mut self, key: usize, serial: u64, in_vain: Option<(Timestamp, u32)>, now: Timestamp) {
         let Some(connection) = self.connections.get_mut(key).filter(|c| c.serial == serial) else { return };
         connection.active -= 1;
@@ -167,7 +168,7 @@ impl<B> Http2<B> {
         Some(self.connections.remove(key).requests)
     }
 
-    /// Closes what has been idle since `before` or longer.
+    /// Closes connections that were idle since `before` or longer.
     pub(super) fn close_idle(&mut self, before: Timestamp) {
         self.connections.retain(|_, c| c.active > 0 || c.idle_since > before);
     }
@@ -178,20 +179,20 @@ impl<B> Http2<B> {
         !std::mem::replace(&mut self.opening, true)
     }
 
-    /// The opening has ended; those who wait are to be told.
+    /// The opening has ended. Tell the returned waiters.
     pub(super) fn opened(&mut self) -> Vec<Opened> {
         self.opening = false;
         std::mem::take(&mut self.waiting)
     }
 
-    /// The backend is no member any more: everything goes, what is in use when its requests are over.
+    /// The backend is no member any more: all connections go, those in use after their requests.
     pub(super) fn retire(&mut self) {
         self.connections.clear();
         self.waiting.clear();
     }
 
-    /// Connections are opened in another way from the serial number `oldest` on: all others go, as when the backend does. Who waits for one
-    /// that is being opened asks again.
+    /// Connections are opened in another way from the serial number `oldest` on: all others go, as
+    /// when the backend does. Requests that wait for one ask again.
     pub(super) fn renew(&mut self, oldest: u64) {
         self.oldest = oldest;
         self.connections.clear();

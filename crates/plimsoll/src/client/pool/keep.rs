@@ -1,8 +1,9 @@
 //! The task that keeps a client's pool in order.
 //!
-//! It opens the connections that should be there from the start, drops those to backends that are
-//! members no more, takes over a new configuration, under which old connections may be none, and closes what has been idle for too
-//! long. It wakes when membership changes, when an idle connection ends, and a few times per idle period.
+//! It opens the connections that should be there from the start, drops those to former backends,
+//! applies a new configuration (which may end old connections), and closes connections that were
+//! idle for too long. It wakes when membership changes, when an idle connection ends, and a few
+//! times per idle period.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,7 +25,7 @@ const MIN_ROUND: Duration = Duration::from_millis(10);
 
 /// Runs until the pool is gone.
 pub(super) async fn keep<B: RequestBody>(pool: Weak<Pool<B>>, alarm: Arc<Alarm>, mut changes: watch::Receiver<u64>) {
-    // What was there at the start counts as a change.
+    // The state at the start counts as a change.
     changes.mark_changed();
     loop {
         let Some(round) = pool.upgrade().map(|pool| pool.round(&mut changes)) else {
@@ -138,8 +139,8 @@ impl<B: RequestBody> Pool<B> {
 }
 
 impl<B> State<B> {
-    /// Takes over how connections are opened. If those that there are may not go on under it, they are of no more use: returns those that were
-    /// idle; the others end with their requests.
+    /// Applies the TLS settings. If the present connections may not go on under them, returns the
+    /// idle ones; the others end with their requests.
     fn open_by(&mut self, tls: Option<&TlsConfig>) -> Option<Vec<(BackendId, Box<Connection>)>> {
         let old = std::mem::replace(&mut self.tls, tls.cloned());
         let continues = match (tls, &old) {

@@ -1,13 +1,14 @@
 //! Long-lived connections of one client to the backends of its cluster.
 //!
-//! Own connections instead of a general pool, for three reasons: a connection that breaks tells the
-//! cluster's health machine something, connections are opened before they are needed, and a general pool costs
-//! CPU per request (that of `hyper-util` a quarter of the whole).
+//! Own connections instead of a general pool, for three reasons. A connection that breaks tells the
+//! cluster's health machine something. Connections are opened before they are needed. A general
+//! pool costs CPU per request (that of `hyper-util` a quarter of the whole).
 //!
-//! An HTTP/1 connection is taken out of the pool by the request that uses it, and given back after it; it is counted here
-//! all the while. The sender of an HTTP/2 connection stays, and what travels with a request is its [`ConnectionId`]; each of
-//! these connections runs on a task of its own. The lock is held to find a connection and to put it back; a client that is
-//! used on one thread (as the proxy's are) never waits for it.
+//! An HTTP/1 connection belongs to the request that uses it, and comes back after it; the pool
+//! counts it meanwhile. The sender of an HTTP/2 connection stays, and a request carries its
+//! [`ConnectionId`]. Each of these connections runs on a task of its own. The lock is held to find
+//! a connection and to put it back; a client that is used on one thread (as the proxy's are) never
+//! waits for it.
 
 mod alarm;
 mod greeting;
@@ -52,7 +53,8 @@ use crate::tls::TlsConfig;
 /// The connections of one client.
 pub(crate) struct Pool<B> {
     cluster: Arc<Shared>,
-    /// HTTP/1 connections that there may be, idle ones included: one is closed for another to be opened. `None` for any number.
+    /// Limit on HTTP/1 connections, idle ones included: one is closed for another to be opened.
+    /// `None` for no limit.
     cap: Option<NonZeroUsize>,
     state: Mutex<State<B>>,
     /// Wakes the task that keeps the pool in order, at the latest when the pool is dropped.
@@ -72,8 +74,8 @@ struct State<B> {
     serial: u64,
     /// HTTP/1 connections that are being opened; counted where there is a cap.
     opening: usize,
-    /// When the task that keeps the pool last looked: near enough for how long a connection is idle, and read without a
-    /// clock.
+    /// Time of the last round of the task that keeps the pool: near enough for idle times, and read
+    /// without a clock.
     looked: Timestamp,
 }
 
@@ -87,7 +89,7 @@ struct Slot<B> {
     http2: Http2<B>,
 }
 
-/// What the pool has for an HTTP/1 request.
+/// A connection for an HTTP/1 request, or the lack of one.
 pub(crate) enum Taken {
     /// An idle connection.
     Ready(Lease, Arc<Backend>),
@@ -97,11 +99,11 @@ pub(crate) enum Taken {
     Gone,
 }
 
-/// What became of an HTTP/2 request that was to be sent.
+/// The result of sending an HTTP/2 request.
 #[expect(clippy::large_enum_variant, reason = "the large one is nearly every one")]
 pub(crate) enum Sending<F, B> {
-    /// It is on a connection; with its body, to see how far that is, and a copy if it may be sent again. The answer is boxed, as it may
-    /// hold the request once more.
+    /// On a connection; with its body, to follow its progress, and a copy if it may be sent again.
+    /// The answer is boxed, as it may hold the request once more.
     Sent(Pin<Box<F>>, StreamId, Arc<Backend>, Outgoing<B>, Option<Copy<B>>),
     /// Somebody opens a connection; wait for it, then try again.
     Wait(Arc<Backend>, oneshot::Receiver<Result<(), ConnectError>>),
@@ -109,7 +111,7 @@ pub(crate) enum Sending<F, B> {
     Gone,
 }
 
-/// What hyper's future yields.
+/// The output of hyper's future.
 type Answer<B> = Result<Response<Incoming>, TrySendError<Request<B>>>;
 
 impl<B: RequestBody> Pool<B> {
@@ -205,8 +207,8 @@ impl<B: RequestBody> Pool<B> {
         }
     }
 
-    /// An HTTP/1 connection is about to be opened: closes one that is idle if there would be too many. Whoever has a cap has no more requests at a
-    /// time than that, so that there is one.
+    /// An HTTP/1 connection is about to be opened: closes an idle one if there would be too many. A
+    /// capped client never has more requests than its cap, so there is one.
     pub(super) fn opens(&self) -> Option<Opening<'_, B>> {
         let cap = self.cap?;
         let mut state = self.state.lock();

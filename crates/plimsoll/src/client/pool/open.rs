@@ -25,8 +25,9 @@ use crate::client::request_body::RequestBody;
 use crate::client::stream_id::ConnectionId;
 use crate::tls::Alpn;
 
-/// Streams that were given up and for which frames may still come. Callers go away; with hyper's ten, what their backends
-/// had already sent counts as errors of the peer, which end the connection that others share once there are enough.
+/// Limit on abandoned streams with outstanding frames. With hyper's ten, frames that the backends
+/// had already sent count as errors of the peer, which in the end close the connection that others
+/// share.
 const MAX_RESET_STREAMS: usize = 1024;
 
 impl<B: RequestBody> Pool<B> {
@@ -75,7 +76,8 @@ impl<B: RequestBody> Pool<B> {
         opened.await.unwrap_or(Ok(None))
     }
 
-    /// Lets a connection be opened whose request has left, as long as this is held; `None` where there are enough.
+    /// Lets the connection of an abandoned request be opened, while this is held; `None` where
+    /// there are enough.
     fn orphan(&self, id: BackendId) -> Option<Orphan<'_, B>> {
         let mut state = self.state.lock();
         // Not made where there may be none: its end takes the lock that is held here.
@@ -155,11 +157,11 @@ impl<B: RequestBody> Pool<B> {
         }
     }
 
-    /// Opens an HTTP/2 connection, and tells those who wait for it.
+    /// Opens an HTTP/2 connection, and tells the waiting requests.
     async fn open_http2(self: &Arc<Self>, mut opening: Http2Opening<B>) {
         let result = self.try_open_http2(opening.id).await;
         for waiter in opening.end() {
-            // Who has gone away meanwhile need not be told.
+            // A request that left meanwhile need not be told.
             let _ = waiter.send(result.clone());
         }
     }
@@ -261,7 +263,8 @@ impl<B: RequestBody> Pool<B> {
     }
 }
 
-/// An HTTP/2 connection that is being opened. Dropped with the runtime that it was opened on, it lets those who wait ask again.
+/// An HTTP/2 connection that is being opened. Dropped with its runtime, it lets the waiting
+/// requests ask again.
 struct Http2Opening<B: RequestBody> {
     pool: Weak<Pool<B>>,
     id: BackendId,
@@ -269,7 +272,7 @@ struct Http2Opening<B: RequestBody> {
 }
 
 impl<B: RequestBody> Http2Opening<B> {
-    /// It has ended: who waits for that. Once only, as another may begin then.
+    /// It has ended: the waiting requests. Once only, as another may begin then.
     fn end(&mut self) -> Vec<Opened> {
         if std::mem::replace(&mut self.is_over, true) {
             return Vec::new();
@@ -299,10 +302,11 @@ impl<B: RequestBody> Drop for Orphan<'_, B> {
     }
 }
 
-/// A connection of hyper's that sends bodies `B`, to be driven by who opened it.
+/// A connection of hyper's that sends bodies `B`, to be driven by its opener.
 type Driven<B> = http2::Connection<TokioIo<Overheard>, Outgoing<B>, Tasks>;
 
-/// An HTTP/2 connection to `backend`, and what is heard on it; where it is not known whether it speaks that, and nobody said so, one on which it has.
+/// An HTTP/2 connection to `backend`, and the activity on it. Without a configured protocol, it is
+/// one on which the backend has shown that it speaks HTTP/2.
 async fn begin_http2<B: RequestBody>(
     backend: &Backend,
     config: &ClusterConfig,

@@ -1,12 +1,14 @@
-//! Whether an HTTP/2 connection still leads anywhere.
+//! Whether an HTTP/2 connection is still alive.
 //!
-//! What stands between (NAT, a load balancer, a node that goes down) may forget a connection without a word. Each request on it then waits until its
-//! time is up, while checks, on connections of their own, pass; and since all requests to a backend share the connection, they would go on
-//! to do so. Over HTTP/1 the first of them takes its connection with it.
+//! A NAT, a load balancer or a failing node may forget a connection without a word. Each request on
+//! it then waits until its time is up, while checks pass on connections of their own. All requests
+//! to a backend share the connection, so this would go on. Over HTTP/1 the first request takes its
+//! connection with it.
 //!
-//! So no new request goes to a connection on which one was not answered, and from which nothing at all has come for [`LONG`] since that was sent. A
-//! backend that is merely slow may look the same if it has nothing else to do; this costs it one connection in so long. What is still on
-//! such a connection stays, and it is used again as soon as anything comes.
+//! So a connection gets no new request if one on it was not answered, and nothing at all has come
+//! for [`LONG`] since that was sent. A backend that is merely slow may look the same if it does
+//! nothing else; this costs it one connection per [`LONG`]. The requests on such a connection stay,
+//! and it is used again as soon as anything comes.
 //!
 //! Not by PING: servers of gRPC close connections on which these come more often than every five minutes.
 
@@ -16,7 +18,8 @@ use std::time::Duration;
 
 use plimsoll_core::Timestamp;
 
-/// As long as a connection may take to open by default: one that brings nothing for so long is of no more use than none.
+/// The default time to open a connection: one that is silent for this time is of no more use than
+/// none.
 const LONG: Duration = Duration::from_secs(1);
 
 /// How often something has come on a connection.
@@ -33,11 +36,11 @@ impl Heard {
     }
 }
 
-/// What is known of the silence of one connection.
+/// The silence of one connection.
 #[derive(Default)]
 pub(super) struct Silence {
     heard: Heard,
-    /// Since when a request waited in vain, and what had been heard then.
+    /// Start of an unanswered wait, and the activity up to then.
     since: Option<(Timestamp, u32)>,
     /// It was long when this much had been heard.
     long_at: Option<u32>,
@@ -48,7 +51,7 @@ impl Silence {
         Self { heard, ..Self::default() }
     }
 
-    /// What has been heard so far.
+    /// The activity so far.
     pub(super) fn heard(&self) -> u32 {
         self.heard.so_far()
     }

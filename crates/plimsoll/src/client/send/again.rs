@@ -1,12 +1,12 @@
-//! What comes of a request that a backend may have seen and did not serve.
+//! The retry of a request that a backend may have seen and did not serve.
 //!
-//! Whether it is sent again is decided by [`plimsoll_core::retry`], under the cluster's lock, where the budget is; here is what that
-//! has to know, and what a further attempt says of itself:
+//! [`plimsoll_core::retry`] decides, under the cluster's lock, where the budget is. Here are the
+//! facts for that decision, and the fields of a further attempt:
 //!
-//! - its number, in `x-envoy-attempt-count` or `grpc-previous-rpc-attempts`. A first attempt says nothing, which is read as the first:
-//!   so a request that needs no retry costs nothing for it. One that came with a number goes on with it, and counts from there;
-//! - the time that is left, where the request says how long its sender waits. So does a first attempt that had to wait for its turn or
-//!   for a connection.
+//! - its number, in `x-envoy-attempt-count` or `grpc-previous-rpc-attempts`. A first attempt has none,
+//!   so a request without retries pays nothing for it. A request that came with a number counts on from it;
+//! - the time left, if the request states its timeout. A first attempt that waited for its turn or for a
+//!   connection states it too.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -34,11 +34,12 @@ use crate::client::replay::{Copy, is_idempotent};
 use crate::client::request_body::RequestBody;
 use crate::client::told::{Failure, GivenUp, Next};
 
-/// The most of a refusal's body that is read so that its connection can be used again, and the longest that is waited for it.
+/// Largest part of a refusal's body that is read so that its connection can be used again, and the
+/// longest wait for it.
 const MAX_DISCARDED: usize = 64 * 1024;
 const DISCARD_TIME: Duration = Duration::from_secs(1);
 
-/// What decides whether a request can be sent again.
+/// The facts that decide whether a request can be sent again.
 #[derive(Clone, Copy)]
 pub(super) struct Repeatable {
     is_idempotent: bool,
@@ -64,7 +65,7 @@ impl Repeatable {
         self.is_whole
     }
 
-    /// The same of one that was given away; `None` for one of which no copy could be made.
+    /// The same of a request that was handed over; `None` if no copy could be made.
     pub(super) fn of_copy<B: RequestBody>(copy: Option<&Copy<B>>) -> Self {
         let Some(copy) = copy else { return Self { is_idempotent: false, is_whole: false } };
         Self { is_idempotent: copy.is_idempotent(), is_whole: copy.is_whole() }
@@ -72,7 +73,8 @@ impl Repeatable {
 }
 
 impl<B: RequestBody> Call<'_, B> {
-    /// The attempt at `id` broke, and the backend may have seen the request: what comes next, or the error to end with.
+    /// The attempt at `id` broke, and the backend may have seen the request: the next turn, or the
+    /// error.
     #[cold]
     pub(super) fn after_error(&mut self, id: BackendId, error: Error, request: Repeatable) -> Result<Turn, Box<Error>> {
         if self.race.is_some() {
@@ -90,7 +92,8 @@ impl<B: RequestBody> Call<'_, B> {
         outcome.map_err(|denied| Box::new(error.after(self.made, self.seen).telling(denied.tells)))
     }
 
-    /// The backend `id` has refused the request: what comes next, or that its answer is passed on.
+    /// The backend `id` has refused the request: the next turn, or the reason to pass its answer
+    /// on.
     #[cold]
     pub(super) fn after_refusal(
         &mut self,
@@ -109,7 +112,7 @@ impl<B: RequestBody> Call<'_, B> {
         outcome
     }
 
-    /// What the caller gets to see of a refusal.
+    /// Marks a refusal that the caller gets to see.
     pub(super) fn pass_on(&self, refused: &Refused, denied: Denied, headers: &mut HeaderMap) {
         if denied.tells == Tells::DoNotRetry {
             say_overloaded_no_retry(headers, refused.code.is_some());
@@ -147,7 +150,7 @@ impl<B: RequestBody> Call<'_, B> {
         })
     }
 
-    /// Tells and counts what came of an attempt.
+    /// Records and counts the end of an attempt.
     fn report(&mut self, id: BackendId, failure: Failure, outcome: &Result<Turn, Denied>) {
         let next = match outcome {
             Err(denied) => Next::GivenUp(denied.why),
@@ -173,7 +176,7 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    /// Writes what a further attempt says of itself.
+    /// Writes the number of a further attempt.
     #[cold]
     pub(super) fn mark(&mut self, headers: &mut HeaderMap) {
         if let Some(retry) = &mut self.retry {
@@ -205,8 +208,8 @@ impl<B: RequestBody> Call<'_, B> {
     }
 }
 
-/// Reads a refusal that is not passed on to its end, so that its connection can be used again: under overload there are many, and
-/// were each to cost a connection, opening them anew would be the next load.
+/// Reads a refusal that is not passed on to its end, so that its connection can be used again.
+/// Under overload there are many: opening a connection for each would be the next load.
 pub(super) fn discard(mut body: ResponseBody) {
     let mut left = MAX_DISCARDED;
     let mut cx = Context::from_waker(Waker::noop());

@@ -1,9 +1,10 @@
-//! The way of a request that is batch work: wait for credit, be sent once, and wait again if nobody took it.
+//! Batch work: wait for credit, be sent once, and wait again if no backend accepted it.
 //!
-//! What goes back, when, and what its client is told in the end, [`plimsoll_core::batch::requeue`] decides; here is what that has to know. What
-//! goes back has to have its body kept.
+//! [`plimsoll_core::batch::requeue`] decides whether and when a request goes back, and on the final
+//! answer. Here are the facts for that decision. A request can go back only if its body is kept.
 //!
-//! A further attempt does not say its number: servers go by it to see whether retries multiply their load, and these do not.
+//! A further attempt does not state its number: servers take it as a sign that retries multiply
+//! their load, and these do not.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -144,7 +145,8 @@ impl<B: RequestBody> Call<'_, B> {
         Ok(())
     }
 
-    /// An attempt has failed with `error`, and a backend may have seen the request: whether it goes back.
+    /// An attempt failed with `error`, and a backend may have seen the request: whether it goes
+    /// back.
     #[cold]
     pub(super) fn comes_back(&mut self, error: &Error, request: Repeatable) -> Result<Turn, GivenUp> {
         self.seen += 1;
@@ -170,7 +172,7 @@ impl<B: RequestBody> Call<'_, B> {
         if again.is_err() { Err(error) } else { Ok(Turn::Back(Box::new(error))) }
     }
 
-    /// What the gate learns by a refusal.
+    /// Tells the gate of a refusal.
     #[cold]
     pub(super) fn learn(&self, refused: &Refused, attempt: &mut Attempt) {
         if self.is_batch() && refused.end().row().batch.is_rejection() {
@@ -178,7 +180,7 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    /// The request is given up on while it waits.
+    /// The request ends while it waits.
     fn turned_away(&mut self, after: Duration) -> Error {
         let reason = match self.batch.as_ref().map(|waiting| waiting.history.reason()) {
             Some(Reason::Overloaded) | None => ShedReason::Overloaded,

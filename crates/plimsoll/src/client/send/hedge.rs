@@ -1,15 +1,18 @@
-//! A request whose first attempt is slow is sent to a second backend, too, and the first good answer counts.
+//! Hedging: a request with a slow first attempt goes to a second backend too, and the first good
+//! answer counts.
 //!
-//! Whether and when that is, [`plimsoll_core::retry::hedge`] decides. Here is what that takes: two attempts side by side, neither of which
-//! decides what becomes of the request ([`Call::race`]), and what follows when it is known how both went:
+//! [`plimsoll_core::retry::hedge`] decides whether and when. Here are two attempts side by side,
+//! neither of which decides the outcome of the request ([`Call::race`]), and the step after both:
 //!
-//! - one is answered well: the other is dropped, which closes its connection or resets its stream, and blames nobody;
-//! - one fails, or is answered with a failure: the other is waited for;
-//! - both do: what the last of them said counts, as if there had been two attempts one after the other; but if only one was answered at
-//!   all, its answer.
+//! - one has a good answer: the other is dropped, which closes its connection or resets its stream, and
+//!   blames nobody;
+//! - one fails, or is answered with a failure: the request waits for the other;
+//! - both fail: the last one counts, as if they had been two attempts in a row. If only one was answered
+//!   at all, its answer counts.
 //!
-//! Only what is safe is hedged, and not all that may be sent again: a second DELETE that is quicker would be answered with 404 for what the
-//! first has done. And only what has no body, so that there is none to be sent twice at a time.
+//! Only safe requests are hedged, not all that may be retried: a second DELETE that is quicker
+//! would get 404 for the work of the first. And only requests without a body, so that none is sent
+//! twice at a time.
 
 use std::pin::{Pin, pin};
 
@@ -44,7 +47,7 @@ struct Lost {
     answer: Option<Box<Response<ResponseBody>>>,
 }
 
-/// What a cluster learns of a request that could be hedged, when this is dropped.
+/// The lesson of a request that could be hedged, for its cluster, when this is dropped.
 struct Lesson<'a> {
     cluster: &'a Shared,
     /// From when on its first attempt takes longer than a hedge waits.
@@ -72,7 +75,8 @@ impl<'a, B: RequestBody> Call<'a, B> {
             && !request.headers().contains_key(UPGRADE)
     }
 
-    /// Offers the request to the backend `first`, which was chosen at `picked_at`, and to a second if that is slow.
+    /// Offers the request to the backend `first`, chosen at `picked_at`, and to a second one if
+    /// that is slow.
     pub(super) async fn hedged(
         &mut self,
         limit: Pin<&mut Limit>,
@@ -87,7 +91,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
         let (repeatable, kept) = (Repeatable::of(request), copy(request));
         let mut twin = self.twin(&race);
         self.race = Some(race.clone());
-        // What is learnt of the first attempt when it has ended.
+        // The lesson of the first attempt when it has ended.
         let fate = |tried: &Tried| {
             let took = cluster.now().since(picked_at);
             // Its caller may have had less time than that, which says nothing.
@@ -110,7 +114,8 @@ impl<'a, B: RequestBody> Call<'a, B> {
             } else if let Some(id) = twin.hedge(first) {
                 second = Some(id);
                 let hedge = pin!(twin.send_hedge(id, copy(&kept)));
-                // The hedge is polled first, and with that an attempt: what was picked for it must come to an end.
+                // The hedge is polled first, which begins its attempt: its pick must come to an
+                // end.
                 let ended = match select(hedge, attempt).await {
                     Either::Left((tried, _)) if is_good(&tried, is_grpc) => (First::TookLonger, id, tried, None),
                     Either::Right((tried, _)) if is_good(&tried, is_grpc) => (fate(&tried), first, tried, None),
@@ -150,7 +155,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
         tried
     }
 
-    /// What its hedge is sent as.
+    /// The call of its hedge.
     fn twin(&self, race: &Race) -> Self {
         Call {
             tried: Vec::new(),
@@ -160,7 +165,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
             batch: None,
             place: None,
             race: Some(race.clone()),
-            // Who is told of those to the first attempt is not told twice.
+            // The first attempt passes interim responses on already.
             informational: None,
             ..*self
         }
@@ -194,7 +199,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
         }
     }
 
-    /// Takes in that one attempt has failed, and the other is what counts.
+    /// Notes that one attempt has failed and the other one counts.
     fn lost(&mut self, lost: Lost) {
         self.seen += u32::from(lost.was_seen);
         self.tried.push(lost.id);
@@ -206,7 +211,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
         }
     }
 
-    /// What comes of the last attempt that was out, which was at `id`.
+    /// The result of the last attempt, which was at `id`.
     fn settle(&mut self, id: BackendId, tried: Tried, request: Repeatable) -> Tried {
         match tried {
             Tried::Answered(response) => self.answered(id, response, request),
@@ -241,7 +246,7 @@ impl Lost {
         let was_seen = !matches!(tried, Tried::NotSent(_));
         let (failure, answer) = match tried {
             Tried::Answered(mut response) => {
-                // Whatever becomes of the answer, its backend must not wait for that.
+                // The backend must not wait for the fate of the answer.
                 response.body_mut().settle();
                 let refused = Refused::read(response.status(), response.headers());
                 (refused.map(Failure::Refused), Some(Box::new(response)))

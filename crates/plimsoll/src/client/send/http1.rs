@@ -148,8 +148,9 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    /// A connection for the request with these headers, on behalf of `client`. After one that was found closed it is a new one, which has no idle
-    /// time that could end. With an error nothing was sent, and the attempt is over.
+    /// A connection for the request with these headers, for `client`. After a connection that was
+    /// closed it is a new one, which has no idle time to end. With an error nothing was sent, and
+    /// the attempt is over.
     async fn lease(
         &self,
         mut limit: Pin<&mut Limit>,

@@ -25,12 +25,13 @@ use crate::client::replay::Copy;
 use crate::client::request_body::RequestBody;
 use crate::client::timer::{Limit, TooLate};
 
-/// Connections that a request may see opened without getting room on one. Others who waited were
-/// quicker; or the peer closes each at once, and that must not go on for the whole of the request's time.
+/// Connections that may open while a request waits, without a free stream for it. Others were
+/// quicker; or the peer closes each at once, and that must not go on for the whole time of the
+/// request.
 const MAX_OPENINGS: usize = 100;
 
-/// An attempt whose body hyper sends while its answer is waited for. How far that is is looked at when the wait ends, by whatever: who leaves
-/// may have sent all.
+/// An attempt with a body that hyper sends during the wait for an answer. Its progress is read when
+/// the wait ends for any reason: a caller that leaves may have sent all of it.
 struct Uploading<'a, B: RequestBody> {
     attempt: &'a mut Attempt,
     /// Exclusively, so that bodies need not be shared between threads.
@@ -96,8 +97,8 @@ impl<B: RequestBody> Call<'_, B> {
                     (answer, backend, body, copy)
                 }
                 Sending::Wait(backend, opened) => match limit.as_mut().wait(self.deadline, opened).await {
-                    // Who was opening it may have ended first, with its backend or with the runtime that it ran on: that shows when it is
-                    // asked for again.
+                    // The opener may have ended first, with its backend or with its runtime. That
+                    // shows at the next request for a connection.
                     Ok(Ok(Ok(())) | Err(_)) if openings < MAX_OPENINGS => {
                         openings += 1;
                         attempt.connected();
@@ -162,7 +163,8 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    /// An attempt failed that the backend may have seen; `request` is there again if it is to be sent again.
+    /// An attempt failed that the backend may have seen. `request` is there again if it is to be
+    /// sent again.
     #[cold]
     fn failed_http2(
         &mut self,
@@ -238,8 +240,8 @@ fn source(is_head: bool, status: StatusCode, incoming: Incoming) -> Source {
     if is_head { Source::Empty } else { Source::Http2(Http2Body::new(incoming, status)) }
 }
 
-/// Why the head of a response is malformed although h2 accepts it. Over HTTP/1 it would be refused, and a client would take it for
-/// something else than its backend, or for nothing.
+/// The fault of a head that h2 accepts. HTTP/1 would refuse it, and a client would blame something
+/// other than its backend for it.
 fn fault_of(head: &http::response::Parts) -> Option<&'static str> {
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         // HTTP/2 has no such response (RFC 9113, 8.6).

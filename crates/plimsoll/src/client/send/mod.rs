@@ -1,9 +1,9 @@
 //! The way of one request: wait for a turn, find a connection, send, take the head of the response.
 //!
-//! A request of which nothing was sent (no connection could be opened, or the one it was queued on closed
-//! first) goes to another backend, a few times at most. One that was sent goes on within a budget, if it was not served and it can
-//! be sent again ([`again`]). All of it has one deadline, which moves on while the request's body does, and before all of it stands the
-//! throttle.
+//! A request of which nothing was sent (no connection could be opened, or its connection closed
+//! first) goes to another backend, a few times at most. A request that was sent but not served is
+//! retried within a budget, if it can be sent again ([`again`]). One deadline covers all of it, and
+//! moves on while the request's body does. The throttle comes before all of it.
 
 mod again;
 mod batch;
@@ -44,22 +44,23 @@ use super::terms::Terms;
 use super::timer::{Limit, TooLate};
 use super::told::{FailedAttempt, Failure, GivenUp, Next};
 
-/// Backends that a request is offered to before it is given up. With a quarter of the backends gone and
-/// not yet known to be, one request in 256 is unlucky four times; more attempts would only delay the
-/// news when all are gone.
+/// Backends that a request is offered to at most. Suppose that a quarter of the backends is
+/// unreachable and not yet known to be: one request in 256 then fails four times. More attempts
+/// would only delay the error when all are unreachable.
 const MAX_ATTEMPTS: usize = 4;
 
 /// Connections at one backend that a request may find closed before it counts as an attempt: after
 /// the first such surprise it gets a new connection, on which there can be no second.
 const MAX_CLOSED: usize = 2;
 
-/// Failed attempts that are told of one request. Batch work may have any number, and those at its beginning say why.
+/// Failed attempts that are recorded of one request. Batch work may have any number; the first ones
+/// give the reason.
 const MAX_TOLD: usize = 16;
 
-/// Bodies longer than this may take long enough for the report in their head to be old by their end.
+/// A load report may be old by the end of a body that is longer than this.
 const SHORT_BODY_BYTES: u64 = 64 * 1024;
 
-/// What became of a request at one backend.
+/// The result of an attempt.
 enum Tried {
     Answered(Response<ResponseBody>),
     /// Nothing was sent, so it may go elsewhere.
@@ -69,13 +70,13 @@ enum Tried {
     Failed(Box<Error>),
 }
 
-/// What a request does next.
+/// The next step of a request.
 pub(super) enum Turn {
     /// It goes to this backend, which was chosen then.
     At(BackendId, Timestamp),
     /// It waits until one has room, in the queue of this locality.
     Queue(usize),
-    /// It waits for so long, and goes to any backend then; or ends with this, if there is none.
+    /// It waits for this time, then goes to any backend; or ends with this error, if there is none.
     After(Duration, Box<Error>),
     /// It goes back to where it waits for credit; it failed with this.
     Back(Box<Error>),
@@ -88,9 +89,9 @@ struct Call<'a, B> {
     version: Version,
     requests: RequestConfig,
     timeout: Duration,
-    /// What is set for the time of a request; its sender may wait less.
+    /// The configured timeout; the caller may wait less.
     limit: Duration,
-    /// How long its sender waits, by what it says itself and by the request that it is made for.
+    /// The time that the caller waits, by its own word and by that of the request that it serves.
     left: Duration,
     deadline: Instant,
     informational: Option<&'a Informational>,
@@ -107,15 +108,16 @@ struct Call<'a, B> {
     first: u32,
     /// The retry that the present attempt is, or that the next is to be.
     retry: Option<Retry<'a>>,
-    /// Attempts that failed, for who wants to know.
+    /// Records failed attempts for the caller, if it asked for them.
     told: Option<&'a mut Vec<FailedAttempt>>,
-    /// What it is at its gate, if it is batch work.
+    /// Its state at the gate of batch work, if it is any.
     batch: Option<&'a mut batch::Waiting>,
     /// The right of the next attempt to be made.
     place: Option<Box<Place>>,
     /// It is batch work that failed and goes back to where it waits.
     is_back: bool,
-    /// It may have two attempts now. What becomes of one is decided when it is known what became of the other ([`hedge`]).
+    /// It may have two attempts now. Neither decides the outcome before the other has ended
+    /// ([`hedge`]).
     race: Option<Race>,
 }
 
@@ -186,7 +188,7 @@ pub(super) fn send<B: RequestBody>(
             race: None,
         };
         if said.timeout.is_some_and(|said| said > left) {
-            // Whoever it is sent on behalf of waits less long.
+            // The request that this one serves has less time.
             call.say_time_left(request.headers_mut());
         }
         let limit = std::pin::pin!(Limit::new(deadline));
@@ -204,7 +206,7 @@ fn version(protocol: Protocol, is_grpc: bool) -> Version {
 }
 
 impl<B: RequestBody> Call<'_, B> {
-    /// Goes from backend to backend until one has served the request; `turn` is what it does first.
+    /// Goes from backend to backend until one has served the request; `turn` is the first step.
     async fn run(
         &mut self,
         mut limit: Pin<&mut Limit>,
@@ -258,7 +260,7 @@ impl<B: RequestBody> Call<'_, B> {
         attempt.within(self.limit).in_place(self.place.take()).in_race(self.race.clone())
     }
 
-    /// What becomes of a request after an attempt at `id` that the backend may have seen.
+    /// The result of an attempt at `id` that the backend may have seen.
     #[cold]
     fn failed(&mut self, id: BackendId, error: Error, request: Repeatable) -> Tried {
         match self.after_error(id, error, request) {
@@ -267,7 +269,7 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    /// The next turn of a request of which nothing was sent to `id`, or the error to end with.
+    /// The next turn after nothing was sent to `id`, or the error to end with.
     #[cold]
     fn elsewhere(&mut self, id: BackendId, error: Error) -> Result<Turn, Error> {
         if self.is_batch() {
@@ -283,7 +285,7 @@ impl<B: RequestBody> Call<'_, B> {
         next.map_err(|_| error.after(self.made, self.seen))
     }
 
-    /// The next turn of a request of which nothing was sent to the last backend that was tried; or why there is none.
+    /// The next turn after nothing was sent to the last backend, or the reason why there is none.
     fn next(&self) -> Result<Turn, GivenUp> {
         let cluster = self.pool.cluster();
         let now = cluster.now();
@@ -311,7 +313,7 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    /// The request cannot be sent again after all: a part of its body that is not kept has passed since.
+    /// The request cannot be sent again after all: a part of its body passed that is not kept.
     #[cold]
     fn take_back(&mut self, turn: Turn) -> Denied {
         if let Turn::At(id, at) = turn {
@@ -320,7 +322,7 @@ impl<B: RequestBody> Call<'_, B> {
         self.not_made(GivenUp::BodyIsGone)
     }
 
-    /// Says that an attempt has failed, and what comes of it; counts requests that are given up.
+    /// Records a failed attempt and the next step; counts requests that give up.
     fn tell(&mut self, id: BackendId, failure: Failure, next: Next) {
         let cluster = self.pool.cluster();
         if let Next::GivenUp(why) = next {
@@ -346,7 +348,7 @@ impl<B: RequestBody> Call<'_, B> {
             Ok(Ok((id, _))) => Ok((id, cluster.now())),
             Ok(Err(NoTurn::NoBackend)) => Err(Error::NoBackend),
             Ok(Err(NoTurn::Full)) => Err(saturated(Duration::ZERO)),
-            // It is its sender who has no more time, and who would have none for another try.
+            // The caller has no more time, and would have none for another attempt.
             Err(TooLate) if until == self.deadline && self.left <= self.limit => {
                 Err(Error::Timeout { after: self.timeout, address: None, attempts: self.made })
             }
@@ -354,8 +356,8 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    /// Waits for so long, and then for a turn; ends with what it was about to end with before if there is none, since a backend may
-    /// have seen the request.
+    /// Waits for this time, and then for a turn. Without a turn it ends with `otherwise`, since a
+    /// backend may have seen the request.
     async fn come_again(
         &mut self,
         limit: Pin<&mut Limit>,
@@ -377,8 +379,9 @@ impl<B: RequestBody> Call<'_, B> {
         })
     }
 
-    /// Whether a request whose time is up has more: so long as its body moves, the limit counts from when it last did. How long its sender
-    /// waits stands, and so does the time of batch work, for whose place others wait.
+    /// Whether a request that ran out of time gets more: while its body moves, the limit counts
+    /// from the last piece. The caller's own limit stands, and so does that of batch work, since
+    /// others wait for its place.
     #[cold]
     fn goes_on(&mut self, body: &Outgoing<B>) -> bool {
         let Some(moved) = body.moved().filter(|_| !self.is_batch()) else { return false };
@@ -394,7 +397,8 @@ impl<B: RequestBody> Call<'_, B> {
         self.requests.connect_timeout.min(self.limit)
     }
 
-    /// The time of the request was up before the head of a response came; `limit` is the most that is waited for what it waited for.
+    /// The time of the request was up before the head of a response came; `limit` is the longest
+    /// wait.
     fn too_late(&self, attempt: &mut Attempt, limit: Duration) -> Error {
         let address = self.pool.cluster().backend(attempt.id()).map(|backend| backend.address());
         attempt.time_out(AttemptEnd::Timeout, limit);
@@ -416,8 +420,8 @@ impl<B: RequestBody> Call<'_, B> {
         read_head(attempt, status, headers, self.is_grpc);
     }
 
-    /// What the head of a response says if it is that the backend did not serve the request. Of nearly all the status is enough to
-    /// know that it is not.
+    /// The refusal in the head of a response, if the backend did not serve the request. The status
+    /// alone rules that out for nearly all responses.
     fn refusal(&self, status: StatusCode, headers: &HeaderMap) -> Option<Refused> {
         if status.as_u16() < 400 && !(self.is_grpc && headers.contains_key(GRPC_STATUS))
             || !self.pool.cluster().retries() && !self.is_batch()
