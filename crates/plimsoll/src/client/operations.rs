@@ -1,16 +1,18 @@
-//! Which operation a request asks for: its method, its host and its path, without the parts of the path that name one thing.
+//! The operation of a request: its method, its host and its path, without the parts of the path
+//! that name one thing.
 //!
 //! | request | endpoint | group |
 //! |---|---|---|
 //! | `GET a.example/users/123/avatar?size=2` | `GET a.example users * avatar` | `users` |
 //! | `POST /search.Search/Find`, gRPC | `POST search.Search Find` | `search.Search` |
 //!
-//! A segment names one thing if a quarter of its characters or more are digits, as in numbers, UUIDs and hashes; `v2` is no such
-//! segment. Names in words cannot be told from endpoints: those are endpoints of their own, in one
-//! group. The query and segments after the fourth do not count.
+//! A segment names one thing if a quarter of its characters or more are digits, as in numbers,
+//! UUIDs and hashes; `v2` is no such segment. Names in words look like endpoints, so each counts as
+//! one, in one group. The query and segments after the fourth do not count.
 //!
-//! The hash has a key of this process, so that no stranger can make a path that is taken for another. Why no configured list of
-//! routes? The route `/` is the one that most have. Why not the template that a server's router knows? It is on the other side.
+//! The hash has a key of this process, so that no stranger can make two paths collide. Why no
+//! configured list of routes? Most have only the route `/`. Why not the template of the server's
+//! router? It is on the other side.
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 

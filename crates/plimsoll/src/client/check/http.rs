@@ -1,4 +1,4 @@
-//! `GET path`: 2xx passes, and so does an answer that says that there is too much to do; 503 says not serving, anything else fails.
+//! `GET path`: 2xx passes, and so does a shed check; 503 means not serving, anything else fails.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, USER_AGENT};
@@ -19,7 +19,7 @@ use crate::stream::Stream;
 
 const AGENT: HeaderValue = HeaderValue::from_static("plimsoll-check");
 
-/// What is asked for, and how.
+/// The request of a check.
 pub(super) struct Asked<'a> {
     pub(super) path: &'a PathAndQuery,
     pub(super) host: Option<&'a Authority>,

@@ -23,7 +23,7 @@ use super::error::ConnectError;
 use crate::stream::Stream;
 use crate::tls::Alpn;
 
-/// What a check found, and the load report that came with it.
+/// The result of a check, with the load report that came with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Finding {
     pub(crate) outcome: CheckOutcome,
@@ -36,13 +36,13 @@ impl From<CheckOutcome> for Finding {
     }
 }
 
-/// Whether an answer says that the backend has too much to do for this check: so it serves others, and must not be left with nothing.
-/// Were it a lame duck for it, those beside it would get its requests, and be lame ducks next.
+/// Whether the backend is too loaded for this check: it serves others then, and must keep its
+/// requests. As a lame duck it would pass them to its peers, which would be lame ducks next.
 fn is_busy(status: StatusCode, headers: &HeaderMap) -> bool {
     Shed::read(status, headers).and_then(|shed| shed.reason).is_some_and(ShedReason::is_of_load)
 }
 
-/// Checks `backend` once, as `config` says. An error says nothing of it: the check could not be made.
+/// Checks `backend` once, as `config` says. An error is no evidence: the check could not be made.
 pub(crate) async fn check(backend: Arc<Backend>, config: Arc<ClusterConfig>) -> Result<Finding, ConnectError> {
     let limit = config.check_timeout.0;
     let connect = connect(&backend, &config, limit.min(config.requests.connect_timeout));
@@ -50,7 +50,8 @@ pub(crate) async fn check(backend: Arc<Backend>, config: Arc<ClusterConfig>) -> 
         let stream = match connect.await {
             Ok(stream) => stream,
             Err(ConnectError::Tls(error)) => {
-                // Somebody is there. Nobody but the owner can mend what is wrong, so that it must be seen.
+                // A server answers there. Only its owner can fix the cause, so the log has to show
+                // it.
                 tracing::warn!(backend = backend.label(), %error, "TLS handshake with backend failed");
                 return Ok(CheckOutcome::Failed.into());
             }
@@ -70,7 +71,7 @@ pub(crate) async fn check(backend: Arc<Backend>, config: Arc<ClusterConfig>) -> 
     .unwrap_or(Ok(CheckOutcome::Failed.into()))
 }
 
-/// What a check speaks: the protocol of the cluster, as a backend may know no other.
+/// The protocol of a check: that of the cluster, as a backend may know no other.
 fn version(config: &ClusterConfig) -> Version {
     match (&config.check, config.requests.protocol) {
         (Check::Grpc { .. }, _) | (_, Protocol::Http2) => Version::Http2,
@@ -87,13 +88,13 @@ async fn connect(backend: &Backend, config: &ClusterConfig, limit: Duration) -> 
     connect::connect(backend, config, limit, alpn, None).await
 }
 
-/// What `answer` yields, with `connection` driven meanwhile: here instead of on a task of its own, so that it ends with the
-/// check.
+/// The output of `answer`, with `connection` driven meanwhile: here instead of on a task of its
+/// own, so that it ends with the check.
 async fn beside<T>(connection: impl Future, answer: impl Future<Output = T>) -> T {
     let mut answer = std::pin::pin!(answer);
     tokio::select! {
         answer = &mut answer => answer,
-        // A server may close with its answer: what the connection read is there.
+        // A server may close with its answer: the connection has read it.
         _ = connection => answer.await,
     }
 }

@@ -1,10 +1,10 @@
 //! The watch over a lame duck: one silent connection, which ends when its process does.
 //!
-//! A lame duck serves what it has and goes; then a new process listens on its address. How soon is not
-//! known, and asking again and again is either late or noisy. A connection on which nothing is sent
-//! closes when the process ends, so the end is known within a round trip. Should the server close
-//! silent connections earlier for reasons of its own, the check that follows finds the lame duck
-//! still there, and the watch begins again.
+//! A lame duck serves its requests and ends; then a new process listens on its address. The time of
+//! that is not known, and repeated checks are either late or noisy. A silent connection closes when
+//! the process ends, so the end is known within a round trip. Should the server close silent
+//! connections earlier for reasons of its own, the next check finds the lame duck still there, and
+//! the watch begins again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use super::connect;
 use crate::client::backend::Backend;
 use crate::client::config::ClusterConfig;
 
-/// Until a watch is begun again for which this process lacked a descriptor or a port: that says nothing of the backend.
+/// Pause before a new watch after this process lacked a descriptor or a port: no evidence about the
+/// backend.
 const SHORTAGE_DELAY: Duration = Duration::from_secs(1);
 
 /// Resolves to `true` when the process behind `backend` has ended, to `false` when `released` (its

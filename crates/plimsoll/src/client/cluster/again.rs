@@ -20,7 +20,7 @@ pub(crate) struct Ask<'a> {
     /// How the last one failed.
     pub(crate) failure: Failure,
     pub(crate) is_idempotent: bool,
-    /// What was sent of its body can be sent again.
+    /// The sent part of its body can be sent again.
     pub(crate) is_whole: bool,
     /// After this nobody wants its answer.
     pub(crate) deadline: Timestamp,
@@ -34,15 +34,15 @@ pub(crate) enum Grant {
     After(Duration),
 }
 
-/// A retry that was taken from the budget. Dropped before it is made, because there was no backend for it or its caller went away, it gives
-/// back what it took.
+/// A retry, taken from the budget. Dropped before it is made (no backend was found, or the caller
+/// left), it returns to the budget.
 pub(crate) struct Retry<'a> {
     cluster: &'a Shared,
     /// The operation of its request.
     operation: Operation,
     /// Why it is made.
     reason: &'static str,
-    /// What its caller is told if it is not made.
+    /// The advice for the caller if it is not made.
     tells: Tells,
     is_made: bool,
 }
@@ -76,12 +76,12 @@ impl Drop for Retry<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denied {
     pub(crate) why: GivenUp,
-    /// What its caller is told.
+    /// The advice for the caller.
     pub(crate) tells: Tells,
 }
 
 impl Denied {
-    /// Whatever came of it is passed on as it is.
+    /// The result is passed on unchanged.
     pub(crate) fn as_it_is(why: GivenUp) -> Self {
         Self { why, tells: Tells::Answer }
     }
@@ -123,13 +123,14 @@ impl Shared {
         Ok((Retry { cluster: self, operation: ask.kind.operation, reason, tells, is_made: false }, grant))
     }
 
-    /// A backend for a request that was to wait before it is sent again: preferably none of `tried`, but rather one of them than none.
+    /// A backend for a retry after a wait: preferably none of `tried`, but one of them rather than
+    /// none.
     pub(crate) fn pick_again(&self, now: Timestamp, kind: Kind, tried: &[BackendId]) -> Found {
         self.machine.lock().begin(now, kind, tried)
     }
 
-    /// What having waited in vain for an answer of `id` looks like, to who watches it and to who watches all backends. Tell it of each such
-    /// request once. `limit` is the most that the answer may take.
+    /// The unanswered wait for `id`, as the backend's watch and the cluster's watch see it. Call it
+    /// once for each such request. `limit` is the longest time that the answer may take.
     pub(crate) fn unanswered(&self, id: BackendId, since: Since, limit: Duration) -> Unanswered {
         let now = self.now();
         let mut machine = self.machine.lock();
@@ -167,7 +168,7 @@ impl Machine {
         Restraint { held, budget_used: self.budget.used(now) }
     }
 
-    /// If it is sent again: what its caller is told should that come to nothing, and where.
+    /// The place and time of a retry, and the advice for the caller should it not be made.
     fn again(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<(Tells, Grant), Denied> {
         let is_layer = self.is_layer();
         let told = |tells| if is_layer { tells } else { Tells::Answer };
@@ -195,14 +196,14 @@ impl Machine {
         }
     }
 
-    /// Whether this client is the layer that retries. Before one backend it is none, as little as one that makes no second attempts: who
-    /// can ask those beside it is above.
+    /// Whether this client is the layer that retries. With one backend it is not, and neither is a
+    /// client that makes no second attempts: the layer above can ask other backends.
     fn is_layer(&self) -> bool {
         self.known() > 1 && self.config.retry.is_on()
     }
 
-    /// A backend that a request was not at, with room for it: what few others would take is not queued for. Without one, what was taken from
-    /// the budget goes back.
+    /// A backend with headroom that the request was not at. It does not queue for one. Without one,
+    /// the retry returns to the budget.
     pub(super) fn at_once(&mut self, now: Timestamp, kind: Kind, tried: &[BackendId]) -> Result<BackendId, GivenUp> {
         let refused = match self.begin(now, kind, tried) {
             Found::Backend(id, _) if !tried.contains(&id) => return Ok(id),

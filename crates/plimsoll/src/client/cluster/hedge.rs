@@ -1,4 +1,5 @@
-//! Whether a request that is not answered yet is sent to a second backend, and where: asked under the cluster's lock, where the budget is.
+//! Whether and where a request without an answer goes to a second backend. Asked under the
+//! cluster's lock, where the budget is.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use plimsoll_core::{BackendId, Timestamp};
 use super::Shared;
 use super::machine::{Kind, Machine};
 
-/// What is known of the first attempt of a request that could be hedged.
+/// The result of the first attempt of a request that could be hedged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
-    /// It was answered after so long.
+    /// It was answered after this time.
     Took(Duration),
     /// It was not waited for any longer, having been out for longer than a hedge waits.
     TookLonger,
-    /// It failed, or was turned away, which says nothing of how long answers take.
+    /// It failed, or was shed, which says nothing about the latency of answers.
     Failed,
 }
 
@@ -27,12 +28,12 @@ impl Shared {
         self.hedges.load(Ordering::Relaxed)
     }
 
-    /// How long the first attempt of a request is waited for before it is hedged; `None` while that is not known.
+    /// Time before the first attempt of a request is hedged; `None` while that is not known.
     pub(crate) fn hedge_delay(&self) -> Option<Duration> {
         self.machine.lock().hedge?.delay()
     }
 
-    /// A backend for a hedge of a request that is at `first`, if it is sent one. There it counts as active.
+    /// A backend for a hedge of a request at `first`, if it gets one. There it counts as active.
     pub(crate) fn hedge(&self, now: Timestamp, kind: Kind, first: BackendId, deadline: Timestamp) -> Option<BackendId> {
         self.machine.lock().hedge(now, kind, first, deadline)
     }

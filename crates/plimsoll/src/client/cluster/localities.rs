@@ -1,4 +1,5 @@
-//! A cluster's localities: who is in which, and where a request goes. What decides is [`plimsoll_core::spill`], within the balancer.
+//! A cluster's localities: the members of each, and the route of a request.
+//! [`plimsoll_core::spill`] decides, within the balancer.
 
 use std::sync::Arc;
 
@@ -39,8 +40,8 @@ impl Machine {
         }
     }
 
-    /// Has these localities from now on, in place of `former`. Those that stay keep what is known of them; backends follow with
-    /// [`Machine::reconcile`].
+    /// Has these localities from now on, in place of `former`. Those that stay keep their state;
+    /// backends follow with [`Machine::reconcile`].
     pub(super) fn set_localities(
         &mut self,
         now: Timestamp,
@@ -55,7 +56,7 @@ impl Machine {
         let places: Vec<_> = wanted.iter().map(|name| known.iter().position(|known| known == name)).collect();
         let spill = localities.map_or_else(SpillConfig::default, Localities::spill);
         self.balancer.set_localities(now, &places, spill);
-        // Who waits has a seat in one of them: there are never fewer.
+        // A waiting request has a seat in one of them: there are never fewer.
         if self.queues.len() < places.len() {
             self.queues.resize_with(places.len(), Default::default);
         }

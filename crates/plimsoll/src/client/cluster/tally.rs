@@ -1,8 +1,8 @@
 //! Counts of what happened, for metrics.
 //!
-//! They are plain numbers beside the machine, changed under the same short lock that a request takes
-//! anyway: so they cost a few nanoseconds, need no atomics that threads would fight over, and are
-//! consistent with each other when read.
+//! They are plain numbers beside the machine, changed under the short lock that a request takes
+//! anyway. So they cost a few nanoseconds, need no atomics that threads contend for, and are
+//! consistent with each other.
 
 use std::time::Duration;
 
@@ -75,19 +75,20 @@ pub struct ClusterCounts {
     pub preempted: u64,
     /// Requests that found no usable backend at all.
     pub no_backend: u64,
-    /// Further attempts, after one of which nothing was sent.
+    /// Further attempts after an attempt that sent nothing.
     pub further_attempts: u64,
     /// Requests sent again because a kept-alive connection had just closed.
     pub replayed: u64,
-    /// Requests that were held back, nothing sent, by the rank of their criticality.
+    /// Throttled requests, nothing sent, by the rank of their criticality.
     pub throttled: [u64; Criticality::ALL.len()],
     /// Requests that no locality had room for, nothing sent, by the rank of their criticality.
     pub no_room: [u64; Criticality::ALL.len()],
-    /// Requests tried again after a backend may have seen them: why, how that ended (`answered`, `refused`, `failed`), and how often.
+    /// Retries after a backend may have seen the request: the reason, the result (`answered`,
+    /// `refused`, `failed`) and the number.
     pub retries: Vec<(&'static str, &'static str, u64)>,
     /// Requests sent to a second backend while the first was slow.
     pub hedges: HedgeCounts,
-    /// Requests that were not served and not tried again, by why not, in the order of [`GivenUp::ALL`].
+    /// Requests that were not served and not retried, by reason, in the order of [`GivenUp::ALL`].
     pub given_up: [u64; GivenUp::ALL.len()],
     /// Times the panic rule came into force.
     pub panics: u64,
@@ -102,7 +103,7 @@ pub struct ClusterCounts {
 pub struct HedgeCounts {
     /// Those that were sent.
     pub sent: u64,
-    /// Those of them whose answer counted.
+    /// Hedges with the answer that counted.
     pub won: u64,
     /// Requests that were slow enough for one, when the budget was used up.
     pub denied: u64,
@@ -155,7 +156,7 @@ impl Latencies {
 
 /// Answers from which something is to be said of others.
 const ENOUGH: u32 = 20;
-/// With so many it is time to forget half of them: what is usual is so of late.
+/// At this number half of them are forgotten: the usual latency is a recent one.
 const MANY: u32 = 1_024;
 
 /// How long answers usually take: the same histogram, of the last of them.

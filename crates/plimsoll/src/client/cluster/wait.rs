@@ -1,9 +1,9 @@
-//! How requests wait while every backend is at its limit of active requests.
+//! The wait of requests while every backend is at its limit of active requests.
 //!
-//! Who gets the next place is decided by [`plimsoll_core::queue`], under the cluster's lock and by whoever frees the place:
-//! a waiter is woken with its backend in its hands, counted as active there. One that goes away, or whose time is up,
-//! with a backend in its hands gives it back, and it goes to the next. The number that may wait is bounded, and the
-//! caller bounds the time.
+//! [`plimsoll_core::queue`] decides on the next place, under the cluster's lock. The request that
+//! frees the place wakes the waiter with its backend in hand, counted as active there. A waiter
+//! that leaves, or runs out of time, with a backend in hand passes it on. The number of waiters is
+//! bounded, and the caller bounds the time.
 
 use std::task::{Context, Poll, Waker};
 
@@ -32,7 +32,7 @@ pub(crate) enum NoTurn {
     NoBackend,
 }
 
-/// What a wait has come to.
+/// The result of a wait.
 type Turn = Result<(BackendId, RequestConfig), NoTurn>;
 
 impl Shared {
@@ -50,7 +50,8 @@ impl Shared {
         found
     }
 
-    /// A backend for a request that goes by credit: the throttle is not asked, nor does it count for the retries of others.
+    /// A backend for batch work, which goes by credit: the throttle is not asked, and the request
+    /// adds nothing to the retry budget.
     pub(crate) fn pick_batch(&self, now: Timestamp, kind: Kind) -> Found {
         let mut machine = self.machine.lock();
         machine.slots.on_arrival(now, kind.holders());
@@ -60,14 +61,15 @@ impl Shared {
         }
     }
 
-    /// A backend for a further attempt after one of which nothing was sent, preferably none of `tried`.
+    /// A backend for a further attempt after one that sent nothing, preferably none of `tried`.
     pub(crate) fn pick_except(&self, now: Timestamp, kind: Kind, tried: &[BackendId]) -> Found {
         let mut machine = self.machine.lock();
         machine.counts.further_attempts += 1;
         machine.begin(now, kind, tried)
     }
 
-    /// Waits for a turn in the queue of this locality, for as long as it is polled; the throttle has let the request pass.
+    /// Waits for a turn in the queue of this locality, while it is polled. The throttle has
+    /// admitted the request.
     pub(crate) async fn wait_turn(&self, kind: Kind, at: usize, tried: &[BackendId]) -> Turn {
         let mut wait = Wait { shared: self, kind, at, tried, ticket: None };
         std::future::poll_fn(|cx| wait.poll(cx)).await
@@ -78,7 +80,7 @@ impl Shared {
     }
 }
 
-/// A request that waits. Its seat, and what is in its hands, are given back when this is dropped.
+/// A waiting request. Dropped, it returns its seat and the backend in its hand.
 ///
 /// No waker is dropped under the lock: that may be the end of a task, with requests of its own.
 struct Wait<'a> {
@@ -116,7 +118,8 @@ impl Wait<'_> {
             }
             (SeatState::Empty, _) => Poll::Pending,
             (SeatState::Backend(id), _) if !machine.balancer.contains(id) => {
-                // It was removed before this task ran: that is nobody's fault, and no reason to lose one's turn.
+                // The backend was removed before this task ran: no reason for the request to lose
+                // its turn.
                 machine.slots.give_back(self.kind.holders());
                 let mut news = machine.news(now);
                 let turn = self.begin(machine, now, cx, &mut news);
@@ -180,7 +183,7 @@ impl Wait<'_> {
         Poll::Pending
     }
 
-    /// Gives the seat back. Whoever was served has no waker there any more.
+    /// Returns the seat. A served request has no waker there any more.
     fn leave(&mut self, machine: &mut Machine) -> Option<(SeatState, Option<Waker>)> {
         Some(machine.queues[self.at].leave(self.ticket.take()?))
     }

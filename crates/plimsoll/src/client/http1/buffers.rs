@@ -1,8 +1,9 @@
-//! Memory for what is read and written, lent for as long as it is needed.
+//! Memory for reading and writing, on loan while it is needed.
 //!
-//! A connection that waits (idle, or for an answer) holds no buffer: the many that wait share the few of their thread.
-//! What is read becomes slices of the buffer, which goes back with the rest of its room; once the slices are gone
-//! its memory is used again from the start, so that in steady state nothing is allocated for reading.
+//! A waiting connection (idle, or for an answer) holds no buffer: the many that wait share the few
+//! of their thread. Bytes that are read become slices of the buffer, which goes back with the rest
+//! of its space. Once the slices are dropped, its memory is used again from the start, so that a
+//! steady state allocates nothing for reading.
 
 use std::cell::RefCell;
 
@@ -33,7 +34,7 @@ pub(super) fn input() -> BytesMut {
     INPUTS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten().unwrap_or_default()
 }
 
-/// Gives back what [`input`] gave, and is empty again.
+/// Returns the buffer of [`input`], which is empty again.
 pub(super) fn return_input(buffer: BytesMut) {
     let _ = INPUTS.try_with(|kept| {
         let mut kept = kept.borrow_mut();
@@ -49,7 +50,7 @@ pub(super) fn output() -> Vec<u8> {
     kept.unwrap_or_else(|| Vec::with_capacity(2 * write::TYPICAL_HEAD))
 }
 
-/// Gives back what [`output`] gave.
+/// Returns the buffer of [`output`].
 pub(super) fn return_output(mut buffer: Vec<u8>) {
     if (1..=MAX_OUTPUT).contains(&buffer.capacity()) {
         buffer.clear();

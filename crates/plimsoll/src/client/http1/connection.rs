@@ -1,7 +1,7 @@
 //! One HTTP/1 connection to a backend: its bytes, and how far the response on it has been read.
 //!
-//! It is owned by whoever uses it (the pool, a request, the body of a response) and driven by that one's own polls: no task
-//! stands between a request and its socket.
+//! Its user (the pool, a request, the body of a response) owns it and drives it by its own polls:
+//! no task stands between a request and its socket.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -19,8 +19,8 @@ use super::buffers;
 use crate::client::error::Cause;
 use crate::stream::Stream;
 
-/// The largest head of a response that is taken. Servers commonly bound their own at 8 KiB to 64 KiB; who sends more than this
-/// has run wild.
+/// The largest head of a response that is accepted. Servers commonly limit their own to 8 KiB to 64
+/// KiB; a larger one is a fault.
 const LIMITS: Limits = Limits { max_size: 128 * 1024, max_fields: 256, max_target: 128 * 1024 };
 
 /// The most that one read asks for: a body of a megabyte takes a few reads then, and more would leave the processor's cache
@@ -41,7 +41,7 @@ pub(crate) struct Connection {
     pub(crate) is_reusable: bool,
     /// For the deadlines of the requests on it, once there was one; see [`Connection::poll_deadline`].
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whom to wake when something happens while it is idle.
+    /// Woken when something happens while it is idle.
     watch: Waker,
     pub(crate) serial: u64,
     /// Requests that it was used for.
@@ -111,9 +111,10 @@ impl Connection {
 
     /// Ready when it is later than `deadline`.
     ///
-    /// The timer stays armed from request to request, and is put right only if it fires, or would fire too late: deadlines
-    /// mostly follow one another, and nearly no request meets its own. So it costs a look, where a timer for each request
-    /// would be armed and disarmed, in a queue that all timers of the thread are in.
+    /// The timer stays armed from request to request, and is corrected only if it fires, or would
+    /// fire too late: deadlines mostly follow one another, and nearly no request meets its own. So
+    /// a request costs one comparison. A timer for each would be armed and disarmed in the queue of
+    /// all timers of the thread.
     pub(super) fn poll_deadline(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if timer.deadline() > deadline {
@@ -152,7 +153,7 @@ impl Connection {
         }
     }
 
-    /// What follows is the body that `head` tells of.
+    /// The body that `head` announces follows.
     pub(super) fn begin_body(&mut self, head: &ResponseHead) {
         self.decoder = Decoder::new(head.framing, Origin::Backend);
         self.is_reusable &= head.keep_alive;
@@ -188,7 +189,7 @@ impl Connection {
     pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, Cause>> {
         loop {
             if !self.input.is_empty() {
-                // The room behind what was read stays here, whatever the decoder takes.
+                // The space behind the bytes that were read stays here, whatever the decoder takes.
                 let room = self.input.split_off(self.input.len());
                 let piece = self.decoder.decode(&mut self.input);
                 self.input.unsplit(room);
@@ -214,8 +215,8 @@ impl Connection {
             self.input = buffers::input();
         }
         let due = due.clamp(buffers::INPUT, MAX_READ);
-        // What the last responses have left of the room does while it is most of it: a response that comes in two reads goes
-        // out in two writes.
+        // The space left by the last responses is enough if it is most of the need: a response that
+        // comes in two reads goes out in two writes.
         if self.input.capacity() - self.input.len() < due - due / 4 {
             self.input.reserve(due);
             self.is_large |= due > buffers::MAX_INPUT;

@@ -1,8 +1,9 @@
 //! A response that is read while its request is still being sent.
 //!
-//! The rest of the request gets a task of its own here, and only here: if it went on only while the response is read, a
-//! caller that sends all before it reads on, and a backend that answers as it reads, would wait for each other for
-//! ever. Nothing is sent any more once the response is over.
+//! The rest of the request gets a task of its own here, and only here. Suppose that it went on only
+//! while the response is read. Then a caller that sends all before it reads, and a backend that
+//! answers as it reads, would wait for each other for ever. Once the response is over, nothing more
+//! is sent.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -63,7 +64,7 @@ impl Duplex {
         Self { shared, upload: upload.abort_handle(), progress }
     }
 
-    /// How far the request's body is, for the one who follows it.
+    /// The progress of the request's body, for its one follower.
     pub(super) fn take_progress(&mut self) -> Option<Progress> {
         self.progress.take()
     }

@@ -24,14 +24,15 @@ use crate::client::replay::is_idempotent;
 use crate::client::request_body::RequestBody;
 use crate::client::timer::TooLate;
 
-/// How long a body waits to be asked for (RFC 9110, 10.1.1): a server that knows the expectation says so within a round trip
-/// and what it takes to look at the head. One that does not would never say it, and must get the body all the same.
+/// Time for which a body waits to be asked for (RFC 9110, 10.1.1). A server that knows the
+/// expectation answers within a round trip and the time to read the head. Any other never would,
+/// and must get the body all the same.
 pub(super) const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
 /// Interim responses to one request. One or two are usual; a server that sends them without end sends no response.
 pub(crate) const MAX_INTERIM: u8 = 16;
 
-/// A request on a connection. What becomes of the request is decided by the caller, who keeps it.
+/// A request on a connection. The caller keeps the request, and decides what to do with it.
 pub(crate) struct Exchange<'r, B: RequestBody> {
     lease: Lease,
     request: &'r mut Request<Outgoing<B>>,
@@ -46,7 +47,7 @@ pub(crate) struct Exchange<'r, B: RequestBody> {
     hold: Option<Pin<Box<Sleep>>>,
 }
 
-/// What a failed request may be done with.
+/// The use that is left for a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Nothing was sent: it may go anywhere.
@@ -57,7 +58,7 @@ pub(crate) enum Fate {
     Failed,
 }
 
-/// What comes after the head of a response.
+/// The part after the head of a response.
 pub(crate) enum After {
     /// The body.
     Body(Incoming),
@@ -104,7 +105,7 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
             let (method, begun) = (self.request.method(), &mut self.answer_begun);
             let head = match ready!(self.lease.poll_head(cx, &mut self.scan, method, begun)) {
                 Ok(head) => head,
-                // What broke the connection first says more than that it then ended.
+                // The first fault of the connection says more than the end that followed.
                 Err(cause) if cause.is_of_connection() => {
                     return Poll::Ready(Err(self.broken.take().map_or(cause, Cause::from)));
                 }
@@ -164,7 +165,7 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
         Ok(())
     }
 
-    /// What the request may be done with after it failed by `cause`.
+    /// The use that is left for the request after it failed by `cause`.
     pub(crate) fn fate(&self, cause: &Cause) -> Fate {
         let is_whole = !self.upload.took_body || self.request.body().is_whole();
         if !is_whole || self.answer_begun || !cause.is_of_connection() {
@@ -183,8 +184,8 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
         self.upload.is_complete()
     }
 
-    /// The caller has left: the connection, if the backend has all of the request. One that has a part of it can only wait for the
-    /// rest, and does no work.
+    /// The caller has left: the connection, if the backend has all of the request. A backend with a
+    /// part of it can only wait for the rest, and does no work.
     pub(crate) fn abandon(self) -> Option<Lease> {
         self.is_sent().then_some(self.lease)
     }
@@ -204,15 +205,16 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
         self.request
     }
 
-    /// Records on `backend` whether it keeps connections open. A request that asks for the end itself says nothing.
+    /// Records on `backend` whether it keeps connections open. A request that asks for the end
+    /// itself is no evidence.
     pub(crate) fn note_keep_alive(&self, head: &ResponseHead, backend: &Backend) {
         if !self.upload.is_last() && head.status != StatusCode::SWITCHING_PROTOCOLS {
             backend.note_keep_alive(head.keep_alive);
         }
     }
 
-    /// The head of an answer has come that is not passed on: what follows it, if the connection is of use after it. Nothing more of
-    /// the request is sent.
+    /// The body of an answer that is not passed on, if the connection is of use after it. Nothing
+    /// more of the request is sent.
     pub(crate) fn refused(mut self, head: &ResponseHead) -> Option<Incoming> {
         if !self.upload.is_complete() || head.status.is_informational() {
             return None;
@@ -222,7 +224,8 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
         Some(Incoming::new(self.lease))
     }
 
-    /// The head has come: what follows it. The rest of the request's body, if there is one, goes on being sent beside it.
+    /// The part after the head that has come. The rest of the request's body, if any, is sent
+    /// beside it.
     pub(crate) fn answered(mut self, head: &ResponseHead) -> After {
         let is_tunnel = head.status == StatusCode::SWITCHING_PROTOCOLS
             || *self.request.method() == Method::CONNECT && head.status.is_success();

@@ -1,4 +1,4 @@
-//! The body of a response on an HTTP/1 connection, read by the polls of whoever wants it.
+//! The body of a response on an HTTP/1 connection, read by the polls of its reader.
 
 use std::task::{Context, Poll, ready};
 
@@ -11,7 +11,8 @@ use super::duplex::Duplex;
 use crate::client::error::Cause;
 use crate::client::outgoing::Progress;
 
-/// What is still to come of a response. At its end the connection goes back to its pool; dropped before, it is closed.
+/// The rest of a response. At its end the connection goes back to its pool; dropped before, it is
+/// closed.
 pub(crate) struct Incoming(Source);
 
 enum Source {
@@ -35,7 +36,7 @@ impl Incoming {
         Self(Source::Duplex(duplex))
     }
 
-    /// How far the request's body is, if it is still being sent, for the one who follows it.
+    /// The progress of the request's body, if it is still being sent, for its one follower.
     pub(crate) fn take_upload(&mut self) -> Option<Progress> {
         match &mut self.0 {
             Source::Duplex(duplex) => duplex.take_progress(),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use http::Response;
 
-/// An extension of a request: is told of the interim responses to it, such as `103 Early Hints`, as they come. `100 Continue` is
-/// not among them: it is the client's own business. Without this extension they are dropped, as
-/// those of HTTP/2 backends always are.
+/// An extension of a request: receives its interim responses, such as `103 Early Hints`, as they
+/// come. `100 Continue` is not among them: the client handles it. Without this extension they are
+/// dropped, as those of HTTP/2 backends always are.
 #[derive(Clone)]
 pub struct Informational(Arc<dyn Fn(Response<()>) + Send + Sync>);
 

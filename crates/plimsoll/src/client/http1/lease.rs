@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Connection;
 
-/// The HTTP/1 connections of a client, of which a lease is on one.
+/// The HTTP/1 connections of a client.
 ///
 /// A trait, so that the body of a response need not carry the type of the request's body.
 pub(crate) trait Connections: Send + Sync {
@@ -18,7 +18,7 @@ pub(crate) trait Connections: Send + Sync {
     fn closed_http1(self: Arc<Self>, backend: BackendId, is_news: bool);
 }
 
-/// A connection that is in use. Its pool counts it until it is given back, or dropped and so closed.
+/// A connection in use. Its pool counts it until it comes back, or is dropped and so closed.
 pub(crate) struct Lease {
     home: Arc<dyn Connections>,
     backend: BackendId,

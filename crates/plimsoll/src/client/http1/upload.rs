@@ -1,8 +1,8 @@
-//! A request on its way out: its head, its body, and what is written of them.
+//! A request on its way out: its head, its body, and the bytes written of them.
 //!
-//! What is ready goes out together: head and short pieces are gathered in one buffer, long pieces are written from where
-//! they are, beside it. The next piece is asked for only when the last has gone, so that a backend that reads slowly slows
-//! the caller down and nothing piles up here.
+//! Ready parts go out together: head and short pieces are gathered in one buffer, long pieces are
+//! written in place, beside it. The next piece is requested only when the last was written, so that
+//! a slow backend slows the caller down and nothing piles up here.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,7 +18,8 @@ use tokio::io::AsyncWrite;
 use super::buffers;
 use crate::client::request_body::{BoxError, RequestBody};
 
-/// Pieces up to this are copied behind what is written before them: cheaper than a second entry in a vectored write.
+/// Pieces up to this size are copied behind the bytes before them: cheaper than a second entry in a
+/// vectored write.
 const MAX_COPIED: usize = 4 * 1024;
 
 /// Bytes gathered before they are written.
@@ -230,7 +231,7 @@ impl<B: RequestBody> Upload<B> {
         let frame = match frame.into_data() {
             Ok(data) => {
                 self.take_data(data)?;
-                // What is as long as was announced is whole, whether or not it says so yet.
+                // A body of the announced length is whole, whether or not it says so yet.
                 let is_whole = self.framing != Framing::Chunked && self.owed == 0;
                 return if is_last || is_whole { self.finish(None) } else { Ok(()) };
             }
@@ -276,7 +277,8 @@ impl<B: RequestBody> Upload<B> {
             return Ok(());
         }
         if self.data.is_some() {
-            // Behind the data, in one go. Trailers never come to this: they are asked for when the data has gone.
+            // Behind the data, in one write. Trailers never come to this: they are requested after
+            // the data.
             self.tail = b"\r\n0\r\n\r\n";
             return Ok(());
         }
@@ -340,8 +342,8 @@ impl<B: RequestBody> Upload<B> {
     }
 }
 
-/// Which of the fields a request has that decide how it is sent: most have none, and to look for each costs more than one pass
-/// over the names.
+/// The fields of a request that decide its framing. Most requests have none, and a search for each
+/// costs more than one pass over the names.
 #[derive(Clone, Copy, Debug)]
 struct Facts(u8);
 
@@ -385,7 +387,7 @@ fn announced<B: Body>(request: &Request<B>, facts: Facts) -> Option<Framing> {
     }
 }
 
-/// The framing of a request that has no body, whatever its fields say of one.
+/// The framing of a request without a body, whatever its fields say.
 fn without_body(method: &Method, facts: Facts) -> Framing {
     let speaks_of_one = facts.is(Facts::CONTENT_LENGTH | Facts::TRANSFER_ENCODING);
     // A method that has one as a rule says that it is empty (RFC 9110, 8.6).

@@ -1,8 +1,8 @@
-//! News of idle connections, for the task that keeps the pool.
+//! Events on idle connections, for the task that keeps the pool.
 //!
-//! An idle connection is watched, because its end says something about its backend. Its socket wakes a [`Watch`], which notes
-//! the connection here and wakes the one task of the pool: so a connection needs no task of its own, and while it is in use,
-//! and wakes its request instead, nothing has to be told to stop watching.
+//! An idle connection is watched, because its end is evidence about its backend. Its socket wakes a
+//! [`Watch`], which notes the connection here and wakes the one task of the pool. So a connection
+//! needs no task of its own. In use it wakes its request instead, and no watch has to be cancelled.
 
 use std::sync::Arc;
 use std::task::Wake;
@@ -30,13 +30,13 @@ impl Alarm {
         self.notify.notified().await;
     }
 
-    /// What has been raised since the last time.
+    /// The alarms since the last call.
     pub(super) fn take(&self) -> Vec<(BackendId, u64)> {
         std::mem::take(&mut self.raised.lock())
     }
 }
 
-/// What the socket of one connection wakes.
+/// The waker of one connection's socket.
 pub(super) struct Watch {
     pub(super) alarm: Arc<Alarm>,
     pub(super) backend: BackendId,

@@ -1,10 +1,12 @@
 //! Whether a backend speaks HTTP/2, where that is a guess.
 //!
-//! Under [`Protocol::Auto`](crate::client::Protocol) it is the sender's `content-type` that has a backend spoken to by HTTP/2. A
-//! backend that knows HTTP/1.1 only answers with an error or closes, and must not be held to be broken for what any client can
-//! write. So until a backend has shown once that it speaks it, connections carry no request before its first byte: a server that speaks
-//! HTTP/2 begins with a SETTINGS frame (RFC 9113, 3.4), whose first byte, of its length, is zero; nothing that another protocol answers
-//! begins so. From then on it is known, and a connection that breaks is a broken connection.
+//! Under [`Protocol::Auto`](crate::client::Protocol) the caller's `content-type` decides that a
+//! backend is asked over HTTP/2. A backend that knows only HTTP/1.1 answers with an error or
+//! closes, and must not count as broken for a field that any client can write. So connections carry
+//! no request before the backend's first byte, until it has shown once that it speaks HTTP/2. Such
+//! a server begins with a SETTINGS frame (RFC 9113, 3.4), whose first byte, of its length, is zero;
+//! no answer of another protocol begins so. From then on a connection that breaks is a broken
+//! connection.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -40,7 +42,7 @@ impl Overheard {
     }
 }
 
-/// What a backend says first.
+/// The first byte of a backend.
 pub(super) struct Greeting(oneshot::Receiver<u8>);
 
 impl Greeting {

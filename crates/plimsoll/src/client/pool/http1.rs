@@ -9,8 +9,9 @@ use plimsoll_core::Timestamp;
 
 use crate::client::http1::Connection;
 
-/// One tells whether a connection can be had, and some more serve those who come next. All would be as many as requests come in the time
-/// that it takes to open one, without any of the limits that requests have.
+/// One connection shows whether the backend accepts any, and a few more serve the next requests.
+/// Without a limit there would be as many as requests come while one opens, and no limit on
+/// requests would hold.
 const MOST_ORPHANS: usize = 8;
 
 /// The connections to one backend.
@@ -27,7 +28,7 @@ pub(super) struct Http1 {
     oldest: u64,
 }
 
-/// What became of a connection that was offered to the pool.
+/// The result of offering a connection to the pool.
 #[must_use]
 pub(super) enum Kept {
     Yes,
@@ -55,7 +56,8 @@ impl Http1 {
         None
     }
 
-    /// A request has left whose connection is being opened. Whether that may go on; it is to be followed by [`Http1::orphan_ended`].
+    /// A request left while its connection opens. Whether the opening may go on;
+    /// [`Http1::orphan_ended`] must follow.
     pub(super) fn may_orphan(&mut self) -> bool {
         let may = self.orphans < MOST_ORPHANS;
         self.orphans += usize::from(may);
@@ -106,24 +108,26 @@ impl Http1 {
         (!self.idle[at].watch_silence()).then(|| self.idle.remove(at))
     }
 
-    /// Takes out what has been idle since `before` or longer.
+    /// Takes out connections that were idle since `before` or longer.
     pub(super) fn take_old(&mut self, before: Timestamp) -> impl Iterator<Item = Box<Connection>> {
         let old = self.idle.iter().take_while(|connection| connection.idle_since <= before).count();
         self.idle.drain(..old)
     }
 
-    /// Takes out so many of those that have been idle for longest.
+    /// Takes out this number of the connections that were idle for longest.
     pub(super) fn take_oldest(&mut self, count: usize) -> impl Iterator<Item = Box<Connection>> {
         self.idle.drain(..count.min(self.idle.len()))
     }
 
-    /// The backend is no member any more: returns what is idle; what is in use ends with its request.
+    /// The backend is no member any more: returns idle connections; those in use end with their
+    /// requests.
     pub(super) fn retire(&mut self) -> Vec<Box<Connection>> {
         self.is_retired = true;
         std::mem::take(&mut self.idle)
     }
 
-    /// Connections are opened in another way from the serial number `oldest` on: returns what is idle; what is in use ends with its request.
+    /// Connections are opened in another way from the serial number `oldest` on: returns idle
+    /// connections; those in use end with their requests.
     pub(super) fn renew(&mut self, oldest: u64) -> Vec<Box<Connection>> {
         self.oldest = oldest;
         std::mem::take(&mut self.idle)

@@ -11,8 +11,8 @@
 //! exceeds half of the window, and a few calls that stream short messages to nobody would get
 //! there.
 
-/// Bytes that may wait on one stream: as many as of an answer over HTTP/1.1, the most that one read asks for. That is 250 MB/s at the
-/// millisecond that a backend is away, 5 MB/s at 50 ms. hyper's 2 MiB are more than one slow reader is worth.
+/// Bytes that may wait on one stream: the size of one read, as over HTTP/1.1. That is 250 MB/s at a round
+/// trip of a millisecond, and 5 MB/s at 50 ms. hyper's 2 MiB are too much for one slow reader.
 pub(super) const STREAM: u32 = 256 * 1024;
 
 /// Bytes that may wait on a connection. hyper's 5 MiB are less than three of its streams may hold.
