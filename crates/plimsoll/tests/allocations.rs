@@ -1,4 +1,4 @@
-//! What a request costs in allocations, on the thread that sends it.
+//! The allocations of a request, on the thread that sends it.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 mod support;
@@ -45,10 +45,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The two halves of the response's map, and its body. What is read into is there already.
+/// The two halves of the response's map, and its body. The buffer for reading is there already.
 const PER_REQUEST: u64 = 3;
 
-/// For what is needed only now and then.
+/// For allocations that happen now and then.
 const SOME: u64 = 100;
 
 #[tokio::test]

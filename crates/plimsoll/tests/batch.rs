@@ -44,7 +44,8 @@ fn shed(reason: ShedReason) -> Answer {
     now(reason.head(false, None).map(|()| Empty::new().boxed()))
 }
 
-/// Works on so many requests at a time, each for some milliseconds, and turns further ones away; gives back what it is sent.
+/// Serves `places` requests at a time, each for some milliseconds, sheds further ones, and echoes
+/// bodies.
 async fn narrow(speaks: Speaks, places: usize) -> (Server, Arc<AtomicUsize>) {
     let (room, refused) = (Arc::new(Semaphore::new(places)), Arc::new(AtomicUsize::new(0)));
     let count = refused.clone();
@@ -107,7 +108,7 @@ async fn brittle() -> SocketAddr {
     address
 }
 
-/// Sends what always fails, and others for as long as it lasts; what becomes of it.
+/// Sends a request that always fails, and others meanwhile. Returns the result of the first.
 async fn one_that_fails_among_others(cluster: &Cluster) -> (Result<StatusCode, Error>, Vec<FailedAttempt>) {
     let batch = Batch::new(BatchConfig { queue_timeout: Duration::from_secs(30), ..config(16) });
     let client = Client::new(cluster);
@@ -305,7 +306,7 @@ async fn what_cannot_be_sent_again_is_answered_with_what_the_backend_said() {
     assert_eq!(refusing.requests(), 1);
     response.into_body().collect().await.unwrap();
 
-    // A customer over its quota is one everywhere, and nobody else is to be held back for it.
+    // A customer over its quota is so everywhere, and may not throttle any other.
     let quota = Server::start(Speaks::Http1, |_| shed(ShedReason::Quota)).await;
     let cluster = running(plain_config(), &[&quota]).await;
     let batch = Batch::new(config(4));

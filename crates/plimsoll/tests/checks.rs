@@ -71,7 +71,7 @@ async fn the_status_of_an_http_check_decides() {
     until(|| state_of(&cluster, server.address) == State::Healthy).await;
 }
 
-/// A backend with too much to do that was left with nothing to do for it would take those beside it along.
+/// An overloaded backend that lost its requests to this check would take its peers along.
 #[tokio::test]
 async fn a_check_that_is_turned_away_for_load_has_found_a_backend_that_serves() {
     for is_grpc in [false, true] {

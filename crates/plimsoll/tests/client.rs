@@ -226,7 +226,8 @@ async fn a_request_that_arrives_later_does_not_overtake_those_who_wait() {
     until(|| cluster.waiting() == 1).await;
     let third = tokio::spawn(whole("/third"));
     until(|| cluster.waiting() == 2).await;
-    // The backend is free from here on; those who wait have not had their turn yet when the last one asks.
+    // The backend is free from here on. The waiting requests have not had their turn when the last
+    // one asks.
     drop(first);
     let mut last = std::pin::pin!(whole("/last"));
     let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(last.as_mut().poll(cx).is_pending())).await;
@@ -254,7 +255,8 @@ async fn a_wait_ends_with_the_queue_timeout() {
     assert_eq!(cluster.waiting(), 0);
 }
 
-/// Who has no more time has none to come again either; whose time is only what is set here has.
+/// A caller without time has none for a retry either. A request with only the configured limit
+/// does.
 #[tokio::test]
 async fn a_request_whose_own_time_ends_in_the_queue_is_out_of_time() {
     let (_gate, server) = gated(Speaks::Http1).await;
@@ -352,7 +354,7 @@ async fn a_request_tells_its_backend_how_critical_its_terms_make_it() {
     assert_eq!(heard(&claims, taken_as).await, "critical-plus user=7,criticality=critical-plus");
 }
 
-/// Passes on what comes, until it forgets the connections that it has without a word to anybody.
+/// Forwards bytes, until it forgets its connections without a word to anybody.
 struct Relay {
     address: std::net::SocketAddr,
     forget: tokio::sync::watch::Sender<()>,
@@ -443,7 +445,7 @@ async fn report_and_outcome_of_a_call_are_read_from_its_trailers() {
         grpc(Bytes::from_static(&[0; 5]), trailers)
     })
     .await;
-    // Automatic: what makes it HTTP/2 is that it is gRPC.
+    // Automatic: gRPC makes it HTTP/2.
     let cluster = running(plain_config(), &[&server]).await;
     let client = Client::<Full<Bytes>>::new(&cluster);
     for path in ["/a", "/fail"] {
@@ -472,7 +474,7 @@ async fn a_malformed_report_is_counted_and_nothing_else() {
     assert_eq!((view.snapshot.failures, view.snapshot.report), (0, None));
 }
 
-/// A server whose every connection serves one request, and is closed when the next one has come.
+/// A server with connections for one request each, closed when the next request has come.
 async fn closing_server() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -615,7 +617,8 @@ async fn a_request_has_no_longer_than_it_says_and_its_backend_is_not_blamed_for_
     }
 }
 
-/// The answer of a stream lasts for as long as there is something to say, and that it has begun says that its backend answers.
+/// A stream ends when its server has nothing more to say. Its beginning shows that the backend
+/// answers.
 #[tokio::test]
 async fn a_backend_that_begins_to_answer_others_is_not_blamed_for_one_that_is_slow() {
     for (others, failures) in [(true, 0), (false, 1)] {

@@ -1,4 +1,4 @@
-//! A server that works on so many requests at a time: who waits, who is next, who gets no place.
+//! A server with a concurrency limit: the waiting requests, their order, and those without a place.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use tower::{Layer as _, ServiceExt as _};
 
 type Answer = Response<ServerBody<Full<Bytes>>>;
 
-/// A server with a limit, whose handlers end one by one when they are let.
+/// A server with a limit. The test ends its handlers one by one.
 struct Server {
     layer: ServerLayer,
     lifecycle: Lifecycle,

@@ -1,4 +1,4 @@
-//! Connections that take longer to open than those have time who ask for them.
+//! Connections that take longer to open than the requests for them have time.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 mod support;
@@ -20,7 +20,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use support::*;
 
-/// Whoever takes no connections: what comes next is not answered by its kernel either, until some are taken.
+/// A listener that accepts no connections. Once its queue is full, its kernel answers no further
+/// ones.
 struct Full {
     listener: TcpListener,
     address: SocketAddr,

@@ -35,7 +35,7 @@ async fn located(config: ClusterConfig, servers: &[(&Server, &str)]) -> Cluster 
     tokio::spawn(cluster.run());
     until(|| cluster.backends().iter().all(|view| view.snapshot.state == State::Healthy)).await;
     until(|| cluster.localities().iter().all(|view| view.snapshot.locality.healthy > 0)).await;
-    // What the last of them was is known to those who choose only once the driver has had its turn.
+    // The last state is known to the balancer only after the driver has had its turn.
     until(|| cluster.localities().iter().all(|view| !view.snapshot.standing.is_drained)).await;
     cluster
 }

@@ -1,4 +1,4 @@
-//! Connections that requests share, and what becomes of them.
+//! Connections that requests share.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 mod support;
@@ -22,7 +22,7 @@ use support::*;
 
 type Plain = Client<Empty<Bytes>>;
 
-/// So many pieces, each counted when it is taken.
+/// This number of pieces, each counted when it is taken.
 fn pieces(piece: &'static [u8], count: usize, taken: Arc<AtomicUsize>) -> Answer {
     let frames = (0..count).map(move |_| {
         taken.fetch_add(1, Ordering::SeqCst);
@@ -31,7 +31,8 @@ fn pieces(piece: &'static [u8], count: usize, taken: Arc<AtomicUsize>) -> Answer
     now(Response::new(Body::new(StreamBody::new(stream::iter(frames)))))
 }
 
-/// A client of a server that answers each request with so many of these, over HTTP/2; and how many it has sent.
+/// A client of a server that answers each request with `count` pieces over HTTP/2, and the number
+/// of pieces sent.
 async fn streaming(piece: &'static [u8], count: usize, max_streams: u32) -> (Server, Cluster, Plain, Arc<AtomicUsize>) {
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = taken.clone();
@@ -73,7 +74,7 @@ async fn short_messages_that_nobody_reads_do_not_end_their_connection() {
     assert_eq!(view_of(&cluster, server.address).counts.connections_open(), 1);
 }
 
-/// The server speaks no TLS: what is answered from then on came over a connection of before.
+/// The server speaks no TLS: later answers came over an earlier connection.
 #[tokio::test]
 async fn a_change_of_tls_ends_idle_connections_at_once_and_others_with_their_requests() {
     for (protocol, speaks) in [(Protocol::Http1, Speaks::Http1), (Protocol::Http2, Speaks::Http2(100))] {
@@ -144,7 +145,7 @@ async fn connection_of_one_request_is_not_replaced_after_an_announced_end() {
     for _ in 0..10 {
         client.send(get("/")).await.unwrap().into_body().collect().await.unwrap();
     }
-    // Those of the requests, and one from before the first response, which a request has used or which is idle still.
+    // The connections of the requests, and one from before the first response, used or idle.
     until(|| connections(&cluster, &server).2 <= 1).await;
     let (opened, ..) = connections(&cluster, &server);
     assert!((10..=11).contains(&opened), "{opened}");

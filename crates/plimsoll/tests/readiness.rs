@@ -1,4 +1,4 @@
-//! A service within the layer that is not always ready: who waits for it, and who does not.
+//! A service within the layer that is not always ready, and the requests that wait for it.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::Arc;
@@ -82,7 +82,7 @@ fn get(path: &str) -> Request<Body> {
     Request::get(path).body(Full::default()).unwrap()
 }
 
-/// Serves so many at a time, and fails for ever once its semaphore was closed.
+/// Serves a number of requests at a time, and fails for ever once its semaphore was closed.
 struct Limited {
     free: Arc<Semaphore>,
     asks: Option<BoxFuture<'static, Result<OwnedSemaphorePermit, &'static str>>>,

@@ -1,4 +1,4 @@
-//! Both sides of the library together: servers that leave in good order, and a client that lets them.
+//! Both sides of the library together: servers that leave in good order, and a client that follows.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 mod support;
@@ -83,7 +83,8 @@ impl Process {
             tokio::task::yield_now().await;
             Ok::<_, Infallible>(Response::new(Full::new(body)))
         });
-        // All servers and their clients are in this process: none of them knows what CPU there is for it.
+        // All servers and their clients are in this process: none of them knows its share of the
+        // CPU.
         let reports = ServerLayer::builder(lifecycle.clone()).admission(None).build();
         let task = tokio::spawn(async move {
             let _end = serve([listener], echo, reports, config).await;

@@ -88,7 +88,7 @@ fn in_zones() -> Vec<Endpoint> {
     (1..=12).map(|port| endpoint(port).zone(["a", "b", "c"][usize::from(port) % 3])).collect()
 }
 
-/// `rendezvous` goes by keys, so the order of the list is nothing to it; nor may be the order in which zones are met.
+/// `rendezvous` goes by keys: neither the order of the list nor that of the zones has an effect.
 #[tokio::test]
 async fn zones_are_the_same_zones_whichever_is_met_first() {
     let endpoints = in_zones();

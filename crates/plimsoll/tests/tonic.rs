@@ -22,7 +22,7 @@ use tower::ServiceExt as _;
 
 use support::*;
 
-/// What a generated client does for a unary call.
+/// The steps of a generated client for a unary call.
 async fn call(cluster: &Cluster, service: &str) -> Result<HealthCheckResponse, tonic::Status> {
     let message = HealthCheckRequest { service: service.to_owned() };
     ask(&Client::new(cluster), tonic::Request::new(message)).await
@@ -39,7 +39,7 @@ async fn ask(
     Ok(grpc.unary(request, path, codec).await?.into_inner())
 }
 
-/// What a status says of why the call was not served.
+/// The shed reason in a status.
 fn said(status: &tonic::Status) -> Option<&str> {
     status.metadata().get("x-plimsoll-shed").map(|said| said.to_str().unwrap())
 }
@@ -163,7 +163,7 @@ async fn a_call_that_is_held_back_is_unavailable_and_says_why() {
     let server = Server::start(Speaks::Http2(100), turn_away).await;
     let cluster = running(plain_config(), &[&server]).await;
     let client = Client::new(&cluster);
-    // Whether a single one is held back is drawn by lot: of so many with near certainty.
+    // A draw decides whether a single request is throttled: of this many with near certainty.
     for _ in 0..200 {
         let status = ask(&client, tonic::Request::new(HealthCheckRequest::default())).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");

@@ -1,4 +1,4 @@
-//! Requests whose bodies take longer than the time that is set for an answer, or for a pause in it.
+//! Requests with bodies that take longer than the limit for an answer, or for a pause in it.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 mod support;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use support::*;
 
-/// What is set for an answer, and for a pause in it.
+/// The limit for an answer, and for a pause in it.
 const LIMIT: Duration = Duration::from_millis(400);
 /// Between two pieces of a body that goes on.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -27,7 +27,7 @@ const NEVER: Duration = Duration::from_secs(10);
 
 type Upload = Request<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// How a request ended, after how long, and what became of its backend.
+/// The end of a request, its time, and the failures of its backend.
 struct Ended {
     result: Result<Bytes, Error>,
     after: Duration,
@@ -63,7 +63,8 @@ fn trickle() -> impl Stream<Item = Bytes> + Send + 'static {
     })
 }
 
-/// What becomes of `request` at a server that answers so, each way: by either protocol, with its body kept and not.
+/// The end of `request` at a server with this answer, each way: by either protocol, with its body
+/// kept and not.
 async fn each_way(request: fn() -> Upload, answer: fn(Request<hyper::body::Incoming>) -> Answer) -> Vec<Ended> {
     let ways = [Protocol::Http1, Protocol::Http2].map(|protocol| {
         [RetryPolicy::default(), RetryPolicy::OFF].map(|retry| async move {

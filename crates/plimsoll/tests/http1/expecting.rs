@@ -39,7 +39,8 @@ async fn an_expecting_body_is_asked_for_only_when_the_backend_wants_it() {
     assert!(polls.load(Ordering::SeqCst) > 0);
     assert_eq!(view_of(&cluster, address).counts.connections_open(), 1);
 
-    // The other connections' backend answers at once: the body is never asked for, and the connection is of no more use.
+    // The backend of the other connections answers at once: the body is never requested, and the
+    // connection is of no more use.
     let mut busy = get_frames("/");
     busy.headers_mut().insert("expect", "100-continue".parse().unwrap());
     let held = client.send(busy);

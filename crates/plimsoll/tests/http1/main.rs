@@ -1,4 +1,4 @@
-//! HTTP/1.1 to backends that do on the wire what a script says.
+//! HTTP/1.1 to backends that follow a script on the wire.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 mod bodies;
@@ -65,7 +65,7 @@ impl Peer {
         }
     }
 
-    /// The next `len` bytes, or what there is before the end.
+    /// The next `len` bytes, or all before the end.
     async fn body(&mut self, len: usize) -> Vec<u8> {
         while self.buffer.len() < len && self.more().await {}
         let rest = self.buffer.split_off(len.min(self.buffer.len()));
@@ -73,7 +73,7 @@ impl Peer {
     }
 
     async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        // Whoever reads it may have gone.
+        // Its reader may have left.
         let _ = self.stream.write_all(bytes.as_ref()).await;
     }
 }
@@ -113,7 +113,7 @@ async fn answering(answers: &'static [&'static str]) -> (SocketAddr, Arc<AtomicU
 async fn cluster_of(address: SocketAddr) -> Cluster {
     let mut config = plain_config();
     config.pool.min_connections = 0;
-    // What becomes of one attempt.
+    // The result of one attempt.
     config.retry = RetryPolicy::OFF;
     let cluster = Cluster::new("test", config, [address]);
     tokio::spawn(cluster.run());
@@ -126,10 +126,10 @@ async fn is_pending(mut future: Pin<&mut impl Future>) -> bool {
     std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
 }
 
-/// A body whose frames come from a channel; the channel's end is its end.
+/// A body with frames from a channel; the channel's end is its end.
 struct Frames {
     frames: mpsc::UnboundedReceiver<Result<Frame<Bytes>, &'static str>>,
-    /// What it claims to be long.
+    /// The length that it claims.
     claims: Option<u64>,
     polls: Arc<AtomicUsize>,
 }

@@ -1,8 +1,8 @@
-//! What backends are sent.
+//! The bytes that backends receive.
 
 use super::*;
 
-/// A backend that hands on what each request consists of, and answers it.
+/// A backend that records the bytes of each request, and answers it.
 async fn recording() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let (send, receive) = mpsc::unbounded_channel();
     let (address, _) = backend(move |mut peer| {
@@ -84,7 +84,7 @@ async fn a_body_that_is_there_at_once_has_a_length_and_an_empty_one_is_never_lon
     assert_eq!(seen.recv().await.unwrap(), "PUT /p?q HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\nhello");
     client.send(request(Method::GET, "")).await.unwrap();
     assert_eq!(seen.recv().await.unwrap(), "GET /p?q HTTP/1.1\r\nhost: h\r\n\r\n");
-    // A field must not promise what does not come.
+    // A field must not promise bytes that do not come.
     let mut lying = request(Method::DELETE, "");
     lying.headers_mut().insert("content-length", "44".parse().unwrap());
     client.send(lying).await.unwrap();

@@ -1,4 +1,4 @@
-//! What backends say, whole, in halves and against the rules.
+//! Answers of backends: whole, in halves and against the rules.
 
 use super::*;
 
@@ -95,7 +95,8 @@ async fn what_an_idle_connection_says_makes_it_useless() {
     let client = Client::new(&cluster);
     assert_eq!(text(client.send(get("/")).await.unwrap()).await, "ok");
     send.send(()).unwrap();
-    // Noticed without a request. As it was the last, another shows that the backend is there, and is closed at once.
+    // Noticed without a request. It was the last connection, so another one shows that the backend
+    // is there, and is closed at once.
     until(|| view_of(&cluster, address).counts.connections_opened == 2).await;
     until(|| view_of(&cluster, address).counts.connections_closed == 2).await;
     drop(send);

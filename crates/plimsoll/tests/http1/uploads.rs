@@ -1,4 +1,4 @@
-//! Requests whose bodies are still on their way when something happens.
+//! Requests with bodies that are still on their way when something happens.
 
 use super::*;
 
@@ -9,7 +9,7 @@ async fn an_early_answer_ends_the_upload_and_the_connection() {
             return;
         }
         peer.send("HTTP/1.1 413 Content Too Large\r\ncontent-length: 3\r\n\r\nbig").await;
-        // It reads no further, and leaves the connection open: to wait for it would be to wait for ever.
+        // It reads no further, and leaves the connection open: a wait for it would never end.
         std::future::pending().await
     })
     .await;

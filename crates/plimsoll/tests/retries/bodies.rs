@@ -51,7 +51,7 @@ async fn a_body_that_is_still_being_sent_when_it_is_turned_away_is_sent_again_wh
             send.send(Bytes::from_static(b"abc")).unwrap();
             let client = client.clone();
             let call = tokio::spawn(async move { client.send(Request::post("/").body(body).unwrap()).await });
-            // At once, or after it was turned away.
+            // At once, or after it was shed.
             until(|| well.requests() == served + 1).await;
             send.send(Bytes::from_static(b"def")).unwrap();
             drop(send);

@@ -1,8 +1,8 @@
-//! What is turned away at one backend and served at another.
+//! Requests shed at one backend and served at another.
 
 use super::*;
 
-/// RFC 9113, 8.7: what was refused was not processed, so it may go elsewhere, whatever its method.
+/// RFC 9113, 8.7: a refused request was not processed, so it may go elsewhere, with any method.
 #[tokio::test]
 async fn what_a_peer_refuses_unseen_is_served_elsewhere() {
     let (refusing, streams) = refusing_streams().await;
@@ -17,7 +17,8 @@ async fn what_a_peer_refuses_unseen_is_served_elsewhere() {
         let response = client.send(post(b"once")).await.unwrap();
         assert_eq!(whole(response).await, (StatusCode::OK, Bytes::from_static(b"ok")));
     }
-    // Whoever comes to it is sent there once again; of two requests one does, or both, as a retry takes a turn in the round, too.
+    // A request that comes to it is sent there once again. Of two requests one does, or both, as a
+    // retry takes a turn in the round, too.
     assert!([2, 4].contains(&streams.load(Ordering::Relaxed)), "{streams:?}");
 }
 

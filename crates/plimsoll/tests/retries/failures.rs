@@ -99,7 +99,7 @@ async fn a_connection_that_breaks_without_an_answer_repeats_no_other_request() {
 async fn a_connection_that_breaks_at_each_attempt_is_not_to_be_tried_again_by_whoever_is_above() {
     for (backends, retry, tells) in [
         (2, RetryPolicy::default(), Tells::DoNotRetry),
-        // Who can ask others, or asks again at all, is above.
+        // The layer above can ask others, or retries at all.
         (1, RetryPolicy::default(), Tells::Answer),
         (2, RetryPolicy::OFF, Tells::Answer),
     ] {

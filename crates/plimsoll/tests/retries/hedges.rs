@@ -1,4 +1,4 @@
-//! What is sent to a second backend while the first is slow.
+//! Requests sent to a second backend while the first is slow.
 
 use std::pin::pin;
 
@@ -10,7 +10,7 @@ use super::*;
 /// As many answers as it takes to know how long they take, and some more.
 const WARM: usize = 30;
 
-/// So long that a busy machine does not make a quick answer a slow one.
+/// Long enough that a busy machine does not make a quick answer slow.
 const DELAY: Duration = Duration::from_millis(100);
 
 fn hedging(protocol: Protocol) -> ClusterConfig {
@@ -20,7 +20,7 @@ fn hedging(protocol: Protocol) -> ClusterConfig {
     config
 }
 
-/// A server that answers `/`, and anything else by `slow`; and what it saw of that.
+/// A server that answers `/`, and anything else by `slow`; and the requests that it saw of those.
 async fn slow(speaks: Speaks, slow: impl Fn() -> Answer + Send + Sync + 'static) -> (Server, Seen) {
     let seen = Seen::default();
     let notes = seen.clone();
@@ -250,7 +250,8 @@ async fn a_quick_failure_of_a_hedge_does_not_count() {
     assert!(sent > 0 && at_broken.lock().unwrap().len() == 4);
 }
 
-/// Such an answer is as good as any where the other attempt has none, and its backend does not wait for what becomes of that.
+/// Such an answer is as good as any where the other attempt has none. Its backend does not wait for
+/// the outcome.
 #[tokio::test]
 async fn the_answer_of_one_counts_where_the_other_has_none_and_frees_its_backend_at_once() {
     for (speaks, protocol) in [(Speaks::Http1, Protocol::Http1), (Speaks::Http2(100), Protocol::Http2)] {
@@ -284,7 +285,7 @@ async fn the_answer_of_one_counts_where_the_other_has_none_and_frees_its_backend
     }
 }
 
-/// Else whoever leaves his requests a millisecond would have nothing hedged any more.
+/// Otherwise requests with a millisecond left would end all hedging.
 #[tokio::test]
 async fn how_little_time_a_caller_has_says_nothing_of_how_long_answers_take() {
     let ((stuck, _), (well, _)) =

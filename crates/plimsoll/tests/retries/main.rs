@@ -52,7 +52,7 @@ fn shed(reason: ShedReason, is_grpc: bool) -> Answer {
 /// The headers of the requests that came to a server.
 type Seen = Arc<Mutex<Vec<HeaderMap>>>;
 
-/// A server that turns all away, and what it saw.
+/// A server that sheds all requests, and records them.
 async fn overloaded(speaks: Speaks, is_grpc: bool) -> (Server, Seen) {
     refusing(speaks, move || shed(ShedReason::Overloaded, is_grpc)).await
 }
@@ -68,7 +68,7 @@ async fn refusing(speaks: Speaks, answer: impl Fn() -> Answer + Send + Sync + 's
     (server, seen)
 }
 
-/// A server that gives back what it is sent, and what it saw.
+/// A server that echoes bodies, and records requests.
 async fn echo(speaks: Speaks) -> (Server, Seen) {
     let seen = Seen::default();
     let notes = seen.clone();
@@ -95,7 +95,7 @@ fn given_up(counts: &ClusterCounts, why: GivenUp) -> u64 {
     counts.given_up[GivenUp::ALL.iter().position(|listed| *listed == why).unwrap()]
 }
 
-/// A peer of which each stream is refused, unseen; how many there were.
+/// A peer that refuses each stream, unseen, and their number.
 async fn refusing_streams() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, count) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());

@@ -1,4 +1,4 @@
-//! What callers are told whose request was not served.
+//! The answer to the caller of a request that was not served.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Requests that are held back.
+//! Throttled requests.
 
 use super::*;
 
@@ -26,7 +26,7 @@ async fn nothing_is_held_back_after_a_restart() {
     assert_eq!(client.send(get("/")).await.unwrap().status(), StatusCode::OK);
 }
 
-/// Nothing but the sheddable is turned away, so that nothing but the sheddable is held back.
+/// Only sheddable requests are shed, so only those are throttled.
 #[tokio::test]
 async fn requests_that_would_be_turned_away_are_not_sent_and_others_are() {
     let server = Server::start(Speaks::Http1, |request| {
@@ -54,7 +54,7 @@ async fn requests_that_would_be_turned_away_are_not_sent_and_others_are() {
     for _ in 0..50 {
         assert_eq!(client.send(get("/")).await.unwrap().status(), StatusCode::OK);
     }
-    // Whether a single one is held back is drawn by lot.
+    // A draw decides whether a single request is throttled.
     let mut held = 0;
     for _ in 0..50 {
         let terms = Terms::default().with_criticality(Criticality::Sheddable);
@@ -63,7 +63,8 @@ async fn requests_that_would_be_turned_away_are_not_sent_and_others_are() {
     assert!(held > 0, "the caller's word counts");
 }
 
-/// One who holds back has room: were its caller to hold back, too, a request would have to be a probe in both at once.
+/// A client that throttles has headroom: were its caller to throttle too, a request would have to
+/// be a probe in both at once.
 #[tokio::test]
 async fn nothing_is_held_back_from_one_who_holds_back() {
     for (speaks, is_grpc) in [(Speaks::Http1, false), (Speaks::Http2(100), true)] {
@@ -83,7 +84,7 @@ async fn nothing_is_held_back_from_one_who_holds_back() {
     }
 }
 
-/// A deadline is the word of whoever asks, who must not be able to have backends ejected by it, nor others held back.
+/// A deadline is the caller's choice: it must not eject backends, nor throttle others.
 #[tokio::test]
 async fn a_deadline_that_is_too_short_says_nothing_of_who_turns_the_request_away() {
     for (speaks, is_grpc) in [(Speaks::Http1, false), (Speaks::Http2(100), true)] {

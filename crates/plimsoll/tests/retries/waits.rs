@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Whoever may have the time to wait is told how long.
+/// A caller that may have time to wait is told how long.
 #[tokio::test]
 async fn a_wait_that_is_longer_than_anybody_waits_is_for_the_caller_to_wait() {
     let later =
@@ -29,7 +29,7 @@ async fn whoever_leaves_before_a_retry_is_made_has_not_used_it() {
     assert_eq!(cluster.restraint().budget_used, Ratio::ZERO);
 }
 
-/// Ten milliseconds at least is what half of the answers take, and nine were left to begin with.
+/// Half of the answers take at least ten milliseconds, and nine were left to begin with.
 #[tokio::test]
 async fn a_retry_is_not_made_with_less_time_left_than_answers_usually_take() {
     let answer = |request: Request<hyper::body::Incoming>| -> Answer {

@@ -31,7 +31,7 @@ pub type Body = BoxBody<Bytes, Infallible>;
 pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Handler = Arc<dyn Fn(Request<Incoming>) -> Answer + Send + Sync>;
 
-/// What a server speaks.
+/// The protocol of a server.
 #[derive(Clone, Copy)]
 pub enum Speaks {
     Http1,
@@ -173,7 +173,7 @@ pub fn grpc(message: Bytes, trailers: HeaderMap) -> Answer {
     now(response)
 }
 
-/// A body whose frames are sent by hand.
+/// A body with frames from the test.
 pub fn by_hand() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, Body) {
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
     let frames = futures_util::stream::poll_fn(move |cx| {
@@ -182,7 +182,7 @@ pub fn by_hand() -> (tokio::sync::mpsc::UnboundedSender<Bytes>, Body) {
     (send, BoxBody::new(StreamBody::new(frames)))
 }
 
-/// Round robin without slow start, no active checks: what goes where can be said exactly.
+/// Round robin without slow start, no active checks: the backend of each request is exactly known.
 pub fn plain_config() -> ClusterConfig {
     let mut balancer = BalancerConfig { policy: PolicyKind::RoundRobin, ..BalancerConfig::default() };
     balancer.slow_start.window = Duration::ZERO;
@@ -190,7 +190,7 @@ pub fn plain_config() -> ClusterConfig {
     ClusterConfig { balancer, requests, ..ClusterConfig::default() }
 }
 
-/// A cluster whose task runs, with all backends healthy.
+/// A cluster with a running task and healthy backends.
 pub async fn running(config: ClusterConfig, servers: &[&Server]) -> Cluster {
     let cluster = Cluster::new("test", config, servers.iter().map(|server| server.address));
     tokio::spawn(cluster.run());
