@@ -186,21 +186,26 @@ impl Proxy {
         self.not_draining()?;
         let _one_at_a_time = self.changing.lock().await;
         self.not_draining()?;
-        let lookup = {
-            let (config, known) = (Arc::clone(&config), self.running.lock().names.clone());
-            tokio::task::spawn_blocking(move || config.resolve(&known))
-        };
-        let resolved = lookup.await.expect("a look-up does not panic").map_err(Error::Config)?;
-        for (name, reason) in &resolved.kept {
-            tracing::warn!(name, reason, "name lookup failed: its backends keep their addresses");
-        }
+        // All that can fail without the network comes first: its outcome is known at once.
         let bound = self.bind(&config, given)?;
         let access_log = self.access_log.prepare(config.access_log()).map_err(|unprepared| match unprepared {
             Unprepared::Output(cause) => Error::Config(config.unusable_access_log(&cause)),
             Unprepared::Thread(cause) => Error::Thread(cause),
         })?;
+        let lookup = {
+            let (config, known) = (Arc::clone(&config), self.running.lock().names.clone());
+            tokio::task::spawn_blocking(move || config.resolve(&known))
+        };
+        let resolved = lookup.await.expect("a look-up does not panic").map_err(Error::Config)?;
+        if self.is_open.load(Ordering::Relaxed) {
+            // Last, because clients that connect from then on are answered.
+            Self::listen(&config, &bound)?;
+        }
 
         // Nothing fails from here on.
+        for (name, reason) in &resolved.kept {
+            tracing::warn!(name, reason, "name lookup failed: its backends keep their addresses");
+        }
         self.access_log.put_in_force(access_log);
         self.explain.configure(config.explain());
         self.pressure.limit_memory(config.max_memory());
@@ -225,7 +230,7 @@ impl Proxy {
         if self.life.phase() == Phase::Serving { Ok(()) } else { Err(Error::Draining) }
     }
 
-    /// Sockets for listeners that are not running yet.
+    /// Sockets for listeners that are not running yet. They do not listen yet, unless they were given.
     fn bind(&self, config: &Config, given: &mut Sockets) -> Result<HashMap<SocketAddr, Bound>, Error> {
         let known: Vec<SocketAddr> = self.running.lock().listeners.keys().copied().collect();
         let mut bound = HashMap::new();
@@ -243,20 +248,25 @@ impl Proxy {
             };
             let given = given.take(listener.address);
             let opened = sockets::open(listener.address, given, self.workers.len(), sharing);
-            let opened = opened.and_then(|bound| {
-                if self.is_open.load(Ordering::Relaxed) {
-                    sockets::listen(&bound.sockets)?;
-                }
-                Ok(bound)
-            });
-            let opened = opened.map_err(|cause| Error::Listen {
-                place: config.place_of(&format!("listeners[{i}].address")),
-                address: listener.address,
-                cause,
-            })?;
+            let opened = opened.map_err(|cause| Self::cannot_listen(config, i, cause))?;
             bound.insert(listener.address, opened);
         }
         Ok(bound)
+    }
+
+    /// Listens at those addresses of `config` that were bound for it.
+    fn listen(config: &Config, bound: &HashMap<SocketAddr, Bound>) -> Result<(), Error> {
+        for (i, listener) in config.listeners().iter().enumerate() {
+            let sockets = bound.get(&listener.address).map_or(&[][..], |bound| &bound.sockets);
+            sockets::listen(sockets).map_err(|cause| Self::cannot_listen(config, i, cause))?;
+        }
+        Ok(())
+    }
+
+    /// The error for the listener at this place in `config`.
+    fn cannot_listen(config: &Config, at: usize, cause: io::Error) -> Error {
+        let place = config.place_of(&format!("listeners[{at}].address"));
+        Error::Listen { place, address: config.listeners()[at].address, cause }
     }
 
     /// Where it listens, and would not by `next`.
@@ -374,5 +384,31 @@ impl Proxy {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.running.lock().connections()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use plimsoll_testkit::ports::free_port;
+
+    use super::*;
+
+    /// Later steps of a reload may fail, and a client of the new address must not notice.
+    #[tokio::test]
+    async fn bound_address_accepts_nobody_before_the_reload_succeeds() {
+        let text = |port: u16| {
+            let cluster = "[[routes]]\ncluster = \"c\"\n[clusters.c]\nbackends = [\"127.0.0.1:1\"]\n";
+            format!("threads = 1\n[[listeners]]\naddress = \"127.0.0.1:{port}\"\n{cluster}")
+        };
+        let proxy = Proxy::start(Config::parse("test", &text(free_port())).unwrap()).await.unwrap();
+        let port = free_port();
+        let next = Config::parse("test", &text(port)).unwrap();
+        let bound = proxy.bind(&next, &mut Sockets::default()).unwrap();
+        let is_accepted = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+        assert!(!is_accepted());
+        Proxy::listen(&next, &bound).unwrap();
+        assert!(is_accepted());
     }
 }

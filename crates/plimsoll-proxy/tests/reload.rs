@@ -12,9 +12,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
-use plimsoll::client::BackendView;
+use plimsoll::client::{BackendView, Cluster};
+use plimsoll::discover::{Answer, Discover};
 use plimsoll_core::health::State;
-use plimsoll_proxy::{Proxy, Sockets};
+use plimsoll_proxy::{Error, Proxy, Sockets};
 use plimsoll_testkit::ports::free_port;
 use support::*;
 
@@ -243,6 +244,131 @@ async fn a_path_of_the_access_log_that_cannot_be_opened_changes_nothing() {
     let mut client = Raw::to(at(port)).await;
     assert_eq!(client.ask(GET).await.status, 200);
     tokio::time::timeout(Duration::from_secs(5), proxy.drain()).await.unwrap();
+}
+
+/// A step that fails, of a reload that changes much else; and the reason that it tells.
+fn failing_steps(taken: u16) -> Vec<(&'static str, String, &'static str)> {
+    let listener = format!("[[listeners]]\naddress = \"127.0.0.1:{taken}\"\n");
+    let log = "[access_log]\npath = \"/nonexistent/access.log\"\n".to_owned();
+    let name = "[clusters.other]\nbackends = [\"no.such.name.invalid:80\"]\n".to_owned();
+    vec![
+        ("address", listener.clone(), "another process listens there"),
+        ("access log", log.clone(), "access.log cannot be opened"),
+        ("name", name.clone(), "could not be looked up"),
+        // Both: that which needs no network is found first.
+        ("address before name", format!("{listener}{name}"), "another process listens there"),
+        ("access log before name", format!("{log}{name}"), "access.log cannot be opened"),
+    ]
+}
+
+#[tokio::test]
+async fn failed_reload_changes_nothing_whichever_step_fails() {
+    let (stays, comes) = (Backend::echo().await, Backend::echo().await);
+    let (port, new_port) = (free_port(), free_port());
+    let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = start(&text(&[port], &[stays.address], "")).await;
+    let mut client = Raw::to(at(port)).await;
+    assert_eq!(client.ask(GET).await.status, 200);
+    let look = || {
+        let views = proxy.clusters().iter().flat_map(Cluster::backends).collect::<Vec<_>>();
+        let backends: Vec<_> = views.iter().map(|view| (view.snapshot.id, view.backend.endpoint().clone())).collect();
+        let clusters: Vec<_> = proxy.clusters().iter().map(|cluster| cluster.name().to_owned()).collect();
+        let listeners: Vec<_> = proxy.listeners().iter().map(|view| (view.name.clone(), view.address)).collect();
+        (clusters, backends, listeners, proxy.cluster("c").unwrap().config())
+    };
+    let (before, config) = (look(), proxy.config());
+    let steps = failing_steps(other.local_addr().unwrap().port());
+    for (refused, (step, further, reason)) in (1..).zip(&steps) {
+        let file = format!("{further}{}", text(&[new_port], &[comes.address], "policy = \"random\""));
+        // A table that comes first must not hold the keys of the top level.
+        let file = format!("threads = 2\n{}", file.replace("threads = 2\n", ""));
+        let error = proxy.reload(parse(&file)).await.unwrap_err().to_string();
+        assert!(error.contains(reason), "{step}: {error}");
+        assert_eq!(look(), before, "{step}");
+        assert!(Arc::ptr_eq(&proxy.config(), &config), "{step}");
+        assert_eq!((proxy.reloads().refused(), proxy.reloads().taken()), (refused, 0));
+        assert!(tokio::net::TcpStream::connect(at(new_port)).await.is_err(), "{step}: nobody listens there");
+        assert_eq!(client.ask(GET).await.status, 200, "{step}");
+    }
+    assert_eq!((stays.requests(), comes.connections()), (1 + steps.len(), 0));
+    // Without the step that failed, all of it is taken.
+    proxy.reload(parse(&text(&[new_port], &[comes.address], "policy = \"random\""))).await.unwrap();
+    assert_eq!(Raw::to(at(new_port)).await.ask(GET).await.status, 200);
+}
+
+#[tokio::test]
+async fn draining_proxy_takes_no_config() {
+    let backend = Backend::echo().await;
+    let file = text(&[free_port()], &[backend.address], "");
+    let proxy = start(&file).await;
+    soon(proxy.drain()).await;
+    let error = proxy.reload(parse(&file)).await.unwrap_err();
+    assert!(matches!(error, Error::Draining), "{error}");
+    assert_eq!((proxy.reloads().refused(), proxy.reloads().taken()), (1, 0));
+}
+
+#[tokio::test]
+async fn reload_changes_the_weight_of_a_backend_in_place() {
+    let backends = [Backend::echo().await, Backend::echo().await];
+    let port = free_port();
+    let [first, second] = backends.each_ref().map(|backend| backend.address);
+    let file = text(&[port], &[first, second], "");
+    let proxy = start(&file).await;
+    let mut client = Raw::to(at(port)).await;
+    for _ in 0..4 {
+        assert_eq!(client.ask(GET).await.status, 200);
+    }
+    let opened = backends[1].connections();
+    assert!(proxy.cluster("c").unwrap().drain(second));
+    // The silent one, by which the end of its process is noticed.
+    until(|| backends[1].connections() == opened + 1).await;
+    let look = || [first, second].map(|address| backend_of(&proxy, address));
+    let (before, connections) = (look(), backends.each_ref().map(Backend::connections));
+    let heavier = |address| format!("{{ address = \"{address}\", weight = 4, zone = \"b\" }}");
+    let changed =
+        [first, second].iter().fold(file, |file, address| file.replace(&format!("\"{address}\""), &heavier(address)));
+    proxy.reload(parse(&changed)).await.unwrap();
+    for (before, after) in before.into_iter().zip(look()) {
+        let (before, after) = (before.snapshot, after.snapshot);
+        assert_eq!((after.id, after.state, after.since), (before.id, before.state, before.since));
+        assert_eq!((after.requests, after.reason), (before.requests, before.reason));
+        assert_eq!((before.weight, after.weight), (1.0, 4.0));
+    }
+    let served = backends[1].requests();
+    for _ in 0..4 {
+        assert_eq!(client.ask(GET).await.status, 200);
+    }
+    assert_eq!(backends[1].requests(), served, "drained");
+    assert_eq!(backends.each_ref().map(Backend::connections), connections);
+}
+
+/// A source whose answers come from the test.
+struct Fake(tokio::sync::mpsc::UnboundedReceiver<Answer>);
+
+impl Discover for Fake {
+    async fn next(&mut self) -> Option<Answer> {
+        self.0.recv().await
+    }
+}
+
+#[tokio::test]
+async fn reload_gives_a_cluster_its_source_from_the_file() {
+    let (file, found) = (Backend::echo().await, Backend::echo().await);
+    let port = free_port();
+    let text = text(&[port], &[file.address], "");
+    let proxy = start(&text).await;
+    let cluster = proxy.cluster("c").unwrap();
+    let addresses = || cluster.backends().iter().map(|view| view.backend.address()).collect::<Vec<_>>();
+    let (lists, answers) = tokio::sync::mpsc::unbounded_channel();
+    cluster.follow(Fake(answers));
+    lists.send(Ok(vec![found.address.into()])).unwrap();
+    until(|| addresses() == [found.address]).await;
+    until(|| backend_of(&proxy, found.address).snapshot.state == State::Healthy).await;
+    assert_eq!(Raw::to(at(port)).await.ask(GET).await.status, 200);
+    assert_eq!((file.requests(), found.requests()), (0, 1));
+    proxy.reload(parse(&text)).await.unwrap();
+    assert_eq!(addresses(), [file.address]);
+    until(|| lists.is_closed()).await;
 }
 
 /// A backend whose answers never end.
