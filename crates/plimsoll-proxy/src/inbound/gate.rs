@@ -7,7 +7,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use plimsoll::system::{LEAST_CPUS, Look};
+use plimsoll::system::{LEAST_CPUS, ProcessSample};
 use plimsoll_core::Timestamp;
 use plimsoll_core::admit::{
     self, AdmissionConfig, Arrival, Entry, Flow, Mode, Pressure, ProcessObserver, Shed, Standing,
@@ -156,8 +156,8 @@ impl Gate {
     }
 
     /// The last look at the process; `None` if it cannot be seen.
-    pub(super) fn see(&self, look: Option<Look>) {
-        if let Some(Look { outside, is_first, cpus, readings }) = look {
+    pub(super) fn see(&self, sample: Option<ProcessSample>) {
+        if let Some(ProcessSample { outside, is_first, cpus, readings }) = sample {
             let now = self.now();
             let flow = self.flow();
             let mut machine = self.machine.lock();
@@ -180,7 +180,7 @@ impl Gate {
             drop(machine);
             self.was_seen.store(true, Ordering::Relaxed);
         }
-        self.is_seen.store(look.is_some(), Ordering::Relaxed);
+        self.is_seen.store(sample.is_some(), Ordering::Relaxed);
     }
 
     /// Whether it has ever been seen.

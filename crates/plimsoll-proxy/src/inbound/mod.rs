@@ -39,7 +39,7 @@ use self::gate::{Asked, Gate, Use};
 use crate::config;
 
 /// Files by which one process is watched.
-pub(crate) const FILES: u64 = system::MOST_OPEN as u64;
+pub(crate) const FILES: u64 = system::MAX_OPEN_FILES as u64;
 
 /// Decides which requests of a cluster are let in.
 pub(crate) struct Inbound {

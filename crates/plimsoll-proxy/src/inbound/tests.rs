@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderValue, Request};
-use plimsoll::system::Look;
+use plimsoll::system::ProcessSample;
 use plimsoll_core::admit::{self, ProcessCounters, Quota};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::shedding::Cause;
@@ -21,8 +21,13 @@ fn inbound(dry_run: bool) -> Inbound {
     Inbound::before(Arc::new(Gate::new(&config)), &config, RandomState::new())
 }
 
-fn look(cpu: f64, is_first: bool) -> Look {
-    Look { outside: ProcessCounters { cpu, waited: 0.0 }, is_first, cpus: is_first.then_some(1.0), readings: None }
+fn sample(cpu: f64, is_first: bool) -> ProcessSample {
+    ProcessSample {
+        outside: ProcessCounters { cpu, waited: 0.0 },
+        is_first,
+        cpus: is_first.then_some(1.0),
+        readings: None,
+    }
 }
 
 fn arrival(criticality: Criticality) -> Arrival {
@@ -48,7 +53,7 @@ async fn all_are_let_in_until_the_process_is_seen_and_the_least_important_are_no
         passages.iter().filter(|passage| passage.is_ok()).count()
     };
     assert_eq!((flood(Criticality::Sheddable), inbound.view().cpus), (1_000, None));
-    inbound.gate.see(Some(look(7.0, true)));
+    inbound.gate.see(Some(sample(7.0, true)));
     let sheddable = flood(Criticality::Sheddable);
     assert!((1..200).contains(&sheddable), "{sheddable}");
     assert!(ask(&inbound, Criticality::CriticalPlus).is_ok());
@@ -62,7 +67,7 @@ async fn all_are_let_in_until_the_process_is_seen_and_the_least_important_are_no
 #[tokio::test]
 async fn a_dry_run_counts_whom_it_would_turn_away_and_lets_all_in() {
     let inbound = inbound(true);
-    inbound.gate.see(Some(look(0.0, true)));
+    inbound.gate.see(Some(sample(0.0, true)));
     let passages: Vec<_> = (0..1_000).map(|_| ask(&inbound, Criticality::Sheddable)).collect();
     assert!(passages.iter().all(Result::is_ok));
     assert!(count(&inbound, "overloaded") > 500);
@@ -72,7 +77,7 @@ async fn a_dry_run_counts_whom_it_would_turn_away_and_lets_all_in() {
 #[tokio::test]
 async fn a_request_is_in_flight_from_when_it_is_sent_until_its_answer_begins() {
     let inbound = inbound(false);
-    inbound.gate.see(Some(look(0.0, true)));
+    inbound.gate.see(Some(sample(0.0, true)));
     let in_flight = || inbound.gate.in_flight.load(Ordering::Relaxed);
     let mut passages = [inbound.let_in(), ask(&inbound, Criticality::Critical).ok().unwrap()];
     assert_eq!(in_flight(), 0, "the client may take long over its body");
@@ -92,12 +97,12 @@ async fn a_request_is_in_flight_from_when_it_is_sent_until_its_answer_begins() {
 async fn who_leaves_makes_no_room_for_another_while_the_process_is_busy() {
     tokio::time::pause();
     let inbound = inbound(false);
-    inbound.gate.see(Some(look(0.0, true)));
+    inbound.gate.see(Some(sample(0.0, true)));
     let mut cpu = 0.0;
     let mut after = async |used: f64| {
         tokio::time::advance(Duration::from_millis(20)).await;
         cpu += used;
-        inbound.gate.see(Some(look(cpu, false)));
+        inbound.gate.see(Some(sample(cpu, false)));
         let passages: Vec<_> = (0..200).map(|_| ask(&inbound, Criticality::Sheddable)).collect();
         passages.into_iter().filter(Result::is_ok).count()
     };
@@ -116,7 +121,7 @@ async fn who_leaves_makes_no_room_for_another_while_the_process_is_busy() {
 async fn costs_are_learned_from_what_the_process_uses() {
     tokio::time::pause();
     let inbound = inbound(false);
-    inbound.gate.see(Some(look(0.0, true)));
+    inbound.gate.see(Some(sample(0.0, true)));
     // Ten requests at once are expected to cost a millisecond each, of which a CPU has room for some more; once each is known to
     // cost 100 ms, it has not.
     let at_once = |count: u32| (0..count).map(|_| ask(&inbound, Criticality::Critical).ok()).collect::<Vec<_>>();
@@ -132,7 +137,7 @@ async fn costs_are_learned_from_what_the_process_uses() {
         at_once(2).into_iter().flatten().for_each(|mut passage| passage.sent());
         tokio::time::advance(Duration::from_millis(250)).await;
         cpu += 0.2;
-        inbound.gate.see(Some(look(cpu, false)));
+        inbound.gate.see(Some(sample(cpu, false)));
     }
     let cost = expected(&inbound);
     assert!((0.05..0.2).contains(&cost), "{cost}");
@@ -144,7 +149,7 @@ async fn costs_are_learned_from_what_the_process_uses() {
             passage.nothing_sent();
         });
         tokio::time::advance(Duration::from_millis(250)).await;
-        inbound.gate.see(Some(look(cpu + f64::from(n) * 0.001, false)));
+        inbound.gate.see(Some(sample(cpu + f64::from(n) * 0.001, false)));
     }
     assert_eq!(expected(&inbound), cost);
 }
@@ -155,7 +160,7 @@ async fn memory_that_runs_out_leaves_room_for_fewer_and_is_named() {
     tokio::time::pause();
     let inbound = inbound(false);
     let memory = |used| Readings { memory: Some(Memory { used, limit: 1_000 }), ..Readings::default() };
-    let seen = |n: u64, used| Look { readings: Some(memory(used)), ..look(n as f64 * 0.01, n == 0) };
+    let seen = |n: u64, used| ProcessSample { readings: Some(memory(used)), ..sample(n as f64 * 0.01, n == 0) };
     let at_once = || (0..20).map(|_| ask(&inbound, Criticality::Critical).ok()).collect::<Vec<_>>();
     inbound.gate.see(Some(seen(0, 700)));
     assert!(at_once().iter().all(Option::is_some), "all that a CPU has room for");
@@ -195,7 +200,7 @@ async fn clusters_of_one_process_share_a_gate_and_count_for_themselves() {
 async fn what_is_turned_away_is_judged_by_customer_and_cause() {
     tokio::time::pause();
     let inbound = inbound(false);
-    inbound.gate.see(Some(look(0.0, true)));
+    inbound.gate.see(Some(sample(0.0, true)));
     let summary = || inbound.view().shedding;
     assert_eq!(summary().verdict, Verdict::Fine);
     let passages: Vec<_> = (0..1_000).map(|_| ask(&inbound, Criticality::Sheddable)).collect();
@@ -261,7 +266,7 @@ async fn gates_of_different_proxies_turn_the_same_sessions_away() {
     // Of each of a hundred sessions, how many of twenty requests are let in, after ten that do not count. They ask for five times the limit.
     let let_in = async |age: Duration, since_epoch: Duration| {
         let inbound = inbound(false);
-        inbound.gate.see(Some(look(0.0, true)));
+        inbound.gate.see(Some(sample(0.0, true)));
         tokio::time::advance(age).await;
         let mut taken = [0; 100];
         for n in 0..3_000 {

@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use plimsoll::system::Source;
+use plimsoll::system::ProcessReader;
 use tokio::time::Instant;
 
 use super::gate::Gate;
@@ -17,15 +17,15 @@ const PAUSE: u32 = 50;
 /// Tells `gate` what is seen of the process, for as long as there is one to tell.
 pub(super) async fn watch(gate: Weak<Gate>, inbound: Inbound) {
     let process = inbound.process();
-    let mut source = Source::new(process.clone(), inbound.cpus.map(|cpus| cpus.get()), inbound.scarce);
+    let mut reader = ProcessReader::new(process.clone(), inbound.cpus.map(|cpus| cpus.get()), inbound.scarce);
     // What is logged is each change, and how it begins.
     let mut is_seen = None;
     while let Some(gate) = gate.upgrade() {
         let begun = Instant::now();
-        let look = source.look();
-        gate.see(look.as_ref().ok().copied());
-        let was_seen = is_seen.replace(look.is_ok());
-        match look {
+        let sample = reader.read();
+        gate.see(sample.as_ref().ok().copied());
+        let was_seen = is_seen.replace(sample.is_ok());
+        match sample {
             Ok(_) if was_seen != Some(true) => tracing::info!(%process, "process found, overload protection active"),
             Err(why) if was_seen.is_none() => tracing::warn!(
                 %process,

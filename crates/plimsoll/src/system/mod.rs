@@ -17,8 +17,8 @@ use std::path::Path;
 pub(crate) use cpus::CpuReader;
 pub use cpus::{LEAST_CPUS, cpus};
 pub use memory::memory_limit;
-pub use process::{Look, Source, WatchedProcess};
-pub use process_tree::MOST_OPEN;
+pub use process::{ProcessReader, ProcessSample, WatchedProcess};
+pub use process_tree::MAX_OPEN_FILES;
 pub use scarce::ScarceReader;
 
 use groups::Groups;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use plimsoll_core::admit::ProcessCounters;
 use plimsoll_core::signal::{Readings, ResourceConfig, ResourceWatch};
 
-use super::process_tree::Tree;
+use super::process_tree::ProcessTree;
 use super::{ScarceReader, Whose, cpus};
 
 /// A process that starts anew writes its file anew; quotas are changed by hand.
@@ -38,7 +38,7 @@ impl fmt::Display for WatchedProcess {
 
 /// What there is to see of the process.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Look {
+pub struct ProcessSample {
     /// CPU that it used, and waited for.
     pub outside: ProcessCounters,
     /// The process may be another one than at the look before, or there was none.
@@ -51,12 +51,12 @@ pub struct Look {
 
 /// Where it is read.
 #[derive(Debug)]
-pub struct Source {
+pub struct ProcessReader {
     proc: PathBuf,
     process: WatchedProcess,
     /// How many CPUs it may use, if the file says.
     cpus: Option<f64>,
-    tree: Option<Tree>,
+    tree: Option<ProcessTree>,
     /// Whether the group was seen at the last look.
     is_group_seen: bool,
     check_at: Instant,
@@ -66,7 +66,7 @@ pub struct Source {
     scarce_at: Instant,
 }
 
-impl Source {
+impl ProcessReader {
     /// The process, the CPUs that it may use, if known, and the signals to read.
     #[must_use]
     pub fn new(process: WatchedProcess, cpus: Option<f64>, watched: ResourceConfig) -> Self {
@@ -87,7 +87,7 @@ impl Source {
     ///
     /// # Errors
     /// Why it cannot be seen, in words.
-    pub fn look(&mut self) -> Result<Look, String> {
+    pub fn read(&mut self) -> Result<ProcessSample, String> {
         let is_due = self.check_at.elapsed() >= CHECK_EVERY;
         if is_due {
             self.check_at = Instant::now();
@@ -99,33 +99,33 @@ impl Source {
                 let outside = seen?;
                 let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(Whose::Group(&folder))));
                 let readings = self.readings(Whose::Group(&folder), is_first);
-                Ok(Look { outside, is_first, cpus, readings })
+                Ok(ProcessSample { outside, is_first, cpus, readings })
             }
-            WatchedProcess::Pid(pid) => self.look_at(pid.get(), is_due),
+            WatchedProcess::Pid(pid) => self.read_process(pid.get(), is_due),
             WatchedProcess::PidFile(file) => match &self.tree {
-                Some(tree) if !is_due => self.look_at(tree.root(), false),
+                Some(tree) if !is_due => self.read_process(tree.root(), false),
                 _ => {
                     let pid = pid_in(&file).inspect_err(|_| self.tree = None)?;
-                    self.look_at(pid, is_due)
+                    self.read_process(pid, is_due)
                 }
             },
         }
     }
 
-    fn look_at(&mut self, pid: u32, is_due: bool) -> Result<Look, String> {
+    fn read_process(&mut self, pid: u32, is_due: bool) -> Result<ProcessSample, String> {
         let known = self.tree.take().filter(|tree| tree.root() == pid);
         let is_first = known.is_none();
         let unseen = |error: io::Error| format!("process {pid} cannot be read: {error}");
         let mut tree = match known {
             Some(tree) => tree,
-            None => Tree::of(&self.proc, pid).map_err(unseen)?,
+            None => ProcessTree::of(&self.proc, pid).map_err(unseen)?,
         };
         let outside = tree.look().map_err(unseen)?;
         self.tree = Some(tree);
         let folder = self.proc.join(pid.to_string());
         let whose = Whose::Process { folder: &folder, pid };
         let cpus = (is_first || is_due).then(|| self.cpus.unwrap_or_else(|| cpus(whose)));
-        Ok(Look { outside, is_first, cpus, readings: self.readings(whose, is_first) })
+        Ok(ProcessSample { outside, is_first, cpus, readings: self.readings(whose, is_first) })
     }
 
     /// What there may be too little of, if it is time to look. One that is seen for the first time may be in other groups.
@@ -170,9 +170,9 @@ mod tests {
     use super::super::tests::Tree as Folders;
     use super::*;
 
-    fn source(folders: &Folders, process: WatchedProcess) -> Source {
+    fn reader(folders: &Folders, process: WatchedProcess) -> ProcessReader {
         let (now, watched) = (Instant::now(), ResourceConfig { memory: None, ..ResourceConfig::default() });
-        Source {
+        ProcessReader {
             proc: folders.0.clone(),
             process,
             cpus: Some(2.0),
@@ -188,50 +188,51 @@ mod tests {
     #[test]
     fn a_process_that_starts_anew_under_another_number_is_found_by_its_file() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
-        let mut source = source(&folders, WatchedProcess::PidFile(folders.0.join("pid")));
-        let first = Look { outside: ProcessCounters::default(), is_first: true, cpus: Some(2.0), readings: None };
-        assert_eq!(source.look(), Ok(first));
-        assert_eq!(source.look(), Ok(Look { is_first: false, cpus: None, ..first }));
+        let mut reader = reader(&folders, WatchedProcess::PidFile(folders.0.join("pid")));
+        let first =
+            ProcessSample { outside: ProcessCounters::default(), is_first: true, cpus: Some(2.0), readings: None };
+        assert_eq!(reader.read(), Ok(first));
+        assert_eq!(reader.read(), Ok(ProcessSample { is_first: false, cpus: None, ..first }));
         fs::remove_dir_all(folders.0.join("10")).unwrap();
-        assert!(source.look().unwrap_err().starts_with("process 10 cannot be read: "));
+        assert!(reader.read().unwrap_err().starts_with("process 10 cannot be read: "));
         folders.write("pid", "");
-        assert!(source.look().unwrap_err().ends_with("does not hold a process id"));
+        assert!(reader.read().unwrap_err().ends_with("does not hold a process id"));
         folders.write("11/task/11/schedstat", "900 0 1");
         folders.write("pid", "11");
-        assert_eq!(source.look(), Ok(first));
+        assert_eq!(reader.read(), Ok(first));
     }
 
     #[test]
     fn what_else_may_run_short_is_looked_at_rarely_and_anew_for_another_process() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
-        let mut source = source(&folders, WatchedProcess::PidFile(folders.0.join("pid")));
-        source.watched = ResourceConfig::default();
-        let first = source.look().unwrap().readings.expect("at the first look");
+        let mut reader = reader(&folders, WatchedProcess::PidFile(folders.0.join("pid")));
+        reader.watched = ResourceConfig::default();
+        let first = reader.read().unwrap().readings.expect("at the first look");
         assert!(first.memory.is_some_and(|memory| memory.limit > 0) && first.cpu_stalled.is_none(), "{first:?}");
-        assert_eq!(source.look().unwrap().readings, None, "just looked at");
-        source.scarce_at -= ResourceWatch::LOOK_EVERY;
-        assert!(source.look().unwrap().readings.is_some());
+        assert_eq!(reader.read().unwrap().readings, None, "just looked at");
+        reader.scarce_at -= ResourceWatch::LOOK_EVERY;
+        assert!(reader.read().unwrap().readings.is_some());
         folders.write("11/task/11/schedstat", "900 0 1");
         folders.write("pid", "11");
-        source.check_at -= CHECK_EVERY;
-        let other = source.look().unwrap();
+        reader.check_at -= CHECK_EVERY;
+        let other = reader.read().unwrap();
         assert!(other.is_first && other.readings.is_some());
     }
 
     #[test]
     fn a_control_group_says_what_its_processes_used_and_waited() {
         let folders = Folders::new(&[("g/cpu.stat", "usage_usec 2500000\nuser_usec 1\n")]);
-        let mut source = source(&folders, WatchedProcess::Cgroup(folders.0.join("g")));
+        let mut reader = reader(&folders, WatchedProcess::Cgroup(folders.0.join("g")));
         let outside = ProcessCounters { cpu: 2.5, waited: 0.0 };
-        let first = Look { outside, is_first: true, cpus: Some(2.0), readings: None };
-        assert_eq!(source.look(), Ok(first));
+        let first = ProcessSample { outside, is_first: true, cpus: Some(2.0), readings: None };
+        assert_eq!(reader.read(), Ok(first));
         folders
             .write("g/cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=300000\nfull avg10=0.00 total=7\n");
         let outside = ProcessCounters { cpu: 2.5, waited: 0.3 };
-        assert_eq!(source.look(), Ok(Look { outside, is_first: false, cpus: None, readings: None }));
+        assert_eq!(reader.read(), Ok(ProcessSample { outside, is_first: false, cpus: None, readings: None }));
         folders.write("g/cpu.stat", "nr_periods 0\n");
-        assert!(source.look().unwrap_err().contains("has no usage_usec"));
+        assert!(reader.read().unwrap_err().contains("has no usage_usec"));
         folders.write("g/cpu.stat", "usage_usec 2500000\n");
-        assert_eq!(source.look(), Ok(Look { outside, ..first }), "another process may be in it");
+        assert_eq!(reader.read(), Ok(ProcessSample { outside, ..first }), "another process may be in it");
     }
 }

@@ -22,10 +22,10 @@ const DESCENDANTS_EVERY: Duration = Duration::from_secs(1);
 
 /// Files of threads that stay open, of a process with its descendants. What has more threads can afford to have the others' opened
 /// each time.
-pub const MOST_OPEN: usize = 256;
+pub const MAX_OPEN_FILES: usize = 256;
 
 /// Three numbers of twenty digits, and blanks.
-const LONGEST: usize = 64;
+const MAX_LINE: usize = 64;
 
 /// Nanoseconds that a thread ran, and waited to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ struct Used {
 
 /// A process and its descendants.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct ProcessTree {
     proc: PathBuf,
     /// The root first.
     processes: Vec<Process>,
@@ -59,12 +59,12 @@ struct Thread {
     used: Used,
 }
 
-impl Tree {
+impl ProcessTree {
     /// The process of this number, by what `proc` says; fails if there is none.
     pub(super) fn of(proc: &Path, root: u32) -> io::Result<Self> {
         let mut tree = Self {
             proc: proc.to_owned(),
-            processes: vec![Process::of(proc, root, MOST_OPEN)?],
+            processes: vec![Process::of(proc, root, MAX_OPEN_FILES)?],
             total: Used::default(),
             descendants_at: Instant::now(),
         };
@@ -81,13 +81,13 @@ impl Tree {
         if self.descendants_at.elapsed() >= DESCENDANTS_EVERY {
             self.find_descendants();
         }
-        let mut room = self.room();
+        let mut headroom = self.headroom();
         let total = &mut self.total;
         let (root, descendants) = self.processes.split_first_mut().expect("the root is never taken out");
-        root.look(total, &mut room)?;
+        root.look(total, &mut headroom)?;
         let gone: Vec<u32> = descendants
             .iter_mut()
-            .filter_map(|process| process.look(total, &mut room).is_err().then_some(process.number))
+            .filter_map(|process| process.look(total, &mut headroom).is_err().then_some(process.number))
             .collect();
         if !gone.is_empty() {
             self.processes.retain(|process| !gone.contains(&process.number));
@@ -97,9 +97,9 @@ impl Tree {
     }
 
     /// Files that may be opened to stay so.
-    fn room(&self) -> usize {
+    fn headroom(&self) -> usize {
         let threads = self.processes.iter().flat_map(|process| process.threads.values());
-        MOST_OPEN.saturating_sub(threads.filter(|thread| thread.file.is_some()).count())
+        MAX_OPEN_FILES.saturating_sub(threads.filter(|thread| thread.file.is_some()).count())
     }
 
     fn find_descendants(&mut self) {
@@ -110,7 +110,7 @@ impl Tree {
             for child in process.children() {
                 // One that has ended by now has nothing to be added.
                 if !self.processes.iter().any(|known| known.number == child)
-                    && let Ok(child) = Process::of(&self.proc, child, self.room())
+                    && let Ok(child) = Process::of(&self.proc, child, self.headroom())
                 {
                     self.processes.push(child);
                 }
@@ -121,15 +121,15 @@ impl Tree {
 
 impl Process {
     /// The process of this number; what it uses counts from now on. Of its files so many may stay open.
-    fn of(proc: &Path, number: u32, mut room: usize) -> io::Result<Self> {
+    fn of(proc: &Path, number: u32, mut headroom: usize) -> io::Result<Self> {
         let folder = proc.join(number.to_string()).join("task");
         let mut process = Self { number, folder, threads: HashMap::new() };
-        process.look(&mut Used::default(), &mut room)?;
+        process.look(&mut Used::default(), &mut headroom)?;
         Ok(process)
     }
 
     /// Adds to `total` by how much its threads have grown; fails if it has ended, or may not be looked at.
-    fn look(&mut self, total: &mut Used, room: &mut usize) -> io::Result<()> {
+    fn look(&mut self, total: &mut Used, headroom: &mut usize) -> io::Result<()> {
         // Two more than there are threads; one in a file system that does not count them.
         let links = fs::metadata(&self.folder)?.nlink();
         let folder = &self.folder;
@@ -145,14 +145,14 @@ impl Process {
             return Err(error);
         }
         if links != self.threads.len() as u64 + 2 {
-            self.list(total, room)?;
+            self.list(total, headroom)?;
         }
         // There is always one, unless the process is dead and nobody has asked yet how it ended.
         if self.threads.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
     }
 
     /// Finds the threads that have come, and forgets those that are gone.
-    fn list(&mut self, total: &mut Used, room: &mut usize) -> io::Result<()> {
+    fn list(&mut self, total: &mut Used, headroom: &mut usize) -> io::Result<()> {
         let mut before = std::mem::take(&mut self.threads);
         for entry in fs::read_dir(&self.folder)? {
             let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -161,8 +161,8 @@ impl Process {
                 continue;
             }
             // Where it cannot be opened to stay so, it is tried again each time.
-            let file = if *room > 0 { open(&self.folder, number).ok() } else { None };
-            *room -= usize::from(file.is_some());
+            let file = if *headroom > 0 { open(&self.folder, number).ok() } else { None };
+            *headroom -= usize::from(file.is_some());
             let mut thread = Thread { file, used: Used::default() };
             if thread.grow(&self.folder, number, total)? {
                 self.threads.insert(number, thread);
@@ -181,7 +181,7 @@ impl Process {
 impl Thread {
     /// Adds to `total` by how much it has grown; whether it is still there.
     fn grow(&mut self, folder: &Path, number: u32, total: &mut Used) -> io::Result<bool> {
-        let mut text = [0; LONGEST];
+        let mut text = [0; MAX_LINE];
         let read = match &self.file {
             Some(file) => file.read_at(&mut text, 0),
             None => open(folder, number).and_then(|file| file.read_at(&mut text, 0)),
@@ -231,7 +231,7 @@ mod tests {
         proc.write(&format!("{process}/task/{thread}/schedstat"), &format!("{} {} 7\n", ran * MS, waited * MS));
     }
 
-    fn look(tree: &mut Tree) -> (u64, u64) {
+    fn look(tree: &mut ProcessTree) -> (u64, u64) {
         let ProcessCounters { cpu, waited } = tree.look().unwrap();
         ((cpu * 1e3).round() as u64, (waited * 1e3).round() as u64)
     }
@@ -244,7 +244,7 @@ mod tests {
         set(&proc, 30, 30, 100, 0);
         proc.write("10/task/10/children", "20 ");
         proc.write("20/task/20/children", "30 99 ");
-        let mut tree = Tree::of(&proc.0, 10).unwrap();
+        let mut tree = ProcessTree::of(&proc.0, 10).unwrap();
         assert_eq!(look(&mut tree), (0, 0));
         set(&proc, 10, 10, 510, 53);
         set(&proc, 30, 30, 105, 0);
@@ -260,7 +260,7 @@ mod tests {
         set(&proc, 10, 11, 0, 0);
         set(&proc, 20, 20, 0, 0);
         proc.write("10/task/10/children", "20");
-        let mut tree = Tree::of(&proc.0, 10).unwrap();
+        let mut tree = ProcessTree::of(&proc.0, 10).unwrap();
         set(&proc, 10, 11, 8, 2);
         set(&proc, 20, 20, 4, 0);
         assert_eq!(look(&mut tree), (12, 2));
@@ -294,7 +294,7 @@ mod tests {
             (go, thread)
         };
         let (go, first) = start();
-        let mut tree = Tree::of(Path::new("/proc"), std::process::id()).unwrap();
+        let mut tree = ProcessTree::of(Path::new("/proc"), std::process::id()).unwrap();
         let before = tree.look().unwrap().cpu;
         go.send(()).unwrap();
         first.join().unwrap();
@@ -308,31 +308,31 @@ mod tests {
     #[test]
     fn files_beyond_the_most_are_opened_each_time() {
         let proc = Folders::new(&[]);
-        let threads = MOST_OPEN as u32 + 10;
+        let threads = MAX_OPEN_FILES as u32 + 10;
         (0..threads).for_each(|thread| set(&proc, 10, thread, 1, 0));
-        let mut tree = Tree::of(&proc.0, 10).unwrap();
+        let mut tree = ProcessTree::of(&proc.0, 10).unwrap();
         (0..threads).for_each(|thread| set(&proc, 10, thread, 3, 1));
         assert_eq!(look(&mut tree), (u64::from(threads) * 2, u64::from(threads)));
-        assert_eq!(tree.room(), 0);
+        assert_eq!(tree.headroom(), 0);
         fs::remove_dir_all(proc.0.join("10/task/0")).unwrap();
         set(&proc, 10, threads, 0, 0);
         look(&mut tree);
-        assert!(tree.room() <= 1, "{}", tree.room());
+        assert!(tree.headroom() <= 1, "{}", tree.headroom());
     }
 
     #[test]
     fn a_process_that_is_gone_is_told_as_such() {
         let proc = Folders::new(&[]);
-        assert!(Tree::of(&proc.0, 10).is_err());
+        assert!(ProcessTree::of(&proc.0, 10).is_err());
         set(&proc, 10, 10, 0, 0);
-        let mut tree = Tree::of(&proc.0, 10).unwrap();
+        let mut tree = ProcessTree::of(&proc.0, 10).unwrap();
         fs::remove_dir_all(proc.0.join("10")).unwrap();
         assert!(tree.look().is_err());
     }
 
     #[test]
     fn this_process_is_seen_to_use_cpu() {
-        let mut tree = Tree::of(Path::new("/proc"), std::process::id()).unwrap();
+        let mut tree = ProcessTree::of(Path::new("/proc"), std::process::id()).unwrap();
         let begun = Instant::now();
         let mut number = 1_u64;
         // What a thread uses is written down when the kernel's clock ticks, or when it is off the CPU.
