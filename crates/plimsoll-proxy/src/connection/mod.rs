@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, Request};
+use plimsoll::server::admission::Permit;
 use plimsoll_core::slots::Holder;
 use tokio::time::Instant;
 
@@ -21,7 +22,6 @@ use crate::access_log::Entry;
 use crate::counts::Label as _;
 use crate::explain::Source;
 use crate::forwarded::Marks;
-use crate::inbound::Passage;
 use crate::limits::Limits;
 use crate::peer::Peer;
 use crate::route::holders;
@@ -75,7 +75,7 @@ pub(crate) struct ActiveRequest {
     /// Its line in the log, if it gets one.
     pub(crate) entry: Option<Box<Entry>>,
     /// Admission by the gate of its cluster, if there is one.
-    pub(crate) passage: Option<Box<Passage>>,
+    pub(crate) passage: Option<Box<Permit>>,
     /// Bytes of its body, counted only for the log.
     bytes_in: Option<Arc<AtomicU64>>,
 }

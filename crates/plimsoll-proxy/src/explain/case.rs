@@ -11,13 +11,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::{Method, Request, StatusCode};
 use plimsoll::client::FailedAttempt;
+use plimsoll::server::admission::Assessment;
 use plimsoll_core::shedding::Label;
 use plimsoll_http1::MAX_METHOD;
 
 use super::id::{Id, RequestId};
 use super::{Criticality, End, Explanation, Gated, Reason, customer_label};
 use crate::classify::Class;
-use crate::inbound::Said;
 
 /// The place that a request came from.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Case {
     route: Option<Arc<str>>,
     cluster: Option<Arc<str>>,
     pub(crate) class: Option<Class>,
-    pub(crate) said: Option<Said>,
+    pub(crate) said: Option<Assessment>,
     /// The route may give something in place of an error.
     pub(crate) may_degrade: bool,
     /// Attempts at backends that failed.
@@ -108,7 +108,7 @@ impl Case {
                 malformed,
             }),
             customer: self.customer,
-            gate: self.said.map(|Said { shed, is_dry_run, expected, pressure, standing }| Gated {
+            gate: self.said.map(|Assessment { shed, is_dry_run, expected, pressure, standing }| Gated {
                 decision: shed.map_or("admitted", |reason| reason.name()),
                 is_dry_run,
                 expected: Duration::try_from_secs_f64(expected).unwrap_or_default(),

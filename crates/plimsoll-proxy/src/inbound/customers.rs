@@ -9,32 +9,29 @@
 //! other from then on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use plimsoll::server::admission::DecisionCounter;
 use plimsoll_wire::shed::ShedReason;
 
-use super::{ADMITTED, REASONS};
 use crate::config::{Config, CustomerName};
 
 /// The customer that all others count as; a customer of this name is one of them.
 const OTHER: &str = "other";
-/// Admitted, then the reasons in the order of [`REASONS`].
-const DECISIONS: usize = 1 + REASONS.len();
 
 /// Decisions by customer.
 #[derive(Debug, Default)]
 pub(super) struct Customers {
     /// Sorted by number.
     named: ArcSwap<Vec<(u64, Arc<Counts>)>>,
-    other: [AtomicU64; DECISIONS],
+    other: DecisionCounter,
 }
 
 /// Decisions about one customer's requests.
 #[derive(Debug)]
 struct Counts {
     name: Box<str>,
-    decisions: [AtomicU64; DECISIONS],
+    decisions: DecisionCounter,
 }
 
 /// The customers that the file names, sorted.
@@ -53,7 +50,7 @@ impl Customers {
         let counts = |name: &str| {
             let counts = known.iter().find(|(_, counts)| *counts.name == *name);
             counts.map_or_else(
-                || Arc::new(Counts { name: name.into(), decisions: Default::default() }),
+                || Arc::new(Counts { name: name.into(), decisions: DecisionCounter::default() }),
                 |(_, counts)| Arc::clone(counts),
             )
         };
@@ -68,12 +65,7 @@ impl Customers {
         let named = self.named.load();
         let found = named.binary_search_by_key(&customer, |(number, _)| *number);
         let decisions = found.map_or(&self.other, |place| &named[place].1.decisions);
-        if is_admitted {
-            decisions[0].fetch_add(1, Ordering::Relaxed);
-        }
-        if let Some(place) = shed.and_then(|shed| REASONS.iter().position(|reason| *reason == shed)) {
-            decisions[1 + place].fetch_add(1, Ordering::Relaxed);
-        }
+        decisions.count(is_admitted, shed);
     }
 
     /// The counts by customer and decision: customers by name, then the others.
@@ -82,10 +74,8 @@ impl Customers {
         let mut all: Vec<_> = named.iter().map(|(_, counts)| (&*counts.name, &counts.decisions)).collect();
         all.sort_by_key(|(name, _)| *name);
         all.push((OTHER, &self.other));
-        let by_decision = |(name, decisions): (&str, &[AtomicU64; DECISIONS])| {
-            let names = std::iter::once(ADMITTED).chain(REASONS.iter().map(|reason| reason.name()));
-            let counts = decisions.iter().map(|count| count.load(Ordering::Relaxed));
-            names.zip(counts).map(|(decision, count)| (Box::from(name), decision, count)).collect::<Vec<_>>()
+        let by_decision = |(name, decisions): (&str, &DecisionCounter)| {
+            decisions.read().by_name().map(|(decision, count)| (Box::from(name), decision, count))
         };
         all.into_iter().flat_map(by_decision).collect()
     }
@@ -93,6 +83,8 @@ impl Customers {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll::server::admission::REASONS;
+
     use super::*;
 
     fn number_of(name: &[u8]) -> u64 {
@@ -119,7 +111,7 @@ mod tests {
         let shop = [("shop".to_owned(), "admitted", 1), ("shop".to_owned(), "overloaded", 1)];
         let other = [("other".to_owned(), "admitted", 1_001)];
         assert_eq!(counted(&customers), [&acme[..], &shop, &other].concat());
-        assert_eq!(customers.counts().len(), 3 * DECISIONS, "no series for a stranger");
+        assert_eq!(customers.counts().len(), 3 * (1 + REASONS.len()), "no series for a stranger");
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use plimsoll::server::admission::{ForeignProcess, Gate};
 use plimsoll::system::ProcessReader;
 use tokio::time::Instant;
 
-use super::gate::Gate;
 use crate::config::Inbound;
 
 /// A fifth of the time over which signals are smoothed.
@@ -15,7 +15,7 @@ const EVERY: Duration = Duration::from_millis(20);
 const PAUSE: u32 = 50;
 
 /// Tells `gate` what is seen of the process, for as long as there is one to tell.
-pub(super) async fn watch(gate: Weak<Gate>, inbound: Inbound) {
+pub(super) async fn watch(gate: Weak<Gate<ForeignProcess>>, inbound: Inbound) {
     let process = inbound.process();
     let mut reader = ProcessReader::new(process.clone(), inbound.cpus.map(|cpus| cpus.get()), inbound.scarce);
     // What is logged is each change, and how it begins.
@@ -23,7 +23,7 @@ pub(super) async fn watch(gate: Weak<Gate>, inbound: Inbound) {
     while let Some(gate) = gate.upgrade() {
         let begun = Instant::now();
         let sample = reader.read();
-        gate.see(sample.as_ref().ok().copied());
+        gate.observe(sample.as_ref().ok().copied());
         let was_seen = is_seen.replace(sample.is_ok());
         match sample {
             Ok(_) if was_seen != Some(true) => tracing::info!(%process, "process found, overload protection active"),

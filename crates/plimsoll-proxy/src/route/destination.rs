@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
 use plimsoll::client::{self, Batch, Client, FailedAttempt, Informational, Protocol, Terms};
+use plimsoll::server::admission::{Assessment, Facts, Permit};
 use plimsoll_core::Criticality;
 use plimsoll_core::slots::Holder;
 use plimsoll_core::throttle::ThrottlePolicy;
@@ -16,7 +17,7 @@ use crate::config;
 use crate::degrade::Degrade;
 use crate::fixed::FixedAnswer;
 use crate::forwarded::HostRewrite;
-use crate::inbound::{Inbound, Names, Passage, Said};
+use crate::inbound::Inbound;
 use crate::peer::Peer;
 use crate::reason::Refusal;
 use crate::request_body::RequestBody;
@@ -126,13 +127,13 @@ impl Target {
         let class = rules.classify(read);
         let (passage, said) = match &self.gate {
             None => (Ok(None), None),
-            Some(gate) if gate.is_open => (Ok(Some(gate.inbound.let_in())), None),
+            Some(gate) if gate.is_open => (Ok(Some(gate.inbound.admit_exempt())), None),
             Some(RouteGate { inbound, .. }) => {
                 let asked = rules.asked(request, is_grpc);
                 let name = customer.unwrap_or(NO_CUSTOMER).escape_ascii();
-                let names = Names { customer: &name, route: &asked };
-                let (passage, said) =
-                    inbound.ask(&rules.arrival(class, &asked, customer, request.headers(), inbound), names);
+                let arrival = rules.arrival(class, &asked, customer, request.headers(), inbound);
+                let is_expired = arrival.timeout.is_some_and(|timeout| timeout.is_zero());
+                let (passage, said) = inbound.ask(&Facts { arrival, is_expired, customer: &name, route: &asked });
                 (passage.map(Some).map_err(Refusal::Shed), Some(said))
             }
         };
@@ -141,7 +142,7 @@ impl Target {
     }
 
     /// A request of this class found no backend after its gate said this.
-    pub(crate) fn lost(&self, class: Class, said: Said, reason: ShedReason) {
+    pub(crate) fn lost(&self, class: Class, said: Assessment, reason: ShedReason) {
         if let Some(gate) = &self.gate {
             gate.inbound.lost(class.criticality, said, reason);
         }
@@ -214,7 +215,7 @@ impl Target {
 /// The decision on a request before it goes on.
 pub(crate) struct Decision {
     /// None where no gate is.
-    pub(crate) passage: Result<Option<Box<Passage>>, Refusal>,
+    pub(crate) passage: Result<Option<Box<Permit>>, Refusal>,
     /// The request's metadata, where anything here depends on it.
     pub(crate) metadata: Option<Metadata>,
     /// How critical it is is to be written on it.
@@ -222,7 +223,7 @@ pub(crate) struct Decision {
     /// Its classification; `None` where only a throttle depends on it.
     pub(crate) class: Option<Class>,
     /// The gate's decision, if it was asked.
-    pub(crate) said: Option<Said>,
+    pub(crate) said: Option<Assessment>,
 }
 
 impl Default for Decision {

@@ -15,6 +15,7 @@ use super::available::Available;
 use super::classify::Rules;
 use super::context::{Cohort, Customer, RequestHead};
 use super::cpu;
+use super::gate::ServerGate;
 use super::layer::ServerLayer;
 use super::lifecycle::Lifecycle;
 use super::places::Places;
@@ -317,9 +318,10 @@ impl ServerLayerBuilder {
     #[must_use]
     pub fn build(self) -> ServerLayer {
         let available = Arc::new(Available::new(self.cpus));
-        let gate = self
-            .admission
-            .map(|mode| Gate::new(&available, self.outlook, mode, self.gauge, &self.scarce, self.cpu.clone()));
+        let gate = self.admission.map(|mode| {
+            let cpu = self.cpu.clone();
+            ServerGate::new(Gate::of_server(&available, self.outlook, mode, self.gauge, &self.scarce, cpu), mode)
+        });
         ServerLayer {
             reporter: Reporter::new(self.lifecycle, self.window, available, self.source, self.cpu),
             readiness_path: self.readiness_path,

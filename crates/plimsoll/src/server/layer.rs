@@ -38,12 +38,12 @@ use plimsoll_wire::shed::ShedAnswer;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::admission::{AdmissionCounts, Gate};
 use super::body::{OwnBody, ServerBody};
 use super::builder::ServerLayerBuilder;
 use super::classify::{Classified, Rules};
 use super::cost::{self, Metered};
 use super::endpoints::Endpoint;
+use super::gate::{AdmissionCounts, ServerGate};
 use super::in_progress::InProgress;
 use super::lifecycle::{InFlight, Lifecycle};
 use super::places::{Place, Places, Turn};
@@ -58,7 +58,7 @@ pub struct ServerLayer {
     pub(super) readiness_path: Option<Arc<str>>,
     pub(super) rules: Arc<Rules>,
     /// None: everything is taken on, and no cost is measured.
-    pub(super) gate: Option<Arc<Gate>>,
+    pub(super) gate: Option<Arc<ServerGate>>,
     /// None: as many are in progress at a time as there are.
     pub(super) places: Option<Arc<Places>>,
 }
@@ -96,7 +96,7 @@ impl ServerLayer {
     /// The load by each signal, and the signal that causes shedding. `None` without admission.
     #[must_use]
     pub fn loads(&self) -> Option<Loads> {
-        self.gate.as_ref().map(|gate| gate.loads())
+        self.gate.as_ref().map(|gate| gate.admission.gate().loads())
     }
 
     /// The shedding report: a verdict, the offered, admitted and shed load, and the CPUs that
@@ -105,7 +105,7 @@ impl ServerLayer {
     /// Costs are those expected when the requests came. `None` without admission.
     #[must_use]
     pub fn shedding_report(&self) -> Option<Summary> {
-        self.gate.as_ref().map(|gate| gate.shedding_report())
+        self.gate.as_ref().map(|gate| gate.admission.shedding_report())
     }
 }
 
@@ -222,7 +222,7 @@ impl<S> ServerService<S> {
 
     fn count<B>(&self, request: &Request<B>, classified: &Classified, turned_away: ShedAnswer) {
         if let Some(gate) = &self.layer.gate {
-            gate.got_no_place(classified, turned_away.reason, &Asked::by(request));
+            gate.got_no_slot(classified, turned_away.reason, &Asked::by(request));
         }
     }
 

@@ -81,7 +81,7 @@
 //! Callers are strangers by default, and their claims to be critical are capped. Where all callers
 //! are services of your own, add [`.trust(Trust::Full)`](ServerLayerBuilder::trust).
 
-mod admission;
+pub mod admission;
 mod available;
 mod body;
 mod builder;
@@ -91,6 +91,7 @@ mod context;
 mod cost;
 mod cpu;
 mod endpoints;
+mod gate;
 mod in_progress;
 mod layer;
 mod lifecycle;
@@ -103,12 +104,13 @@ mod served;
 mod signals;
 mod unsent;
 
-pub use admission::{AdmissionCounts, Decided};
+pub use admission::Decided;
 pub use body::ServerBody;
 pub use builder::ServerLayerBuilder;
 pub use context::{Cohort, Customer, RequestContext, RequestHead, charge, current, pressure, used};
 pub use cost::{RemoteWork, bind, spawn, spawn_blocking};
 pub use endpoints::MIN_REPORT_INTERVAL;
+pub use gate::AdmissionCounts;
 pub use layer::{ServerLayer, ServerService};
 pub use lifecycle::{DrainConfig, DrainEnd, InFlight, Lifecycle, Phase};
 pub use plimsoll_core::admit::{InvalidQuota, Mode, Outlook, Pressure, QueueConfig, Quota};

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use plimsoll_core::admit::{Entry, Pressure};
 use plimsoll_wire::orca::REQUEST_CPU;
 
-use crate::server::admission::Gate;
+use crate::server::admission::{Gate, OwnProcess};
 use crate::server::context::RequestContext;
 
 /// A request in progress. Held by each of its tasks, and by its response until that has ended.
@@ -17,7 +17,7 @@ use crate::server::context::RequestContext;
 pub(in crate::server) struct Request {
     pub(in crate::server) context: RequestContext,
     /// None where none was asked: what it uses is reported to nobody.
-    gate: Option<Arc<Gate>>,
+    gate: Option<Arc<Gate<OwnProcess>>>,
     /// CPU that it has used, in nanoseconds.
     used: AtomicU64,
     /// When it has used so much, the gate is to be told.
@@ -34,7 +34,7 @@ pub(in crate::server) struct Request {
 
 impl Request {
     /// One that `gate` let in.
-    pub(in crate::server) fn new(context: RequestContext, gate: Arc<Gate>, entry: Entry) -> Self {
+    pub(in crate::server) fn new(context: RequestContext, gate: Arc<Gate<OwnProcess>>, entry: Entry) -> Self {
         Self::with(context, Some((gate, entry)))
     }
 
@@ -43,7 +43,7 @@ impl Request {
         Self::with(context, None)
     }
 
-    fn with(context: RequestContext, let_in: Option<(Arc<Gate>, Entry)>) -> Self {
+    fn with(context: RequestContext, let_in: Option<(Arc<Gate<OwnProcess>>, Entry)>) -> Self {
         let (gate, entry) = let_in.unzip();
         Self {
             context,

@@ -1,0 +1,264 @@
+//! Admission: the core's gate behind a lock, with measurements, counts and the shedding report.
+//!
+//! A [`Gate`] decides for one process, because the CPU of the whole process is shared. Threads ask it
+//! under a lock that is held for some hundred nanoseconds, twice for each request. Its measurements
+//! come from [`Signals`]: of this process ([`ServerLayer`](super::ServerLayer)), or of another one
+//! ([`ForeignProcess`], for the proxy as a sidecar).
+//!
+//! An [`Admission`] asks the gate and accounts for the decisions. Several may share a gate, such as
+//! clusters whose backends are ports of one process.
+//!
+//! ```text
+//! facts about a request ──▶ Admission::ask ──▶ Gate ── lock ──▶ plimsoll_core::admit::Gate::ask
+//!                             │                  ▲
+//!                  counts, shedding report     Signals: this process, or another one
+//! ```
+
+mod counts;
+mod foreign;
+mod own;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use plimsoll_core::admit::{self, AdmissionConfig, Arrival, Entry, Mode, Observation, Pressure, Standing};
+use plimsoll_core::shedding::{self, KeyedName, SheddingReport, SheddingReportConfig, Summary};
+use plimsoll_core::signal::Loads;
+use plimsoll_core::{Criticality, Timestamp};
+use plimsoll_wire::shed::{ShedAnswer, ShedReason};
+use rand_core::SeedableRng as _;
+use rand_pcg::Pcg64Mcg;
+
+use super::coalescing;
+use crate::clock::Clock;
+use crate::system::LEAST_CPUS;
+
+pub use counts::{Decided, DecisionCounter, REASONS};
+pub use foreign::{ForeignProcess, Permit};
+pub(super) use own::{Gauge, OwnProcess};
+
+/// The measurements that a gate decides by.
+pub trait Signals {
+    /// Reads slow measurements that are due. The caller holds no lock.
+    fn refresh(&self, _now: Timestamp) {}
+
+    /// Passes measurements that are due to the gate, whose lock the caller holds.
+    fn update(&self, _now: Timestamp, _gate: &mut admit::Gate) {}
+
+    /// Whether anything was ever measured. Until then the gate admits every request.
+    fn is_known(&self) -> bool {
+        true
+    }
+
+    /// Whether the measurements are of now.
+    fn is_current(&self) -> bool {
+        true
+    }
+}
+
+/// The gate of a process, for all of its threads.
+#[derive(Debug)]
+pub struct Gate<S> {
+    clock: Clock,
+    signals: S,
+    machine: Mutex<Machine>,
+}
+
+/// The machine that decides, and its random numbers.
+#[derive(Debug)]
+struct Machine {
+    gate: admit::Gate,
+    rng: Pcg64Mcg,
+}
+
+/// Asks a gate about requests, and accounts for its decisions.
+#[derive(Debug)]
+pub struct Admission<S> {
+    gate: Arc<Gate<S>>,
+    is_dry_run: bool,
+    by_criticality: [DecisionCounter; Criticality::ALL.len()],
+    /// Apart from the gate's lock: a summary takes long, and delays no decision.
+    shedding: Mutex<SheddingReport>,
+}
+
+/// The facts about a request that asks for admission.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    /// The facts that the gate decides by.
+    pub arrival: Arrival,
+    /// Whether the deadline had passed on arrival.
+    pub is_expired: bool,
+    /// The name of its customer, for the shedding report.
+    pub customer: &'a dyn fmt::Display,
+    /// The requested route, for the shedding report.
+    pub route: &'a dyn fmt::Display,
+}
+
+/// A gate's assessment of a request, admitted or not.
+#[derive(Clone, Copy, Debug)]
+pub struct Assessment {
+    /// The reason for which the request is shed, or would be without the dry run.
+    pub shed: Option<ShedReason>,
+    /// Whether the gate only counts the requests that it would shed.
+    pub is_dry_run: bool,
+    /// The expected cost, in CPU-seconds.
+    pub expected: f64,
+    /// How close requests as critical as this one were to being shed.
+    pub pressure: Pressure,
+    /// The hard limit and the use of the customer, for a request that is over its quota.
+    pub standing: Option<Standing>,
+}
+
+impl<S: Signals> Gate<S> {
+    fn new(clock: Clock, config: AdmissionConfig, mode: Mode, seen: Observation, signals: S) -> Arc<Self> {
+        // Servers of one fleet do not draw alike.
+        let rng = Pcg64Mcg::seed_from_u64(RandomState::new().hash_one(std::process::id()));
+        let gate = admit::Gate::new(clock.now(), config, mode, seen);
+        Arc::new(Self { clock, signals, machine: Mutex::new(Machine { gate, rng }) })
+    }
+
+    /// The time, by the clock of the gate.
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock()
+    }
+
+    /// How close requests of this criticality are to being shed.
+    #[must_use]
+    pub fn pressure(&self, criticality: Criticality) -> Pressure {
+        self.lock().gate.pressure(criticality)
+    }
+
+    /// The CPUs that the process may use.
+    #[must_use]
+    pub fn capacity(&self) -> f64 {
+        self.lock().gate.capacity()
+    }
+
+    /// The CPUs that the process uses; `None` while it cannot be measured.
+    #[must_use]
+    pub fn cpus(&self) -> Option<f64> {
+        self.signals.is_current().then(|| self.lock().gate.signals().cpus)
+    }
+
+    /// The load by each signal, and the signal that causes shedding; none while the process cannot be
+    /// measured.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        let now = self.now();
+        if self.signals.is_current() { self.lock().gate.loads(now) } else { Loads::default() }
+    }
+}
+
+impl<S: Signals> Admission<S> {
+    /// Counts and a report of its own, for requests to `gate`.
+    #[must_use]
+    pub fn new(gate: Arc<Gate<S>>, mode: Mode) -> Self {
+        let shedding = SheddingReport::new(gate.now(), SheddingReportConfig::default());
+        Self {
+            gate,
+            is_dry_run: mode == Mode::DryRun,
+            by_criticality: Default::default(),
+            shedding: Mutex::new(shedding),
+        }
+    }
+
+    /// The gate.
+    #[must_use]
+    pub fn gate(&self) -> &Arc<Gate<S>> {
+        &self.gate
+    }
+
+    /// Decides about a request: the answer if it is shed, else its entry. There is no entry while
+    /// the gate knows nothing of its process.
+    ///
+    /// # Errors
+    /// The answer to a request that is shed.
+    pub fn ask(&self, facts: &Facts<'_>) -> (Result<Option<Entry>, ShedAnswer>, Assessment) {
+        let arrival = &facts.arrival;
+        let now = self.gate.now();
+        let signals = &self.gate.signals;
+        signals.refresh(now);
+        let mut machine = self.gate.lock();
+        let Machine { gate, rng } = &mut *machine;
+        signals.update(now, gate);
+        let (expected, capacity) = (gate.expected(arrival.kind), gate.capacity());
+        let pressure = gate.pressure(arrival.criticality);
+        let (entry, shed) = if signals.is_known() { gate.ask(now, arrival, rng) } else { (None, None) };
+        let is_over = shed.is_some_and(|shed| shed.reason == admit::Reason::Quota);
+        let standing = if is_over { gate.standing(now, arrival.kind.customer, arrival.quota) } else { None };
+        drop(machine);
+        let answer = shed.map(ShedAnswer::from);
+        let reason = answer.map(|answer| answer.reason);
+        let decision = match (entry, answer) {
+            (None, Some(answer)) => Err(answer),
+            (entry, _) => Ok(entry),
+        };
+        if let (Err(_), Some(shed)) = (&decision, &shed) {
+            coalescing::turned_away(shed);
+        }
+        self.account(now, facts, expected, capacity, reason);
+        self.by_criticality[arrival.criticality.rank()].count(decision.is_ok(), reason);
+        let is_dry_run = self.is_dry_run;
+        (decision, Assessment { shed: reason, is_dry_run, expected, pressure, standing })
+    }
+
+    /// Accounts for a request that is shed without a question to the gate.
+    pub fn shed_unasked(&self, facts: &Facts<'_>, reason: ShedReason) {
+        let (expected, capacity) = {
+            let gate = &self.gate.lock().gate;
+            (gate.expected(facts.arrival.kind), gate.capacity())
+        };
+        self.account(self.gate.now(), facts, expected, capacity, Some(reason));
+        self.by_criticality[facts.arrival.criticality.rank()].count(false, Some(reason));
+    }
+
+    /// Accounts for a request that was admitted, and then lost for another reason.
+    pub fn lost(&self, criticality: Criticality, assessment: Assessment, reason: ShedReason) {
+        if let Some(cause) = reason.cause() {
+            self.shedding.lock().on_lost(self.gate.now(), criticality, assessment.expected, cause);
+        }
+    }
+
+    fn account(&self, now: Timestamp, facts: &Facts<'_>, cost: f64, capacity: f64, shed: Option<ShedReason>) {
+        let &Facts { arrival: Arrival { criticality, kind, quota, is_retry, .. }, is_expired, customer, route } = facts;
+        self.shedding.lock().on_decision(
+            now,
+            &shedding::Decision {
+                criticality,
+                cost,
+                is_retry,
+                shed: shed.and_then(ShedReason::cause),
+                is_expired,
+                customer: KeyedName { key: kind.customer, name: customer },
+                quota,
+                route: KeyedName { key: kind.route, name: route },
+                capacity,
+            },
+        );
+    }
+
+    /// Admitted and shed requests since the start, in the order of [`Criticality::ALL`].
+    #[must_use]
+    pub fn counts(&self) -> [Decided; Criticality::ALL.len()] {
+        self.by_criticality.each_ref().map(DecisionCounter::read)
+    }
+
+    /// The shedding report.
+    #[must_use]
+    pub fn shedding_report(&self) -> Summary {
+        self.shedding.lock().summary(self.gate.now())
+    }
+}
+
+/// The settings of a gate for this many CPUs, at least [`LEAST_CPUS`].
+fn with_capacity(cpus: f64) -> AdmissionConfig {
+    AdmissionConfig::new(cpus.max(LEAST_CPUS)).expect("a finite number of CPUs, above zero")
+}
