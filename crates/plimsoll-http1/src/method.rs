@@ -1,10 +1,14 @@
-//! Whether a method is a registered one in another case.
+//! Checks of a method: its length, and whether it is a registered one in another case.
 //!
 //! Methods are case-sensitive (RFC 9110, 9.1), so `post` is not `POST` to a rule. Some servers execute it as `POST` all the same. A proxy
 //! that passes it on lets a client avoid every rule on `POST`. Such a method is refused; one that resembles no registered method is
 //! passed on as any other.
 
 use http::Method;
+
+/// The longest accepted method, in bytes. The longest registered one has 17 (`UPDATEREDIRECTREF`,
+/// RFC 4437), and methods are stored whole.
+pub const MAX_METHOD: usize = 64;
 
 /// The methods of IANA's registry that `http` has no constant for.
 const REGISTERED: [&str; 32] = [

@@ -4,13 +4,9 @@ use bytes::{Bytes, BytesMut};
 use http::header::{EXPECT, HeaderMap};
 use http::{Method, Uri, Version};
 
-use crate::method::is_miscased;
+use crate::method::{MAX_METHOD, is_miscased};
 use crate::scan::{Limits, Scan};
 use crate::{Fault, Framing, Origin, fields, target};
-
-/// The longest method that is taken, in bytes. The longest that is registered has 17 (`UPDATEREDIRECTREF`, RFC 4437), and methods
-/// are remembered whole.
-pub const MAX_METHOD: usize = 64;
 
 /// The head of a request, and what it says about the connection.
 #[derive(Debug)]

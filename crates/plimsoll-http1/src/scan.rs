@@ -6,7 +6,8 @@
 use bytes::{Buf as _, BytesMut};
 use memchr::{memchr, memchr_iter};
 
-use crate::{Fault, MAX_METHOD, Origin};
+use crate::method::MAX_METHOD;
+use crate::{Fault, Origin};
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
