@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::problem::Problem;
-use crate::read::Places;
+use crate::table::read::Places;
 
 /// Collects what is wrong with settings together, after what is wrong with each.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::read::OFF;
+use crate::table::read::OFF;
 use crate::table::{Table, Value, Visitor};
 
 /// Each setting of `table` that says something, by its path within it, with its value as TOML; in the order of the file.

@@ -15,8 +15,8 @@ use toml::de::DeValue;
 
 use crate::policy_names::policy;
 use crate::problem::{Flaw, help_for_name};
-use crate::read::{Reading, how_to_write, kind, read_alone};
 use crate::table::Value;
+use crate::table::read::{Reading, how_to_write, kind, read_alone};
 
 /// A number of bytes, above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

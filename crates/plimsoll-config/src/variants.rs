@@ -10,9 +10,9 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::print::{Setting, inline, list};
 use crate::problem::{Flaw, help_for_name};
-use crate::read::{Reading, kind};
+use crate::table::print::{Setting, inline, list};
+use crate::table::read::{Reading, kind};
 use crate::table::{Table, Value, Visitor};
 use crate::value::quoted;
 
@@ -143,7 +143,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::read::read;
+    use crate::table::read::read;
 
     #[derive(Clone, Debug, PartialEq)]
     enum Course {

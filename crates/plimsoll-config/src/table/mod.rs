@@ -9,12 +9,17 @@
 //! The usual way, `serde` with `deny_unknown_fields`, stops at the first problem, and derives the
 //! reader and the printer apart.
 
+mod keys;
+pub(crate) mod print;
+pub(crate) mod read;
+mod shape;
+
 use std::collections::BTreeMap;
 
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::read::Reading;
+use crate::table::read::Reading;
 
 /// A table: a struct, holding the defaults before it is read, which lists its settings.
 pub trait Table {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::read::OFF;
+use crate::table::read::OFF;
 use crate::table::{Table, Value, Visitor};
 
 /// A root table as TOML, with every default written out.

@@ -9,11 +9,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::foreign::Foreign;
-use crate::keys::{Form, Key, keys};
-use crate::print::tables_with;
 use crate::problem::{ConfigError, Flaw, Position, Problem};
+use crate::table::keys::{Form, Key, keys};
+use crate::table::print::tables_with;
+use crate::table::shape;
 use crate::table::{Table, Value, Visitor};
-use crate::{shape, syntax, unknown};
+use crate::{syntax, unknown};
 
 /// Where each setting that the file holds stands in it.
 #[derive(Clone, Debug, Default)]

@@ -2,9 +2,9 @@
 
 use toml::de::DeValue;
 
-use crate::keys::{Form, Key, keys};
-use crate::read::OFF;
 use crate::table::Table;
+use crate::table::keys::{Form, Key, keys};
+use crate::table::read::OFF;
 
 /// Settings listed as examples; more would hide the point.
 const LISTED: usize = 5;
