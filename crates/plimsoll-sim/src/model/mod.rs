@@ -9,6 +9,7 @@ pub(crate) mod arrival;
 pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod cost;
+pub(crate) mod gated;
 pub(crate) mod network;
 pub(crate) mod processor;
 pub(crate) mod request;

@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{AdmissionConfig, Gate, Mode, Observation};
-use plimsoll_core::signal::Gauges;
+use plimsoll_core::admit::AdmissionConfig;
 use rand_pcg::Pcg64Mcg;
 
 use super::Measured;
@@ -19,14 +18,13 @@ use crate::kernel::queue::Lane;
 use crate::kernel::slab::Slab;
 use crate::model::arena::{self, Arena};
 use crate::model::cost::Sampler;
+use crate::model::gated::Gated;
 use crate::model::processor::Processor;
 use crate::reference::procrustean::{Procrustean, ProcrusteanConfig};
 use tasks::Task;
 
 /// The number of a rejection, which runs in the processor as requests do.
 const REJECTION: u32 = u32::MAX;
-/// Time between two updates of a gate, which requests trigger: that of the library.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
@@ -42,26 +40,7 @@ pub(super) enum Event {
 enum Guard {
     None,
     Procrustean(Procrustean),
-    Ranked(Box<Server>),
-}
-
-/// The gate of a server, and its measurements.
-struct Server {
-    gate: Gate,
-    /// CPU-seconds charged to requests.
-    charged: f64,
-    look_at: Timestamp,
-}
-
-impl Server {
-    /// Updates the gate if it is time.
-    fn look(&mut self, now: Timestamp, cpu: f64, in_progress: usize) {
-        if now >= self.look_at {
-            self.look_at = now + LOOK_EVERY;
-            let seen = Observation { cpu, charged: self.charged, runnable: in_progress as f64, queued: 0.0 };
-            self.gate.observe(now, seen, &Gauges::default());
-        }
-    }
+    Ranked(Box<Gated>),
 }
 
 impl Guard {
@@ -75,8 +54,7 @@ impl Guard {
             Shedder::Ranked { load_line, target_delay, outlook } => {
                 let mut config = AdmissionConfig::new(cores).expect("the plan has more than no cores");
                 (config.load_line, config.target_delay, config.outlook) = (load_line, target_delay, outlook);
-                let gate = Gate::new(now, config, Mode::Protect, Observation::default());
-                Self::Ranked(Box::new(Server { gate, charged: 0.0, look_at: now }))
+                Self::Ranked(Box::new(Gated::new(now, config)))
             }
         }
     }

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_core::Timestamp;
-use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, Gate, Mode, Observation, Quota, Retry, Shed};
+use plimsoll_core::admit::{AdmissionConfig, Arrival, Entry, Quota, Retry, Shed};
 use plimsoll_core::meter::Kind;
 use plimsoll_core::retry::{Advice, Failure};
-use plimsoll_core::signal::Gauges;
 
 use super::requests::{Reply, Sending};
 use super::{Event, World};
 use crate::experiment::tiers::plan::{Arm, Server, Tier};
 use crate::kernel::streams::unit;
+use crate::model::gated::Gated;
 
 /// Seconds of its rate that a tier with a fixed rate admits as a burst, as a server with a short
 /// queue does.
@@ -21,8 +21,6 @@ const BURST: f64 = 0.1;
 const LEAST_BURST: f64 = 10.0;
 /// Smallest rate. A tier that sheds everything does almost no work for its answers.
 const STANDS_STILL: f64 = 1e-9;
-/// Time between two updates of a gate, which requests trigger.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// All requests are alike, and of one customer.
 const KIND: Kind = Kind { route: 0, customer: 0 };
 
@@ -53,30 +51,22 @@ struct Task {
     guard: Option<Box<Guard>>,
 }
 
-/// The gate of a server, and the measurements of a task.
+/// A task behind a gate.
 struct Guard {
-    gate: Gate,
-    /// CPU-seconds charged to started requests, and the end of the current one.
-    charged: f64,
+    server: Gated,
+    /// End of the current request, which is charged from its start.
     busy_until: Timestamp,
-    look_at: Timestamp,
 }
 
 impl Guard {
     fn new(now: Timestamp) -> Self {
-        let config = AdmissionConfig::new(1.0).expect("a core");
-        let gate = Gate::new(now, config, Mode::Protect, Observation::default());
-        Self { gate, charged: 0.0, busy_until: now, look_at: now }
+        Self { server: Gated::new(now, AdmissionConfig::new(1.0).expect("a core")), busy_until: now }
     }
 
     /// Updates the gate if it is time.
     fn look(&mut self, now: Timestamp, waiting: usize) {
-        if now >= self.look_at {
-            self.look_at = now + LOOK_EVERY;
-            let cpu = self.charged - self.busy_until.since(now).as_secs_f64();
-            let seen = Observation { cpu, charged: self.charged, runnable: waiting as f64, queued: 0.0 };
-            self.gate.observe(now, seen, &Gauges::default());
-        }
+        let cpu = self.server.charged - self.busy_until.since(now).as_secs_f64();
+        self.server.look(now, cpu, waiting);
     }
 }
 
@@ -152,7 +142,7 @@ impl World<'_> {
                     cohort: None,
                     is_retry: sending.is_retry,
                 };
-                match guard.gate.ask(self.arena.now, &arrival, &mut self.decisions) {
+                match guard.server.gate.ask(self.arena.now, &arrival, &mut self.decisions) {
                     (entry, None) => {
                         let number = self.work.insert(work(entry));
                         self.enqueue(tier, task, number);
@@ -195,7 +185,7 @@ impl World<'_> {
             let of = &mut service.tasks[task];
             of.queue.pop_front();
             if let (Some(guard), Some(entry)) = (&mut of.guard, self.work[number].entry.take()) {
-                guard.gate.end_unsent(self.arena.now, entry);
+                guard.server.gate.end_unsent(self.arena.now, entry);
             }
             self.work.free(number);
         }
@@ -205,7 +195,7 @@ impl World<'_> {
             of.is_busy = true;
             let at = self.arena.now + Duration::from_secs_f64(cost);
             if let Some(guard) = &mut of.guard {
-                guard.charged += cost;
+                guard.server.charged += cost;
                 guard.busy_until = at;
             }
             self.arena.push(at, Event::Done(tier as u32, task as u32));
@@ -220,7 +210,7 @@ impl World<'_> {
         of.is_busy = false;
         let number = of.queue.pop_front().expect("what is worked on is at the head");
         if let (Some(guard), Some(entry)) = (&mut of.guard, self.work[number].entry.take()) {
-            guard.gate.end(self.arena.now, entry, cost);
+            guard.server.gate.end(self.arena.now, entry, cost);
         }
         self.worked(number);
         self.work_on(tier, task);
