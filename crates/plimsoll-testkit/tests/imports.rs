@@ -43,7 +43,7 @@ fn workspace_root() -> PathBuf {
 }
 
 #[test]
-fn crates_import_only_what_the_table_allows() {
+fn crate_imports_only_crates_in_the_table() {
     let metadata = MetadataCommand::new()
         .current_dir(workspace_root())
         .no_deps()
@@ -77,7 +77,7 @@ fn crates_import_only_what_the_table_allows() {
 }
 
 #[test]
-fn the_core_is_no_std_and_without_unsafe_code() {
+fn core_is_no_std_and_without_unsafe_code() {
     let root = fs::read_to_string(workspace_root().join("crates/plimsoll-core/src/lib.rs")).expect("lib.rs is there");
     for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
         assert!(root.lines().any(|line| line == attribute), "plimsoll-core lacks {attribute}");
@@ -120,13 +120,13 @@ const IMPURE_IN_SIM: &[&str] = &[
 ];
 
 #[test]
-fn the_core_names_no_clock_no_global_generator_no_lock() {
+fn core_names_no_clock_no_global_generator_no_lock() {
     let faults = naming("crates/plimsoll-core/src", IMPURE);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 #[test]
-fn the_simulator_names_no_clock_and_no_global_generator() {
+fn simulator_names_no_clock_and_no_global_generator() {
     let faults = naming("crates/plimsoll-sim/src", IMPURE_IN_SIM);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
@@ -156,7 +156,7 @@ const ABSENT_FROM_SIM: &[&str] = &["tokio", "mio", "hyper", "h2", "tonic", "axum
 const CORE_IS_MADE_OF: &[&str] = &["plimsoll-core", "rand_core", "rand_pcg", "twox-hash"];
 
 #[test]
-fn neither_core_nor_simulator_brings_a_runtime_along() {
+fn core_and_simulator_depend_on_no_runtime() {
     let metadata = MetadataCommand::new()
         .current_dir(workspace_root())
         .other_options(vec!["--offline".into(), "--filter-platform".into(), host()])
@@ -224,7 +224,7 @@ const NAMES_NOTHING: &[&str] = &["ALL", "default", "from_str"];
 /// backends, or construct backend ids. So it may name none of them, except where [`MAY_NAME`] gives
 /// the reason.
 #[test]
-fn the_simulator_tells_no_policy_algorithm_or_state_apart() {
+fn simulator_distinguishes_no_policy_algorithm_or_state() {
     let mut found = BTreeSet::new();
     for (file, line) in code_of_the_simulator() {
         for part in CORE_DECIDES_BY {
@@ -248,7 +248,7 @@ fn the_simulator_tells_no_policy_algorithm_or_state_apart() {
 
 /// The core decides the backend of every request and connection.
 #[test]
-fn the_simulator_takes_every_backend_from_the_core() {
+fn simulator_takes_every_backend_from_the_core() {
     let code = code_of_the_simulator();
     let places = |wanted: &dyn Fn(&str) -> bool| -> BTreeSet<(&str, &str)> {
         code.iter().filter(|(_, line)| wanted(line)).map(|(file, line)| (file.as_str(), line.trim())).collect()
@@ -321,7 +321,7 @@ fn simulator_uses_references_only_where_the_table_says() {
 
 /// No function, branch or implementation by the name of a decision.
 #[test]
-fn the_simulator_defines_nothing_that_decides() {
+fn simulator_defines_no_decision() {
     let names = policy_and_algorithm_names();
     assert!(names.contains(&"round-robin") && names.contains(&"rocksteadier"), "{names:?}");
     let mut faults = Vec::new();
@@ -343,7 +343,7 @@ fn the_simulator_defines_nothing_that_decides() {
 /// A scenario names policies and algorithms, and describes none: it is data alone, with only names
 /// of the core.
 #[test]
-fn scenarios_name_decisions_of_the_core_and_hold_none() {
+fn scenario_names_only_decisions_of_the_core() {
     let names = policy_and_algorithm_names();
     let folder = workspace_root().join("scenarios");
     let (mut files, mut named) = (0, BTreeSet::new());

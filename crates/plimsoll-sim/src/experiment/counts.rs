@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_go_to_the_sample_and_to_every_window_that_holds_the_time() {
+    fn count_goes_to_its_sample_and_to_every_window_that_holds_its_time() {
         let secs = Duration::from_secs;
         let phases = [Phase { name: "late".to_owned(), at: secs(6), ..Phase::default() }];
         let course = Course::new(&phases, secs(2), secs(10), secs(3));

@@ -89,14 +89,14 @@ mod tests {
     /// Seed 5, n = 100,000 gaps at 1,000/s: 4 standard errors of the mean are 1.26%, false alarm
     /// 6e-5.
     #[test]
-    fn arrivals_come_at_the_rate_named() {
+    fn source_has_arrivals_at_its_rate() {
         let mut source = source(1000.0);
         let last = (0..100_000).fold(Timestamp::ZERO, |now, _| source.advance(now));
         assert!((last.as_nanos() as f64 / 1e11 - 1.0).abs() < 0.0126, "{last:?}");
     }
 
     #[test]
-    fn a_change_of_load_stretches_what_is_left() {
+    fn change_of_load_stretches_the_rest_of_a_gap() {
         let mut source = source(10.0);
         let due = source.advance(Timestamp::ZERO).as_nanos();
         let half = Timestamp::from_nanos(due / 2);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_take_the_delay_at_least() {
+    fn message_takes_at_least_the_delay() {
         let network = Network { delay: Duration::from_nanos(500), ..Network::default() };
         assert_eq!(sent(network, 3), [500; 3]);
         let jittered = sent(Network { jitter: Duration::from_nanos(100), ..network }, 1000);
@@ -96,7 +96,7 @@ mod tests {
 
     /// Seed 2, n = 10,000, p = 0.1: five standard deviations are 150, false alarm 6e-7.
     #[test]
-    fn the_share_named_is_lost() {
+    fn network_loses_the_configured_share() {
         let network = Network { loss: Ratio::from_percent(10), ..Network::default() };
         let arrived = sent(network, 10_000).len();
         assert!(arrived.abs_diff(9_000) < 150, "{arrived}");

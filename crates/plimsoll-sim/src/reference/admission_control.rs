@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_back_by_what_was_sent_in_half_a_minute() {
+    fn client_throttles_by_the_outcomes_of_half_a_minute() {
         let mut client = AdmissionControl::default();
         assert_eq!(client.probability(secs(0)), 0.0);
         for n in 0..100 {

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arc_that_ends_within_a_backend_covers_a_part_of_it() {
+    fn arc_covers_a_part_of_the_backend_that_it_ends_in() {
         // ⌈3/10 · 4⌉ = 2 quarters of the circle.
         let cover = |index| cover(index, count(4), count(10), count(3));
         assert_eq!(cover(0), [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0)]);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn few_backends_are_all_covered_whole() {
+    fn few_backends_are_all_covered_in_whole() {
         for index in 0..3 {
             let mut covered = cover(index, count(3), count(5), FINAGLE_MINIMUM);
             covered.sort_by_key(|(backend, _)| *backend);
@@ -77,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_backend_is_covered_as_much_and_each_client_has_enough(
+        fn backends_are_covered_evenly_and_each_client_by_its_minimum(
             (clients, backends, minimum) in (1..60_u32, 1..60_u32, 1..20_u32),
         ) {
             let mut total = vec![0.0; backends as usize];

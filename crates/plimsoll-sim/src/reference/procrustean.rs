@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ever_more_of_each_ten_is_shed_between_the_limits() {
+    fn share_of_ten_that_is_shed_rises_between_the_limits() {
         let config = ProcrusteanConfig::new(25.0, 45.0).expect("in order");
         for (load, tenths) in [(0.0, 0), (25.0, 0), (25.1, 1), (27.0, 1), (35.0, 5), (44.9, 10), (45.0, 10), (1e9, 10)]
         {
@@ -77,13 +77,13 @@ mod tests {
     }
 
     #[test]
-    fn half_is_every_other_one() {
+    fn half_of_the_requests_is_every_other_one() {
         let mut shedder = Procrustean::new(ProcrusteanConfig::new(0.0, 2.0).expect("in order"));
         assert_eq!([(); 6].map(|()| shedder.shed(1.0).is_some()), [false, true, false, true, false, true]);
     }
 
     #[test]
-    fn limits_that_make_no_sense_cannot_be_built() {
+    fn limits_out_of_order_cannot_be_built() {
         for (soft, hard) in [(1.0, 1.0), (2.0, 1.0), (-1.0, 1.0), (0.0, f64::INFINITY), (f64::NAN, 1.0)] {
             assert_eq!(ProcrusteanConfig::new(soft, hard), None, "{soft} {hard}");
         }

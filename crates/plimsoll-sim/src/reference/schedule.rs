@@ -62,7 +62,7 @@ mod tests {
     };
 
     #[test]
-    fn a_request_is_full_then_lower_then_cancelled() {
+    fn request_is_full_then_lower_then_cancelled_as_it_ages() {
         let critical = |ms| SCHEDULE.at(Criticality::Critical, Duration::from_millis(ms));
         for (ms, expected) in [
             (0, Some(Criticality::Critical)),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_end_a_request_is_never_cancelled() {
+    fn request_is_never_cancelled_without_an_end() {
         let schedule = Schedule { cancelled_after: None, ..SCHEDULE };
         assert_eq!(schedule.at(Criticality::CriticalPlus, Duration::MAX), Some(Criticality::SheddablePlus));
     }

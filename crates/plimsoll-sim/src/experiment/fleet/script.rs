@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_numbered_in_the_order_in_which_they_come() {
+    fn groups_are_numbered_in_the_order_of_their_start() {
         let mut plan = plan(vec![
             (40, Change::AddBackends { group: group("last", 1) }),
             (20, Change::AddBackends { group: group("later", 2) }),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_all_happens_to_those_that_are_there() {
+    fn change_of_all_backends_affects_those_present_at_that_time() {
         let drop_all = || Change::RemoveBackends { backends: Selection::default() };
         let mut plan =
             plan(vec![(10, drop_all()), (20, Change::AddBackends { group: group("later", 2) }), (30, drop_all())]);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_goes_from_lame_duck_to_warm_one_backend_after_the_other() {
+    fn restart_goes_from_lame_duck_to_warm_one_backend_at_a_time() {
         let cold = Cold { factor: 0.5, lasts: secs(20), course: ColdCourse::Rising };
         let restart = Restart { lame_duck: secs(2), down: secs(3), cold, stagger: secs(10) };
         let plan = plan(vec![(10, Change::Restart { backends: Selection::default(), restart })]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_ends_where_the_next_begins_and_is_measured_once_settled_and_warm() {
+    fn window_begins_when_settled_and_warm_and_ends_at_the_next_phase() {
         let phase = |at, settle| Phase { at: secs(at), settle: secs(settle), name: format!("{at}"), load: 1.0 };
         let plan = Plan { phases: vec![phase(0, 5), phase(30, 10)], ..Plan::default() };
         let windows = Script::new(&plan, &plan.arms[0]).windows;

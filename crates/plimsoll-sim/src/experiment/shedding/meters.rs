@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_in_a_second_is_that_of_requests_that_run_and_that_have_ended() {
+    fn usage_of_a_second_includes_running_and_ended_requests() {
         let mut meters = Meters::new(2, Duration::from_millis(250));
         let mut told = Vec::new();
         meters.begin(0, 0.0);

@@ -62,7 +62,7 @@ fn everything() -> Plan {
 }
 
 #[test]
-fn the_metrics_found_are_those_announced_and_numbers() {
+fn metric_names_lists_the_finite_metrics_of_a_run() {
     let findings = run(&everything(), 1, &mut |_| ());
     assert!(findings.metrics.values().all(|value| value.is_finite()));
     let mut announced = metric_names(&everything());
@@ -77,7 +77,7 @@ fn the_metrics_found_are_those_announced_and_numbers() {
 }
 
 #[test]
-fn what_is_plotted_by_phase_is_what_is_checked() {
+fn figure_by_phase_plots_the_checked_values() {
     let findings = run(&everything(), 1, &mut |_| ());
     let figure = findings.figures.iter().find(|figure| figure.id == "useful-by-phase-ranked").unwrap();
     for (series, source) in figure.series.iter().zip(["stops", "tasks", "old"]) {
@@ -91,7 +91,7 @@ fn what_is_plotted_by_phase_is_what_is_checked() {
 }
 
 #[test]
-fn every_task_is_counted_once_and_arms_meet_the_same_tasks() {
+fn every_task_counts_once_and_arms_have_the_same_tasks() {
     for arm in &everything().arms {
         let found = run_arm(&everything(), arm, 3);
         for (tally, same) in found.sources.iter().zip(found_in_the_first_arm()) {
@@ -107,7 +107,7 @@ fn found_in_the_first_arm() -> Vec<u64> {
 }
 
 #[test]
-fn a_server_below_its_capacity_answers_all_in_time() {
+fn server_below_its_capacity_answers_all_tasks_in_time() {
     let found = found(&plan());
     // Arrivals of the last second may still be in progress.
     assert!(found.sources[0].useful_share() > Some(0.998), "{:?}", found.sources);
@@ -115,7 +115,7 @@ fn a_server_below_its_capacity_answers_all_in_time() {
 }
 
 #[test]
-fn a_task_of_several_calls_sends_one_after_the_other() {
+fn task_of_several_calls_sends_them_in_turn() {
     let mut plan = plan();
     plan.sources[0].calls = NonZeroU32::new(3).unwrap();
     plan.sources[0].rate = 1.0;
@@ -125,7 +125,7 @@ fn a_task_of_several_calls_sends_one_after_the_other() {
 }
 
 #[test]
-fn a_request_is_sent_again_so_often_and_no_longer_than_somebody_waits() {
+fn request_is_retried_up_to_its_limit_and_within_the_patience() {
     let mut plan = taken(plan());
     let requests = |plan: &Plan| {
         let tally = found(plan).sources[0];
@@ -140,7 +140,7 @@ fn a_request_is_sent_again_so_often_and_no_longer_than_somebody_waits() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_worked_on_to_its_end_or_dropped() {
+fn abandoned_request_is_finished_or_dropped_as_configured() {
     // At twice the capacity, and with a patience of five requests, nearly all are late.
     let mut plan = plan();
     plan.patience = ms(50);
@@ -154,7 +154,7 @@ fn what_nobody_waits_for_is_worked_on_to_its_end_or_dropped() {
 }
 
 #[test]
-fn the_load_of_a_phase_and_of_a_source_in_it_multiply() {
+fn load_of_a_phase_multiplies_the_load_of_a_source() {
     let mut plan = plan();
     plan.phases = vec![
         Phase { name: "calm".to_owned(), ..Phase::default() },
@@ -168,7 +168,7 @@ fn the_load_of_a_phase_and_of_a_source_in_it_multiply() {
 }
 
 #[test]
-fn a_task_past_its_schedule_is_cancelled_before_it_costs_anything() {
+fn task_past_its_schedule_is_cancelled_at_no_cost() {
     let mut plan = plan();
     plan.sources[0].age = Duration::from_secs(1);
     let end = Duration::from_secs(2);
@@ -221,7 +221,7 @@ fn mean_latency(cost: Cost, concurrency: Option<NonZeroU32>) -> f64 {
 /// 0.9% of itself. The bound is five of these: false alarm 6e-7, and less for fixed costs, which
 /// vary less. Seed 1.
 #[test]
-fn latency_is_that_of_its_formula_when_shared_or_in_order() {
+fn latency_follows_its_formula_when_shared_or_in_order() {
     let one = Some(NonZeroU32::MIN);
     let (exponential, fixed) = (Cost::Exponential { mean: ms(10) }, Cost::Fixed { mean: ms(10) });
     for (cost, concurrency, formula) in
@@ -282,7 +282,7 @@ fn overhead_takes_cpu_and_is_no_useful_work() {
 
 /// The gate measures it as CPU usage that it can charge to no request, and sheds more.
 #[test]
-fn gate_makes_up_for_overhead_it_cannot_charge() {
+fn gate_compensates_for_overhead_it_cannot_charge() {
     let mut plan = Plan { overhead: ms(5), concurrency: Some(NonZeroU32::MIN), ..plan() };
     plan.warmup = Duration::from_secs(5);
     plan.sources[0].rate = 200.0;

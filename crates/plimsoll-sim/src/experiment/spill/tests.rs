@@ -37,7 +37,7 @@ fn near(got: f64, want: f64, within: f64, what: &str) {
 }
 
 #[test]
-fn every_metric_is_announced_and_none_else() {
+fn metric_names_lists_exactly_the_metrics_of_a_run() {
     let mut plan = plan();
     plan.phases = vec![Phase { name: "all".to_owned(), ..Phase::default() }];
     let mut announced = metric_names(&plan);
@@ -46,7 +46,7 @@ fn every_metric_is_announced_and_none_else() {
 }
 
 #[test]
-fn what_fits_the_nearest_stays_there_under_every_rule() {
+fn load_below_capacity_stays_in_the_nearest_under_every_rule() {
     let metrics = found(&plan());
     for arm in ["waterfall", "nearest", "by-health"] {
         assert_eq!(metrics[&format!("{arm}.near.share")], 1.0, "{arm}");
@@ -56,7 +56,7 @@ fn what_fits_the_nearest_stays_there_under_every_rule() {
 }
 
 #[test]
-fn what_is_too_much_for_one_goes_on_or_fails() {
+fn load_beyond_the_nearest_goes_to_the_next_or_fails() {
     let mut plan = plan();
     plan.sources[0].rate = 1_250.0;
     let metrics = found(&plan);
@@ -67,7 +67,7 @@ fn what_is_too_much_for_one_goes_on_or_fails() {
 }
 
 #[test]
-fn others_load_counts() {
+fn load_of_others_counts_as_utilization() {
     let mut plan = plan();
     plan.localities[1].others = 500.0;
     plan.sources[0].rate = 1_400.0;
@@ -79,7 +79,7 @@ fn others_load_counts() {
 }
 
 #[test]
-fn by_health_goes_by_health_alone() {
+fn by_health_ignores_utilization() {
     let mut plan = plan();
     plan.phases = vec![Phase { name: "lost".to_owned(), ..Phase::default() }];
     plan.localities[0].healthy = vec![4];

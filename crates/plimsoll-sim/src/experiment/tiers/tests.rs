@@ -48,7 +48,7 @@ fn with_strengths(mut plan: Plan, strengths: &[f64]) -> Plan {
 }
 
 #[test]
-fn every_metric_is_announced_and_none_else() {
+fn metric_names_lists_exactly_the_metrics_of_a_run() {
     let mut plan = with_strengths(plan(), &[0.5]);
     plan.tiers.push(tier("deeper", 50.0));
     plan.arms.push(Arm { throttle: Holding::AdmissionControl, ..arm("b", Retries::Naive { attempts: 2 }) });
@@ -58,7 +58,7 @@ fn every_metric_is_announced_and_none_else() {
 }
 
 #[test]
-fn a_tier_that_can_serve_all_serves_all() {
+fn tier_below_its_capacity_serves_all_requests() {
     let metrics = found(&plan());
     // Arrivals within the last hundredth of a second are still in flight.
     assert!(metrics["a.useful_share"] > 0.995, "{}", metrics["a.useful_share"]);
@@ -67,7 +67,7 @@ fn a_tier_that_can_serve_all_serves_all() {
 }
 
 #[test]
-fn limited_and_ranked_tiers_keep_to_their_rate() {
+fn limited_and_ranked_tiers_serve_at_their_rate_under_overload() {
     for (server, low, high) in [(Server::Limited, 0.97, 1.03), (Server::Ranked, 0.93, 1.02)] {
         let mut plan = plan();
         plan.sources[0].rate = 800.0;
@@ -80,7 +80,7 @@ fn limited_and_ranked_tiers_keep_to_their_rate() {
 /// At 1.2 times the capacity a queue grows by 40 per second. It reaches the time-out of a second at
 /// 5 s, and later requests are late.
 #[test]
-fn a_queue_works_on_what_nobody_waits_for() {
+fn queue_serves_abandoned_requests() {
     let mut plan = plan();
     plan.sources[0].rate = 240.0;
     plan.tiers[0].server = Server::Queue;
@@ -93,7 +93,7 @@ fn a_queue_works_on_what_nobody_waits_for() {
 }
 
 #[test]
-fn retries_multiply_in_each_layer_and_only_there_where_nobody_says_not_to() {
+fn retries_multiply_by_tier_unless_callers_are_told_not_to_retry() {
     let mut plan = plan();
     plan.sources[0].rate = 20.0;
     plan.tiers = vec![tier("front", 1e6), tier("backend", 200.0)];
@@ -115,7 +115,7 @@ fn retries_multiply_in_each_layer_and_only_there_where_nobody_says_not_to() {
 }
 
 #[test]
-fn retries_mend_what_fails_at_random() {
+fn retries_hide_random_failures() {
     let mut plan = plan();
     plan.tiers[0].tasks = NonZeroU32::new(4).unwrap();
     plan.tiers[0].errors = Ratio::from_percent(20);
@@ -127,7 +127,7 @@ fn retries_mend_what_fails_at_random() {
 }
 
 #[test]
-fn an_outage_ends_when_strength_returns() {
+fn outage_ends_when_strength_returns() {
     let mut plan = plan();
     plan.tiers[0].strength = vec![1.0, 0.0, 1.0];
     let phase = |(name, at): (&str, u64)| Phase { name: name.to_owned(), at: secs(at), ..Phase::default() };
@@ -149,7 +149,7 @@ fn an_outage_ends_when_strength_returns() {
 }
 
 #[test]
-fn arms_meet_the_same_requests() {
+fn arms_have_the_same_requests() {
     let mut plan = plan();
     plan.arms = vec![arm("a", Retries::None), arm("b", Retries::Naive { attempts: 3 })];
     plan.arms[1].throttle = Holding::PACED;
@@ -176,7 +176,7 @@ fn curve_over_time_has_few_points_of_the_same_mean() {
 }
 
 #[test]
-fn axis_tells_of_the_least_value_where_a_value_has_it() {
+fn axis_names_the_smallest_value_when_a_point_has_it() {
     let unit = |rate| {
         let mut plan = plan();
         plan.sources[0].rate = rate;
@@ -186,7 +186,7 @@ fn axis_tells_of_the_least_value_where_a_value_has_it() {
 }
 
 #[test]
-fn phases_named_by_their_overload_say_so_on_the_axis() {
+fn axis_shows_the_overload_when_phases_are_named_by_it() {
     let axis = |names: [&str; 2]| {
         let phase = |(i, name): (u64, &str)| Phase { at: secs(10 * i), name: name.to_owned(), ..Phase::default() };
         let mut plan = plan();

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_found_are_those_announced() {
+    fn metric_names_lists_exactly_the_metrics_of_a_run() {
         let plan = Plan {
             least_loaded: vec![2, 1, 0],
             throttle: vec![Throttle { name: "a".to_owned(), requests: 99.0, accepts: 29.0, k: 2.0 }],
@@ -199,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn the_book_s_ten_tasks() {
+    fn least_loaded_picks_the_idle_tasks_of_the_book() {
         let picks = least_loaded(&[2, 1, 0, 0, 1, 0, 2, 0, 0, 1], 1);
         assert_eq!(picks, [0, 0, 1, 1, 0, 1, 0, 1, 1, 0]);
     }
 
     #[test]
-    fn fractions_make_it_exactly_even() {
+    fn aperture_is_exactly_even_by_fractions() {
         let fleet = Aperture { name: "a".to_owned(), clients: number(7), backends: number(10), minimum: number(3) };
         let findings = Plan { aperture: vec![fleet], ..Plan::default() }.run(1);
         for metric in ["least_over_mean", "most_over_mean"] {

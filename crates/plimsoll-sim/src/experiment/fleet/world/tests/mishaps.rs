@@ -37,7 +37,7 @@ fn metric(findings: &Findings, name: &str) -> f64 {
 }
 
 #[test]
-fn every_request_is_accounted_for_whatever_happens() {
+fn every_request_ends_once_through_all_kinds_of_failures() {
     for (seed, abandoned) in [(1, Abandoned::Finished), (2, Abandoned::Dropped)] {
         let mut plan = fleet(Arm { retries: budgeted(0.5), ..policy(PolicyKind::Weighted) });
         plan.warmup = Duration::ZERO;
@@ -70,7 +70,7 @@ fn every_request_is_accounted_for_whatever_happens() {
 }
 
 #[test]
-fn what_waits_too_long_times_out_at_the_time_set() {
+fn request_times_out_at_the_configured_time() {
     let mut plan = fleet(policy(PolicyKind::RoundRobin));
     plan.backends[0].conduct = Conduct::Hang;
     plan.requests.timeout = ms(700);
@@ -85,7 +85,7 @@ fn what_waits_too_long_times_out_at_the_time_set() {
 }
 
 #[test]
-fn a_full_backend_turns_away_what_its_queue_does_not_hold() {
+fn full_backend_sheds_requests_beyond_its_queue() {
     let mut plan = fleet(policy(PolicyKind::RoundRobin));
     plan.arrivals = Arrivals::Open { rate: Rate::OfCapacity(2.0) };
     plan.backends[0].concurrency = Some(count(4));
@@ -98,7 +98,7 @@ fn a_full_backend_turns_away_what_its_queue_does_not_hold() {
 }
 
 #[test]
-fn a_killed_backend_loses_what_it_had_and_nothing_else() {
+fn killed_backend_loses_its_own_requests_only() {
     let mut plan = fleet(policy(PolicyKind::RoundRobin));
     plan.arrivals = Arrivals::Open { rate: Rate::OfCapacity(0.9) };
     plan.backends[0].concurrency = Some(count(1));
@@ -114,7 +114,7 @@ fn a_killed_backend_loses_what_it_had_and_nothing_else() {
 }
 
 #[test]
-fn clients_hear_of_a_lame_duck_and_of_its_end_at_once() {
+fn clients_learn_of_a_lame_duck_and_of_its_end_at_once() {
     let mut plan = fleet(policy(PolicyKind::RoundRobin));
     let restart = Restart { lame_duck: secs(2), down: secs(1), ..Restart::default() };
     plan.timeline = vec![happening(secs(30), Change::Restart { backends: first(1), restart })];
@@ -135,7 +135,7 @@ fn clients_hear_of_a_lame_duck_and_of_its_end_at_once() {
 }
 
 #[test]
-fn an_announced_restart_loses_nothing() {
+fn announced_restart_loses_no_request() {
     let mut plan = fleet(policy(PolicyKind::Weighted));
     let cold = Cold { factor: 0.5, lasts: secs(5), ..Cold::default() };
     let restart = Restart { lame_duck: secs(2), down: secs(1), cold, stagger: secs(3) };
@@ -145,7 +145,7 @@ fn an_announced_restart_loses_nothing() {
 }
 
 #[test]
-fn a_cold_backend_is_slow_for_as_long_as_is_said() {
+fn cold_backend_is_slow_for_the_configured_time() {
     let cpu_at = |at: u64| {
         let mut plan = fleet(policy(PolicyKind::RoundRobin));
         plan.cost = Cost::Fixed { mean: ms(10) };
@@ -164,7 +164,7 @@ fn a_cold_backend_is_slow_for_as_long_as_is_said() {
 }
 
 #[test]
-fn a_member_that_fails_is_replaced_and_given_back() {
+fn failed_member_is_replaced_and_comes_back() {
     let size = count(3);
     let mut arm = policy(PolicyKind::LeastLoaded);
     arm.subset = Some(SubsetConfig { algorithm: Algorithm::Rendezvous, size, seed: 0 });
@@ -190,7 +190,7 @@ fn a_member_that_fails_is_replaced_and_given_back() {
 /// Half of all requests fail, independently. Seed 1, n = 20,000: five standard deviations of the
 /// shares are 1.8% and 1.2%.
 #[test]
-fn further_attempts_are_made_elsewhere_as_often_as_is_said() {
+fn retries_go_elsewhere_up_to_the_configured_attempts() {
     let failed = |attempts| {
         let mut plan = fleet(Arm { retries: Retries::Naive { attempts }, ..policy(PolicyKind::RoundRobin) });
         plan.backends[0].conduct = Conduct::Err(Ratio::from_percent(50));
@@ -208,7 +208,7 @@ fn further_attempts_are_made_elsewhere_as_often_as_is_said() {
 
 /// All requests fail. The budget adds a tenth, and without a budget every attempt is made.
 #[test]
-fn a_total_failure_costs_what_the_budget_allows() {
+fn total_failure_adds_no_more_attempts_than_the_budget() {
     let attempts = |retries| {
         let mut plan = fleet(Arm { retries, ..policy(PolicyKind::RoundRobin) });
         plan.backends[0].conduct = Conduct::FailFast;
@@ -229,7 +229,7 @@ fn a_total_failure_costs_what_the_budget_allows() {
 /// A retry waits up to 25 ms. With 5 ms left a fifth of the retries is made, and the others end at
 /// once.
 #[test]
-fn a_retry_that_would_come_too_late_is_not_waited_for() {
+fn retry_past_the_deadline_is_not_awaited() {
     let mut plan = fleet(Arm { retries: budgeted(1.0), ..policy(PolicyKind::RoundRobin) });
     plan.backends[0].conduct = Conduct::FailFast;
     plan.requests.timeout = ms(5);
@@ -251,7 +251,7 @@ fn request_ends_as_no_backend_when_all_refuse_connections() {
 }
 
 #[test]
-fn users_who_find_nobody_ask_again_after_a_moment() {
+fn user_without_a_backend_asks_again_after_a_moment() {
     let mut plan = fleet(policy(PolicyKind::RoundRobin));
     plan.clients = Clients { count: count(1), ..Clients::default() };
     plan.arrivals = Arrivals::Closed { users: count(4), think: Duration::ZERO };
@@ -312,7 +312,7 @@ fn reports_follow_a_step_of_load_within_a_window_and_not_before() {
 }
 
 #[test]
-fn probes_go_out_with_each_pick_and_their_answers_are_used() {
+fn each_pick_sends_probes_and_their_answers_are_used() {
     let mut arm = policy(PolicyKind::Prequal);
     arm.balancer.prequal.source = ProbeSource::Live;
     let mut plan = fleet(arm);
@@ -332,7 +332,7 @@ fn probes_go_out_with_each_pick_and_their_answers_are_used() {
 }
 
 #[test]
-fn a_backend_that_fails_at_once_draws_traffic_only_from_those_who_do_not_look() {
+fn fast_failures_attract_only_clients_that_do_not_see_them() {
     let share = |kind, failures| {
         let mut arm = Arm { failures, ..policy(kind) };
         arm.balancer.outlier.consecutive_failures = None;
@@ -358,7 +358,7 @@ fn a_backend_that_fails_at_once_draws_traffic_only_from_those_who_do_not_look() 
 }
 
 #[test]
-fn a_switch_of_policy_takes_effect_at_its_time() {
+fn switch_of_policy_takes_effect_at_its_time() {
     let mut plan = fleet(policy(PolicyKind::RoundRobin));
     plan.backends[0].speed = Speed::Uniform { low: 0.6, high: 1.4 };
     plan.duration = secs(80);

@@ -83,7 +83,7 @@ fn until(plan: &Plan, seed: u64, at: Duration) -> World<'_> {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_findings_and_another_gives_others() {
+fn findings_depend_on_the_seed_alone() {
     let plan = Plan { duration: secs(30), arms: PolicyKind::ALL.map(policy).to_vec(), ..Plan::default() };
     let findings = find(&plan, 1);
     assert_eq!(findings, find(&plan, 1));
@@ -91,7 +91,7 @@ fn the_same_seed_gives_the_same_findings_and_another_gives_others() {
 }
 
 #[test]
-fn all_arms_meet_the_same_requests() {
+fn arms_have_the_same_requests() {
     let plan = Plan { duration: secs(30), arms: PolicyKind::ALL.map(policy).to_vec(), ..Plan::default() };
     let findings = find(&plan, 1);
     for kind in PolicyKind::ALL {
@@ -100,7 +100,7 @@ fn all_arms_meet_the_same_requests() {
 }
 
 #[test]
-fn the_names_of_metrics_are_known_beforehand() {
+fn metric_names_lists_the_metrics_of_a_run() {
     let mut plan = Plan { duration: secs(30), ..Plan::default() };
     plan.phases = ["a", "b"]
         .map(|name| Phase {
@@ -119,7 +119,7 @@ fn the_names_of_metrics_are_known_beforehand() {
 }
 
 #[test]
-fn phases_and_the_rest_make_up_the_whole() {
+fn phases_and_the_rest_add_up_to_the_whole_run() {
     let mut plan = Plan { duration: secs(40), warmup: secs(10), ..Plan::default() };
     let phase = |name: &str, at, load| Phase { name: name.to_owned(), at: secs(at), settle: secs(2), load };
     plan.phases = vec![phase("low", 0, 0.5), phase("high", 20, 1.5)];
