@@ -8,7 +8,7 @@ use std::time::Duration;
 use plimsoll_core::Timestamp;
 use tokio::time::Instant;
 
-/// As long as never, and within what clocks can tell: a limit of [`Duration::MAX`] is none.
+/// In effect never, yet within the range of clocks: a limit of [`Duration::MAX`] is no limit.
 pub(crate) const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// `by` after `from`, or never.

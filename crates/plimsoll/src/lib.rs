@@ -19,10 +19,10 @@ pub mod stream;
 pub mod system;
 pub mod tls;
 
-/// The state machines, whose configuration and values appear in this crate's interface.
+/// The state machines. Their configuration and values appear in this crate's interface.
 pub use plimsoll_core as core;
 
-/// What stands on the wire beside the payload: answers without service, load reports, codes of gRPC.
+/// Wire formats beside the payload: answers without service, load reports, gRPC codes.
 pub use plimsoll_wire as wire;
 
 /// Runs the Rust code of the README and the guides as tests of the documentation.

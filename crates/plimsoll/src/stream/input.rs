@@ -1,9 +1,11 @@
-//! What was read from a connection and not yet taken.
+//! Input of a connection: bytes read and not yet consumed.
 //!
-//! A connection that waits for a message holds no memory for it: heads are read into a buffer that the thread's connections
-//! share, and as much as came is copied out, which is a few hundred bytes. So are bodies that come in little. One whose sender
-//! fills that buffer is read where it stays: into a buffer that is handed on as it is, and grows while it is filled, so that a
-//! long body takes few system calls. However little comes at a time, it holds no more memory than it has bytes.
+//! A connection that waits for a message holds no memory for it. Heads are read into a buffer that
+//! the thread's connections share, and the bytes that came, a few hundred, are copied out. Bodies
+//! that arrive in small pieces are read the same way. When a sender fills that buffer, the body is
+//! read in place, into a buffer that is handed on as it is. This buffer grows while it is filled,
+//! so a long body takes few system calls. However small the pieces, a connection holds no more
+//! memory than it has bytes.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,7 +19,7 @@ use super::Stream;
 
 /// The shared buffer, for each thread: more than nearly all heads, and short bodies with them.
 const SCRATCH: usize = 16 * 1024;
-/// The largest buffer for a body: what a socket usually holds.
+/// The largest buffer for a body: the usual size of a socket's buffer.
 const LARGEST_BODY: usize = 256 * 1024;
 
 thread_local! {
@@ -74,8 +76,8 @@ impl Input {
         })
     }
 
-    /// Reads where data of a body is next, of which `left` bytes are to come as far as is known. Returns how much came; zero at
-    /// the end of the stream.
+    /// Reads body data into the input, with `left` bytes known to be outstanding. Returns the
+    /// number of bytes read; zero at the end of the stream.
     ///
     /// # Errors
     /// The stream's.

@@ -1,7 +1,7 @@
 //! The bytes of a connection: TCP, with TLS around it or not.
 //!
-//! One enum instead of a boxed trait object or a type parameter: a read costs a branch, and what holds a connection
-//! (pools, bodies, upgrades) has one type.
+//! One enum instead of a boxed trait object or a type parameter. A read costs a branch, and the
+//! owners of a connection (pools, bodies, upgrades) have one type.
 
 mod input;
 mod output;
@@ -41,7 +41,7 @@ impl Stream {
     /// Under TLS a read may still return nothing, because the bytes were a message of the protocol
     /// itself.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What came with the last bytes of a handshake may lie decrypted already, and the socket be empty.
+        // Data from the end of a handshake may be decrypted already while the socket is empty.
         if let Self::Tls(tls) = self
             && !tls.get_ref().1.wants_read()
         {

@@ -1,7 +1,7 @@
-//! What is to be written to a connection and not yet was.
+//! Output of a connection: bytes to write that are not written yet.
 //!
-//! A head, framing and short data are put into one buffer; long data is not copied, and leaves together with what stands
-//! before it in one vectored write.
+//! A head, framing and short data are put into one buffer. Long data is not copied; it leaves
+//! together with the buffer before it in one vectored write.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -27,7 +27,7 @@ pub struct Output {
     written: usize,
     /// Data that follows the buffer.
     long: Bytes,
-    /// What follows the data.
+    /// Bytes that follow the data.
     tail: &'static [u8],
 }
 

@@ -1,8 +1,9 @@
-//! How many CPUs a process may use: those that the scheduler may put it on, or the quota of its control groups where that is less.
+//! The number of CPUs that a process may use: its scheduler affinity, or a lower quota of its
+//! control groups.
 //!
-//! A quota may be a fraction, so this is not `available_parallelism`, which rounds it down; and it counts whether the version of the
-//! control groups is the new one or the old. Of a group nobody can say on which CPUs its processes may be put, for that is up to
-//! each of them: those of the caller stand in.
+//! A quota may be a fraction, so this is not `available_parallelism`, which rounds it down. Both
+//! versions of control groups count. The affinity of a group is unknown, for it is up to each
+//! process in it; the caller's affinity stands in.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,8 +29,9 @@ pub(crate) struct CpuReader {
 }
 
 impl CpuReader {
-    /// Of whoever this is. In which control groups it is, and which CPUs the scheduler may put it on, is found out now and not again: the
-    /// system answers for the thread that asks, and another one may be bound to a CPU of its own.
+    /// A reader of the process or group in `whose`. Control groups and affinity are found now and
+    /// not again: the system answers for the calling thread, and another thread may be bound to a
+    /// CPU of its own.
     pub(crate) fn of(whose: Whose<'_>) -> Self {
         let pid = match whose {
             Whose::Process { pid, .. } => i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw),

@@ -16,14 +16,14 @@ pub(super) struct Groups {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// By what its `/proc/PID/cgroup` says; empty where there are none.
+    /// From the text of `/proc/PID/cgroup`; empty where there are no groups.
     Text(String),
     /// The folder of the group itself.
     Folder(PathBuf),
 }
 
 impl Groups {
-    /// The groups that limit whoever this is.
+    /// The groups that limit `whose`.
     pub(super) fn of(whose: Whose<'_>) -> Self {
         let kind = match whose {
             Whose::Group(folder) => Kind::Folder(folder.to_owned()),
@@ -32,8 +32,9 @@ impl Groups {
         Self { root: PathBuf::from(ROOT), kind }
     }
 
-    /// The folders that may limit what `controller` hands out: of the group, and of all groups above it; the innermost first. Within
-    /// a container the folder of a process's own group may not exist; what its root says holds then.
+    /// The folders that may limit `controller`: of the group and of all groups above it, innermost
+    /// first. Within a container the folder of a process's own group may not exist; the limits at
+    /// the root hold then.
     pub(super) fn folders(&self, controller: &str) -> Vec<PathBuf> {
         match &self.kind {
             Kind::Text(text) => text.lines().flat_map(|line| folders_of(&self.root, line, controller)).collect(),

@@ -1,11 +1,12 @@
-//! What a process may use of memory, and how much of that is used.
+//! The memory limit of a process and the memory used of it.
 //!
-//! The least room that a control group of its has, or of one above: what is charged to the group, less the pages of files that were
-//! not asked for lately, which the kernel takes back by itself before it kills anybody (it is what Kubernetes evicts by, too). Where
-//! no group has a limit, the machine's memory, less what the kernel says is available.
+//! The limit is that of the control group with the least headroom, of the process or above. Use is
+//! the group's charge, less inactive file pages. The kernel reclaims those by itself before it
+//! kills a process, and Kubernetes evicts by the same number. Where no group has a limit, it is the
+//! machine's memory, less the memory that the kernel reports as available.
 //!
-//! Why not the resident memory of the process: its limit is the group's, and so is what counts against it, buffers of sockets and
-//! files in memory included.
+//! The resident memory of the process would be wrong. Its limit is the group's, and socket buffers
+//! and the page cache count against that limit too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,17 +37,18 @@ impl MemoryReader {
         Self { meminfo: PathBuf::from("/proc/meminfo"), folders: Groups::of(whose).folders("memory") }
     }
 
-    /// What is used and what may be, where least is left of it; limits may change at any time. `None` where the system does not say.
+    /// The use and limit with the least headroom; limits may change at any time. `None` where the
+    /// system does not report it.
     pub(super) fn read(&self) -> Option<Memory> {
         let machine = machine(&fs::read_to_string(&self.meminfo).ok()?)?;
-        // The old version writes what no machine has where there is no limit.
+        // Version 1 reports a missing limit as a number larger than any machine's memory.
         let limited = limits(&self.folders).into_iter().filter(|(_, limit)| *limit < machine.limit);
         let groups = limited.filter_map(|(folder, limit)| Some(Memory { used: used(folder)?, limit }));
         Some(groups.max_by(|a, b| a.share().total_cmp(&b.share())).unwrap_or(machine))
     }
 }
 
-/// The groups that have a limit, and what that is.
+/// The groups that have a limit, each with the limit.
 fn limits(folders: &[PathBuf]) -> Vec<(&Path, u64)> {
     // "max" is no number, and no limit.
     let limit = |folder: &Path| read(folder, ["memory.max", "memory.limit_in_bytes"])?.trim().parse().ok();
@@ -86,7 +88,7 @@ mod tests {
 
     const MEMINFO: &str = "MemTotal:        8140932 kB\nMemFree: 7 kB\nMemAvailable:   2035233 kB\n";
 
-    /// What is read of the process whose groups these are.
+    /// The use and limit that are read for a process of these groups.
     fn memory(tree: &Tree, groups: &str) -> Option<(u64, u64)> {
         let folders = Groups::below(&tree.0, groups).folders("memory");
         let reader = MemoryReader { meminfo: tree.0.join("meminfo"), folders };

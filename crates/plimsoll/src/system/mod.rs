@@ -53,7 +53,7 @@ impl Whose<'_> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    //! Folders for those who look at a system.
+    //! Folders for tests of the system readers.
 
     use std::fs;
     use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Where it is read what the protected process uses.
+//! Reads the CPU and memory use of the protected process.
 
 use std::fmt;
 use std::fs;
@@ -19,7 +19,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Which process it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchedProcess {
-    /// The one whose number is in this file.
+    /// The process with the number in this file.
     PidFile(PathBuf),
     /// All in the control group with this folder.
     Cgroup(PathBuf),
@@ -36,7 +36,7 @@ impl fmt::Display for WatchedProcess {
     }
 }
 
-/// What there is to see of the process.
+/// One reading of the process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcessSample {
     /// CPU that it used, and waited for.
@@ -45,7 +45,7 @@ pub struct ProcessSample {
     pub is_first: bool,
     /// CPUs that it may use, if they were looked up.
     pub cpus: Option<f64>,
-    /// What else there may be too little of, if it was looked at.
+    /// Other resources that may be short, if they were read.
     pub readings: Option<Readings>,
 }
 
@@ -83,10 +83,10 @@ impl ProcessReader {
         }
     }
 
-    /// What the process has used; why it cannot be seen, in words.
+    /// Reads the use of the process.
     ///
     /// # Errors
-    /// Why it cannot be seen, in words.
+    /// The reason, in words, that the process cannot be read.
     pub fn read(&mut self) -> Result<ProcessSample, String> {
         let is_due = self.check_at.elapsed() >= CHECK_EVERY;
         if is_due {
@@ -128,7 +128,8 @@ impl ProcessReader {
         Ok(ProcessSample { outside, is_first, cpus, readings: self.readings(whose, is_first) })
     }
 
-    /// What there may be too little of, if it is time to look. One that is seen for the first time may be in other groups.
+    /// Readings of other scarce resources, if they are due. A process seen for the first time may
+    /// be in other groups.
     fn readings(&mut self, whose: Whose<'_>, is_first: bool) -> Option<Readings> {
         if !self.watched.is_any() || !is_first && self.scarce_at.elapsed() < ResourceWatch::LOOK_EVERY {
             return None;
@@ -141,7 +142,8 @@ impl ProcessReader {
     }
 }
 
-/// What all processes of a control group have used (version 2), and for how long some of them waited for a CPU.
+/// CPU that all processes of a control group used (version 2), and the time that some of them
+/// waited for a CPU.
 fn group(folder: &Path) -> Result<ProcessCounters, String> {
     let file = folder.join("cpu.stat");
     let stat = fs::read_to_string(&file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;

@@ -1,12 +1,13 @@
-//! What a process and its descendants use of CPU, from `/proc`.
+//! CPU use of a process and its descendants, from `/proc`.
 //!
-//! Sums over its threads, for only these say how long they waited for a CPU. A thread that ends takes its sum with it, so what is
-//! kept is how much each has grown; of a thread that ends between two looks, what it used since the first is lost. New threads count from
-//! their beginning. Descendants are looked for once a second, since each thread has a list of its own; what they used before they
-//! were found is not counted, so that no second's worth of CPU comes at once.
+//! It sums over threads, since only threads report their wait for a CPU. A thread that ends takes
+//! its sum with it, so the growth of each thread is kept. If a thread ends between two reads, its
+//! use since the first read is lost. New threads count from their beginning. Descendants are
+//! searched once a second, since each thread has a list of its own. Their use before they are found
+//! is not counted, so that no second's worth of CPU comes at once.
 //!
-//! A look that finds the same threads reads one open file for each and lists nothing: it is made fifty times a second, on a CPU that may
-//! have none to spare.
+//! A read that finds the same threads reads one open file for each and lists nothing. It happens
+//! fifty times a second, on a CPU that may have none to spare.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -20,8 +21,8 @@ use plimsoll_core::admit::ProcessCounters;
 /// Servers start processes that serve when they start themselves, and replace them now and then.
 const DESCENDANTS_EVERY: Duration = Duration::from_secs(1);
 
-/// Files of threads that stay open, of a process with its descendants. What has more threads can afford to have the others' opened
-/// each time.
+/// Maximum number of thread files that stay open, of a process with its descendants. A process with
+/// more threads can afford to open the others' files each time.
 pub const MAX_OPEN_FILES: usize = 256;
 
 /// Three numbers of twenty digits, and blanks.
@@ -60,7 +61,7 @@ struct Thread {
 }
 
 impl ProcessTree {
-    /// The process of this number, by what `proc` says; fails if there is none.
+    /// The process of this number in `proc`; fails if there is none.
     pub(super) fn of(proc: &Path, root: u32) -> io::Result<Self> {
         let mut tree = Self {
             proc: proc.to_owned(),
@@ -76,7 +77,7 @@ impl ProcessTree {
         self.processes[0].number
     }
 
-    /// What they have used since the first look; fails once the process is gone.
+    /// The use since the first read; fails once the process is gone.
     pub(super) fn look(&mut self) -> io::Result<ProcessCounters> {
         if self.descendants_at.elapsed() >= DESCENDANTS_EVERY {
             self.find_descendants();
@@ -120,7 +121,8 @@ impl ProcessTree {
 }
 
 impl Process {
-    /// The process of this number; what it uses counts from now on. Of its files so many may stay open.
+    /// The process of this number, with use counted from now on. At most `headroom` of its files
+    /// stay open.
     fn of(proc: &Path, number: u32, mut headroom: usize) -> io::Result<Self> {
         let folder = proc.join(number.to_string()).join("task");
         let mut process = Self { number, folder, threads: HashMap::new() };
@@ -160,7 +162,7 @@ impl Process {
                 self.threads.insert(number, thread);
                 continue;
             }
-            // Where it cannot be opened to stay so, it is tried again each time.
+            // A file that could not be kept open is opened again at each read.
             let file = if *headroom > 0 { open(&self.folder, number).ok() } else { None };
             *headroom -= usize::from(file.is_some());
             let mut thread = Thread { file, used: Used::default() };
@@ -210,7 +212,7 @@ fn unless_ended<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// What reading from a thread that ends meanwhile fails with.
+/// The error of a read from a thread that ends meanwhile.
 const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
 /// `schedstat`: nanoseconds run, nanoseconds waited, and how often.
@@ -226,7 +228,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Sets what a thread has used, in milliseconds.
+    /// Sets the CPU time that a thread has used, in milliseconds.
     fn set(proc: &Folders, process: u32, thread: u32, ran: u64, waited: u64) {
         proc.write(&format!("{process}/task/{thread}/schedstat"), &format!("{} {} 7\n", ran * MS, waited * MS));
     }
@@ -335,7 +337,8 @@ mod tests {
         let mut tree = ProcessTree::of(Path::new("/proc"), std::process::id()).unwrap();
         let begun = Instant::now();
         let mut number = 1_u64;
-        // What a thread uses is written down when the kernel's clock ticks, or when it is off the CPU.
+        // The kernel accounts a thread's use when its clock ticks, or when the thread leaves the
+        // CPU.
         while tree.look().unwrap().cpu < 0.005 {
             (0..10_000).for_each(|_| number = std::hint::black_box(number.wrapping_mul(3)));
             assert!(begun.elapsed() < Duration::from_secs(30), "nothing is seen of it");

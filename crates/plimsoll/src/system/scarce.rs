@@ -1,4 +1,4 @@
-//! Reads what runs short beside CPU, as far as somebody wants to know.
+//! Reads the other scarce resources, as configured: memory, and pressure on CPU and memory.
 
 use plimsoll_core::signal::{Readings, ResourceConfig};
 

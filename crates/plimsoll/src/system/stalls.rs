@@ -1,7 +1,8 @@
-//! For how long processes stood still for want of something, as the kernel counts it (PSI).
+//! Time that processes stalled for lack of a resource, by the kernel's count (PSI).
 //!
-//! Of the control group where that is known, else of the machine. The total is read and not one of the means that stand beside it
-//! (`avg10`): those are of ten seconds at least, and who acts on them goes on for ten seconds after it was enough.
+//! It is read of the control group where that is known, else of the machine. The total is read and
+//! not the averages beside it (`avg10`): those cover at least ten seconds, so a reaction to them
+//! would last ten seconds too long.
 
 use std::fs;
 use std::path::PathBuf;

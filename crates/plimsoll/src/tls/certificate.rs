@@ -1,8 +1,9 @@
-//! What a certificate says of itself: for whom it is, and from when to when.
+//! The names and the validity period in a certificate.
 //!
-//! webpki, which checks certificates for rustls, does not hand out a certificate's dates, and another parser of X.509 only
-//! for these would be a second opinion on what a certificate says. But it names a date when it refuses a certificate for
-//! it: so it is asked about a moment before all certificates, and one after all.
+//! webpki checks certificates for rustls, but does not expose a certificate's dates. A second X.509
+//! parser only for the dates could disagree with it. But webpki names a date when it rejects a
+//! certificate because of it. So it is asked about a moment before all certificates, and one after
+//! all.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,7 +1,7 @@
-//! How a client speaks TLS with backends: whom it trusts, what it shows, which protocol it asks for.
+//! TLS to backends: the trust, the client certificate and the protocol to negotiate.
 //!
-//! There is one configuration of rustls for each HTTP version, since a connection is opened for one of them: a client that
-//! offered both would get a connection of the other kind than it has a request for.
+//! There is one rustls configuration for each HTTP version, since a connection is opened for one
+//! version. A client that offered both could get a connection of the wrong version for its request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,7 +56,8 @@ impl Trust {
     /// If there are none.
     pub fn system() -> Result<Self, NoSystemRoots> {
         let mut roots = RootCertStore::empty();
-        // Among hundreds of roots there are some that cannot be used; who needs one of those finds out.
+        // Some of the hundreds of system roots are unusable; a connection that needs one of them
+        // fails.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() { Err(NoSystemRoots) } else { Ok(Self::Authorities(Arc::new(roots))) }
     }
@@ -80,7 +81,7 @@ pub struct TlsConfig {
     told: Arc<Told>,
 }
 
-/// What a configuration was made of.
+/// The inputs of a configuration.
 #[derive(Debug, PartialEq)]
 struct Told {
     trust: Trust,
@@ -160,7 +161,7 @@ impl fmt::Debug for TlsConfig {
     }
 }
 
-/// Believes every certificate, though not that somebody has its key who has not.
+/// Accepts every certificate, but still checks that the peer holds its private key.
 #[derive(Debug)]
 struct Gullible;
 
@@ -231,7 +232,7 @@ mod tests {
             let new = TlsConfig::new(trust, shown, name);
             assert_eq!((new.continues(&old), old.continues(&new)), (continues, continues), "{:?}", new.told);
         }
-        // Nobody knows for whom these are.
+        // Certificates without names: whether both are for the same client is unknown.
         let [a, b] = [(); 2].map(|()| TlsConfig::new(Trust::Anybody, identity(&authority, &[]), None));
         assert!(!a.continues(&b) && a.continues(&a.clone()));
     }

@@ -1,7 +1,7 @@
 //! Certificates and keys from PEM files.
 //!
-//! The errors differ by what the owner has to do: the file is missing, it is not PEM, it holds the
-//! other half of the pair, its key is encrypted. rustls says "no items found" to most of these.
+//! The errors differ by the fix: the file is missing, it is not PEM, it holds the other half of the
+//! pair, its key is encrypted. rustls says "no items found" for most of these.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -11,8 +11,8 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The longest file that is read. The roots of a whole system take a quarter of a megabyte; what is longer is something
-/// else, a device perhaps.
+/// Maximum size of a file. The roots of a whole system take a quarter of a megabyte; a longer file
+/// is something else, perhaps a device.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// The problem of a file.

@@ -1,4 +1,4 @@
-//! A certificate with its key: what a server shows to clients, or a client to servers.
+//! A certificate with its key, which a server presents to clients or a client to servers.
 
 use std::sync::Arc;
 

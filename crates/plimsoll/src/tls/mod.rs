@@ -43,7 +43,7 @@ pub(crate) mod testing {
 
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-    /// An authority that signs what a test asks for.
+    /// An authority that signs the certificates of a test.
     pub(crate) struct Authority {
         issuer: Issuer<'static, KeyPair>,
     }

@@ -16,8 +16,8 @@ pub(super) const INPUT: usize = 16 * 1024;
 /// A buffer for reading that was made larger than this is not kept: a body made it so.
 pub(super) const MAX_INPUT: usize = 64 * 1024;
 
-/// Buffers of each kind that a thread keeps. Those in use at the same time are on loan within one poll, or hold what
-/// could not be written at once; more than a few is a burst.
+/// Maximum number of buffers of each kind that a thread keeps. A buffer is on loan within one poll,
+/// or holds bytes that the socket did not accept at once. A few suffice; more are a burst.
 const MAX_KEPT: usize = 8;
 
 /// A buffer for writing that has grown beyond this is not kept: the body that made it grow was an exception.

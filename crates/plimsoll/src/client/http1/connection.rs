@@ -27,7 +27,7 @@ const LIMITS: Limits = Limits { max_size: 128 * 1024, max_fields: 256, max_targe
 /// before it is written.
 const MAX_READ: usize = 256 * 1024;
 
-/// A connection, on which there is one request at most.
+/// A connection that carries at most one request.
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     /// Read, and not yet taken.
@@ -189,7 +189,8 @@ impl Connection {
     pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, Cause>> {
         loop {
             if !self.input.is_empty() {
-                // The space behind the bytes that were read stays here, whatever the decoder takes.
+                // The spare capacity behind the bytes read stays here, however much the decoder
+                // removes.
                 let room = self.input.split_off(self.input.len());
                 let piece = self.decoder.decode(&mut self.input);
                 self.input.unsplit(room);

@@ -24,15 +24,15 @@ use crate::client::replay::is_idempotent;
 use crate::client::request_body::RequestBody;
 use crate::client::timer::TooLate;
 
-/// Time for which a body waits to be asked for (RFC 9110, 10.1.1). A server that knows the
-/// expectation answers within a round trip and the time to read the head. Any other never would,
-/// and must get the body all the same.
+/// Maximum wait for `100 Continue` before the body is sent anyway (RFC 9110, 10.1.1). A server that
+/// knows the expectation answers within a round trip and the time to read the head. A server that
+/// does not know it never answers, and must get the body all the same.
 pub(super) const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
 /// Interim responses to one request. One or two are usual; a server that sends them without end sends no response.
 pub(crate) const MAX_INTERIM: u8 = 16;
 
-/// A request on a connection. The caller keeps the request, and decides what to do with it.
+/// A request on a connection. The caller keeps the request and decides its further use.
 pub(crate) struct Exchange<'r, B: RequestBody> {
     lease: Lease,
     request: &'r mut Request<Outgoing<B>>,

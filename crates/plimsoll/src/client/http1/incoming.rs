@@ -24,14 +24,14 @@ enum Source {
 }
 
 impl Incoming {
-    /// For a response whose head was taken off the connection.
+    /// The body of a response that follows its request; its head is already off the connection.
     pub(super) fn new(lease: Lease) -> Self {
         let mut incoming = Self(Source::Connection(lease));
         incoming.end_if_done();
         incoming
     }
 
-    /// For one whose request is still being sent.
+    /// The body of a response that arrived while its request is still being sent.
     pub(super) fn beside(duplex: Duplex) -> Self {
         Self(Source::Duplex(duplex))
     }

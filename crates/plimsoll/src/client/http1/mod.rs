@@ -6,9 +6,10 @@
 //!                 Upload ── early answer ─▶ Duplex: the rest of the request on a task of its own
 //! ```
 //!
-//! A connection is owned by the request that is on it, and driven by that one's polls: the caller's task reads and writes the
-//! socket itself, so a request costs no channel, no second task and no wake-up of one. The codec decides what a message
-//! is; here is decided who reads, writes and waits, and whether the connection may serve again.
+//! The request on a connection owns the connection, and its polls drive it. The caller's task reads
+//! and writes the socket itself, so a request costs no channel, no second task and no wake-up of
+//! one. The codec defines messages. This module decides when to read, write and wait, and whether
+//! the connection can be reused.
 
 mod buffers;
 mod connection;

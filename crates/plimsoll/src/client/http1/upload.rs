@@ -70,7 +70,8 @@ pub(super) struct Upload<B: Body> {
 }
 
 impl<B: RequestBody> Upload<B> {
-    /// For a request with these fields. `is_last`: no other follows on the connection, whatever they say.
+    /// An upload of a request with these fields. `is_last`: the connection carries no further
+    /// request, whatever the fields say.
     pub(super) fn new(headers: &HeaderMap, is_last: bool) -> Self {
         let facts = Facts::of(headers);
         Self {

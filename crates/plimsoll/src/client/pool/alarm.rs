@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use plimsoll_core::BackendId;
 use tokio::sync::Notify;
 
-/// Connections on which something has happened.
+/// Connections with events that nobody has handled yet.
 #[derive(Default)]
 pub(crate) struct Alarm {
     /// Serial numbers, each with the backend of the connection.

@@ -1,12 +1,12 @@
-//! Whether a backend speaks HTTP/2, where that is a guess.
+//! Checks that a backend speaks HTTP/2 where that is only assumed.
 //!
 //! Under [`Protocol::Auto`](crate::client::Protocol) the caller's `content-type` decides that a
-//! backend is asked over HTTP/2. A backend that knows only HTTP/1.1 answers with an error or
-//! closes, and must not count as broken for a field that any client can write. So connections carry
-//! no request before the backend's first byte, until it has shown once that it speaks HTTP/2. Such
-//! a server begins with a SETTINGS frame (RFC 9113, 3.4), whose first byte, of its length, is zero;
-//! no answer of another protocol begins so. From then on a connection that breaks is a broken
-//! connection.
+//! backend is asked over HTTP/2. A backend that knows only HTTP/1.1 answers with an error or closes
+//! the connection. It must not count as broken because of a field that any client can write. So
+//! connections carry no request before the backend's first byte, until the backend has shown once
+//! that it speaks HTTP/2. An HTTP/2 server begins with a SETTINGS frame (RFC 9113, 3.4). Its first
+//! byte is part of the length and is zero; no answer of another protocol begins with zero. From
+//! then on a connection that breaks is a broken connection.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -102,7 +102,7 @@ impl Http1 {
         Kept::Yes
     }
 
-    /// Looks at an idle connection on which something has happened. Returns it if it is of no more use.
+    /// Checks an idle connection after an event. Returns the connection if it is no longer usable.
     pub(super) fn look(&mut self, serial: u64) -> Option<Box<Connection>> {
         let at = self.idle.iter().rposition(|connection| connection.serial == serial)?;
         (!self.idle[at].watch_silence()).then(|| self.idle.remove(at))

@@ -1,9 +1,10 @@
-//! The HTTP/2 connections to one backend: many requests at once on each.
+//! The HTTP/2 connections to one backend, each with many concurrent requests.
 //!
-//! Requests go to the first connection that has room, and a further connection is opened only when none
-//! has: so there is one, until the peer's limit of streams is reached. While it is being opened all who
-//! need it wait for that one attempt, instead of each opening its own. One that is [silent](super::silence) for long gets none, and is
-//! closed when its last request is over.
+//! Requests go to the first connection with a free stream. A further connection is opened only when
+//! none has one: so there is one connection until the peer's stream limit is reached. While it is
+//! being opened, all requests that need it wait for that one attempt, instead of each opening its
+//! own. A connection that is [silent](super::silence) for long gets no new request, and is closed
+//! when its last request is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,8 +53,8 @@ struct Connection<B> {
     idle_since: Timestamp,
 }
 
-/// Spawns what hyper has to do beside a request. All of that is one type, as large as a connection, although for most
-/// requests there is only an answer to wait for; boxed, it is not copied from place to place on its way into a task.
+/// Spawns the work of hyper beside a request. All that work is one type, as large as a connection,
+/// although most requests only wait for an answer. Boxed, it is not copied on its way into a task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tasks;
 

@@ -71,7 +71,7 @@ impl<B: RequestBody> Pool<B> {
         (inactive_after / ROUNDS).max(MIN_ROUND)
     }
 
-    /// Looks at the idle connections on which something has happened.
+    /// Checks the idle connections that had an event.
     fn look(self: &Arc<Self>) {
         for (id, serial) in self.alarm.take() {
             let ended = self.state.lock().existing(id).and_then(|slot| slot.http1.look(serial));
@@ -97,7 +97,7 @@ impl<B: RequestBody> Pool<B> {
         state.is_single_use = is_single_use(&config);
         let outdated = state.open_by(config.tls.as_ref());
         let is_renewed = outdated.is_some();
-        // Nobody knows yet whose the next one will be.
+        // A single-use pool keeps no spare connection: the next request's client is not known yet.
         let min_connections = state.config.min_connections;
         let spare = if state.is_single_use { 0 } else { min_connections };
         let mut to_open: Vec<BackendId> = Vec::new();
@@ -130,7 +130,7 @@ impl<B: RequestBody> Pool<B> {
             drop(connection);
             self.cluster.connection_closed(id);
         }
-        // Their backends are known no more, and nobody counts what happens to them.
+        // The pool no longer tracks these backends, so their connections are not counted.
         drop(closed);
         for id in to_open {
             self.open_in_background(id, version);

@@ -32,7 +32,8 @@ const MAX_RESET_STREAMS: usize = 1024;
 
 impl<B: RequestBody> Pool<B> {
     /// Opens an HTTP/1 connection for a request; `None` when the backend is no member any more.
-    /// `client` is who it is for, in a cluster whose backends are told so.
+    /// `client` is the client of the request, in a cluster that tells its backends the client's
+    /// address.
     ///
     /// It is opened to the end though the request may leave before. A failure to connect is news of
     /// the backend, however short the caller's deadline is. The next request uses the connection,
@@ -305,8 +306,8 @@ impl<B: RequestBody> Drop for Orphan<'_, B> {
 /// A connection of hyper's that sends bodies `B`, to be driven by its opener.
 type Driven<B> = http2::Connection<TokioIo<Overheard>, Outgoing<B>, Tasks>;
 
-/// An HTTP/2 connection to `backend`, and the activity on it. Without a configured protocol, it is
-/// one on which the backend has shown that it speaks HTTP/2.
+/// Opens an HTTP/2 connection to `backend` and its activity. Without a configured protocol, the
+/// backend must first show on the connection that it speaks HTTP/2.
 async fn begin_http2<B: RequestBody>(
     backend: &Backend,
     config: &ClusterConfig,

@@ -10,7 +10,8 @@
 //! nothing else; this costs it one connection per [`LONG`]. The requests on such a connection stay,
 //! and it is used again as soon as anything comes.
 //!
-//! Not by PING: servers of gRPC close connections on which these come more often than every five minutes.
+//! PING is no alternative: gRPC servers close connections that get more than one PING in five
+//! minutes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

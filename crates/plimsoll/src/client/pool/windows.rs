@@ -7,9 +7,9 @@
 //!
 //! That window sets no memory aside: the streams' windows bound the memory of readers, and
 //! `max_active_requests` and `max_streams` bound the streams. It is a gibibyte, as in Go's clients,
-//! for another reason as well. h2 ends a connection on which the overhead of small waiting frames
-//! exceeds half of the window, and a few calls that stream short messages to nobody would get
-//! there.
+//! for another reason as well. h2 ends a connection when the overhead of its small waiting frames
+//! exceeds half of the window. A few calls that stream short messages to an absent reader would
+//! reach that.
 
 /// Bytes that may wait on one stream: the size of one read, as over HTTP/1.1. That is 250 MB/s at a round
 /// trip of a millisecond, and 5 MB/s at 50 ms. hyper's 2 MiB are too much for one slow reader.
