@@ -1,8 +1,8 @@
-//! The task of a cluster: follows the source of its backends, checks them, and tells the machine when its time has come.
+//! The task of a cluster: follows the source of its backends, checks them, and wakes the machine.
 //!
-//! It sleeps until the machine wants to be woken, an event happens, the source answers, or a check ends. All checks run on
-//! this one task, so thousands of backends cost no further tasks; how many run at once is bounded,
-//! and the rest wait their turn in the order in which they were due.
+//! It sleeps until the machine's next timeout, an event, an answer of the source, or the end of a
+//! check. All checks run on this one task, so thousands of backends cost no further tasks. The
+//! number of concurrent checks is bounded; the others wait in the order in which they were due.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -31,7 +31,7 @@ const MAX_CHECKS: usize = 256;
 /// need not pay for a wake-up; this bounds how late the change is noticed.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// How often it is looked for requests to end while others wait.
+/// Time between two searches for preemptible requests while others wait.
 const COMPARE_INTERVAL: Duration = Duration::from_millis(20);
 
 type Job = Pin<Box<dyn Future<Output = Result> + Send>>;
@@ -80,7 +80,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// Lets the machine act, starts what is due, and says when to come again.
+    /// Lets the machine act and starts due checks. Returns the time of the next turn.
     fn turn(&mut self, shared: &Shared) -> Instant {
         if let Some(source) = shared.new_source() {
             self.source = Some(source);

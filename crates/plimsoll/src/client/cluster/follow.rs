@@ -1,8 +1,8 @@
-//! The source of a cluster's backends: the only way by which they come.
+//! The source of a cluster's backends, the only way to them.
 //!
-//! The cluster's own task ([`Cluster::run`]) polls the source, so a source ends with its cluster and costs no task.
-//! [`Shared::following`] hands a new source over, and counts the sources: a list of a former one that is under way when
-//! its successor comes has no effect.
+//! The cluster's own task ([`Cluster::run`]) polls the source, so a source ends with its cluster and
+//! costs no task. [`Shared::following`] hands a new source over and counts the sources. A late list
+//! of a former source has no effect.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -30,17 +30,18 @@ pub(super) struct Following {
 }
 
 impl Cluster {
-    /// Takes the backends from `source` from now on, and from no other.
+    /// Takes the backends from `source`, in place of any other.
     ///
-    /// Each list replaces the one before: all are members, or those of this process's subset
-    /// ([`ClusterConfig::subset`](crate::client::ClusterConfig::subset)). The same address is the same backend. It keeps
-    /// its state, connections and requests, whatever weight, authority, zone or locality it has in the new list;
-    /// requests that begin from then on see these. Requests at removed backends finish. Of an address that is listed
-    /// twice the first entry counts.
+    /// Each list replaces the one before. All backends of the list are members, or those of this
+    /// process's subset ([`ClusterConfig::subset`](crate::client::ClusterConfig::subset)).
     ///
-    /// A list that is ready applies before this returns, others while [`Cluster::run`] is polled. The former source is
-    /// dropped, and its last list stays in force until the first one of `source`. So does the last list of a source
-    /// that ends, and that of one whose answer is an error.
+    /// The address identifies a backend. A listed backend keeps its state, connections and requests
+    /// when its weight, authority, zone or locality changes; later requests see the new values.
+    /// Requests at removed backends finish. Of an address that is listed twice the first entry counts.
+    ///
+    /// A list that is ready applies before this returns, others while [`Cluster::run`] is polled. The
+    /// former source is dropped; its last list stays in force until the first one of `source`. The
+    /// last list stays too when a source ends or answers with an error.
     ///
     /// Call this where `source` can be polled: within a runtime, if it needs one.
     pub fn follow(&self, source: impl Discover + 'static) {
@@ -77,7 +78,7 @@ impl Source {
 }
 
 impl Shared {
-    /// A source that came since the last call, for the cluster's task.
+    /// A new source since the last call, for the cluster's task.
     pub(super) fn new_source(&self) -> Option<Source> {
         self.following.lock().new.take()
     }

@@ -1,7 +1,7 @@
-//! The balancer with what belongs under its lock: random numbers, members, counts.
+//! A cluster's balancer and all state under the same lock: random numbers, members, counts.
 //!
-//! Everything here happens under one short lock per cluster. What may take long (logging, the
-//! user's hook, waking tasks) is collected as [`Notice`]s and done after the lock is released.
+//! Each cluster has one lock, held for a short time. Slow work (logging, the user's hook, waking
+//! tasks) is collected as [`Notice`]s and done after the lock is released.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -32,18 +32,20 @@ use crate::client::config::{ClusterConfig, RequestConfig};
 use crate::client::preemption::Preemption;
 use crate::discover::Endpoint;
 
-/// Requests that a new cluster counts as made, for its first retries: ten of them, with the default budget. It takes about five refusals for
-/// an overloaded backend to get hardly anything more, and a few may be.
+/// Requests that a new cluster counts as made. With the default budget they allow ten retries.
+///
+/// After about five refusals an overloaded backend gets nearly no requests, and several backends
+/// may be overloaded.
 const CREDIT: u32 = 100;
 
 /// Something that happened to a cluster.
 #[derive(Clone, Debug)]
 pub struct Notice {
-    /// When, since the cluster was made.
+    /// The time since the cluster was made.
     pub at: Timestamp,
-    /// The backend that it is about; `None` when it is about the cluster, or the backend is gone.
+    /// The backend of the event. `None` if the event is the cluster's, or the backend was removed.
     pub backend: Option<Arc<Backend>>,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
@@ -52,20 +54,20 @@ pub struct Notice {
 pub struct BackendView {
     /// Its description by its source.
     pub backend: Arc<Backend>,
-    /// The locality that it counts as of; `None` where the cluster has none.
+    /// The locality in which it counts. `None` where the cluster has no localities.
     pub locality: Option<Arc<str>>,
-    /// The machine's view.
+    /// The balancer's view.
     pub snapshot: BackendSnapshot,
-    /// What was counted.
+    /// Its counters.
     pub counts: BackendCounts,
 }
 
-/// The kind of a request: evidence about one kind is not held against another.
+/// The kind of a request. Evidence about one kind does not count against another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) criticality: Criticality,
     pub(crate) operation: Operation,
-    /// The client that it is sent for.
+    /// The client of the request.
     pub(crate) client: Holder,
 }
 
@@ -76,7 +78,7 @@ impl Kind {
     }
 }
 
-/// How an attempt ended, with what was learnt from it.
+/// The end of an attempt, with all that was learned from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) kind: Kind,
@@ -86,9 +88,9 @@ pub(crate) struct Done {
     pub(crate) answered: Option<StatusCode>,
     pub(crate) latency: Option<Duration>,
     pub(crate) report: Report,
-    /// What the throttle learns by it; `None` if it was told before.
+    /// The outcome for the throttle. `None` if the throttle has it already.
     pub(crate) taken: Option<Taken>,
-    /// Under which key it is among those that may have to end early.
+    /// Its key among the preemptible requests.
     pub(crate) preemptible: Option<usize>,
 }
 
@@ -99,7 +101,7 @@ pub(crate) struct Taken {
     pub(crate) outcome: throttle::Outcome,
 }
 
-/// What a response said of its backend's load.
+/// The load report in a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Report {
     None,
@@ -107,27 +109,27 @@ pub(crate) enum Report {
     Load(LoadReport),
 }
 
-/// What a request finds.
+/// The answer to a request for a backend.
 pub(crate) enum Found {
     Backend(BackendId, RequestConfig),
     /// In the queue of this locality.
     Wait(RequestConfig, usize),
     NoBackend,
-    /// No locality has room for it.
+    /// No locality has headroom.
     NoRoom,
-    /// It is not sent.
+    /// The request is throttled.
     Held(ThrottledShare),
 }
 
-/// What a fact has changed.
+/// The consequences of a fact.
 #[derive(Default)]
 pub(super) struct News {
     pub(super) notices: Vec<Notice>,
-    /// There are other members than before.
+    /// The members, or their descriptions, changed.
     pub(super) members_changed: bool,
-    /// Requests whose turn has come. One at most as a rule, for which nothing need be allocated.
+    /// Requests that are served. Mostly one at most, which needs no allocation.
     pub(super) served: (Option<Waker>, Vec<Waker>),
-    /// Requests that end for others.
+    /// Requests that end in favour of others.
     pub(super) preempted: Vec<Arc<Preemption>>,
 }
 
@@ -146,19 +148,19 @@ pub(super) struct Machine {
     events: Vec<(Timestamp, Event)>,
     pub(super) config: Arc<ClusterConfig>,
     pub(super) counts: ClusterCounts,
-    /// Who waits, by locality; one queue without any.
+    /// Waiting requests, by locality. One queue without localities.
     pub(super) queues: Vec<Queue<Waker>>,
     /// The holders of the slots.
     pub(super) slots: Slots,
-    /// Requests that may have to end early.
+    /// Preemptible requests.
     pub(super) preemptibles: Preemptibles,
     pub(super) throttle: Throttle,
     pub(super) budget: Budget,
-    /// When requests are hedged, if they are.
+    /// The rule of hedges, if any.
     pub(super) hedge: Option<Hedge>,
-    /// How long answers usually take.
+    /// The usual latency.
     pub(super) usual: Usual,
-    /// Of all backends together.
+    /// The silence of all backends together.
     silence: Silence,
 }
 
@@ -188,8 +190,8 @@ impl Machine {
         machine
     }
 
-    /// A backend for a request that is about to be sent, unless it is held back. With [`Found::Backend`] and [`Found::Wait`] the
-    /// throttle must be told what became of it.
+    /// Finds a backend for a request, unless the request is throttled. After [`Found::Backend`] and
+    /// [`Found::Wait`] the throttle must be told the outcome.
     pub(super) fn begin(&mut self, now: Timestamp, kind: Kind, tried: &[BackendId]) -> Found {
         let holders = kind.holders();
         self.slots.on_arrival(now, holders);
@@ -211,7 +213,7 @@ impl Machine {
         found
     }
 
-    /// A request that was to be sent was not, in the end.
+    /// An admitted request was not sent after all.
     pub(super) fn not_sent(&mut self, now: Timestamp, kind: Kind) {
         self.taken(now, Taken { kind, outcome: throttle::Outcome::Unknown });
     }
@@ -241,24 +243,26 @@ impl Machine {
         }
     }
 
-    /// Whether a request of these holders may have a slot, if one is free. The first look takes slots at backends without new
-    /// requests for slots in use, and so is never too kind; only where it denies one are all backends looked at.
+    /// Whether a request of these holders may have a free slot. The cheap estimate also subtracts
+    /// requests at ineligible backends, so it is never too high. Only if it says no are all backends
+    /// read.
     fn may_take(&self, now: Timestamp, holders: Holders) -> bool {
         let at_least = self.balancer.capacity().saturating_sub(self.slots.in_use());
         self.slots.may_take(now, holders, at_least) || self.slots.may_take(now, holders, self.free_slots())
     }
 
-    /// Slots that are free now. Without a backend that could be chosen any number: to say so is the balancer's part.
+    /// Free slots. Unlimited if no backend is eligible: the balancer reports that itself.
     fn free_slots(&self) -> u32 {
         if self.balancer.capacity() == 0 { u32::MAX } else { self.balancer.free_slots() }
     }
 
-    /// Whether a request of these holders has to wait behind another of its client, which would have any slot that is free.
+    /// Whether a request of these holders must queue behind another one of its client, which gets
+    /// any free slot first.
     pub(super) fn is_behind(&self, now: Timestamp, at: usize, holders: Holders) -> bool {
         self.queues[at].first_before(holders).is_some_and(|first| self.may_take(now, first))
     }
 
-    /// Tells the machine what happened, and returns what that changed.
+    /// Gives a fact to the balancer, and returns the consequences.
     pub(super) fn tell(
         &mut self,
         now: Timestamp,
@@ -276,7 +280,7 @@ impl Machine {
         }
         if let Some(latency) = done.latency {
             self.counts.latency.record(bucket, latency);
-            // Refusals are quick, and what was too late would have taken who knows how long.
+            // Refusals are quick, and the latency of an abandoned wait is unknown.
             let is_refusal = matches!(done.outcome, Outcome::Overloaded | Outcome::RateLimited);
             if metric != Metric::TimedOut && !is_refusal {
                 self.usual.record(bucket);
@@ -318,13 +322,13 @@ impl Machine {
         }
     }
 
-    /// Knows these backends from now on.
+    /// Replaces the list of known backends.
     pub(super) fn update(&mut self, now: Timestamp, endpoints: Vec<Endpoint>) -> News {
         self.membership.replace(endpoints);
         self.resubset(now)
     }
 
-    /// Changes the configuration; all backends that stay keep their state.
+    /// Changes the configuration. Backends that stay keep their state.
     pub(super) fn set_config(&mut self, now: Timestamp, config: ClusterConfig) -> News {
         self.balancer.set_config(now, config.machine());
         self.membership.set_choice(config.subset);
@@ -344,7 +348,7 @@ impl Machine {
         self.resubset(now)
     }
 
-    /// Takes a backend out of use, or gives it back, whether it is a member now or not. `None` when it is not known.
+    /// Drains or undrains a backend, whether it is a member or not. `None` if it is unknown.
     pub(super) fn set_drained(&mut self, now: Timestamp, address: SocketAddr, drained: bool) -> Option<News> {
         if !self.membership.set_drained(address, drained) {
             return None;
@@ -358,12 +362,12 @@ impl Machine {
         }))
     }
 
-    /// Backends that are known, members or not.
+    /// The number of known backends, members or not.
     pub(super) fn known(&self) -> usize {
         self.membership.known()
     }
 
-    /// After the subset was chosen anew: it is told what is known of the members, and they follow.
+    /// After a new draw of the subset: tells it the states of the members, then changes the members.
     fn resubset(&mut self, now: Timestamp) -> News {
         for (address, state) in self.states(now) {
             self.membership.on_state(address, state);
@@ -377,8 +381,10 @@ impl Machine {
         self.balancer.snapshot(now).into_iter().filter_map(known).collect()
     }
 
-    /// Adds, changes and removes members until they are those of the membership. A member of the same address is
-    /// the same backend, whatever else its source says of it now: it keeps its state, its counts and its connections.
+    /// Adds, changes and removes members until they match the membership.
+    ///
+    /// The address identifies a backend. A member keeps its state, counts and connections when its
+    /// other properties change.
     fn reconcile(&mut self, now: Timestamp) {
         let wanted = self.membership.members();
         let index: HashMap<_, usize> = wanted.iter().enumerate().map(|(at, endpoint)| (endpoint.address, at)).collect();
@@ -432,14 +438,15 @@ impl Machine {
         self.member_mut(id).map(|member| &mut member.counts)
     }
 
-    /// The head of an answer of `id` has come, and the answer may take long.
+    /// The head of a response of `id` arrived. Its body may take long.
     pub(super) fn answers(&mut self, now: Timestamp, id: BackendId) {
         if let Some(member) = self.member_mut(id) {
             member.silence.on_answer(now);
         }
     }
 
-    /// The answer of `id` to what was sent at `sent` is not waited for any longer: what was waited in vain for this backend, and for all.
+    /// A wait for the response of `id` to the request sent at `sent` was abandoned. Returns the
+    /// durations of unanswered waits: for this backend, and for all.
     pub(super) fn unanswered(&mut self, now: Timestamp, id: BackendId, sent: Timestamp) -> [Option<Duration>; 2] {
         let Some(usual) = self.usual.latency() else { return [None; 2] };
         let of_member = self.member_mut(id).and_then(|member| member.silence.on_abandoned(now, sent, usual));
@@ -469,11 +476,11 @@ impl Machine {
         self.members.get(id.slot())?.as_ref().filter(|member| member.id == id)
     }
 
-    /// What was observed since the last call, and what followed from it: places that are free now go to those who wait.
-    /// Allocates only if there is something.
+    /// The events since the last call and their consequences: free slots go to waiting requests.
+    /// Allocates only if there is an event.
     pub(super) fn news(&mut self, now: Timestamp) -> News {
         let mut news = News::default();
-        // Members that follow may bring further events.
+        // A change of members may cause further events.
         while !self.events.is_empty() {
             for (at, event) in std::mem::take(&mut self.events) {
                 let backend = self.count(event);
@@ -508,7 +515,7 @@ impl Machine {
         news
     }
 
-    /// Counts an event, and finds the backend that it is about.
+    /// Counts an event, and finds its backend.
     fn count(&mut self, event: Event) -> Option<Arc<Backend>> {
         match event {
             Event::StateChanged { backend, to, reason, .. } => {

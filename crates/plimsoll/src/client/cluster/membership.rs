@@ -1,7 +1,7 @@
-//! Which of the backends that are known the cluster connects to: all, or this process's subset.
+//! The members of a cluster: all known backends, or this process's subset of them.
 //!
-//! Whom to take, and who replaces one that is of no use, is decided by [`plimsoll_core::subset`]; here endpoints are put in
-//! its terms, and its members back in theirs.
+//! [`plimsoll_core::subset`] draws the subset and replaces unusable members. This module translates
+//! between endpoints and the numbers of the core.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -12,23 +12,23 @@ use plimsoll_core::subset::{Backend, Subset};
 use crate::client::config::SubsetChoice;
 use crate::discover::Endpoint;
 
-/// The endpoints that are known, and those to connect to.
+/// The known endpoints, and the members among them.
 #[derive(Default)]
 pub(super) struct Membership {
-    /// In the order of their source, no address twice.
+    /// In the order of the source, each address once.
     known: Vec<Endpoint>,
     numbers: HashMap<SocketAddr, u32>,
     choice: Option<SubsetChoice>,
-    /// `known` as the choice sees it; empty without one.
+    /// The input of the draw: `known` in the core's terms. Empty without a choice.
     drawn_from: Vec<Backend>,
-    /// Of `known`, by number; `None`: all of them are members.
+    /// The subset of `known`, by number. `None`: all of them are members.
     subset: Option<Subset>,
-    /// Taken out by hand. Whoever leaves the subset meanwhile must not come back as if nothing had been said.
+    /// Drained by hand. A backend that leaves the subset meanwhile is still drained when it returns.
     drained: HashSet<SocketAddr>,
 }
 
 impl Membership {
-    /// Knows these from now on, whatever was known before. An address that is there twice counts once.
+    /// Replaces the list of known endpoints. Of an address that is listed twice the first entry counts.
     pub(super) fn replace(&mut self, endpoints: Vec<Endpoint>) {
         self.known.clear();
         self.numbers.clear();
@@ -44,7 +44,7 @@ impl Membership {
         }
     }
 
-    /// Remembers that a backend was taken out by hand, or given back. `false` when it is not known.
+    /// Records that a backend was drained or undrained by hand. `false` if it is unknown.
     pub(super) fn set_drained(&mut self, address: SocketAddr, drained: bool) -> bool {
         let known = self.numbers.contains_key(&address);
         if known && drained {
@@ -55,12 +55,12 @@ impl Membership {
         known
     }
 
-    /// Whether a backend was taken out by hand.
+    /// Whether a backend was drained by hand.
     pub(super) fn is_drained(&self, address: SocketAddr) -> bool {
         self.drained.contains(&address)
     }
 
-    /// Takes a subset, or all, from now on.
+    /// Changes the choice of a subset; `None` for all backends.
     pub(super) fn set_choice(&mut self, choice: Option<SubsetChoice>) {
         if choice != self.choice {
             self.choice = choice;
@@ -68,12 +68,12 @@ impl Membership {
         }
     }
 
-    /// All that are known; not all need be members.
+    /// The number of known backends, members or not.
     pub(super) fn known(&self) -> usize {
         self.known.len()
     }
 
-    /// The members, in the order of their source.
+    /// The members, in the order of the source.
     pub(super) fn members(&self) -> Vec<Endpoint> {
         match &self.subset {
             None => self.known.clone(),
@@ -85,13 +85,14 @@ impl Membership {
         }
     }
 
-    /// A member is in this state. Returns whether there are other members now.
+    /// A member is in this state. Returns whether the members changed.
     pub(super) fn on_state(&mut self, address: SocketAddr, state: State) -> bool {
         let (Some(subset), Some(number)) = (&mut self.subset, self.numbers.get(&address)) else { return false };
         subset.on_state(*number, state)
     }
 
-    /// Draws the subset anew. One that was drawn remembers more of its backends' states than its members tell.
+    /// Draws the subset anew. That loses the states of backends that are members no more, so it is
+    /// done only for a new input.
     fn choose(&mut self) {
         self.drawn_from = if self.choice.is_some() { self.candidates() } else { Vec::new() };
         let subset = |choice: SubsetChoice| Subset::new(choice.order(&self.drawn_from), choice.config().size);
@@ -108,9 +109,10 @@ impl Membership {
     }
 }
 
-/// The number of a backend's zone, or of its locality if nothing is said of a zone: so that a subset has some of each. Made from the
-/// name, and not in the order in which zones are met, or one backend that comes first in a new list would number all of them
-/// anew, and every client would turn to others.
+/// The number of a backend's failure domain: its zone, or its locality if it names no zone.
+///
+/// It is a hash of the name. Numbers in order of appearance would change for all zones when another
+/// backend comes first in the list, and every client would draw another subset.
 fn domain_of(endpoint: &Endpoint) -> u32 {
     match (&endpoint.zone, &endpoint.locality) {
         (None, None) => 0,

@@ -1,9 +1,8 @@
 //! A cluster: backends that serve the same requests, and one machine that decides among them.
 //!
-//! A [`Cluster`] is shared by all clients on all threads, because what it decides by (active
-//! requests per backend, states) has to be counted across threads. The lock around it is held for a
-//! pick or a completion, some tens of nanoseconds; connections belong to the clients and are not
-//! under it.
+//! All clients on all threads share a [`Cluster`], because its decisions need counts across threads:
+//! active requests and states. Its lock is held for a pick or a completion, some tens of
+//! nanoseconds. Connections belong to the clients and are outside the lock.
 
 mod again;
 mod drive;
@@ -55,11 +54,11 @@ use crate::discover::{Endpoint, Fixed};
 #[derive(Clone)]
 pub struct Cluster(pub(crate) Arc<Shared>);
 
-/// Least time between two lines in the log that this process cannot open connections: each request might write one, just
-/// when the process is in need.
+/// Shortest time between two log lines that this process cannot open connections. Else each request
+/// might write one, while the process lacks resources.
 const SHORTAGE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a cluster's user has called for each [`Notice`].
+/// The user's function for each [`Notice`].
 type Hook = Box<dyn Fn(&Notice) + Send + Sync>;
 
 /// The cluster itself.
@@ -69,13 +68,13 @@ pub(crate) struct Shared {
     /// Tells operations apart.
     operations: Operations,
     machine: Mutex<Machine>,
-    /// Whether requests may be held back.
+    /// Whether requests may be throttled.
     throttles: AtomicBool,
-    /// Whether requests are sent again that were not served.
+    /// Whether requests that were not served may be retried.
     retries: AtomicBool,
     /// Whether requests are sent to a second backend while the first is slow.
     hedges: AtomicBool,
-    /// Bytes that are kept of the body of each request.
+    /// Bytes kept of the body of each request.
     kept_of_bodies: AtomicUsize,
     /// Wakes the task of [`Cluster::run`].
     driver: Arc<Notify>,
@@ -83,18 +82,18 @@ pub(crate) struct Shared {
     following: Mutex<Following>,
     /// Counts changes of membership and configuration, for the pools.
     changed: watch::Sender<u64>,
-    /// Counts changes of membership, for requests to see without a lock.
+    /// Counts changes of membership. Requests read it without a lock.
     memberships: AtomicU64,
-    /// Lame ducks that came or went, not yet seen by the driver.
+    /// Changes of lame ducks that the driver has not seen yet.
     lame_ducks: Mutex<Vec<(BackendId, bool)>>,
     hook: OnceLock<Hook>,
-    /// When it was last logged that this process could not open a connection.
+    /// The time of the last log line that this process cannot open connections.
     shortage_told: Mutex<Option<Timestamp>>,
 }
 
 impl Cluster {
-    /// A cluster of a [`Fixed`] list of backends, or of none, until [`Cluster::follow`] names another source. Needs no
-    /// runtime; nothing happens before a client is made and [`Cluster::run`] is polled.
+    /// A cluster of a [`Fixed`] list of backends, until [`Cluster::follow`] names another source.
+    /// Needs no runtime. Nothing happens before a client is made and [`Cluster::run`] is polled.
     pub fn new(name: &str, config: ClusterConfig, endpoints: impl IntoIterator<Item = impl Into<Endpoint>>) -> Self {
         let seed = std::hash::RandomState::new().hash_one(name);
         let clock = Clock::start();
@@ -151,8 +150,8 @@ impl Cluster {
         self.0.machine.lock().config.clone()
     }
 
-    /// Follows the source of backends, checks the backends and drives the timers of the cluster, while it is polled and
-    /// a handle exists.
+    /// Follows the source of backends, checks the backends and drives the timers of the cluster,
+    /// while it is polled and a handle exists.
     ///
     /// Spawn it once for each cluster. Without it no backend that needs a check becomes healthy.
     pub fn run(&self) -> impl Future<Output = ()> + Send + use<> {
@@ -203,13 +202,13 @@ impl Cluster {
         self.0.set_drained(address, true)
     }
 
-    /// Takes the backend at `address` back after [`Cluster::drain`], by way of a check.
+    /// Ends [`Cluster::drain`]: the backend at `address` is used again once a check passes.
     pub fn undrain(&self, address: SocketAddr) -> bool {
         self.0.set_drained(address, false)
     }
 }
 
-/// Clones are equal; clusters made apart are not, though they have the same backends.
+/// Clones are equal. Two clusters are not, even with the same backends.
 impl PartialEq for Cluster {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -246,7 +245,7 @@ impl Shared {
         self.changed.subscribe()
     }
 
-    /// The number of changes of membership. A description of a backend that was read at another one may be old.
+    /// The number of changes of membership. A description that was read at another count may be old.
     pub(crate) fn memberships(&self) -> u64 {
         self.memberships.load(Ordering::Acquire)
     }
@@ -268,22 +267,22 @@ impl Shared {
         self.publish(news);
     }
 
-    /// Whether requests may be held back, so that it matters what becomes of each.
+    /// Whether requests may be throttled, so that the outcome of each counts.
     pub(crate) fn throttles(&self) -> bool {
         self.throttles.load(Ordering::Relaxed)
     }
 
-    /// Whether requests are sent again that were not served.
+    /// Whether requests that were not served may be retried.
     pub(crate) fn retries(&self) -> bool {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are kept of the body of each request, so that it can be sent again.
+    /// Bytes kept of the body of each request, for retries.
     pub(crate) fn kept_of_bodies(&self) -> usize {
         self.kept_of_bodies.load(Ordering::Relaxed)
     }
 
-    /// Takes in what the head of a response says, before its request has finished.
+    /// Records the head of a response, before its request has finished.
     pub(crate) fn report(&self, now: Timestamp, id: BackendId, report: &Report, taken: Option<Taken>) {
         let mut machine = self.machine.lock();
         if let Some(taken) = taken {
@@ -325,7 +324,7 @@ impl Shared {
         self.publish(news);
     }
 
-    /// No connection could be opened, for a reason that is this process's: says so now and then, and blames no backend.
+    /// This process lacks the resources for a connection. Logs it now and then, and blames no backend.
     fn ran_short(&self, now: Timestamp, error: &ConnectError) {
         let mut told = self.shortage_told.lock();
         if told.is_none_or(|at| now.since(at) >= SHORTAGE_LOG_INTERVAL) {
@@ -341,7 +340,7 @@ impl Shared {
         }
     }
 
-    /// A request of these holders may have to end early from now on: its key among those, for [`Done`].
+    /// Makes a request of these holders preemptible. Returns its key for [`Done`].
     pub(crate) fn register(&self, preemption: Arc<Preemption>, holders: Holders) -> usize {
         self.machine.lock().preemptibles.insert(preemption, holders)
     }
@@ -351,7 +350,7 @@ impl Shared {
         self.machine.lock().taken(now, taken);
     }
 
-    /// How long answers usually take; `None` while too few are known.
+    /// The usual latency. `None` while too few are known.
     pub(crate) fn usual_latency(&self) -> Option<Duration> {
         self.machine.lock().usual.latency()
     }
@@ -366,13 +365,13 @@ impl Shared {
         news.map(|news| self.publish(news)).is_some()
     }
 
-    /// After a change from outside.
+    /// Wakes pools and driver after a change by the user.
     fn reconsider(&self) {
         self.changed.send_modify(|count| *count += 1);
         self.driver.notify_one();
     }
 
-    /// Calls those who have waited, logs events and passes them on. Costs nothing when there is nobody and nothing.
+    /// Wakes served requests, logs events and calls the hook. Costs nothing without any.
     fn publish(&self, news: News) {
         let (first, others) = news.served;
         first.into_iter().chain(others).for_each(Waker::wake);
