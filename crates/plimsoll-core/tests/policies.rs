@@ -666,6 +666,21 @@ fn weights_do_not_wind_up_during_slow_start() {
     assert!(weights[0] > 2.0 * weights[1], "and are not forgotten after: {weights:?}");
 }
 
+/// By weight alone it would get 400 of 1,000 requests.
+#[test]
+fn changed_weight_does_not_end_slow_start() {
+    let mut table = Table::equal(PolicyKind::RoundRobin, 4);
+    let id = table.ids[0];
+    table.balancer.on_connect_failed(table.now, id, &mut table.rng, &mut ());
+    table.balancer.on_connected(table.now, id, &mut ());
+    table.weigh(&[2.0, 1.0, 1.0, 1.0]);
+    let counts = table.shares(1_000);
+    assert!(counts[0] < 50, "{counts:?}");
+    // Its window is over.
+    table.pass(60_000);
+    assert_eq!(table.shares(1_000)[0], 400);
+}
+
 /// Fast errors make a backend look idle. It may not know of them, for example if a proxy in front
 /// made them.
 #[test]
