@@ -6,7 +6,7 @@ use super::Whose;
 use super::memory::MemoryReader;
 use super::stalls::StallReader;
 
-/// Reads the values that [`Scarce`](plimsoll_core::signal::Scarce) watches.
+/// Reads the values that [`ResourceWatch`](plimsoll_core::signal::ResourceWatch) watches.
 #[derive(Debug)]
 pub struct ScarceReader {
     memory: Option<MemoryReader>,
