@@ -1,6 +1,6 @@
 //! Decides the commands there are, and hands each its arguments.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::Outcome;
 use crate::{backend, check, completions, control, demo, explain, load, proxy, sim};
@@ -62,14 +62,6 @@ pub(crate) fn parse() -> Cli {
     Cli::parse()
 }
 
-/// The arguments of `plimsoll proxy` in a whole command line; `None` if it is another command, or of another version.
-pub(crate) fn proxy_arguments(line: &[String]) -> Option<proxy::Args> {
-    match Cli::try_parse_from(line.iter().filter(|part| !part.is_empty())).ok()?.command {
-        Command::Proxy(args) => Some(args),
-        _ => None,
-    }
-}
-
 /// Runs the command that was asked for.
 pub(crate) fn run(cli: Cli) -> Outcome {
     match cli.command {
@@ -84,7 +76,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Backend(args) => backend::run(args),
         Command::Load(args) => load::run(args),
         Command::Sim(args) => sim::run(args),
-        Command::Completions(args) => completions::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
     }
 }
 

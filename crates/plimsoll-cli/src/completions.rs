@@ -3,12 +3,11 @@
 //! `sim run` and `sim report` take the name of a scenario or a file. The names are completed in bash, zsh and fish, and
 //! so are files. The parser itself knows no list of names, because a file is no member of it.
 
+use clap::Command;
 use clap::builder::PossibleValuesParser;
-use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use plimsoll_sim::scenario::built_in;
 
-use crate::cli::Cli;
 use crate::exit::{Outcome, Verdict};
 use crate::output::out;
 
@@ -26,17 +25,17 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Prints the completions.
-pub(crate) fn run(args: &Args) -> Outcome {
-    out!("{}", script(args.shell))?;
+/// Prints the completions of `command`.
+pub(crate) fn run(args: &Args, command: Command) -> Outcome {
+    out!("{}", script(args.shell, command))?;
     Ok(Verdict::Good)
 }
 
-fn script(shell: Shell) -> String {
+fn script(shell: Shell, command: Command) -> String {
     // clap wants them for ever, and the process ends with the script.
     let names: Vec<&'static str> = built_in().into_iter().map(|scenario| &*scenario.name.leak()).collect();
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut with_names(Cli::command(), &names), "plimsoll", &mut script);
+    clap_complete::generate(shell, &mut with_names(command, &names), "plimsoll", &mut script);
     let mut script = String::from_utf8_lossy(&script).into_owned();
     let names = names.join(" ");
     match shell {
@@ -71,7 +70,14 @@ fn with_names(command: Command, names: &[&'static str]) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::cli::Cli;
+
+    fn script(shell: Shell) -> String {
+        super::script(shell, Cli::command())
+    }
 
     #[test]
     fn scenarios_are_completed_beside_files() {

@@ -7,16 +7,37 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Parser as _;
 use plimsoll_proxy::config::Config;
 
 use super::Target;
 use super::api::{Answer, Api};
 use super::process::Process;
 use crate::exit::Problem;
-use crate::{cli, proxy};
+use crate::proxy;
 
 /// The path of the status in the API.
 pub(super) const STATUS: &str = "/api/v1/process";
+
+/// The command line of a running proxy. A line of another command fails to parse.
+#[derive(Debug, clap::Parser)]
+struct ProxyLine {
+    #[command(subcommand)]
+    command: ProxyCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ProxyCommand {
+    Proxy(proxy::Args),
+}
+
+/// The arguments of `plimsoll proxy` in a whole command line; `None` if it is another command, or of
+/// another version.
+fn proxy_arguments(line: &[String]) -> Option<proxy::Args> {
+    let line = line.iter().filter(|part| !part.is_empty());
+    let ProxyLine { command: ProxyCommand::Proxy(args) } = ProxyLine::try_parse_from(line).ok()?;
+    Some(args)
+}
 
 /// A proxy, and the way to command it.
 #[derive(Debug)]
@@ -74,6 +95,23 @@ impl Process {
 
     /// Its arguments; `None` for those of another version that this one does not know.
     fn proxy_arguments(&self) -> Option<proxy::Args> {
-        cli::proxy_arguments(&self.arguments)
+        proxy_arguments(&self.arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_found_only_in_a_known_command_line_of_a_proxy() {
+        let config = |line: &str| {
+            let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            proxy_arguments(&line).map(|args| args.config().map(|path| path.display().to_string()))
+        };
+        assert_eq!(config("plimsoll proxy -c a.toml "), Some(Some("a.toml".to_owned())));
+        assert_eq!(config("/usr/bin/plimsoll proxy --from :8080 --to :8081"), Some(None));
+        assert_eq!(config("plimsoll check -c a.toml"), None);
+        assert_eq!(config("plimsoll proxy --of-another-version"), None);
     }
 }
