@@ -1,9 +1,10 @@
 //! Counts decisions of a gate by customer, for the customers that the configuration names.
 //!
 //! Clients choose the names of customers, and each label value of a metric costs memory here and in
-//! Prometheus. So only a customer that the file names has counters of its own: in a `[customers.NAME]`
-//! table, or in `customers` of a route. All other requests share one set, [`OTHER`], requests without a
-//! customer included. The number of counters is bounded by the file, whatever clients send.
+//! Prometheus. So only a customer that the file names has counters of its own: in a
+//! `[customers.NAME]` table, or in `customers` of a route. All other requests share one set,
+//! [`OTHER`], requests without a customer included. The number of counters is bounded by the file,
+//! whatever clients send.
 //!
 //! Counters survive a reload: a customer that stays keeps its counts. One that is removed counts as
 //! other from then on.
@@ -60,7 +61,8 @@ impl Customers {
         self.named.store(Arc::new(named));
     }
 
-    /// A request of the customer with this number was admitted, shed for a reason, or both in a dry run.
+    /// A request of the customer with this number was admitted, shed for a reason, or both in a dry
+    /// run.
     pub(super) fn count(&self, customer: u64, is_admitted: bool, shed: Option<ShedReason>) {
         let named = self.named.load();
         let found = named.binary_search_by_key(&customer, |(number, _)| *number);

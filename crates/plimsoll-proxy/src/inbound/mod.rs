@@ -1,18 +1,18 @@
 //! Protects the process behind a cluster from overload: the proxy as its sidecar.
 //!
 //! ```text
-//!              forward ──▶ Inbound::ask ──▶ Gate ──▶ admitted, with a Permit until its response has ended
-//!                                            ▲
-//!   watch: every 20 ms ──▶ ProcessReader ──▶ process, or a control group: CPU in use and waited for
+//!       forward ──▶ Inbound::ask ──▶ Gate ──▶ admitted: a Permit until its response has ended
+//!                                     ▲
+//!   watch: every 20 ms ──▶ ProcessReader: CPU in use and waited for, of a process or control group
 //! ```
 //!
 //! The library decides ([`plimsoll::server::admission`]), as in a server that protects itself. The
-//! difference is the measurement: the process is seen from outside, so the CPU of a single request is
-//! unknown. The core estimates it, unless the process states it in the `request_cost` of its load
-//! reports.
+//! difference is the measurement: the process is seen from outside, so the CPU of a single request
+//! is unknown. The core estimates it, unless the process states it in the `request_cost` of its
+//! load reports.
 //!
-//! Fail open: every request is admitted until the process is found for the first time. If it is lost,
-//! the gate goes on with the last known costs and capacity.
+//! Fail open: every request is admitted until the process is found for the first time. If it is
+//! lost, the gate goes on with the last known costs and capacity.
 
 mod customers;
 mod watch;
@@ -49,7 +49,8 @@ pub(crate) struct Inbound {
 /// The decisions about a cluster's requests, and the measurements of its process.
 #[derive(Clone, Debug)]
 pub struct InboundView {
-    /// Requests by criticality and decision. In a dry run, a request that would have been shed counts as both.
+    /// Requests by criticality and decision. In a dry run, a request that would have been shed
+    /// counts as both.
     pub decisions: Vec<(Criticality, &'static str, u64)>,
     /// Requests by customer and decision, for customers that the file names. All others are one.
     pub customers: Vec<(Box<str>, &'static str, u64)>,

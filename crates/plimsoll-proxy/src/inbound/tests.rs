@@ -1,4 +1,4 @@
-//! A gate before a process that is made up.
+//! The gate of a process that only the test samples.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::classify::quotas::Quotas;
 use crate::classify::{Claims, Rules};
 use crate::config::Config;
 
-/// A cluster whose process nobody looks at but the test.
+/// A cluster whose process is sampled by the test alone.
 fn inbound() -> Inbound {
     Inbound::unwatched(&config::Inbound::default())
 }
@@ -68,7 +68,7 @@ fn rules(settings: &str) -> Rules {
     )
 }
 
-/// What a gate is told of a request with these values of `x-session`.
+/// The facts about a request with these values of `x-session`.
 fn of_session(rules: &Rules, inbound: &Inbound, sessions: &[&str]) -> Arrival {
     let mut request = Request::get("/").body(()).unwrap();
     for session in sessions {
@@ -101,7 +101,8 @@ fn a_request_is_of_the_cohort_that_its_listener_has_it_named_by() {
 async fn gates_of_different_proxies_turn_the_same_sessions_away() {
     tokio::time::pause();
     let rules = rules("cohort_header = \"x-session\"");
-    // Of each of a hundred sessions, how many of twenty requests are let in, after ten that do not count. They ask for five times the limit.
+    // Admitted requests of twenty for each of a hundred sessions, after ten that do not count.
+    // Their load is five times the limit.
     let let_in = async |age: Duration, since_epoch: Duration| {
         let inbound = inbound();
         inbound.gate().observe(Some(sample(0.0, true)));
@@ -110,7 +111,7 @@ async fn gates_of_different_proxies_turn_the_same_sessions_away() {
         for n in 0..3_000 {
             tokio::time::advance(Duration::from_millis(1)).await;
             let session = format!("session-{}", n % 100);
-            // By the clock of the wall each hour would be another experiment, and how many are in luck is chance.
+            // The wall clock would make each hour another experiment with another draw.
             let cohort = admit::cohort(session.as_bytes(), since_epoch);
             let arrival = Arrival { cohort, ..of_session(&rules, &inbound, &[&session]) };
             let (passage, _) = inbound.ask(&facts(arrival));

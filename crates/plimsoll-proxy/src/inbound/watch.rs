@@ -1,4 +1,4 @@
-//! Looks at a protected process again and again.
+//! Reads a protected process periodically, for its gate.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -11,14 +11,15 @@ use crate::config::Inbound;
 
 /// A fifth of the time over which signals are smoothed.
 const EVERY: Duration = Duration::from_millis(20);
-/// Looking takes longer the more threads there are, a few microseconds for each: at most a fiftieth of a CPU goes into it.
+/// A reading takes longer the more threads there are, some microseconds for each. It may use at
+/// most a fiftieth of a CPU.
 const PAUSE: u32 = 50;
 
-/// Tells `gate` what is seen of the process, for as long as there is one to tell.
+/// Passes readings of the process to `gate`, until it is dropped.
 pub(super) async fn watch(gate: Weak<Gate<ForeignProcess>>, inbound: Inbound) {
     let process = inbound.process();
     let mut reader = ProcessReader::new(process.clone(), inbound.cpus.map(|cpus| cpus.get()), inbound.scarce);
-    // What is logged is each change, and how it begins.
+    // The log tells the first state, and each change.
     let mut is_seen = None;
     while let Some(gate) = gate.upgrade() {
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Reads the CPU and memory use of the protected process.
+//! Reads the CPU usage and scarce resources of another process.
 
 use std::fmt;
 use std::fs;
@@ -13,17 +13,17 @@ use plimsoll_core::signal::{Readings, ResourceConfig, ResourceWatch};
 use super::process_tree::ProcessTree;
 use super::{ScarceReader, Whose, cpus};
 
-/// A process that starts anew writes its file anew; quotas are changed by hand.
+/// A restarted process writes its file anew, and operators change quotas.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Which process it is.
+/// The identity of another process, by one of three names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchedProcess {
-    /// The process with the number in this file.
+    /// The file that holds its process id.
     PidFile(PathBuf),
-    /// All in the control group with this folder.
+    /// The folder of its control group, with all processes in it.
     Cgroup(PathBuf),
-    /// The one of this number.
+    /// Its process id.
     Pid(NonZeroU32),
 }
 
@@ -36,38 +36,39 @@ impl fmt::Display for WatchedProcess {
     }
 }
 
-/// One reading of the process.
+/// One reading of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcessSample {
-    /// CPU that it used, and waited for.
+    /// The CPU time that its threads used, and waited for.
     pub outside: ProcessCounters,
-    /// The process may be another one than at the look before, or there was none.
+    /// Whether this is the first reading of this process.
     pub is_first: bool,
-    /// CPUs that it may use, if they were looked up.
+    /// The CPUs that it may use, if they were read.
     pub cpus: Option<f64>,
-    /// Other resources that may be short, if they were read.
+    /// The scarce resources beside CPU, if they were read.
     pub readings: Option<Readings>,
 }
 
-/// Where it is read.
+/// Reads a process, which may be restarted meanwhile.
 #[derive(Debug)]
 pub struct ProcessReader {
     proc: PathBuf,
     process: WatchedProcess,
-    /// How many CPUs it may use, if the file says.
+    /// The CPUs that it may use, if they are set.
     cpus: Option<f64>,
     tree: Option<ProcessTree>,
-    /// Whether the group was seen at the last look.
+    /// Whether the last reading found the group.
     is_group_seen: bool,
     check_at: Instant,
     watched: ResourceConfig,
-    /// None while nobody has been seen.
+    /// `None` until the process is found.
     scarce: Option<ScarceReader>,
     scarce_at: Instant,
 }
 
 impl ProcessReader {
-    /// The process, the CPUs that it may use, if known, and the signals to read.
+    /// A reader of `process` with the CPUs that it may use, if they are set, and the signals in
+    /// `watched`.
     #[must_use]
     pub fn new(process: WatchedProcess, cpus: Option<f64>, watched: ResourceConfig) -> Self {
         Self {
@@ -83,10 +84,10 @@ impl ProcessReader {
         }
     }
 
-    /// Reads the use of the process.
+    /// Reads the process.
     ///
     /// # Errors
-    /// The reason, in words, that the process cannot be read.
+    /// The reason why it cannot be read, for people.
     pub fn read(&mut self) -> Result<ProcessSample, String> {
         let is_due = self.check_at.elapsed() >= CHECK_EVERY;
         if is_due {
@@ -128,8 +129,7 @@ impl ProcessReader {
         Ok(ProcessSample { outside, is_first, cpus, readings: self.readings(whose, is_first) })
     }
 
-    /// Readings of other scarce resources, if they are due. A process seen for the first time may
-    /// be in other groups.
+    /// Reads the scarce resources, if it is time. A process just found may be in other groups.
     fn readings(&mut self, whose: Whose<'_>, is_first: bool) -> Option<Readings> {
         if !self.watched.is_any() || !is_first && self.scarce_at.elapsed() < ResourceWatch::LOOK_EVERY {
             return None;
@@ -142,21 +142,21 @@ impl ProcessReader {
     }
 }
 
-/// CPU that all processes of a control group used (version 2), and the time that some of them
-/// waited for a CPU.
+/// The CPU usage of a control group (version 2), and the time for which some process waited for
+/// a CPU.
 fn group(folder: &Path) -> Result<ProcessCounters, String> {
     let file = folder.join("cpu.stat");
     let stat = fs::read_to_string(&file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
     let cpu = stat.lines().find_map(|line| micros(line.strip_prefix("usage_usec ")?));
     let cpu = cpu.ok_or_else(|| format!("{} has no usage_usec: not a control group of version 2", file.display()))?;
-    // Missing where the kernel keeps no account of pressure; then nobody is seen to wait.
+    // Missing if the kernel does not count pressure.
     let pressure = fs::read_to_string(folder.join("cpu.pressure")).unwrap_or_default();
     let some = pressure.lines().find_map(|line| line.strip_prefix("some ")?.split_once("total="));
     let waited = some.and_then(|(_, total)| micros(total)).unwrap_or(0.0);
     Ok(ProcessCounters { cpu, waited })
 }
 
-/// Seconds.
+/// In seconds.
 fn micros(text: &str) -> Option<f64> {
     Some(Duration::from_micros(text.trim().parse().ok()?).as_secs_f64())
 }

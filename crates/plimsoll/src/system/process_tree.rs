@@ -1,13 +1,14 @@
-//! CPU use of a process and its descendants, from `/proc`.
+//! The CPU usage of a process and its descendants, from `/proc`.
 //!
-//! It sums over threads, since only threads report their wait for a CPU. A thread that ends takes
-//! its sum with it, so the growth of each thread is kept. If a thread ends between two reads, its
-//! use since the first read is lost. New threads count from their beginning. Descendants are
-//! searched once a second, since each thread has a list of its own. Their use before they are found
-//! is not counted, so that no second's worth of CPU comes at once.
+//! It is a sum over threads, because only threads tell how long they waited for a CPU. The counters
+//! of a thread end with it, so the sum adds up their growth. The usage of a thread between its last
+//! reading and its end is lost. A new thread counts from its start.
 //!
-//! A read that finds the same threads reads one open file for each and lists nothing. It happens
-//! fifty times a second, on a CPU that may have none to spare.
+//! Descendants are searched once a second, because each thread has a list of its own. Their usage
+//! before they were found does not count: it would arrive as a burst.
+//!
+//! A reading that finds the same threads reads one open file for each and lists nothing. It happens
+//! fifty times a second, on CPUs that may be full.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -18,17 +19,17 @@ use std::time::{Duration, Instant};
 
 use plimsoll_core::admit::ProcessCounters;
 
-/// Servers start processes that serve when they start themselves, and replace them now and then.
+/// Servers start their worker processes when they start, and replace them now and then.
 const DESCENDANTS_EVERY: Duration = Duration::from_secs(1);
 
-/// Maximum number of thread files that stay open, of a process with its descendants. A process with
-/// more threads can afford to open the others' files each time.
+/// The files of threads that stay open, for a process with its descendants. Beyond it a file is
+/// opened for each reading: a process with more threads can afford that.
 pub const MAX_OPEN_FILES: usize = 256;
 
 /// Three numbers of twenty digits, and blanks.
 const MAX_LINE: usize = 64;
 
-/// Nanoseconds that a thread ran, and waited to run.
+/// Nanoseconds that a thread ran, and waited for a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Used {
     ran: u64,
@@ -48,7 +49,7 @@ pub(super) struct ProcessTree {
 #[derive(Debug)]
 struct Process {
     number: u32,
-    /// Where its threads are listed.
+    /// The folder of its threads.
     folder: PathBuf,
     threads: HashMap<u32, Thread>,
 }
@@ -61,7 +62,7 @@ struct Thread {
 }
 
 impl ProcessTree {
-    /// The process of this number in `proc`; fails if there is none.
+    /// The process with this id below `proc`; fails if there is none.
     pub(super) fn of(proc: &Path, root: u32) -> io::Result<Self> {
         let mut tree = Self {
             proc: proc.to_owned(),
@@ -77,7 +78,7 @@ impl ProcessTree {
         self.processes[0].number
     }
 
-    /// The use since the first read; fails once the process is gone.
+    /// The CPU usage since the first reading; fails once the process has ended.
     pub(super) fn look(&mut self) -> io::Result<ProcessCounters> {
         if self.descendants_at.elapsed() >= DESCENDANTS_EVERY {
             self.find_descendants();
@@ -97,7 +98,7 @@ impl ProcessTree {
         Ok(ProcessCounters { cpu: seconds(self.total.ran), waited: seconds(self.total.waited) })
     }
 
-    /// Files that may be opened to stay so.
+    /// The number of further files that may stay open.
     fn headroom(&self) -> usize {
         let threads = self.processes.iter().flat_map(|process| process.threads.values());
         MAX_OPEN_FILES.saturating_sub(threads.filter(|thread| thread.file.is_some()).count())
@@ -109,7 +110,7 @@ impl ProcessTree {
         while let Some(process) = self.processes.get(next) {
             next += 1;
             for child in process.children() {
-                // One that has ended by now has nothing to be added.
+                // A child that has ended meanwhile adds nothing.
                 if !self.processes.iter().any(|known| known.number == child)
                     && let Ok(child) = Process::of(&self.proc, child, self.headroom())
                 {
@@ -121,8 +122,8 @@ impl ProcessTree {
 }
 
 impl Process {
-    /// The process of this number, with use counted from now on. At most `headroom` of its files
-    /// stay open.
+    /// The process with this id, whose usage counts from now on. `headroom` of its files may stay
+    /// open.
     fn of(proc: &Path, number: u32, mut headroom: usize) -> io::Result<Self> {
         let folder = proc.join(number.to_string()).join("task");
         let mut process = Self { number, folder, threads: HashMap::new() };
@@ -130,7 +131,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Adds to `total` by how much its threads have grown; fails if it has ended, or may not be looked at.
+    /// Adds the growth of its threads to `total`; fails if it has ended or may not be read.
     fn look(&mut self, total: &mut Used, headroom: &mut usize) -> io::Result<()> {
         // Two more than there are threads; one in a file system that does not count them.
         let links = fs::metadata(&self.folder)?.nlink();
@@ -149,11 +150,11 @@ impl Process {
         if links != self.threads.len() as u64 + 2 {
             self.list(total, headroom)?;
         }
-        // There is always one, unless the process is dead and nobody has asked yet how it ended.
+        // Without a thread the process has ended, and waits for its parent.
         if self.threads.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
     }
 
-    /// Finds the threads that have come, and forgets those that are gone.
+    /// Finds new threads, and forgets those that have ended.
     fn list(&mut self, total: &mut Used, headroom: &mut usize) -> io::Result<()> {
         let mut before = std::mem::take(&mut self.threads);
         for entry in fs::read_dir(&self.folder)? {
@@ -162,7 +163,7 @@ impl Process {
                 self.threads.insert(number, thread);
                 continue;
             }
-            // A file that could not be kept open is opened again at each read.
+            // A file that cannot stay open is opened for each reading.
             let file = if *headroom > 0 { open(&self.folder, number).ok() } else { None };
             *headroom -= usize::from(file.is_some());
             let mut thread = Thread { file, used: Used::default() };
@@ -181,7 +182,7 @@ impl Process {
 }
 
 impl Thread {
-    /// Adds to `total` by how much it has grown; whether it is still there.
+    /// Adds the growth of the thread to `total`. Returns whether the thread still exists.
     fn grow(&mut self, folder: &Path, number: u32, total: &mut Used) -> io::Result<bool> {
         let mut text = [0; MAX_LINE];
         let read = match &self.file {
@@ -190,7 +191,7 @@ impl Thread {
         };
         let Some(len) = unless_ended(read)? else { return Ok(false) };
         let Some(now) = std::str::from_utf8(&text[..len]).ok().and_then(parse) else { return Ok(false) };
-        // A number that was given out again is another thread.
+        // A reused id belongs to another thread.
         let before = if now.ran < self.used.ran { Used::default() } else { self.used };
         total.ran += now.ran - before.ran;
         total.waited += now.waited.saturating_sub(before.waited);
@@ -203,7 +204,7 @@ fn open(folder: &Path, thread: u32) -> io::Result<File> {
     File::open(folder.join(thread.to_string()).join("schedstat"))
 }
 
-/// `None` of a thread that has just ended.
+/// `None` if the thread has just ended.
 fn unless_ended<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -215,7 +216,7 @@ fn unless_ended<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 /// The error of a read from a thread that ends meanwhile.
 const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
-/// `schedstat`: nanoseconds run, nanoseconds waited, and how often.
+/// Parses `schedstat`: nanoseconds run, nanoseconds waited, and the number of runs.
 fn parse(schedstat: &str) -> Option<Used> {
     let mut numbers = schedstat.split_whitespace().map(|number| number.parse().ok());
     Some(Used { ran: numbers.next()??, waited: numbers.next()?? })
@@ -228,7 +229,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Sets the CPU time that a thread has used, in milliseconds.
+    /// Sets the usage of a thread, in milliseconds.
     fn set(proc: &Folders, process: u32, thread: u32, ran: u64, waited: u64) {
         proc.write(&format!("{process}/task/{thread}/schedstat"), &format!("{} {} 7\n", ran * MS, waited * MS));
     }
@@ -283,7 +284,7 @@ mod tests {
                 (0..10_000).for_each(|_| number = std::hint::black_box(number.wrapping_mul(3)));
             }
         };
-        // Works when told to, and stays until told to go.
+        // Works at once, and stays until it may end.
         let start = move || {
             let (go, told) = std::sync::mpsc::channel::<()>();
             let (done, is_done) = std::sync::mpsc::channel();
@@ -337,7 +338,7 @@ mod tests {
         let mut tree = ProcessTree::of(Path::new("/proc"), std::process::id()).unwrap();
         let begun = Instant::now();
         let mut number = 1_u64;
-        // The kernel accounts a thread's use when its clock ticks, or when the thread leaves the
+        // The kernel updates the usage of a thread at its clock tick, or when the thread leaves the
         // CPU.
         while tree.look().unwrap().cpu < 0.005 {
             (0..10_000).for_each(|_| number = std::hint::black_box(number.wrapping_mul(3)));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_wire::shed::ShedReason;
 
-/// The reasons for which a gate sheds requests.
+/// The reasons of a gate that sheds requests.
 pub const REASONS: [ShedReason; 4] =
     [ShedReason::Overloaded, ShedReason::OverloadedNoRetry, ShedReason::Deadline, ShedReason::Quota];
 
@@ -43,7 +43,7 @@ pub struct Decided {
 }
 
 impl DecisionCounter {
-    /// Counts one request. `shed` is the reason for which it was shed, or would have been.
+    /// Counts one request. `shed` is the reason, if it was shed or would have been.
     pub fn count(&self, is_admitted: bool, shed: Option<ShedReason>) {
         if is_admitted {
             self.admitted.fetch_add(1, Ordering::Relaxed);

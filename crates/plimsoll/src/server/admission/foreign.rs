@@ -1,8 +1,8 @@
 //! The gate of another process, which is measured from outside: the proxy as its sidecar.
 //!
-//! The system tells the CPU of the whole process, and not that of a request. The core estimates costs
-//! from it ([`ProcessObserver`]), unless the process states them in its load reports. A request counts as in
-//! flight from the moment it is sent until its response begins.
+//! The system tells the CPU of the whole process, and not that of a request. The core estimates
+//! costs from it ([`ProcessObserver`]), unless the process states them in its load reports. A
+//! request counts as in flight from the moment it is sent until its response begins.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! Admission: the core's gate behind a lock, with measurements, counts and the shedding report.
 //!
-//! A [`Gate`] decides for one process, because the CPU of the whole process is shared. Threads ask it
-//! under a lock that is held for some hundred nanoseconds, twice for each request. Its measurements
-//! come from [`Signals`]: of this process ([`ServerLayer`](super::ServerLayer)), or of another one
-//! ([`ForeignProcess`], for the proxy as a sidecar).
+//! A [`Gate`] decides for one process, because the CPU of the whole process is shared. Threads ask
+//! it under a lock that is held for some hundred nanoseconds, twice for each request. Its
+//! measurements come from [`Signals`]: of this process ([`ServerLayer`](super::ServerLayer)), or of
+//! another one ([`ForeignProcess`], for the proxy as a sidecar).
 //!
 //! An [`Admission`] asks the gate and accounts for the decisions. Several may share a gate, such as
 //! clusters whose backends are ports of one process.
@@ -148,8 +148,8 @@ impl<S: Signals> Gate<S> {
         self.signals.is_current().then(|| self.lock().gate.signals().cpus)
     }
 
-    /// The load by each signal, and the signal that causes shedding; none while the process cannot be
-    /// measured.
+    /// The load by each signal, and the signal that causes shedding; none while the process cannot
+    /// be measured.
     #[must_use]
     pub fn loads(&self) -> Loads {
         let now = self.now();

@@ -69,7 +69,8 @@ impl Signals for OwnProcess {
         let seen = Observation {
             cpu: self.cpu.used().as_secs_f64(),
             charged: self.charged().as_secs_f64(),
-            // Below zero for a moment, if a thread reports the end of a wait before another its beginning.
+            // Below zero for a moment, if a thread reports the end of a wait before another its
+            // beginning.
             runnable: self.runnable.load(Ordering::Relaxed).max(0) as f64,
             queued: 0.0,
         };
