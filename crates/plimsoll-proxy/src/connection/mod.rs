@@ -75,7 +75,7 @@ pub(crate) struct ActiveRequest {
     /// Its line in the log, if it gets one.
     pub(crate) entry: Option<Box<Entry>>,
     /// Admission by the gate of its cluster, if there is one.
-    pub(crate) passage: Option<Box<Permit>>,
+    pub(crate) permit: Option<Box<Permit>>,
     /// Bytes of its body, counted only for the log.
     bytes_in: Option<Arc<AtomicU64>>,
 }
@@ -88,7 +88,7 @@ impl ActiveRequest {
         let customer = |headers| context.routes.load().customer(headers).ok().flatten();
         let entry = context.access_log.begin(&connection.peer, &connection.limits.name, request, customer);
         let bytes_in = entry.as_ref().map(|_| Arc::default());
-        Self { connection: Arc::clone(connection), entry, passage: None, bytes_in }
+        Self { connection: Arc::clone(connection), entry, permit: None, bytes_in }
     }
 
     /// Where the bytes of its body are to be counted.

@@ -84,7 +84,7 @@ fn since_epoch() -> Duration {
 }
 
 #[test]
-fn a_request_is_of_the_cohort_that_its_listener_has_it_named_by() {
+fn request_has_the_cohort_that_its_listener_names() {
     let (inbound, sessions) = (inbound(), rules("cohort_header = \"x-session\""));
     let one_of = |begun: Duration, key: &[u8]| [begun, since_epoch()].map(|at| admit::cohort(key, at));
     for (values, key) in [(&["s1"][..], "s1"), (&["s2", "s1"], "s2"), (&["a b=c"], "a b=c")] {
@@ -98,12 +98,12 @@ fn a_request_is_of_the_cohort_that_its_listener_has_it_named_by() {
 }
 
 #[tokio::test]
-async fn gates_of_different_proxies_turn_the_same_sessions_away() {
+async fn gates_of_different_proxies_shed_the_same_sessions() {
     tokio::time::pause();
     let rules = rules("cohort_header = \"x-session\"");
     // Admitted requests of twenty for each of a hundred sessions, after ten that do not count.
     // Their load is five times the limit.
-    let let_in = async |age: Duration, since_epoch: Duration| {
+    let admitted = async |age: Duration, since_epoch: Duration| {
         let inbound = inbound();
         inbound.gate().observe(Some(sample(0.0, true)));
         tokio::time::advance(age).await;
@@ -114,15 +114,15 @@ async fn gates_of_different_proxies_turn_the_same_sessions_away() {
             // The wall clock would make each hour another experiment with another draw.
             let cohort = admit::cohort(session.as_bytes(), since_epoch);
             let arrival = Arrival { cohort, ..of_session(&rules, &inbound, &[&session]) };
-            let (passage, _) = inbound.ask(&facts(arrival));
-            taken[n % 100] += usize::from(n >= 1_000 && passage.is_ok());
+            let (permit, _) = inbound.ask(&facts(arrival));
+            taken[n % 100] += usize::from(n >= 1_000 && permit.is_ok());
         }
         taken
     };
     for hour in 0..3 {
         let since_epoch = Duration::from_secs(3_600 * hour);
         let (one, other) =
-            (let_in(Duration::ZERO, since_epoch).await, let_in(Duration::from_secs(20_000), since_epoch).await);
+            (admitted(Duration::ZERO, since_epoch).await, admitted(Duration::from_secs(20_000), since_epoch).await);
         let both =
             |is: fn(usize) -> bool| one.iter().zip(&other).filter(|(one, other)| is(**one) && is(**other)).count();
         let (taken, turned_away) = (both(|n| n >= 18), both(|n| n <= 2));

@@ -90,7 +90,7 @@ pub(crate) async fn forward(
                     ByCluster::Switched(switched) => {
                         let (response, backend) = *switched;
                         // The tunnel is no request, and may last for hours.
-                        active.passage = None;
+                        active.permit = None;
                         return Outcome::Switched(Box::new(Switched { response, backend, active }));
                     }
                 }
@@ -159,8 +159,8 @@ async fn by_cluster(
     let asks_for_tunnel = asks_to_switch && http2;
     let is_get = request.method() == Method::GET;
     let failure = request.body().failure();
-    if let Some(passage) = &mut active.passage {
-        passage.sent();
+    if let Some(permit) = &mut active.permit {
+        permit.sent();
     }
     let answer = match target.send(request, informational, metadata, client, &mut case.failed).await {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -194,8 +194,8 @@ async fn by_cluster(
             }
         }
         Err(error) => {
-            if let (Some(passage), true) = (&mut active.passage, error.nothing_sent()) {
-                passage.nothing_sent();
+            if let (Some(permit), true) = (&mut active.permit, error.nothing_sent()) {
+                permit.nothing_sent();
             }
             match failure.and_then(|failure| refusal_of(*failure.get()?)) {
                 Some(refusal) => refuse(connection, refusal, is_grpc, active, case),
@@ -268,7 +268,7 @@ fn in_place_of(
         entry.reason.get_or_insert(trouble.name());
     }
     // Nothing more is asked of the backend.
-    active.passage = None;
+    active.permit = None;
     error.into_body().discard();
     answer
 }
@@ -360,14 +360,14 @@ async fn let_in(
     }
     let customer = target.customer(request.headers());
     case.goes_to(target.route(), target.cluster(), customer);
-    let Decision { passage, metadata, is_marked, class, said } = target.let_in(request, is_grpc, customer);
+    let Decision { permit, metadata, is_marked, class, said } = target.let_in(request, is_grpc, customer);
     (case.class, case.said) = (class, said);
     if let Some(entry) = &mut active.entry {
         let known = class.map(|class| class.criticality).or_else(|| metadata?.criticality);
         entry.criticality = Some(known.unwrap_or_else(|| target.criticality(request.headers())));
         entry.expected = said.map(|said| said.expected);
     }
-    active.passage = passage?;
+    active.permit = permit?;
     // A client that waits for 100 (Continue) sends nothing before the backend was asked. On HTTP/2
     // the proxy sends it when it first polls the body (`request_body::interim`).
     let waits = request.version() != Version::HTTP_2 && request.headers().contains_key(EXPECT);
@@ -461,8 +461,8 @@ fn pass_on(
     if let Some(entry) = &mut active.entry {
         log_head(entry, &response);
     }
-    if let Some(passage) = &mut active.passage {
-        passage.hear(response.headers());
+    if let Some(permit) = &mut active.permit {
+        permit.hear(response.headers());
     }
     let version = response.version();
     hop::strip_response(response.headers_mut());

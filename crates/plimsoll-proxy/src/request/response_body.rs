@@ -136,8 +136,8 @@ impl ResponseBody {
 fn without_report<E>(mut frame: Result<Frame<Bytes>, E>, hold: Option<&mut Hold>) -> Result<Frame<Bytes>, E> {
     if let Ok(Some(trailers)) = frame.as_mut().map(Frame::trailers_mut) {
         if let Some(hold) = hold {
-            if let Some(passage) = &mut hold.active.passage {
-                passage.hear(trailers);
+            if let Some(permit) = &mut hold.active.permit {
+                permit.hear(trailers);
             }
             if let Some(entry) = &mut hold.active.entry {
                 entry.hear(trailers);

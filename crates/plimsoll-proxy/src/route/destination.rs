@@ -125,7 +125,7 @@ impl Target {
             return Decision { metadata: taken_as(rules.criticality(&read)), ..Decision::default() };
         }
         let class = rules.classify(read);
-        let (passage, said) = match &self.gate {
+        let (permit, said) = match &self.gate {
             None => (Ok(None), None),
             Some(gate) if gate.is_open => (Ok(Some(gate.inbound.admit_exempt())), None),
             Some(RouteGate { inbound, .. }) => {
@@ -133,12 +133,12 @@ impl Target {
                 let name = customer.unwrap_or(NO_CUSTOMER).escape_ascii();
                 let arrival = rules.arrival(class, &asked, customer, request.headers(), inbound);
                 let is_expired = arrival.timeout.is_some_and(|timeout| timeout.is_zero());
-                let (passage, said) = inbound.ask(&Facts { arrival, is_expired, customer: &name, route: &asked });
-                (passage.map(Some).map_err(Refusal::Shed), Some(said))
+                let (permit, said) = inbound.ask(&Facts { arrival, is_expired, customer: &name, route: &asked });
+                (permit.map(Some).map_err(Refusal::Shed), Some(said))
             }
         };
         let metadata = taken_as(class.criticality);
-        Decision { passage, metadata, is_marked: rules.marks(), class: Some(class), said }
+        Decision { permit, metadata, is_marked: rules.marks(), class: Some(class), said }
     }
 
     /// A request of this class found no backend after its gate said this.
@@ -215,7 +215,7 @@ impl Target {
 /// The decision on a request before it goes on.
 pub(crate) struct Decision {
     /// None where no gate is.
-    pub(crate) passage: Result<Option<Box<Permit>>, Refusal>,
+    pub(crate) permit: Result<Option<Box<Permit>>, Refusal>,
     /// The request's metadata, where anything here depends on it.
     pub(crate) metadata: Option<Metadata>,
     /// How critical it is is to be written on it.
@@ -228,6 +228,6 @@ pub(crate) struct Decision {
 
 impl Default for Decision {
     fn default() -> Self {
-        Self { passage: Ok(None), metadata: None, is_marked: false, class: None, said: None }
+        Self { permit: Ok(None), metadata: None, is_marked: false, class: None, said: None }
     }
 }

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_starts_anew_under_another_number_is_found_by_its_file() {
+    fn restarted_process_is_found_by_its_pid_file() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
         let mut reader = reader(&folders, WatchedProcess::PidFile(folders.0.join("pid")));
         let first =
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_may_run_short_is_looked_at_rarely_and_anew_for_another_process() {
+    fn scarce_resources_are_read_rarely_and_anew_for_another_process() {
         let folders = Folders::new(&[("10/task/10/schedstat", "5 0 1"), ("pid", "10\n")]);
         let mut reader = reader(&folders, WatchedProcess::PidFile(folders.0.join("pid")));
         reader.watched = ResourceConfig::default();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_group_says_what_its_processes_used_and_waited() {
+    fn control_group_reports_cpu_used_and_waited_for() {
         let folders = Folders::new(&[("g/cpu.stat", "usage_usec 2500000\nuser_usec 1\n")]);
         let mut reader = reader(&folders, WatchedProcess::Cgroup(folders.0.join("g")));
         let outside = ProcessCounters { cpu: 2.5, waited: 0.0 };

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_threads_and_descendants_use_from_the_first_look_on_is_counted() {
+    fn cpu_of_threads_and_descendants_counts_from_the_first_reading() {
         let proc = Folders::new(&[]);
         set(&proc, 10, 10, 500, 50);
         set(&proc, 20, 20, 100, 0);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_stays_when_a_thread_or_a_descendant_ends() {
+    fn counted_cpu_stays_when_a_thread_or_descendant_ends() {
         let proc = Folders::new(&[]);
         set(&proc, 10, 10, 0, 0);
         set(&proc, 10, 11, 0, 0);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_in_the_place_of_another_is_seen() {
+    fn thread_that_replaces_another_is_found() {
         let work = || {
             let begun = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             let mut number = 1_u64;
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn files_beyond_the_most_are_opened_each_time() {
+    fn files_beyond_the_limit_are_opened_for_each_reading() {
         let proc = Folders::new(&[]);
         let threads = MAX_OPEN_FILES as u32 + 10;
         (0..threads).for_each(|thread| set(&proc, 10, thread, 1, 0));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_is_told_as_such() {
+    fn reading_fails_when_the_process_has_ended() {
         let proc = Folders::new(&[]);
         assert!(ProcessTree::of(&proc.0, 10).is_err());
         set(&proc, 10, 10, 0, 0);
