@@ -168,8 +168,9 @@ async fn next_request_has_the_changed_authority() {
     }
 }
 
-/// A server of TLS that answers with the name that its connection asked for, and the host of the request.
-async fn named(speaks: Speaks) -> (SocketAddr, Arc<AtomicUsize>) {
+/// A server of TLS that answers with the name that its connection asked for, and the host of the request. A handshake
+/// waits for a permit of `gate`.
+async fn named(speaks: Speaks, gate: &Arc<Semaphore>) -> (SocketAddr, Arc<AtomicUsize>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
     let mut config = rustls::ServerConfig::builder_with_provider(plimsoll::tls::provider())
@@ -183,13 +184,14 @@ async fn named(speaks: Speaks) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let connections = Arc::new(AtomicUsize::new(0));
-    let count = connections.clone();
+    let (count, gate) = (connections.clone(), gate.clone());
     tokio::spawn(async move {
         loop {
             let (tcp, _) = listener.accept().await.unwrap();
             count.fetch_add(1, Ordering::SeqCst);
-            let acceptor = acceptor.clone();
+            let (acceptor, gate) = (acceptor.clone(), gate.clone());
             tokio::spawn(async move {
+                gate.acquire().await.unwrap().forget();
                 let Ok(tls) = acceptor.accept(tcp).await else { return };
                 let name = tls.get_ref().1.server_name().unwrap_or("none").to_owned();
                 let service = service_fn(move |request: Request<Incoming>| {
@@ -208,6 +210,45 @@ async fn named(speaks: Speaks) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, connections)
 }
 
+fn called(address: SocketAddr, authority: &str) -> Endpoint {
+    Endpoint { authority: Some(authority.parse().unwrap()), ..Endpoint::new(address) }
+}
+
+/// One that is being opened when the name changes serves none of the requests that begin later.
+#[tokio::test]
+async fn connection_under_way_is_not_used_for_another_tls_name() {
+    for (protocol, speaks) in protocols() {
+        // For the check.
+        let gate = Arc::new(Semaphore::new(1));
+        let (address, connections) = named(speaks, &gate).await;
+        let mut config = config_for(protocol);
+        config.tls = Some(TlsConfig::new(Trust::Anybody, None, None));
+        let cluster = Cluster::new("test", config, [called(address, "one.example")]);
+        tokio::spawn(cluster.run());
+        until(|| state_of(&cluster, address) == State::Healthy).await;
+        let client = Plain::new(&cluster);
+        let spawn = || {
+            let client = client.clone();
+            tokio::spawn(async move { ask(&client, "/").await })
+        };
+        let before = connections.load(Ordering::SeqCst);
+        let first = spawn();
+        until(|| connections.load(Ordering::SeqCst) > before).await;
+        cluster.follow(Fixed::new([called(address, "two.example")]));
+        let second = spawn();
+        // Both wait, the second for a connection of its own or for the one under way.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        gate.add_permits(100);
+        first.await.unwrap();
+        assert_eq!(second.await.unwrap(), "two.example two.example", "{protocol:?}");
+        for _ in 0..3 {
+            assert_eq!(ask(&client, "/").await, "two.example two.example", "{protocol:?}");
+        }
+    }
+}
+
 /// The second case changes the port only, which no certificate names. The third asks every backend for one name.
 #[tokio::test]
 async fn connection_is_not_reused_for_another_tls_name() {
@@ -217,13 +258,11 @@ async fn connection_is_not_reused_for_another_tls_name() {
             (None, "One.example:82", true),
             (Some("all.example"), "two.example:81", true),
         ] {
-            let (address, connections) = named(speaks).await;
+            let (address, connections) = named(speaks, &Arc::new(Semaphore::new(100))).await;
             let mut config = config_for(protocol);
             let name = server_name.map(|name| ServerName::try_from(name).unwrap());
             config.tls = Some(TlsConfig::new(Trust::Anybody, None, name));
-            let list = |authority: &str| {
-                Fixed::new([Endpoint { authority: Some(authority.parse().unwrap()), ..Endpoint::new(address) }])
-            };
+            let list = |authority: &str| Fixed::new([called(address, authority)]);
             let cluster = Cluster::new("test", config, [] as [Endpoint; 0]);
             cluster.follow(list("one.example:81"));
             tokio::spawn(cluster.run());

@@ -76,6 +76,25 @@ pub type Answer = Result<Vec<Endpoint>, SourceError>;
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A source of backends, for [`Cluster::follow`](crate::client::Cluster::follow).
+///
+/// ```
+/// use plimsoll::client::{Cluster, ClusterConfig};
+/// use plimsoll::discover::{Answer, Discover, Endpoint};
+/// use tokio::sync::mpsc;
+///
+/// struct Registry(mpsc::Receiver<Vec<Endpoint>>);
+///
+/// impl Discover for Registry {
+///     async fn next(&mut self) -> Option<Answer> {
+///         self.0.recv().await.map(Ok)
+///     }
+/// }
+///
+/// let (lists, receiver) = mpsc::channel(1);
+/// let cluster = Cluster::new("search", ClusterConfig::default(), [] as [Endpoint; 0]);
+/// cluster.follow(Registry(receiver));
+/// # drop(lists);
+/// ```
 pub trait Discover: Send {
     /// The next answer, when it differs from the last. `None` when there will be no other.
     ///
