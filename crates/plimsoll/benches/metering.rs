@@ -1,8 +1,9 @@
-//! How right the CPU is that requests are charged with, and what it costs to know.
+//! The accuracy and the cost of the CPU that requests are charged with.
 //!
-//! A mix of what services do (short handlers, long ones, tasks, blocking calls, bodies in pieces) runs within a
-//! [`ServerLayer`], first alone and then beside processes that take the machine away from it. What was charged to
-//! requests stands beside what the process used by its own CPU clock. Then a future that does nothing is polled, metered and not.
+//! A mix of typical work (short handlers, long ones, tasks, blocking calls, bodies in pieces) runs
+//! within a [`ServerLayer`], first alone and then beside processes that compete for the machine.
+//! The CPU charged to requests stands beside the process's own CPU clock. Then a future that does
+//! nothing is polled, metered and not.
 //!
 //! ```text
 //! cargo bench -p plimsoll --bench metering                a table
@@ -32,10 +33,10 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 const LENGTH: Duration = Duration::from_secs(5);
 /// Callers that each wait for their answer: more than there are cores.
 const CALLERS: usize = 8;
-/// The name by which this program burns CPU, as another process.
+/// The argument with which this program burns CPU, as another process.
 const ANTAGONIST: &str = "--antagonist";
 const POLLS: u32 = 2_000_000;
-/// Of which the median counts.
+/// Rounds per result; the median counts.
 const ROUNDS: usize = 9;
 
 fn main() -> ExitCode {
@@ -81,11 +82,11 @@ impl Drop for Antagonists {
 fn layer() -> ServerLayer {
     let lifecycle = Lifecycle::new();
     lifecycle.ready();
-    // So many that nothing is turned away.
+    // Enough CPUs that nothing is shed.
     ServerLayer::builder(lifecycle).cpus(1_000.0).build()
 }
 
-/// CPU charged to requests, over what the process used for them.
+/// CPU charged to requests, divided by the CPU that the process used for them.
 fn charged_share() -> f64 {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let layer = layer();
@@ -171,7 +172,7 @@ fn nanos_per_poll(call: impl Future) -> f64 {
     begun.elapsed().as_secs_f64() * 1e9 / f64::from(POLLS)
 }
 
-/// Pending so many times.
+/// A future that is pending this number of times.
 struct Idle(u32);
 
 impl Future for Idle {

@@ -1,9 +1,10 @@
 //! A service that asks another one, with axum: the server's layer in front, the client behind.
 //! `cargo run -p plimsoll --example axum_gateway 127.0.0.1:8080 127.0.0.1:9001 127.0.0.1:9002`
 //!
-//! The criticality of a request, its customer and the time that is left go on to the next service by themselves, as the client is
-//! called from a handler. What the next service turns away, or fails at, goes back with its reason, so that whoever asked knows whether
-//! to ask again: were it a bare 502, each layer would try it anew. What concerns only the connection to the next service stays here.
+//! The criticality of a request, its customer and its remaining time go on to the next service by
+//! themselves, because the client is called from a handler. If the next service sheds or fails, its
+//! reason goes back to the caller, so that the caller knows whether to retry. With a bare 502 each
+//! layer would retry. Problems of the connection to the next service stay here.
 
 use axum::body::Body;
 use axum::extract::State;

@@ -54,7 +54,7 @@ const SOME: u64 = 100;
 #[tokio::test]
 async fn a_request_without_a_body_makes_few_allocations() {
     const REQUESTS: u64 = 1000;
-    // On a thread of its own, whose allocations do not count here.
+    // The server has a thread of its own, so that its allocations are not counted here.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

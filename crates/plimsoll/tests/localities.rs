@@ -1,4 +1,4 @@
-//! A cluster whose backends are in localities, over real connections on loopback.
+//! A cluster with backends in several localities, over real connections on loopback.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 mod support;

@@ -31,7 +31,7 @@ use support::*;
 type Plain = Client<Empty<Bytes>>;
 type Lists = mpsc::UnboundedSender<Listed>;
 
-/// A source whose answers come from the test.
+/// A source with answers from the test.
 struct Fake(mpsc::UnboundedReceiver<Listed>);
 
 impl Discover for Fake {
@@ -49,7 +49,7 @@ fn fails() -> Listed {
     Err("the registry is unreachable".into())
 }
 
-/// A cluster whose task runs, and whose backends come from the test: `servers` at first, all healthy.
+/// A running cluster with backends from the test: `servers` at first, all healthy.
 async fn following(config: ClusterConfig, servers: &[&Server]) -> (Lists, Cluster) {
     let cluster = Cluster::new("test", config, [] as [Endpoint; 0]);
     tokio::spawn(cluster.run());

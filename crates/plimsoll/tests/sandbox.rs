@@ -1,4 +1,5 @@
-//! A process whose sandbox forbids it what it can do without. Alone in its file: nobody lifts what is forbidden again.
+//! A process in a sandbox that forbids optional system calls. It is alone in its file, because the
+//! sandbox cannot be lifted again.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
@@ -62,7 +63,8 @@ fn forbid_tcp_user_timeout() {
     assert!(done, "{}", std::io::Error::last_os_error());
 }
 
-/// One instruction of a filter; a jump goes on with the next if it holds, and skips so many if it does not.
+/// One instruction of a filter. A jump continues with the next instruction if it holds, else it
+/// skips `skip` of them.
 fn instruction(code: u32, operand: u32, skip: u8) -> sock_filter {
     sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf: skip, k: operand }
 }

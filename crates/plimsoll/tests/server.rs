@@ -1,7 +1,7 @@
 //! The server side over real sockets: reports, health, and an end without failed requests.
 //!
-//! Nothing here waits for a fixed time; each test waits for what it asserts, and the waits of the
-//! server itself are set to a few milliseconds.
+//! Nothing here waits for a fixed time. Each test waits for its asserted condition, and the
+//! server's own waits are set to a few milliseconds.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::convert::Infallible;
@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Longer than anything here takes on a busy machine: only a test that would hang gets there.
+/// Limit on a wait. A busy machine stays far below it; only a test that would hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
@@ -460,7 +460,7 @@ impl Server {
         response
     }
 
-    /// Waits for so long that this server would have ended, if it were going to.
+    /// Waits for the end of another server, by which time this one would have ended too.
     async fn outlive_another(&self) {
         wait(|| self.lifecycle.phase() == Phase::Drained).await;
         let other = Self::start().await;

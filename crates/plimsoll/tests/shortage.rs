@@ -36,7 +36,7 @@ async fn backends_stay_as_they_are_while_this_process_has_no_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
     cluster.follow(Fixed::new([known, added.address]));
-    // More than the failures in a row for which a backend is ejected.
+    // More failures in a row than eject a backend.
     let mut errors = Vec::new();
     for _ in 0..8 {
         errors.push(client.send(get("/")).await);

@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::oneshot;
 
-/// Longer than anything here takes on a busy machine.
+/// Limit on a wait, far above the time that anything here needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]

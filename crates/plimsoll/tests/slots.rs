@@ -259,7 +259,8 @@ async fn slots_of_a_drained_backend_are_not_counted_against_the_others() {
     }
 }
 
-/// A tunnel whose client does not read is busy with that, and must not be looked for by reading from its backend.
+/// The client of this tunnel reads nothing, so nothing is read from its backend either. The tunnel
+/// must learn of its preemption all the same.
 #[tokio::test]
 async fn tunnel_whose_client_reads_nothing_ends_for_a_waiting_request() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -126,7 +126,7 @@ async fn calls_are_split_by_what_the_servers_report() {
     }
 }
 
-/// A cluster with one backend at which nothing listens any more.
+/// A cluster with one backend that no longer listens.
 async fn gone() -> (Cluster, SocketAddr) {
     let server = Server::start(Speaks::Http2(100), |_| status(200)).await;
     let address = server.address;

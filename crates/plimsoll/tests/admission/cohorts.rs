@@ -1,14 +1,15 @@
-//! Sessions that are taken on or turned away as a whole.
+//! Sessions that are admitted or shed as a whole.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::*;
 
 const SESSIONS: usize = 40;
-/// Requests of each session that count, and those before, in which the server learns what they cost.
+/// Measured requests of each session, and the requests before them, from which the server learns
+/// their cost.
 const ROUNDS: [usize; 2] = [40, 20];
 
-/// A server that is asked for twice what it can do: of the requests of each session, the part that it takes on.
+/// Offers a server twice its capacity. Returns the admitted share of each session's requests.
 async fn taken_on(builder: ServerLayerBuilder) -> Vec<f64> {
     let layer = builder.cpus(0.05).build();
     let busy = layer.layer(service(|_| async {
@@ -55,7 +56,7 @@ async fn overloaded_servers_turn_the_same_sessions_away_first() {
     let both = || one.iter().zip(&other);
     let taken = both().filter(|(one, other)| **one > 0.8 && **other > 0.8).count();
     let turned_away = both().filter(|(one, other)| **one < 0.3 && **other < 0.3).count();
-    // How overloaded each is depends on what this machine has left for it; whose turn is next does not.
+    // The overload of each depends on this machine's load; the order of the sessions does not.
     let is_contrary = |(a, b): ((&f64, &f64), (&f64, &f64))| a.0 - b.0 > 0.4 && b.1 - a.1 > 0.4;
     let contrary = both().flat_map(|a| both().map(move |b| (a, b))).filter(|pair| is_contrary(*pair)).count();
     assert!(taken >= 5 && turned_away >= 5 && contrary == 0, "{one:.2?} {other:.2?}");

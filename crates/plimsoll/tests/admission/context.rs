@@ -1,8 +1,8 @@
-//! What goes along with a request.
+//! The request context that a server passes on.
 
 use super::*;
 
-/// Whether or not a request may be turned away, what goes along with it is the same.
+/// Servers that do and do not shed requests; the context of a request is the same with each.
 const LAYERS: [fn() -> ServerLayer; 3] = [
     || with_sessions().build(),
     || with_sessions().admission(None).build(),
@@ -140,7 +140,7 @@ async fn requests_made_while_serving_another_have_its_importance_customer_cohort
         (with_sessions().cohort_by(move |_| elsewhere()), "by token", "-"),
         (with_sessions().cohort_by(|_| None), "-", "by header"),
         (nowhere.cohort_by(move |_| task()), "-", "-"),
-        // What is no cohort's key stays here.
+        // A header that is no cohort's key is not passed on.
         (builder(), "-", "-"),
     ] {
         let request = with(get("/"), &[("x-session", "by header")]);
@@ -180,7 +180,7 @@ async fn what_is_asked_onward_says_the_shorter_time_of_its_own_and_that_of_whom_
     }
 }
 
-/// A client of a server that answers with what these headers say.
+/// A client of a server that answers with the values of these headers.
 async fn client_of_one_that_shows<const N: usize>(names: [&'static str; N]) -> Client<Empty<Bytes>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What requests are charged with, and what is said of it.
+//! The CPU charged to requests, and the reports of it.
 
 use super::*;
 
@@ -39,7 +39,7 @@ async fn all_that_a_request_does_is_charged_to_it() {
     }
 }
 
-/// Then a yield, so that what was used shows.
+/// Ends with a yield, so that the CPU used is charged.
 async fn in_pieces(cost: Duration) {
     for _ in 0..20 {
         burn(cost / 20);
@@ -69,7 +69,7 @@ async fn the_body_of_a_response_is_charged_too() {
     assert!((17_000..36_000).contains(&micros), "{micros} µs before the last of ten times two");
 }
 
-/// What the report of a response says of its request's cost.
+/// The request cost in the load report of a response.
 fn cost(headers: &http::HeaderMap) -> std::collections::BTreeMap<String, f64> {
     plimsoll_wire::orca::read(headers).unwrap().unwrap().request_cost
 }
@@ -84,7 +84,8 @@ async fn the_report_of_a_response_tells_what_its_request_used() {
         String::new()
     });
     for (path, least, most) in [("/dear", 9e-3, 20e-3), ("/cheap", 0.9e-3, 5e-3)] {
-        // Of several the cheapest: what a hypervisor takes from a thread may count as its own time.
+        // The cheapest of several, because time that a hypervisor takes from a thread may count as
+        // the thread's own.
         let mut cheapest = f64::INFINITY;
         for _ in 0..5 {
             let response = layer.layer(work.clone()).oneshot(get(path)).await.unwrap();
@@ -104,7 +105,7 @@ async fn the_report_of_a_response_tells_what_its_request_used() {
     charge("tokens", 1.0);
 }
 
-/// In one process, what is asked of another server may run on the thread of whoever asks.
+/// In one process, a request to another server may run on the thread of its caller.
 #[tokio::test]
 async fn nobody_is_charged_with_what_runs_within_it_for_one_that_is_not() {
     let outer = builder().build();
@@ -141,7 +142,8 @@ async fn the_trailers_of_a_call_tell_what_all_of_it_used() {
             Ok::<_, Infallible>(Response::builder().header("content-type", "application/grpc").body(body).unwrap())
         }
     });
-    // Of several the cheapest: what a hypervisor takes from a thread may count as its own time.
+    // The cheapest of several, because time that a hypervisor takes from a thread may count as the
+    // thread's own.
     let mut cheapest = f64::INFINITY;
     for _ in 0..5 {
         let request = with(get("/s/m"), &[("content-type", "application/grpc")]);

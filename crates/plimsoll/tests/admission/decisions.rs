@@ -1,4 +1,4 @@
-//! Who is turned away, and what is said.
+//! Shedding: the requests that are shed, and the answers they get.
 
 use super::*;
 
@@ -49,7 +49,8 @@ async fn what_is_turned_away_is_judged_by_who_loses_it() {
     assert_eq!(builder().admission(None).build().shedding_report(), None);
 }
 
-/// No capacity would have helped those, and nobody waited for them any more; who runs out of time in a queue of the server's is lost by it.
+/// No capacity would have helped a request that expired before it came, and its client no longer
+/// waited. A request that expires in the server's queue is lost by the server.
 #[tokio::test]
 async fn no_user_is_affected_by_what_had_no_time_when_it_came() {
     let layer = builder().concurrency_limit(QueueConfig::new(1)).build();
@@ -163,8 +164,8 @@ async fn a_gauge_of_the_owner_leaves_room_for_fewer_at_a_time() {
     assert_eq!(builder().admission(None).build().loads(), None);
 }
 
-/// How many of a hundred requests are in progress that come at once, after so many others have ended that used 1 and 3 ms in turn. No time
-/// goes by, so that nothing drains.
+/// Requests in progress of a hundred that come at once, after `others` have ended that used 1 and 3
+/// ms in turn. Time stands still, so nothing drains.
 async fn in_progress_at_once(outlook: Outlook, others: u32) -> u64 {
     let layer = builder().cpus(1.0).outlook(outlook).build();
     let works = service(|request: Request<_>| async move {
@@ -185,7 +186,8 @@ async fn in_progress_at_once(outlook: Outlook, others: u32) -> u64 {
     layer.admission().by_criticality[Criticality::Critical.rank()].admitted - u64::from(others)
 }
 
-/// Its line is as much as eight mean requests take, each counted with what few exceed.
+/// The limit is the work of eight mean requests; the pessimistic outlook counts each at a
+/// cost that few exceed.
 #[tokio::test(start_paused = true)]
 async fn a_pessimistic_server_never_exceeds_its_line() {
     for others in [0, 100] {

@@ -8,7 +8,7 @@ fn limited() -> ServerLayerBuilder {
     builder().cpus(64.0).quota_by(move |customer| (customer.name() == b"crawler").then_some(crawler))
 }
 
-/// A service that uses half a millisecond, and answers with what it used in nanoseconds.
+/// A service that uses half a millisecond of CPU and answers with its use in nanoseconds.
 fn half_a_millisecond()
 -> impl Service<Request<Empty<Bytes>>, Response = Response<Body>, Error = Infallible, Future = Answer> + Clone {
     service(|_| async {
@@ -44,7 +44,8 @@ async fn a_customer_uses_no_more_than_its_limit_and_another_does_not_notice() {
         }
         assert_eq!(ask("ann", "sheddable").await.status(), StatusCode::OK);
     }
-    // What is there at once, and a second's worth for each that has gone by; the last request was let in before it was known.
+    // The quota's burst, and one second's quota for each second passed. The last request was
+    // admitted before its cost was known.
     let seconds = begun.elapsed().as_secs_f64() + 1.01;
     let used = Duration::from_nanos(nanos);
     assert!(used.as_secs_f64() <= 0.05 * seconds * 1.02 + 0.001, "{used:?} in {seconds} s");

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Ten thousand tasks of one request, beside others that come one after another: they wait, and none is turned away.
+/// Ten thousand tasks of one request beside a series of other requests: those wait, and none is
+/// shed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_of_small_tasks_of_one_request_sheds_nobody_else() {
     let layer = builder().cpus(2.0).build();
@@ -35,8 +36,9 @@ async fn a_burst_of_small_tasks_of_one_request_sheds_nobody_else() {
     assert!(layer.admission().charged >= 3 * 50 * MS, "the burst was measured: {:?}", layer.admission().charged);
 }
 
-/// So many requests in progress at all times, each of which uses a millisecond of a server that is said to have 16 CPUs, so that some
-/// ninety may wait for one. Nothing is asked that this many CPUs could not do: what sheds is that more could run than are in order.
+/// A constant number of requests in progress, each using a millisecond, on a server configured with
+/// 16 CPUs. Its limit allows some ninety to wait for a CPU. The work itself is within the capacity
+/// of 16 CPUs: the server sheds because more tasks are runnable than the limit allows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lasting_doubling_of_the_load_sheds() {
     let layer = builder().cpus(16.0).build();

@@ -1,4 +1,4 @@
-//! A server that protects itself: who is told what, what is measured, what goes along with a request.
+//! A server that protects itself: its decisions, its measurements and the context it passes on.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod cohorts;
@@ -40,7 +40,7 @@ use tower::{Layer as _, Service, ServiceExt as _};
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 type Answer = BoxFuture<'static, Result<Response<Body>, Infallible>>;
 
-/// A server whose CPU is used up by anything.
+/// A server so small that any request overloads it.
 fn tiny() -> ServerLayerBuilder {
     builder().cpus(0.01)
 }
@@ -63,7 +63,7 @@ fn with(mut request: Request<Empty<Bytes>>, headers: &[(&'static str, &str)]) ->
     request
 }
 
-/// A service that answers with what `answer` makes of the request.
+/// A service that answers with the result of `answer`.
 fn service<F, Fut>(
     answer: F,
 ) -> impl Service<Request<Empty<Bytes>>, Response = Response<Body>, Error = Infallible, Future = Answer> + Clone

@@ -1,4 +1,4 @@
-//! Servers whose work runs in another process.
+//! Servers that do their work in another process.
 
 use plimsoll::server::RemoteWork;
 

@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 
 use support::{active, get, plain_config, until, view_of};
 
-/// The connection by which a cluster finds out whether its backend is there.
+/// The connection of a cluster's health check.
 const CHECKS: usize = 1;
 
 /// A connection as its backend sees it.
