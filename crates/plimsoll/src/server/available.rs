@@ -1,7 +1,8 @@
-//! How many CPUs the server may use, which changes while it runs where somebody raises the quota of its control group.
+//! The number of CPUs that the server may use, which changes when the quota of its control group
+//! does.
 //!
-//! What the owner says stands. What the system says is looked at once a second, by whichever thread comes first to ask for it on the way of
-//! a request: without requests nobody wants to know.
+//! A configured number is final. Otherwise the system's number is read once a second, by the first
+//! thread that asks for it while it serves a request. Without requests nothing needs it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use plimsoll_core::Timestamp;
 use crate::clock::Clock;
 use crate::system::{CpuReader, LEAST_CPUS, Whose};
 
-/// Quotas are changed by hand, or by what scales a service up, which takes longer.
+/// Interval of the reads. Quotas are changed by hand or by an autoscaler, and both take longer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// CPUs that the server may use.
@@ -26,7 +27,7 @@ pub(super) struct Available {
 }
 
 impl Available {
-    /// So many as the owner says, else as the system says.
+    /// The configured number of CPUs, else the system's.
     pub(super) fn new(said: Option<f64>) -> Self {
         match said {
             Some(cpus) => Self::with(None, cpus.max(LEAST_CPUS)),
@@ -44,7 +45,7 @@ impl Available {
         Self { clock: Clock::start(), reader, cpus: AtomicU64::new(cpus.to_bits()), look_at: AtomicU64::new(look_at) }
     }
 
-    /// The clock by which it is asked.
+    /// The clock for its timestamps.
     pub(super) fn clock(&self) -> Clock {
         self.clock
     }

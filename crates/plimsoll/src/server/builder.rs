@@ -290,7 +290,7 @@ impl ServerLayerBuilder {
 
     /// The largest share of time in which a task may wait for memory (PSI, `some`): by default off.
     ///
-    /// 10% is much. It is for servers whose memory may be swapped, or that work on files in memory.
+    /// 10% is much. It is for servers that may swap, or that work on files in memory.
     pub fn memory_pressure(mut self, most: impl Into<Option<Ratio>>) -> Self {
         self.scarce.memory_pressure = most.into();
         self

@@ -1,4 +1,4 @@
-//! What is made of the head of a request before it is served.
+//! Classifies the head of a request before it is served.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use super::context::{Cohort, Customer, RequestContext, RequestHead};
 type CustomerRule = Box<dyn Fn(RequestHead<'_>) -> Option<Customer> + Send + Sync>;
 /// Names the cohort of a request.
 type CohortRule = Box<dyn Fn(RequestHead<'_>) -> Option<Cohort> + Send + Sync>;
-/// What a customer may use, if it is known.
+/// The quota of a customer, if it is known.
 type QuotaRule = Box<dyn Fn(&Customer) -> Option<Quota> + Send + Sync>;
-/// Names what a request asks for.
+/// The route of a request, as a number.
 type RouteRule = Box<dyn Fn(RequestHead<'_>) -> u64 + Send + Sync>;
 /// Whether something is so.
 type Rule = Box<dyn Fn(RequestHead<'_>) -> bool + Send + Sync>;
 
-/// The rules by which requests are told apart.
+/// The rules that classify requests.
 pub(super) struct Rules {
     pub(super) classifier: Classifier,
     pub(super) customer_header: Option<HeaderName>,
@@ -37,10 +37,10 @@ pub(super) struct Rules {
     hasher: RandomState,
 }
 
-/// What the rules make of a request.
+/// A request's classification.
 pub(super) struct Classified {
     pub(super) context: RequestContext,
-    /// What its customer may use.
+    /// The quota of its customer.
     pub(super) quota: Quota,
     /// Until its deadline, if it has one.
     pub(super) left: Option<Duration>,

@@ -82,7 +82,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(2));
             for _ in 0..20 {
                 let mut asked = Box::pin(service.call(Request::new(Empty::new())));
-                // It goes on for ever, or is turned away.
+                // The request either stays pending for ever or is shed.
                 if std::future::Future::poll(asked.as_mut(), &mut Context::from_waker(Waker::noop())).is_pending() {
                     kept.push(asked);
                 }

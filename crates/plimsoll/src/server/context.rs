@@ -26,7 +26,7 @@ pub struct RequestContext {
     pub deadline: Option<Instant>,
     /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// What its cost is remembered by.
+    /// The key of its cost estimate.
     pub(super) kind: Kind,
 }
 
@@ -34,7 +34,7 @@ pub struct RequestContext {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Customer {
     name: HeaderValue,
-    /// The header in which requests made on its behalf name it.
+    /// The header that names it in requests made on its behalf.
     pub(crate) header: Option<HeaderName>,
 }
 
@@ -76,7 +76,7 @@ impl Customer {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cohort {
     key: HeaderValue,
-    /// The header in which requests made on its behalf name it.
+    /// The header that names it in requests made on its behalf.
     pub(crate) header: Option<HeaderName>,
 }
 
@@ -112,14 +112,15 @@ impl Cohort {
         &self.key
     }
 
-    /// What it is known by in this hour, to all servers: the wall clock is what they have in common.
+    /// Its number in this hour, equal on all servers: they share the wall clock.
     pub(super) fn number(&self) -> Option<u64> {
         cohort(self.key(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 }
 
 impl fmt::Debug for Cohort {
-    /// Without the key: who knows the name of a session may be able to go on with it, and contexts are written into logs.
+    /// Leaves out the key: with a session's name a reader may be able to continue the session, and
+    /// contexts are written to logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cohort").field("header", &self.header).finish_non_exhaustive()
     }

@@ -1,8 +1,8 @@
 //! CPU time that the server has used.
 //!
-//! By default it is the process's CPU clock, which counts nanoseconds of all threads (`/proc/self/stat`
-//! counts ticks of 10 ms, too coarse for a tenth of a second). A server whose work runs elsewhere, such
-//! as in worker processes, brings a clock of its own.
+//! By default it is the process's CPU clock, which counts nanoseconds of all threads.
+//! `/proc/self/stat` counts ticks of 10 ms, too coarse for a tenth of a second. A server with its
+//! work elsewhere, such as in worker processes, brings a clock of its own.
 
 use std::fmt;
 use std::sync::Arc;

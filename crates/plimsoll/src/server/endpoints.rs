@@ -1,4 +1,4 @@
-//! What the layer answers by itself: readiness, gRPC health, and load reports out of band.
+//! Endpoints of the layer itself: readiness, gRPC health, and load reports out of band.
 //!
 //! Plain functions from a request to a response, told apart by path, so that they work under hyper,
 //! axum and tonic alike. None of them counts as a request in flight or in the rates.
@@ -27,7 +27,7 @@ use super::lifecycle::Phase;
 use super::report::Reporter;
 
 /// Least time between reports out of band. gRPC's servers default to 30 s, which is too slow to
-/// balance by; once a second is what its clients act on at most.
+/// balance by. Its clients act on a report at most once a second.
 pub const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest request message that is read: a service name or a list of names.
@@ -43,7 +43,7 @@ pub(super) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Whether the layer answers this request, and as what.
+    /// The endpoint that this request asks for, if the layer answers it.
     pub(super) fn of<B>(request: &Request<B>, readiness_path: Option<&str>) -> Option<Self> {
         let path = request.uri().path();
         let endpoint = match path {
@@ -124,8 +124,8 @@ fn load_reports(asked: &OrcaLoadReportRequest, reporter: &Arc<Reporter>) -> Resp
     }))
 }
 
-/// Calls `say` at once, at each change of phase and after each `interval`, and sends what it gives;
-/// ends with the server.
+/// Sends the output of `say` at once, at each change of phase and after each `interval`; ends with
+/// the server.
 fn until_drained(
     phases: watch::Receiver<Phase>,
     reporter: Arc<Reporter>,

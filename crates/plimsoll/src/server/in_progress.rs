@@ -1,4 +1,4 @@
-//! A request from when it is taken on until its response has ended, however that comes about.
+//! A request from its admission until its response has ended, in whatever way.
 
 use std::sync::Arc;
 

@@ -57,7 +57,7 @@ pub struct ServerLayer {
     pub(super) reporter: Arc<Reporter>,
     pub(super) readiness_path: Option<Arc<str>>,
     pub(super) rules: Arc<Rules>,
-    /// None: everything is taken on, and no cost is measured.
+    /// None: every request is admitted, and no cost is measured.
     pub(super) gate: Option<Arc<ServerGate>>,
     /// None: as many are in progress at a time as there are.
     pub(super) places: Option<Arc<Places>>,
@@ -250,7 +250,7 @@ impl<S, B> Waiting<S, B>
 where
     S: Service<Request<B>> + Clone,
 {
-    /// What becomes of it once it has one, or is to have none.
+    /// Continues the request with its slot, or sheds it.
     pub(super) fn go_on(self, turn: Result<Place, ShedAnswer>) -> FutureKind<S, B> {
         let Self { mut service, request, mut classified, in_flight } = self;
         let then = match turn {
@@ -265,7 +265,7 @@ where
     }
 }
 
-/// What a request asks for, in words.
+/// A request's method and path, for logs.
 struct Asked<'a> {
     method: &'a Method,
     path: &'a str,
@@ -283,7 +283,7 @@ impl fmt::Display for Asked<'_> {
     }
 }
 
-/// The answer to a request that is turned away.
+/// The answer to a request that is shed.
 fn shed<B>(request: &Request<B>, turned_away: ShedAnswer, reporter: &Reporter) -> Response<OwnBody> {
     let is_grpc = grpc::is_grpc(request.headers());
     let ShedAnswer { reason, after } = turned_away;

@@ -168,7 +168,7 @@ impl Lifecycle {
     pub fn end_now(&self) {
         self.0.cut_short.store(true, Ordering::SeqCst);
         self.advance(Phase::Drained);
-        // Who drained already, and still writes, is to hear of it as well.
+        // Wakes tasks that drained already but still write.
         self.0.phase.send_modify(|_| ());
     }
 

@@ -1,7 +1,8 @@
-//! So many requests in progress at a time: which of the others is next, and how it hears of that.
+//! A limit on requests in progress, with a queue for the others.
 //!
-//! The machine that decides is [`Queue`]; here its requests are tickets, by which those that wait are told. What is told them may come
-//! too late or not at all, when every handler hangs: so each waits with a clock of its own beside.
+//! The machine that decides is [`Queue`]. Here its requests are tickets: the channels by which
+//! waiting requests are told. When every handler hangs, the message may come too late or never, so
+//! each waiting request has a timer as well.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,10 +19,10 @@ use tokio::time::{Instant, Sleep};
 
 use crate::clock::{self, Clock};
 
-/// What one that waits is told.
+/// The message to a waiting request.
 type Told = Result<Place, ShedAnswer>;
 
-/// The places of a server, and those who wait for one.
+/// The slots of a server, and the requests that wait for one.
 pub(super) struct Places {
     clock: Clock,
     config: QueueConfig,
@@ -49,7 +50,7 @@ pin_project! {
         told: oneshot::Receiver<Told>,
         #[pin]
         longest: Sleep,
-        // What it means when nobody said anything for that long.
+        // The answer if no message has come by then.
         silence: ShedAnswer,
     }
 }
@@ -79,7 +80,7 @@ impl Places {
             QueueVerdict::Shed(_) => Turn::Never(full),
             QueueVerdict::Waits(goes) => {
                 if let Some(goes) = goes {
-                    // Whoever does not listen any more has gone already.
+                    // The receiver is dropped if that request ended already.
                     let _ = goes.send(Err(full));
                 }
                 let longest = clock::after(Instant::now(), self.config.max_wait);

@@ -1,8 +1,8 @@
 //! The load report of this process, ready to be attached to any response.
 //!
-//! What is said, and for how long it may be said again, is the core's ([`plimsoll_core::report`]): here it is given totals and the time, and
-//! what it says is kept encoded while it stands. So a response pays for reading the clock, and for putting behind the report what
-//! its own request has used ([`Encoded`]).
+//! The core decides the content of a report and its validity ([`plimsoll_core::report`]). This
+//! module gives it totals and the time, and keeps the encoded report while it is valid. So a
+//! response pays for reading the clock, and for appending its own request's use ([`Encoded`]).
 //!
 //! A server that knows its load better says so through [`ReportSource`].
 
@@ -37,7 +37,7 @@ impl<F: Fn(LoadReport) -> LoadReport + Send + Sync + 'static> ReportSource for F
     }
 }
 
-/// What the parts of the layer share.
+/// The state that the parts of the layer share.
 pub(super) struct Reporter {
     pub(super) lifecycle: Lifecycle,
     /// CPUs that 100% utilization stands for.
@@ -49,11 +49,11 @@ pub(super) struct Reporter {
     failed: AtomicU64,
     machine: Mutex<Machine>,
     standing: RwLock<Arc<Standing>>,
-    /// Held by the one that makes a report: what others take is `machine`, for less long.
+    /// Held while a report is made. The other tasks lock `machine`, for less time.
     renewing: Mutex<()>,
 }
 
-/// What the machine said, and what is sent for it.
+/// The machine's report, and the report sent for it.
 struct Standing {
     said: TimedReport,
     report: OrcaLoadReport,
@@ -120,7 +120,8 @@ impl Reporter {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The report as the value of an `endpoint-load-metrics-bin` header, with what `request` has used so far, if it is charged.
+    /// The report as the value of an `endpoint-load-metrics-bin` header, with the use of `request`
+    /// so far, if it is charged.
     pub(super) fn header(&self, request: Option<&cost::Request>) -> HeaderValue {
         let standing = self.standing();
         match request.filter(|request| request.is_charged()) {
@@ -148,7 +149,7 @@ impl Reporter {
         }
         match self.renewing.try_lock() {
             Some(_renewing) => self.renew(),
-            // Another thread is at it already: what there is will do.
+            // Another thread is making the next report: the old one is sent meanwhile.
             None => standing,
         }
     }
@@ -161,7 +162,8 @@ impl Reporter {
         !self.lifecycle.phase().is_serving()
     }
 
-    /// Makes a report. Only who holds `renewing` may: of two that do so at a time the older might be the one that stays.
+    /// Makes a report. The caller must hold `renewing`: of two concurrent calls the older report
+    /// could win.
     fn renew(&self) -> Arc<Standing> {
         let said = self.ask();
         let load = self.source.as_ref().map_or(said.load, |source| source.report(said.load));

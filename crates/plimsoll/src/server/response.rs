@@ -1,4 +1,4 @@
-//! The response to come: what a request is at, until its answer has begun.
+//! The response future: the stage of a request until its response begins.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ fn has_failed<B>(response: &Response<B>) -> bool {
     response.status().is_server_error() || response.headers().contains_key(X_PLIMSOLL_SHED) || by_grpc()
 }
 
-/// Puts the report where a client will look for it, and judges what can be judged by the head.
+/// Puts the report into the head or the trailers, and counts a failure that the head shows.
 fn attach<B>(response: Response<B>, reporter: &Arc<Reporter>, in_progress: InProgress) -> Response<ServerBody<B>> {
     let (mut head, body) = response.into_parts();
     let mut trailers = Trailers::Done;

@@ -1,22 +1,24 @@
 //! An accept loop that ends without failing a request.
 //!
-//! HTTP/1 and HTTP/2 (without TLS, with prior knowledge) on one port, told apart by the first three
-//! bytes: no HTTP/1 method begins with the `PRI` of the HTTP/2 preface. What happens when the server
-//! becomes a lame duck, and why in this order:
+//! HTTP/1 and HTTP/2 (without TLS, with prior knowledge) share one port. The first three bytes tell
+//! them apart: no HTTP/1 method begins with the `PRI` of the HTTP/2 preface. When the server
+//! becomes a lame duck, it ends in this order:
 //!
 //! 1. *At once*: load reports and health say so; HTTP/1 responses close their connection; HTTP/2
 //!    connections get a GOAWAY in two steps, so that requests on their way are still served. Idle
 //!    HTTP/1 connections stay: closing one races with a request that the client is sending, and the
-//!    client could not know whether that was served. The listener stays open, because clients who have
-//!    not heard yet still connect; HTTP/2 connections from now on get their GOAWAY at the end,
+//!    client could not know whether that was served. The listener stays open, because clients
+//!    without the news still connect. HTTP/2 connections from now on get their GOAWAY at the end,
 //!    because a client that ignores the first would only connect again at once.
 //! 2. *When nothing has been in flight for a while* ([`DrainConfig`]): the listener is closed first,
 //!    after the connections that wait in its backlog were accepted, then the connections. So a client
 //!    that holds a silent connection to learn of the end learns of it only when a connect would be
 //!    refused or reach the successor.
-//! 3. A request whose body was handed over is in flight no more, while its response may still be on its way to a slow client. So
-//!    a connection that has something to send is left to itself until [`DrainConfig::drain`] is over; others that do not end by
-//!    themselves within [`CLOSE_GRACE`] are cut: their clients are silent, or gone without a word. Then `serve` returns.
+//! 3. A request is no longer in flight once its body is handed over, while its response may still
+//!    be on its way to a slow client. So a connection with unsent data is left alone until
+//!    [`DrainConfig::drain`] is over. Other connections that do not end by themselves within
+//!    [`CLOSE_GRACE`] are cut: their clients are silent, or gone without a word. Then `serve`
+//!    returns.
 
 use std::error::Error;
 use std::io;
@@ -51,12 +53,13 @@ pub const CLOSE_GRACE: Duration = Duration::from_millis(100);
 /// once would only burn CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Pause between the first two looks at a connection of which only one or two bytes have come; each
-/// further one is twice as long.
+/// Pause between the first two checks of a connection with only one or two bytes; each further
+/// pause is twice as long.
 const PEEK_PAUSE: Duration = Duration::from_millis(1);
 
-/// Looks at such a connection, about a second in all. Then it is taken for HTTP/1, whose own limits
-/// deal with it: it may have ended, which a look at bytes that are still unread does not show.
+/// Number of such checks of a connection, about a second in all. Then it is taken for HTTP/1, which
+/// has limits of its own for it. The connection may have ended, but a peek at unread bytes does not
+/// show that.
 const MAX_PEEKS: u32 = 10;
 
 /// Settings of [`serve`].
@@ -76,7 +79,7 @@ pub struct ServeConfig {
 }
 
 impl ServeConfig {
-    /// What hyper recommends; a further connection is opened beyond it.
+    /// The value that hyper recommends; a client opens a further connection beyond it.
     pub const DEFAULT_MAX_CONCURRENT_STREAMS: u32 = 200;
 }
 
@@ -160,7 +163,7 @@ where
     }
 }
 
-/// What a connection needs to know of the end, and has to tell of it.
+/// The shared state of a connection's end.
 #[derive(Clone)]
 struct Ending {
     stage: watch::Receiver<Stage>,
@@ -210,7 +213,7 @@ where
                 },
             }
         }
-        // Those who wait in the backlog have connected already, as far as they know.
+        // Clients in the backlog are already connected, from their point of view.
         if let Ok(listener) = listener.into_std() {
             while let Ok((stream, _)) = listener.accept() {
                 if stream.set_nonblocking(true).is_ok()
@@ -293,8 +296,8 @@ where
     match protocol {
         None => Ok(()),
         Some(Protocol::Http1) => {
-            // A connection whose first bytes came during the end is about to be told so by its
-            // response; hyper would close it before.
+            // If the first bytes of a connection came during the end, its response will close it.
+            // hyper would close it before the response.
             let told = if *stage.borrow() < Stage::Closing { Stage::Closing } else { Stage::Cut };
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())

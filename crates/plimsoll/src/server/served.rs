@@ -1,9 +1,10 @@
 //! A request on its way through the inner service, which may not be ready for it at once.
 //!
-//! Whether it is has to be asked after the request has come: what the layer answers itself waits for nobody, and who waits for the inner
-//! service is a request in progress. It is asked where the call would be made, so that a service that is ready costs no clone of it
-//! and the future no room; one that is not is left to the request that waits, because the instance that was
-//! asked is the one to be called.
+//! Readiness has to be asked after the request has come. The layer's own answers do not wait for
+//! the inner service, and a request that waits for it is a request in progress. It is asked at the
+//! place of the call, so that a ready service costs no clone and no space in the future. A service
+//! that is not ready is moved to the waiting request, because the instance that was asked must be
+//! the one that is called.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -41,7 +42,7 @@ where
     where
         S: Clone,
     {
-        // Whoever is not ready is asked again by the future, with a waker that wakes.
+        // A service that is not ready is asked again by the future, with a real waker.
         match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => Self::Called { response: service.call(request) },
             Poll::Ready(Err(error)) => Self::Failed { error: Some(error) },

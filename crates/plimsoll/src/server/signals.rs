@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// A thousand times what lies between the two, and less than anybody needs to decide that a drain takes too long.
+/// A thousand times the gap between the two signals, and too short for a person to decide that a
+/// drain takes too long.
 const ONE_WISH: Duration = Duration::from_millis(100);
 
 /// SIGTERM and SIGINT, caught from when this is created.

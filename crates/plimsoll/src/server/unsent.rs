@@ -1,11 +1,12 @@
-//! Whether a connection still has something to do, as far as it can be seen from around hyper.
+//! Whether a connection still has work to do, as far as it is visible from outside of hyper.
 //!
-//! A response has been handed over long before it is on its way: hyper drops a body of one piece with its first frame, and keeps the
-//! bytes until the client takes them. So each piece holds its connection at work until it was written, as does its request from
-//! when it is called ([`Tracked`]). Heads, trailers and the ends of chunked bodies are in buffers of hyper's own: they are
-//! seen by the socket that takes no more ([`Socket`]).
+//! A response is handed over long before it is sent: hyper drops a body of one piece with its first
+//! frame, and keeps the bytes until the client takes them. So each piece keeps its connection at
+//! work until it is written, and so does its request from its call on ([`Tracked`]). Heads,
+//! trailers and the ends of chunked bodies are in hyper's own buffers: the socket shows them when
+//! it accepts no more ([`Socket`]).
 //!
-//! At work is who holds a clone of one `Arc`: nothing is shared between connections.
+//! A connection is at work while clones of its `Arc` exist: nothing is shared between connections.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,7 +21,7 @@ use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// What is to be done on a connection.
+/// The open work of a connection.
 #[derive(Default)]
 pub(super) struct Work(Arc<()>);
 
@@ -42,7 +43,7 @@ impl Work {
     }
 }
 
-/// A service of hyper whose requests hold their connection at work.
+/// A hyper service that keeps a connection at work while it has requests.
 pub(super) struct Tracked<S> {
     inner: S,
     work: Weak<()>,

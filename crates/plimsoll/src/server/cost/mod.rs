@@ -1,10 +1,11 @@
 //! The CPU that each request uses, measured while it runs.
 //!
-//! Async code shares its threads: what a request uses is the sum of the polls of its tasks, wherever they run. Each poll of a
-//! request's future, of its response's body, of the tasks that it starts by [`spawn`] and the closures that it has run by
-//! [`spawn_blocking`] is a *section* ([`section`]), timed on its thread ([`thread`]) and charged to the request ([`Request`]). Tasks
-//! that are started with `tokio::spawn` are nobody's, and are spread over all requests as are accepting, reading and writing
-//! ([`Overhead`](plimsoll_core::meter::Overhead)).
+//! Async code shares its threads, so a request's use is the sum of the polls of its tasks, on any
+//! thread. A *section* ([`section`]) is one poll of a request's future, of its response's body or
+//! of a task that it starts by [`spawn`], or one closure that it runs by [`spawn_blocking`]. It is
+//! timed on its thread ([`thread`]) and charged to the request ([`Request`]). Tasks started with
+//! `tokio::spawn` belong to no request. Their cost is spread over all requests, as is that of
+//! accepting, reading and writing ([`Overhead`](plimsoll_core::meter::Overhead)).
 
 mod request;
 mod section;

@@ -16,24 +16,24 @@ use crate::server::context::RequestContext;
 #[derive(Debug)]
 pub(in crate::server) struct Request {
     pub(in crate::server) context: RequestContext,
-    /// None where none was asked: what it uses is reported to nobody.
+    /// The gate that admitted it. None without a gate: its use is reported to none.
     gate: Option<Arc<Gate<OwnProcess>>>,
     /// CPU that it has used, in nanoseconds.
     used: AtomicU64,
-    /// When it has used so much, the gate is to be told.
+    /// The use in nanoseconds at which the gate is next told.
     tell_at: AtomicU64,
     /// None once it has ended, and without a gate.
     entry: Mutex<Option<Entry>>,
-    /// What the gate knows of that.
+    /// The part of the use that the gate knows, in nanoseconds.
     told: AtomicU64,
     /// Its tasks that run or could run.
     runnable: AtomicU32,
-    /// What its handler charged to it beside CPU, by name.
+    /// Charges by its handler beside CPU, by name.
     charges: Mutex<Vec<(Cow<'static, str>, f64)>>,
 }
 
 impl Request {
-    /// One that `gate` let in.
+    /// A request that `gate` admitted.
     pub(in crate::server) fn new(context: RequestContext, gate: Arc<Gate<OwnProcess>>, entry: Entry) -> Self {
         Self::with(context, Some((gate, entry)))
     }
@@ -57,7 +57,7 @@ impl Request {
         }
     }
 
-    /// Whether anybody hears of what it uses.
+    /// Whether a gate needs its use.
     pub(in crate::server) fn is_charged(&self) -> bool {
         self.gate.is_some()
     }
@@ -72,7 +72,7 @@ impl Request {
         Duration::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
-    /// Its handler charges so much of something to it.
+    /// Adds a charge of its handler, by name.
     pub(in crate::server) fn charge_with(&self, name: Cow<'static, str>, amount: f64) {
         let mut charges = self.charges.lock();
         match charges.iter_mut().find(|(known, _)| *known == name) {
@@ -81,7 +81,7 @@ impl Request {
         }
     }
 
-    /// What `make` makes of all that it has used so far.
+    /// Passes all its use so far to `make`, and returns the result.
     pub(in crate::server) fn with_cost<R>(
         &self,
         make: impl for<'c> FnOnce(&mut dyn Iterator<Item = (&'c str, f64)>) -> R,
@@ -91,12 +91,12 @@ impl Request {
         make(&mut charges.iter().map(|(name, sum)| (&**name, *sum)).chain(cpu))
     }
 
-    /// How near requests as critical as this one are to being turned away.
+    /// How close requests of this criticality are to being shed.
     pub(in crate::server) fn pressure(&self) -> Pressure {
         self.gate.as_ref().map_or(Pressure::None, |gate| gate.pressure(self.context.criticality))
     }
 
-    /// It has used so many nanoseconds more.
+    /// Adds nanoseconds to its use.
     pub(super) fn charge(&self, nanos: u64) {
         let used = self.used.fetch_add(nanos, Ordering::Relaxed) + nanos;
         if used >= self.tell_at.load(Ordering::Relaxed) {
@@ -126,7 +126,7 @@ impl Request {
         }
     }
 
-    /// What it has used since this was asked for last.
+    /// The use since the last call.
     fn untold(&self) -> Duration {
         let used = self.used.load(Ordering::Relaxed);
         Duration::from_nanos(used.saturating_sub(self.told.fetch_max(used, Ordering::Relaxed)))
@@ -151,7 +151,7 @@ impl Request {
     }
 }
 
-/// The last of its tasks has ended: what those used that went on after its response is nobody's.
+/// Ends with the last of its tasks. The use after its response is charged to no request.
 impl Drop for Request {
     fn drop(&mut self) {
         let late = self.untold();

@@ -1,7 +1,8 @@
-//! Whose code is running on this thread.
+//! Tracks the request that runs on this thread.
 //!
-//! Sections may lie within each other: a request's future may poll another request's, as a client in the same process does. The
-//! outer one then stands still while the inner one runs. Where nobody hears of what either uses, no clock is looked at.
+//! Sections may nest: a request's future may poll another request's, as a client in the same
+//! process does. The outer section stops while the inner one runs. If neither request is charged,
+//! no clock is read.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,13 +19,14 @@ struct Thread {
     running: Option<Running>,
 }
 
-/// Whose code runs, and since when, in ticks of the thread's clock; of one that is not charged nobody asks since when.
+/// The running request and its start, in ticks of the thread's clock. The start has no meaning if
+/// the request is not charged.
 struct Running {
     request: Arc<Request>,
     since: u64,
 }
 
-/// The request whose code is running on this thread.
+/// The request that runs on this thread.
 pub(in crate::server) fn current() -> Option<Arc<Request>> {
     // At the end of a thread there is none any more.
     THREAD.try_with(|thread| Some(Arc::clone(&thread.borrow().running.as_ref()?.request))).ok().flatten()
@@ -57,7 +59,7 @@ impl Section {
         Self { outer: charge(outer), is_over: false }
     }
 
-    /// Returns whose it was.
+    /// Returns the handle of the request.
     fn end(&mut self) -> Option<Arc<Request>> {
         self.is_over = true;
         let outer = self.outer.take();
@@ -73,11 +75,11 @@ impl Drop for Section {
     }
 }
 
-/// Whose section it was, and what it used, in nanoseconds.
+/// A request that stopped running, with its use in nanoseconds.
 type Stopped = Option<(Arc<Request>, u64)>;
 
 impl Thread {
-    /// Whoever ran stops, and the code of `next` runs from here on.
+    /// Stops the running request and starts `next`.
     fn turn_to(&mut self, next: Option<Arc<Request>>) -> Stopped {
         let ran = self.running.take();
         let of_ran = ran.as_ref().is_some_and(|ran| ran.request.is_timed());
@@ -95,7 +97,7 @@ impl Thread {
     }
 }
 
-/// Outside of the thread's own state, for what follows from it may run code of others.
+/// Runs outside of the thread's own state, because a charge may run other code.
 fn charge(stopped: Stopped) -> Option<Arc<Request>> {
     let (request, used) = stopped?;
     request.charge(used);

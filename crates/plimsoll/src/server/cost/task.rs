@@ -26,7 +26,7 @@ const WOKEN: u8 = 3;
 const ENDED: u8 = 4;
 
 pin_project! {
-    /// A future whose CPU is charged to a request.
+    /// A future that charges its CPU to a request.
     pub(in crate::server) struct Metered<F> {
         #[pin]
         inner: F,
@@ -40,7 +40,7 @@ struct Task {
     waker: Waker,
     /// Lent to the thread that polls it. None where that panicked.
     request: Option<Arc<Request>>,
-    /// Who polled it last, as `State::outer`, without a lock.
+    /// The waker of the last poll, as `State::outer`, without a lock.
     outer: Waker,
 }
 
@@ -48,7 +48,7 @@ struct Task {
 struct State {
     request: Arc<Request>,
     state: AtomicU8,
-    /// Who polls it.
+    /// The waker of the future's poller.
     outer: Mutex<Waker>,
 }
 

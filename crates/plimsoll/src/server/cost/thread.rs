@@ -1,15 +1,18 @@
-//! How much CPU a section of code used, for little more than two looks at a clock that is cheap.
+//! Measures the CPU that a section of code used, for little more than two reads of a cheap clock.
 //!
-//! The CPU clock of a thread is exact and costs a system call, some 400 ns; the counter of a core's cycles costs 10 ns, and counts the time as well
-//! during which the thread was not running. So sections are timed by the cheap clock, and as they are mostly far shorter than what a
-//! kernel takes a thread off its CPU for, that is what they used. Whatever a thread was off its CPU for shows in the next look at
-//! the exact clock:
+//! The CPU clock of a thread is exact, but costs a system call of some 400 ns. The cycle counter of
+//! a core costs 10 ns, but also counts the time in which the thread was not running. So sections
+//! are timed by the cheap clock. Most sections are far shorter than the kernel's interruptions are
+//! apart, so their wall time is their CPU time. Any time that a thread was off its CPU shows at the
+//! next read of the exact clock:
 //!
-//! - A section that ends [`EXACT_EVERY`] or more after the last look is charged with what the exact clock says has been used since,
-//!   less what was charged since, if that is less than its wall time.
-//! - Interruptions that are over before the next look are charged, and taken off what is charged next.
-//! - One that begins so long after the last look begins with one. So the time before a section, idle or not, is at most that long,
-//!   and the error is at most what the thread used between sections in that time, in the few sections that were interrupted.
+//! - A section that ends [`EXACT_EVERY`] or more after the last exact read is charged with the
+//!   exact use since that read, less the charges since, if that is less than its wall time.
+//! - Interruptions that are over before the next exact read are charged, and deducted from the next
+//!   charges.
+//! - A section that begins [`EXACT_EVERY`] or more after the last exact read begins with one. So
+//!   the time before a section, idle or not, is at most that long. The error is at most the
+//!   thread's use between sections in that time, in the few sections that were interrupted.
 
 use quanta::Clock;
 use rustix::time::{ClockId, clock_gettime};

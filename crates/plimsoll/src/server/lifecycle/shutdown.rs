@@ -1,4 +1,4 @@
-//! The end of a server whose accept loop is not ours: axum's, tonic's or one of your own.
+//! Shutdown of a server with a foreign accept loop: axum's, tonic's or one of your own.
 //!
 //! Such a server takes a future that tells it when to stop. [`Lifecycle::shutdown`] is that future:
 //! the server accepts and serves as a lame duck until it completes. The server then waits for its
