@@ -20,6 +20,40 @@ use crate::snapshot::{
     LocalitySnapshot, PressureSnapshot, Reported, StaleSnapshot, Transition,
 };
 
+/// Bounds of the histogram, and the reasons against a retry, in their order.
+const BOUNDS: [f64; 18] = [
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    60.0,
+    f64::INFINITY,
+];
+const GIVEN_UP: [&str; 10] = [
+    "no-other-backend",
+    "attempts",
+    "deadline",
+    "unsafe",
+    "impossible",
+    "told-not",
+    "too-long",
+    "budget",
+    "throttled",
+    "final",
+];
+
 /// A fleet of one cluster `web` with four backends: healthy and loaded, a lame duck, healthy and half as loaded,
 /// and one that says nothing.
 pub(crate) fn fleet() -> Still {
@@ -39,7 +73,13 @@ pub(crate) fn fleet() -> Still {
         }),
         requests: 100,
         failures: 9,
-        attempts: AttemptCounts { responses: [0, 90, 0, 1, 8], timed_out: 1, ..AttemptCounts::default() },
+        attempts: AttemptCounts {
+            responses: [0, 90, 0, 1, 8],
+            cancelled: 32,
+            connect_failed: 33,
+            broken: 34,
+            timed_out: 1,
+        },
         reports: 99,
         malformed_reports: 1,
         connections: 2,
@@ -55,15 +95,24 @@ pub(crate) fn fleet() -> Still {
             backend("[::1]:4", Health::Refusing, Reason::ConnectFailed, 0.0),
         ],
         latency: Histogram {
-            buckets: vec![(0.001, 80), (0.01, 10), (f64::INFINITY, 1)],
+            buckets: BOUNDS.into_iter().zip([0, 0, 0, 80, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]).collect(),
             sum: Duration::from_secs(1),
             count: 91,
         },
         transitions: vec![Transition { to: Health::LameDuck, reason: Reason::Reported, count: 1 }],
-        throttled: vec![(Criticality::Sheddable, 13)],
-        held: vec![(Criticality::Critical, 0.0), (Criticality::Sheddable, 0.75)],
+        known: 4,
+        waiting: 24,
+        waited: 25,
+        saturated: 26,
+        preempted: 27,
+        no_backend: 28,
+        further_attempts: 29,
+        replayed: 30,
+        panics: 31,
+        throttled: Criticality::ALL.into_iter().zip([10, 11, 12, 13]).collect(),
+        held: Criticality::ALL.into_iter().zip([0.0, 0.25, 0.5, 0.75]).collect(),
         retries: vec![("overloaded", "answered", 14)],
-        given_up: vec![("budget", 15)],
+        given_up: GIVEN_UP.into_iter().zip(8..).collect(),
         hedges: 17,
         hedges_won: 18,
         hedges_denied: 19,
@@ -80,7 +129,7 @@ pub(crate) fn fleet() -> Still {
             },
             LocalitySnapshot { name: "far".to_owned(), backends: 1, is_drained: true, ..LocalitySnapshot::default() },
         ],
-        no_room: vec![(Criticality::Sheddable, 16)],
+        no_room: Criticality::ALL.into_iter().zip([13, 14, 15, 16]).collect(),
         retry_budget_used: 1.0,
         inbound: Some(InboundSnapshot {
             decisions: vec![(Criticality::Critical, "admitted", 12), (Criticality::Sheddable, "overloaded", 4)],
@@ -602,4 +651,46 @@ async fn metrics_have_the_media_type_of_their_format() {
     let answer = send(&fleet, "GET", "/metrics", &[]).await;
     assert_eq!(answer.content_type, OPEN_METRICS);
     assert!(answer.text.ends_with("# EOF\n"));
+}
+
+/// Facts of the process that runs the test.
+const OF_THIS_PROCESS: [&str; 3] =
+    ["plimsoll_build_info{", "plimsoll_process_cpu_seconds_total ", "plimsoll_process_resident_memory_bytes "];
+
+/// `golden.txt` has the bytes of every page that shows the fleet. After an intended change, run this test with
+/// `PLIMSOLL_BLESS=1` to write it anew.
+#[tokio::test]
+async fn pages_of_a_recorded_fleet_match_their_golden() {
+    let fleet: Arc<dyn Fleet> = Arc::new(fleet());
+    let mut pages = String::new();
+    for path in [
+        "/api/v1/clusters",
+        "/api/v1/clusters/web",
+        "/api/v1/clusters/web/backends",
+        "/api/v1/batch",
+        "/api/v1/throttling?window=all",
+        "/api/v1/explain",
+        "/nowhere",
+        "/api/v1/clusters/nowhere",
+        "/metrics",
+    ] {
+        let answer = send(&fleet, "GET", path, &[]).await;
+        let lines = answer.text.lines().filter(|line| !OF_THIS_PROCESS.iter().any(|fact| line.starts_with(fact)));
+        pages.extend([format!("GET {path}: {} {}\n", answer.status, answer.content_type)]);
+        lines.for_each(|line| pages.extend([line, "\n"]));
+    }
+    for deed in ["drain", "undrain"] {
+        let path = format!("/api/v1/clusters/web/backends/127.0.0.1:1/{deed}");
+        let answer = send(&fleet, "POST", &path, &[]).await;
+        pages.extend([format!("POST {path}: {}\n{}", answer.status, answer.text)]);
+    }
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api/golden.txt");
+    if std::env::var_os("PLIMSOLL_BLESS").is_some() {
+        std::fs::write(&file, &pages).unwrap();
+    }
+    let golden = std::fs::read_to_string(&file).unwrap();
+    for (number, (page, golden)) in pages.lines().zip(golden.lines()).enumerate() {
+        assert_eq!(page, golden, "line {} of {}", number + 1, file.display());
+    }
+    assert_eq!(pages.len(), golden.len(), "{pages}");
 }
