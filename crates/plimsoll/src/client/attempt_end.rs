@@ -99,7 +99,7 @@ pub(crate) struct Row {
 /// Which of an end and the head before it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blame {
-    /// The backend is to blame for this end, whatever its head said.
+    /// The backend is to blame for this end, even after a good head.
     Backend,
     /// The backend is to blame if it had long enough, and nobody otherwise.
     Wait,
@@ -124,7 +124,7 @@ pub(crate) enum Lesson {
     Lost,
     /// An answer did not come: that counts if the wait was long.
     Waited,
-    /// The same, whatever the silence.
+    /// As [`Lesson::Waited`], in a silence or not.
     WaitedWithinLimit,
     /// Nothing.
     Nothing,
@@ -139,7 +139,7 @@ pub(crate) enum Metric {
     Cancelled,
     /// Attempts without a connection.
     ConnectFailed,
-    /// Attempts whose connection broke.
+    /// Attempts that ended with a broken connection.
     Broken,
     /// Attempts that ran out of time.
     TimedOut,
@@ -270,7 +270,8 @@ impl Row {
         Self::response(why.name(), Outcome::Overloaded, throttle, retry, batch, Gateway::Shed(why))
     }
 
-    /// No connection. Batch work comes back, and must not come back at once: its credit falls whoever is to blame.
+    /// No connection was opened. Batch work is retried, but not at once: its credit falls for every
+    /// cause.
     const fn unsent(blame: Blame, throttle: Lesson) -> Self {
         let outcome = if matches!(blame, Blame::Nobody) { Outcome::Cancelled } else { Outcome::Failure };
         let credit = Some(Fate::Rejected);

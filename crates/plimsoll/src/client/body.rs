@@ -129,7 +129,7 @@ impl ResponseBody {
         Self(inner)
     }
 
-    /// An empty body, whose end is not that of its request.
+    /// An empty body that does not end its request.
     pub(super) fn empty(address: SocketAddr) -> Self {
         Self(Box::new(Inner::new(Source::Empty, None, address)))
     }

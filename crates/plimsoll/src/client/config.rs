@@ -1,4 +1,4 @@
-//! What can be set of a cluster, each default with its reason.
+//! The settings of a cluster; each default states its reason.
 //!
 //! Every value may be changed while requests run ([`Cluster::set_config`](super::Cluster::set_config)):
 //! requests that have begun finish under the values they began with.
@@ -65,7 +65,8 @@ impl SubsetChoice {
     /// The subset of `client`.
     ///
     /// # Errors
-    /// When the algorithm needs what `client` does not say, or a coordinator, of which this library knows none.
+    /// If the algorithm needs a fact that `client` lacks, or a coordinator, since this library has
+    /// none.
     pub fn new(config: SubsetConfig, client: Client) -> Result<Self, MissingInput> {
         subset::order(&config, client, &[])?;
         Ok(Self { config, client })
@@ -94,7 +95,7 @@ pub enum Check {
     /// `GET path`, over HTTP/2 with [`Protocol::Http2`] and else over HTTP/1.1: 2xx passes, 503 says not serving, anything
     /// else fails. A load report in the answer is read, its lame-duck flag obeyed.
     Http {
-        /// What to ask for.
+        /// The path of the request.
         path: PathAndQuery,
         /// The `host` to send; without, the backend's own.
         host: Option<Authority>,
@@ -125,8 +126,8 @@ impl Default for CheckTimeout {
 /// The HTTP version for a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// HTTP/2 for gRPC requests, HTTP/1.1 for all others: what a mixed backend without TLS can be
-    /// expected to understand.
+    /// HTTP/2 for gRPC requests, HTTP/1.1 for all others, as a mixed backend without TLS is likely
+    /// to understand.
     #[default]
     Auto,
     /// HTTP/1.1 for all.
@@ -260,8 +261,8 @@ pub struct PoolConfig {
     pub max_idle_connections: usize,
     /// A connection idle for this long is closed.
     pub inactive_after: Duration,
-    /// Streams put on one HTTP/2 connection before a further one is opened; the peer's own limit counts
-    /// where it is lower, and so does 4,096, for which a connection has windows.
+    /// Streams put on one HTTP/2 connection before a further one is opened. A lower limit of the
+    /// peer has precedence, as does 4,096, the number of streams that a connection has windows for.
     pub max_streams: NonZeroU32,
 }
 
@@ -275,7 +276,7 @@ impl PoolConfig {
     /// Below the 60 s to 75 s after which common servers and middleboxes close theirs, because a
     /// connection that both ends close at once may lose a request.
     pub const DEFAULT_INACTIVE_AFTER: Duration = Duration::from_secs(50);
-    /// What most servers announce.
+    /// The number that most servers announce.
     pub const DEFAULT_MAX_STREAMS: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 }
 

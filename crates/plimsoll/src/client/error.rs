@@ -89,7 +89,7 @@ pub enum Error {
         refused: Refused,
         /// Attempts that were made.
         attempts: u32,
-        /// What its caller is to be told.
+        /// The failure that its caller is told.
         tells: Tells,
     },
     /// No head of a response in time. The request may have been carried out.
@@ -126,7 +126,7 @@ pub enum Error {
         cause: Cause,
         /// Attempts that were made.
         attempts: u32,
-        /// What its caller is to be told.
+        /// The failure that its caller is told.
         tells: Tells,
     },
     /// The backend ended the response early, but without an error.

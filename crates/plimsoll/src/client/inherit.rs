@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::server;
 
-/// Writes what is inherited into the headers of a request. Returns the time that is left for it.
+/// Writes the inherited metadata into the headers of a request. Returns its remaining time.
 pub(super) fn inherit(headers: &mut HeaderMap) -> Option<Duration> {
     let parent = server::current()?;
     if !headers.contains_key(X_CRITICALITY) {

@@ -19,7 +19,7 @@ use plimsoll_core::slots::preempt::ClientDebt;
 
 use crate::clock::Clock;
 
-/// Time for which the slot of an ended request counts as about to come free.
+/// Time after the end of a request in which its slot is expected to come free.
 const MAX_ENDING: Duration = Duration::from_secs(1);
 
 /// The backend side of a request.

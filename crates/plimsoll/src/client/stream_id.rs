@@ -14,6 +14,6 @@ pub(crate) struct ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamId {
     pub(super) connection: ConnectionId,
-    /// What had been heard on the connection when it was sent.
+    /// The connection's count of received data at the time of sending.
     pub(super) heard: u32,
 }

@@ -65,8 +65,8 @@ impl Upgraded {
         }
     }
 
-    /// Takes it out of the response that made the switch. `None`: there was no switch, or it was taken before. Dropping the
-    /// response drops what was not taken.
+    /// Takes the tunnel out of the response that made the switch. `None` if there was no switch, or
+    /// it was taken before. A dropped response drops a tunnel that was not taken.
     pub fn take<T>(response: &mut Response<T>) -> Option<Self> {
         response.extensions_mut().remove::<Deposit>()?.0.lock().take()
     }

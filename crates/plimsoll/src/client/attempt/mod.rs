@@ -334,8 +334,8 @@ impl Attempt {
         self.head.map_or(Ended::Answered, |(_, view)| view)
     }
 
-    /// The time for which the backend has had the request, as far as it has come. The caller's
-    /// upload and the opening of a connection do not count.
+    /// The time since the backend has had the request, as far as it was sent. The caller's upload
+    /// and the opening of a connection do not count.
     fn waited(&self) -> Duration {
         self.home.cluster().now().since(self.asked_at)
     }

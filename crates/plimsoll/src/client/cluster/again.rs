@@ -13,7 +13,7 @@ use crate::client::told::GivenUp;
 /// A request that a backend may have seen and did not serve.
 pub(crate) struct Ask<'a> {
     pub(crate) kind: Kind,
-    /// Backends by which it was not served.
+    /// Backends that did not serve it.
     pub(crate) tried: &'a [BackendId],
     /// How often it was sent.
     pub(crate) attempts: u32,
@@ -87,7 +87,7 @@ impl Denied {
     }
 }
 
-/// How much a client holds back.
+/// The client's throttling and its use of the retry budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Restraint {
     /// The share of the requests of each criticality that is not sent.
@@ -156,7 +156,7 @@ impl Shared {
         self.machine.lock().not_sent(now, kind);
     }
 
-    /// A request that had failed was not tried again.
+    /// Counts a failed request that is not retried.
     pub(crate) fn count_given_up(&self, given_up: GivenUp) {
         self.machine.lock().counts.given_up[given_up as usize] += 1;
     }

@@ -2,7 +2,7 @@
 //!
 //! It sleeps until the machine's next timeout, an event, an answer of the source, or the end of a
 //! check. All checks run on this one task, so thousands of backends cost no further tasks. The
-//! number of concurrent checks is bounded; the others wait in the order in which they were due.
+//! number of concurrent checks is bounded; the others wait in the order of their due times.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;

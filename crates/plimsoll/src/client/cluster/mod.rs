@@ -158,7 +158,7 @@ impl Cluster {
         drive::run(Arc::downgrade(&self.0), self.0.driver.clone())
     }
 
-    /// The current state of every backend, in the order in which they were added.
+    /// The current state of every backend, in the order of their addition.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendView> {
         let now = self.0.now();

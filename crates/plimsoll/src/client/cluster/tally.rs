@@ -1,4 +1,4 @@
-//! Counts of what happened, for metrics.
+//! Counts of requests, attempts and answers, for metrics.
 //!
 //! They are plain numbers beside the machine, changed under the short lock that a request takes
 //! anyway. So they cost a few nanoseconds, need no atomics that threads contend for, and are
@@ -22,7 +22,7 @@ pub struct BackendCounts {
     pub cancelled: u64,
     /// Attempts that found no connection.
     pub connect_failed: u64,
-    /// Attempts whose connection broke before the response was complete.
+    /// Attempts with a connection that broke before the response was complete.
     pub broken: u64,
     /// Attempts that were too late.
     pub timed_out: u64,
@@ -154,7 +154,7 @@ impl Latencies {
     }
 }
 
-/// Answers from which something is to be said of others.
+/// Minimum number of answers from which a usual latency is derived.
 const ENOUGH: u32 = 20;
 /// At this number half of them are forgotten: the usual latency is a recent one.
 const MANY: u32 = 1_024;

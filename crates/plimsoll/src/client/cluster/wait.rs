@@ -86,7 +86,7 @@ impl Shared {
 struct Wait<'a> {
     shared: &'a Shared,
     kind: Kind,
-    /// The locality to which it was to go.
+    /// The locality of its first choice.
     at: usize,
     tried: &'a [BackendId],
     ticket: Option<Ticket>,

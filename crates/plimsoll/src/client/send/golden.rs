@@ -119,7 +119,7 @@ fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
 
 type Fields = &'static [(&'static str, &'static str)];
 
-/// Fields by which a response says more than its status, by a short name.
+/// Response fields that add advice to the status, by a short name.
 const ADVICE: [(&str, Fields); 10] = [
     ("nothing", &[]),
     ("retry-after", &[("retry-after", "2")]),
@@ -157,7 +157,8 @@ async fn write_grouped(out: &mut String, title: &str, effects: impl AsyncFn(Head
     }
 }
 
-/// The effects of a response whose body ends without trailers, or is abandoned; and the refusal that it is.
+/// The effects of a response with a body that ends without trailers or is abandoned, and its
+/// refusal.
 async fn head_effects(status: StatusCode, fields: &HeaderMap, is_grpc: bool) -> String {
     let read = |mut attempt: Attempt| {
         read_head(&mut attempt, status, fields, is_grpc);

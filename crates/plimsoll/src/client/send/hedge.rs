@@ -1,8 +1,9 @@
 //! Hedging: a request with a slow first attempt goes to a second backend too, and the first good
 //! answer counts.
 //!
-//! [`plimsoll_core::retry::hedge`] decides whether and when. Here are two attempts side by side,
-//! neither of which decides the outcome of the request ([`Call::race`]), and the step after both:
+//! [`plimsoll_core::retry::hedge`] decides whether and when. This module runs two attempts side by
+//! side; neither decides the outcome of the request alone ([`Call::race`]). It also decides the
+//! step after both:
 //!
 //! - one has a good answer: the other is dropped, which closes its connection or resets its stream, and
 //!   blames nobody;

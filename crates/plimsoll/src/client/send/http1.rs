@@ -186,7 +186,7 @@ impl<B: RequestBody> Call<'_, B> {
         }
     }
 
-    /// Ends an attempt whose answer is not passed on.
+    /// Ends an attempt with an answer that is not passed on.
     fn give_up_answer(&self, mut attempt: Attempt, head: &ResponseHead, incoming: Option<Incoming>, backend: &Backend) {
         self.read_head(&mut attempt, head.status, &head.headers);
         match incoming {

@@ -1,9 +1,9 @@
 //! The way of one request: wait for a turn, find a connection, send, take the head of the response.
 //!
-//! A request of which nothing was sent (no connection could be opened, or its connection closed
-//! first) goes to another backend, a few times at most. A request that was sent but not served is
-//! retried within a budget, if it can be sent again ([`again`]). One deadline covers all of it, and
-//! moves on while the request's body does. The throttle comes before all of it.
+//! If nothing of a request was sent (no connection could be opened, or its connection closed
+//! first), it goes to another backend, a few times at most. A request that was sent but not served
+//! is retried within a budget, if it can be sent again ([`again`]). One deadline covers all of it,
+//! and moves on while the request's body does. The throttle comes before all of it.
 
 mod again;
 mod batch;
@@ -49,8 +49,8 @@ use super::told::{FailedAttempt, Failure, GivenUp, Next};
 /// would only delay the error when all are unreachable.
 const MAX_ATTEMPTS: usize = 4;
 
-/// Connections at one backend that a request may find closed before it counts as an attempt: after
-/// the first such surprise it gets a new connection, on which there can be no second.
+/// Closed connections that a request may find at one backend before it counts as an attempt. After
+/// the first one it gets a new connection, which cannot surprise it in the same way.
 const MAX_CLOSED: usize = 2;
 
 /// Failed attempts that are recorded of one request. Batch work may have any number; the first ones
@@ -98,7 +98,7 @@ struct Call<'a, B> {
     lent_host: bool,
     started: Timestamp,
     kind: Kind,
-    /// Backends by which it was not served.
+    /// Backends that did not serve it.
     tried: Vec<BackendId>,
     /// Attempts, the present one included.
     made: u32,
@@ -415,7 +415,7 @@ impl<B: RequestBody> Call<'_, B> {
         Tried::Failed(Box::new(error))
     }
 
-    /// Takes in what the head of a response says.
+    /// Records the facts in the head of a response.
     fn read_head(&self, attempt: &mut Attempt, status: StatusCode, headers: &HeaderMap) {
         read_head(attempt, status, headers, self.is_grpc);
     }
@@ -444,7 +444,7 @@ impl<B: RequestBody> Call<'_, B> {
     }
 }
 
-/// Takes in what the head of a response says.
+/// Records the facts in the head of a response.
 fn read_head(attempt: &mut Attempt, status: StatusCode, headers: &HeaderMap, is_grpc: bool) {
     attempt.answered(status, classify::head(status, headers, is_grpc));
     attempt.reported(orca::read_load(headers));

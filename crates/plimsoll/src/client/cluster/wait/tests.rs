@@ -97,7 +97,7 @@ fn healthy(backends: u16, max_active: u32) -> Cluster {
     cluster
 }
 
-/// A cluster all of whose places are taken, and who has them.
+/// A cluster with every slot taken, and the backend of each slot.
 fn full(backends: u16, max_active: u32) -> (Cluster, Vec<BackendId>) {
     let cluster = healthy(backends, max_active);
     let mut picked = Vec::new();
@@ -124,7 +124,7 @@ async fn a_waiter_that_is_not_run_does_not_hold_up_those_behind_it() {
     assert!(first.is_woken() && second.is_woken(), "two places, two who waited");
     assert!(second.backend().is_some());
     assert_eq!(active(&cluster), 2, "the first has its own, to look at whenever it runs");
-    // And while it does not, a place that comes free is there for any who come.
+    // Until the first waiter runs, a slot that comes free is there for any request.
     finish(&cluster, picked[0]);
     assert!(matches!(cluster.0.pick(cluster.now(), Kind::default()), Found::Backend(..)));
 }
@@ -337,7 +337,7 @@ async fn who_waits_for_one_locality_holds_up_nobody_for_another() {
     let (mut for_near, mut for_far) = (waiter(0), waiter(1));
     assert_eq!(cluster.waiting(), 2);
     finish(&cluster, ids[1]);
-    // Whoever is for the nearest is asked first, and what has room there is as good.
+    // The waiter for the nearest locality is asked first, and a slot elsewhere serves it as well.
     assert_eq!((for_near.is_woken(), for_near.backend()), (true, Some(ids[1])));
     finish(&cluster, ids[0]);
     assert_eq!((for_far.is_woken(), for_far.backend()), (true, Some(ids[0])));
