@@ -1,4 +1,5 @@
-//! A service that protects itself, with hyper and nothing else: `cargo run -p plimsoll --example hyper_server`
+//! A service that protects itself, with hyper and nothing else:
+//! `cargo run -p plimsoll --example hyper_server`
 
 use std::convert::Infallible;
 

@@ -2,8 +2,9 @@
 //! `cargo run -p plimsoll --example tonic_server`
 //!
 //! A generated service takes the place of `Greeter`: `GreeterServer::new(MyGreeter)`. Its messages
-//! are `google.protobuf.StringValue` here, so that no `.proto` is needed. Clients see a shed request
-//! as gRPC defines it: UNAVAILABLE with pushback, or RESOURCE_EXHAUSTED above a customer's quota.
+//! are `google.protobuf.StringValue` here, so that no `.proto` is needed. Clients see a shed
+//! request as gRPC defines it: UNAVAILABLE with pushback, or RESOURCE_EXHAUSTED above a customer's
+//! quota.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};

@@ -1,7 +1,8 @@
 //! Time for the machines, which read no clock themselves.
 //!
-//! Nanoseconds since the cluster, or the gate of a server, was made, from the monotonic clock of the runtime (so a paused test
-//! clock is obeyed). One reading costs about 25 ns and is made once per event.
+//! Nanoseconds since the cluster, or the gate of a server, was made, from the monotonic clock of
+//! the runtime (so a paused test clock is obeyed). One reading costs about 25 ns and is made once
+//! per event.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //!
 //! - [`server`]: a tower layer for backends. It sheds the least important requests under overload,
 //!   reports the load to clients, and ends without failing a request.
-//! - [`client`]: spreads requests over the backends of a cluster. It is a `tower` service over hyper's
-//!   connections, and the transport of a tonic client.
+//! - [`client`]: spreads requests over the backends of a cluster. It is a `tower` service over
+//!   hyper's connections, and the transport of a tonic client.
 //! - [`discover`]: sources of the list of backends.
 //! - [`system`]: the resources that a process may use, and its usage.
 //! - [`tls`]: certificates, and TLS to backends.

@@ -681,7 +681,8 @@ async fn a_request_that_had_to_wait_says_that_less_time_is_left() {
                 client.send(request).await.unwrap().into_body().collect().await.unwrap()
             }
         };
-        // Its connection has to be opened; the second finds it there, and the third waits behind the second.
+        // Its connection has to be opened; the second finds it there, and the third waits behind
+        // the second.
         send().await;
         let second = tokio::spawn(send());
         until(|| server.requests() == 2).await;

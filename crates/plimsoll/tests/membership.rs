@@ -168,8 +168,8 @@ async fn next_request_has_the_changed_authority() {
     }
 }
 
-/// A server of TLS that answers with the name that its connection asked for, and the host of the request. A handshake
-/// waits for a permit of `gate`.
+/// A server of TLS that answers with the name that its connection asked for, and the host of the
+/// request. A handshake waits for a permit of `gate`.
 async fn named(speaks: Speaks, gate: &Arc<Semaphore>) -> (SocketAddr, Arc<AtomicUsize>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
@@ -249,7 +249,8 @@ async fn connection_under_way_is_not_used_for_another_tls_name() {
     }
 }
 
-/// The second case changes the port only, which no certificate names. The third asks every backend for one name.
+/// The second case changes the port only, which no certificate names. The third asks every backend
+/// for one name.
 #[tokio::test]
 async fn connection_is_not_reused_for_another_tls_name() {
     for (protocol, speaks) in protocols() {
@@ -448,8 +449,8 @@ fn keep_asking(client: &Plain, stop: &Arc<AtomicBool>) -> JoinHandle<usize> {
     })
 }
 
-/// Eight requests at a time, while backends come, change and go. None fails; the backend that is in every list has one
-/// connection for each request at a time, and the one from its check.
+/// Eight requests at a time, while backends come, change and go. None fails; the backend that is in
+/// every list has one connection for each request at a time, and the one from its check.
 #[tokio::test]
 async fn live_requests_outlast_any_change_of_membership() {
     const SENDERS: usize = 8;

@@ -450,7 +450,8 @@ impl Server {
         client
     }
 
-    /// Asks for a response that does not fit into any buffer on the way, and waits until the service has nothing more to do with it.
+    /// Asks for a response that does not fit into any buffer on the way, and waits until the
+    /// service has nothing more to do with it.
     async fn ask_for_much(&self, http2: bool) -> Response<Incoming> {
         let response = match http2 {
             true => self.http2().await.send_request(get("/much")).await.unwrap(),

@@ -1,4 +1,5 @@
-//! A process that has no descriptor left blames nobody. Alone in its file: the limit is the whole process's.
+//! A process that has no descriptor left blames nobody. Alone in its file: the limit is the whole
+//! process's.
 #![allow(clippy::unwrap_used, reason = "a test may fail by it")]
 
 mod support;

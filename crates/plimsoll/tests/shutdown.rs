@@ -1,4 +1,5 @@
-//! The example servers as processes of their own: axum's and tonic's accept loops, ended by SIGTERM.
+//! The example servers as processes of their own: axum's and tonic's accept loops, ended by
+//! SIGTERM.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -79,7 +80,8 @@ async fn second_sigterm_ends_a_server_with_a_request_that_never_ends() {
     server.signal(Signal::TERM);
     server.until_unready().await;
     let pid = server.pid;
-    // Signals that come close together count as one, so this repeats them until the server has ended.
+    // Signals that come close together count as one, so this repeats them until the server has
+    // ended.
     let again = async {
         loop {
             tokio::time::sleep(Duration::from_millis(150)).await;
@@ -141,7 +143,8 @@ impl Example {
         client
     }
 
-    /// Sends the head of a request. The handler waits for its body, of five bytes, when this returns.
+    /// Sends the head of a request. The handler waits for its body, of five bytes, when this
+    /// returns.
     async fn begin_upload(&self) -> TcpStream {
         let mut stream = self.connect().await;
         let head = "POST /echo HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n";

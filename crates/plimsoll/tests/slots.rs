@@ -138,7 +138,8 @@ async fn response_that_is_read_goes_on_while_others_wait() {
         assert!(events.frame().await.unwrap().is_ok());
         let other = send(&client, client_number(2), request("/"));
         until(|| cluster.waiting() == 1).await;
-        // It waits for the backend and not for its reader, for longer than the debt that would end it.
+        // It waits for the backend and not for its reader, for longer than the debt that would end
+        // it.
         assert!(timeout(Duration::from_millis(1_500), events.frame()).await.is_err());
         frames.send(Bytes::from_static(b"two")).unwrap();
         drop(frames);
@@ -181,7 +182,8 @@ async fn client_with_many_slow_requests_leaves_slots_for_others() {
     }
 }
 
-/// A backend that carries each request out until it is told to go on, though nobody waits for it any more.
+/// A backend that carries each request out until it is told to go on, though nobody waits for it
+/// any more.
 #[tokio::test]
 async fn request_of_a_client_that_left_keeps_its_slot_until_the_backend_is_done() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -75,8 +75,8 @@ impl ServerLayerBuilder {
     /// The CPU time that the server has used since its start, where its work runs elsewhere.
     ///
     /// For example in worker processes. By default it is that of this process, and the code of each
-    /// request is timed on its threads. With a clock of your own nothing is timed: charge the work of
-    /// each request with [`RemoteWork`](super::RemoteWork).
+    /// request is timed on its threads. With a clock of your own nothing is timed: charge the work
+    /// of each request with [`RemoteWork`](super::RemoteWork).
     ///
     /// It is called about a hundred times a second, in the path of a request. It must not block.
     pub fn cpu_clock(mut self, used: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
@@ -236,8 +236,8 @@ impl ServerLayerBuilder {
         self
     }
 
-    /// The quota of each customer that [`quota_by`](Self::quota_by) does not know. Requests without a
-    /// customer together are one of these. By default [`Quota::UNLIMITED`].
+    /// The quota of each customer that [`quota_by`](Self::quota_by) does not know. Requests without
+    /// a customer together are one of these. By default [`Quota::UNLIMITED`].
     pub fn default_quota(mut self, quota: Quota) -> Self {
         self.rules.default_quota = quota;
         self

@@ -67,7 +67,8 @@ mod tests {
     use super::*;
     use crate::server::{Lifecycle, Quota, ServerLayer, ServerLayerBuilder};
 
-    /// The longest pause that is due while a thread turns requests away for a fifth of a second, up to ten thousand a second.
+    /// The longest pause that is due while a thread turns requests away for a fifth of a second, up
+    /// to ten thousand a second.
     async fn longest(server: impl FnOnce(ServerLayerBuilder) -> ServerLayerBuilder) -> Duration {
         let lifecycle = Lifecycle::new();
         lifecycle.ready();

@@ -4,8 +4,8 @@
 //! axum and tonic alike. None of them counts as a request in flight or in the rates.
 //!
 //! Health is that of the process: every service name gets the same answer, because a lame duck goes
-//! away with all of its services. A server that keeps health per service answers these paths itself,
-//! outside of the layer.
+//! away with all of its services. A server that keeps health per service answers these paths
+//! itself, outside of the layer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,7 +115,8 @@ fn watch(reporter: &Arc<Reporter>) -> Response<OwnBody> {
     }))
 }
 
-/// Sends a report now, at the interval asked for, and at every change of phase, until the server ends.
+/// Sends a report now, at the interval asked for, and at every change of phase, until the server
+/// ends.
 fn load_reports(asked: &OrcaLoadReportRequest, reporter: &Arc<Reporter>) -> Response<OwnBody> {
     let interval = asked.interval().unwrap_or_default().max(MIN_REPORT_INTERVAL);
     let phases = reporter.lifecycle.subscribe();

@@ -3,8 +3,8 @@
 //! It wraps any `http` service: hyper's, axum's, tonic's. The way of a request:
 //!
 //! 1. It is classified ([`classify`](super::classify)).
-//! 2. With a limit on requests in progress, it waits for its slot ([`places`](super::places)). Waiting
-//!    comes before admission, because the gate measures running requests.
+//! 2. With a limit on requests in progress, it waits for its slot ([`places`](super::places)).
+//!    Waiting comes before admission, because the gate measures running requests.
 //! 3. The gate ([`admission`](super::admission)) admits it, or sheds it before its body is read.
 //! 4. The inner service is polled for readiness last ([`served`](super::served)).
 //! 5. Its CPU usage is measured until its response has ended ([`cost`](super::cost)).

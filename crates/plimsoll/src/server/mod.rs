@@ -3,8 +3,8 @@
 //! - [`ServerLayer`] wraps any `http` service. It measures the CPU cost of each request and sheds
 //!   the least important ones before the server is overloaded. It attaches an ORCA load report to
 //!   every response, and answers gRPC health checks, out-of-band load reports and readiness checks.
-//! - [`current`] is the request that the calling code serves, and [`pressure`] says whether to serve
-//!   it at less cost. [`spawn`], [`spawn_blocking`] and [`bind`] start work on its account.
+//! - [`current`] is the request that the calling code serves, and [`pressure`] says whether to
+//!   serve it at less cost. [`spawn`], [`spawn_blocking`] and [`bind`] start work on its account.
 //! - [`Lifecycle`] holds the phase of the server: starting, serving, lame duck, drained.
 //! - [`Lifecycle::shutdown`] ends axum's or tonic's own server without failing a request. [`serve`]
 //!   is an accept loop that does so by itself.

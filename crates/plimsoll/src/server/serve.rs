@@ -10,10 +10,10 @@
 //!    client could not know whether that was served. The listener stays open, because clients
 //!    without the news still connect. HTTP/2 connections from now on get their GOAWAY at the end,
 //!    because a client that ignores the first would only connect again at once.
-//! 2. *When nothing has been in flight for a while* ([`DrainConfig`]): the listener is closed first,
-//!    after the connections that wait in its backlog were accepted, then the connections. So a client
-//!    that holds a silent connection to learn of the end learns of it only when a connect would be
-//!    refused or reach the successor.
+//! 2. *When nothing has been in flight for a while* ([`DrainConfig`]): the listener is closed
+//!    first, after the connections that wait in its backlog were accepted, then the connections. So
+//!    a client that holds a silent connection to learn of the end learns of it only when a connect
+//!    would be refused or reach the successor.
 //! 3. A request is no longer in flight once its body is handed over, while its response may still
 //!    be on its way to a slow client. So a connection with unsent data is left alone until
 //!    [`DrainConfig::drain`] is over. Other connections that do not end by themselves within

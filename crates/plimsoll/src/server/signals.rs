@@ -1,8 +1,8 @@
 //! The signals that ask a process to end, each wish heard once.
 //!
-//! Supervisors often signal a process and then its whole group (`timeout`, a shell at Ctrl-C, many process
-//! managers), so one wish arrives twice within microseconds. As the second signal means "at once", that would cut
-//! requests off; signals this close together count as one.
+//! Supervisors often signal a process and then its whole group (`timeout`, a shell at Ctrl-C, many
+//! process managers), so one wish arrives twice within microseconds. As the second signal means "at
+//! once", that would cut requests off; signals this close together count as one.
 
 use std::io;
 use std::time::Duration;
@@ -64,7 +64,8 @@ mod tests {
         kill_process(getpid(), Signal::TERM).unwrap();
         assert_eq!(signals.next().await, "SIGTERM");
         kill_process(getpid(), Signal::INT).unwrap();
-        // Virtual time: it stands still until nothing else is left to do, so the signal comes first.
+        // Virtual time: it stands still until nothing else is left to do, so the signal comes
+        // first.
         let again = tokio::time::timeout(ONE_WISH / 2, signals.next()).await;
         assert!(again.is_err(), "{again:?}");
         tokio::time::advance(ONE_WISH).await;

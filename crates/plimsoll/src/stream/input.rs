@@ -104,8 +104,8 @@ impl Input {
     }
 
     fn poll_in_place(&mut self, stream: &mut Stream, cx: &mut Context<'_>, known: usize) -> Poll<io::Result<usize>> {
-        // One byte more than is known to come: a read that fills its buffer has to be followed by another, to learn that
-        // there is no more.
+        // One byte more than is known to come: a read that fills its buffer has to be followed by
+        // another, to learn that there is no more.
         let room = self.room.min(known.saturating_add(1));
         if self.bytes.is_empty() {
             self.bytes = BytesMut::with_capacity(room);

@@ -12,8 +12,8 @@ use tokio::io::AsyncWrite as _;
 
 use super::Stream;
 
-/// Data up to this long is copied into the buffer. Copying costs less than a further part of a vectored write up to about
-/// here.
+/// Data up to this long is copied into the buffer. Copying costs less than a further part of a
+/// vectored write up to about here.
 const SHORT: usize = 4 * 1024;
 
 /// The buffer that is kept for the next message; a larger one is given back.

@@ -40,7 +40,8 @@ impl CpuReader {
         Self { scheduled: scheduled_on(pid), folders: Groups::of(whose).folders("cpu") }
     }
 
-    /// CPUs that it may use now, at least [`LEAST_CPUS`]; quotas may change at any time. Some files are read, which takes tens of microseconds.
+    /// CPUs that it may use now, at least [`LEAST_CPUS`]; quotas may change at any time. Some files
+    /// are read, which takes tens of microseconds.
     pub(crate) fn read(&self) -> f64 {
         self.folders.iter().filter_map(|folder| quota(folder)).fold(self.scheduled, f64::min).max(LEAST_CPUS)
     }

@@ -15,8 +15,8 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 use super::{Identity, provider};
 
-/// Sessions remembered for each protocol: eight tickets for each of a thousand backends, the most that a cluster is
-/// commonly large; the oldest go first.
+/// Sessions remembered for each protocol: eight tickets for each of a thousand backends, the most
+/// that a cluster is commonly large; the oldest go first.
 const SESSIONS: usize = 8 * 1024;
 
 /// Which protocol a connection is for.
@@ -134,8 +134,9 @@ impl TlsConfig {
         }
     }
 
-    /// Whether a connection that was opened by `old` may go on: as before the same are trusted, by the same name, and they see
-    /// the same names. A certificate of our own that was only renewed is nothing to begin anew for.
+    /// Whether a connection that was opened by `old` may go on: as before the same are trusted, by
+    /// the same name, and they see the same names. A certificate of our own that was only renewed
+    /// is nothing to begin anew for.
     pub(crate) fn continues(&self, old: &Self) -> bool {
         let (told, old) = (&*self.told, &*old.told);
         let sees_the_same = match (&told.identity, &old.identity) {

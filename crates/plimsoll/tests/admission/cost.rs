@@ -153,7 +153,8 @@ async fn the_trailers_of_a_call_tell_what_all_of_it_used() {
     assert!((9e-3..18e-3).contains(&cheapest), "{cheapest}");
 }
 
-/// The waker that tells runnable from waiting passes every wake on, and a future may be polled without one.
+/// The waker that tells runnable from waiting passes every wake on, and a future may be polled
+/// without one.
 #[tokio::test]
 async fn wakes_reach_whoever_polls() {
     let layer = builder().build();

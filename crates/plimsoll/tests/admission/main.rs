@@ -97,7 +97,8 @@ fn burn(cost: Duration) {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// More work than a tiny server can do in a second; none of it has ended, for nobody reads the answers.
+/// More work than a tiny server can do in a second; none of it has ended, for nobody reads the
+/// answers.
 async fn overload(layer: &ServerLayer, criticality: Criticality) -> Vec<Response<ServerBody<Body>>> {
     let busy = service(|_| async {
         burn(5 * MS);

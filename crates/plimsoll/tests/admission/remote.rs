@@ -55,11 +55,13 @@ async fn reports_tell_the_load_of_the_remote_cpu() {
     assert!((0.45..=0.55).contains(&utilization), "{utilization}");
 }
 
-/// A request of 20 ms each 10 ms to one CPU that works on one at a time. Nothing runs in this process.
+/// A request of 20 ms each 10 ms to one CPU that works on one at a time. Nothing runs in this
+/// process.
 #[tokio::test(start_paused = true)]
 async fn overload_of_the_remote_cpu_sheds() {
     let start = tokio::time::Instant::now();
-    // Time used by requests that have ended, and the begin of the one that runs, in nanoseconds; 0 for none.
+    // Time used by requests that have ended, and the begin of the one that runs, in nanoseconds; 0
+    // for none.
     let (ended, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let now = move || start.elapsed().as_nanos() as u64 + 1;
     let clock = (Arc::clone(&ended), Arc::clone(&begun));

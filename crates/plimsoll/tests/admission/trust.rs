@@ -77,7 +77,8 @@ async fn request_that_names_two_customers_has_none() {
     }
 }
 
-/// Of a server that has more to do than it can, a stranger's claim gets no request through that others would not get through.
+/// Of a server that has more to do than it can, a stranger's claim gets no request through that
+/// others would not get through.
 #[tokio::test]
 async fn stranger_that_claims_to_be_critical_is_shed_like_others() {
     let strange = || builder().cpus(0.01).trust(Trust::UpTo(Criticality::Critical));

@@ -38,7 +38,8 @@ pub(in crate::server) fn run<R>(request: &Arc<Request>, code: impl FnOnce() -> R
     run_with(&mut handle, code)
 }
 
-/// As [`run`], and the handle is back when the code has returned: lending one costs less than making one.
+/// As [`run`], and the handle is back when the code has returned: lending one costs less than
+/// making one.
 pub(super) fn run_with<R>(handle: &mut Option<Arc<Request>>, code: impl FnOnce() -> R) -> R {
     let Some(request) = handle.take() else { return code() };
     let mut section = Section::begin(request);

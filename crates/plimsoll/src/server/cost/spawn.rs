@@ -42,9 +42,9 @@ pub fn bind<R>(code: impl FnOnce() -> R) -> impl FnOnce() -> R {
 
 /// Work that another process does for the current request.
 ///
-/// Until it is dropped the request counts as runnable: it has a CPU elsewhere, or waits for one. Use it
-/// with [`cpu_clock`](crate::server::ServerLayerBuilder::cpu_clock), which counts the same CPU time in
-/// the whole server. Outside of requests it does nothing.
+/// Until it is dropped the request counts as runnable: it has a CPU elsewhere, or waits for one.
+/// Use it with [`cpu_clock`](crate::server::ServerLayerBuilder::cpu_clock), which counts the same
+/// CPU time in the whole server. Outside of requests it does nothing.
 #[derive(Debug)]
 pub struct RemoteWork(Option<Runnable>);
 

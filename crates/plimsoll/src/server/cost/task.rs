@@ -1,7 +1,7 @@
 //! A future that is a part of a request.
 //!
-//! Each poll is a section of the request. In between, the future is either runnable, from its wake to its next poll, or waits for
-//! something else than CPU; a waker of our own sees the difference.
+//! Each poll is a section of the request. In between, the future is either runnable, from its wake
+//! to its next poll, or waits for something else than CPU; a waker of our own sees the difference.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -20,7 +20,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// Nanoseconds. Two looks in this time are less than a fifth of a per cent of it.
 const EXACT_EVERY: u64 = 500_000;
 
-/// The clocks of one thread. Sections are given by ticks of the cheap one ([`ThreadClock::ticks`]), all else is nanoseconds.
+/// The clocks of one thread. Sections are given by ticks of the cheap one ([`ThreadClock::ticks`]),
+/// all else is nanoseconds.
 #[derive(Debug)]
 pub(super) struct ThreadClock {
     cheap: Clock,
@@ -35,7 +36,8 @@ impl ThreadClock {
         Self { looked: cheap.raw(), cheap, account: Account::new(thread_cpu()) }
     }
 
-    /// The cheap clock. Only nanoseconds between two readings mean something ([`ThreadClock::since`]).
+    /// The cheap clock. Only nanoseconds between two readings mean something
+    /// ([`ThreadClock::since`]).
     pub(super) fn ticks(&self) -> u64 {
         self.cheap.raw()
     }
@@ -63,16 +65,19 @@ impl ThreadClock {
     }
 }
 
-/// The account of one thread: the CPU time that it used and the part charged to sections. Nanoseconds.
+/// The account of one thread: the CPU time that it used and the part charged to sections.
+/// Nanoseconds.
 ///
-/// Whenever the exact clock is read, all charges less [`Account::owed`] are at most the CPU time used.
+/// Whenever the exact clock is read, all charges less [`Account::owed`] are at most the CPU time
+/// used.
 #[derive(Debug)]
 struct Account {
     /// The last reading of the exact clock.
     cpu: u64,
     /// Time of sections since that reading, the part that repaid a debt included.
     counted: u64,
-    /// Overcharged before, because interruptions were too short to be seen. Later sections repay it.
+    /// Overcharged before, because interruptions were too short to be seen. Later sections repay
+    /// it.
     owed: u64,
 }
 
@@ -87,7 +92,8 @@ impl Account {
         self.repay(wall)
     }
 
-    /// Compares the time counted with the exact clock's reading. Returns the CPU time used beyond it.
+    /// Compares the time counted with the exact clock's reading. Returns the CPU time used beyond
+    /// it.
     fn settle(&mut self, cpu: u64) -> u64 {
         let used = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
         let counted = std::mem::take(&mut self.counted);
