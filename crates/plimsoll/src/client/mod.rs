@@ -44,6 +44,7 @@ mod error;
 mod form;
 mod http1;
 mod http2_body;
+mod informational;
 mod inherit;
 mod localities;
 mod operations;
@@ -82,7 +83,7 @@ pub use self::config::{
     Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,
 };
 pub use self::error::{Cause, ConnectError, Error};
-pub use self::http1::Informational;
+pub use self::informational::Informational;
 pub use self::localities::{BadLocalities, Localities};
 use self::pool::Pool;
 pub use self::refused::Refused;

@@ -8,7 +8,7 @@ use plimsoll_wire::metadata::Metadata;
 
 use super::batch::Batch;
 use super::config::RequestConfig;
-use super::http1::Informational;
+use super::informational::Informational;
 
 /// The terms of one request.
 #[derive(Clone, Debug, Default)]

@@ -15,9 +15,10 @@ use tokio::time::{Instant, Sleep};
 
 use super::duplex::Duplex;
 use super::upload::{Failure, Upload};
-use super::{Incoming, Informational, Lease};
+use super::{Incoming, Lease};
 use crate::client::backend::Backend;
 use crate::client::error::Cause;
+use crate::client::informational::Informational;
 use crate::client::outgoing::Outgoing;
 use crate::client::preemption::Preemption;
 use crate::client::replay::is_idempotent;

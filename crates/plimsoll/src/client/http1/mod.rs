@@ -16,12 +16,10 @@ mod connection;
 mod duplex;
 mod exchange;
 mod incoming;
-mod informational;
 mod lease;
 mod upload;
 
 pub(crate) use self::connection::Connection;
 pub(crate) use self::exchange::{After, Exchange, Fate, MAX_INTERIM};
 pub(crate) use self::incoming::Incoming;
-pub use self::informational::Informational;
 pub(crate) use self::lease::{Connections, Lease};

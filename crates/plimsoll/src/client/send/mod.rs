@@ -34,7 +34,7 @@ use super::classify;
 use super::cluster::{Denied, Found, Kind, NoTurn, Retry};
 use super::config::{Protocol, RequestConfig, Version};
 use super::error::{ConnectError, Error};
-use super::http1::Informational;
+use super::informational::Informational;
 use super::inherit::inherit;
 use super::outgoing::Outgoing;
 use super::pool::Pool;
