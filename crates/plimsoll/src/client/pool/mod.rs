@@ -290,7 +290,7 @@ impl<B> State<B> {
             return Vec::new();
         }
         let oldest = self.next_serial();
-        let slot = self.existing(id).expect("it was here a moment ago");
+        let Some(slot) = self.existing(id) else { return Vec::new() };
         slot.http2.renew(oldest);
         slot.http1.renew(oldest)
     }
