@@ -26,12 +26,12 @@ impl Debt {
     /// No debt.
     pub const NONE: Self = Self(Duration::ZERO);
 
-    /// Adds the time spent waiting, less the worth of the received bytes at `least_rate` bytes a
+    /// Adds the time spent waiting, less the worth of the received bytes at `min_rate` bytes a
     /// second.
-    pub fn add(&mut self, waited: Duration, bytes: u64, least_rate: u64) {
+    pub fn add(&mut self, waited: Duration, bytes: u64, min_rate: u64) {
         let debt = self.0.saturating_add(waited);
         // Nearly all clients keep up, and cost no division.
-        self.0 = if debt.is_zero() { debt } else { debt.saturating_sub(worth(bytes, least_rate)) };
+        self.0 = if debt.is_zero() { debt } else { debt.saturating_sub(worth(bytes, min_rate)) };
     }
 
     /// Time for which the client may still be silent.
@@ -48,11 +48,11 @@ impl Debt {
 }
 
 /// The time that these bytes take at the minimum rate.
-fn worth(bytes: u64, least_rate: u64) -> Duration {
+fn worth(bytes: u64, min_rate: u64) -> Duration {
     if bytes == 0 {
         return Duration::ZERO;
     }
-    let nanos = (u128::from(bytes) * NANOS).checked_div(u128::from(least_rate));
+    let nanos = (u128::from(bytes) * NANOS).checked_div(u128::from(min_rate));
     nanos.map_or(Duration::MAX, Duration::from_nanos_u128)
 }
 

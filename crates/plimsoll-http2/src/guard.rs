@@ -522,8 +522,8 @@ impl Guard {
     ///
     /// # Errors
     /// That the client held up too many streams, or all that are open, for twice as long.
-    pub fn look(&mut self, now: Timestamp, idle_timeout: Duration, least_rate: u64) -> Result<(), Breach> {
-        if self.streams.are_held(now, idle_timeout * STALL_TIMEOUTS, least_rate) {
+    pub fn look(&mut self, now: Timestamp, idle_timeout: Duration, min_rate: u64) -> Result<(), Breach> {
+        if self.streams.are_held(now, idle_timeout * STALL_TIMEOUTS, min_rate) {
             self.verdict.get_or_insert(Breach::Abuse(Abuse::Stall));
         }
         self.verdict.map_or(Ok(()), Err)

@@ -185,10 +185,10 @@ impl Streams {
         }
     }
 
-    /// Finds the streams that the client holds up. It has to read `least_rate` bytes a second of
+    /// Finds the streams that the client holds up. It has to read `min_rate` bytes a second of
     /// them, or any bytes if that is zero. Says whether it has held too many, or all that are open,
     /// for `patience`.
-    pub(crate) fn are_held(&mut self, now: Timestamp, patience: Duration, least_rate: u64) -> bool {
+    pub(crate) fn are_held(&mut self, now: Timestamp, patience: Duration, min_rate: u64) -> bool {
         let connection_is_held = self.connection_window <= 0;
         let elapsed = now.since(std::mem::replace(&mut self.looked, now));
         let sent_in_all = std::mem::take(&mut self.sent);
@@ -204,7 +204,7 @@ impl Streams {
             let waited = if open.held.is_some() { elapsed } else { Duration::ZERO };
             let held = open.held.get_or_insert_default();
             held.silent.add(waited, u64::from(sent), 0);
-            held.slow.add(waited, counted, least_rate);
+            held.slow.add(waited, counted, min_rate);
             count += usize::from(held.silent.exceeds(patience) || held.slow.exceeds(patience));
         }
         count > FORGOTTEN_STREAMS || count > 0 && count == self.open.len()

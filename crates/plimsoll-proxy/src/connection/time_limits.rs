@@ -33,7 +33,7 @@ pub(crate) struct TimeLimits {
     idle_timeout: Duration,
     header_read_timeout: Duration,
     /// Bytes a second; zero for any above none.
-    least_rate: u64,
+    min_rate: u64,
     last: Look,
     idle_since: Instant,
     head_since: Option<Instant>,
@@ -87,7 +87,7 @@ impl TimeLimits {
             ticks,
             idle_timeout: limits.idle_timeout,
             header_read_timeout: limits.header_read_timeout,
-            least_rate: limits.min_body_rate,
+            min_rate: limits.min_body_rate,
             last: Look { at: now, begun: 0, stage: Stage::Idle, received: 0, sent: 0, blocked: false },
             idle_since: now,
             head_since: None,
@@ -125,12 +125,12 @@ impl TimeLimits {
         let time_if = |waits: bool| if waits { elapsed } else { Duration::ZERO };
         if same_request {
             let wants_body = old.stage == Stage::Body && new.stage == Stage::Body;
-            self.body_debt.add(time_if(wants_body), new.received - old.received, self.least_rate);
+            self.body_debt.add(time_if(wants_body), new.received - old.received, self.min_rate);
         } else {
             self.body_debt = Debt::NONE;
         }
         if new.blocked {
-            self.answer_debt.add(time_if(old.blocked), new.sent - old.sent, self.least_rate);
+            self.answer_debt.add(time_if(old.blocked), new.sent - old.sent, self.min_rate);
         } else {
             // It has taken all that there was.
             self.answer_debt = Debt::NONE;
