@@ -1,12 +1,15 @@
 //! Checks the import table of the workspace, the purity of the core, and that the simulator takes
 //! every decision from it.
 
+mod source;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cargo_metadata::{DepKindInfo, DependencyKind, Metadata, MetadataCommand};
+
+use self::source::{rust_files, workspace_root};
 
 /// Each crate of the workspace, with the others that it may import. A new crate needs a line here.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -37,10 +40,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plimsoll-testkit", &["plimsoll-core"]),
 ];
 const TESTKIT: &str = "plimsoll-testkit";
-
-fn workspace_root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/plimsoll-testkit is two deep").to_owned()
-}
 
 #[test]
 fn crate_imports_only_crates_in_the_table() {
@@ -391,18 +390,4 @@ fn code_of_the_simulator() -> Vec<(String, String)> {
 fn policy_and_algorithm_names() -> Vec<&'static str> {
     let policies = plimsoll_core::pick::PolicyKind::ALL.iter().map(|policy| policy.name());
     policies.chain(plimsoll_core::subset::Algorithm::ALL.iter().map(|algorithm| algorithm.name())).collect()
-}
-
-fn rust_files(dir: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).expect("a folder of source") {
-        let path = entry.expect("a readable entry").path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    assert!(!files.is_empty(), "no source in {}", dir.display());
-    files
 }

@@ -8,17 +8,21 @@
 //! Where this is weak: names in a macro's body are found only when they begin with `crate`, and names
 //! that a glob import brings in are not followed.
 
+mod source;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use syn::visit::{self, Visit};
 use syn::{Attribute, File, Item, ItemMod, UseTree};
 
+use self::source::{rust_files, workspace_root};
+
 /// Folders that are a part of a crate rather than one subject. Each file and folder in them counts for itself.
 const PARTS: &[(&str, &str)] = &[("plimsoll", "client")];
-/// Crates of one subject, whose `src` is the one folder.
+/// Small crates of one subject, whose root defines types that its files share: `src` is the one folder.
 const ONE_FOLDER: &[&str] = &["plimsoll-config", "plimsoll-http1"];
 
 /// Folders and files of `plimsoll`, and those that each may import. Importers come first.
@@ -510,21 +514,4 @@ fn crates() -> Vec<String> {
         entries.map(|entry| entry.expect("a readable entry").file_name().to_string_lossy().into_owned()).collect();
     names.sort_unstable();
     names
-}
-
-fn workspace_root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/plimsoll-testkit is two deep").to_owned()
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder of source") {
-        let path = entry.expect("a readable entry").path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files
 }
