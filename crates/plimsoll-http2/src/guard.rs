@@ -244,11 +244,12 @@ impl Guard {
 
     /// Call it with all bytes that were read, in their order, before they are used. It changes
     /// bytes that would make a request look like another one, so that h2 refuses it. It stops
-    /// behind a head with `expect`.
+    /// behind a head with `expect`, and for good at a breach.
     ///
     /// # Errors
     /// Why the connection has to end.
     pub fn on_read(&mut self, now: Timestamp, bytes: &mut [u8]) -> Result<Passed, Breach> {
+        self.verdict.map_or(Ok(()), Err)?;
         self.as_of = now;
         self.header_blocks.on_read();
         let mut flips = Vec::new();
@@ -262,7 +263,7 @@ impl Guard {
                 Piece::Payload { bytes, at } => self.on_payload(bytes, at, &mut flips),
                 Piece::End => expects = self.on_end(),
             }
-            if expects.is_some() {
+            if expects.is_some() || self.verdict.is_some() {
                 break;
             }
         }

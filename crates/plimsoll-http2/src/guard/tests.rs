@@ -549,6 +549,19 @@ fn large_bodies_and_large_heads_are_honest() {
     assert_eq!(client.verdict, Ok(()));
 }
 
+#[test]
+fn bytes_behind_a_breach_change_nothing_in_any_pieces() {
+    // `expect: 100-continue` beside a field that has no name.
+    let broken = frame(HEADERS, END_HEADERS, 1, b"\x82\x84\x0f\x14\x0c100-continue\x00\x00\x00");
+    let unfinished = frame(HEADERS, 0, 3, BLOCK);
+    for cut in [1, 7, broken.len(), broken.len() + unfinished.len()] {
+        let mut client = Client::new();
+        [&broken[..], &unfinished].concat().chunks(cut).for_each(|part| client.send(part));
+        assert_eq!(client.verdict, Err(Breach::Protocol));
+        assert_eq!(client.guard.headers_since(), Some(Timestamp::ZERO), "{cut}");
+    }
+}
+
 proptest! {
     #[test]
     fn verdict_is_the_same_in_any_pieces(
