@@ -194,3 +194,6 @@ impl Label for Refusal {
         self.row().0
     }
 }
+
+#[cfg(test)]
+mod golden;

@@ -32,6 +32,8 @@ use plimsoll_core::shedding::Label;
 pub(crate) use self::case::{BackendAnswer, Case, Source};
 pub(crate) use self::id::X_REQUEST_ID;
 use self::log::RefusalLog;
+#[cfg(test)]
+pub(crate) use self::reason::tests::errors;
 pub use self::reason::{Reason, may_be_only_counted};
 use self::ring::Ring;
 pub use crate::classify::Origin;

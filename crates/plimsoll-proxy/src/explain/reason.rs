@@ -55,7 +55,7 @@ pub fn may_be_only_counted(word: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use http::{Response, StatusCode};
@@ -77,7 +77,8 @@ mod tests {
         words
     }
 
-    fn errors() -> Vec<client::Error> {
+    /// Errors of the library, of each kind one.
+    pub(crate) fn errors() -> Vec<client::Error> {
         use client::Error::{
             BadResponse, BodyIdle, Closed, Connect, CutOff, NoBackend, NoRoom, Preempted, Refused as ByBackend,
             RequestBody, Saturated, Throttled, Timeout, TurnedAway,

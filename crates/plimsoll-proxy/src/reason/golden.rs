@@ -1,0 +1,127 @@
+//! Golden table of rejections: the name, the answers and the effects of each reason.
+//!
+//! `golden.txt` is the table. After an intended change of behaviour, run this test with
+//! `PLIMSOLL_BLESS=1` to write it anew.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use http::{HeaderMap, Response};
+use plimsoll_core::admit;
+use plimsoll_wire::shed::{Shed, ShedAnswer, ShedReason, TABLE};
+
+use super::Refusal;
+use crate::config::Trouble;
+use crate::counts::Label as _;
+use crate::degrade::Substitute;
+use crate::explain::{Reason, errors, may_be_only_counted};
+use crate::inbound::REASONS;
+use crate::request::answer;
+
+const LATER: Option<Duration> = Some(Duration::from_millis(1_200));
+
+fn fields(headers: &HeaderMap) -> String {
+    let mut fields: Vec<_> = headers.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+    fields.sort();
+    fields.join(" ")
+}
+
+fn head<B>(response: &Response<B>) -> String {
+    format!("{} {}", response.status().as_u16(), fields(response.headers()))
+}
+
+fn name(trouble: Option<Trouble>) -> &'static str {
+    trouble.map_or("-", Trouble::name)
+}
+
+fn shed_reasons(out: &mut String) {
+    for reason in TABLE.iter().map(|row| row.reason) {
+        let row = reason.row();
+        writeln!(out, "{reason}").unwrap();
+        writeln!(out, "  table: {} {:?} {:?} {:?}", row.http.as_u16(), row.grpc, row.retry, row.pushback).unwrap();
+        writeln!(out, "  text: {}", row.message).unwrap();
+        for (grpc, after) in [(false, None), (false, LATER), (true, None), (true, LATER)] {
+            let response = reason.head(grpc, after);
+            writeln!(out, "  head, gRPC {grpc}, after {after:?}: {}", head(&response)).unwrap();
+            writeln!(out, "    read: {:?}", Shed::read(response.status(), response.headers())).unwrap();
+        }
+        writeln!(out, "  by name: {:?}, of load: {}", ShedReason::from_name(row.name), reason.is_of_load()).unwrap();
+        let cause = reason.cause().map(|cause| (cause.name(), cause.is_shortage(), cause.affects_users()));
+        writeln!(out, "  report (name, shortage, affects users): {cause:?}").unwrap();
+        writeln!(out, "  degraded as: {}", Trouble::of_shed(reason).name()).unwrap();
+        writeln!(out, "  at a gate: {}", REASONS.contains(&reason)).unwrap();
+    }
+}
+
+fn gate_answers(out: &mut String) {
+    use admit::{Reason, Retry};
+    let after = Retry::After(Duration::from_secs(3));
+    for (reason, retry) in [
+        (Reason::Quota, after),
+        (Reason::Deadline, Retry::Never),
+        (Reason::Overloaded, Retry::Elsewhere),
+        (Reason::Overloaded, after),
+        (Reason::Overloaded, Retry::Never),
+    ] {
+        let answer = ShedAnswer::from(admit::Shed { reason, retry });
+        writeln!(out, "gate: {reason:?}, {retry:?} -> {}, {:?}", answer.reason, answer.after).unwrap();
+    }
+}
+
+fn refusals(out: &mut String) {
+    for (place, &refusal) in Refusal::ALL.iter().enumerate() {
+        assert_eq!(refusal.index(), place);
+        let (_, status, code, message) = refusal.row();
+        let name = refusal.name();
+        writeln!(
+            out,
+            "refusal {place}: {name} {} {code:?} only counted: {}",
+            status.as_u16(),
+            may_be_only_counted(name)
+        )
+        .unwrap();
+        writeln!(out, "  text: {} | {message}", refusal.text()).unwrap();
+        writeln!(out, "  explain: {:?}", Reason::of(name).words()).unwrap();
+        writeln!(out, "  HTTP: {}", head(&answer::for_refusal(refusal, false))).unwrap();
+        writeln!(out, "  gRPC: {}", head(&answer::for_refusal(refusal, true))).unwrap();
+        let mut bytes = Vec::new();
+        answer::write_refusal(&mut bytes, refusal);
+        let text = String::from_utf8(bytes).unwrap();
+        let lines = text.split("\r\n").filter(|line| !line.starts_with("date:")).collect::<Vec<_>>();
+        writeln!(out, "  bytes: {:?}", lines.join("|")).unwrap();
+    }
+}
+
+fn library_errors(out: &mut String) {
+    for error in errors() {
+        let reason = Reason::of_error(&error).degraded_as(Trouble::of_error(&error));
+        writeln!(out, "error: {error}").unwrap();
+        writeln!(out, "  reason: {}, explain: {:?}", error.reason(), reason.words()).unwrap();
+        writeln!(out, "  reason of the table: {:?}", error.shed_reason()).unwrap();
+        writeln!(out, "  HTTP: {} {:?}", head(&error.to_response(false)), error.to_response(false).body()).unwrap();
+        writeln!(out, "  gRPC: {}", head(&error.to_response(true))).unwrap();
+        writeln!(out, "  degraded as: {}", name(Trouble::of_error(&error))).unwrap();
+    }
+}
+
+fn degraded(out: &mut String) {
+    writeln!(out, "default `on`: {:?}", Trouble::WITHOUT_SERVICE.map(Trouble::name)).unwrap();
+    for substitute in Substitute::ALL {
+        writeln!(out, "degraded {}: {:?}", substitute.index(), substitute.name()).unwrap();
+    }
+}
+
+#[test]
+fn reasons_keep_their_names_answers_and_effects() {
+    let mut out = String::new();
+    shed_reasons(&mut out);
+    gate_answers(&mut out);
+    refusals(&mut out);
+    library_errors(&mut out);
+    degraded(&mut out);
+    writeln!(out, "labels of a gate: {:?}", REASONS.map(|reason| reason.name())).unwrap();
+    if std::env::var_os("PLIMSOLL_BLESS").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/reason/golden.txt"), &out).unwrap();
+    }
+    assert_eq!(out, include_str!("golden.txt"));
+}
