@@ -286,4 +286,6 @@ impl Config {
 }
 
 #[cfg(test)]
+mod every_setting;
+#[cfg(test)]
 mod tests;

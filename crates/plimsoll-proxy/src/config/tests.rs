@@ -8,7 +8,7 @@ use plimsoll::client::Check;
 use super::*;
 
 /// A folder at the top of the repository.
-fn folder(name: &str) -> PathBuf {
+pub(super) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
