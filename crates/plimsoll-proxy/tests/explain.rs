@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Empty;
-use plimsoll::client::Next;
+use plimsoll::client::NextStep;
 use plimsoll_proxy::Proxy;
 use plimsoll_proxy::explain::{Explanation, Kind};
 use support::*;
@@ -110,7 +110,7 @@ async fn what_is_tried_elsewhere_is_remembered_with_where_it_failed_first() {
             let Some(known) = explained(&proxy, &id) else { continue };
             assert_eq!((known.end.kind, known.end.backend), (Kind::Retried, Some(second.address)));
             let failed: Vec<_> = known.failed.iter().map(|failed| (failed.backend, failed.next)).collect();
-            assert_eq!(failed, [(Some(gone), Next::Elsewhere)]);
+            assert_eq!(failed, [(Some(gone), NextStep::Elsewhere)]);
             break;
         }
     })

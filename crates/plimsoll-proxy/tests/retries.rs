@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use plimsoll::client::{GivenUp, Next};
+use plimsoll::client::{NextStep, NoRetryReason};
 use plimsoll_core::Criticality;
 use plimsoll_proxy::Proxy;
 use plimsoll_proxy::explain::{Explanation, Kind};
@@ -58,7 +58,7 @@ async fn a_request_that_is_turned_away_everywhere_is_told_attempt_by_attempt() {
     let known = explained(&proxy, "mine");
     assert_eq!((known.end.kind, known.end.word()), (Kind::Failed, Some("overloaded-no-retry")));
     let next: Vec<_> = known.failed.iter().map(|failed| (failed.failure.reason(), failed.next)).collect();
-    assert_eq!(next, [("overloaded", Next::Retried), ("overloaded", Next::GivenUp(GivenUp::NoOther))]);
+    assert_eq!(next, [("overloaded", NextStep::Retried), ("overloaded", NextStep::GaveUp(NoRetryReason::NoOther))]);
     assert!(addresses.iter().all(|address| known.failed.iter().any(|failed| failed.backend == Some(*address))));
 }
 

@@ -30,9 +30,9 @@ const ONE_FOLDER: &[&str] = &["plimsoll-config", "plimsoll-http1"];
 const LIBRARY: &[(&str, &[&str])] = &[
     ("client", &[
         "client::backend", "client::batch", "client::body", "client::cluster", "client::config",
-        "client::error", "client::informational", "client::localities", "client::pool",
-        "client::refused", "client::request_body", "client::send", "client::service",
-        "client::terms", "client::told", "client::upgraded",
+        "client::error", "client::failed_attempt", "client::informational", "client::localities",
+        "client::pool", "client::refused", "client::request_body", "client::send",
+        "client::service", "client::terms", "client::upgraded",
     ]),
     ("client::answer", &["client::attempt_end", "client::error"]),
     ("client::service", &[
@@ -42,10 +42,10 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::send", &[
         "client::attempt", "client::attempt_end", "client::backend", "client::batch",
         "client::body", "client::classify", "client::cluster", "client::config", "client::error",
-        "client::form", "client::http1", "client::http2_body", "client::informational",
-        "client::inherit", "client::outgoing", "client::pool", "client::preemption",
-        "client::refused", "client::replay", "client::request_body", "client::terms",
-        "client::timer", "client::told", "client::upgraded",
+        "client::failed_attempt", "client::form", "client::http1", "client::http2_body",
+        "client::informational", "client::inherit", "client::outgoing", "client::pool",
+        "client::preemption", "client::refused", "client::replay", "client::request_body",
+        "client::terms", "client::timer", "client::upgraded",
     ]),
     ("client::body", &[
         "client::attempt", "client::attempt_end", "client::classify", "client::error",
@@ -68,8 +68,8 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ]),
     ("client::cluster", &[
         "client::attempt_end", "client::backend", "client::check", "client::config",
-        "client::error", "client::localities", "client::operations", "client::preemption",
-        "client::told", "clock", "discover",
+        "client::error", "client::failed_attempt", "client::localities", "client::operations",
+        "client::preemption", "clock", "discover",
     ]),
     ("client::check", &[
         "client::backend", "client::config", "client::connect", "client::error", "client::form",
@@ -93,7 +93,7 @@ const LIBRARY: &[(&str, &[&str])] = &[
     ("client::informational", &[]),
     ("client::localities", &["discover"]),
     ("client::timer", &[]),
-    ("client::told", &["client::error", "client::refused"]),
+    ("client::failed_attempt", &["client::error", "client::refused"]),
     ("client::error", &["client::attempt_end", "client::refused", "client::request_body"]),
     ("client::refused", &["client::attempt_end"]),
     ("client::attempt_end", &[]),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
-use plimsoll::client::{Batch, Client, Cluster, Error, FailedAttempt, GivenUp, Next, Protocol, Terms};
+use plimsoll::client::{Batch, Client, Cluster, Error, FailedAttempt, NextStep, NoRetryReason, Protocol, Terms};
 use plimsoll::discover::Fixed;
 use plimsoll_core::batch::BatchConfig;
 use plimsoll_core::{Criticality, LoadReport};
@@ -142,13 +142,13 @@ async fn one_that_fails_wherever_it_is_sent_gets_its_failure_and_others_are_serv
     .await;
     let (answered, told) = one_that_fails_among_others(&running(plain_config(), &[&server]).await).await;
     assert_eq!(answered.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(told.last().unwrap().next, Next::GivenUp(GivenUp::TooMany));
+    assert_eq!(told.last().unwrap().next, NextStep::GaveUp(NoRetryReason::TooMany));
 
     let cluster = Cluster::new("test", plain_config(), [brittle().await]);
     tokio::spawn(cluster.run());
     let (answered, told) = one_that_fails_among_others(&cluster).await;
     assert!(matches!(answered, Err(Error::Closed { .. })), "{answered:?}");
-    assert_eq!(told.last().unwrap().next, Next::GivenUp(GivenUp::TooMany));
+    assert_eq!(told.last().unwrap().next, NextStep::GaveUp(NoRetryReason::TooMany));
 }
 
 #[tokio::test]
@@ -285,7 +285,7 @@ async fn one_that_waited_long_enough_is_told_why_nobody_took_it() {
         assert!(waited >= Duration::from_millis(300));
         // Some 50, 100 and 200 ms are between probes.
         assert!((1..=5).contains(&server.requests()), "{} probes", server.requests());
-        assert!(told.len() == server.requests() && told.iter().all(|failed| failed.next == Next::Queued));
+        assert!(told.len() == server.requests() && told.iter().all(|failed| failed.next == NextStep::Queued));
         let view = batch.view();
         assert_eq!((view.timed_out, view.active, queued(&batch)), (1, 0, 0));
     }
@@ -302,7 +302,7 @@ async fn what_cannot_be_sent_again_is_answered_with_what_the_backend_said() {
     let response = client.send_telling(long, terms(&batch), &mut told).await.unwrap();
     let said = Shed::read(response.status(), response.headers()).unwrap();
     assert_eq!(said.reason, Some(ShedReason::Overloaded));
-    assert_eq!(told[0].next, Next::GivenUp(GivenUp::BodyIsGone));
+    assert_eq!(told[0].next, NextStep::GaveUp(NoRetryReason::BodyIsGone));
     assert_eq!(refusing.requests(), 1);
     response.into_body().collect().await.unwrap();
 

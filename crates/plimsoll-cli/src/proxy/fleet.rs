@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll::client::{BackendView, Cluster, GivenUp, Latencies, LocalityView};
+use plimsoll::client::{BackendView, Cluster, Latencies, LocalityView, NoRetryReason};
 use plimsoll_admin::{
     AttemptCounts, BackendSnapshot, BatchSnapshot, ClusterSnapshot, Control, Explained, Fleet, FleetSnapshot,
     Histogram, InboundSnapshot, ListenerSnapshot, LocalitySnapshot, Missing, Pending, PressureSnapshot, ProcessView,
@@ -209,7 +209,7 @@ fn cluster(cluster: &Cluster, inbound: Option<InboundView>) -> ClusterSnapshot {
         replayed: counts.replayed,
         throttled: Criticality::ALL.into_iter().zip(counts.throttled).collect(),
         held: restraint.held.map(|(criticality, share)| (criticality, share.as_f64())).into(),
-        given_up: GivenUp::ALL.into_iter().map(GivenUp::name).zip(counts.given_up).collect(),
+        given_up: NoRetryReason::ALL.into_iter().map(NoRetryReason::name).zip(counts.given_up).collect(),
         retries: counts.retries,
         hedges: counts.hedges.sent,
         hedges_won: counts.hedges.won,

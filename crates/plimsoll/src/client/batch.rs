@@ -68,7 +68,7 @@ pub struct BatchView {
 
 /// Why a wait ended without a place: the queue was full. With the time after which to come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Full(pub(super) Duration);
+pub(super) struct QueueFull(pub(super) Duration);
 
 impl Batch {
     /// An unused gate.
@@ -118,7 +118,7 @@ impl Batch {
     }
 
     /// Waits for a place, for as long as it is polled; by itself for this time first.
-    pub(super) async fn place(&self, history: &mut History, pause: Duration) -> Result<Box<Place>, Full> {
+    pub(super) async fn place(&self, history: &mut History, pause: Duration) -> Result<Box<Place>, QueueFull> {
         if !pause.is_zero() {
             let _paused = Paused::new(self, history.criticality());
             tokio::time::sleep(pause).await;
@@ -251,7 +251,7 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<Place>, Full>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<Place>, QueueFull>> {
         loop {
             let batch = self.batch;
             let now = batch.0.clock.now();
@@ -290,7 +290,7 @@ impl Wait<'_> {
         state: &mut State,
         now: Timestamp,
         cx: &Context<'_>,
-    ) -> (Poll<Result<Box<Place>, Full>>, Option<Waker>) {
+    ) -> (Poll<Result<Box<Place>, QueueFull>>, Option<Waker>) {
         let Some(ticket) = &self.ticket else { return (Poll::Ready(Err(full(state, now))), None) };
         let former = match state.gate.look(ticket) {
             (WaitResult::Pending, Some(waker)) if !waker.will_wake(cx.waker()) => {
@@ -342,8 +342,8 @@ impl Drop for Wait<'_> {
     }
 }
 
-fn full(state: &mut State, now: Timestamp) -> Full {
-    Full(state.gate.retry_after(now, &mut state.rng))
+fn full(state: &mut State, now: Timestamp) -> QueueFull {
+    QueueFull(state.gate.retry_after(now, &mut state.rng))
 }
 
 #[cfg(test)]
@@ -360,7 +360,7 @@ mod tests {
         Batch::new(BatchConfig { max_active, max_queue, ..BatchConfig::default() })
     }
 
-    async fn place(batch: &Batch) -> Result<Box<Place>, Full> {
+    async fn place(batch: &Batch) -> Result<Box<Place>, QueueFull> {
         batch.place(&mut History::new(SHEDDABLE), Duration::ZERO).await
     }
 
@@ -483,7 +483,7 @@ mod tests {
         let _first = place(&batch).await.unwrap();
         let mut waits = Box::pin(place(&batch));
         assert!(is_pending(waits.as_mut()));
-        let Err(Full(after)) = place(&batch).await else { panic!("there is no room") };
+        let Err(QueueFull(after)) = place(&batch).await else { panic!("there is no room") };
         assert!(after >= Duration::from_secs(1));
         assert_eq!(batch.view().counts.full, 1);
     }

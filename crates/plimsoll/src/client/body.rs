@@ -53,11 +53,11 @@ struct Inner {
     /// The frames that came together with the head.
     ahead: [Option<Result<Frame<Bytes>, Error>>; MAX_AHEAD],
     /// Source and attempt, while the reader has a piece; see [`preemption`](super::preemption).
-    parked: Option<Away>,
+    parked: Option<ParkedState>,
 }
 
 /// State of a body while it is parked.
-struct Away {
+struct ParkedState {
     preemption: Arc<Preemption>,
     /// Bytes of the piece that the reader has.
     given: u64,
@@ -204,7 +204,7 @@ impl Inner {
         let source = std::mem::replace(&mut self.source, Source::Empty);
         // One that has ended meanwhile is dropped, and found missing at the next look.
         drop(preemption.park(Box::new(Parked { source, attempt })));
-        self.parked = Some(Away { preemption, given: given as u64 });
+        self.parked = Some(ParkedState { preemption, given: given as u64 });
     }
 
     /// Takes the parked part back; says whether it was there.

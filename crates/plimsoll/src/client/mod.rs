@@ -41,6 +41,7 @@ mod cluster;
 mod config;
 mod connect;
 mod error;
+mod failed_attempt;
 mod form;
 mod http1;
 mod http2_body;
@@ -59,7 +60,6 @@ mod service;
 mod stream_id;
 mod terms;
 mod timer;
-mod told;
 mod upgraded;
 
 use std::fmt;
@@ -83,6 +83,7 @@ pub use self::config::{
     Check, CheckTimeout, ClusterConfig, PoolConfig, Protocol, RequestConfig, RetryPolicy, SubsetChoice,
 };
 pub use self::error::{Cause, ConnectError, Error};
+pub use self::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};
 pub use self::informational::Informational;
 pub use self::localities::{BadLocalities, Localities};
 use self::pool::Pool;
@@ -90,7 +91,6 @@ pub use self::refused::Refused;
 pub use self::request_body::RequestBody;
 pub use self::service::ServiceBody;
 pub use self::terms::{Idempotent, Terms};
-pub use self::told::{FailedAttempt, Failure, GivenUp, Next};
 pub use self::upgraded::Upgraded;
 /// The client of a request, for backends that learn it by the PROXY protocol: an extension of the
 /// request.

@@ -109,7 +109,7 @@ pub(crate) enum Piece<D> {
 }
 
 /// A piece of a body on its way, or its error.
-type Passed<D> = Result<Frame<Piece<D>>, BoxError>;
+type PassedFrame<D> = Result<Frame<Piece<D>>, BoxError>;
 
 impl<B: RequestBody> Outgoing<B> {
     pub(crate) fn new(body: B) -> Self {
@@ -248,7 +248,7 @@ impl<B: RequestBody> Outgoing<B> {
 }
 
 impl<B: RequestBody> Record<B> {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Passed<B::Data>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<PassedFrame<B::Data>>> {
         if let Some(piece) = self.kept.get(self.given) {
             self.given += 1;
             return Poll::Ready(Some(Ok(Frame::data(Piece::Kept(piece.clone())))));

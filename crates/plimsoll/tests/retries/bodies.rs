@@ -33,7 +33,7 @@ async fn a_body_longer_than_what_is_kept_is_sent_once() {
             let turned_away = full.requests();
             assert!(turned_away > 0);
             assert_eq!(not_served, if is_kept { 0 } else { turned_away }, "{protocol:?} {limit}");
-            assert_eq!(given_up(&cluster.counts(), GivenUp::BodyIsGone), not_served as u64);
+            assert_eq!(given_up(&cluster.counts(), NoRetryReason::BodyIsGone), not_served as u64);
         }
     }
 }

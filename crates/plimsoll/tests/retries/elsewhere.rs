@@ -89,7 +89,7 @@ async fn one_overloaded_backend_of_four_is_seen_by_nobody() {
     for _ in 0..400 {
         assert_eq!(client.send(get("/")).await.unwrap().status(), StatusCode::OK);
     }
-    assert_eq!(given_up(&cluster.counts(), GivenUp::NoBudget), 0);
+    assert_eq!(given_up(&cluster.counts(), NoRetryReason::NoBudget), 0);
 }
 
 /// Every backend is overloaded: a request may have three attempts, all of them together a tenth more than without.
@@ -113,7 +113,7 @@ async fn a_total_failure_adds_a_tenth_and_callers_are_told_not_to_retry() {
     let sent: usize = full.iter().map(Server::requests).sum();
     assert!(sent as f64 <= 1.1 * f64::from(requests) + 10.0, "{sent}: ten are a new client's");
     assert!(sent > requests as usize, "some were tried again");
-    assert!(given_up(&cluster.counts(), GivenUp::NoBudget) > 400);
+    assert!(given_up(&cluster.counts(), NoRetryReason::NoBudget) > 400);
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn a_request_has_three_attempts_at_different_backends() {
     assert_eq!(response.body().attempts(), 3);
     assert_eq!(full.iter().map(Server::requests).max(), Some(1));
     let next: Vec<_> = told.iter().map(|failed| failed.next).collect();
-    assert_eq!(next, [Next::Retried, Next::Retried, Next::GivenUp(GivenUp::TooMany)]);
+    assert_eq!(next, [NextStep::Retried, NextStep::Retried, NextStep::GaveUp(NoRetryReason::TooMany)]);
     assert!(told.iter().all(|failed| failed.failure.reason() == "overloaded" && failed.backend.is_some()));
 }
 
@@ -143,5 +143,5 @@ async fn the_answer_of_an_only_backend_is_passed_on_as_it_is() {
         (Some(ShedReason::Overloaded), Retry::Elsewhere),
         "its caller may know others"
     );
-    assert_eq!((full.requests(), given_up(&cluster.counts(), GivenUp::NoOther)), (1, 1));
+    assert_eq!((full.requests(), given_up(&cluster.counts(), NoRetryReason::NoOther)), (1, 1));
 }

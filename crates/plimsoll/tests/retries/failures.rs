@@ -19,7 +19,7 @@ async fn a_failure_that_may_have_been_carried_out_is_repeated_only_if_that_is_ha
         }
         assert_eq!(client.send(request).await.unwrap().status(), StatusCode::BAD_GATEWAY);
         assert_eq!(one.requests() + two.requests(), attempts, "{method} {is_marked}");
-        let why = if attempts == 1 { GivenUp::MayBeSeen } else { GivenUp::TooMany };
+        let why = if attempts == 1 { NoRetryReason::MayBeSeen } else { NoRetryReason::TooMany };
         assert_eq!(given_up(&cluster.counts(), why), 1);
     }
 }
@@ -92,7 +92,7 @@ async fn a_connection_that_breaks_without_an_answer_repeats_no_other_request() {
     let error = Client::new(&cluster).send(post(b"abc")).await.unwrap_err();
     assert!(matches!(error, Error::Closed { attempts: 1, .. }) && !error.nothing_sent(), "{error}");
     assert_eq!(first.load(Ordering::SeqCst) + second.load(Ordering::SeqCst), 1, "it was sent once");
-    assert_eq!(given_up(&cluster.counts(), GivenUp::MayBeSeen), 1);
+    assert_eq!(given_up(&cluster.counts(), NoRetryReason::MayBeSeen), 1);
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn an_error_says_how_often_it_was_tried_and_that_it_may_have_been_seen() {
     let error = client.send_telling(get("/"), Terms::default(), &mut told).await.unwrap_err();
     assert_eq!((error.attempts(), error.nothing_sent()), (3, false), "{error}");
     assert!(error.backend_address().is_some() && error.to_string().ends_with("(the last of 3 attempts)"), "{error}");
-    let [FailedAttempt { next: Next::Retried, failure: Failure::Error(_), .. }, ..] = &told[..] else {
+    let [FailedAttempt { next: NextStep::Retried, failure: Failure::Error(_), .. }, ..] = &told[..] else {
         panic!("{told:?}")
     };
 }

@@ -222,8 +222,8 @@ async fn an_attempt_that_fails_leaves_it_to_the_other() {
         assert_eq!(whole(response).await, (StatusCode::OK, Bytes::from_static(b"late")));
         let next: Vec<_> = told.iter().map(|attempt| attempt.next).collect();
         match next[..] {
-            [Next::Hedged] => hedged += 1,
-            [Next::Retried] => {}
+            [NextStep::Hedged] => hedged += 1,
+            [NextStep::Retried] => {}
             _ => panic!("{told:?}"),
         }
     }
@@ -334,11 +334,11 @@ async fn where_both_fail_it_goes_on_as_after_two_attempts() {
             let next: Vec<_> = told.iter().map(|attempt| attempt.next).collect();
             assert_eq!(response.body().attempts(), if third.is_some() { 3 } else { 2 }, "{told:?}");
             if third.is_some() {
-                assert_eq!(next, [Next::Hedged, Next::Retried]);
+                assert_eq!(next, [NextStep::Hedged, NextStep::Retried]);
                 assert_eq!(whole(response).await, (StatusCode::OK, Bytes::from_static(b"ok")));
                 assert_eq!(at_well.lock().unwrap()[0]["x-envoy-attempt-count"], "3");
             } else {
-                assert_eq!(next, [Next::Hedged, Next::GivenUp(GivenUp::TooMany)]);
+                assert_eq!(next, [NextStep::Hedged, NextStep::GaveUp(NoRetryReason::TooMany)]);
                 let told = Shed::read(response.status(), response.headers()).unwrap();
                 assert_eq!((told.reason, told.retry), (Some(ShedReason::OverloadedNoRetry), Retry::Never));
             }

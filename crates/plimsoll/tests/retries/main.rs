@@ -22,8 +22,8 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use plimsoll::client::{
-    Batch, Client, Cluster, ClusterConfig, ClusterCounts, Error, FailedAttempt, Failure, GivenUp, Idempotent, Next,
-    Protocol, RetryPolicy, Terms,
+    Batch, Client, Cluster, ClusterConfig, ClusterCounts, Error, FailedAttempt, Failure, Idempotent, NextStep,
+    NoRetryReason, Protocol, RetryPolicy, Terms,
 };
 use plimsoll_core::batch::BatchConfig;
 use plimsoll_core::health::State;
@@ -91,8 +91,8 @@ async fn whole(response: Response<plimsoll::client::ResponseBody>) -> (StatusCod
     (response.status(), response.into_body().collect().await.unwrap().to_bytes())
 }
 
-fn given_up(counts: &ClusterCounts, why: GivenUp) -> u64 {
-    counts.given_up[GivenUp::ALL.iter().position(|listed| *listed == why).unwrap()]
+fn given_up(counts: &ClusterCounts, why: NoRetryReason) -> u64 {
+    counts.given_up[NoRetryReason::ALL.iter().position(|listed| *listed == why).unwrap()]
 }
 
 /// A peer that refuses each stream, unseen, and their number.

@@ -62,8 +62,10 @@ async fn whoever_waited_for_nobody_is_told_what_the_backend_said() {
         let error = Client::new(&cluster).send_telling(get("/"), Terms::default(), &mut told).await.unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{error}");
         assert_eq!((error.shed_reason(), error.retry_after()), (Some(reason), retry_after), "{error}");
-        let [FailedAttempt { next: Next::GivenUp(GivenUp::NoOther), .. }] = &told[..] else { panic!("{told:?}") };
-        assert_eq!(given_up(&cluster.counts(), GivenUp::NoOther), 1);
+        let [FailedAttempt { next: NextStep::GaveUp(NoRetryReason::NoOther), .. }] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert_eq!(given_up(&cluster.counts(), NoRetryReason::NoOther), 1);
         assert_eq!((cluster.counts().retries, cluster.restraint().budget_used), (Vec::new(), Ratio::ZERO));
     }
 }
@@ -93,7 +95,7 @@ async fn whoever_is_told_not_to_retry_does_not() {
         }
         client.send(request).await.unwrap();
         assert_eq!(one.requests() + two.requests(), 1);
-        assert_eq!(given_up(&cluster.counts(), GivenUp::ToldNotTo), 1);
+        assert_eq!(given_up(&cluster.counts(), NoRetryReason::ToldNotTo), 1);
     }
 }
 

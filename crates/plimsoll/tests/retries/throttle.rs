@@ -20,7 +20,7 @@ async fn nothing_is_held_back_after_a_restart() {
         assert_eq!(error.shed_reason(), Some(ShedReason::NoBackend), "{error}");
     }
     assert_eq!(cluster.counts().throttled, [0; 4]);
-    assert!(given_up(&cluster.counts(), GivenUp::NoOther) > 0, "nobody else could be connected to");
+    assert!(given_up(&cluster.counts(), NoRetryReason::NoOther) > 0, "nobody else could be connected to");
     let _again = Server::start_at(address, Speaks::Http1, |_| text("ok")).await;
     until(|| state_of(&cluster, address) == State::Healthy).await;
     assert_eq!(client.send(get("/")).await.unwrap().status(), StatusCode::OK);

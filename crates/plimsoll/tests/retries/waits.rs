@@ -13,7 +13,7 @@ async fn a_wait_that_is_longer_than_anybody_waits_is_for_the_caller_to_wait() {
     let expected =
         Shed { reason: Some(ShedReason::Overloaded), retry: Retry::After, after: Some(Duration::from_secs(30)) };
     assert_eq!(Shed::read(response.status(), response.headers()), Some(expected));
-    assert_eq!(given_up(&cluster.counts(), GivenUp::TooLong), 1);
+    assert_eq!(given_up(&cluster.counts(), NoRetryReason::TooLong), 1);
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn a_retry_is_not_made_with_less_time_left_than_answers_usually_take() {
     let mut request = get("/");
     request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "9".parse().unwrap());
     assert_eq!(client.send(request).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!((one.requests() + two.requests(), given_up(&cluster.counts(), GivenUp::TooLate)), (21, 1));
+    assert_eq!((one.requests() + two.requests(), given_up(&cluster.counts(), NoRetryReason::TooLate)), (21, 1));
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_named_wait_is_waited_and_not_longer_than_anybody_does() {
     let begun = Instant::now();
     assert_eq!(client.send(get("/")).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(begun.elapsed() < Duration::from_secs(1));
-    assert_eq!((count.load(Ordering::SeqCst), given_up(&cluster.counts(), GivenUp::TooLong)), (3, 1));
+    assert_eq!((count.load(Ordering::SeqCst), given_up(&cluster.counts(), NoRetryReason::TooLong)), (3, 1));
 }
 
 #[tokio::test]
@@ -86,5 +86,5 @@ async fn a_retry_that_could_not_be_answered_in_time_is_not_made() {
     request.headers_mut().insert("x-envoy-expected-rq-timeout-ms", "1500".parse().unwrap());
     let response = client.send(request).await.unwrap();
     assert_eq!((response.status(), server.requests()), (StatusCode::SERVICE_UNAVAILABLE, 1));
-    assert_eq!(given_up(&cluster.counts(), GivenUp::TooLate), 1);
+    assert_eq!(given_up(&cluster.counts(), NoRetryReason::TooLate), 1);
 }

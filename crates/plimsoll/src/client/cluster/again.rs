@@ -8,7 +8,7 @@ use plimsoll_core::{BackendId, Completion, Criticality, Operation, Outcome, Rati
 
 use super::Shared;
 use super::machine::{Found, Kind, Machine};
-use crate::client::told::GivenUp;
+use crate::client::failed_attempt::NoRetryReason;
 
 /// A request that a backend may have seen and did not serve.
 pub(crate) struct Ask<'a> {
@@ -59,8 +59,8 @@ impl Retry<'_> {
     }
 
     /// It is not made after all.
-    pub(crate) fn denied(self, why: GivenUp) -> Denied {
-        Denied { why, tells: self.tells }
+    pub(crate) fn denied(self, why: NoRetryReason) -> Denial {
+        Denial { why, tells: self.tells }
     }
 }
 
@@ -74,15 +74,15 @@ impl Drop for Retry<'_> {
 
 /// It is not sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Denied {
-    pub(crate) why: GivenUp,
+pub(crate) struct Denial {
+    pub(crate) why: NoRetryReason,
     /// The advice for the caller.
     pub(crate) tells: Tells,
 }
 
-impl Denied {
+impl Denial {
     /// The result is passed on unchanged.
-    pub(crate) fn as_it_is(why: GivenUp) -> Self {
+    pub(crate) fn as_it_is(why: NoRetryReason) -> Self {
         Self { why, tells: Tells::Answer }
     }
 }
@@ -118,7 +118,7 @@ impl Shared {
         now: Timestamp,
         reason: &'static str,
         ask: &Ask<'_>,
-    ) -> Result<(Retry<'_>, Grant), Denied> {
+    ) -> Result<(Retry<'_>, Grant), Denial> {
         let (tells, grant) = self.machine.lock().again(now, ask)?;
         Ok((Retry { cluster: self, operation: ask.kind.operation, reason, tells, is_made: false }, grant))
     }
@@ -157,7 +157,7 @@ impl Shared {
     }
 
     /// Counts a failed request that is not retried.
-    pub(crate) fn count_given_up(&self, given_up: GivenUp) {
+    pub(crate) fn count_given_up(&self, given_up: NoRetryReason) {
         self.machine.lock().counts.given_up[given_up as usize] += 1;
     }
 }
@@ -169,7 +169,7 @@ impl Machine {
     }
 
     /// The place and time of a retry, and the advice for the caller should it not be made.
-    fn again(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<(Tells, Grant), Denied> {
+    fn again(&mut self, now: Timestamp, ask: &Ask<'_>) -> Result<(Tells, Grant), Denial> {
         let is_layer = self.is_layer();
         let told = |tells| if is_layer { tells } else { Tells::Answer };
         let tells = told(ask.failure.tells());
@@ -187,11 +187,11 @@ impl Machine {
         };
         let policy = self.config.retry.attempts;
         match policy.decide(now, &attempt, &mut self.budget, &mut self.rng) {
-            Verdict::GiveUp(why) => Err(Denied { why: given_up(why), tells: told(why.tells()) }),
+            Verdict::GiveUp(why) => Err(Denial { why: given_up(why), tells: told(why.tells()) }),
             Verdict::Retry(RetryPlan { wait: Duration::ZERO, at: RetryTarget::OtherBackend }) => self
                 .at_once(now, ask.kind, ask.tried)
                 .map(|id| (tells, Grant::At(id)))
-                .map_err(|why| Denied { why, tells }),
+                .map_err(|why| Denial { why, tells }),
             Verdict::Retry(RetryPlan { wait, .. }) => Ok((tells, Grant::After(wait))),
         }
     }
@@ -204,7 +204,12 @@ impl Machine {
 
     /// A backend with headroom that the request was not at. It does not queue for one. Without one,
     /// the retry returns to the budget.
-    pub(super) fn at_once(&mut self, now: Timestamp, kind: Kind, tried: &[BackendId]) -> Result<BackendId, GivenUp> {
+    pub(super) fn at_once(
+        &mut self,
+        now: Timestamp,
+        kind: Kind,
+        tried: &[BackendId],
+    ) -> Result<BackendId, NoRetryReason> {
         let refused = match self.begin(now, kind, tried) {
             Found::Backend(id, _) if !tried.contains(&id) => return Ok(id),
             Found::Backend(id, _) => {
@@ -212,29 +217,29 @@ impl Machine {
                 self.slots.give_back(kind.holders());
                 self.balancer.finish(now, id, completion, &mut ());
                 self.not_sent(now, kind);
-                GivenUp::NoOther
+                NoRetryReason::NoOther
             }
             Found::Wait(..) => {
                 self.not_sent(now, kind);
-                GivenUp::NoOther
+                NoRetryReason::NoOther
             }
-            Found::NoBackend | Found::NoRoom => GivenUp::NoOther,
-            Found::Held(_) => GivenUp::HeldBack,
+            Found::NoBackend | Found::NoRoom => NoRetryReason::NoOther,
+            Found::Held(_) => NoRetryReason::HeldBack,
         };
         self.budget.give_back(kind.operation);
         Err(refused)
     }
 }
 
-const fn given_up(why: GiveUp) -> GivenUp {
+const fn given_up(why: GiveUp) -> NoRetryReason {
     match why {
-        GiveUp::Attempts(_) => GivenUp::TooMany,
-        GiveUp::Forbidden(_) => GivenUp::ToldNotTo,
-        GiveUp::TooLong(_) => GivenUp::TooLong,
-        GiveUp::Final => GivenUp::Final,
-        GiveUp::Unsafe(_) => GivenUp::MayBeSeen,
-        GiveUp::Impossible(_) => GivenUp::BodyIsGone,
-        GiveUp::Deadline(_) => GivenUp::TooLate,
-        GiveUp::Budget(_) => GivenUp::NoBudget,
+        GiveUp::Attempts(_) => NoRetryReason::TooMany,
+        GiveUp::Forbidden(_) => NoRetryReason::ToldNotTo,
+        GiveUp::TooLong(_) => NoRetryReason::TooLong,
+        GiveUp::Final => NoRetryReason::Final,
+        GiveUp::Unsafe(_) => NoRetryReason::MayBeSeen,
+        GiveUp::Impossible(_) => NoRetryReason::BodyIsGone,
+        GiveUp::Deadline(_) => NoRetryReason::TooLate,
+        GiveUp::Budget(_) => NoRetryReason::NoBudget,
     }
 }

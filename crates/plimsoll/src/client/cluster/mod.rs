@@ -33,7 +33,7 @@ use plimsoll_core::{BackendId, Event, Operation, Timestamp};
 use tokio::sync::{Notify, watch};
 
 pub use self::again::Restraint;
-pub(crate) use self::again::{Ask, Denied, Grant, Retry, Since, Unanswered};
+pub(crate) use self::again::{Ask, Denial, Grant, Retry, Since, Unanswered};
 use self::follow::Following;
 pub(crate) use self::hedge::First;
 pub use self::localities::LocalityView;

@@ -11,7 +11,7 @@ use plimsoll_core::Criticality;
 use plimsoll_core::health::{Reason, State};
 
 use crate::client::attempt_end::Metric;
-use crate::client::told::GivenUp;
+use crate::client::failed_attempt::NoRetryReason;
 
 /// Counts of one backend since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,8 +88,8 @@ pub struct ClusterCounts {
     pub retries: Vec<(&'static str, &'static str, u64)>,
     /// Requests sent to a second backend while the first was slow.
     pub hedges: HedgeCounts,
-    /// Requests that were not served and not retried, by reason, in the order of [`GivenUp::ALL`].
-    pub given_up: [u64; GivenUp::ALL.len()],
+    /// Requests that were not served and not retried, by reason, in the order of [`NoRetryReason::ALL`].
+    pub given_up: [u64; NoRetryReason::ALL.len()],
     /// Times the panic rule came into force.
     pub panics: u64,
     /// Changes of state of its backends: into which, why, and how often.

@@ -60,7 +60,7 @@ pub(crate) enum Fate {
 }
 
 /// The part after the head of a response.
-pub(crate) enum After {
+pub(crate) enum AfterHead {
     /// The body.
     Body(Incoming),
     /// Another protocol.
@@ -227,24 +227,24 @@ impl<'r, B: RequestBody> Exchange<'r, B> {
 
     /// The part after the head that has come. The rest of the request's body, if any, is sent
     /// beside it.
-    pub(crate) fn answered(mut self, head: &ResponseHead) -> After {
+    pub(crate) fn answered(mut self, head: &ResponseHead) -> AfterHead {
         let is_tunnel = head.status == StatusCode::SWITCHING_PROTOCOLS
             || *self.request.method() == Method::CONNECT && head.status.is_success();
         if is_tunnel {
-            return After::Tunnel(self.lease);
+            return AfterHead::Tunnel(self.lease);
         }
         self.lease.begin_body(head);
         self.lease.is_reusable &= !self.upload.is_last();
         if self.upload.is_complete() {
-            return After::Body(Incoming::new(self.lease));
+            return AfterHead::Body(Incoming::new(self.lease));
         }
         if self.upload.is_over() || self.upload.is_held() || self.lease.has_whole_body() {
             // The rest of the request is not sent, so that no other can follow it.
             self.lease.is_reusable = false;
-            return After::Body(Incoming::new(self.lease));
+            return AfterHead::Body(Incoming::new(self.lease));
         }
         let mut body = std::mem::replace(self.request.body_mut(), Outgoing::empty());
         body.forget();
-        After::Body(Incoming::beside(Duplex::spawn(self.lease, self.upload, body)))
+        AfterHead::Body(Incoming::beside(Duplex::spawn(self.lease, self.upload, body)))
     }
 }

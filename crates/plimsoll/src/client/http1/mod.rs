@@ -20,6 +20,6 @@ mod lease;
 mod upload;
 
 pub(crate) use self::connection::Connection;
-pub(crate) use self::exchange::{After, Exchange, Fate, MAX_INTERIM};
+pub(crate) use self::exchange::{AfterHead, Exchange, Fate, MAX_INTERIM};
 pub(crate) use self::incoming::Incoming;
 pub(crate) use self::lease::{Connections, Lease};

@@ -30,7 +30,7 @@ pub(super) struct Http1 {
 
 /// The result of offering a connection to the pool.
 #[must_use]
-pub(super) enum Kept {
+pub(super) enum ReturnOutcome {
     Yes,
     /// It is to be closed, without anybody waiting for another in its place.
     No(Box<Connection>),
@@ -81,25 +81,25 @@ impl Http1 {
 
     /// Takes in a connection that is in use no more, unless `max_idle` others are idle. One that was closed counts as in
     /// use until [`Http1::closed`].
-    pub(super) fn give_back(&mut self, connection: Box<Connection>, now: Timestamp, max_idle: usize) -> Kept {
+    pub(super) fn give_back(&mut self, connection: Box<Connection>, now: Timestamp, max_idle: usize) -> ReturnOutcome {
         let kept = self.put(connection, now, max_idle);
-        if !matches!(kept, Kept::Closed(_)) {
+        if !matches!(kept, ReturnOutcome::Closed(_)) {
             self.in_use -= 1;
         }
         kept
     }
 
     /// Takes in a connection that nobody waits for.
-    pub(super) fn put(&mut self, mut connection: Box<Connection>, now: Timestamp, max_idle: usize) -> Kept {
+    pub(super) fn put(&mut self, mut connection: Box<Connection>, now: Timestamp, max_idle: usize) -> ReturnOutcome {
         if self.is_retired || connection.serial < self.oldest || self.idle.len() >= max_idle {
-            return Kept::No(connection);
+            return ReturnOutcome::No(connection);
         }
         connection.idle_since = now;
         if !connection.watch_silence() {
-            return Kept::Closed(connection);
+            return ReturnOutcome::Closed(connection);
         }
         self.idle.push(connection);
-        Kept::Yes
+        ReturnOutcome::Yes
     }
 
     /// Checks an idle connection after an event. Returns the connection if it is no longer usable.

@@ -35,7 +35,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use self::alarm::Alarm;
-use self::http1::{Http1, Kept};
+use self::http1::{Http1, ReturnOutcome};
 use self::http2::Http2;
 use super::attempt::Streams;
 use super::backend::Backend;
@@ -90,7 +90,7 @@ struct Slot<B> {
 }
 
 /// A connection for an HTTP/1 request, or the lack of one.
-pub(crate) enum Taken {
+pub(crate) enum Http1Checkout {
     /// An idle connection.
     Ready(Lease, Arc<Backend>),
     /// A connection has to be opened first.
@@ -152,19 +152,19 @@ impl<B: RequestBody> Pool<B> {
     }
 
     /// An HTTP/1 connection to `id`: an idle one if there is one and it `may_be_used`.
-    pub(crate) fn take_http1(self: &Arc<Self>, id: BackendId, may_be_used: bool) -> Taken {
+    pub(crate) fn take_http1(self: &Arc<Self>, id: BackendId, may_be_used: bool) -> Http1Checkout {
         let mut ended = Vec::new();
         let mut state = self.state.lock();
         let outdated = state.refresh(id, &self.cluster);
         let may_be_used = may_be_used && !state.is_single_use;
-        let Some(slot) = state.slot(id, &self.cluster) else { return Taken::Gone };
+        let Some(slot) = state.slot(id, &self.cluster) else { return Http1Checkout::Gone };
         let backend = slot.backend.clone();
         let taken = if may_be_used { slot.http1.take(&mut ended) } else { None };
         drop(state);
         self.count_closed(id, ended.len() + outdated.len());
         match taken {
-            Some(connection) => Taken::Ready(Lease::new(self.clone(), id, connection), backend),
-            None => Taken::Open(backend),
+            Some(connection) => Http1Checkout::Ready(Lease::new(self.clone(), id, connection), backend),
+            None => Http1Checkout::Open(backend),
         }
     }
 
@@ -339,17 +339,17 @@ impl<B: RequestBody> Connections for Pool<B> {
         let (looked, max_idle) = (state.looked, state.config.max_idle_connections);
         let kept = match state.existing(backend) {
             Some(slot) => slot.http1.give_back(connection, looked, max_idle),
-            None => Kept::No(connection),
+            None => ReturnOutcome::No(connection),
         };
         drop(state);
         match kept {
-            Kept::Yes => Ok(()),
-            Kept::No(connection) => {
+            ReturnOutcome::Yes => Ok(()),
+            ReturnOutcome::No(connection) => {
                 drop(connection);
                 self.cluster.connection_closed(backend);
                 Ok(())
             }
-            Kept::Closed(connection) => Err(connection),
+            ReturnOutcome::Closed(connection) => Err(connection),
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::alarm::Watch;
 use super::greeting::Overheard;
-use super::http1::Kept;
+use super::http1::ReturnOutcome;
 use super::http2::{Opened, StreamLimit, Tasks};
 use super::silence::Heard;
 use super::{Pool, is_single_use, windows};
@@ -117,7 +117,7 @@ impl<B: RequestBody> Pool<B> {
             {
                 slot.http1.put(connection, looked, config.max_idle_connections)
             }
-            _ => Kept::No(connection),
+            _ => ReturnOutcome::No(connection),
         };
         drop(state);
         self.settle(id, kept);
@@ -143,14 +143,14 @@ impl<B: RequestBody> Pool<B> {
     }
 
     /// A connection was put into the pool, or not.
-    pub(super) fn settle(self: &Arc<Self>, id: BackendId, kept: Kept) {
+    pub(super) fn settle(self: &Arc<Self>, id: BackendId, kept: ReturnOutcome) {
         match kept {
-            Kept::Yes => {}
-            Kept::No(connection) => {
+            ReturnOutcome::Yes => {}
+            ReturnOutcome::No(connection) => {
                 drop(connection);
                 self.cluster.connection_closed(id);
             }
-            Kept::Closed(connection) => {
+            ReturnOutcome::Closed(connection) => {
                 let is_news = connection.end_is_news();
                 drop(connection);
                 self.on_closed_http1(id, is_news);

@@ -26,13 +26,13 @@ use plimsoll_wire::shed::say_overloaded_no_retry;
 use super::{Call, Turn};
 use crate::client::attempt::Streams as _;
 use crate::client::body::ResponseBody;
-use crate::client::cluster::{Ask, Denied, Grant};
+use crate::client::cluster::{Ask, Denial, Grant};
 use crate::client::error::Error;
+use crate::client::failed_attempt::{Failure, NextStep, NoRetryReason};
 use crate::client::outgoing::Outgoing;
 use crate::client::refused::Refused;
 use crate::client::replay::{Copy, is_idempotent};
 use crate::client::request_body::RequestBody;
-use crate::client::told::{Failure, GivenUp, Next};
 
 /// Largest part of a refusal's body that is read so that its connection can be used again, and the
 /// longest wait for it.
@@ -41,13 +41,13 @@ const DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// The facts that decide whether a request can be sent again.
 #[derive(Clone, Copy)]
-pub(super) struct Repeatable {
+pub(super) struct Repeatability {
     is_idempotent: bool,
     /// All that was sent of its body is there.
     is_whole: bool,
 }
 
-impl Repeatable {
+impl Repeatability {
     pub(super) fn of<B: RequestBody>(request: &Request<Outgoing<B>>) -> Self {
         Self {
             is_idempotent: is_idempotent(request.method(), request.extensions()),
@@ -76,16 +76,21 @@ impl<B: RequestBody> Call<'_, B> {
     /// The attempt at `id` broke, and the backend may have seen the request: the next turn, or the
     /// error.
     #[cold]
-    pub(super) fn after_error(&mut self, id: BackendId, error: Error, request: Repeatable) -> Result<Turn, Box<Error>> {
+    pub(super) fn after_error(
+        &mut self,
+        id: BackendId,
+        error: Error,
+        request: Repeatability,
+    ) -> Result<Turn, Box<Error>> {
         if self.race.is_some() {
             return Err(Box::new(error));
         }
         self.retried("failed");
         let outcome = match () {
-            () if self.is_batch() => self.comes_back(&error, request).map_err(Denied::as_it_is),
+            () if self.is_batch() => self.comes_back(&error, request).map_err(Denial::as_it_is),
             () => match error.end().row().retry {
                 Some(failure) => self.decide(id, failure, error.clone(), request),
-                None => Err(Denied::as_it_is(GivenUp::TooLate)),
+                None => Err(Denial::as_it_is(NoRetryReason::TooLate)),
             },
         };
         self.report(id, Failure::Error(error.clone()), &outcome);
@@ -100,12 +105,12 @@ impl<B: RequestBody> Call<'_, B> {
         id: BackendId,
         address: SocketAddr,
         refused: Refused,
-        request: Repeatable,
-    ) -> Result<Turn, Denied> {
+        request: Repeatability,
+    ) -> Result<Turn, Denial> {
         self.retried("refused");
         let otherwise = Error::Refused { address, refused, attempts: 1, tells: Tells::Answer };
         let outcome = match self.is_batch() {
-            true => self.comes_back(&otherwise, request).map_err(Denied::as_it_is),
+            true => self.comes_back(&otherwise, request).map_err(Denial::as_it_is),
             false => self.decide(id, refused.failure(), otherwise, request),
         };
         self.report(id, Failure::Refused(refused), &outcome);
@@ -113,7 +118,7 @@ impl<B: RequestBody> Call<'_, B> {
     }
 
     /// Marks a refusal that the caller gets to see.
-    pub(super) fn pass_on(&self, refused: &Refused, denied: Denied, headers: &mut HeaderMap) {
+    pub(super) fn pass_on(&self, refused: &Refused, denied: Denial, headers: &mut HeaderMap) {
         if denied.tells == Tells::DoNotRetry {
             say_overloaded_no_retry(headers, refused.code.is_some());
         }
@@ -124,8 +129,8 @@ impl<B: RequestBody> Call<'_, B> {
         id: BackendId,
         failure: retry::Failure,
         otherwise: Error,
-        request: Repeatable,
-    ) -> Result<Turn, Denied> {
+        request: Repeatability,
+    ) -> Result<Turn, Denial> {
         let pool = self.pool;
         let cluster = pool.cluster();
         let now = cluster.now();
@@ -151,22 +156,22 @@ impl<B: RequestBody> Call<'_, B> {
     }
 
     /// Records and counts the end of an attempt.
-    fn report(&mut self, id: BackendId, failure: Failure, outcome: &Result<Turn, Denied>) {
+    fn report(&mut self, id: BackendId, failure: Failure, outcome: &Result<Turn, Denial>) {
         let next = match outcome {
-            Err(denied) => Next::GivenUp(denied.why),
-            Ok(Turn::Back(_)) => Next::Queued,
-            Ok(_) => Next::Retried,
+            Err(denied) => NextStep::GaveUp(denied.why),
+            Ok(Turn::Back(_)) => NextStep::Queued,
+            Ok(_) => NextStep::Retried,
         };
         self.tell(id, failure, next);
     }
 
     /// The request is not sent again after all, though that was told of its last attempt.
-    pub(super) fn not_made(&mut self, why: GivenUp) -> Denied {
+    pub(super) fn not_made(&mut self, why: NoRetryReason) -> Denial {
         self.pool.cluster().count_given_up(why);
         if let Some(last) = self.told.as_mut().and_then(|told| told.last_mut()) {
-            last.next = Next::GivenUp(why);
+            last.next = NextStep::GaveUp(why);
         }
-        self.retry.take().map_or_else(|| Denied::as_it_is(why), |retry| retry.denied(why))
+        self.retry.take().map_or_else(|| Denial::as_it_is(why), |retry| retry.denied(why))
     }
 
     /// The present attempt, if it is a retry, has ended so.

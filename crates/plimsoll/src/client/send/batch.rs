@@ -17,23 +17,23 @@ use plimsoll_core::retry::Repeat;
 use plimsoll_wire::grpc;
 use plimsoll_wire::shed::ShedReason;
 
-use super::again::Repeatable;
+use super::again::Repeatability;
 use super::{Call, Turn, version};
 use crate::client::attempt::{Attempt, Streams as _};
-use crate::client::batch::{Batch, Full, Place};
+use crate::client::batch::{Batch, Place, QueueFull};
 use crate::client::body::ResponseBody;
 use crate::client::cluster::{Found, Kind};
 use crate::client::error::Error;
+use crate::client::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};
 use crate::client::outgoing::Outgoing;
 use crate::client::pool::Pool;
 use crate::client::refused::Refused;
 use crate::client::request_body::RequestBody;
 use crate::client::terms::Terms;
 use crate::client::timer::{Limit, TooLate};
-use crate::client::told::{FailedAttempt, Failure, GivenUp, Next};
 
 /// A request's dealings with its gate.
-pub(super) struct Waiting {
+pub(super) struct BatchState {
     batch: Batch,
     history: History,
     /// How long it waits by itself before it goes back.
@@ -58,7 +58,8 @@ pub(super) async fn send<B: RequestBody>(
     let limit = requests.request_timeout;
     let until = cluster.clock().instant(started + batch.config().queue_timeout.min(left));
     request.body_mut().keep(config.retry.max_body.map_or(0, NonZeroUsize::get));
-    let mut waiting = Waiting { batch: batch.clone(), history: History::new(kind.criticality), pause: Duration::ZERO };
+    let mut waiting =
+        BatchState { batch: batch.clone(), history: History::new(kind.criticality), pause: Duration::ZERO };
     let mut call = Call {
         pool,
         is_grpc,
@@ -87,7 +88,7 @@ pub(super) async fn send<B: RequestBody>(
         let waits = std::pin::pin!(Limit::new(until)).wait(until, call.place()).await;
         let place = match waits {
             Ok(Ok(place)) => place,
-            Ok(Err(Full(after))) => return Err(call.turned_away(after)),
+            Ok(Err(QueueFull(after))) => return Err(call.turned_away(after)),
             Err(TooLate) => return Err(call.turned_away(batch.timed_out())),
         };
         match call.attempt(place, &mut request).await {
@@ -104,9 +105,9 @@ impl<B: RequestBody> Call<'_, B> {
     }
 
     /// Waits for a place.
-    async fn place(&mut self) -> Result<Box<Place>, Full> {
-        let Some(Waiting { batch, history, pause }) = self.batch.as_deref_mut() else {
-            return Err(Full(Duration::ZERO));
+    async fn place(&mut self) -> Result<Box<Place>, QueueFull> {
+        let Some(BatchState { batch, history, pause }) = self.batch.as_deref_mut() else {
+            return Err(QueueFull(Duration::ZERO));
         };
         batch.place(history, *pause).await
     }
@@ -138,7 +139,7 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// The request has failed: whether it goes back, after a pause.
     fn again(&mut self, failure: batch::Failure, repeat: Repeat, after: Option<Duration>) -> Result<(), GiveUpReason> {
-        let Some(Waiting { batch, history, pause }) = self.batch.as_deref_mut() else {
+        let Some(BatchState { batch, history, pause }) = self.batch.as_deref_mut() else {
             return Err(GiveUpReason::Final);
         };
         *pause = batch.again(history, &BatchFailure { failure, repeat, after })?;
@@ -148,7 +149,7 @@ impl<B: RequestBody> Call<'_, B> {
     /// An attempt failed with `error`, and a backend may have seen the request: whether it goes
     /// back.
     #[cold]
-    pub(super) fn comes_back(&mut self, error: &Error, request: Repeatable) -> Result<Turn, GivenUp> {
+    pub(super) fn comes_back(&mut self, error: &Error, request: Repeatability) -> Result<Turn, NoRetryReason> {
         self.seen += 1;
         let after = match error {
             Error::Refused { refused, .. } => refused.after,
@@ -168,7 +169,7 @@ impl<B: RequestBody> Call<'_, B> {
     #[cold]
     pub(super) fn back_unsent(&mut self, id: BackendId, error: Error) -> Result<Turn, Error> {
         let again = self.again(batch::Failure::Unsent, Repeat::Unsafe, None).map_err(given_up);
-        self.tell(id, Failure::Error(error.clone()), again.err().map_or(Next::Queued, Next::GivenUp));
+        self.tell(id, Failure::Error(error.clone()), again.err().map_or(NextStep::Queued, NextStep::GaveUp));
         if again.is_err() { Err(error) } else { Ok(Turn::Back(Box::new(error))) }
     }
 
@@ -194,13 +195,13 @@ impl<B: RequestBody> Call<'_, B> {
     }
 }
 
-const fn given_up(why: GiveUpReason) -> GivenUp {
+const fn given_up(why: GiveUpReason) -> NoRetryReason {
     match why {
-        GiveUpReason::ToldNot => GivenUp::ToldNotTo,
-        GiveUpReason::Unsafe => GivenUp::MayBeSeen,
-        GiveUpReason::Impossible => GivenUp::BodyIsGone,
-        GiveUpReason::Attempts => GivenUp::TooMany,
-        GiveUpReason::TooLate => GivenUp::TooLate,
-        GiveUpReason::Final => GivenUp::Final,
+        GiveUpReason::ToldNot => NoRetryReason::ToldNotTo,
+        GiveUpReason::Unsafe => NoRetryReason::MayBeSeen,
+        GiveUpReason::Impossible => NoRetryReason::BodyIsGone,
+        GiveUpReason::Attempts => NoRetryReason::TooMany,
+        GiveUpReason::TooLate => NoRetryReason::TooLate,
+        GiveUpReason::Final => NoRetryReason::Final,
     }
 }

@@ -24,23 +24,23 @@ use http_body::Body as _;
 use plimsoll_core::{BackendId, Outcome, Timestamp};
 use tokio::time::timeout_at;
 
-use super::again::{Repeatable, discard};
-use super::{Call, Tried};
+use super::again::{Repeatability, discard};
+use super::{AttemptResult, Call};
 use crate::client::attempt::{Race, Streams as _};
 use crate::client::body::ResponseBody;
 use crate::client::classify;
 use crate::client::cluster::{First, Shared};
 use crate::client::config::Version;
 use crate::client::error::Error;
+use crate::client::failed_attempt::{Failure, NextStep};
 use crate::client::outgoing::Outgoing;
 use crate::client::refused::Refused;
 use crate::client::request_body::RequestBody;
 use crate::client::terms::Idempotent;
 use crate::client::timer::Limit;
-use crate::client::told::{Failure, Next};
 
 /// An attempt that failed while the other was out.
-struct Lost {
+struct LosingAttempt {
     id: BackendId,
     was_seen: bool,
     /// `None` for an answer that is passed on wherever there is no other.
@@ -84,22 +84,24 @@ impl<'a, B: RequestBody> Call<'a, B> {
         first: BackendId,
         picked_at: Timestamp,
         request: &mut Request<Outgoing<B>>,
-    ) -> Tried {
+    ) -> AttemptResult {
         let cluster = self.pool.cluster();
         let delay = cluster.hedge_delay();
         let mut lesson = Lesson { cluster, slow_from: delay.map(|delay| picked_at + delay), end: None };
         let (race, is_grpc) = (Race::default(), self.is_grpc);
-        let (repeatable, kept) = (Repeatable::of(request), copy(request));
+        let (repeatable, kept) = (Repeatability::of(request), copy(request));
         let mut twin = self.twin(&race);
         self.race = Some(race.clone());
         // The lesson of the first attempt when it has ended.
-        let fate = |tried: &Tried| {
+        let fate = |tried: &AttemptResult| {
             let took = cluster.now().since(picked_at);
             // Its caller may have had less time than that, which says nothing.
             let is_slow = delay.is_some_and(|delay| took >= delay);
             match tried {
                 _ if is_good(tried, is_grpc) => First::Took(took),
-                Tried::Failed(error) if is_slow && matches!(**error, Error::Timeout { .. }) => First::TookLonger,
+                AttemptResult::Failed(error) if is_slow && matches!(**error, Error::Timeout { .. }) => {
+                    First::TookLonger
+                }
                 _ => First::Failed,
             }
         };
@@ -121,12 +123,12 @@ impl<'a, B: RequestBody> Call<'a, B> {
                     Either::Left((tried, _)) if is_good(&tried, is_grpc) => (First::TookLonger, id, tried, None),
                     Either::Right((tried, _)) if is_good(&tried, is_grpc) => (fate(&tried), first, tried, None),
                     Either::Left((failed, attempt)) => {
-                        let lost = Lost::new(id, failed);
+                        let lost = LosingAttempt::new(id, failed);
                         let tried = attempt.await;
                         (fate(&tried), first, tried, Some(lost))
                     }
                     Either::Right((failed, hedge)) => {
-                        let (learnt, lost) = (fate(&failed), Lost::new(first, failed));
+                        let (learnt, lost) = (fate(&failed), LosingAttempt::new(first, failed));
                         (learnt, id, hedge.await, Some(lost))
                     }
                 };
@@ -141,8 +143,10 @@ impl<'a, B: RequestBody> Call<'a, B> {
         self.made += u32::from(second.is_some());
         lesson.end = Some((learnt, second == Some(id) && lost.is_none() && is_good(&tried, is_grpc)));
         let (id, tried, lost) = match lost {
-            Some(Lost { id: answered, answer: Some(answer), .. }) if !matches!(tried, Tried::Answered(_)) => {
-                (answered, Tried::Answered(*answer), Some(Lost::new(id, tried)))
+            Some(LosingAttempt { id: answered, answer: Some(answer), .. })
+                if !matches!(tried, AttemptResult::Answered(_)) =>
+            {
+                (answered, AttemptResult::Answered(*answer), Some(LosingAttempt::new(id, tried)))
             }
             lost => (id, tried, lost),
         };
@@ -150,7 +154,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
             self.lost(lost);
         }
         let tried = self.settle(id, tried, repeatable);
-        if let Tried::Again(_) = tried {
+        if let AttemptResult::Again(_) = tried {
             *request = kept;
         }
         tried
@@ -179,7 +183,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
         cluster.hedge(cluster.now(), self.kind, first, deadline)
     }
 
-    async fn send_hedge(&mut self, id: BackendId, mut request: Request<Outgoing<B>>) -> Tried {
+    async fn send_hedge(&mut self, id: BackendId, mut request: Request<Outgoing<B>>) -> AttemptResult {
         let now = self.pool.cluster().now();
         self.mark(request.headers_mut());
         self.say_time_left(request.headers_mut());
@@ -193,7 +197,7 @@ impl<'a, B: RequestBody> Call<'a, B> {
         id: BackendId,
         picked_at: Timestamp,
         request: &mut Request<Outgoing<B>>,
-    ) -> Tried {
+    ) -> AttemptResult {
         match self.version {
             Version::Http1 => self.over_http1(limit, id, picked_at, request).await,
             Version::Http2 => self.over_http2(limit, id, picked_at, request).await,
@@ -201,11 +205,11 @@ impl<'a, B: RequestBody> Call<'a, B> {
     }
 
     /// Notes that one attempt has failed and the other one counts.
-    fn lost(&mut self, lost: Lost) {
+    fn lost(&mut self, lost: LosingAttempt) {
         self.seen += u32::from(lost.was_seen);
         self.tried.push(lost.id);
         if let Some(failure) = lost.failure {
-            self.tell(lost.id, failure, Next::Hedged);
+            self.tell(lost.id, failure, NextStep::Hedged);
         }
         if let Some(answer) = lost.answer {
             discard(answer.into_body());
@@ -213,56 +217,61 @@ impl<'a, B: RequestBody> Call<'a, B> {
     }
 
     /// The result of the last attempt, which was at `id`.
-    fn settle(&mut self, id: BackendId, tried: Tried, request: Repeatable) -> Tried {
+    fn settle(&mut self, id: BackendId, tried: AttemptResult, request: Repeatability) -> AttemptResult {
         match tried {
-            Tried::Answered(response) => self.answered(id, response, request),
-            Tried::Failed(error) => self.failed(id, *error, request),
-            Tried::NotSent(error) => {
-                self.elsewhere(id, error).map_or_else(|error| Tried::Failed(Box::new(error)), Tried::Again)
-            }
-            Tried::Again(turn) => Tried::Again(turn),
+            AttemptResult::Answered(response) => self.answered(id, response, request),
+            AttemptResult::Failed(error) => self.failed(id, *error, request),
+            AttemptResult::NotSent(error) => self
+                .elsewhere(id, error)
+                .map_or_else(|error| AttemptResult::Failed(Box::new(error)), AttemptResult::Again),
+            AttemptResult::Again(turn) => AttemptResult::Again(turn),
         }
     }
 
-    fn answered(&mut self, id: BackendId, mut response: Response<ResponseBody>, request: Repeatable) -> Tried {
+    fn answered(
+        &mut self,
+        id: BackendId,
+        mut response: Response<ResponseBody>,
+        request: Repeatability,
+    ) -> AttemptResult {
         let Some(refused) = self.refusal(response.status(), response.headers()) else {
-            return Tried::Answered(response);
+            return AttemptResult::Answered(response);
         };
         let address = response.body().backend_address();
         match self.after_refusal(id, address, refused, request) {
             Ok(turn) => {
                 discard(response.into_body());
-                Tried::Again(turn)
+                AttemptResult::Again(turn)
             }
             Err(denied) => {
                 self.pass_on(&refused, denied, response.headers_mut());
-                Tried::Answered(response)
+                AttemptResult::Answered(response)
             }
         }
     }
 }
 
-impl Lost {
-    fn new(id: BackendId, tried: Tried) -> Self {
-        let was_seen = !matches!(tried, Tried::NotSent(_));
+impl LosingAttempt {
+    fn new(id: BackendId, tried: AttemptResult) -> Self {
+        let was_seen = !matches!(tried, AttemptResult::NotSent(_));
         let (failure, answer) = match tried {
-            Tried::Answered(mut response) => {
+            AttemptResult::Answered(mut response) => {
                 // The backend must not wait for the fate of the answer.
                 response.body_mut().settle();
                 let refused = Refused::read(response.status(), response.headers());
                 (refused.map(Failure::Refused), Some(Box::new(response)))
             }
-            Tried::NotSent(error) => (Some(Failure::Error(error)), None),
-            Tried::Failed(error) => (Some(Failure::Error(*error)), None),
-            Tried::Again(_) => (None, None),
+            AttemptResult::NotSent(error) => (Some(Failure::Error(error)), None),
+            AttemptResult::Failed(error) => (Some(Failure::Error(*error)), None),
+            AttemptResult::Again(_) => (None, None),
         };
         Self { id, was_seen, failure, answer }
     }
 }
 
 /// Whether an attempt has an answer that no other attempt would better, as far as its head says.
-fn is_good(tried: &Tried, is_grpc: bool) -> bool {
-    let Tried::Answered(response) = tried else { return false };
+fn is_good(tried: &AttemptResult, is_grpc: bool) -> bool {
+    let AttemptResult::Answered(response) = tried else { return false };
     let (status, headers) = (response.status(), response.headers());
     let outcome = classify::head(status, headers, is_grpc).map(|end| end.row().outcome);
     let is_failure = matches!(outcome, Some(Outcome::Failure | Outcome::Overloaded));

@@ -8,8 +8,8 @@ use http::{HeaderMap, Request, Response};
 use plimsoll_core::{BackendId, Timestamp};
 use plimsoll_http1::ResponseHead;
 
-use super::again::{Repeatable, discard};
-use super::{Call, MAX_CLOSED, Tried, connect_error, connect_too_late, gone};
+use super::again::{Repeatability, discard};
+use super::{AttemptResult, Call, MAX_CLOSED, connect_error, connect_too_late, gone};
 use crate::client::ClientAddress;
 use crate::client::attempt::{Attempt, Streams as _};
 use crate::client::backend::Backend;
@@ -17,9 +17,9 @@ use crate::client::body::{ResponseBody, Source};
 use crate::client::classify;
 use crate::client::error::{ConnectError, Error};
 use crate::client::form;
-use crate::client::http1::{After, Exchange, Fate, Incoming, Lease};
+use crate::client::http1::{AfterHead, Exchange, Fate, Incoming, Lease};
 use crate::client::outgoing::Outgoing;
-use crate::client::pool::Taken;
+use crate::client::pool::Http1Checkout;
 use crate::client::request_body::RequestBody;
 use crate::client::timer::{Limit, TooLate};
 use crate::client::upgraded::Upgraded;
@@ -48,7 +48,7 @@ impl<B: RequestBody> Drop for Flight<'_, '_, B> {
 }
 
 /// Why an answer is not waited for any longer.
-enum Early {
+enum WaitEnd {
     TooLate(TooLate),
     Preempted,
 }
@@ -61,7 +61,7 @@ impl<B: RequestBody> Call<'_, B> {
         id: BackendId,
         picked_at: Timestamp,
         request: &mut Request<Outgoing<B>>,
-    ) -> Tried {
+    ) -> AttemptResult {
         let mut attempt = self.begin(id, picked_at);
         let mut closed = 0;
         loop {
@@ -69,7 +69,7 @@ impl<B: RequestBody> Call<'_, B> {
             let (lease, backend) =
                 match self.lease(limit.as_mut(), &mut attempt, client, request.headers_mut(), &mut closed).await {
                     Ok(lease) => lease,
-                    Err(error) => return Tried::NotSent(error),
+                    Err(error) => return AttemptResult::NotSent(error),
                 };
             form::http1(request, &backend, &mut self.lent_host);
             let exchange = Exchange::new(lease, request, self.informational);
@@ -79,15 +79,15 @@ impl<B: RequestBody> Call<'_, B> {
                 let exchange = exchange.as_mut().expect("it lands below");
                 loop {
                     if attempt.is_preempted(cx) {
-                        return Poll::Ready(Err(Early::Preempted));
+                        return Poll::Ready(Err(WaitEnd::Preempted));
                     }
-                    let polled = exchange.poll_answer(cx, self.deadline).map(|answer| answer.map_err(Early::TooLate));
+                    let polled = exchange.poll_answer(cx, self.deadline).map(|answer| answer.map_err(WaitEnd::TooLate));
                     attempt.set_sent(exchange.is_sent(), exchange.request().body().moved());
                     if polled.is_pending() && exchange.awaits_body() && !attempt.has_preemption() {
                         exchange.set_preemption(attempt.preemption());
                         continue;
                     }
-                    let is_late = matches!(polled, Poll::Ready(Err(Early::TooLate(TooLate))));
+                    let is_late = matches!(polled, Poll::Ready(Err(WaitEnd::TooLate(TooLate))));
                     if !is_late || !self.goes_on(exchange.request().body()) {
                         return polled;
                     }
@@ -100,11 +100,12 @@ impl<B: RequestBody> Call<'_, B> {
                     exchange.note_keep_alive(&head, &backend);
                     if let Some(refused) = self.refusal(head.status, &head.headers) {
                         self.learn(&refused, &mut attempt);
-                        match self.after_refusal(id, backend.address(), refused, Repeatable::of(exchange.request())) {
+                        match self.after_refusal(id, backend.address(), refused, Repeatability::of(exchange.request()))
+                        {
                             Ok(turn) => {
                                 self.give_up_answer(attempt, &head, exchange.refused(&head), &backend);
                                 request.body_mut().rewind();
-                                return Tried::Again(turn);
+                                return AttemptResult::Again(turn);
                             }
                             Err(given_up) => self.pass_on(&refused, given_up, &mut head.headers),
                         }
@@ -113,18 +114,18 @@ impl<B: RequestBody> Call<'_, B> {
                         exchange.set_preemption(attempt.preemption());
                     }
                     let after = exchange.answered(&head);
-                    return Tried::Answered(self.answered_http1(attempt, head, after, &backend));
+                    return AttemptResult::Answered(self.answered_http1(attempt, head, after, &backend));
                 }
                 Ok(Err(cause)) => cause,
-                Err(Early::Preempted) => {
+                Err(WaitEnd::Preempted) => {
                     drop(exchange);
                     return self.preempted(&mut attempt);
                 }
-                Err(Early::TooLate(TooLate)) => {
+                Err(WaitEnd::TooLate(TooLate)) => {
                     attempt.set_awaits_caller(exchange.awaits_body());
                     drop(exchange);
                     let error = self.too_late(&mut attempt, self.limit);
-                    return self.failed(id, error, Repeatable::of(request));
+                    return self.failed(id, error, Repeatability::of(request));
                 }
             };
             let fate = exchange.fate(&cause);
@@ -134,12 +135,12 @@ impl<B: RequestBody> Call<'_, B> {
                 let error = Error::from_http1(backend.address(), cause);
                 attempt.fail(error.end());
                 if fate != Fate::NotSent {
-                    let tried = self.failed(id, error, Repeatable::of(request));
+                    let tried = self.failed(id, error, Repeatability::of(request));
                     request.body_mut().rewind();
                     return tried;
                 }
                 request.body_mut().rewind();
-                return Tried::NotSent(error);
+                return AttemptResult::NotSent(error);
             }
             request.body_mut().rewind();
             if fate == Fate::Replay {
@@ -161,9 +162,9 @@ impl<B: RequestBody> Call<'_, B> {
     ) -> Result<(Lease, Arc<Backend>), Error> {
         loop {
             let backend = match self.pool.take_http1(attempt.id(), *closed == 0) {
-                Taken::Ready(lease, backend) => return Ok((lease, backend)),
-                Taken::Open(backend) => backend,
-                Taken::Gone => return Err(gone(attempt)),
+                Http1Checkout::Ready(lease, backend) => return Ok((lease, backend)),
+                Http1Checkout::Open(backend) => backend,
+                Http1Checkout::Gone => return Err(gone(attempt)),
             };
             // Boxed, because it is rare and large, and would make the future of every request so.
             let opening = Box::pin(self.pool.open_http1(attempt.id(), client));
@@ -199,18 +200,18 @@ impl<B: RequestBody> Call<'_, B> {
         &self,
         mut attempt: Attempt,
         head: ResponseHead,
-        after: After,
+        after: AfterHead,
         backend: &Backend,
     ) -> Response<ResponseBody> {
         self.read_head(&mut attempt, head.status, &head.headers);
         let (body, upgraded) = match after {
-            After::Body(mut incoming) => {
+            AfterHead::Body(mut incoming) => {
                 let upload = incoming.take_upload();
                 let mut body = self.body(attempt, Source::Http1(incoming), backend);
                 body.set_upload(upload);
                 (body, None)
             }
-            After::Tunnel(lease) => {
+            AfterHead::Tunnel(lease) => {
                 let empty = ResponseBody::empty(backend.address());
                 (empty, Some(Upgraded::new(lease, attempt)))
             }

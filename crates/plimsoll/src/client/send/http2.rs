@@ -10,8 +10,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use plimsoll_core::{BackendId, Timestamp};
 
-use super::again::{Repeatable, discard};
-use super::{Call, MAX_CLOSED, Tried, connect_error, gone};
+use super::again::{Repeatability, discard};
+use super::{AttemptResult, Call, MAX_CLOSED, connect_error, gone};
 use crate::client::attempt::{Attempt, Streams as _};
 use crate::client::attempt_end::AttemptEnd;
 use crate::client::backend::Backend;
@@ -72,7 +72,7 @@ impl<B: RequestBody> Call<'_, B> {
         id: BackendId,
         picked_at: Timestamp,
         request: &mut Request<Outgoing<B>>,
-    ) -> Tried {
+    ) -> AttemptResult {
         let mut attempt = self.begin(id, picked_at);
         let is_head = *request.method() == Method::HEAD;
         let mut closed = 0;
@@ -106,15 +106,19 @@ impl<B: RequestBody> Call<'_, B> {
                         continue;
                     }
                     Ok(Ok(Ok(())) | Err(_)) => {
-                        return Tried::NotSent(connect_error(&mut attempt, &backend, ConnectError::ClosedAtOnce));
+                        return AttemptResult::NotSent(connect_error(
+                            &mut attempt,
+                            &backend,
+                            ConnectError::ClosedAtOnce,
+                        ));
                     }
-                    Ok(Ok(Err(cause))) => return Tried::NotSent(connect_error(&mut attempt, &backend, cause)),
+                    Ok(Ok(Err(cause))) => return AttemptResult::NotSent(connect_error(&mut attempt, &backend, cause)),
                     Err(TooLate) => {
                         let error = self.too_late(&mut attempt, self.connect_limit());
-                        return self.failed(id, error, Repeatable::of(request));
+                        return self.failed(id, error, Repeatability::of(request));
                     }
                 },
-                Sending::Gone => return Tried::NotSent(gone(&mut attempt)),
+                Sending::Gone => return AttemptResult::NotSent(gone(&mut attempt)),
             };
             let mut failure = match answer {
                 Ok(Err(Preempted)) => return self.preempted(&mut attempt),
@@ -123,7 +127,7 @@ impl<B: RequestBody> Call<'_, B> {
                     let status = response.status();
                     let response = response.map(|incoming| source(is_head, status, incoming));
                     let mut tried = self.answered_http2(id, attempt, response, &backend, copy, request);
-                    if let Tried::Answered(response) = &mut tried {
+                    if let AttemptResult::Answered(response) = &mut tried {
                         response.body_mut().set_upload(upload);
                     }
                     return tried;
@@ -143,7 +147,7 @@ impl<B: RequestBody> Call<'_, B> {
                     continue;
                 }
                 attempt.fail(AttemptEnd::Closed);
-                return Tried::NotSent(Error::from_hyper(backend.address(), failure.into_error()));
+                return AttemptResult::NotSent(Error::from_hyper(backend.address(), failure.into_error()));
             }
             let copy = match copy {
                 Some(copy) if closed < MAX_CLOSED && may_replay(&copy, &failure) => match copy.into_request() {
@@ -172,19 +176,19 @@ impl<B: RequestBody> Call<'_, B> {
         error: Error,
         copy: Option<Copy<B>>,
         request: &mut Request<Outgoing<B>>,
-    ) -> Tried {
-        match self.after_error(id, error.clone(), Repeatable::of_copy(copy.as_ref())) {
+    ) -> AttemptResult {
+        match self.after_error(id, error.clone(), Repeatability::of_copy(copy.as_ref())) {
             Ok(turn) => match copy.and_then(Copy::into_request) {
                 Some(again) => {
                     *request = again;
-                    Tried::Again(turn)
+                    AttemptResult::Again(turn)
                 }
                 None => {
                     let denied = self.take_back(turn);
-                    Tried::Failed(Box::new(error.after(self.made, self.seen).telling(denied.tells)))
+                    AttemptResult::Failed(Box::new(error.after(self.made, self.seen).telling(denied.tells)))
                 }
             },
-            Err(error) => Tried::Failed(error),
+            Err(error) => AttemptResult::Failed(error),
         }
     }
 
@@ -196,7 +200,7 @@ impl<B: RequestBody> Call<'_, B> {
         backend: &Backend,
         copy: Option<Copy<B>>,
         request: &mut Request<Outgoing<B>>,
-    ) -> Tried {
+    ) -> AttemptResult {
         let (mut head, source) = response.into_parts();
         if let Some(fault) = fault_of(&head) {
             let cause = Cause::out_of_turn(fault);
@@ -211,18 +215,18 @@ impl<B: RequestBody> Call<'_, B> {
         }
         let body = self.body(attempt, source, backend);
         if let Some(refused) = refused {
-            match self.after_refusal(id, backend.address(), refused, Repeatable::of_copy(copy.as_ref())) {
+            match self.after_refusal(id, backend.address(), refused, Repeatability::of_copy(copy.as_ref())) {
                 Ok(turn) => match copy.and_then(Copy::into_request) {
                     Some(again) => {
                         *request = again;
                         discard(body);
-                        return Tried::Again(turn);
+                        return AttemptResult::Again(turn);
                     }
                     // A piece that is not kept has passed since.
                     None => {
                         let denied = self.take_back(turn);
                         self.pass_on(&refused, denied, &mut head.headers);
-                        return Tried::Answered(Response::from_parts(head, body));
+                        return AttemptResult::Answered(Response::from_parts(head, body));
                     }
                 },
                 Err(given_up) => self.pass_on(&refused, given_up, &mut head.headers),
@@ -231,7 +235,7 @@ impl<B: RequestBody> Call<'_, B> {
         if let Some(copy) = copy {
             copy.forget();
         }
-        Tried::Answered(Response::from_parts(head, body))
+        AttemptResult::Answered(Response::from_parts(head, body))
     }
 }
 

@@ -24,16 +24,17 @@ use plimsoll_wire::metadata::{Metadata, say_criticality};
 use plimsoll_wire::{grpc, orca};
 use tokio::time::Instant;
 
-use self::again::Repeatable;
+use self::again::Repeatability;
 use super::attempt::{Attempt, Race, Streams};
 use super::attempt_end::AttemptEnd;
 use super::backend::Backend;
 use super::batch::Place;
 use super::body::{ResponseBody, Source};
 use super::classify;
-use super::cluster::{Denied, Found, Kind, NoTurn, Retry};
+use super::cluster::{Denial, Found, Kind, NoTurn, Retry};
 use super::config::{Protocol, RequestConfig, Version};
 use super::error::{ConnectError, Error};
+use super::failed_attempt::{FailedAttempt, Failure, NextStep, NoRetryReason};
 use super::informational::Informational;
 use super::inherit::inherit;
 use super::outgoing::Outgoing;
@@ -42,7 +43,6 @@ use super::refused::Refused;
 use super::request_body::RequestBody;
 use super::terms::Terms;
 use super::timer::{Limit, TooLate};
-use super::told::{FailedAttempt, Failure, GivenUp, Next};
 
 /// Backends that a request is offered to at most. Suppose that a quarter of the backends is
 /// unreachable and not yet known to be: one request in 256 then fails four times. More attempts
@@ -61,7 +61,7 @@ const MAX_TOLD: usize = 16;
 const SHORT_BODY_BYTES: u64 = 64 * 1024;
 
 /// The result of an attempt.
-enum Tried {
+enum AttemptResult {
     Answered(Response<ResponseBody>),
     /// Nothing was sent, so it may go elsewhere.
     NotSent(Error),
@@ -111,7 +111,7 @@ struct Call<'a, B> {
     /// Records failed attempts for the caller, if it asked for them.
     told: Option<&'a mut Vec<FailedAttempt>>,
     /// Its state at the gate of batch work, if it is any.
-    batch: Option<&'a mut batch::Waiting>,
+    batch: Option<&'a mut batch::BatchState>,
     /// The right of the next attempt to be made.
     place: Option<Box<Place>>,
     /// It is batch work that failed and goes back to where it waits.
@@ -242,14 +242,14 @@ impl<B: RequestBody> Call<'_, B> {
                 Version::Http2 => Box::pin(self.over_http2(limit.as_mut(), id, picked_at, request)).await,
             };
             turn = match tried_here {
-                Tried::Answered(mut response) => {
+                AttemptResult::Answered(mut response) => {
                     self.retried("answered");
                     response.body_mut().set_made_before(self.made - 1);
                     return Ok(response);
                 }
-                Tried::Again(turn) => turn,
-                Tried::Failed(error) => return Err(*error),
-                Tried::NotSent(error) => self.elsewhere(id, error)?,
+                AttemptResult::Again(turn) => turn,
+                AttemptResult::Failed(error) => return Err(*error),
+                AttemptResult::NotSent(error) => self.elsewhere(id, error)?,
             };
         }
     }
@@ -262,10 +262,10 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// The result of an attempt at `id` that the backend may have seen.
     #[cold]
-    fn failed(&mut self, id: BackendId, error: Error, request: Repeatable) -> Tried {
+    fn failed(&mut self, id: BackendId, error: Error, request: Repeatability) -> AttemptResult {
         match self.after_error(id, error, request) {
-            Ok(turn) => Tried::Again(turn),
-            Err(error) => Tried::Failed(error),
+            Ok(turn) => AttemptResult::Again(turn),
+            Err(error) => AttemptResult::Failed(error),
         }
     }
 
@@ -277,7 +277,7 @@ impl<B: RequestBody> Call<'_, B> {
         }
         self.tried.push(id);
         let next = self.next();
-        let told = next.as_ref().map_or_else(|given_up| Next::GivenUp(*given_up), |_| Next::Elsewhere);
+        let told = next.as_ref().map_or_else(|given_up| NextStep::GaveUp(*given_up), |_| NextStep::Elsewhere);
         if next.is_err() {
             self.retried("failed");
         }
@@ -286,46 +286,46 @@ impl<B: RequestBody> Call<'_, B> {
     }
 
     /// The next turn after nothing was sent to the last backend, or the reason why there is none.
-    fn next(&self) -> Result<Turn, GivenUp> {
+    fn next(&self) -> Result<Turn, NoRetryReason> {
         let cluster = self.pool.cluster();
         let now = cluster.now();
         if self.tried.len() >= MAX_ATTEMPTS {
-            return Err(GivenUp::TooMany);
+            return Err(NoRetryReason::TooMany);
         }
         if cluster.clock().instant(now) >= self.deadline {
-            return Err(GivenUp::TooLate);
+            return Err(NoRetryReason::TooLate);
         }
         match cluster.pick_except(now, self.kind, &self.tried) {
             // Only backends that failed this request already are left: one more round would not help.
             Found::Backend(id, _) if self.tried.contains(&id) => {
                 drop(Attempt::new(self.pool.clone(), id, now, self.kind));
-                Err(GivenUp::NoOther)
+                Err(NoRetryReason::NoOther)
             }
             Found::Backend(id, _) => Ok(Turn::At(id, now)),
             // A retry does not take the place of a request that waits for its first attempt.
             Found::Wait(..) if self.seen > 0 => {
                 cluster.not_sent(now, self.kind);
-                Err(GivenUp::NoOther)
+                Err(NoRetryReason::NoOther)
             }
             Found::Wait(_, at) => Ok(Turn::Queue(at)),
-            Found::NoBackend | Found::NoRoom => Err(GivenUp::NoOther),
-            Found::Held(_) => Err(GivenUp::HeldBack),
+            Found::NoBackend | Found::NoRoom => Err(NoRetryReason::NoOther),
+            Found::Held(_) => Err(NoRetryReason::HeldBack),
         }
     }
 
     /// The request cannot be sent again after all: a part of its body passed that is not kept.
     #[cold]
-    fn take_back(&mut self, turn: Turn) -> Denied {
+    fn take_back(&mut self, turn: Turn) -> Denial {
         if let Turn::At(id, at) = turn {
             drop(Attempt::new(self.pool.clone(), id, at, self.kind));
         }
-        self.not_made(GivenUp::BodyIsGone)
+        self.not_made(NoRetryReason::BodyIsGone)
     }
 
     /// Records a failed attempt and the next step; counts requests that give up.
-    fn tell(&mut self, id: BackendId, failure: Failure, next: Next) {
+    fn tell(&mut self, id: BackendId, failure: Failure, next: NextStep) {
         let cluster = self.pool.cluster();
-        if let Next::GivenUp(why) = next {
+        if let NextStep::GaveUp(why) = next {
             cluster.count_given_up(why);
         }
         if let Some(told) = &mut self.told
@@ -369,9 +369,9 @@ impl<B: RequestBody> Call<'_, B> {
         let now = cluster.now();
         let turn = match cluster.pick_again(now, self.kind, &self.tried) {
             Found::Backend(id, _) => Ok((id, now)),
-            Found::Wait(_, at) => self.wait_turn(limit, at).await.map_err(|_| GivenUp::NoOther),
-            Found::NoBackend | Found::NoRoom => Err(GivenUp::NoOther),
-            Found::Held(_) => Err(GivenUp::HeldBack),
+            Found::Wait(_, at) => self.wait_turn(limit, at).await.map_err(|_| NoRetryReason::NoOther),
+            Found::NoBackend | Found::NoRoom => Err(NoRetryReason::NoOther),
+            Found::Held(_) => Err(NoRetryReason::HeldBack),
         };
         turn.map_err(|why| {
             let denied = self.not_made(why);
@@ -407,12 +407,12 @@ impl<B: RequestBody> Call<'_, B> {
 
     /// The request ends for others, having waited for its caller.
     #[cold]
-    fn preempted(&mut self, attempt: &mut Attempt) -> Tried {
+    fn preempted(&mut self, attempt: &mut Attempt) -> AttemptResult {
         attempt.fail(AttemptEnd::Preempted);
         self.retried("failed");
         let error = Error::Preempted;
-        self.tell(attempt.id(), Failure::Error(error.clone()), Next::GivenUp(GivenUp::Final));
-        Tried::Failed(Box::new(error))
+        self.tell(attempt.id(), Failure::Error(error.clone()), NextStep::GaveUp(NoRetryReason::Final));
+        AttemptResult::Failed(Box::new(error))
     }
 
     /// Records the facts in the head of a response.

@@ -19,7 +19,7 @@ pub struct FailedAttempt {
     /// The reason.
     pub failure: Failure,
     /// The next step.
-    pub next: Next,
+    pub next: NextStep,
 }
 
 /// The reason why an attempt failed.
@@ -54,7 +54,7 @@ impl fmt::Display for Failure {
 /// The step after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Next {
+pub enum NextStep {
     /// Nothing had been sent: the request goes to another backend.
     Elsewhere,
     /// The request was retried, within the retry budget.
@@ -64,13 +64,13 @@ pub enum Next {
     /// Another attempt was in flight or answered, and counts instead.
     Hedged,
     /// No retry, for this reason.
-    GivenUp(GivenUp),
+    GaveUp(NoRetryReason),
 }
 
 /// The reason why a request is not retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum GivenUp {
+pub enum NoRetryReason {
     /// No other backend is left, or none has headroom.
     NoOther,
     /// Attempts exhausted.
@@ -93,7 +93,7 @@ pub enum GivenUp {
     Final,
 }
 
-impl GivenUp {
+impl NoRetryReason {
     /// All.
     pub const ALL: [Self; 10] = [
         Self::NoOther,
@@ -126,7 +126,7 @@ impl GivenUp {
     }
 }
 
-impl Next {
+impl NextStep {
     /// A phrase for people.
     #[must_use]
     pub const fn text(self) -> &'static str {
@@ -135,16 +135,16 @@ impl Next {
             Self::Retried => "retried",
             Self::Queued => "queued again, as batch work",
             Self::Hedged => "another attempt was in flight",
-            Self::GivenUp(GivenUp::NoOther) => "gave up: no other backend has headroom",
-            Self::GivenUp(GivenUp::TooMany) => "gave up: attempts exhausted",
-            Self::GivenUp(GivenUp::TooLate) => "gave up: no time left",
-            Self::GivenUp(GivenUp::MayBeSeen) => "not retried: the backend may have received the request",
-            Self::GivenUp(GivenUp::BodyIsGone) => "not retried: the request body was not kept",
-            Self::GivenUp(GivenUp::ToldNotTo) => "not retried: the backend advised against it",
-            Self::GivenUp(GivenUp::TooLong) => "not retried: the backend asked for too long a wait",
-            Self::GivenUp(GivenUp::NoBudget) => "not retried: retry budget exhausted",
-            Self::GivenUp(GivenUp::HeldBack) => "not retried: requests to this cluster are throttled",
-            Self::GivenUp(GivenUp::Final) => "not retried: any other backend would fail as well",
+            Self::GaveUp(NoRetryReason::NoOther) => "gave up: no other backend has headroom",
+            Self::GaveUp(NoRetryReason::TooMany) => "gave up: attempts exhausted",
+            Self::GaveUp(NoRetryReason::TooLate) => "gave up: no time left",
+            Self::GaveUp(NoRetryReason::MayBeSeen) => "not retried: the backend may have received the request",
+            Self::GaveUp(NoRetryReason::BodyIsGone) => "not retried: the request body was not kept",
+            Self::GaveUp(NoRetryReason::ToldNotTo) => "not retried: the backend advised against it",
+            Self::GaveUp(NoRetryReason::TooLong) => "not retried: the backend asked for too long a wait",
+            Self::GaveUp(NoRetryReason::NoBudget) => "not retried: retry budget exhausted",
+            Self::GaveUp(NoRetryReason::HeldBack) => "not retried: requests to this cluster are throttled",
+            Self::GaveUp(NoRetryReason::Final) => "not retried: any other backend would fail as well",
         }
     }
 }
