@@ -98,20 +98,22 @@ struct Clusters {
 }
 
 async fn clusters(State(fleet): State<Shared>, form: Form) -> Response {
-    form.json(&Clusters { clusters: fleet.snapshot().clusters.iter().map(ClusterView::from).collect() })
+    form.json(&Clusters {
+        clusters: fleet.snapshot().clusters.iter().map(|each| ClusterView::from(&each.view)).collect(),
+    })
 }
 
 /// The cluster of this name as it is now.
 fn find(fleet: &dyn Fleet, name: &str) -> Result<ClusterSnapshot, Problem> {
     let mut clusters = fleet.snapshot().clusters;
-    match clusters.iter().position(|cluster| cluster.name == name) {
+    match clusters.iter().position(|cluster| *cluster.view.name == *name) {
         Some(place) => Ok(clusters.swap_remove(place)),
         None => Err(Problem::no_cluster(name, &clusters)),
     }
 }
 
 async fn cluster(State(fleet): State<Shared>, form: Form, Path(name): Path<String>) -> Result<Response, Problem> {
-    Ok(form.json(&ClusterView::from(&find(&*fleet, &name)?)))
+    Ok(form.json(&ClusterView::from(&find(&*fleet, &name)?.view)))
 }
 
 #[derive(Serialize)]
@@ -121,9 +123,9 @@ struct Backends {
 }
 
 async fn backends(State(fleet): State<Shared>, form: Form, Path(name): Path<String>) -> Result<Response, Problem> {
-    let cluster = find(&*fleet, &name)?;
-    let backends = cluster.backends.iter().map(BackendView::from).collect();
-    Ok(form.json(&Backends { backends, cluster: cluster.name }))
+    let cluster = find(&*fleet, &name)?.view;
+    let backends = cluster.backends.iter().map(|each| BackendView::of(each, cluster.at)).collect();
+    Ok(form.json(&Backends { backends, cluster: name }))
 }
 
 #[derive(Serialize)]
@@ -218,8 +220,8 @@ fn switch(
         Missing::Backend => Problem::no_backend(address, &before),
     })?;
     let after = find(fleet, name)?;
-    match after.backends.iter().find(|candidate| candidate.address == backend) {
-        Some(member) => Ok(SwitchedView::Member(Box::new(member.into()))),
+    match after.view.backends.iter().find(|candidate| candidate.backend.address() == backend) {
+        Some(member) => Ok(SwitchedView::Member(Box::new(BackendView::of(member, after.view.at)))),
         None if after.has_outsiders() => Ok(SwitchedView::outside_subset(backend, reason)),
         // A reload has just removed it.
         None => Err(Problem::no_backend(address, &after)),

@@ -60,7 +60,6 @@ pub use metrics::encode;
 pub use serve::serve;
 pub use shedding::{ClassView, CustomerView, EpisodeView, RateView, ShareView, SheddingView, WindowView};
 pub use snapshot::{
-    AttemptCounts, BackendSnapshot, BatchSnapshot, ClusterSnapshot, FleetSnapshot, Histogram, InboundSnapshot,
-    ListenerSnapshot, LocalitySnapshot, PressureSnapshot, Reported, StaleSnapshot, Transition, Transitions,
+    BatchSnapshot, ClusterSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot,
 };
 pub use view::{BackendView, BatchView, ClusterView, LocalityView, SpreadView, StateCounts, SwitchedView};

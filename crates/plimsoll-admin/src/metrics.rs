@@ -12,13 +12,14 @@ mod process;
 
 use std::fmt;
 
+use plimsoll::client::Latencies;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::fleet::Readiness;
-use crate::snapshot::{FleetSnapshot, Histogram};
+use crate::snapshot::FleetSnapshot;
 
 /// All metrics in the OpenMetrics text format.
 #[must_use]
@@ -93,9 +94,11 @@ impl Samples<'_> {
         }
     }
 
-    fn histogram(&mut self, labels: &[&str], histogram: &Histogram) {
-        let (sum, count) = (histogram.sum.as_secs_f64(), histogram.count);
-        self.write(labels, |encoder| encoder.encode_histogram::<NoLabelSet>(sum, count, &histogram.buckets, None));
+    fn histogram(&mut self, labels: &[&str], latencies: &Latencies) {
+        let (sum, count) = (latencies.sum.as_secs_f64(), latencies.count);
+        let bounds = Latencies::BOUNDS.into_iter().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(latencies.buckets).collect();
+        self.write(labels, |encoder| encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None));
     }
 }
 

@@ -163,7 +163,7 @@ impl SheddingView {
         let gate = cluster.inbound.as_ref()?;
         let summary = gate.shedding.as_ref()?;
         Some(Self {
-            cluster: cluster.name.clone(),
+            cluster: cluster.view.name.to_string(),
             verdict: summary.verdict.name(),
             meaning: meaning(summary, gate),
             verdict_for_s: seconds(summary.verdict_for),

@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use plimsoll::client;
+use plimsoll_core::Timestamp;
 use plimsoll_core::health::{Reason, State};
 use plimsoll_core::spread;
 use serde::Serialize;
 
-use crate::snapshot::{BackendSnapshot, BatchSnapshot, ClusterSnapshot, LocalitySnapshot};
+use crate::snapshot::BatchSnapshot;
 
 /// A cluster.
 #[derive(Clone, Debug, Serialize)]
@@ -189,13 +191,13 @@ impl SwitchedView {
     }
 }
 
-impl From<&ClusterSnapshot> for ClusterView {
-    fn from(cluster: &ClusterSnapshot) -> Self {
+impl From<&client::ClusterView> for ClusterView {
+    fn from(cluster: &client::ClusterView) -> Self {
         let backends = &cluster.backends;
-        let in_state = |state: State| backends.iter().filter(|backend| backend.state == state).count();
+        let in_state = |state: State| backends.iter().filter(|backend| backend.snapshot.state == state).count();
         let spread = utilization_spread(cluster);
         Self {
-            name: cluster.name.clone(),
+            name: cluster.name.to_string(),
             policy: cluster.policy.name(),
             backends: StateCounts {
                 total: backends.len(),
@@ -203,36 +205,38 @@ impl From<&ClusterSnapshot> for ClusterView {
             },
             localities: cluster.localities.iter().map(LocalityView::from).collect(),
             known: cluster.known,
-            in_flight: backends.iter().map(|backend| u64::from(backend.in_flight)).sum(),
+            in_flight: backends.iter().map(|backend| u64::from(backend.snapshot.active)).sum(),
             waiting: cluster.waiting,
-            requests: backends.iter().map(|backend| backend.requests).sum(),
-            failures: backends.iter().map(|backend| backend.failures).sum(),
+            requests: backends.iter().map(|backend| backend.snapshot.requests).sum(),
+            failures: backends.iter().map(|backend| backend.snapshot.failures).sum(),
             spread,
             waste: spread.map(|spread| spread.waste),
         }
     }
 }
 
-impl From<&LocalitySnapshot> for LocalityView {
-    fn from(locality: &LocalitySnapshot) -> Self {
+impl From<&client::LocalityView> for LocalityView {
+    fn from(view: &client::LocalityView) -> Self {
+        let (locality, standing) = (view.snapshot.locality, view.snapshot.standing);
         Self {
-            name: locality.name.clone(),
+            name: view.name.to_string(),
             backends: locality.backends,
             healthy: locality.healthy,
             utilization: locality.utilization.map(rounded),
-            room_qps: locality.room.map(rounded),
-            sent_qps: rounded(locality.rate),
-            drained: locality.is_drained,
-            requests: locality.requests,
+            room_qps: standing.room.map(rounded),
+            sent_qps: rounded(standing.sent),
+            drained: standing.is_drained,
+            requests: view.snapshot.requests,
         }
     }
 }
 
 /// The spread of utilization over the healthy backends that report it. Others are left out: what a backend said
 /// before it went away says nothing of now.
-pub(crate) fn utilization_spread(cluster: &ClusterSnapshot) -> Option<SpreadView> {
-    let healthy = cluster.backends.iter().filter(|backend| backend.state == State::Healthy);
-    let spread = spread::of(healthy.filter_map(|backend| backend.report?.load.utilization()))?;
+pub(crate) fn utilization_spread(cluster: &client::ClusterView) -> Option<SpreadView> {
+    let snapshots = cluster.backends.iter().map(|backend| &backend.snapshot);
+    let healthy = snapshots.filter(|backend| backend.state == State::Healthy);
+    let spread = spread::of(healthy.filter_map(|backend| backend.report?.1.utilization()))?;
     Some(SpreadView {
         max_over_mean: spread.max_over_mean,
         max_over_min: Some(spread.max_over_min).filter(|ratio| ratio.is_finite()),
@@ -240,26 +244,28 @@ pub(crate) fn utilization_spread(cluster: &ClusterSnapshot) -> Option<SpreadView
     })
 }
 
-impl From<&BackendSnapshot> for BackendView {
-    fn from(backend: &BackendSnapshot) -> Self {
-        let load = backend.report.map(|report| report.load);
+impl BackendView {
+    /// A backend at `now`, the moment of its cluster's view.
+    pub(crate) fn of(view: &client::BackendView, now: Timestamp) -> Self {
+        let client::BackendView { backend, locality, snapshot, counts } = view;
+        let load = snapshot.report.map(|(_, load)| load);
         Self {
-            address: backend.address.to_string(),
-            locality: backend.locality.clone(),
-            state: backend.state.name(),
-            reason: backend.reason.name(),
-            since_s: rounded(backend.since.as_secs_f64()),
-            in_flight: backend.in_flight,
-            weight: backend.weight,
+            address: backend.label().to_owned(),
+            locality: locality.as_ref().map(ToString::to_string),
+            state: snapshot.state.name(),
+            reason: snapshot.reason.name(),
+            since_s: rounded(now.since(snapshot.since).as_secs_f64()),
+            in_flight: snapshot.active,
+            weight: snapshot.weight,
             qps: load.map(|load| load.qps),
             eps: load.map(|load| load.eps),
             utilization: load.and_then(|load| load.utilization()),
-            report_age_s: backend.report.map(|report| report.age.as_secs_f64()),
-            latency_ms: backend.latency.map(|latency| rounded(latency.as_secs_f64() * 1e3)),
-            error_share: backend.error_share,
-            requests: backend.requests,
-            failures: backend.failures,
-            connections: backend.connections,
+            report_age_s: snapshot.report.map(|(at, _)| now.since(at).as_secs_f64()),
+            latency_ms: snapshot.latency.map(|latency| rounded(latency.as_secs_f64() * 1e3)),
+            error_share: snapshot.error_share,
+            requests: snapshot.requests,
+            failures: snapshot.failures,
+            connections: counts.connections_open(),
         }
     }
 }

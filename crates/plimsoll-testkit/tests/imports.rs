@@ -24,7 +24,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["plimsoll", "plimsoll-config", "plimsoll-core", "plimsoll-http1", "plimsoll-http2", "plimsoll-wire"],
     ),
     ("plimsoll-sim", &["plimsoll-config", "plimsoll-core"]),
-    ("plimsoll-admin", &["plimsoll-core", "plimsoll-wire"]),
+    ("plimsoll-admin", &["plimsoll", "plimsoll-core", "plimsoll-wire"]),
     (
         "plimsoll-cli",
         &[

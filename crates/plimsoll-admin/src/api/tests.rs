@@ -5,132 +5,109 @@ use std::time::Duration;
 use axum::body::Body;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
+use plimsoll::client::{BackendCounts, Cluster, ClusterConfig, ClusterCounts, HedgeCounts, Latencies, LocalityView};
 use plimsoll_core::admit::Quota;
 use plimsoll_core::health::{Reason, State as Health};
 use plimsoll_core::shedding::{Cause, Decision, KeyedName, SheddingReport, SheddingReportConfig, Summary};
 use plimsoll_core::signal::{Loads, Signal};
-use plimsoll_core::{Criticality, LoadReport, Timestamp};
+use plimsoll_core::spill::{Locality, Standing};
+use plimsoll_core::{BackendSnapshot, Criticality, LoadReport, LocalitySnapshot, Ratio, Timestamp};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
 use crate::explain::{Explained, Explanation, Marks, Remembered};
 use crate::snapshot::{
-    AttemptCounts, BackendSnapshot, BatchSnapshot, FleetSnapshot, Histogram, InboundSnapshot, ListenerSnapshot,
-    LocalitySnapshot, PressureSnapshot, Reported, StaleSnapshot, Transition,
+    BatchSnapshot, FleetSnapshot, InboundSnapshot, ListenerSnapshot, PressureSnapshot, StaleSnapshot,
 };
-
-/// Bounds of the histogram, and the reasons against a retry, in their order.
-const BOUNDS: [f64; 18] = [
-    0.0001,
-    0.00025,
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    60.0,
-    f64::INFINITY,
-];
-const GIVEN_UP: [&str; 10] = [
-    "no-other-backend",
-    "attempts",
-    "deadline",
-    "unsafe",
-    "impossible",
-    "told-not",
-    "too-long",
-    "budget",
-    "throttled",
-    "final",
-];
 
 /// A fleet of one cluster `web` with four backends: healthy and loaded, a lame duck, healthy and half as loaded,
 /// and one that says nothing.
 pub(crate) fn fleet() -> Still {
-    let backend = |address: &str, state, reason, utilization: f64| BackendSnapshot {
-        address: address.parse().unwrap(),
-        locality: Some(if address.starts_with('1') { "near" } else { "far" }.to_owned()),
-        state,
-        reason,
-        since: Duration::from_millis(1500),
-        in_flight: 3,
-        weight: 0.5,
-        latency: Some(Duration::from_millis(4)),
-        error_share: 0.25,
-        report: (utilization > 0.0).then(|| Reported {
-            age: Duration::from_secs(1),
-            load: LoadReport { cpu_utilization: utilization, qps: 100.0, eps: 2.0, ..LoadReport::default() },
-        }),
-        requests: 100,
-        failures: 9,
-        attempts: AttemptCounts {
+    let addresses =
+        ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "[::1]:4"].map(|it| it.parse::<SocketAddr>().unwrap());
+    let mut view = Cluster::new("web", ClusterConfig::default(), addresses).view();
+    view.at = Timestamp::from_nanos(100_000_000_000);
+    let states = [
+        (Health::Healthy, Reason::CheckPassed, 0.8),
+        (Health::LameDuck, Reason::Reported, 0.1),
+        (Health::Healthy, Reason::CheckPassed, 0.4),
+        (Health::Refusing, Reason::ConnectFailed, 0.0),
+    ];
+    for (backend, (state, reason, utilization)) in view.backends.iter_mut().zip(states) {
+        let load = LoadReport { cpu_utilization: utilization, qps: 100.0, eps: 2.0, ..LoadReport::default() };
+        backend.locality = Some(if backend.backend.address().is_ipv4() { "near" } else { "far" }.into());
+        backend.snapshot = BackendSnapshot {
+            state,
+            reason,
+            since: Timestamp::from_nanos(98_500_000_000),
+            active: 3,
+            weight: 0.5,
+            latency: Some(Duration::from_millis(4)),
+            error_share: 0.25,
+            report: (utilization > 0.0).then_some((Timestamp::from_nanos(99_000_000_000), load)),
+            requests: 100,
+            failures: 9,
+            ..backend.snapshot
+        };
+        backend.counts = BackendCounts {
             responses: [0, 90, 0, 1, 8],
             cancelled: 32,
             connect_failed: 33,
             broken: 34,
             timed_out: 1,
-        },
-        reports: 99,
-        malformed_reports: 1,
-        connections: 2,
-        connections_opened: 5,
-        connections_failed: 1,
-    };
-    let cluster = ClusterSnapshot {
-        name: "web".to_owned(),
-        backends: vec![
-            backend("127.0.0.1:1", Health::Healthy, Reason::CheckPassed, 0.8),
-            backend("127.0.0.1:2", Health::LameDuck, Reason::Reported, 0.1),
-            backend("127.0.0.1:3", Health::Healthy, Reason::CheckPassed, 0.4),
-            backend("[::1]:4", Health::Refusing, Reason::ConnectFailed, 0.0),
-        ],
-        latency: Histogram {
-            buckets: BOUNDS.into_iter().zip([0, 0, 0, 80, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]).collect(),
-            sum: Duration::from_secs(1),
-            count: 91,
-        },
-        transitions: vec![Transition { to: Health::LameDuck, reason: Reason::Reported, count: 1 }],
-        known: 4,
-        waiting: 24,
+            reports: 99,
+            malformed_reports: 1,
+            connections_opened: 5,
+            connections_closed: 3,
+            connections_failed: 1,
+        };
+    }
+    view.waiting = 24;
+    view.counts = ClusterCounts {
         waited: 25,
         saturated: 26,
         preempted: 27,
         no_backend: 28,
         further_attempts: 29,
         replayed: 30,
-        panics: 31,
-        throttled: Criticality::ALL.into_iter().zip([10, 11, 12, 13]).collect(),
-        held: Criticality::ALL.into_iter().zip([0.0, 0.25, 0.5, 0.75]).collect(),
+        throttled: [10, 11, 12, 13],
+        no_room: [13, 14, 15, 16],
         retries: vec![("overloaded", "answered", 14)],
-        given_up: GIVEN_UP.into_iter().zip(8..).collect(),
-        hedges: 17,
-        hedges_won: 18,
-        hedges_denied: 19,
-        localities: vec![
-            LocalitySnapshot {
-                name: "near".to_owned(),
-                backends: 3,
-                healthy: 2,
-                utilization: Some(0.75),
-                room: Some(30.0),
-                rate: 29.5,
-                is_drained: false,
-                requests: 60,
-            },
-            LocalitySnapshot { name: "far".to_owned(), backends: 1, is_drained: true, ..LocalitySnapshot::default() },
-        ],
-        no_room: Criticality::ALL.into_iter().zip([13, 14, 15, 16]).collect(),
-        retry_budget_used: 1.0,
+        hedges: HedgeCounts { sent: 17, won: 18, denied: 19 },
+        given_up: std::array::from_fn(|at| 8 + at as u64),
+        panics: 31,
+        transitions: vec![(Health::LameDuck, Reason::Reported, 1)],
+        latency: Latencies {
+            buckets: [0, 0, 0, 80, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+            sum: Duration::from_secs(1),
+            count: 91,
+        },
+    };
+    for ((_, share), percent) in view.restraint.held.iter_mut().zip([0, 25, 50, 75]) {
+        *share = Ratio::from_percent(percent);
+    }
+    view.restraint.budget_used = Ratio::ONE;
+    let locality = |name: &str, locality, standing, requests| LocalityView {
+        name: name.into(),
+        snapshot: LocalitySnapshot { locality, standing, requests },
+    };
+    view.localities = vec![
+        locality(
+            "near",
+            Locality { backends: 3, healthy: 2, utilization: Some(0.75) },
+            Standing { room: Some(30.0), sent: 29.5, is_drained: false },
+            60,
+        ),
+        locality(
+            "far",
+            Locality { backends: 1, healthy: 0, utilization: None },
+            Standing { room: None, sent: 0.0, is_drained: true },
+            0,
+        ),
+    ];
+    let cluster = ClusterSnapshot {
+        view,
         inbound: Some(InboundSnapshot {
             decisions: vec![(Criticality::Critical, "admitted", 12), (Criticality::Sheddable, "overloaded", 4)],
             customers: vec![("O\"Neil".into(), "quota", 22), ("other".into(), "admitted", 23)],
@@ -143,7 +120,6 @@ pub(crate) fn fleet() -> Still {
             dry_run: false,
             shedding: Some(Summary { enough: Some(1.5), ..throttled() }),
         }),
-        ..ClusterSnapshot::default()
     };
     let listener = ListenerSnapshot {
         name: "public".to_owned(),
@@ -218,12 +194,18 @@ pub(crate) struct Still {
 impl Still {
     fn set(&self, cluster: &str, address: SocketAddr, state: Health, reason: Reason) -> Result<(), Missing> {
         let mut snapshot = self.snapshot.lock();
-        let cluster = snapshot.clusters.iter_mut().find(|known| known.name == cluster).ok_or(Missing::Cluster)?;
+        let cluster =
+            snapshot.clusters.iter_mut().find(|known| *known.view.name == *cluster).ok_or(Missing::Cluster)?;
         if self.outside_subset == Some(address) {
             return Ok(());
         }
-        let backend = cluster.backends.iter_mut().find(|known| known.address == address).ok_or(Missing::Backend)?;
-        (backend.state, backend.reason) = (state, reason);
+        let backend = cluster
+            .view
+            .backends
+            .iter_mut()
+            .find(|known| known.backend.address() == address)
+            .ok_or(Missing::Backend)?;
+        (backend.snapshot.state, backend.snapshot.reason) = (state, reason);
         Ok(())
     }
 }
@@ -369,7 +351,7 @@ async fn drain_and_undrain_answer_with_the_backend_as_it_is_then() {
 #[tokio::test]
 async fn a_backend_outside_the_subset_is_drained_and_the_answer_says_that_it_is_outside() {
     let mut still = Still { outside_subset: Some("127.0.0.1:5".parse().unwrap()), ..fleet() };
-    still.snapshot.get_mut().clusters[0].known = 5;
+    still.snapshot.get_mut().clusters[0].view.known = 5;
     let fleet: Arc<dyn Fleet> = Arc::new(still);
     for (deed, reason, follows) in
         [("drain", "drained", "and none if it joins"), ("undrain", "undrained", "but requests if it joins")]
@@ -610,7 +592,7 @@ async fn a_page_of_another_origin_cannot_drain() {
     for site in ["cross-site", "same-site"] {
         assert_eq!(send(&fleet, "POST", path, &[host, ("sec-fetch-site", site)]).await.status, 403, "{site}");
     }
-    assert_eq!(fleet.snapshot().clusters[0].backends[0].state, Health::Healthy);
+    assert_eq!(fleet.snapshot().clusters[0].view.backends[0].snapshot.state, Health::Healthy);
     assert_eq!(send(&fleet, "POST", path, &[host, ("origin", "http://127.0.0.1:9900")]).await.status, 200);
 }
 
@@ -628,7 +610,7 @@ async fn a_page_whose_name_was_made_to_lead_here_can_neither_read_nor_drain() {
         assert_eq!(answer.status, 403, "{method} {path}");
         assert!(answer.json()["help"].as_str().unwrap().contains("hosts in [admin]"), "{}", answer.text);
     }
-    assert_eq!(fleet.snapshot().clusters[0].backends[0].state, Health::Healthy);
+    assert_eq!(fleet.snapshot().clusters[0].view.backends[0].snapshot.state, Health::Healthy);
     assert_eq!(send(&fleet, "GET", "/readyz", &rebound).await.status, 200, "probes ask by any name");
     for host in ["127.0.0.1:9900", "[::1]:9900", "localhost:9900", "proxy.internal:9900"] {
         assert_eq!(send(&fleet, "GET", "/metrics", &[("host", host)]).await.status, 200, "{host}");

@@ -1,13 +1,14 @@
 //! Clusters and their backends, in the order in which a request meets what is counted.
 
-use plimsoll_core::Criticality;
+use plimsoll::client::{BackendCounts, BackendView, ClusterView, NoRetryReason};
 use plimsoll_core::health::State;
 use plimsoll_core::shedding::{Cause, Summary, Verdict};
 use plimsoll_core::signal::Signal;
+use plimsoll_core::{Criticality, LoadReport, LocalitySnapshot};
 use prometheus_client::metrics::MetricType;
 
-use super::{Metric, Scrape};
-use crate::snapshot::{BackendSnapshot, ClusterSnapshot, InboundSnapshot, LocalitySnapshot};
+use super::{Metric, Samples, Scrape};
+use crate::snapshot::InboundSnapshot;
 use crate::view::utilization_spread;
 
 const CLUSTER: &[&str] = &["cluster"];
@@ -15,33 +16,49 @@ const BACKEND: &[&str] = &["cluster", "backend"];
 const LOCALITY: &[&str] = &["cluster", "locality"];
 
 /// A metric of each cluster.
-fn clusters(scrape: &Scrape, mut each: impl FnMut(&ClusterSnapshot)) {
-    scrape.snapshot.clusters.iter().for_each(&mut each);
+fn clusters(scrape: &Scrape, mut each: impl FnMut(&ClusterView)) {
+    scrape.snapshot.clusters.iter().for_each(|cluster| each(&cluster.view));
 }
 
 /// A metric of each backend, with its labels.
-fn backends(scrape: &Scrape, mut each: impl FnMut([&str; 2], &BackendSnapshot)) {
-    for cluster in &scrape.snapshot.clusters {
-        for backend in &cluster.backends {
-            each([&cluster.name, &backend.address.to_string()], backend);
-        }
-    }
+fn backends(scrape: &Scrape, mut each: impl FnMut([&str; 2], &BackendView)) {
+    clusters(scrape, |c| c.backends.iter().for_each(|b| each([&c.name, b.backend.label()], b)));
 }
 
 /// A metric of each locality, with its labels.
 fn localities(scrape: &Scrape, mut each: impl FnMut([&str; 2], &LocalitySnapshot)) {
-    clusters(scrape, |cluster| {
-        cluster.localities.iter().for_each(|locality| each([&cluster.name, &locality.name], locality));
-    });
+    clusters(scrape, |c| c.localities.iter().for_each(|l| each([&c.name, &l.name], &l.snapshot)));
 }
 
 /// A metric of each gate.
 fn gates(scrape: &Scrape, mut each: impl FnMut(&str, &InboundSnapshot)) {
-    clusters(scrape, |cluster| {
-        if let Some(inbound) = &cluster.inbound {
-            each(&cluster.name, inbound);
-        }
-    });
+    for cluster in &scrape.snapshot.clusters {
+        cluster.inbound.iter().for_each(|inbound| each(&cluster.view.name, inbound));
+    }
+}
+
+/// A count of a cluster by criticality.
+fn by_criticality(out: &mut Samples<'_>, cluster: &str, counts: [u64; Criticality::ALL.len()]) {
+    for (criticality, count) in Criticality::ALL.into_iter().zip(counts) {
+        out.count(&[cluster, criticality.name()], count);
+    }
+}
+
+/// The latest load report of a backend.
+fn load(backend: &BackendView) -> Option<LoadReport> {
+    backend.snapshot.report.map(|(_, load)| load)
+}
+
+/// Each result of an attempt, with its count.
+fn by_result(counts: &BackendCounts) -> impl Iterator<Item = (&'static str, u64)> {
+    let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(counts.responses);
+    let others = [
+        ("cancelled", counts.cancelled),
+        ("connect-failed", counts.connect_failed),
+        ("broken", counts.broken),
+        ("timed-out", counts.timed_out),
+    ];
+    classes.chain(others)
 }
 
 /// A metric of what each gate's account says.
@@ -217,8 +234,8 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         help: "Requests sent to no backend because all were at their limit (saturated) or none was usable (no-backend)",
         fill: |s, out| {
             clusters(s, |c| {
-                out.count(&[&c.name, "saturated"], c.saturated);
-                out.count(&[&c.name, "no-backend"], c.no_backend);
+                out.count(&[&c.name, "saturated"], c.counts.saturated);
+                out.count(&[&c.name, "no-backend"], c.counts.no_backend);
             });
         },
     },
@@ -227,7 +244,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         kind: MetricType::Counter,
         labels: CLUSTER,
         help: "Requests ended because their client was slow while other requests waited for a slot",
-        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.preempted)),
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.preempted)),
     },
     Metric {
         name: "throttled_requests_total",
@@ -235,9 +252,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         labels: &["cluster", "criticality"],
         help: "Requests throttled before they were sent, because backends shed most requests of this criticality",
         fill: |s, out| {
-            clusters(s, |c| {
-                c.throttled.iter().for_each(|(criticality, count)| out.count(&[&c.name, criticality.name()], *count));
-            });
+            clusters(s, |c| by_criticality(out, &c.name, c.counts.throttled));
         },
     },
     Metric {
@@ -247,7 +262,9 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         help: "Share of requests of this criticality that is throttled now",
         fill: |s, out| {
             clusters(s, |c| {
-                c.held.iter().for_each(|(criticality, share)| out.gauge(&[&c.name, criticality.name()], *share));
+                for (criticality, share) in c.restraint.held {
+                    out.gauge(&[&c.name, criticality.name()], share.as_f64());
+                }
             });
         },
     },
@@ -258,7 +275,9 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         help: "Requests shed before they were sent, because no locality had headroom",
         fill: |s, out| {
             clusters(s, |c| {
-                c.no_room.iter().for_each(|(criticality, count)| out.count(&[&c.name, criticality.name()], *count));
+                if !c.localities.is_empty() {
+                    by_criticality(out, &c.name, c.counts.no_room);
+                }
             });
         },
     },
@@ -274,28 +293,28 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         kind: MetricType::Gauge,
         labels: LOCALITY,
         help: "Mean utilization that healthy backends of a locality reported in the last seconds; each counts at most as 1, or as twice the median if that is more",
-        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.utilization)),
+        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.locality.utilization)),
     },
     Metric {
         name: "locality_sent_qps",
         kind: MetricType::Gauge,
         labels: LOCALITY,
         help: "Requests per second sent to a locality by this process in the last seconds",
-        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.rate)),
+        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.standing.sent)),
     },
     Metric {
         name: "locality_room_qps",
         kind: MetricType::Gauge,
         labels: LOCALITY,
         help: "Requests per second that a locality can take from this process; no sample without a bound",
-        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.room)),
+        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, l.standing.room)),
     },
     Metric {
         name: "locality_drained",
         kind: MetricType::Gauge,
         labels: LOCALITY,
         help: "1 while a locality gets no requests because too few of its backends are healthy",
-        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, f64::from(u8::from(l.is_drained)))),
+        fill: |s, out| localities(s, |labels, l| out.gauge(&labels, f64::from(u8::from(l.standing.is_drained)))),
     },
     Metric {
         name: "known_backends",
@@ -316,7 +335,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         kind: MetricType::Counter,
         labels: CLUSTER,
         help: "Requests that waited because all backends were at their limit of active requests",
-        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.waited)),
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.waited)),
     },
     Metric {
         name: "requests_total",
@@ -325,7 +344,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         help: "Attempts by result: the class of the status, or the reason for no response",
         fill: |s, out| {
             backends(s, |[cluster, backend], b| {
-                b.attempts.by_result().for_each(|(result, count)| out.count(&[cluster, backend, result], count));
+                by_result(&b.counts).for_each(|(result, count)| out.count(&[cluster, backend, result], count));
             });
         },
     },
@@ -334,21 +353,21 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         kind: MetricType::Counter,
         labels: BACKEND,
         help: "Requests that count as failures for load balancing, by HTTP or gRPC status",
-        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.failures)),
+        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.snapshot.failures)),
     },
     Metric {
         name: "further_attempts_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
         help: "Attempts at another backend after an attempt that sent nothing",
-        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.further_attempts)),
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.further_attempts)),
     },
     Metric {
         name: "replayed_requests_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
         help: "Requests sent again because a kept-alive connection had just closed",
-        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.replayed)),
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.replayed)),
     },
     Metric {
         name: "retries_total",
@@ -357,7 +376,10 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         help: "Retries by reason and outcome",
         fill: |s, out| {
             clusters(s, |c| {
-                c.retries.iter().for_each(|(reason, outcome, count)| out.count(&[&c.name, reason, outcome], *count));
+                c.counts
+                    .retries
+                    .iter()
+                    .for_each(|(reason, outcome, count)| out.count(&[&c.name, reason, outcome], *count));
             });
         },
     },
@@ -367,7 +389,11 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         labels: &["cluster", "reason"],
         help: "Failed requests that were not retried, by the reason against a retry",
         fill: |s, out| {
-            clusters(s, |c| c.given_up.iter().for_each(|(reason, count)| out.count(&[&c.name, reason], *count)));
+            clusters(s, |c| {
+                for (reason, count) in NoRetryReason::ALL.into_iter().zip(c.counts.given_up) {
+                    out.count(&[&c.name, reason.name()], count);
+                }
+            });
         },
     },
     Metric {
@@ -375,42 +401,42 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         kind: MetricType::Counter,
         labels: CLUSTER,
         help: "Hedges: requests sent to a second backend while the first was slow",
-        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges)),
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.hedges.sent)),
     },
     Metric {
         name: "hedges_won_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
         help: "Hedges that responded before the first backend",
-        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges_won)),
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.hedges.won)),
     },
     Metric {
         name: "hedges_denied_total",
         kind: MetricType::Counter,
         labels: CLUSTER,
         help: "Hedges denied because the retry budget was exhausted",
-        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.hedges_denied)),
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.hedges.denied)),
     },
     Metric {
         name: "retry_budget_used_ratio",
         kind: MetricType::Gauge,
         labels: CLUSTER,
         help: "Share of the retry budget in use; 1 is exhausted",
-        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.retry_budget_used)),
+        fill: |s, out| clusters(s, |c| out.gauge(&[&c.name], c.restraint.budget_used.as_f64())),
     },
     Metric {
         name: "latency_seconds",
         kind: MetricType::Histogram,
         labels: CLUSTER,
         help: "Time from the end of a request (the last part sent, while its body is open) to the head of its response",
-        fill: |s, out| clusters(s, |c| out.histogram(&[&c.name], &c.latency)),
+        fill: |s, out| clusters(s, |c| out.histogram(&[&c.name], &c.counts.latency)),
     },
     Metric {
         name: "in_flight_requests",
         kind: MetricType::Gauge,
         labels: BACKEND,
         help: "Requests in flight at a backend",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, f64::from(b.in_flight))),
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, f64::from(b.snapshot.active))),
     },
     Metric {
         name: "backend_state",
@@ -420,7 +446,7 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         fill: |s, out| {
             backends(s, |[cluster, backend], b| {
                 for state in State::ALL {
-                    out.gauge(&[cluster, backend, state.name()], f64::from(u8::from(state == b.state)));
+                    out.gauge(&[cluster, backend, state.name()], f64::from(u8::from(state == b.snapshot.state)));
                 }
             });
         },
@@ -432,8 +458,8 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         help: "State changes of backends by new state and reason",
         fill: |s, out| {
             clusters(s, |c| {
-                for t in &c.transitions {
-                    out.count(&[&c.name, t.to.name(), t.reason.name()], t.count);
+                for (to, reason, count) in &c.counts.transitions {
+                    out.count(&[&c.name, to.name(), reason.name()], *count);
                 }
             });
         },
@@ -443,49 +469,51 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         kind: MetricType::Counter,
         labels: CLUSTER,
         help: "Times that too few backends were healthy, so that unhealthy ones became usable too (panic threshold)",
-        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.panics)),
+        fill: |s, out| clusters(s, |c| out.count(&[&c.name], c.counts.panics)),
     },
     Metric {
         name: "backend_weight_ratio",
         kind: MetricType::Gauge,
         labels: BACKEND,
         help: "Share of requests that the policy intends for a backend, relative to the mean",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.weight)),
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.snapshot.weight)),
     },
     Metric {
         name: "backend_utilization_ratio",
         kind: MetricType::Gauge,
         labels: BACKEND,
         help: "Utilization reported by a backend; 1 is full",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.report.and_then(|r| r.load.utilization()))),
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, load(b).and_then(|load| load.utilization()))),
     },
     Metric {
         name: "backend_qps",
         kind: MetricType::Gauge,
         labels: BACKEND,
         help: "Requests per second reported by a backend, over all of its clients",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.report.map(|r| r.load.qps))),
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, load(b).map(|load| load.qps))),
     },
     Metric {
         name: "backend_eps",
         kind: MetricType::Gauge,
         labels: BACKEND,
         help: "Failures per second reported by a backend, over all of its clients",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.report.map(|r| r.load.eps))),
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, load(b).map(|load| load.eps))),
     },
     Metric {
         name: "backend_latency_seconds",
         kind: MetricType::Gauge,
         labels: BACKEND,
         help: "Recent peak latency of a backend, which decays by half in 7 s; used by `peak-ewma`",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.latency.map(|latency| latency.as_secs_f64()))),
+        fill: |s, out| {
+            backends(s, |labels, b| out.gauge(&labels, b.snapshot.latency.map(|latency| latency.as_secs_f64())))
+        },
     },
     Metric {
         name: "backend_error_ratio",
         kind: MetricType::Gauge,
         labels: BACKEND,
         help: "Share of failures among recent requests to a backend",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.error_share)),
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.snapshot.error_share)),
     },
     Metric {
         name: "utilization_max_over_mean_ratio",
@@ -515,34 +543,34 @@ pub(super) static CLUSTERS: [Metric; 56] = [
         kind: MetricType::Counter,
         labels: BACKEND,
         help: "Load reports received",
-        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.reports)),
+        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.reports)),
     },
     Metric {
         name: "malformed_load_reports_total",
         kind: MetricType::Counter,
         labels: BACKEND,
         help: "Malformed load reports, ignored",
-        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.malformed_reports)),
+        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.malformed_reports)),
     },
     Metric {
         name: "backend_connections",
         kind: MetricType::Gauge,
         labels: BACKEND,
         help: "Open connections to a backend",
-        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.connections as f64)),
+        fill: |s, out| backends(s, |labels, b| out.gauge(&labels, b.counts.connections_open() as f64)),
     },
     Metric {
         name: "backend_connections_opened_total",
         kind: MetricType::Counter,
         labels: BACKEND,
         help: "Connections opened to a backend",
-        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.connections_opened)),
+        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.connections_opened)),
     },
     Metric {
         name: "backend_connections_failed_total",
         kind: MetricType::Counter,
         labels: BACKEND,
         help: "Failed attempts to connect to a backend",
-        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.connections_failed)),
+        fill: |s, out| backends(s, |labels, b| out.count(&labels, b.counts.connections_failed)),
     },
 ];

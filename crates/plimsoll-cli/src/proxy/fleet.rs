@@ -4,14 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll::client::{BackendView, Cluster, Latencies, LocalityView, NoRetryReason};
+use plimsoll::client::Cluster;
 use plimsoll_admin::{
-    AttemptCounts, BackendSnapshot, BatchSnapshot, ClusterSnapshot, Control, Explained, Fleet, FleetSnapshot,
-    Histogram, InboundSnapshot, ListenerSnapshot, LocalitySnapshot, Missing, Pending, PressureSnapshot, ProcessView,
-    Readiness, ReloadView, Reported, StaleSnapshot, Transition, UpgradeView, Wanted,
+    BatchSnapshot, ClusterSnapshot, Control, Explained, Fleet, FleetSnapshot, InboundSnapshot, ListenerSnapshot,
+    Missing, Pending, PressureSnapshot, ProcessView, Readiness, ReloadView, StaleSnapshot, UpgradeView, Wanted,
 };
 use plimsoll_core::health::State;
-use plimsoll_core::{Criticality, Timestamp};
 use plimsoll_proxy::{BatchListenerView, InboundView, PressureView, Proxy, StaleView};
 
 use super::control::Controls;
@@ -90,7 +88,15 @@ impl Fleet for ProxyFleet {
 
     fn snapshot(&self) -> FleetSnapshot {
         FleetSnapshot {
-            clusters: self.proxy.clusters().iter().map(|each| cluster(each, self.proxy.inbound(each.name()))).collect(),
+            clusters: self
+                .proxy
+                .clusters()
+                .iter()
+                .map(|each| ClusterSnapshot {
+                    view: each.view(),
+                    inbound: self.proxy.inbound(each.name()).map(inbound),
+                })
+                .collect(),
             listeners: self
                 .proxy
                 .listeners()
@@ -186,89 +192,7 @@ fn pressure(view: PressureView) -> PressureSnapshot {
     }
 }
 
-fn cluster(cluster: &Cluster, inbound: Option<InboundView>) -> ClusterSnapshot {
-    let now = cluster.now();
-    let (counts, restraint) = (cluster.counts(), cluster.restraint());
-    let localities: Vec<_> = cluster.localities().iter().map(locality).collect();
-    ClusterSnapshot {
-        name: cluster.name().to_owned(),
-        policy: cluster.config().balancer.policy,
-        backends: cluster.backends().iter().map(|view| backend(view, now)).collect(),
-        known: cluster.known(),
-        waiting: cluster.waiting(),
-        no_room: match localities.is_empty() {
-            true => Vec::new(),
-            false => Criticality::ALL.into_iter().zip(counts.no_room).collect(),
-        },
-        localities,
-        waited: counts.waited,
-        saturated: counts.saturated,
-        preempted: counts.preempted,
-        no_backend: counts.no_backend,
-        further_attempts: counts.further_attempts,
-        replayed: counts.replayed,
-        throttled: Criticality::ALL.into_iter().zip(counts.throttled).collect(),
-        held: restraint.held.map(|(criticality, share)| (criticality, share.as_f64())).into(),
-        given_up: NoRetryReason::ALL.into_iter().map(NoRetryReason::name).zip(counts.given_up).collect(),
-        retries: counts.retries,
-        hedges: counts.hedges.sent,
-        hedges_won: counts.hedges.won,
-        hedges_denied: counts.hedges.denied,
-        retry_budget_used: restraint.budget_used.as_f64(),
-        panics: counts.panics,
-        latency: histogram(&counts.latency),
-        transitions: counts.transitions.iter().map(|&(to, reason, count)| Transition { to, reason, count }).collect(),
-        inbound: inbound.map(|InboundView { decisions, customers, cpus, capacity, loads, dry_run, shedding }| {
-            InboundSnapshot { decisions, customers, cpus, capacity, loads, dry_run, shedding: Some(shedding) }
-        }),
-    }
-}
-
-fn locality(view: &LocalityView) -> LocalitySnapshot {
-    let LocalityView { name, snapshot } = view;
-    LocalitySnapshot {
-        name: name.to_string(),
-        backends: snapshot.locality.backends,
-        healthy: snapshot.locality.healthy,
-        utilization: snapshot.locality.utilization,
-        room: snapshot.standing.room,
-        rate: snapshot.standing.sent,
-        is_drained: snapshot.standing.is_drained,
-        requests: snapshot.requests,
-    }
-}
-
-fn backend(view: &BackendView, now: Timestamp) -> BackendSnapshot {
-    let BackendView { backend, locality, snapshot, counts } = view;
-    BackendSnapshot {
-        address: backend.address(),
-        locality: locality.as_ref().map(ToString::to_string),
-        state: snapshot.state,
-        reason: snapshot.reason,
-        since: now.since(snapshot.since),
-        in_flight: snapshot.active,
-        weight: snapshot.weight,
-        latency: snapshot.latency,
-        error_share: snapshot.error_share,
-        report: snapshot.report.map(|(at, load)| Reported { age: now.since(at), load }),
-        requests: snapshot.requests,
-        failures: snapshot.failures,
-        attempts: AttemptCounts {
-            responses: counts.responses,
-            cancelled: counts.cancelled,
-            connect_failed: counts.connect_failed,
-            broken: counts.broken,
-            timed_out: counts.timed_out,
-        },
-        reports: counts.reports,
-        malformed_reports: counts.malformed_reports,
-        connections: counts.connections_open(),
-        connections_opened: counts.connections_opened,
-        connections_failed: counts.connections_failed,
-    }
-}
-
-fn histogram(latencies: &Latencies) -> Histogram {
-    let bounds = Latencies::BOUNDS.into_iter().chain([f64::INFINITY]);
-    Histogram { buckets: bounds.zip(latencies.buckets).collect(), sum: latencies.sum, count: latencies.count }
+fn inbound(view: InboundView) -> InboundSnapshot {
+    let InboundView { decisions, customers, cpus, capacity, loads, dry_run, shedding } = view;
+    InboundSnapshot { decisions, customers, cpus, capacity, loads, dry_run, shedding: Some(shedding) }
 }

@@ -24,14 +24,18 @@ impl Cluster {
     #[must_use]
     pub fn localities(&self) -> Vec<LocalityView> {
         let now = self.0.now();
-        let machine = self.0.machine.lock();
-        let snapshots = machine.balancer.localities(now);
-        let names = machine.config.localities.iter().flat_map(|localities| localities.order());
-        names.zip(snapshots).map(|(name, snapshot)| LocalityView { name: name.clone(), snapshot }).collect()
+        self.0.machine.lock().localities(now)
     }
 }
 
 impl Machine {
+    /// The current state of every locality, nearest first.
+    pub(super) fn localities(&self, now: Timestamp) -> Vec<LocalityView> {
+        let snapshots = self.balancer.localities(now);
+        let names = self.config.localities.iter().flat_map(|localities| localities.order());
+        names.zip(snapshots).map(|(name, snapshot)| LocalityView { name: name.clone(), snapshot }).collect()
+    }
+
     /// Where an attempt goes; `None` if nobody has room for it.
     pub(super) fn route(&mut self, now: Timestamp, criticality: Criticality) -> Option<usize> {
         match self.balancer.route(now, criticality, &mut self.rng) {

@@ -13,6 +13,7 @@ mod machine;
 mod membership;
 mod preempt;
 mod tally;
+mod view;
 mod wait;
 
 use std::fmt;
@@ -41,6 +42,7 @@ pub use self::machine::{BackendView, Notice};
 pub(crate) use self::machine::{Done, Found, Kind, Report, Taken};
 use self::machine::{Machine, News};
 pub use self::tally::{BackendCounts, ClusterCounts, HedgeCounts, Latencies};
+pub use self::view::ClusterView;
 pub(crate) use self::wait::NoTurn;
 use super::backend::Backend;
 use super::config::ClusterConfig;
