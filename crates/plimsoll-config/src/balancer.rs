@@ -12,17 +12,11 @@ use plimsoll_core::subset::Algorithm;
 use plimsoll_core::{BalancerConfig, Ratio};
 
 use crate::check::Checker;
+use crate::codec::SpanOrOff;
 use crate::table::{Table, Visitor};
 use crate::value::{choice, quoted};
 use crate::values;
 use crate::variants::Variants;
-
-/// Shows a duration for which zero means that the rule is off, which the file writes as `"off"`.
-pub fn span_or_off<V: Visitor>(visitor: &mut V, key: &'static str, span: &mut Duration) {
-    let mut on = (!span.is_zero()).then_some(*span);
-    visitor.switch(key, &mut on);
-    *span = on.unwrap_or_default();
-}
 
 impl Table for OutlierConfig {
     const OFF: &'static str = "consecutive_failures = \"off\" and success_rate_stdev = \"off\"";
@@ -43,19 +37,19 @@ impl Table for SlowStartConfig {
     const OFF: &'static str = "window = \"off\"";
 
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        span_or_off(visitor, "window", &mut self.window);
+        visitor.value_as("window", &mut self.window, SpanOrOff);
         visitor.value("floor", &mut self.floor);
     }
 }
 
 impl Table for WeightedConfig {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        span_or_off(visitor, "blackout", &mut self.blackout);
+        visitor.value_as("blackout", &mut self.blackout, SpanOrOff);
         visitor.value("expiry", &mut self.expiry);
         visitor.value("update", &mut self.update);
         visitor.value("smoothing", &mut self.smoothing);
         visitor.value("error_penalty", &mut self.error_penalty);
-        span_or_off(visitor, "feedback", &mut self.feedback);
+        visitor.value_as("feedback", &mut self.feedback, SpanOrOff);
     }
 }
 

@@ -2,77 +2,79 @@
 
 use std::collections::BTreeMap;
 
-use crate::table::read::OFF;
-use crate::table::{Table, Value, Visitor};
+use crate::table::{Effect, Key, Setting, Table, Visitor};
 
-/// Each setting of `table` that says something, by its path within it, with its value as TOML; in the order of the file.
+/// A setting that has a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its path within the table.
+    pub path: String,
+    /// Its value, as TOML.
+    pub value: String,
+    /// The effect of a reload that changes it; `None` if neither it nor a table around names one.
+    pub effect: Option<Effect>,
+}
+
+/// Each setting of `table` that says something, in the order of the file.
 #[must_use]
-pub fn flat<T: Table + Clone>(table: &T) -> Vec<(String, String)> {
-    let mut flattener = Flattener { path: String::new(), out: Vec::new() };
+pub fn flat<T: Table + Clone>(table: &T) -> Vec<Entry> {
+    let mut flattener = Flattener { path: String::new(), effect: None, entries: Vec::new() };
     table.clone().settings(&mut flattener);
-    flattener.out
+    flattener.entries
 }
 
 struct Flattener {
     path: String,
-    out: Vec<(String, String)>,
+    /// The effect of the table around.
+    effect: Option<Effect>,
+    entries: Vec<Entry>,
 }
 
 impl Flattener {
-    fn add(&mut self, key: &str, value: String) {
-        let path = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
-        self.out.push((path, value));
-    }
-
-    fn within<T: Table>(&mut self, key: &str, table: &mut T) {
+    fn within<T: Table>(&mut self, path: &str, key: Key, table: &mut T) {
         let outer_length = self.path.len();
+        let outer_effect = self.effect;
+        self.effect = key.effect.or(outer_effect);
         if outer_length > 0 {
             self.path.push('.');
         }
-        self.path.push_str(key);
+        self.path.push_str(path);
         table.settings(self);
         self.path.truncate(outer_length);
+        self.effect = outer_effect;
     }
 }
 
 impl Visitor for Flattener {
-    fn value<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        self.add(key, value.print());
-    }
-
-    fn required<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        self.add(key, value.print());
-    }
-
-    fn optional<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        if let Some(value) = value {
-            self.add(key, value.print());
+    fn setting(&mut self, key: Key, _is_required: bool, setting: &mut dyn Setting) {
+        if let Some(value) = setting.print() {
+            let path = if self.path.is_empty() { key.name.to_owned() } else { format!("{}.{}", self.path, key.name) };
+            self.entries.push(Entry { path, value, effect: key.effect.or(self.effect) });
         }
     }
 
-    fn switch<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        self.add(key, value.as_ref().map_or_else(|| format!("\"{OFF}\""), Value::print));
+    fn table<T: Table>(&mut self, key: impl Into<Key>, table: &mut T) {
+        let key = key.into();
+        self.within(key.name, key, table);
     }
 
-    fn table<T: Table>(&mut self, key: &'static str, table: &mut T) {
-        self.within(key, table);
-    }
-
-    fn optional_table<T: Table + Default>(&mut self, key: &'static str, table: &mut Option<T>) {
+    fn optional_table<T: Table + Default>(&mut self, key: impl Into<Key>, table: &mut Option<T>) {
         if let Some(table) = table {
-            self.within(key, table);
+            self.table(key, table);
         }
     }
 
-    fn tables<T: Table + Default>(&mut self, key: &'static str, tables: &mut Vec<T>) {
+    fn tables<T: Table + Default>(&mut self, key: impl Into<Key>, tables: &mut Vec<T>) {
+        let key = key.into();
         for (i, table) in tables.iter_mut().enumerate() {
-            self.within(&format!("{key}[{i}]"), table);
+            self.within(&format!("{}[{i}]", key.name), key, table);
         }
     }
 
-    fn named<T: Table + Default>(&mut self, key: &'static str, tables: &mut BTreeMap<String, T>) {
+    fn named<T: Table + Default>(&mut self, key: impl Into<Key>, tables: &mut BTreeMap<String, T>) {
+        let key = key.into();
         for (name, table) in tables {
-            self.within(&format!("{key}.{name}"), table);
+            self.within(&format!("{}.{name}", key.name), key, table);
         }
     }
 }

@@ -17,6 +17,7 @@
 
 mod balancer;
 mod check;
+mod codec;
 mod flat;
 mod foreign;
 mod others_words;
@@ -28,14 +29,15 @@ mod unknown;
 mod value;
 mod variants;
 
-pub use balancer::{check_balancer, span_or_off};
+pub use balancer::check_balancer;
 pub use check::Checker;
-pub use flat::flat;
+pub use codec::{Choice, Codec, Format, List, Optional, OrOff, Own, SpanOrOff};
+pub use flat::{Entry, flat};
 pub use policy_names::policy;
 pub use problem::{ConfigError, Flaw, Position, Problem, did_you_mean, help_for_name};
 pub use table::print::{Setting, inline, print, settings};
 pub use table::read::{OFF, Places, Read, Reading, kind, load, read};
-pub use table::{Table, Value, Visitor};
+pub use table::{Effect, Key, Table, Value, Visitor};
 pub use toml::Spanned;
 pub use toml::de::{DeTable, DeValue};
 pub use value::{ByteSize, choice, number, quoted, text, whole};

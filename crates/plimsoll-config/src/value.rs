@@ -10,13 +10,11 @@ use std::time::Duration;
 
 use plimsoll_core::pick::PolicyKind;
 use plimsoll_core::{Ratio, Weight};
-use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::policy_names::policy;
 use crate::problem::{Flaw, help_for_name};
-use crate::table::Value;
-use crate::table::read::{Reading, how_to_write, kind, read_alone};
+use crate::table::read::kind;
 
 /// A number of bytes, above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -247,46 +245,10 @@ values! {
     }, |policy| quoted(policy.name());
 }
 
-/// The list that is meant by one element without brackets, or by a text with commas.
-fn as_list<T: Value>(value: &Spanned<DeValue<'_>>) -> Option<Vec<T>> {
-    if let Some(element) = read_alone(value) {
-        return Some(vec![element]);
-    }
-    let parts = value.get_ref().as_str()?.split([',', ' ']).filter(|part| !part.is_empty());
-    parts.map(|part| read_alone(&Spanned::new(0..0, DeValue::String(part.into())))).collect()
-}
-
-/// A list; an element that cannot be read is reported at its index and left out.
-impl<T: Value> Value for Vec<T> {
-    fn read(value: &Spanned<DeValue<'_>>, reading: &mut Reading<'_>) -> Option<Self> {
-        let DeValue::Array(items) = value.get_ref() else {
-            let help = match as_list::<T>(value) {
-                Some(list) => format!("write it in brackets: {}", list.print()),
-                None => {
-                    let mut help = "write it in brackets: [..., ...]".to_owned();
-                    help.extend(how_to_write::<T>().map(|how| format!("; for each, {how}")));
-                    help
-                }
-            };
-            reading.problem(format!("expected a list, found {}", kind(value.get_ref())), help);
-            return None;
-        };
-        let mut list = Self::new();
-        for (i, item) in items.iter().enumerate() {
-            list.extend(reading.within(&format!("[{i}]"), item.span(), |reading| T::read(item, reading)));
-        }
-        Some(list)
-    }
-
-    fn print(&self) -> String {
-        let items: Vec<String> = self.iter().map(Value::print).collect();
-        format!("[{}]", items.join(", "))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Value;
 
     #[test]
     fn sizes_have_units_and_print_in_the_largest_that_fits() {

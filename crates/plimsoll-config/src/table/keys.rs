@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::table::{Table, Value, Visitor};
+use crate::table::{self, Setting, Table, Visitor};
 
 /// The form of a setting in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,13 @@ pub(crate) enum Form {
     Tables,
     /// `[key.NAME]`.
     Named,
+}
+
+impl Form {
+    /// The form of a value.
+    pub(crate) fn of_value(is_required: bool) -> Self {
+        if is_required { Self::Required } else { Self::Value }
+    }
 }
 
 /// A setting of a table.
@@ -36,41 +43,29 @@ pub(crate) fn keys<T: Table>(table: &mut T) -> Vec<Key> {
 struct Keys(Vec<Key>);
 
 impl Keys {
-    fn add(&mut self, name: &'static str, form: Form) {
-        self.0.push(Key { name, form });
+    fn add(&mut self, key: impl Into<table::Key>, form: Form) {
+        self.0.push(Key { name: key.into().name, form });
     }
 }
 
 impl Visitor for Keys {
-    fn value<T: Value>(&mut self, key: &'static str, _value: &mut T) {
-        self.add(key, Form::Value);
+    fn setting(&mut self, key: table::Key, is_required: bool, _setting: &mut dyn Setting) {
+        self.add(key, Form::of_value(is_required));
     }
 
-    fn required<T: Value>(&mut self, key: &'static str, _value: &mut T) {
-        self.add(key, Form::Required);
-    }
-
-    fn optional<T: Value>(&mut self, key: &'static str, _value: &mut Option<T>) {
-        self.add(key, Form::Value);
-    }
-
-    fn switch<T: Value>(&mut self, key: &'static str, _value: &mut Option<T>) {
-        self.add(key, Form::Value);
-    }
-
-    fn table<T: Table>(&mut self, key: &'static str, _table: &mut T) {
+    fn table<T: Table>(&mut self, key: impl Into<table::Key>, _table: &mut T) {
         self.add(key, Form::Table);
     }
 
-    fn optional_table<T: Table + Default>(&mut self, key: &'static str, _table: &mut Option<T>) {
+    fn optional_table<T: Table + Default>(&mut self, key: impl Into<table::Key>, _table: &mut Option<T>) {
         self.add(key, Form::Table);
     }
 
-    fn tables<T: Table + Default>(&mut self, key: &'static str, _tables: &mut Vec<T>) {
+    fn tables<T: Table + Default>(&mut self, key: impl Into<table::Key>, _tables: &mut Vec<T>) {
         self.add(key, Form::Tables);
     }
 
-    fn named<T: Table + Default>(&mut self, key: &'static str, _tables: &mut BTreeMap<String, T>) {
+    fn named<T: Table + Default>(&mut self, key: impl Into<table::Key>, _tables: &mut BTreeMap<String, T>) {
         self.add(key, Form::Named);
     }
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::table::read::OFF;
-use crate::table::{Table, Value, Visitor};
+use crate::table::{self, Effect, Key, Table, Visitor};
 
 /// A root table as TOML, with every default written out.
 #[must_use]
@@ -54,44 +53,33 @@ impl Printer {
 }
 
 impl Visitor for Printer {
-    fn value<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        self.line(key, &value.print());
-    }
-
-    fn required<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        self.line(key, &value.print());
-    }
-
-    fn optional<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        if let Some(value) = value {
-            self.line(key, &value.print());
+    fn setting(&mut self, key: Key, _is_required: bool, setting: &mut dyn table::Setting) {
+        if let Some(text) = setting.print() {
+            self.line(key.name, &text);
         }
     }
 
-    fn switch<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        let text = value.as_ref().map_or_else(|| format!("\"{OFF}\""), Value::print);
-        self.line(key, &text);
+    fn table<T: Table>(&mut self, key: impl Into<Key>, table: &mut T) {
+        self.section(key.into().name, ["[", "]"], table);
     }
 
-    fn table<T: Table>(&mut self, key: &'static str, table: &mut T) {
-        self.section(key, ["[", "]"], table);
-    }
-
-    fn optional_table<T: Table + Default>(&mut self, key: &'static str, table: &mut Option<T>) {
+    fn optional_table<T: Table + Default>(&mut self, key: impl Into<Key>, table: &mut Option<T>) {
         if let Some(table) = table {
             self.table(key, table);
         }
     }
 
-    fn tables<T: Table + Default>(&mut self, key: &'static str, tables: &mut Vec<T>) {
+    fn tables<T: Table + Default>(&mut self, key: impl Into<Key>, tables: &mut Vec<T>) {
+        let key = key.into();
         for table in tables {
-            self.section(key, ["[[", "]]"], table);
+            self.section(key.name, ["[[", "]]"], table);
         }
     }
 
-    fn named<T: Table + Default>(&mut self, key: &'static str, tables: &mut BTreeMap<String, T>) {
+    fn named<T: Table + Default>(&mut self, key: impl Into<Key>, tables: &mut BTreeMap<String, T>) {
+        let key = key.into();
         for (name, table) in tables {
-            self.section(&format!("{key}.{}", key_of(name)), ["[", "]"], table);
+            self.section(&format!("{}.{}", key.name, key_of(name)), ["[", "]"], table);
         }
     }
 }
@@ -107,6 +95,8 @@ pub struct Setting {
     pub key: &'static str,
     /// Its default as TOML; `None` when it has none.
     pub default: Option<String>,
+    /// The effect of a reload that changes it; `None` for one of a file that is never reloaded.
+    pub effect: Option<Effect>,
 }
 
 /// All settings that a file with this root table can have.
@@ -117,7 +107,7 @@ pub fn settings<T: Table + Default>() -> Vec<Setting> {
 
 /// All settings of this table.
 pub(crate) fn list<T: Table>(table: &mut T) -> Vec<Setting> {
-    let mut lister = Lister { path: String::new(), repeats: false, settings: Vec::new() };
+    let mut lister = Lister { path: String::new(), repeats: false, effect: None, settings: Vec::new() };
     table.settings(&mut lister);
     lister.settings
 }
@@ -138,56 +128,54 @@ pub(crate) fn tables_with<T: Table + Default>(key: &str) -> Vec<String> {
 struct Lister {
     path: String,
     repeats: bool,
+    /// The effect of the table around.
+    effect: Option<Effect>,
     settings: Vec<Setting>,
 }
 
 impl Lister {
-    fn add(&mut self, key: &'static str, default: Option<String>) {
-        self.settings.push(Setting { table: self.path.clone(), repeats: self.repeats, key, default });
-    }
-
-    fn section<T: Table>(&mut self, key: &str, repeats: bool, table: &mut T) {
+    fn section<T: Table>(&mut self, path: &str, key: Key, repeats: bool, table: &mut T) {
         let (outer_length, outer_repeats) = (self.path.len(), std::mem::replace(&mut self.repeats, repeats));
+        let outer_effect = self.effect;
+        self.effect = key.effect.or(outer_effect);
         if outer_length > 0 {
             self.path.push('.');
         }
-        self.path.push_str(key);
+        self.path.push_str(path);
         table.settings(self);
         self.path.truncate(outer_length);
         self.repeats = outer_repeats;
+        self.effect = outer_effect;
     }
 }
 
 impl Visitor for Lister {
-    fn value<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        self.add(key, Some(value.print()));
+    fn setting(&mut self, key: Key, is_required: bool, setting: &mut dyn table::Setting) {
+        self.settings.push(Setting {
+            table: self.path.clone(),
+            repeats: self.repeats,
+            key: key.name,
+            default: if is_required { None } else { setting.print() },
+            effect: key.effect.or(self.effect),
+        });
     }
 
-    fn required<T: Value>(&mut self, key: &'static str, _value: &mut T) {
-        self.add(key, None);
+    fn table<T: Table>(&mut self, key: impl Into<Key>, table: &mut T) {
+        let key = key.into();
+        self.section(key.name, key, false, table);
     }
 
-    fn optional<T: Value>(&mut self, key: &'static str, _value: &mut Option<T>) {
-        self.add(key, None);
+    fn optional_table<T: Table + Default>(&mut self, key: impl Into<Key>, _table: &mut Option<T>) {
+        self.table(key, &mut T::default());
     }
 
-    fn switch<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        self.add(key, Some(value.as_ref().map_or_else(|| format!("\"{OFF}\""), Value::print)));
+    fn tables<T: Table + Default>(&mut self, key: impl Into<Key>, _tables: &mut Vec<T>) {
+        let key = key.into();
+        self.section(key.name, key, true, &mut T::default());
     }
 
-    fn table<T: Table>(&mut self, key: &'static str, table: &mut T) {
-        self.section(key, false, table);
-    }
-
-    fn optional_table<T: Table + Default>(&mut self, key: &'static str, _table: &mut Option<T>) {
-        self.section(key, false, &mut T::default());
-    }
-
-    fn tables<T: Table + Default>(&mut self, key: &'static str, _tables: &mut Vec<T>) {
-        self.section(key, true, &mut T::default());
-    }
-
-    fn named<T: Table + Default>(&mut self, key: &'static str, _tables: &mut BTreeMap<String, T>) {
-        self.section(&format!("{key}.NAME"), false, &mut T::default());
+    fn named<T: Table + Default>(&mut self, key: impl Into<Key>, _tables: &mut BTreeMap<String, T>) {
+        let key = key.into();
+        self.section(&format!("{}.NAME", key.name), key, false, &mut T::default());
     }
 }

@@ -8,12 +8,13 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::codec::Codec;
 use crate::foreign::Foreign;
 use crate::problem::{ConfigError, Flaw, Position, Problem};
 use crate::table::keys::{Form, Key, keys};
 use crate::table::print::tables_with;
 use crate::table::shape;
-use crate::table::{Table, Value, Visitor};
+use crate::table::{self, Setting, Table, Visitor};
 use crate::{syntax, unknown};
 
 /// Where each setting that the file holds stands in it.
@@ -270,16 +271,17 @@ fn written(name: &'static str, known: &[Key], is_root: bool) -> String {
     }
 }
 
-/// What `value` is by itself; `None` where anything is wrong with it.
-pub(crate) fn read_alone<T: Value>(value: &Spanned<DeValue<'_>>) -> Option<T> {
+/// The `value` by itself; `None` where anything is wrong with it.
+pub(crate) fn read_alone<T>(value: &Spanned<DeValue<'_>>, codec: &impl Codec<T>) -> Option<T> {
     let mut reading = Reading::new("", |_| Vec::new());
-    T::read(value, &mut reading).filter(|_| reading.problems.is_empty())
+    codec.read(value, &mut reading).filter(|_| reading.problems.is_empty())
 }
 
-/// How to write a value of this type: what is said of one of another type says it. `None` if there is none.
-pub(crate) fn how_to_write<T: Value>() -> Option<String> {
+/// How to write the value that `read` reads: the help for a value of another type says it. `None` if
+/// there is none.
+pub(crate) fn how_to_write(read: impl FnOnce(&Spanned<DeValue<'_>>, &mut Reading<'_>)) -> Option<String> {
     let mut reading = Reading::new("", |_| Vec::new());
-    let _ = T::read(&Spanned::new(0..0, DeValue::Boolean(false)), &mut reading);
+    read(&Spanned::new(0..0, DeValue::Boolean(false)), &mut reading);
     reading.problems.into_iter().next().map(|problem| problem.help)
 }
 
@@ -327,57 +329,29 @@ impl Reader<'_, '_, '_> {
 }
 
 impl Visitor for Reader<'_, '_, '_> {
-    fn value<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        if let Some(Some(read)) = self.at(key, Form::Value, |reading, found| T::read(found, reading)) {
-            *value = read;
+    fn setting(&mut self, key: table::Key, is_required: bool, setting: &mut dyn Setting) {
+        let found = self.at(key.name, Form::of_value(is_required), |reading, found| setting.read(found, reading));
+        if found.is_none() && is_required {
+            let position = Position::of(self.reading.text, self.reading.span.start);
+            let problem = Problem {
+                path: self.reading.path_of(key.name),
+                position: Some(position),
+                reason: MISSING.to_owned(),
+                help: match how_to_write(|found, reading| setting.read(found, reading)) {
+                    Some(how) => format!("add {} = ...; {how}", key.name),
+                    None => format!("add {} = ...", key.name),
+                },
+            };
+            self.missing.push((key.name, problem));
         }
     }
 
-    fn required<T: Value>(&mut self, key: &'static str, value: &mut T) {
-        match self.at(key, Form::Required, |reading, found| T::read(found, reading)) {
-            Some(Some(read)) => *value = read,
-            Some(None) => {}
-            None => {
-                let position = Position::of(self.reading.text, self.reading.span.start);
-                let problem = Problem {
-                    path: self.reading.path_of(key),
-                    position: Some(position),
-                    reason: MISSING.to_owned(),
-                    help: match how_to_write::<T>() {
-                        Some(how) => format!("add {key} = ...; {how}"),
-                        None => format!("add {key} = ..."),
-                    },
-                };
-                self.missing.push((key, problem));
-            }
-        }
+    fn table<T: Table>(&mut self, key: impl Into<table::Key>, table: &mut T) {
+        self.at(key.into().name, Form::Table, |reading, found| reading.fill_from(found, table, false));
     }
 
-    fn optional<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        if let Some(read) = self.at(key, Form::Value, |reading, found| T::read(found, reading)) {
-            *value = read;
-        }
-    }
-
-    fn switch<T: Value>(&mut self, key: &'static str, value: &mut Option<T>) {
-        let read = self.at(key, Form::Value, |reading, found| {
-            if matches!(found.get_ref(), DeValue::String(text) if text == OFF) {
-                Some(None)
-            } else {
-                T::read(found, reading).map(Some)
-            }
-        });
-        if let Some(Some(read)) = read {
-            *value = read;
-        }
-    }
-
-    fn table<T: Table>(&mut self, key: &'static str, table: &mut T) {
-        self.at(key, Form::Table, |reading, found| reading.fill_from(found, table, false));
-    }
-
-    fn optional_table<T: Table + Default>(&mut self, key: &'static str, table: &mut Option<T>) {
-        self.at(key, Form::Table, |reading, found| {
+    fn optional_table<T: Table + Default>(&mut self, key: impl Into<table::Key>, table: &mut Option<T>) {
+        self.at(key.into().name, Form::Table, |reading, found| {
             let mut read = table.take().unwrap_or_default();
             reading.fill_from(found, &mut read, true);
             // What is no table says nothing, so that rules about its settings would only echo.
@@ -385,7 +359,8 @@ impl Visitor for Reader<'_, '_, '_> {
         });
     }
 
-    fn tables<T: Table + Default>(&mut self, key: &'static str, tables: &mut Vec<T>) {
+    fn tables<T: Table + Default>(&mut self, key: impl Into<table::Key>, tables: &mut Vec<T>) {
+        let key = key.into().name;
         self.at(key, Form::Tables, |reading, found| {
             let DeValue::Array(items) = found.get_ref() else {
                 let help = format!("write [[{key}]], with two brackets: there can be several");
@@ -399,7 +374,8 @@ impl Visitor for Reader<'_, '_, '_> {
         });
     }
 
-    fn named<T: Table + Default>(&mut self, key: &'static str, tables: &mut BTreeMap<String, T>) {
+    fn named<T: Table + Default>(&mut self, key: impl Into<table::Key>, tables: &mut BTreeMap<String, T>) {
+        let key = key.into().name;
         self.at(key, Form::Named, |reading, found| {
             let DeValue::Table(items) = found.get_ref() else {
                 let help = format!("write [{key}.NAME], with a name of your choice");

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use plimsoll_config::{Table, flat};
+use plimsoll_config::{Entry, Table, flat};
 
 use super::Config;
 use super::raw::RawConfig;
@@ -171,8 +171,8 @@ fn routes(changes: &mut Vec<Change>, old: &RawConfig, new: &RawConfig) {
 /// The matches of a route, which identify it.
 fn conditions(route: &Route) -> String {
     let conditions: Vec<String> = (flat(route).into_iter())
-        .filter(|(path, value)| !DEEDS.contains(&first_part(path)) && value != "[]")
-        .map(|(path, value)| format!("{path} = {value}"))
+        .filter(|entry| !DEEDS.contains(&first_part(&entry.path)) && entry.value != "[]")
+        .map(|entry| format!("{} = {}", entry.path, entry.value))
         .collect();
     format!("{{ {} }}", conditions.join(", "))
 }
@@ -255,11 +255,11 @@ fn settings<T: Table + Clone>(
 ) {
     let old = flat(old);
     let new = flat(new);
-    let find = |settings: &[(String, String)], path: &str| {
-        settings.iter().find(|(known, _)| known == path).map(|(_, value)| value.clone())
+    let find = |entries: &[Entry], path: &str| {
+        entries.iter().find(|entry| entry.path == path).map(|entry| entry.value.clone())
     };
-    let gone = old.iter().filter(|(path, _)| find(&new, path).is_none());
-    for (path, _) in new.iter().chain(gone) {
+    let gone = old.iter().filter(|entry| find(&new, &entry.path).is_none());
+    for Entry { path, .. } in new.iter().chain(gone) {
         let [before, now] = [find(&old, path), find(&new, path)];
         if before == now {
             continue;

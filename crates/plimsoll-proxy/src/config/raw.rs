@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_config::{Table, Visitor, span_or_off};
+use plimsoll_config::{SpanOrOff, Table, Visitor};
 
 use super::access_log::AccessLog;
 use super::admin_host::AdminHost;
@@ -133,7 +133,7 @@ impl Default for Drain {
 
 impl Table for Drain {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        span_or_off(visitor, "announce", &mut self.announce);
+        visitor.value_as("announce", &mut self.announce, SpanOrOff);
         visitor.value("timeout", &mut self.timeout);
     }
 }

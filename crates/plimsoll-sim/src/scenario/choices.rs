@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use plimsoll_config::{Flaw, Table, Variants, Visitor, span_or_off};
+use plimsoll_config::{Flaw, SpanOrOff, Table, Variants, Visitor};
 use plimsoll_core::Ratio;
 
 use super::fleet::{At, within_reason};
@@ -82,7 +82,7 @@ impl Variants for Arrivals {
             Self::Open { rate: Rate::PerSecond(rate) } => visitor.required("per_second", rate),
             Self::Closed { users, think } => {
                 visitor.required("count", users);
-                span_or_off(visitor, "think", think);
+                visitor.value_as("think", think, SpanOrOff);
             }
         }
     }
@@ -276,12 +276,12 @@ fn selection<V: Visitor>(visitor: &mut V, selection: &mut Selection) {
 }
 
 fn restart<V: Visitor>(visitor: &mut V, restart: &mut Restart) {
-    span_or_off(visitor, "lame_duck", &mut restart.lame_duck);
-    span_or_off(visitor, "down", &mut restart.down);
+    visitor.value_as("lame_duck", &mut restart.lame_duck, SpanOrOff);
+    visitor.value_as("down", &mut restart.down, SpanOrOff);
     visitor.value("cold_factor", &mut restart.cold.factor);
-    span_or_off(visitor, "cold_for", &mut restart.cold.lasts);
+    visitor.value_as("cold_for", &mut restart.cold.lasts, SpanOrOff);
     visitor.value("cold_course", &mut restart.cold.course);
-    span_or_off(visitor, "stagger", &mut restart.stagger);
+    visitor.value_as("stagger", &mut restart.stagger, SpanOrOff);
 }
 
 impl Variants for Happening {

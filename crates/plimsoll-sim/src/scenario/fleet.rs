@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use plimsoll_config::{
-    DeValue, Flaw, Reading, Spanned, Table, Value, Visitor, choice, inline, kind, number, quoted, span_or_off, values,
+    DeValue, Flaw, Reading, SpanOrOff, Spanned, Table, Value, Visitor, choice, inline, kind, number, quoted, values,
 };
 use plimsoll_core::health::CheckConfig;
 use plimsoll_core::pick::PolicyKind;
@@ -54,11 +54,11 @@ impl Table for FleetFile {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         let plan = &mut self.plan;
         visitor.value("duration", &mut plan.duration);
-        span_or_off(visitor, "warmup", &mut plan.warmup);
+        visitor.value_as("warmup", &mut plan.warmup, SpanOrOff);
         visitor.value("sample_every", &mut plan.sample_every);
         visitor.value("arrivals", &mut plan.arrivals);
         visitor.value("cost", &mut plan.cost);
-        span_or_off(visitor, "overhead", &mut plan.overhead);
+        visitor.value_as("overhead", &mut plan.overhead, SpanOrOff);
         let mut timeline: Vec<Slot> = plan.timeline.drain(..).map(|happening| Slot(Some(happening))).collect();
         visitor.value("timeline", &mut timeline);
         let read = timeline.into_iter().enumerate().filter_map(|(i, slot)| slot.0.map(|happening| (i, happening)));
@@ -106,8 +106,8 @@ impl Table for Requests {
 
 impl Table for Network {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
-        span_or_off(visitor, "delay", &mut self.delay);
-        span_or_off(visitor, "jitter", &mut self.jitter);
+        visitor.value_as("delay", &mut self.delay, SpanOrOff);
+        visitor.value_as("jitter", &mut self.jitter, SpanOrOff);
         visitor.value("loss", &mut self.loss);
     }
 }
@@ -137,7 +137,7 @@ impl Table for Phase {
         let mut at = At(self.at);
         visitor.required("at", &mut at);
         self.at = at.0;
-        span_or_off(visitor, "settle", &mut self.settle);
+        visitor.value_as("settle", &mut self.settle, SpanOrOff);
         visitor.value("load", &mut self.load);
     }
 }

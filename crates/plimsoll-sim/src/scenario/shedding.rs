@@ -5,7 +5,7 @@
 //! are in [`shedding_check`](super::shedding_check).
 
 use plimsoll_config::{
-    DeValue, Flaw, Reading, Spanned, Table, Value, Variants, Visitor, choice, inline, kind, quoted, span_or_off, values,
+    DeValue, Flaw, Reading, SpanOrOff, Spanned, Table, Value, Variants, Visitor, choice, inline, kind, quoted, values,
 };
 use plimsoll_core::Criticality;
 use plimsoll_core::admit::AdmissionConfig;
@@ -22,14 +22,14 @@ impl Table for SheddingFile {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         let plan = &mut self.0;
         visitor.value("duration", &mut plan.duration);
-        span_or_off(visitor, "warmup", &mut plan.warmup);
+        visitor.value_as("warmup", &mut plan.warmup, SpanOrOff);
         visitor.value("tick", &mut plan.tick);
         visitor.value("sample_every", &mut plan.sample_every);
         visitor.value("cores", &mut plan.cores);
         visitor.optional("concurrency", &mut plan.concurrency);
         visitor.value("cost", &mut plan.cost);
-        span_or_off(visitor, "overhead", &mut plan.overhead);
-        span_or_off(visitor, "rejection", &mut plan.rejection);
+        visitor.value_as("overhead", &mut plan.overhead, SpanOrOff);
+        visitor.value_as("rejection", &mut plan.rejection, SpanOrOff);
         visitor.value("patience", &mut plan.patience);
         visitor.value("abandoned", &mut plan.abandoned);
         visitor.value("tells_deadline", &mut plan.tells_deadline);
@@ -54,10 +54,10 @@ impl Table for Source {
         visitor.value("load", &mut self.load);
         visitor.optional("cost", &mut self.cost);
         visitor.optional("patience", &mut self.patience);
-        span_or_off(visitor, "age", &mut self.age);
+        visitor.value_as("age", &mut self.age, SpanOrOff);
         visitor.value("calls", &mut self.calls);
         visitor.value("retries", &mut self.retries);
-        span_or_off(visitor, "wait", &mut self.wait);
+        visitor.value_as("wait", &mut self.wait, SpanOrOff);
     }
 }
 

@@ -3,7 +3,7 @@
 //! The meaning and the default of each setting stand beside the code
 //! ([`experiment::spill::plan`](crate::experiment::spill::plan)).
 
-use plimsoll_config::{Checker, Flaw, Table, Variants, Visitor, span_or_off};
+use plimsoll_config::{Checker, Flaw, SpanOrOff, Table, Variants, Visitor};
 
 use super::budget::{self, MOST_PARTIES, budget};
 use super::fleet::within_reason;
@@ -21,11 +21,11 @@ impl Table for SpillFile {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         let plan = &mut self.0;
         visitor.value("duration", &mut plan.duration);
-        span_or_off(visitor, "warmup", &mut plan.warmup);
+        visitor.value_as("warmup", &mut plan.warmup, SpanOrOff);
         visitor.value("sample_every", &mut plan.sample_every);
         visitor.value("clients", &mut plan.clients);
         visitor.value("report_every", &mut plan.report_every);
-        span_or_off(visitor, "report_age", &mut plan.report_age);
+        visitor.value_as("report_age", &mut plan.report_age, SpanOrOff);
         visitor.tables("sources", &mut plan.sources);
         visitor.tables("localities", &mut plan.localities);
         visitor.tables("phases", &mut plan.phases);

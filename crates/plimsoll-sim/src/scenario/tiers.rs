@@ -3,7 +3,7 @@
 //! What each setting means, and its default, stands beside the code that acts by it
 //! ([`experiment::tiers::plan`](crate::experiment::tiers::plan)); rules over several settings are in [`tiers_check`](super::tiers_check).
 
-use plimsoll_config::{Flaw, Table, Variants, Visitor, choice, span_or_off, values};
+use plimsoll_config::{Flaw, SpanOrOff, Table, Variants, Visitor, choice, values};
 use plimsoll_core::retry::{BudgetConfig, MaxAttempts};
 use plimsoll_core::throttle::Multiple;
 
@@ -19,7 +19,7 @@ impl Table for TiersFile {
     fn settings<V: Visitor>(&mut self, visitor: &mut V) {
         let plan = &mut self.0;
         visitor.value("duration", &mut plan.duration);
-        span_or_off(visitor, "warmup", &mut plan.warmup);
+        visitor.value_as("warmup", &mut plan.warmup, SpanOrOff);
         visitor.value("sample_every", &mut plan.sample_every);
         visitor.value("clients", &mut plan.clients);
         visitor.value("timeout", &mut plan.timeout);
@@ -49,7 +49,7 @@ impl Table for Tier {
         visitor.value("strength", &mut self.strength);
         visitor.value("server", &mut self.server);
         visitor.value("errors", &mut self.errors);
-        span_or_off(visitor, "latency", &mut self.latency);
+        visitor.value_as("latency", &mut self.latency, SpanOrOff);
     }
 }
 
